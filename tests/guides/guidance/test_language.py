@@ -60,6 +60,20 @@ def test_texts_are_those_of_llguidance(rules: str) -> None:
     assert texts_of(HEADER + rules, 5) == accepted(HEADER + rules, ABC, 5)
 
 
+@pytest.mark.parametrize(
+    "rules",
+    [
+        'start: "a" %json {"type": "integer", "minimum": 1, "maximum": 20} "b"',
+        'start: ("a" j)+ "b"?\nj: %json {"enum": [1, 12, [2]], "x-guidance": {"whitespace_flexible": false}}',
+        'start: j | A "," j\nj: %json {"const": [1], "x-guidance": {"whitespace_flexible": false}}\nA: /[ab]+/',
+    ],
+)
+def test_texts_around_json_values_are_those_of_llguidance(rules: str) -> None:
+    pytest.importorskip("llguidance")
+    found = allowed(GuidanceGrammar(HEADER + rules).guide(BYTES), b"ab12[],", 5)
+    assert found == accepted(HEADER + rules, b"ab12[],", 5) and found
+
+
 @pytest.mark.parametrize("recursive", [False, True])
 def test_texts_of_random_grammars_are_those_of_llguidance(recursive: bool) -> None:
     pytest.importorskip("llguidance")
