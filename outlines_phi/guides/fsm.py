@@ -59,7 +59,7 @@ class FSMGuide(Guide):
                 "the output type allows no text at all; see that its parts do not contradict each other"
             )
         partition, moves = lift(automaton.targets, automaton.byte_class, vocabulary)
-        guide = cls._from_moves(vocabulary, partition, moves, automaton.accepting, automaton.start, automaton)
+        guide = cls.from_moves(vocabulary, partition, moves, automaton.accepting, automaton.start, automaton)
         if guide is None:
             raise EmptyLanguageError(
                 "no text of the output type can be written with this vocabulary; the shortest one, "
@@ -79,7 +79,7 @@ class FSMGuide(Guide):
         check_vocabulary("FSMGuide.from_index", vocabulary)
         moves, accepting, start = token_moves(index, vocabulary)
         partition, moves = _classes(moves, np.arange(len(vocabulary)), vocabulary)
-        guide = cls._from_moves(vocabulary, partition, moves, accepting, start)
+        guide = cls.from_moves(vocabulary, partition, moves, accepting, start)
         if guide is None:
             raise EmptyLanguageError(
                 "the index allows no text that ends: every path runs into a dead end, because tokens that the "
@@ -103,7 +103,7 @@ class FSMGuide(Guide):
         )
 
     @classmethod
-    def _from_moves(
+    def from_moves(
         cls,
         vocabulary: Vocabulary,
         partition: Partition,

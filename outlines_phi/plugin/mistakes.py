@@ -40,7 +40,13 @@ REFUSED: dict[str, tuple[str, str]] = {
 
 
 def refusal(given: Any) -> UnsupportedError | None:
-    """Return the error for an Outlines model that cannot be corrected; ``None`` for everything else."""
+    """Return the error for a model of Outlines or guidance that cannot be corrected; ``None`` for everything else."""
+    for each in type(given).__mro__:
+        if each.__module__.startswith("guidance.models."):
+            return UnsupportedError(
+                f"{_WEIGHTS}, or make a guidance.models.Transformers of them; for a file of llama.cpp, wrap "
+                f"outlines.from_llamacpp(llama). guidance.models.{type(given).__name__} is none of those that wrap(model) takes."
+            )
     for each in type(given).__mro__:
         if each.__module__.startswith("outlines.") and each.__name__ in REFUSED:
             instead, why = REFUSED[each.__name__]

@@ -16,6 +16,7 @@ from outlines.models.vllm_offline import VLLMOffline
 from ..errors import UnsupportedError
 from ..phi.estimator import Phi
 from .call import Ban
+from .hosts.guidance_models import is_transformers, over_guidance
 from .hosts.transformers import PhiTransformers
 from .mistakes import no_model
 from .options import Unset
@@ -41,7 +42,9 @@ HOSTS: dict[type, Callable[..., PhiModel]] = {
 
 
 def _maker(model: Any) -> Callable[..., PhiModel] | None:
-    """Return what wraps a model of Outlines, or one of ours; ``None`` for all others."""
+    """Return what wraps a model of Outlines, of guidance, or one of ours; ``None`` for all others."""
+    if is_transformers(model):
+        return over_guidance
     return HOSTS.get(type(model), getattr(type(model), "over", None) if isinstance(model, PhiModel) else None)
 
 
@@ -81,8 +84,8 @@ def wrap(
     Raises
     ------
     UnsupportedError, VocabularyError
-        Not a text model made by ``outlines.from_transformers``, ``from_llamacpp``, ``from_mlxlm`` or ``from_vllm_offline``; or,
-        with ``phi`` or ``banned_phrases``, one that cannot be corrected.
+        Not a text model made by ``outlines.from_transformers``, ``from_llamacpp``, ``from_mlxlm`` or ``from_vllm_offline``, nor a
+        ``guidance.models.Transformers`` without text; or, with ``phi`` or ``banned_phrases``, one that cannot be corrected.
     """
     make = _maker(model)
     if make is None:

@@ -17,6 +17,7 @@ from ...errors import EmptyLanguageError, GrammarError, OutlinesPhiError, Unsupp
 from ...guides.grammar.grammar import Grammar
 from ...guides.json_schema.values import Path, pointer_to
 from ..mistakes import no_format, too_deep
+from .guidance import GuidanceText, is_guidance
 from .json_text import JSONText, not_json
 from .python_schemas import UncheckedSchema, term_of
 
@@ -115,8 +116,10 @@ class GrammarText:
     text: str
 
 
-Language: TypeAlias = str | GrammarText | Grammar | JSONText
-"""A regular expression, a context-free grammar as it is written or as it was read, or JSON values and what they stand in."""
+Language: TypeAlias = str | GrammarText | Grammar | GuidanceText | JSONText
+"""A regular expression, a context-free grammar as it is written or as it was read, one of guidance, or JSON values and what they
+stand in.
+"""
 
 
 def to_language(output_type: Any) -> Language:
@@ -131,7 +134,7 @@ def to_language(output_type: Any) -> Language:
         return output_type
     term = to_term(output_type)
     if isinstance(term, CFG):
-        return GrammarText(term.definition)
+        return GuidanceText(term.definition) if is_guidance(term.definition) else GrammarText(term.definition)
     _check(term, output_type)
     if not holds_json(term):
         return _to_regex(term, output_type)

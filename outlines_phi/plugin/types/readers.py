@@ -24,8 +24,9 @@ from ...guides.guide import Guide
 from ...guides.json_schema.machine.stack import Configuration
 from ...guides.regex import compile_regex
 from ...guides.table import Table
+from .guidance import GuidanceText
 from .json_text import JSONText
-from .output_types import Language, to_language, to_term
+from .output_types import GrammarText, Language, to_language, to_term
 from .python_schemas import functions_of, signature
 
 
@@ -157,10 +158,11 @@ def reader(output_type: Any) -> Callable[[str], Any]:
     match output_type:
         case Guide() | Table() | Grammar() | OutlinesLogitsProcessor():
             return str
-    if isinstance(to_term(output_type), CFG):
-        return ValueReader(
-            output_type, parsed(to_language(output_type), str if isinstance(output_type, CFG) else json.loads)
-        )
+    match to_language(output_type) if isinstance(to_term(output_type), CFG) else None:
+        case GuidanceText() as language:
+            return ValueReader(output_type, parsed(language, language.value if language.grammar.has_captures else str))
+        case GrammarText() as language:
+            return ValueReader(output_type, parsed(language, str if isinstance(output_type, CFG) else json.loads))
     return ValueReader(output_type)
 
 

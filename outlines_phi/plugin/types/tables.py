@@ -29,6 +29,7 @@ from ...guides.table import Table
 from ...numerics.cache import Cache
 from ...vocabulary.vocabulary import Vocabulary
 from ..processor import TableLogitsProcessor
+from .guidance import GuidanceText
 from .json_text import JSONText
 from .output_types import GrammarText, Language, patterns, to_core_language, to_language
 
@@ -154,6 +155,9 @@ class CompiledTypes:
                 if language.pattern is None:
                     return Table(CFGGuide.of(language, self._vocabulary))
                 return self._lifted(compile_regex(language.pattern))
+            case GuidanceText(grammar=grammar):
+                plain = grammar.automaton_alone
+                return Table(grammar.guide(self._vocabulary)) if plain is None else self._lifted(plain)
             case JSONText():
                 return Table(language.guide(self._vocabulary))
         return self._lifted(_automaton(language, output_type))

@@ -92,7 +92,7 @@ class Template:
         copies = max(least, 1) if most is None else most
         if copies * len(self.pieces) > MOST_PIECES:
             raise UnsupportedError(
-                f"Repeat a part of the output type fewer times. JSON values, repeated {copies:,} times, come to more than "
+                f"Repeat a part of the output type fewer times. Written out {copies:,} times, it comes to more than "
                 f"{MOST_PIECES:,} parts."
             )
         needed = [self] * (copies if most is None else least)

@@ -1,0 +1,308 @@
+"""The rules of a guidance grammar, with the lexemes and JSON values in them read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, NamedTuple, TypeAlias, final
+
+from ...errors import EmptyLanguageError, GrammarError, UnsupportedError
+from ..json_schema.reading.schema import Schema
+from ..json_schema.reading.template import Template
+from ..regex import compile_regex
+from .lexeme_kinds import JSONValue, Lexeme
+from .notation import parse
+from .written_parts import Attribute, Definition, EitherOf, InTurn, NamedPart, Nested, RepeatedPart, Spelled, Values
+
+Tree: TypeAlias = Lexeme | JSONValue | NamedPart | InTurn | EitherOf | RepeatedPart
+"""A part of a rule; names are those of rules."""
+
+START = "start"
+
+LIST = "__LIST_APPEND:"
+"""What guidance puts before the name of a capture that becomes a list."""
+
+_MOST_ENDINGS, _LONGEST_ENDING = 1000, 1000
+
+_ENDED_BY_EOS = (
+    "the end of sequence alone would end it, which also ends the text. Leave this attribute out where nothing follows; else name "
+    "the text that ends it"
+)
+
+
+class Capture(NamedTuple):
+    """The name of a capture, and whether its values become a list."""
+
+    name: str
+    listed: bool
+
+
+class Rule(NamedTuple):
+    """What a rule derives, what its text is captured as, and what the text that ends it is."""
+
+    body: Tree
+    capture: Capture | None
+    ending: Capture | None
+
+
+@final
+class GuidanceRules:
+    """What a text defines, ``rules`` by name; :data:`START` is the rule of a whole text.
+
+    Raises
+    ------
+    GrammarError, UnsupportedError
+        The text cannot be read, or has what cannot be honoured; with line, column and caret where that is in one place.
+    EmptyLanguageError
+        A terminal, or a JSON schema, that nothing matches.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.rules: dict[str, Rule] = {}
+        self._lexemes: dict[tuple[Any, ...], Lexeme] = {}
+        self._values: dict[str, JSONValue] = {}
+        self._scope(parse(text), "", 0)
+
+    @property
+    def lexemes(self) -> tuple[Lexeme, ...]:
+        """The kinds of lexemes, in the order in which the rules come to them."""
+        return tuple(self._lexemes.values())
+
+    @property
+    def values(self) -> tuple[JSONValue, ...]:
+        """The schemas, in that order."""
+        return tuple(self._values.values())
+
+    @cached_property
+    def cycle(self) -> tuple[str, ...] | None:
+        """Rules of which each holds the next one, the last and the first of them being one; ``None`` without recursion."""
+        try:
+            TopologicalSorter({name: set(_named(rule.body)) for name, rule in self.rules.items()}).prepare()
+        except CycleError as error:
+            return tuple(reversed(error.args[1]))
+        return None
+
+    def error(self, message: str, at: int) -> GrammarError:
+        """Return an error that points at an offset of the text."""
+        return GrammarError(message, self.text, at)
+
+    def _scope(self, definitions: tuple[Definition, ...], prefix: str, at: int) -> None:
+        """Read the rules of one scope of names that its rule :data:`START` needs; ``prefix`` tells them from others."""
+        named: dict[str, Definition] = {}
+        for one in definitions:
+            if one.name in named:
+                raise self.error(f"{one.name!r} is defined twice; remove one of them", one.at)
+            named[one.name] = one
+        if START not in named:
+            raise self.error(
+                f"there is no rule `{START}` to begin with; define it", definitions[0].at if definitions else at
+            )
+        waiting = [START]
+        for name in waiting:  # grows as it is walked
+            if prefix + name in self.rules:
+                continue
+            rule = _ScopeReader(self, named, prefix).rule(named[name])
+            self.rules[prefix + name] = rule
+            local = [other.removeprefix(prefix) for other in _named(rule.body)]
+            waiting += [other for other in local if other in named]
+
+    def lexeme(self, name: str, pattern: str, at: int, **said: Any) -> Lexeme:
+        """Return the lexeme of a pattern, and of what is said of it; the same for all that are written alike."""
+        key = (pattern, *said.values())
+        if key not in self._lexemes:
+            automaton = self.compiled(pattern, at)
+            if automaton.is_empty:
+                raise EmptyLanguageError(f"Write {name} so that it matches something. It matches nothing now.")
+            # Equal patterns may be lexemes of several kinds, which their automata are told apart by.
+            self._lexemes[key] = Lexeme(name, pattern, replace(automaton), at=at, **said)
+        return self._lexemes[key]
+
+    def compiled(self, pattern: str, at: int) -> Any:
+        """Return the automaton of a pattern that stands at an offset; errors point there."""
+        try:
+            return compile_regex(pattern)
+        except GrammarError as error:
+            raise self.error(f"this regular expression cannot be read: {str(error).splitlines()[0]}", at) from None
+        except UnsupportedError as error:
+            raise self.error(f"this regular expression cannot be used: {str(error).splitlines()[0]}", at) from None
+
+    def value(self, schema: Any, at: int) -> JSONValue:
+        """Return the JSON value of a schema with guidance's options in it."""
+        key = repr(schema)
+        if key not in self._values:
+            if not isinstance(schema, (dict, bool)):
+                raise self.error("a JSON schema is an object, `true` or `false`", at)
+            document = dict(schema) if isinstance(schema, dict) else schema
+            blanks = self._blanks(document.pop("x-guidance", {}) if isinstance(document, dict) else {}, at)
+            # Integers of llguidance have no fraction.
+            read = Schema.read(document, label=str(len(self._values) or ""), plain=True)
+            found = JSONValue(Template.of_value(read), blanks, at)
+            if any(other.blanks != blanks for other in self._values.values()):
+                raise self.error("two JSON values of one grammar have the same separators and white space here", at)
+            self._values[key] = found
+        return self._values[key]
+
+    def _blanks(self, said: Mapping[str, Any], at: int) -> str | None:
+        """Return what may stand between the tokens of JSON, as ``whitespace_pattern`` of Outlines says it."""
+        flexible, pattern = said.get("whitespace_flexible", True), said.get("whitespace_pattern")
+        match flexible, said.get("item_separator", ","), said.get("key_separator", ":"):
+            case True, ",", ":":
+                return f"(?:{pattern})*" if pattern else r"[ \n\r\t]*"
+            case False, ",", ":":
+                return ""
+            case False, ", ", ": ":
+                return None
+        raise self.error(
+            'these separators of JSON are not read. Use separators=(", ", ": ") or (",", ":"); with flexible white space the '
+            "second",
+            at,
+        )
+
+
+@final
+class _ScopeReader:
+    """Reads the rules of one scope of names."""
+
+    def __init__(self, rules: GuidanceRules, named: Mapping[str, Definition], prefix: str) -> None:
+        self._rules, self._named, self._prefix = rules, named, prefix
+
+    def rule(self, definition: Definition) -> Rule:
+        said = definition.attributes
+        if "temperature" in said:
+            raise self._rules.error(
+                "a temperature of a part cannot be honoured: one temperature holds of a whole text. Leave it out, and give "
+                "temperature= to the call",
+                said["temperature"].at,
+            )
+        ended = [said[key] for key in ("stop", "suffix") if key in said]
+        if len(ended) > 1:
+            raise self._rules.error("`stop` and `suffix` cannot be used together; leave one out", ended[1].at)
+        if "stop_capture" in said and not ended:
+            raise self._rules.error("`stop_capture` needs `stop` or `suffix`", said["stop_capture"].at)
+        is_lexeme = bool(said.keys() - {"capture"})
+        body = self._lexeme(definition, ended) if is_lexeme else self._tree(definition.body)
+        capture = _capture(definition.name, said["capture"].value) if "capture" in said else None
+        ending = _capture("", said["stop_capture"].value) if "stop_capture" in said else None
+        return Rule(body, capture, ending)
+
+    def _lexeme(self, definition: Definition, ended: list[Attribute]) -> Lexeme:
+        """Return the lexeme that a rule with attributes is."""
+        said, at = definition.attributes, definition.at
+        pattern, endings = self._pattern(definition.body, definition.at, ()), list[bytes]()
+        if ended:
+            ending = self._pattern(ended[0].value, ended[0].at, ())
+            endings = self._endings(ending, ended[0].at)
+            pattern = f"(?:{pattern})(?:{ending})"
+        limit = said["max_tokens"].value if "max_tokens" in said else None
+        if limit is not None and (limit < 1 or limit != int(limit)):
+            raise self._rules.error("`max_tokens` is a whole number of at least 1", said["max_tokens"].at)
+        return self._rules.lexeme(
+            definition.name,
+            pattern,
+            at,
+            lazy=bool(ended) or "lazy" in said,
+            endings=tuple(endings),
+            hidden="stop" in said,
+            max_tokens=None if limit is None else int(limit),
+        )
+
+    def _endings(self, pattern: str, at: int) -> list[bytes]:
+        found = self._rules.compiled(pattern, at).members_up_to(_MOST_ENDINGS, _LONGEST_ENDING)
+        if found is None:
+            raise self._rules.error(
+                f"what ends this may be more than {_MOST_ENDINGS} texts. Name fewer of them, or give none, and write what is to "
+                "end it as a part of its regular expression, `lazy`",
+                at,
+            )
+        if b"" in found:
+            raise self._rules.error(_ENDED_BY_EOS, at)
+        behind = [(one, other) for one in found for other in found if one != other and other.endswith(one)]
+        if behind:
+            one, other = (text.decode(errors="replace") for text in behind[0])
+            raise self._rules.error(
+                f"{one!r} and {other!r} both end this, and the second ends with the first. Leave one of them out", at
+            )
+        return found
+
+    def _tree(self, part: Any) -> Tree:
+        match part:
+            case InTurn():
+                return InTurn(tuple(self._tree(one) for one in part.parts))
+            case EitherOf():
+                return EitherOf(tuple(self._tree(one) for one in part.parts))
+            case RepeatedPart():
+                return RepeatedPart(self._tree(part.part), part.least, part.most)
+            case NamedPart() if not part.name.isupper():
+                self._find(part)
+                return NamedPart(self._prefix + part.name, part.at)
+            case Values():
+                return self._rules.value(part.schema, part.at)
+            case Nested():
+                prefix = f"{self._prefix}{part.at}."
+                self._rules._scope(part.definitions, prefix, part.at)
+                return NamedPart(prefix + START, part.at)
+            case Spelled("", _):
+                return InTurn(())
+        name = part.name if isinstance(part, NamedPart) else self._written(part.at)
+        plain = {"lazy": False, "endings": (), "hidden": False, "max_tokens": None}
+        return self._rules.lexeme(name, self._pattern(part, part.at, ()), part.at, **plain)
+
+    def _pattern(self, part: Any, at: int, within: tuple[str, ...]) -> str:
+        """Return the pattern of a part of a terminal; ``within`` are the terminals that it is inside."""
+        match part:
+            case Spelled():
+                return part.pattern
+            case InTurn():
+                return "".join(f"(?:{self._pattern(one, at, within)})" for one in part.parts)
+            case EitherOf():
+                return "|".join(f"(?:{self._pattern(one, at, within)})" for one in part.parts)
+            case RepeatedPart():
+                return f"(?:{self._pattern(part.part, at, within)})" + _bounds(part.least, part.most)
+            case NamedPart():
+                definition = self._find(part)
+                if part.name in within:
+                    raise self._rules.error(f"terminal {part.name!r} uses itself; only rules may", part.at)
+                if not definition.is_terminal:
+                    raise self._rules.error(
+                        f"rule {part.name!r} cannot be a part of one lexeme; terminals can", part.at
+                    )
+                return self._pattern(definition.body, definition.at, (*within, part.name))
+        raise self._rules.error(
+            "this cannot be a part of one lexeme. Leave out the attributes of the rule (`max_tokens`, `stop`, `suffix`, `lazy`), "
+            "or write a regular expression in its place",
+            part.at,
+        )
+
+    def _find(self, name: NamedPart) -> Definition:
+        if name.name not in self._named:
+            raise self._rules.error(f"{name.name!r} is not defined; define it", name.at)
+        return self._named[name.name]
+
+    def _written(self, at: int) -> str:
+        """Return what is written at an offset, up to the end of its line."""
+        line = self._rules.text[at:].split("\n", 1)[0].strip()
+        return line if len(line) <= 40 else f"{line[:37]}..."
+
+
+def _capture(own: str, written: Any) -> Capture:
+    name = own if written is True else str(written)
+    return Capture(name.removeprefix(LIST), name.startswith(LIST))
+
+
+def _bounds(least: int, most: int | None) -> str:
+    return f"{{{least},{'' if most is None else most}}}"
+
+
+def _named(tree: Any) -> Iterator[str]:
+    """Yield the rules that a tree names."""
+    match tree:
+        case NamedPart():
+            yield tree.name
+        case InTurn() | EitherOf():
+            for part in tree.parts:
+                yield from _named(part)
+        case RepeatedPart():
+            yield from _named(tree.part)

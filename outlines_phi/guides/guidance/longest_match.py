@@ -1,0 +1,264 @@
+"""The texts of a guidance grammar without recursion, as a byte automaton: where each lexeme is as long as it can be.
+
+A grammar without recursion is a regular expression over lexemes. What its position automaton (Glushkov 1961) may be before is a
+*row*; the lexemes that a row allows are followed side by side, each in its own automaton. Where a byte goes on with none of them,
+all that match end; a lazy one ends as soon as it matches, and all beside it. Both lead to one row, so this is deterministic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...automata.automaton import DEAD, ByteAutomaton
+from ...errors import GrammarError, UnsupportedError
+from ..json_schema.formula import Formula
+from ..json_schema.reading.template import END, Piece, Template
+from .lexeme_kinds import Lexeme
+
+MOST_STATES = 200_000
+
+Row = frozenset[int]
+"""Positions of a template that the text may be before; :data:`~outlines_phi.guides.json_schema.reading.template.END` among them."""
+
+
+class MatchState(NamedTuple):
+    """A place in a text.
+
+    Attributes
+    ----------
+    row
+        What the text may be before, as of the beginning of the lexeme that is pending.
+    pending
+        The lexemes that may be pending, by number, with the states of their automata; none at their beginning.
+    spent
+        Those of them that no byte may be added to.
+    fresh
+        Whether the row was entered since the last token began; only told where tokens are counted.
+    """
+
+    row: Row
+    pending: tuple[tuple[int, int], ...] = ()
+    spent: frozenset[int] = frozenset()
+    fresh: bool = False
+
+
+class Explored(NamedTuple):
+    """States that bytes lead to, the dead one first and not among them, and where each goes on bytes of each class."""
+
+    states: list[MatchState]
+    number: dict[MatchState, int]
+    targets: NDArray[np.int32]
+
+
+@final
+class LexemeMatch:
+    """Steps on bytes through a template whose pieces of bytes are lexemes.
+
+    Parameters
+    ----------
+    template
+        The regular expression.
+    lexemes
+        What its pieces of bytes are, by their automata.
+    text
+        What they were read from.
+    counting
+        Whether states tell if their row is fresh.
+
+    Raises
+    ------
+    GrammarError
+        While it steps: what ends a lexeme and is taken away is not the beginning of what follows.
+    """
+
+    def __init__(self, template: Template, lexemes: Sequence[Lexeme], text: str, *, counting: bool = False) -> None:
+        self.template, self.lexemes, self.counting, self._text = template, lexemes, counting, text
+        number = {one.automaton: place for place, one in enumerate(lexemes)}
+        self._kind = [number.get(piece) if isinstance(piece, ByteAutomaton) else None for piece in template.pieces]
+        # Bytes of what is read again are told from all others.
+        apart = {byte for one in lexemes if one.hidden for ending in one.endings for byte in ending}
+        rows = [
+            np.zeros(256),
+            *(one.automaton.byte_class for one in lexemes),
+            *(np.arange(256) == one for one in sorted(apart)),
+        ]
+        classes = np.stack([row.astype(np.uint8) for row in rows])
+        _, self.first, joint = np.unique(classes, axis=1, return_index=True, return_inverse=True)
+        self.byte_class = joint.reshape(-1).astype(np.uint8)
+        self._automata = [one.automaton for one in lexemes]
+        self._moves = [one.targets[:, one.byte_class[self.first]].tolist() for one in self._automata]
+        self._accepting = [one.accepting.tolist() for one in self._automata]
+        self._rows: dict[Row, tuple[tuple[int, int], ...]] = {}
+        self._after: dict[tuple[Row, frozenset[int]], Row] = {}
+        self._reading: set[Row] = set()
+        self._known: dict[MatchState, list[MatchState | None]] = {}
+
+    def entered(self, positions: Iterable[int]) -> Row:
+        """Return the row before some positions; those that may be empty are passed."""
+        found: set[int] = set()
+        waiting = list(positions)
+        while waiting:
+            place = waiting.pop()
+            if place not in found:
+                found.add(place)
+                kind = None if place == END else self._kind[place]
+                if kind is not None and self.lexemes[kind].is_nullable:
+                    waiting += self.template.follow[place]
+        return frozenset(found)
+
+    def begun(self, row: Row) -> tuple[tuple[int, int], ...]:
+        """Return the lexemes that a row allows, at their beginnings."""
+        if row not in self._rows:
+            kinds = sorted({kind for place in row if place != END and (kind := self._kind[place]) is not None})
+            self._rows[row] = tuple((kind, self.lexemes[kind].automaton.start) for kind in kinds)
+        return self._rows[row]
+
+    def after(self, row: Row, kinds: frozenset[int]) -> Row:
+        """Return the row after a lexeme of some kinds."""
+        key = (row, kinds)
+        if key not in self._after:
+            places = [place for place in row if place != END and self._kind[place] in kinds]
+            self._after[key] = self.entered(after for place in places for after in self.template.follow[place])
+        return self._after[key]
+
+    def rests(self, state: MatchState) -> Row:
+        """Return what the text may be before if the pending lexeme ends here; nothing where it may not."""
+        if not state.pending:
+            return state.row
+        return self.after(state.row, self._ended(state))
+
+    def _ended(self, state: MatchState) -> frozenset[int]:
+        return frozenset(kind for kind, at in state.pending if self._accepting[kind][at])
+
+    def steps(self, state: MatchState) -> list[MatchState | None]:
+        """Return the state after a byte of each class; ``None`` where there is none."""
+        if state not in self._known:
+            self._known[state] = self._steps(state)
+        return self._known[state]
+
+    def _steps(self, state: MatchState) -> list[MatchState | None]:
+        pending = state.pending or self.begun(state.row)
+        alive = [(kind, at) for kind, at in pending if kind not in state.spent]
+        columns = zip(*(self._moves[kind][at] for kind, at in alive), strict=True) if alive else [()] * len(self.first)
+        ended = self._ended(state) if state.pending else frozenset()
+        following = self.steps(MatchState(self.after(state.row, ended), fresh=self.counting)) if ended else None
+        found: list[MatchState | None] = []
+        for column, targets in enumerate(columns):
+            if any(targets):
+                moved = tuple((kind, to) for (kind, _), to in zip(alive, targets, strict=True) if to != DEAD)
+                found.append(self._moved(state, moved, column))
+            else:
+                found.append(None if following is None else following[column])
+        return found
+
+    def _moved(self, state: MatchState, moved: tuple[tuple[int, int], ...], column: int) -> MatchState | None:
+        lazy = frozenset(kind for kind, at in moved if self.lexemes[kind].lazy and self._accepting[kind][at])
+        if not lazy:
+            return MatchState(state.row, moved, fresh=state.fresh)
+        after = MatchState(self.after(state.row, lazy), fresh=self.counting)
+        if any(self.lexemes[kind].hidden for kind in lazy):
+            return self._read_again(after, lazy, column)
+        return after
+
+    def _read_again(self, after: MatchState, lazy: frozenset[int], column: int) -> MatchState | None:
+        """Return the state after the text that ended a lexeme and is the beginning of what follows; the end if nothing does."""
+        if after.row == {END}:
+            return after
+        byte = int(self.first[column])
+        endings = [ending for kind in lazy for ending in self.lexemes[kind].endings if ending[-1] == byte]
+        found: set[MatchState | None] = {None}
+        if after.row not in self._reading:  # what ends it may end the same lexeme again, for ever
+            self._reading.add(after.row)
+            found = {self._forced(after, ending) for ending in endings}
+            self._reading.remove(after.row)
+        if len(found) != 1 or None in found or not all(self.lexemes[kind].hidden for kind in lazy):
+            text = endings[0].decode(errors="backslashreplace")
+            raise GrammarError(
+                f"the text {text!r} ends this, is taken away, and something else may follow. Let what follows begin with it, as in "
+                f"gen(stop={text!r}) + {text!r}; or use suffix={text!r}, which stays in the text, and in no capture",
+                self._text,
+                self.lexemes[min(lazy)].at,
+            )
+        return found.pop()
+
+    def _forced(self, state: MatchState, text: bytes) -> MatchState | None:
+        """Return the state after a text that must come; ``None`` if another one may, or none."""
+        for byte in text:
+            row = state.row if not state.pending else self.rests(state)
+            if END in row or any(one != END and self._kind[one] is None for one in row):
+                return None
+            after = self.steps(state)
+            ways = [column for column, to in enumerate(after) if to is not None]
+            only = len(ways) == 1 and np.count_nonzero(self.byte_class == ways[0]) == 1
+            to = after[self.byte_class[byte]]
+            if not only or to is None:
+                return None
+            state = to
+        return state
+
+    @property
+    def start(self) -> MatchState:
+        """The state before the first byte."""
+        return MatchState(self.entered(self.template.first))
+
+    def explored(
+        self, starts: Iterable[MatchState], more: Callable[[MatchState], Iterable[MatchState]] = lambda state: ()
+    ) -> Explored:
+        """Return all states that bytes lead to, and those that ``more`` returns beside each."""
+        states = list(dict.fromkeys(starts))
+        number = {state: place for place, state in enumerate(states, 1)}
+        rows = [[DEAD] * len(self.first)]
+        for state in states:  # grows as it is walked
+            row = []
+            for after in (*self.steps(state), *more(state)):
+                if after is not None and after not in number:
+                    states.append(after)
+                    number[after] = len(states)
+                row.append(DEAD if after is None else number[after])
+            rows.append(row[: len(self.first)])
+            if len(states) > MOST_STATES:
+                raise UnsupportedError(
+                    f"Lower the bounds of the repeats in the grammar, or write fewer alternatives. Its automaton has more than "
+                    f"{MOST_STATES:,} states."
+                )
+        return Explored(states, number, np.array(rows, dtype=np.int32))
+
+    def automaton(self, row: Row, goal: int, explored: Explored) -> ByteAutomaton:
+        """Return the automaton of what leads from a row to where a position comes next."""
+        accepting = [False, *(goal in self.rests(state) for state in explored.states)]
+        start = explored.number[MatchState(row)]
+        return ByteAutomaton(explored.targets, self.byte_class, start, np.array(accepting)).trim()
+
+
+def of_bytes(match: LexemeMatch) -> ByteAutomaton:
+    """Return the automaton of the texts of a template without values."""
+    return match.automaton(match.start.row, END, match.explored([match.start]))
+
+
+def between_values(match: LexemeMatch) -> Template:
+    """Return the template of the same texts whose pieces of bytes are all that may stand between two values.
+
+    There is one for each pair of values, or ends of the text, with nothing but lexemes between them.
+    """
+    template = match.template
+    values = [place for place, piece in enumerate(template.pieces) if isinstance(piece, Formula)]
+    rows = [match.start.row, *(match.entered(template.follow[place]) for place in values)]
+    explored = match.explored([MatchState(row) for row in rows])
+    pieces: list[Piece] = [template.pieces[place] for place in values]
+    follow: list[frozenset[int]] = [frozenset()] * len(values)
+    after: list[frozenset[int]] = []
+    for row in rows:
+        ways = []
+        for goal, to in ((END, END), *((place, number) for number, place in enumerate(values))):
+            found = match.automaton(row, goal, explored)
+            if not found.is_empty:
+                ways.append(len(pieces))
+                pieces.append(found)
+                follow.append(frozenset([to]))
+        after.append(frozenset(ways))
+    follow[: len(values)] = after[1:]
+    return Template(tuple(pieces), after[0], tuple(follow), template.schemas)

@@ -1,0 +1,325 @@
+r"""The dialect of Lark in which guidance writes its grammars (``ll_grammar()``), which is that of llguidance.
+
+Lark's own parser reads it, by a grammar of the dialect. Values of JSON behind ``%json``, ``%regex`` and ``%llguidance`` are read
+before that, by Python's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+from lark import Lark, Token, Transformer, v_args
+from lark.exceptions import UnexpectedInput, VisitError
+
+from ...errors import GrammarError
+from ..grammar.notation.dialect import literal
+from .written_parts import (
+    Attribute,
+    Definition,
+    EitherOf,
+    InTurn,
+    NamedPart,
+    Nested,
+    Part,
+    RepeatedPart,
+    Spelled,
+    Values,
+)
+
+HEADER = "%llguidance"
+"""What a grammar of this dialect begins with."""
+
+_PLACEHOLDER = "\x01"
+_DECODER = json.JSONDecoder(parse_float=Decimal)
+
+_DIALECT = r"""
+start: definitions
+definitions: _NL? (_item (_NL _item)*)? _NL?
+_item: rule | options | unread
+rule: (RULE | TERMINAL) ["[" attribute ("," attribute)* "]"] ":" choice
+attribute: RULE ["=" (STRING | REGEXP | NUMBER | TERMINAL)]
+options: "%llguidance" JSON
+unread: UNREAD
+choice: sequence (_OR sequence)*
+sequence: _repeated*
+_repeated: _atom | repeat
+repeat: _atom OPERATOR
+      | _atom "{" bounds "}"
+      | _atom "~" NUMBER ".." NUMBER -> between
+      | _atom "~" NUMBER -> exactly
+bounds: NUMBER -> exact
+      | NUMBER "," -> least
+      | "," NUMBER -> most
+      | NUMBER "," NUMBER -> both
+_atom: "(" choice ")" | maybe | range | spelled | matched | named | special | reference | values | chunks | nested
+maybe: "[" choice "]"
+range: STRING ".." STRING
+spelled: STRING
+matched: REGEXP
+named: RULE | TERMINAL
+special: SPECIAL
+reference: REFERENCE
+values: "%json" JSON
+chunks: "%regex" JSON
+nested: LARK "{" definitions "}"
+LARK: "%lark"
+RULE: /!?[?_]?[a-z][_a-z0-9\-]*/
+TERMINAL: /_?[A-Z][_A-Z0-9\-]*/
+STRING: /"(\\.|[^"\\\n])*"i?/
+REGEXP: /\/(?![\/*])(\\.|[^\/\\\n])+\/[imslux]*/
+NUMBER: /[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?/
+OPERATOR: /[+*?]/
+SPECIAL: /<[^<>\s]+>/
+REFERENCE: /@[A-Za-z0-9_\-]+/
+UNREAD: /%(ignore|import|override|extend|declare)[^\n]*/
+JSON: "\x01"
+_OR.2: /((\s*((\/\/|\#)[^\n]*)?\n)+\s*)?\|/
+_NL: /(\s*((\/\/|\#)[^\n]*)?\n)+\s*/
+%ignore /[ \t\r]+/
+%ignore /(\/\/|\#)[^\n]*/
+"""
+
+_ELSEWHERE = re.compile(
+    r"""(?://|\#)[^\n]* | "(?:\\.|[^"\\\n])*" | /(?![/*])(?:\\.|[^/\\\n])+/ | (?P<keyword>%(?:json|regex|llguidance))\b""",
+    re.VERBOSE,
+)
+
+_UNREAD = {
+    "%ignore": "`%ignore` is not read: what is ignored may stand between any two lexemes. Write the white space into the rules",
+    "%import": "`%import` is not read. Write the terminal out, as in `INT: /[0-9]+/`",
+}
+
+_ATTRIBUTES = {
+    "capture": "STRING",
+    "max_tokens": "NUMBER",
+    "stop": "an end",
+    "suffix": "an end",
+    "stop_capture": "STRING",
+    "lazy": "",
+    "temperature": "NUMBER",
+}
+"""What may be said of a rule, and what of."""
+
+
+@lru_cache(maxsize=1)
+def _parser() -> Lark:
+    return Lark(_DIALECT, parser="lalr", maybe_placeholders=False, propagate_positions=False)
+
+
+def parse(text: str) -> tuple[Definition, ...]:
+    """Return what the text of a grammar defines, in its order.
+
+    Raises
+    ------
+    GrammarError
+        The text is not of this dialect, or has what is not read here; with line, column and caret.
+    """
+    objects, without = _values(text)
+    try:
+        found: tuple[Definition, ...] = _TreeMaker(text, objects).transform(_parser().parse(without))
+        return found
+    except UnexpectedInput as error:
+        at = error.pos_in_stream
+        raise GrammarError(
+            "this is not expected here, in llguidance's dialect of grammars. Give what ll_grammar() of a guidance grammar returns",
+            text,
+            len(text.rstrip()) if at is None or at < 0 else at,
+        ) from None
+    except VisitError as error:
+        raise error.orig_exc from None
+
+
+def _values(text: str) -> tuple[dict[int, Any], str]:
+    """Return the values of JSON by where they begin, and the text with a placeholder for each, at the same offsets."""
+    objects: dict[int, Any] = {}
+    pieces, at = [], 0
+    while (found := _ELSEWHERE.search(text, at)) is not None:
+        pieces.append(text[at : found.end()])
+        at = found.end()
+        if found["keyword"]:
+            begin = re.compile(r"\s*").match(text, at).end()  # type: ignore[union-attr]
+            try:
+                value, end = _DECODER.raw_decode(text, begin)
+            except json.JSONDecodeError as error:
+                raise GrammarError(f"JSON is expected here: {error.msg}", text, min(error.pos, len(text))) from None
+            except RecursionError:
+                raise GrammarError("this JSON is nested too deeply", text, begin) from None
+            objects[begin] = value
+            pieces.append(" " * (begin - at) + _PLACEHOLDER + " " * (end - begin - 1))
+            at = end
+    return objects, "".join([*pieces, text[at:]])
+
+
+@v_args(inline=True)
+class _TreeMaker(Transformer[Token, Any]):
+    """Makes trees of what Lark has read."""
+
+    def __init__(self, text: str, objects: Mapping[int, Any]) -> None:
+        super().__init__()
+        self._text, self._objects = text, objects
+
+    def _error(self, message: str, token: Token) -> GrammarError:
+        return GrammarError(message, self._text, _at(token))
+
+    def start(self, definitions: tuple[Definition, ...]) -> tuple[Definition, ...]:
+        return definitions
+
+    def definitions(self, *items: Definition | None) -> tuple[Definition, ...]:
+        return tuple(item for item in items if item is not None)
+
+    def rule(self, name: Token, *parts: Any) -> Definition:
+        *attributes, body = parts
+        said = {key: attribute for key, attribute in attributes}
+        if said and name.isupper():
+            raise self._error("a terminal has no attributes; rules have, whose names are in small letters", name)
+        return Definition(str(name).lstrip("!?"), said, body, _at(name))
+
+    def attribute(self, key: Token, value: Token | None = None) -> tuple[str, Attribute]:
+        if key not in _ATTRIBUTES:
+            raise self._error(f"the attribute {str(key)!r} is not known; there are {', '.join(_ATTRIBUTES)}", key)
+        asked = _ATTRIBUTES[key]
+        given = "" if value is None else value.type
+        if asked == "an end" and given in ("STRING", "REGEXP", "TERMINAL"):
+            assert value is not None
+            return str(key), Attribute(self._end(value), _at(key))
+        if given != asked and not (key == "capture" and value is None):
+            raise self._error(f"the attribute {str(key)!r} takes {f'a {asked}' if asked else 'no value'}", key)
+        read = True if value is None else self._string(value) if given == "STRING" else float(value)
+        return str(key), Attribute(read, _at(key))
+
+    def _end(self, value: Token) -> Part:
+        return {"STRING": self.spelled, "REGEXP": self.matched, "TERMINAL": self.named}[value.type](value)
+
+    def options(self, value: Token) -> None:
+        said = self._objects[_at(value)]
+        if not isinstance(said, dict) or said.keys() - {
+            "no_forcing"
+        }:  # which concerns tokens that are forced, not texts
+            raise self._error("these options are not read; leave them out: `%llguidance {}`", value)
+
+    def unread(self, statement: Token) -> None:
+        word = statement.split()[0]
+        raise self._error(_UNREAD.get(word, f"`{word}` is not read; write the rules out"), statement)
+
+    def choice(self, *parts: Part) -> Part:
+        return parts[0] if len(parts) == 1 else EitherOf(parts)
+
+    def sequence(self, *parts: Part) -> Part:
+        return parts[0] if len(parts) == 1 else InTurn(parts)
+
+    def repeat(self, part: Part, how: Token | tuple[int, int | None]) -> Part:
+        return RepeatedPart(
+            part, *({"*": (0, None), "+": (1, None), "?": (0, 1)}[how] if isinstance(how, Token) else how)
+        )
+
+    def exact(self, count: Token) -> tuple[int, int]:
+        return self._bounds(count, count)
+
+    def least(self, count: Token) -> tuple[int, None]:
+        return self._bounds(count, count)[0], None
+
+    def most(self, count: Token) -> tuple[int, int]:
+        return 0, self._bounds(count, count)[1]
+
+    def both(self, least: Token, most: Token) -> tuple[int, int]:
+        return self._bounds(least, most)
+
+    def exactly(self, part: Part, count: Token) -> Part:
+        return RepeatedPart(part, *self._bounds(count, count))
+
+    def between(self, part: Part, least: Token, most: Token) -> Part:
+        return RepeatedPart(part, *self._bounds(least, most))
+
+    def _bounds(self, least: Token, most: Token) -> tuple[int, int]:
+        if not (least.isdigit() and most.isdigit() and len(most) < 10 and int(least) <= int(most)):
+            raise self._error("a repeat takes two whole numbers, the smaller one first", least)
+        return int(least), int(most)
+
+    def maybe(self, part: Part) -> Part:
+        return RepeatedPart(part, 0, 1)
+
+    def range(self, first: Token, last: Token) -> Part:
+        ends = [self._string(one) for one in (first, last)]
+        if any(len(end) != 1 for end in ends) or ends[0] > ends[1]:
+            raise self._error('a range is between two characters, the smaller one first, as in `"a".."z"`', first)
+        return Spelled("[" + "-".join(literal(end).pattern for end in ends) + "]", _at(first))
+
+    def spelled(self, value: Token) -> Part:
+        text = self._string(value)
+        return Spelled(literal(text, ignore_case=value.endswith("i")).pattern, _at(value))
+
+    def matched(self, value: Token) -> Part:
+        pattern, _, flags = value[1:].rpartition("/")
+        if "l" in flags:
+            raise self._error("the flag `l` is not read; leave it out", value)
+        return Spelled(f"(?{flags}:{pattern})" if flags else pattern, _at(value))
+
+    def named(self, name: Token) -> Part:
+        return NamedPart(str(name), _at(name))
+
+    def special(self, token: Token) -> Part:
+        raise self._error(
+            f"the special token {str(token)} writes no text here. Leave it out: the end of the grammar ends the text",
+            token,
+        )
+
+    def reference(self, name: Token) -> Part:
+        raise self._error("the grammar that this refers to is not here; write it in this place, `%lark { ... }`", name)
+
+    def values(self, value: Token) -> Part:
+        return Values(self._objects[_at(value)], _at(value))
+
+    def chunks(self, value: Token) -> Part:
+        said = self._objects[_at(value)]
+        match said:
+            case {"substring_chunks": [*chunks]}:
+                pass
+            case {"substring_chars": str(text)}:
+                chunks = list(text)
+            case _:
+                raise self._error(
+                    "`%regex` takes `substring_chunks`, a list of texts; write a /regular expression/", value
+                )
+        if not all(isinstance(chunk, str) for chunk in chunks):
+            raise self._error("`substring_chunks` is a list of texts", value)
+        written = [literal(chunk).pattern for chunk in chunks]
+        if sum(map(len, written)) * (len(written) + 1) > 2 * _MOST_WRITTEN:
+            raise self._error(
+                f"the parts of this text take more than {_MOST_WRITTEN:,} characters when they are written out. Give a shorter "
+                "text, or longer chunks",
+                value,
+            )
+        return Spelled(_substrings(written), _at(value))
+
+    def nested(self, keyword: Token, definitions: tuple[Definition, ...]) -> Part:
+        return Nested(definitions, _at(keyword))
+
+    def _string(self, token: Token) -> str:
+        try:
+            text: str = json.loads(token.removesuffix("i"))
+            text.encode()
+        except (json.JSONDecodeError, UnicodeEncodeError):
+            raise self._error("this is no string of JSON: see its escapes", token) from None
+        return text
+
+
+_MOST_WRITTEN = 200_000
+
+
+def _substrings(chunks: Sequence[str]) -> str:
+    """Return the pattern of some chunks in a row, or none."""
+    rest, ways = "", []
+    for chunk in reversed(chunks):
+        rest = f"{chunk}(?:{rest})?" if rest else chunk
+        ways.append(rest)
+    return f"(?:{'|'.join(reversed(ways))})?" if ways else ""
+
+
+def _at(token: Token) -> int:
+    assert token.start_pos is not None
+    return token.start_pos

@@ -1,0 +1,176 @@
+"""Grammars of guidance as output types: at every door, with their captures, and with the distribution of the model."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from typing import Any
+
+import pytest
+from outlines.types import CFG
+
+import outlines_phi
+from outlines_phi import EmptyLanguageError, Generator, GrammarError, UnsupportedError, ValueReadError, from_guidance
+from outlines_phi.fidelity.audit_report import AuditReport
+from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi.lm.table_model import TableModel
+from outlines_phi.vocabulary.vocabulary import Vocabulary
+from tests.guides.guidance.oracle import HEADER, RECORDED
+from tests.languages import p_value
+
+pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
+
+QUESTION = "Question: is the bakery open on Sunday? Answer: "
+ANSWER = (
+    HEADER + 'start: a b\na[capture]: A\nA: "yes" | "no"\nb[capture="__LIST_APPEND:b", max_tokens=2]: B\nB: /[.!]{1,3}/'
+)
+ALPHA = 1e-4
+
+
+class Grammar:
+    """As a grammar of guidance: it writes itself in llguidance's dialect."""
+
+    def __init__(self, text: Any) -> None:
+        self.text = text
+
+    def ll_grammar(self) -> Any:
+        if isinstance(self.text, Exception):
+            raise self.text
+        return self.text
+
+
+TOKENS = ["<eos>", "s", "k", "y", "i", "l", "sk", "ki", "ll", "ky", "ski", "il"]
+WORDS = Vocabulary.from_tokens(TOKENS, 0)
+
+
+def spellings(text: str) -> list[tuple[int, ...]]:
+    """All ways to write a text in tokens, and its end."""
+    if not text:
+        return [(0,)]
+    return [
+        (token, *rest)
+        for token, written in enumerate(TOKENS)
+        if token and text.startswith(written)
+        for rest in spellings(text[len(written) :])
+    ]
+
+
+def probability(lm: TableModel, prompt: tuple[int, ...], written: tuple[int, ...]) -> float:
+    log_p = 0.0
+    for place, token in enumerate(written):
+        logits = [float(one) for one in lm.next_logits(prompt + written[:place])]  # type: ignore[attr-defined]
+        log_p += logits[token] - math.log(sum(map(math.exp, logits)))
+    return math.exp(log_p)
+
+
+def test_sky_and_skill_have_the_probabilities_of_the_model_and_masking_has_not() -> None:
+    """The reason for all of this: of two words a mask prefers the one whose first tokens look better."""
+    lm = TableModel.random(WORDS, seed=3, scale=2.0)
+    prompt = (1, 2)
+    weights = {word: sum(probability(lm, prompt, one) for one in spellings(word)) for word in ("sky", "skill")}
+    law = {tuple(word.encode()): weight / sum(weights.values()) for word, weight in weights.items()}
+    model = outlines_phi.from_language_model(lm, lambda text: prompt)
+    generator = Generator(model, from_guidance(RECORDED["select"]["grammar"]))
+
+    def fit(phi: str) -> float:
+        texts = generator.sample("Animals: ", n=2_000, phi=phi, seed=0).texts
+        return p_value([tuple(text.encode()) for text in texts], law)
+
+    assert fit("exact") > ALPHA > fit("local")
+    found = generator.probabilities("Animals: ", tolerance=0).distribution
+    assert found == pytest.approx({word: law[tuple(word.encode())] for word in weights}, abs=1e-9)
+
+
+@pytest.mark.parametrize("phi", ["exact", "auto", "local", "onestep", "dp", "dp-frozen", "learned"])
+def test_every_door(phi: str, model: outlines_phi.PhiTransformers) -> None:
+    output_type = from_guidance(ANSWER)
+    options: dict[str, Any] = {"phi": phi, "seed": 1, "max_new_tokens": 8}
+    texts = [
+        model(QUESTION, output_type, **options),
+        *model.batch([QUESTION], output_type, **options),
+        "".join(model.stream(QUESTION, output_type, **options)),
+        Generator(model, output_type)(QUESTION, **options),
+    ]
+    assert texts == texts[:1] * 4
+
+
+def test_what_else_there_is(model: outlines_phi.PhiTransformers) -> None:
+    generator = Generator(model, from_guidance(ANSWER))
+    assert generator.mode(QUESTION, max_new_tokens=8).texts[0] in ("yes.", "no.")
+    assert isinstance(outlines_phi.audit(generator, QUESTION, n=30, seed=0, max_new_tokens=8), AuditReport)
+    draws = generator.sample(QUESTION, n=20, seed=0, banned_phrases=["no"], max_new_tokens=8, phi="exact")
+    assert all(text.startswith("yes") for text in draws.texts)
+    probabilities = generator.probabilities(QUESTION, tolerance=1e-6, max_new_tokens=8)
+    assert sum(one.p for one in probabilities.entries) == pytest.approx(1, abs=1e-5)
+    assert probabilities[{"a": "no", "b": ["."]}].p > 0.1
+
+
+def test_values_are_captures(model: outlines_phi.PhiTransformers) -> None:
+    (draw,) = Generator(model, from_guidance(ANSWER)).sample(QUESTION, n=1, seed=0, phi="exact", max_new_tokens=8)
+    assert draw.value == {"a": draw.text.rstrip(".!"), "b": [draw.text.lstrip("yesno")]}
+    assert pickle.loads(pickle.dumps(draw)).value == draw.value
+    plain = Generator(model, from_guidance(HEADER + 'start: "yes" | "no"'))
+    assert plain.sample(QUESTION, n=1, seed=0, phi="exact").values[0] in ("yes", "no")
+
+
+def test_a_text_that_was_cut_short_has_no_value(model: outlines_phi.PhiTransformers) -> None:
+    generator = Generator(model, from_guidance(ANSWER))
+    with pytest.raises(ValueReadError, match="refuses 'ye'"):
+        generator.reader("ye")
+
+
+def test_equal_grammars_share_a_table(model: outlines_phi.PhiTransformers) -> None:
+    text = HEADER + "start: A\nA: /[a-z]{2,5}/"
+    table = model.table(from_guidance(text))
+    assert table is model.table(CFG(text + "\n\n")) and isinstance(table.guide, FSMGuide)
+
+
+def test_json_values_stand_in_the_text(model: outlines_phi.PhiTransformers) -> None:
+    schema = '{"enum": ["yes", "no"], "x-guidance": {"whitespace_flexible": false}}'
+    output_type = from_guidance(HEADER + f'start: a "."\na[capture]: %json {schema}')
+    draws = Generator(model, output_type).sample("Answer in JSON: ", n=5, seed=0, phi="exact", max_new_tokens=12)
+    assert {draw.value["a"] for draw in draws} <= {'"yes"', '"no"'} and all(text[-1] == "." for text in draws.texts)
+
+
+def test_recursion(model: outlines_phi.PhiTransformers) -> None:
+    output_type = from_guidance(RECORDED["recursion"]["grammar"])
+    draws = Generator(model, output_type).sample("1 + 1 = ", n=5, seed=0, phi="local", max_new_tokens=8)
+    for draw in draws:
+        assert "+".join(draw.value["n"]) == draw.text.replace("(", "").replace(")", "")
+
+
+def test_what_is_taken() -> None:
+    text = RECORDED["select"]["grammar"]
+    assert from_guidance(Grammar(text)) == from_guidance(text) == CFG(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ('start: "a"', "or the text of one, which begins with %llguidance"),
+        (Grammar(3), "Give a grammar of guidance"),
+        (Grammar(ValueError("no target")), "It refuses this one: no target"),
+        (Grammar, "Call the function, as in from_guidance(f())"),
+        (len, "Call the function, as in from_guidance(f())"),
+        (None, "NoneType None has no ll_grammar()"),
+        (["yes", "no"], "Give a grammar of guidance, such as select"),
+    ],
+)
+def test_what_is_no_grammar_is_refused(given: Any, message: str) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        from_guidance(given)
+    assert message in str(caught.value)
+
+
+def test_what_cannot_be_read_is_refused_at_once() -> None:
+    with pytest.raises(GrammarError, match="line 2, column 8"):
+        from_guidance(HEADER + "start: x")
+    with pytest.raises(EmptyLanguageError):
+        from_guidance(HEADER + 'start: A "s"\nA: /[a-z]+/')
+    with pytest.raises(UnsupportedError, match="tells them apart"):
+        from_guidance(HEADER + 'start: a "1"\na: %json {"type": "integer"}')
+
+
+def test_it_is_no_part_of_another_type(model: outlines_phi.PhiTransformers) -> None:
+    with pytest.raises(UnsupportedError, match="Write the other parts into the grammar"):
+        Generator(model, from_guidance(ANSWER) + "!")
