@@ -46,7 +46,6 @@ from .sampling.phi_options import AutoPhi as AutoPhi
 from .sampling.phi_options import Effort as Effort
 from .sampling.phi_options import ExactPhi as ExactPhi
 from .sampling.phi_options import LookaheadPhi as LookaheadPhi
-from .sampling.ranking import Ranking as Ranking
 from .sampling.smc import PIMH as PIMH
 from .sampling.smc import SMC as SMC
 from .settings import SamplingSettings as SamplingSettings

@@ -40,7 +40,6 @@ PUBLIC = [
     "PhiTransformers",
     "Probabilities",
     "Progress",
-    "Ranking",
     "SMC",
     "SamplingSettings",
     "SchemaWarning",
