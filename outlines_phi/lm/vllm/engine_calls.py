@@ -76,7 +76,13 @@ class CoreCalls(EngineCalls):
         plain = config.kv_transfer_config is None and config.parallel_config.data_parallel_size == 1
         return plain and type(llm.llm_engine.engine_core) in (InprocClient, SyncMPClient)
 
+    def __init__(self, llm: Any) -> None:
+        super().__init__(llm)
+        self._params: dict[str, SamplingParams] = {}  # of open requests
+
     def close(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._params.pop(key, None)
         self._core.abort_requests(list(keys))
 
     @property
@@ -87,7 +93,7 @@ class CoreCalls(EngineCalls):
         waiting, cached = {each.key for each in asked}, dict[str, int]()
         try:
             for each in asked:
-                self._core.add_request(_core_request(each))
+                self._core.add_request(self._request(each))
             heard, relieved = time.monotonic(), False
             while waiting:
                 outputs = self._outputs()
@@ -110,6 +116,23 @@ class CoreCalls(EngineCalls):
             self.close([each.key for each in asked])
             raise
         return cached
+
+    def _request(self, asked: Asked) -> EngineCoreRequest:
+        params = self._params.get(asked.key) or _params(asked.key)
+        if asked.stays:
+            self._params[asked.key] = params
+        return EngineCoreRequest(
+            request_id=asked.key,
+            prompt_token_ids=asked.token_ids,
+            mm_features=None,
+            sampling_params=params,
+            pooling_params=None,
+            arrival_time=time.time(),
+            lora_request=None,
+            cache_salt=None,
+            data_parallel_rank=None,
+            resumable=asked.stays,
+        )
 
     def _outputs(self) -> list[Any]:
         """Return what the engine has to say, or nothing for want of an answer by now."""
@@ -152,19 +175,4 @@ def _params(key: str) -> SamplingParams:
         extra_args={KEY: key},
         output_kind=RequestOutputKind.DELTA,
         skip_clone=True,
-    )
-
-
-def _core_request(asked: Asked) -> EngineCoreRequest:
-    return EngineCoreRequest(
-        request_id=asked.key,
-        prompt_token_ids=asked.token_ids,
-        mm_features=None,
-        sampling_params=_params(asked.key),
-        pooling_params=None,
-        arrival_time=time.time(),
-        lora_request=None,
-        cache_salt=None,
-        data_parallel_rank=None,
-        resumable=asked.stays,
     )

@@ -81,11 +81,8 @@ class Sessions:
         """Return whether a request may stay open; the oldest of those that are not ``busy`` are closed for it."""
         goes_on = key in self._open
         self._drop([key])
-        others, given_up = iter([other for other in self._open if other not in busy]), list[str]()
-        while not self._fits(session) and (oldest := next(others, None)) is not None:
-            given_up.append(oldest)
-            self._drop([oldest])
-        self._calls.close(given_up)
+        if not self._fits(session):
+            self._make_room(session, busy)
         # One that is open goes on: it takes a block more now and then.
         if not goes_on and not self._fits(session):
             return False
@@ -110,12 +107,23 @@ class Sessions:
             self._due.clear()
             self.close([key for key in self._open if key not in busy])
 
+    def _make_room(self, session: Session, busy: Collection[str]) -> None:
+        """Close the oldest requests that are not ``busy``, until a session fits or there are none."""
+        given_up = list[str]()
+        for oldest in [other for other in self._open if other not in busy]:
+            given_up.append(oldest)
+            self._drop([oldest])
+            if self._fits(session):
+                break
+        self._calls.close(given_up)
+
     def _drop(self, keys: Collection[str]) -> None:
         for key in keys:
             session = self._open.pop(key, None)
             if session is not None:
                 self._of_prompt[session.prompt] -= 1
-                self._of_prompt += Counter()  # forgets prompts without a session
+                if not self._of_prompt[session.prompt]:
+                    del self._of_prompt[session.prompt]
                 self._taken -= self._cost(session)
 
     def _fits(self, session: Session) -> bool:
