@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import json
 import os
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -82,6 +83,13 @@ def header(
         "settings": {**drawn_by, "tokenization": tokenization},
         **{name: value for name, value in optional.items() if value is not None},
     }
+
+
+def seeded(given: int | None, saved: Record | None) -> int:
+    """Return the seed of a command, of the run that it goes on with, whose first line is ``saved``, or a new one."""
+    if given is None:
+        return secrets.randbelow(2**32) if saved is None else int(saved["seed"])
+    return given
 
 
 def check_same_run(saved: Record, header: Record, path: object) -> None:

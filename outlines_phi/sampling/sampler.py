@@ -89,7 +89,8 @@ class Request:
         seed = self.settings.seed
         if isinstance(seed, tuple) and len(seed) != len(self.prompts):
             raise UnsupportedError(
-                f"Give one seed, or one for each prompt: {counted(len(seed), 'seed')} came with {counted(len(self.prompts), 'prompt')}."
+                f"Give one seed, or one for each prompt: {counted(len(seed), 'seed')} came with "
+                f"{counted(len(self.prompts), 'prompt')}."
             )
         object.__setattr__(self, "starts", tuple(map(self.table.start_after, self.prompts)))
         object.__setattr__(self, "budgets", tuple(map(self._budget, range(len(self.prompts)))))
