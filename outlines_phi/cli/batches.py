@@ -6,9 +6,9 @@ import secrets
 import statistics
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, final
+from typing import Any, TypeVar, cast, final
 
 import numpy as np
 from jinja2 import TemplateError
@@ -24,6 +24,9 @@ from ..sampling.draws import Draws
 from ..sampling.phi_options import AutoPhi, LookaheadPhi
 from .ending import note, tell
 from .inputs import Prompt, model_input
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 SHOWN = 5  # Banned phrases whose attempts are told, at most
 DRAFTED = ("written", "drafted", "followed", "turns")  # Counts of a call that say what drafts were worth
@@ -77,9 +80,15 @@ class Batches:
                 begun.append(Outcome(index=index, prompt=prompt, error=error))
             else:
                 begun.append((index, prompt))
-        left = [row for row in begun if not isinstance(row, Outcome)]
-        found = iter(self._draw(left) if left else [])
-        return [row if isinstance(row, Outcome) else next(found) for row in begun]
+        drawn = iter(apart(self._draw, [row for row in begun if not isinstance(row, Outcome)]))
+        outcomes = []
+        for row in begun:
+            found = row if isinstance(row, Outcome) else next(drawn)
+            if isinstance(found, OutlinesPhiError):
+                index, prompt = cast(tuple[int, Prompt], row)
+                found = Outcome(index=index, prompt=prompt, error=found)
+            outcomes.append(found)
+        return outcomes
 
     def _draw(self, rows: Sequence[tuple[int, Prompt]]) -> list[Outcome]:
         try:
@@ -93,12 +102,6 @@ class Batches:
                 )
         except BudgetError as error:
             results = error.draws  # every prompt was drawn as far as its own effort went
-        except OutlinesPhiError as error:
-            if len(rows) == 1:
-                ((index, prompt),) = rows
-                return [Outcome(index=index, prompt=prompt, error=error)]
-            half = len(rows) // 2
-            return [*self._draw(rows[:half]), *self._draw(rows[half:])]
         outcomes = []
         for (index, prompt), draws in zip(rows, results, strict=True):
             missing = self.n - len(draws) - draws.failures
@@ -110,6 +113,19 @@ class Batches:
         if self.seed is None:  # not from torch's generator, which begins alike in every process
             return secrets.randbits(63)
         return int(np.random.SeedSequence((self.seed, index)).generate_state(1, np.uint64)[0])
+
+
+def apart(work: Callable[[Sequence[T]], Sequence[R]], rows: Sequence[T]) -> list[R | OutlinesPhiError]:
+    """Return what ``work`` returns for each of some rows; where it fails for all of them, it is done again with each half."""
+    if not rows:
+        return []
+    try:
+        return list(work(rows))
+    except OutlinesPhiError as error:
+        if len(rows) == 1:
+            return [error]
+        half = len(rows) // 2
+        return [*apart(work, rows[:half]), *apart(work, rows[half:])]
 
 
 def refusal(model: PhiModel, table: Table, prompt: Prompt, options: CallOptions) -> OutlinesPhiError | None:

@@ -148,7 +148,7 @@ def _table(file: Path, source: str, column: str) -> Iterator[tuple[Row, Prompt |
         raise UnsupportedError(f"Give a Parquet file: {source} cannot be read, {reason}.") from error
     if column not in table.column_names:
         raise UnsupportedError(
-            f"Give --column with the name of the prompts' column, one of {', '.join(table.column_names)}: {source} has no column "
+            f"Give the name of the prompts' column (--column), one of {', '.join(table.column_names)}: {source} has no column "
             f"{column}."
         )
     for number, row in enumerate(table.to_pylist()):

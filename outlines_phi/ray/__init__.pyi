@@ -1,1 +1,1 @@
-from ..cli.ray.dataset_run import generate as generate
+from .dataset_run import generate as generate

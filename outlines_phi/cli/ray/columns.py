@@ -59,7 +59,7 @@ def table_of(rows: Rows, file: Path | None) -> Any:
             table = arrow.Table.from_pylist([row for row, _ in rows])
         except (arrow.ArrowException, UnicodeEncodeError) as error:
             raise UnsupportedError(
-                f"Write JSON lines, for --parts jsonl: the rows of {file} do not fit into the columns of a table: {error}."
+                f"Give the values of a column one type, or draw into --parts jsonl: {file or 'the input'} is no table, {error}."
             ) from error
     return table.append_column(NUMBER, arrow.array(range(len(rows)), arrow.int64()))
 

@@ -7,18 +7,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...errors import UnsupportedError
-from ...numerics.checks import check_counts
-from ...phi.estimator import Phi
-from ...plugin.call import Ban, Call, Correction
-from ...plugin.options import CallOptions, Unset
-from ...plugin.types.output_types import to_language
-from ..inputs import COLUMN, JSONL, PARQUET, read_rows
-from ..loaded_model import load
-from ..task import Task
-from .columns import NUMBER, check_names, table_of
-from .drawers import ColumnDrawer
-from .pool import Pool, ray_data
+from ..cli.inputs import COLUMN, JSONL, PARQUET, read_rows
+from ..cli.loaded_model import load
+from ..cli.ray.columns import NUMBER, check_names, table_of
+from ..cli.ray.drawers import ColumnDrawer
+from ..cli.ray.pool import Pool, ray_data
+from ..cli.task import Task
+from ..errors import UnsupportedError
+from ..numerics.checks import check_counts
+from ..phi.estimator import Phi
+from ..plugin.call import Ban, Call, Correction
+from ..plugin.choices import MEANT_BY_DRAWS, refuse_unknown
+from ..plugin.generation_config import said
+from ..plugin.options import COUNTED, CallOptions, Unset
+from ..plugin.types.output_types import to_language
 
 
 def generate(
@@ -84,6 +86,7 @@ def generate(
     if isinstance(dataset, str | Path):
         dataset, key = _numbered(Path(dataset), prompt), key or NUMBER
     call = Call.of(Correction().replaced_by(phi, banned_phrases), output_type, keywords)
+    refuse_unknown(said(keywords), [name for name in COUNTED if name not in ("seed", "progress")], MEANT_BY_DRAWS)
     CallOptions.read({**keywords, "seed": seed}, None)
     if call.phi is None:
         raise UnsupportedError(
