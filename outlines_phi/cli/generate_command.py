@@ -87,6 +87,7 @@ def generate(
     task = Task(
         load=partial(load, source.model, source.device, source.dtype, source.host),
         model=source.model,
+        output_type=output_type,
         call=call,
         type_name=type_name,
         n=n,

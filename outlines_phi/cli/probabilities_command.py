@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from rich.console import Console
 from ..errors import BudgetError, OutlinesPhiError
 from ..fidelity.page import write_atomically
 from ..fidelity.probabilities import Probabilities
-from ..fidelity.report_text import TextTable, jsonable, label, shown
+from ..fidelity.report_text import TextTable, jsonable
 from ..numerics.checks import counted
 from ..plugin.generator import Generator
 from ..plugin.options import SEARCH_EFFORT, CallOptions, check_tolerance
@@ -133,19 +134,20 @@ def _print(prompt: Prompt, found: Found, top: int, console: Console) -> None:
     known = _listed(found)
     if known is not None:
         rows = [
-            (
-                shown(entry.text) + " (refused)" * (entry.refused is not None),
-                *map(_number, (entry.p, entry.lo, entry.hi)),
-            )
+            (_on_a_line(entry.text, entry.refused), *map(_number, (entry.p, entry.lo, entry.hi)))
             for entry in known.entries[:top]
         ]
         if len(known) > top:
             rows.append((f"... {len(known) - top:,} more", "", "", ""))
         if not known.complete:
             rows.append(("all others", "", *map(_number, known.other)))
-        print_table(TextTable(("value", "p", "at least", "at most"), rows, f"After {label(prompt)!r}"), console)
+        print_table(TextTable(("value", "p", "at least", "at most"), rows, f"After {prompt!r}"), console, name_width=60)
     if isinstance(found, OutlinesPhiError):
         tell("Failed", "red", message(found))
+
+
+def _on_a_line(text: str, refused: object) -> str:
+    return text.replace("\n", "\\n") + " (refused)" * (refused is not None)
 
 
 def _number(p: float) -> str:
@@ -163,7 +165,7 @@ def _records(prompt: Record, found: Found) -> Iterator[Record]:
                 **prompt,
                 "rank": rank,
                 "text": entry.text,
-                **(value_record(lambda value=entry.value: value) if refused is None else said),
+                **(value_record(partial(getattr, entry, "value")) if refused is None else said),
                 "p": jsonable(entry.p),
                 "p_bounds": [entry.lo, entry.hi],
                 "texts": list(entry.texts),

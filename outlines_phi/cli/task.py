@@ -29,9 +29,10 @@ class Task:
     # What makes the model, and its name.
     load: Callable[[], Any]
     model: str
-    # The call that is made for each batch of prompts, and the name of its output type.
-    call: Call
+    # The output type, its name, and the call that is made for each batch of prompts.
+    output_type: Any
     type_name: str
+    call: Call
     # Draws per prompt, and where all random streams come from; fresh ones where there is none.
     n: int
     seed: int | None
@@ -44,7 +45,7 @@ class Task:
     def batches(self, model: PhiModel) -> Batches:
         """Compile the output type, and return what draws; raises what every prompt would raise."""
         options, ban = self._options(model), self.call.ban
-        generator = Generator(model, self.call.language, phi=self.call.phi, banned_phrases=ban, draft=options.draft)
+        generator = Generator(model, self.output_type, phi=self.call.phi, banned_phrases=ban, draft=options.draft)
         _check_length(generator, options.settings)
         keep = {name: value for name, value in self.call.keywords.items() if name != "draft"}
         return Batches(generator=generator, keywords=keep, n=self.n, seed=self.seed)
@@ -52,7 +53,7 @@ class Task:
     def header(self, model: PhiModel) -> journal.Record:
         """Return the first line of a file of the draws."""
         options = self._options(model)
-        language = "" if self.call.language is None else to_language(self.call.language)
+        language = "" if self.output_type is None else to_language(self.output_type)
         return journal.header(
             model=identity(self.model, model),
             output_type=self.type_name,

@@ -114,7 +114,7 @@ def generate(
         made: Callable[[], Any] = model
     else:
         made = partial(load, str(model), device, dtype, host)
-    task = Task(load=made, model=str(model), call=call, type_name="", n=n, seed=seed)
+    task = Task(load=made, model=str(model), output_type=output_type, type_name="", call=call, n=n, seed=seed)
     pool = Pool(actors=actors, cpus=num_cpus, gpus=num_gpus)
     return pool.map(dataset, ColumnDrawer, batch_size, task=task, prompt=prompt, key=key, token_ids=token_ids)
 

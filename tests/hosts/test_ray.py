@@ -49,7 +49,7 @@ def cluster() -> Iterator[None]:
 def expected() -> dict[int, list[str]]:
     """The texts of every row, drawn in this process one by one."""
     made: Any = lambda: from_transformers(*bundled.load())  # noqa: E731
-    batches = Task(load=made, model="bundled", call=call(), type_name="", n=2, seed=5).batches(made())
+    batches = Task(load=made, model="bundled", output_type=ANSWER, type_name="", call=call(), n=2, seed=5).batches(made())
     (found,) = [batches.drawn(list(enumerate(PROMPTS)))]
     return {outcome.index: outcome.draws.texts for outcome in found if outcome.draws is not None}
 
@@ -119,7 +119,7 @@ def test_a_dataset_loses_nothing_with_an_actor(tmp_path: Path, expected: dict[in
 
 def folder_run(folder: Path, model: Callable[[], Any], form: str = "jsonl", **options: Any) -> int:
     given = [({"prompt": prompt}, prompt) for prompt in PROMPTS]
-    task = Task(load=model, model="bundled", call=call(), type_name="answer", n=2, seed=5)
+    task = Task(load=model, model="bundled", output_type=ANSWER, type_name="answer", call=call(), n=2, seed=5)
     parts = Parts(folder=folder, form=form, column="prompt", rows=given)
     return FolderRun(task=task, parts=parts, pool=Pool(actors=2), batch_size=4, **options).work()
 
