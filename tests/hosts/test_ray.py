@@ -49,7 +49,9 @@ def cluster() -> Iterator[None]:
 def expected() -> dict[int, list[str]]:
     """The texts of every row, drawn in this process one by one."""
     made: Any = lambda: from_transformers(*bundled.load())  # noqa: E731
-    batches = Task(load=made, model="bundled", output_type=ANSWER, type_name="", call=call(), n=2, seed=5).batches(made())
+    batches = Task(load=made, model="bundled", output_type=ANSWER, type_name="", call=call(), n=2, seed=5).batches(
+        made()
+    )
     (found,) = [batches.drawn(list(enumerate(PROMPTS)))]
     return {outcome.index: outcome.draws.texts for outcome in found if outcome.draws is not None}
 
