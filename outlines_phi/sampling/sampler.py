@@ -122,19 +122,22 @@ class Request:
         return budget
 
     @cached_property
-    def _entropy(self) -> tuple[tuple[int, ...], ...]:
-        """The words of the seed and the row of every prompt; with a seed of its own, a prompt is in row 0 of its own call."""
-        rows, seed = range(len(self.prompts)), self.settings.seed
-        if isinstance(seed, tuple):
-            return tuple((*_words(own), 0) for own in seed)
-        # Without a seed a call follows torch's generator, as a torch user expects of torch.manual_seed.
-        shared = _words(int(torch.randint(2**62, ())) if seed is None else seed)
-        return tuple((*shared, row) for row in rows)
+    def _entropy(self) -> tuple[int, ...]:
+        """The words of the seed that all prompts share; none where each has its own."""
+        if isinstance(self.settings.seed, tuple):
+            return ()
+        # Without a seed of its own a call follows torch's generator, as a torch user expects of torch.manual_seed.
+        return _words(int(torch.randint(2**62, ())) if self.settings.seed is None else self.settings.seed)
 
     def stream(self, row: int, number: int) -> np.random.Generator:
-        """Return the random stream of one attempt (or trajectory) of one prompt: that of NumPy for ``(seed, row, number)``."""
+        """Return the random stream of one attempt (or trajectory) of one prompt: that of NumPy for ``(seed, row, number)``.
+
+        A prompt with a seed of its own has the streams of row 0, where it is in a call by itself.
+        """
+        seed = self.settings.seed
+        begin = (*_words(seed[row]), 0) if isinstance(seed, tuple) else (*self._entropy, row)
         # NumPy would make the same words of the three numbers, in more time than all else of a stream takes.
-        return np.random.default_rng(np.array((*self._entropy[row], *_words(number)), dtype=np.uint32))
+        return np.random.default_rng(np.array((*begin, *_words(number)), dtype=np.uint32))
 
 
 def _words(number: int) -> tuple[int, ...]:
