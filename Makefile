@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-full test-llamacpp test-mlx lint types format clean
+.PHONY: demo test test-full test-llamacpp test-mlx test-ray lint types format clean
 .DEFAULT_GOAL := test
 # What pytest makes of the assertions is kept from one run to the next.
 unexport PYTHONDONTWRITEBYTECODE
@@ -24,6 +24,10 @@ test-llamacpp: $(VENV)-llamacpp/.dev
 test-mlx: $(VENV)-mlx/.dev
 	OMP_NUM_THREADS=1 $(VENV)-mlx/bin/python -m pytest tests/hosts tests/lm/test_sequences.py
 
+# A cluster of this machine, with actors of which one is killed. Ray writes under /tmp/ray.
+test-ray: $(VENV)-ray/.dev
+	OMP_NUM_THREADS=1 $(VENV)-ray/bin/python -m pytest tests/hosts/test_ray.py tests/ray tests/cli/test_generate_ray.py
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -36,7 +40,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx
+	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-ray
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -55,7 +59,8 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 # An environment for each host beside Transformers, made of the tested versions.
 $(VENV)-llamacpp/.dev: HOST = -e ".[test,llamacpp]" gguf
 $(VENV)-mlx/.dev: HOST = -e ".[test,mlx]" "mlx[cpu]"
-$(VENV)-llamacpp/.dev $(VENV)-mlx/.dev: $(VENV)-%/.dev: pyproject.toml constraints.txt
+$(VENV)-ray/.dev: HOST = -e ".[test,ray]" "ray[data]==2.60.0"
+$(VENV)-llamacpp/.dev $(VENV)-mlx/.dev $(VENV)-ray/.dev: $(VENV)-%/.dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-$*
 	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(HOST)

@@ -2,9 +2,10 @@
 
     python -m benchmarks.ray_overhead      (in the environment of make test-ray)
 
-The bundled model, one thread, batches of prompts: what one actor draws from when its first batch arrives to when its last does, beside
-the same batches here. By the clock, and in processor seconds: those of the driver and the actor, and with all that Ray runs beside them.
-Each repetition measures both, one after the other; the figures are medians, of ratios too, since other work on the machine disturbs them.
+The bundled model, one thread, batches of prompts: what one actor draws from when its first batch arrives to when its last does,
+beside the same batches here. By the clock, and in processor seconds: those of the driver and the actor, and with all that Ray runs
+beside them. Each repetition measures both, one after the other; the figures are medians, of ratios too, since other work on the
+machine disturbs them.
 """
 
 from __future__ import annotations
