@@ -37,6 +37,7 @@ from .plugin.hosts.own import from_language_model as from_language_model
 from .plugin.hosts.phi_processor import PhiLogitsProcessor as PhiLogitsProcessor
 from .plugin.hosts.transformers import PhiTransformers as PhiTransformers
 from .plugin.hosts.transformers import from_transformers as from_transformers
+from .plugin.wrapping import from_vllm_offline as from_vllm_offline
 from .plugin.wrapping import wrap as wrap
 from .sampling.draw import Draw as Draw
 from .sampling.draw import Guarantee as Guarantee

@@ -98,6 +98,24 @@ MISFITS: dict[str, tuple[Misfit, ...]] = {
         ),
         _OF_DRAWS,
     ),
+    "vLLM's own loop": (
+        Misfit(
+            (
+                "temperature",
+                "top_p",
+                "top_k",
+                "min_p",
+                "repetition_penalty",
+                "seed",
+                "max_new_tokens",
+                "num_return_sequences",
+            ),
+            "Give it in sampling_params=SamplingParams(...), or give phi= beside {name}=. {name}= was given without phi=, and vLLM "
+            "takes its settings from there.",
+            (),
+        ),
+        _OF_DRAWS,
+    ),
     "do_sample=False": (
         Misfit(
             ("sampler", *_DRAFT),

@@ -31,7 +31,6 @@ REFUSED: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("Ollama", "AsyncOllama", "LMStudio", "AsyncLMStudio"), (_WEIGHTS, _SERVER)),
     **dict.fromkeys(("OpenAI", "AsyncOpenAI", "Anthropic", "Gemini", "Mistral", "AsyncMistral"), (_OPEN, _SERVICE)),
     **dict.fromkeys(("Dottxt", "AsyncDottxt"), (_OPEN, _SERVICE)),
-    "VLLMOffline": (_WEIGHTS, "hands the output type to vLLM, which decodes by itself"),
     "TransformersMultiModal": (
         f"Load a text-only version by {loading('name')}",
         "takes images, audio or video beside text",
@@ -72,8 +71,8 @@ def no_model(given: Any, call: str, second: Any = None) -> UnsupportedError:
             )
         case _:
             how = (
-                "expected a model made by outlines.from_transformers(hf_model, hf_tokenizer), from_llamacpp or from_mlxlm, for "
-                "outlines_phi.wrap(model), or by outlines_phi.from_transformers(hf_model, hf_tokenizer)"
+                "expected a model made by outlines.from_transformers(hf_model, hf_tokenizer), from_llamacpp, from_mlxlm or "
+                "from_vllm_offline, for outlines_phi.wrap(model), or by outlines_phi.from_transformers(hf_model, hf_tokenizer)"
             )
     return UnsupportedError(f"{_name(given)} was given as model; {how}.")
 

@@ -149,10 +149,18 @@ class PhiModel(Asynchronous, ABC):
         if output_type is None:
             return self._under(None, correction, keywords)
         plain = correction.ban is None and correction.estimator(keywords.get("sampler"), usual=None) is None
-        if plain and (stock or left_to_outlines(output_type, at_hand=self._at_hand)):
-            outlines_model: Any = self
-            return Call(None, SteerableGenerator(outlines_model, output_type, backend).logits_processor, None, keywords)
+        if plain and (stock or self._leaves_to_outlines(output_type)):
+            return Call(None, self._outlines_form(output_type, backend), None, keywords)
         return self._under(MaskLogitsProcessor(self.table(output_type, backend=backend)), correction, keywords)
+
+    def _leaves_to_outlines(self, output_type: Any) -> bool:
+        """Return whether plain calls of an output type are masked by the means of Outlines."""
+        return left_to_outlines(output_type, at_hand=self._at_hand)
+
+    def _outlines_form(self, output_type: Any, backend: str | None) -> Any:
+        """Return the form in which Outlines hands an output type to the host's own loop."""
+        outlines_model: Any = self
+        return SteerableGenerator(outlines_model, output_type, backend).logits_processor
 
     def _under(self, processor: Any, correction: Correction, keywords: dict[str, Any]) -> Call:
         """Return a call under a logits processor that Outlines built; ``None`` for free text."""

@@ -11,7 +11,9 @@ from weakref import WeakKeyDictionary
 from outlines.models.llamacpp import LlamaCpp
 from outlines.models.mlxlm import MLXLM
 from outlines.models.transformers import Transformers
+from outlines.models.vllm_offline import VLLMOffline
 
+from ..errors import UnsupportedError
 from ..phi.estimator import Phi
 from .call import Ban
 from .hosts.transformers import PhiTransformers
@@ -22,13 +24,18 @@ from .session import MAX_TREE_BYTES, PhiModel
 
 def _host(module: str, name: str) -> Callable[..., PhiModel]:
     """Return what wraps the models of a host, whose library is imported when a model of it is wrapped."""
-    return lambda model, **options: getattr(import_module(f".hosts.{module}", __package__), name).over(model, **options)
+    return lambda model, **options: _class(module, name).over(model, **options)
+
+
+def _class(module: str, name: str) -> Any:
+    return getattr(import_module(f".hosts.{module}", __package__), name)
 
 
 HOSTS: dict[type, Callable[..., PhiModel]] = {
     Transformers: PhiTransformers.over,
     LlamaCpp: _host("llamacpp", "PhiLlamaCpp"),
     MLXLM: _host("mlx", "PhiMLXLM"),
+    VLLMOffline: _host("vllm_offline", "PhiVLLMOffline"),
 }
 """By the class of a model of Outlines: what makes one that takes ``phi=`` of it, with the options of :class:`PhiModel`."""
 
@@ -74,8 +81,8 @@ def wrap(
     Raises
     ------
     UnsupportedError, VocabularyError
-        Not a text model made by ``outlines.from_transformers``, ``from_llamacpp`` or ``from_mlxlm``; or, with ``phi`` or
-        ``banned_phrases``, one that cannot be corrected.
+        Not a text model made by ``outlines.from_transformers``, ``from_llamacpp``, ``from_mlxlm`` or ``from_vllm_offline``; or,
+        with ``phi`` or ``banned_phrases``, one that cannot be corrected.
     """
     make = _maker(model)
     if make is None:
@@ -86,3 +93,31 @@ def wrap(
         banned_phrases=getattr(model, "banned_phrases", None) if isinstance(banned_phrases, Unset) else banned_phrases,
         max_tree_bytes=max_tree_bytes,
     )
+
+
+def from_vllm_offline(
+    llm: Any,
+    *,
+    phi: str | Phi | None = None,
+    banned_phrases: Ban | None = None,
+    max_tree_bytes: int = MAX_TREE_BYTES,
+) -> PhiModel:
+    """Return an Outlines model that takes ``phi=``, from a ``vllm.LLM(model, **outlines_phi.vllm.ENGINE)``.
+
+    The counterpart of ``outlines.from_vllm_offline``; the parameters are those of :class:`outlines_phi.PhiTransformers`. An engine
+    that cannot be read is refused now, with or without ``phi``.
+
+    Raises
+    ------
+    UnsupportedError, VocabularyError
+        See :class:`outlines_phi.lm.vllm.vllm_model.VLLMModel`; or vLLM is not installed.
+    """
+    try:
+        host = _class("vllm_offline", "PhiVLLMOffline")
+    except ModuleNotFoundError as error:
+        raise UnsupportedError(
+            f'Install it, by pip install "outlines_phi[vllm]". The package {error.name} is not here.'
+        ) from error
+    made: PhiModel = host(llm, phi=phi, banned_phrases=banned_phrases, max_tree_bytes=max_tree_bytes)
+    _ = made.lm  # raises why it cannot be corrected
+    return made

@@ -64,11 +64,30 @@ def mlx(folder: Path) -> PhiModel:
     return outlines_phi.wrap(outlines.from_mlxlm(model, tokenizer))
 
 
+def vllm_offline(folder: Path) -> PhiModel:
+    from tests.hosts.vllm_engine import engine
+
+    return outlines_phi.wrap(outlines.from_vllm_offline(engine()))
+
+
+def vllm_requests(folder: Path) -> PhiModel:
+    """The same engine, asked as an application asks it."""
+    from outlines_phi.lm.vllm.engine_calls import CoreCalls
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CoreCalls, "fits", lambda llm: False)
+        model = vllm_offline(folder)
+        _ = model.lm
+    return model
+
+
 HOSTS: dict[str, tuple[Callable[[Path], PhiModel], str]] = {
     "transformers": (transformers, "transformers"),
     "own": (own, "transformers"),
     "llamacpp": (llamacpp, "llama_cpp"),
     "mlx": (mlx, "mlx_lm"),
+    "vllm": (vllm_offline, "vllm"),
+    "vllm by requests": (vllm_requests, "vllm"),
 }
 """Each host over the bundled model in single precision, and the package that it needs."""
 
