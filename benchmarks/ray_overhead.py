@@ -14,7 +14,9 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +25,8 @@ import typer
 from outlines.types import regex
 
 from benchmarks.report import Report
+from outlines_phi.cli.batches import Outcome
+from outlines_phi.cli.journal import line, records_of
 from outlines_phi.cli.loaded_model import BUNDLED, load
 from outlines_phi.cli.ray.folder_run import FolderRun
 from outlines_phi.cli.ray.parts import Parts
@@ -38,8 +42,9 @@ def seconds_of(pids: set[int]) -> float:
     """Return the processor seconds of some processes."""
     spent = 0
     for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        spent += int(fields[11]) + int(fields[12])
+        with suppress(OSError):  # an idle process of Ray may end
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            spent += int(fields[11]) + int(fields[12])
     return spent / TICKS
 
 
@@ -59,21 +64,29 @@ def processes() -> dict[int, tuple[int, str]]:
     return {pid: found[pid] for pid in ours}
 
 
-def measured(batches: Iterator[Any]) -> tuple[float, float, float]:
-    """Return the seconds of the clock, of the processes that work, and of all of them, from the first batch to the last."""
+def measured(batches: Iterator[Any], count: int) -> tuple[float, float, float]:
+    """Return the seconds of the clock, of the processes that work, and of all of them, from the first of the batches to the last.
+
+    The actor ends with what comes after the last one, and its seconds with it.
+    """
     next(batches)
     there = processes()
     work = {pid for pid, (_, name) in there.items() if pid == os.getpid() or "MapWorker" in name}
     begin, *spent = time.perf_counter(), seconds_of(work), seconds_of(set(there))
-    for _ in batches:
+    for _ in islice(batches, count - 1):
         pass
     clock = time.perf_counter() - begin
     return clock, seconds_of(work) - spent[0], seconds_of(set(there)) - spent[1]
 
 
+def lines(outcomes: list[Outcome]) -> list[bytes]:
+    """Return what a command writes of a batch."""
+    return [line(record) for outcome in outcomes for record in records_of(outcome, token_ids=False)]
+
+
 def main(
-    rows: Annotated[int, typer.Option(help="Prompts.")] = 256,
-    n: Annotated[int, typer.Option(help="Draws of each.")] = 4,
+    rows: Annotated[int, typer.Option(help="Prompts.")] = 512,
+    n: Annotated[int, typer.Option(help="Draws of each.")] = 32,
     batch_size: Annotated[int, typer.Option(help="Prompts that share model calls.")] = 16,
     repeats: Annotated[int, typer.Option(help="Medians of so many.")] = 5,
 ) -> None:
@@ -89,8 +102,9 @@ def main(
     run = FolderRun(task=task, parts=parts, pool=Pool(actors=1).started(), batch_size=batch_size)
     found = []
     for _ in range(repeats):
-        here = measured(batches.outcomes(prompts, batch_size, 0))
-        there = measured(run._drawn(range(rows)))
+        here = measured((lines(outcomes) for outcomes in batches.outcomes(prompts, batch_size, 0)), rows // batch_size)
+        drawn = run._drawn(range(rows))
+        there = measured((list(map(line, chain(*records.values()))) for records, _ in drawn), rows // batch_size)
         found.append((here, there))
         print(here, there, flush=True)
     report = Report(
