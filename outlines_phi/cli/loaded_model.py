@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +13,12 @@ from typing import Any
 import torch
 import transformers
 
+from .. import vllm as engine
 from ..errors import UnsupportedError
 from ..lm import bundled
 from ..plugin.hosts.transformers import PhiTransformers, from_transformers
 from ..plugin.session import PhiModel
-from ..plugin.wrapping import wrap
+from ..plugin.wrapping import from_vllm_offline, wrap
 
 BUNDLED = "bundled"  # The name of the model that ships with the package
 
@@ -26,7 +28,7 @@ PROBE = 'The quick brown fox: 1,234.5 {"a": [true]}\n\tGr\u00f6\u00dfe \u6f22\u5
 """A text whose tokens tell tokenizers of equal vocabularies apart."""
 
 
-HOSTS = ("transformers", "llamacpp", "mlx")
+HOSTS = ("transformers", "llamacpp", "mlx", "vllm")
 """Where a model may run."""
 
 
@@ -43,7 +45,7 @@ def load(name: str, device: str | None, dtype: str | None, host: str | None = No
     if host == "transformers":
         return _on_transformers(name, device, dtype)
     with needing(host):
-        return _on_llamacpp(name, dtype) if host == "llamacpp" else _on_mlx(name, dtype)
+        return {"llamacpp": _on_llamacpp, "mlx": _on_mlx, "vllm": _on_vllm}[host](name, dtype)
 
 
 @contextmanager
@@ -77,14 +79,27 @@ def _on_mlx(name: str, dtype: str | None) -> PhiModel:
     import mlx_lm
     from outlines.models.mlxlm import MLXLM
 
-    source = str(
-        Path(bundled.__file__).parent if name == BUNDLED else Path(name).expanduser() if _is_path(name) else name
-    )
     with loading(f"--model {name}"):
-        loaded, tokenizer = mlx_lm.load(source)
+        loaded, tokenizer = mlx_lm.load(_source(name))
     if dtype is not None or name == BUNDLED:
         loaded.set_dtype(getattr(mx, dtype or "float32"))
     return wrap(MLXLM(loaded, tokenizer))
+
+
+def _on_vllm(name: str, dtype: str | None) -> PhiModel:
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # what vLLM tells of its start is not for a file of draws
+    from vllm import LLM
+
+    with loading(f"--model {name}"):
+        llm = LLM(_source(name), dtype=dtype or ("float32" if name == BUNDLED else "auto"), **engine.ENGINE)
+    return from_vllm_offline(llm)
+
+
+def _source(name: str) -> str:
+    """Return what the loaders of other libraries take: a folder, or a name on the hub."""
+    return str(
+        Path(bundled.__file__).parent if name == BUNDLED else Path(name).expanduser() if _is_path(name) else name
+    )
 
 
 def _on_transformers(name: str, device: str | None, dtype: str | None) -> PhiTransformers:
@@ -127,10 +142,9 @@ def _is_path(name: str) -> bool:
 
 
 def _pretrained(name: str, dtype: torch.dtype | None) -> tuple[Any, Any]:
-    source = str(Path(name).expanduser()) if _is_path(name) else name
     options = {} if dtype is None else {"dtype": dtype}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(source)
-    return transformers.AutoModelForCausalLM.from_pretrained(source, **options).eval(), tokenizer
+    tokenizer = transformers.AutoTokenizer.from_pretrained(_source(name))
+    return transformers.AutoModelForCausalLM.from_pretrained(_source(name), **options).eval(), tokenizer
 
 
 def identity(name: str, model: Any) -> dict[str, str]:

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import UnsupportedError
+from ..guides.grammar.grammar import Grammar
 from ..guides.grammar.notation.reader import NAMES, read_grammar
 from ..lm import bundled
 from ..numerics.checks import counted
@@ -27,7 +28,7 @@ from ..verification.verification import verify as run_checks
 from ..vocabulary.vocabulary import Vocabulary
 from .command_options import RegexOption, Schema, Type
 from .ending import FAILED, Debug
-from .inputs import read_grammar_text, read_output_type
+from .inputs import read_grammar_of, read_output_type
 from .loaded_model import BUNDLED, loading
 from .terminal import bar
 
@@ -45,7 +46,7 @@ def verify(
         str | None,
         typer.Argument(
             show_default=False,
-            help=f"File in Lark's dialect, or a grammar that is shipped: {', '.join(NAMES)}, dyck-n.",
+            help=f"File in Lark's dialect or in GBNF (.gbnf), or a grammar that is shipped: {', '.join(NAMES)}, dyck-n.",
         ),
     ] = None,
     type_: Type = None,
@@ -112,16 +113,18 @@ def _subject(
     if grammar is not None:
         if any(value is not None for value in given):
             raise UnsupportedError("Give exactly one of them: a grammar was given beside --type, --schema or --regex.")
-        return grammar, Subject.of_grammar(read_grammar(read_grammar_text(grammar, grammar)), vocabulary, **options)
+        return grammar, Subject.of_grammar(read_grammar_of(grammar, grammar), vocabulary, **options)
     if all(value is None for value in given):
         raise UnsupportedError(
-            f"Give a file in Lark's dialect, one of {', '.join(NAMES)} and dyck-n, or --type, --schema or --regex. There is "
-            "nothing to verify."
+            f"Give a file in Lark's dialect or .gbnf, one of {', '.join(NAMES)} and dyck-n, or --type, --schema or --regex. There "
+            "is nothing to verify."
         )
     name, output_type = read_output_type(*given)
     match language := to_language(output_type):
-        case GrammarText():
-            return name, Subject.of_grammar(read_grammar(language.text), vocabulary, **options)
+        case GrammarText(text):
+            return name, Subject.of_grammar(read_grammar(text), vocabulary, **options)
+        case Grammar():
+            return name, Subject.of_grammar(language, vocabulary, **options)
         case JSONText():
             fault = _validator(output_type) if isinstance(output_type, JsonSchema) else None
             return name, Subject.of_json(language.guide(vocabulary), fault=fault, **options)

@@ -148,26 +148,30 @@ class Rows:
         """Return copies of other rows, ``[V]`` each, under the same check."""
         return Rows(torch.stack([*rows]), range(len(rows)), self.check)
 
+    def each(self) -> list[Tensor]:
+        """Return every row, ``[V]``, as a view, :meth:`unchecked`."""
+        return [self.matrix[place] for place in self.places]
+
     def whole(self) -> Tensor:
         """Return all rows, to be read and not written; raises what the check does."""
         return self.take(range(len(self)))
 
-    def take(self, rows: Sequence[int], where: Tensor | None = None) -> Tensor:
+    def take(self, rows: Sequence[int]) -> Tensor:
         """Return some of the rows, ``[k, V]``, as :meth:`unchecked` does; raises what the check does."""
         self.read()
-        return self.unchecked(rows, where)
+        return self.unchecked(rows)
 
-    def unchecked(self, rows: Sequence[int], where: Tensor | None = None) -> Tensor:
+    def unchecked(self, rows: Sequence[int], where: Callable[[], Tensor] | None = None) -> Tensor:
         """Return some of the rows, ``[k, V]``, to be read and not written: a view where they follow one another.
 
-        What is made of them is read by :meth:`read`, and used for nothing before. ``where``: :meth:`within` of them, where the
-        device has it already.
+        What is made of them is read by :meth:`read`, and used for nothing before. ``where``: gives :meth:`within` of them on the
+        device, to which it is sent by itself otherwise.
         """
         places = self.within(rows)
         first, end = (places[0], places[-1] + 1) if places else (0, 0)
         if places == list(range(first, end)):
             return self.matrix[first:end]
-        return self.matrix.index_select(0, send(self.matrix.device, np.array(places))[0] if where is None else where)
+        return self.matrix.index_select(0, where() if where else send(self.matrix.device, np.array(places))[0])
 
     def within(self, rows: Sequence[int]) -> list[int]:
         """Return the places of some of the rows in the matrix."""

@@ -57,11 +57,11 @@ class Branches:
             nodes.append(node)
         logits = self.evaluate(new) if new or self._planted is None else self.plant()[1][:0]
         if seen:
-            rest = iter(logits.unchecked(range(len(new))))
+            rest = iter(logits.each())
             logits = logits.of([seen[i] if i in seen else next(rest) for i in range(len(pairs))])
         for i, parent in enumerate(parents):
             if parent < 0:
-                self._seen[pairs[i]] = nodes[i], logits.unchecked([i])[0]
+                self._seen[pairs[i]] = nodes[i], logits.matrix[logits.places[i]]
             else:
                 self._seen.pop(pairs[i], None)
         return nodes, logits
@@ -75,7 +75,7 @@ class Branches:
         prompts = len(evaluation.nodes) - len(pairs)
         kept = evaluation.rows[:prompts]
         # A part alone would hold the memory of the whole.
-        self._planted = list(evaluation.nodes[:prompts]), kept.of(list(kept.whole())) if pairs else kept
+        self._planted = list(evaluation.nodes[:prompts]), kept.of(kept.each()) if pairs else kept
         return evaluation.rows[prompts:]
 
     def prune(self, nodes: Iterable[int], wanted: Iterable[tuple[int, int]] = ()) -> None:

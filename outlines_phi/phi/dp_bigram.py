@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -14,10 +14,10 @@ from torch import Tensor
 from ..guides.guide import DEAD, DONE, Guide
 from ..numerics.checks import check_counts, check_shares
 from ..numerics.distributions import runs
-from ..numerics.transfers import read, send
+from ..numerics.exchange import Exchange
 from ..vocabulary.classes import EOS, NEVER, Partition, common_refinement
 from .dp import Layers, explore, log_product
-from .estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun, add_by_class, floored
+from .estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun, add_by_class, floored, scores_alone
 
 Key = tuple[tuple[int, ...], int]  # a prompt and its budget
 
@@ -77,30 +77,42 @@ class BigramEstimate(Estimate):
         self._inductions: dict[Key, Induction] = {}  # rows with equal prompts share one
 
     def scores(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
-        new: dict[Key, tuple[int, Tensor]] = {}
-        for row, tokens, log_p_y in zip(prefixes.rows, prefixes.tokens, log_p, strict=True):
-            if (key := self._key(row)) not in self._inductions and (key not in new or not tokens):
-                new[key] = row, log_p_y
-        if new:
-            self._learn(dict(new.values()))
-        parts = [(self._inductions[key], part) for key, part in runs(map(self._key, prefixes.rows))]
-        found = [one.log_h(prefixes.states[part], prefixes.remaining[part], self._phi.floor) for one, part in parts]
-        scores = torch.empty_like(log_p)
-        for (one, part), log_h in zip(parts, send(log_p.device, *found), strict=True):
-            add_by_class(log_p[part], log_h, one.partition, None, out=scores[part])
-        for place, (row, state, left) in enumerate(
-            zip(prefixes.rows, prefixes.states, prefixes.remaining, strict=True)
-        ):
-            if not self._inductions[self._key(row)].knows(state):
-                scores[place] += self._run.table.bias(state, left, log_p.device)
+        return scores_alone(self, log_p, prefixes)
+
+    def step(self, prefixes: Prefixes, exchange: Exchange) -> Callable[[Tensor], Tensor]:
+        keys = list(map(self._key, prefixes.rows))
+        # The inductions of a new prompt need its distribution; what they say of the prefixes is sent after the rest.
+        values = exchange.send(*self._log_h(keys, prefixes)) if self._inductions.keys() >= {*keys} else None
+
+        def scores(log_p: Tensor) -> Tensor:
+            if values is None:
+                self._begin(keys, prefixes, log_p, exchange)
+            sent = values or exchange.send(*self._log_h(keys, prefixes))
+            scores = torch.empty_like(log_p)
+            for (key, part), log_h in zip(runs(keys), sent(), strict=True):
+                add_by_class(log_p[part], log_h, self._inductions[key].partition, None, out=scores[part])
+            for place, (key, state) in enumerate(zip(keys, prefixes.states, strict=True)):
+                if not self._inductions[key].knows(state):
+                    scores[place] += self._run.table.bias(state, prefixes.remaining[place], log_p.device)
+            return scores
+
         return scores
+
+    def _log_h(self, keys: Sequence[Key], prefixes: Prefixes) -> list[NDArray[np.float64]]:
+        """Return ``log h`` of each class of the next tokens of the prefixes, neighbours of one prompt together."""
+        states, left, floor = prefixes.states, prefixes.remaining, self._phi.floor
+        return [self._inductions[key].log_h(states[part], left[part], floor) for key, part in runs(keys)]
 
     def _key(self, row: int) -> Key:
         return self._run.prompts[row], self._run.budgets[row]
 
-    def _learn(self, log_p_of: dict[int, Tensor]) -> None:
-        """Make the inductions of some prompts; ``log_p_of``, the distributions after the prompts, help to choose their tokens."""
+    def _begin(self, keys: Sequence[Key], prefixes: Prefixes, log_p: Tensor, exchange: Exchange) -> None:
+        """Make the inductions of new prompts; the distributions after these help to choose their tokens."""
         run, phi = self._run, self._phi
+        new: dict[Key, int] = {}
+        for place, (key, tokens) in enumerate(zip(keys, prefixes.tokens, strict=True)):
+            if key not in self._inductions and (key not in new or not tokens):
+                new[key] = place
         space = run.table.keep(
             ("dp-bigram", phi.states),
             run.table.start,
@@ -108,25 +120,29 @@ class BigramEstimate(Estimate):
             lambda space: sum(row.targets.nbytes for row in space.rows.values()) + space.partition.class_of.nbytes,
         )
         columns: dict[int, Columns] = {}
-        for row, after_prompt in zip(log_p_of, read(*log_p_of.values()), strict=True):
+        after_prompts = exchange.answer.read(*(log_p[place] for place in new.values()))
+        for place, after_prompt in zip(new.values(), after_prompts, strict=True):
+            row = prefixes.rows[place]
             # With a budget of 1 nothing but the end can be written, and the model's context may have no room for more.
             limit = phi.tokens if run.budgets[row] > 1 else 0
             columns[row] = Columns.choose(space, after_prompt.astype(np.float64), limit)
         first = run.branches.trees.next_node
         pairs = [(row, token) for row, chosen in columns.items() for token in chosen.tokens.tolist()]
-        masses: dict[int, list[Tensor]] = {row: [] for row in columns}
+        masses: dict[int, list[NDArray[np.float64]]] = {
+            row: [np.zeros((0, chosen.partition.size))] for row, chosen in columns.items()
+        }
         for start in range(0, len(pairs), NODES):
             part = pairs[start : start + NODES]
-            logits = run.branches.trees.extend([row for row, _ in part], [token for _, token in part]).logits
-            log_p = run.log_p(logits, [(row, (token,)) for row, token in part])
-            for row, same in runs(row for row, _ in part):
-                masses[row].append(columns[row].partition.mass(log_p[same].double().exp()))
+            answer = run.branches.trees.extend([row for row, _ in part], [token for _, token in part]).rows
+            law = run.log_p(answer.unchecked(range(len(part))), [(row, (token,)) for row, token in part])
+            of_row = list(runs(row for row, _ in part))
+            found = answer.read(*(columns[row].partition.mass(law[same].double().exp()) for row, same in of_row))
+            for (row, _), mass in zip(of_row, found, strict=True):
+                masses[row].append(mass)
         if first == len(run.prompts):  # no other node is held yet
             run.branches.compact(())
-        after = {row: torch.cat(found) for row, found in masses.items() if found}
-        read_of = dict(zip(after, read(*after.values()), strict=True))
         for row, chosen in columns.items():
-            known = read_of.get(row, np.zeros((0, chosen.partition.size)))
+            known = np.concatenate(masses[row])
             self._inductions[self._key(row)] = Induction(space, chosen, known, run.budgets[row], phi.max_bytes)
 
 

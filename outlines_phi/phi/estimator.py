@@ -14,7 +14,8 @@ from torch import Tensor
 
 from ..guides.table import LiveTokens, Table
 from ..lm.model import LanguageModel
-from ..numerics.distributions import runs
+from ..numerics.distributions import Rows, runs
+from ..numerics.exchange import Exchange
 from ..settings import SamplingSettings
 from ..vocabulary.classes import Partition
 from .branches import Branches
@@ -100,11 +101,32 @@ class Estimate(ABC):
         The scores are ``-inf`` on tokens that cannot be completed within the budget; ``log h = 0`` at the end of sequence.
         """
 
+    def step(self, prefixes: Prefixes, exchange: Exchange) -> Callable[[Tensor], Tensor]:
+        """Return :meth:`scores` of a step as a function of ``log_p``; what the estimator sends and is told travels with the step.
+
+        Where it is not overridden, an estimator that may learn from what it sees sees it when it is checked, by a read of its own.
+        """
+
+        def scores(log_p: Tensor) -> Tensor:
+            if not self.stateless:
+                exchange.answer.read()
+            return self.scores(log_p, prefixes)
+
+        return scores
+
     def reached(self, places: Sequence[int]) -> None:  # noqa: B027 - most estimators learn nothing
         """Take note that walks have come to some of the drafted prefixes of the last step; from the others nothing is learned."""
 
     def learn(self) -> None:  # noqa: B027 - most estimators learn nothing
         """Use what was seen so far from now on; called between rounds of walks."""
+
+
+def scores_alone(estimate: Estimate, log_p: Tensor, prefixes: Prefixes) -> Tensor:
+    """Return the scores of an estimator that overrides :meth:`Estimate.step`, with transfers of their own."""
+    exchange = Exchange(Rows.all(log_p))
+    scores = estimate.step(prefixes, exchange)(log_p)
+    exchange.read()
+    return scores
 
 
 class ProposalPhi(Phi):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import ClassVar, final
@@ -17,11 +17,12 @@ from ..errors import UnsupportedError
 from ..guides.guide import DONE
 from ..guides.table import ClassTargets, Table
 from ..numerics.checks import check_shares
-from ..numerics.distributions import runs
+from ..numerics.distributions import Rows, runs
+from ..numerics.exchange import Exchange
 from ..numerics.transfers import send
 from ..settings import SamplingSettings
-from .estimator import Estimate, Need, Prefixes, SampledRun, StepPhi, add_by_class, doubling, live_mass
-from .state_values import KeptValues, Knowledge, LearnedFrom, Observed, StateValues, on_host
+from .estimator import Estimate, Need, Prefixes, SampledRun, StepPhi, add_by_class, doubling, live_mass, scores_alone
+from .state_values import KeptValues, Knowledge, LearnedFrom, Observed, StateValues
 
 ROUND = 8  # Walks of the first round; values learn between rounds
 STALE = 64
@@ -70,9 +71,9 @@ class LearnedPhi(StepPhi):
 
     def scores(self, log_p: Tensor, table: Table, states: Sequence[int], remaining: Sequence[int]) -> Tensor:
         """Return ``log p + log h``, and learn from the steps now and then; see :meth:`StepPhi.scores`."""
-        known = [self._values.lately(STALE)] * len(states)
-        scores, steps = _scores(log_p, self.floor, table, known, states, remaining)
-        for step in steps:
+        known, steps = self._values.lately(STALE), Steps(table, states, remaining, log_p.device)
+        scores, masses = steps.ask([known] * len(states), self.floor, Exchange(Rows.all(log_p)))(log_p)
+        for step in steps.observed(*masses):
             self._values.add(step)
         return scores
 
@@ -120,21 +121,30 @@ class LearnedEstimate(Estimate):
         self._drafted: dict[int, tuple[int, Observed]] = {}  # by place: what was seen where no walk has been yet
 
     def scores(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
-        known = [self._known[row] for row in prefixes.rows]
-        scores, steps = _scores(log_p, self._floor, self._table, known, prefixes.states, prefixes.remaining)
-        found = list(zip(prefixes.rows, steps, strict=True))
-        self._drafted = {place: found[place] for place, drafted in enumerate(prefixes.drafted) if drafted}
-        self._note(seen for place, seen in enumerate(found) if place not in self._drafted)
+        return scores_alone(self, log_p, prefixes)
+
+    def step(self, prefixes: Prefixes, exchange: Exchange) -> Callable[[Tensor], Tensor]:
+        steps = Steps(self._table, prefixes.states, prefixes.remaining, exchange.device)
+        ask = steps.ask([self._known[row] for row in prefixes.rows], self._floor, exchange)
+
+        def scores(log_p: Tensor) -> Tensor:
+            scores, masses = ask(log_p)
+            exchange.tell(lambda *found: self._see(prefixes, list(steps.observed(*found))), *masses)
+            return scores
+
         return scores
 
     def reached(self, places: Sequence[int]) -> None:
         self._note(self._drafted.pop(place) for place in places)
 
     def learn(self) -> None:
-        steps = iter(on_host([step for seen in self._seen for step in seen]))
-        seen = [list(islice(steps, len(seen))) for seen in self._seen]
-        self._known = [known.after(some) for known, some in zip(self._known, seen, strict=True)]
+        self._known = [known.after(some) for known, some in zip(self._known, self._seen, strict=True)]
         self._seen = [[] for _ in self._known]
+
+    def _see(self, prefixes: Prefixes, steps: Sequence[Observed]) -> None:
+        found = list(zip(prefixes.rows, steps, strict=True))
+        self._drafted = {place: found[place] for place, drafted in enumerate(prefixes.drafted) if drafted}
+        self._note(seen for place, seen in enumerate(found) if place not in self._drafted)
 
     def _note(self, steps: Iterable[tuple[int, Observed]]) -> None:
         for row, seen in steps:
@@ -142,29 +152,37 @@ class LearnedEstimate(Estimate):
             self._values.add(seen)
 
 
-def _scores(
-    log_p: Tensor,
-    floor: float,
-    table: Table,
-    known: Sequence[Knowledge],
-    states: Sequence[int],
-    remaining: Sequence[int],
-) -> tuple[Tensor, list[Observed]]:
-    """Return ``log p + log h``, ``[B, V]``, and what each step shows, given the values that hold for each.
+@final
+class Steps:
+    """Some prefixes as learned values see them: where each leads, neighbours of one state together."""
 
-    Neighbours of one state are treated together, and the values of all steps sent together. Nothing is read back.
-    """
-    parts = [(state, left, part) for (state, left), part in runs(zip(states, remaining, strict=True))]
-    leading = [table.class_targets(state, left, log_p.device) for state, left, _ in parts]
-    found = [_values(known[part], to.states, floor) for (_, _, part), to in zip(parts, leading, strict=True)]
-    sent = iter(send(log_p.device, *(array for arrays in found for array in arrays)))
-    scores, steps = torch.empty_like(log_p), list[Observed]()
-    for (state, _, part), to in zip(parts, leading, strict=True):
-        mass = _target_mass(log_p[part], to)
-        log_h = _log_h(mass, floor, *islice(sent, 4)).index_select(-1, to.places)
-        add_by_class(log_p[part], log_h, to.partition, to.few, out=scores[part])
-        steps += (Observed(state, to.states, mass, row) for row in range(len(mass)))
-    return scores, steps
+    def __init__(self, table: Table, states: Sequence[int], remaining: Sequence[int], device: torch.device) -> None:
+        alike = runs(zip(states, remaining, strict=True))
+        self._parts = [(state, table.class_targets(state, left, device), part) for (state, left), part in alike]
+
+    def ask(
+        self, known: Sequence[Knowledge], floor: float, exchange: Exchange
+    ) -> Callable[[Tensor], tuple[Tensor, list[Tensor]]]:
+        """Return what gives ``log p + log h``, ``[B, V]``, of ``log p``, and the masses of the targets of each part.
+
+        ``known``: what holds for each prefix.
+        """
+        values = exchange.send(*(x for _, to, part in self._parts for x in _values(known[part], to.states, floor)))
+
+        def scores(log_p: Tensor) -> tuple[Tensor, list[Tensor]]:
+            sent, scores, masses = iter(values()), torch.empty_like(log_p), list[Tensor]()
+            for _, to, part in self._parts:
+                masses.append(mass := _target_mass(log_p[part], to))
+                log_h = _log_h(mass, floor, *islice(sent, 4)).index_select(-1, to.places)
+                add_by_class(log_p[part], log_h, to.partition, to.few, out=scores[part])
+            return scores, masses
+
+        return scores
+
+    def observed(self, *masses: Tensor | NDArray[np.floating]) -> Iterator[Observed]:
+        """Yield what each prefix shows, given the masses of each part."""
+        for (state, to, _), mass in zip(self._parts, masses, strict=True):
+            yield from (Observed(state, to.states, mass, row) for row in range(len(mass)))
 
 
 def _target_mass(log_p: Tensor, to: ClassTargets) -> Tensor:

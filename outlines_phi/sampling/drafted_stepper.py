@@ -16,11 +16,11 @@ from torch import Tensor
 from ..drafting.drafter import Draft, Drafter, DraftRun, Proposer, Site, check_length
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
-from ..numerics.distributions import AT_ONCE, Distributions, Rows
-from ..numerics.transfers import send
+from ..numerics.distributions import AT_ONCE, Distributions
+from ..numerics.exchange import Exchange
 from ..phi.estimator import Prefixes, ProposalPhi
 from ..phi.tree.tree import BoundsTree, Node
-from .coupling import Chains, Proposals, verify
+from .coupling import Chains, CouplingResult, Proposals, verify
 from .sampler import Request, Stream
 from .stepper import BaseStepper, Trajectory
 
@@ -243,21 +243,25 @@ class DraftedStepper(BaseStepper):
         ]
         nodes, logits = self.branches.reach(batch.parents, batch.tokens)
         if batch.roots:
-            prompts = self.branches.plant()[1].take(batch.roots)
-            logits = logits.of([*prompts, *logits.unchecked(range(len(nodes)))])
+            # Under the check of this call, or one that was read before.
+            prompts = self.branches.plant()[1].each()
+            logits = logits.of([*(prompts[root] for root in batch.roots), *logits.each()])
         prefixes = batch.prefixes(nodes)
         # Neighbours of one guide state are treated together.
         order = sorted(range(len(logits)), key=lambda row: (prefixes.states[row], prefixes.remaining[row]))
         place = np.argsort(order)
         # A row per chain: one per walk where drafts are drawn. All rows of a walk have its random numbers, so that they agree.
         pairs = [(walk, chain) for walk, chains in zip(walks, trees, strict=True) for chain in chains]
-        chains = self._chains(pairs, place)
-        where, *drafted = send(logits.matrix.device, np.array(logits.within(order)), *chains)
-        # An estimator with a state learns from what it sees.
-        seen = logits.unchecked(order, where) if self.estimate.stateless else logits.take(order, where)
-        log_p, scores = self.distributions(seen, prefixes.arranged(order))
-        distributions = Distributions.of(scores)
-        came = self._decide(walks, trees, drafts, prefixes.nodes, Chains(*drafted), log_p, distributions, logits)
+        exchange = Exchange(logits)
+        logits_of = exchange.rows(order)
+        ragged = self._chains(pairs, place)
+        sent = exchange.send(*ragged, *_drawn_from(drafts, ragged[1].shape[1]))
+        log_p, scores = self.distributions(prefixes.arranged(order), exchange)(logits_of())
+        *drafted, drawn, drawn_from = sent()
+        distributions, chains = Distributions.of(scores), Chains(*drafted)
+        log_r = [draft.log_r.to(log_p.device) for draft in drafts if draft.log_r is not None]
+        verdict = verify(distributions, chains, Proposals(drawn, drawn_from, torch.cat(log_r)) if log_r else None)
+        came = self._decide(walks, trees, prefixes.nodes, chains, verdict, log_p, distributions, exchange)
         self.estimate.reached(sorted(int(place[row]) for row in came if prefixes.drafted[row]))
         self.branches.prune(prefixes.nodes, ((walk.node, walk.tokens[-1]) for walk in walks if not walk.finished))
 
@@ -282,15 +286,14 @@ class DraftedStepper(BaseStepper):
         self,
         walks: Sequence[Trajectory],
         trees: Sequence[Sequence[Chain]],
-        drafts: Sequence[Draft],
         nodes: Sequence[int],
         drafted: Chains,
+        verdict: CouplingResult,
         log_p: Tensor,
         distributions: Distributions,
-        logits: Rows,
+        exchange: Exchange,
     ) -> set[int]:
         """Let every walk write what it keeps of its draft and the token after it; return the rows that walks have come to."""
-        verdict = verify(distributions, drafted, _proposals(drafts, drafted.tokens))
         own = verdict.tokens.clamp_min(0)[:, None]
         tokens = torch.cat([drafted.tokens, own], 1).scatter(1, verdict.accepted[:, None], own)
         rows = drafted.rows.clamp_min(0)
@@ -298,7 +301,7 @@ class DraftedStepper(BaseStepper):
         log_s = distributions.log_s[rows.gather(1, verdict.accepted[:, None])]
         head = torch.stack([verdict.accepted, verdict.tokens], 1).double()
         # The one thing of a round that is read back.
-        (found,) = logits.read(torch.cat([head, log_s, log_p_v, log_p_v - distributions.log_q(rows, tokens)], 1))
+        (found,) = exchange.read(torch.cat([head, log_s, log_p_v, log_p_v - distributions.log_q(rows, tokens)], 1))
         came, rows_found = set[int](), iter(found.tolist())
         for walk, chains in zip(walks, trees, strict=True):
             # The chain that the walk goes furthest along.
@@ -347,17 +350,10 @@ class DraftedStepper(BaseStepper):
         return np.where(rows < 0, -1, place[rows]), tokens, lengths, uniforms
 
 
-def _proposals(drafts: Sequence[Draft], like: Tensor) -> Proposals | None:
-    """Return what the drafts that were drawn were drawn from; ``None`` where there are none."""
-    drawn = [(i, draft.log_r) for i, draft in enumerate(drafts) if draft.log_r is not None]
-    if not drawn:
-        return None
-    rows, first = np.zeros((len(drawn), like.shape[1]), dtype=np.int64), 0
-    for place, (_, log_r) in enumerate(drawn):
-        rows[place, : len(log_r)] = range(first, first + len(log_r))
-        first += len(log_r)
-    return Proposals(
-        torch.tensor([i for i, _ in drawn], device=like.device),
-        torch.from_numpy(rows).to(like.device),
-        torch.cat([log_r.to(like.device) for _, log_r in drawn]),
-    )
+def _drawn_from(drafts: Sequence[Draft], longest: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return which drafts were drawn, and of each the rows of :class:`Proposals` that its tokens were drawn from, ``[S, K]``."""
+    drawn = [(i, len(draft.log_r)) for i, draft in enumerate(drafts) if draft.log_r is not None]
+    rows, first = np.zeros((len(drawn), longest), dtype=np.int64), 0
+    for place, (_, length) in enumerate(drawn):
+        rows[place, :length] = range(first, first := first + length)
+    return np.array([i for i, _ in drawn], dtype=np.int64), rows

@@ -15,7 +15,7 @@ from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.guide import DONE
 from ..lm.watch import Progress, follow
 from ..numerics.distributions import Distributions, Rows, together
-from ..numerics.transfers import send
+from ..numerics.exchange import Exchange
 from ..phi.branches import Branches
 from ..phi.constraint import Constraint
 from ..phi.estimator import Prefixes, ProposalPhi, SampledRun
@@ -100,10 +100,15 @@ class BaseStepper:
 
         follow(progress)
 
-    def distributions(self, logits: Tensor, prefixes: Prefixes) -> tuple[Tensor, Tensor]:
-        """Return ``log p`` and ``log p + log h``, ``[n, V]``, of raw ``logits`` after ``prefixes``."""
-        log_p = self._run.log_p(logits, zip(prefixes.rows, prefixes.tokens, strict=True))
-        return log_p, self.estimate.scores(log_p, prefixes)
+    def distributions(self, prefixes: Prefixes, exchange: Exchange) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """Return what gives ``log p`` and ``log p + log h``, ``[n, V]``, of raw logits after ``prefixes``."""
+        scores = self.estimate.step(prefixes, exchange)
+
+        def distributions(logits: Tensor) -> tuple[Tensor, Tensor]:
+            log_p = self._run.log_p(logits, zip(prefixes.rows, prefixes.tokens, strict=True))
+            return log_p, scores(log_p)
+
+        return distributions
 
     def take(self, walk: Trajectory, token: int, log_p: float, log_w: float) -> None:
         """Let ``walk`` write ``token``, which has ``log p`` and adds ``log p - log q`` to the weight."""
@@ -191,20 +196,21 @@ class Stepper(BaseStepper):
         places = [position[same[0].node] for same in alike]
         rows = [row % size for row, same in enumerate(alike) for _ in same]
         constraint = self._request.constraint
+        if self._observer is not None or constraint is not None:
+            logits.read()  # what others see before it is read below is checked before
+        exchange = Exchange(logits)
+        logits_of = exchange.rows(places)
         uniforms = [] if constraint else [walk.rng.random() for walk in moving]
-        where, index, quantiles = send(
-            logits.matrix.device, np.array(logits.within(places)), np.array(rows), np.array(uniforms)
-        )
-        # What others see before it is read here is checked before.
-        seen = logits.unchecked if apart and constraint is None else logits.take
+        sent = exchange.send(np.array(rows), np.array(uniforms))
+        parts = [slice(start, start + size) for start in range(0, len(alike), size)]
+        asked = [self.distributions(_prefixes([same[0] for same in alike[part]]), exchange) for part in parts]
         first, chosen = 0, list[Tensor]()
-        for start in range(0, len(alike), size):
-            some = alike[start : start + size]
-            here = slice(first, first := first + sum(map(len, some)))
-            logits_y = seen(places[start : start + size], where[start : start + size])
-            log_p, scores = self.distributions(logits_y, _prefixes([same[0] for same in some]))
+        for part, distributions in zip(parts, asked, strict=True):
+            here = slice(first, first := first + sum(map(len, alike[part])))
+            log_p, scores = distributions(logits_of(part))
+            index, quantiles = sent()
             chosen.append(self._choose(moving[here], rows[here], index[here], quantiles[here], log_p, scores))
-        (read,) = logits.read(torch.cat(chosen, -1))
+        (read,) = exchange.read(torch.cat(chosen, -1))
         for walk, token, log_s, *account in zip(moving, *read.tolist(), strict=True):
             if log_s > -math.inf:
                 self.take(walk, int(token), *account)

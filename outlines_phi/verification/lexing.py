@@ -127,7 +127,7 @@ class LongestMatch:
 
     def _comes_first(self, short: int, longer: Readings, byte: int) -> bool:
         """Return whether the lexeme that goes on with ``byte`` is not given up for ``short``, which has ended before it."""
-        return False
+        return self.terminals[short].committed
 
     def held(self, state: int) -> int:
         """Return how many lexemes the residual text is, beside what is pending behind them, if it has to be given up."""
@@ -214,6 +214,8 @@ class Lexing(LongestMatch):
 
     def _comes_first(self, short: int, longer: Readings, byte: int) -> bool:
         mine = self.terminals[short]
+        if mine.committed:
+            return True
         first = all(self.terminals[t].ignored or self.terminals[t].priority > mine.priority for t, _ in longer)
         return first and self._is_deep(longer, byte)
 

@@ -143,7 +143,8 @@ class TestLines:
 
     def test_a_grammar_from_a_file_or_by_its_name(self, cli: Cli, folder: Path) -> None:
         (folder / "letters.lark").write_text('start: "a" | "b" start', encoding="utf-8")
-        for name, pattern in (("letters.lark", "b*a"), ("dyck-1", r"[()]*")):
+        (folder / "b.gbnf").write_text('root ::= "b" | "(" root ")"', encoding="utf-8")
+        for name, pattern in (("letters.lark", "b*a"), ("b.gbnf", r"\(*b\)*"), ("dyck-1", r"[()]*")):
             result = cli("generate", "--grammar", name, "--max-new-tokens", 6, "--phi", "local", BAKERY)
             header, line = map(json.loads, result.stdout.splitlines())
             assert header["output_type"]["name"] == f"--grammar {name}" and re.fullmatch(pattern, line["text"])

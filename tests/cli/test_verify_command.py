@@ -26,6 +26,19 @@ def test_a_grammar_in_a_file(cli: Cli, folder: Path) -> None:
     assert "' ' separates" in result.stdout and rows[-1] == "No counterexample."
 
 
+def test_a_grammar_in_gbnf(cli: Cli, folder: Path) -> None:
+    """What was cut into lexemes is checked as all grammars are: they look one byte ahead, and no check finds them wrong."""
+    (folder / "sums.gbnf").write_text('root ::= n ("+" root)?\nn ::= "(" root ")" | [0-9]+ | "x"', encoding="utf-8")
+    result = cli("verify", "sums.gbnf", "--depth", 3)
+    assert result.exit_code == 0, result.stderr
+    rows = result.stdout.splitlines()
+    assert [row.split()[0] for row in rows if row[:1] in "ST" and row[1:2].isdigit()] == [check.id for check in CHECKS]
+    assert rows[-1] == "No counterexample."
+    (folder / "wrong.gbnf").write_text("root ::= x", encoding="utf-8")
+    result = cli("verify", "wrong.gbnf")
+    assert result.exit_code == 2 and "wrong.gbnf: rule 'x' is not defined" in result.stderr
+
+
 def test_json_of_a_grammar_that_is_shipped(cli: Cli) -> None:
     result = cli("verify", "dyck-2", "--depth", 3, "--json")
     found = json.loads(result.stdout)

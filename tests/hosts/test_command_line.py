@@ -13,7 +13,7 @@ import pytest
 import outlines_phi.cli
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
-PACKAGES = {"transformers": "transformers", "llamacpp": "llama_cpp", "mlx": "mlx_lm"}
+PACKAGES = {"transformers": "transformers", "llamacpp": "llama_cpp", "mlx": "mlx_lm", "vllm": "vllm"}
 
 
 Run = Callable[..., tuple[int, str, str]]
@@ -46,9 +46,14 @@ def texts(found: tuple[int, str, str]) -> list[str]:
 
 
 @pytest.fixture(params=PACKAGES)
-def host(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+def host(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     if importlib.util.find_spec(PACKAGES[request.param]) is None:
         pytest.skip(f"needs {PACKAGES[request.param]}")
+    if request.param == "vllm":
+        from tests.hosts.vllm_engine import engine
+
+        shared = engine()  # takes long to start
+        monkeypatch.setattr("vllm.LLM", lambda model, **settings: shared)
     if request.param != "llamacpp":
         return ["--host", request.param]
     from tests.hosts.gguf_model import write
@@ -74,7 +79,7 @@ def test_an_audit(host: list[str], call: Run) -> None:
     assert code == 0, err
 
 
-@pytest.mark.parametrize("name", ["llamacpp", "mlx"])
+@pytest.mark.parametrize("name", ["llamacpp", "mlx", "vllm"])
 def test_a_library_that_is_missing_is_named(name: str, run: Run) -> None:
     if importlib.util.find_spec(PACKAGES[name]) is not None:
         pytest.skip(f"{name} is here")
@@ -85,7 +90,7 @@ def test_a_library_that_is_missing_is_named(name: str, run: Run) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["--host", "vllm"], "expected one of transformers, llamacpp, mlx"),
+        (["--host", "sglang"], "expected one of transformers, llamacpp, mlx, vllm"),
         (["--host", "mlx", "--device", "cuda"], "Leave out --device"),
     ],
 )

@@ -14,8 +14,8 @@ from outlines.types import CFG
 
 import outlines_phi
 from outlines_phi import SMC, LearnedPhi, PhiTransformers, StateValues, generate, samplers
-from outlines_phi.errors import UnsupportedError
-from outlines_phi.guides import CFGGuide, read_grammar
+from outlines_phi.errors import GrammarError, UnsupportedError
+from outlines_phi.guides import CFGGuide, FSMGuide, read_grammar
 from outlines_phi.guides.grammar.notation.reader import dyck
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.options import ESTIMATORS
@@ -57,6 +57,31 @@ def test_doors(model: PhiTransformers) -> None:
         "".join(generate.cfg(model, BRACKETS, phi="auto").stream(PROMPT, max_tokens=BUDGET)),
     ]
     assert all(balanced(text) for text in written)
+
+
+def test_grammars_that_were_read_are_output_types(model: PhiTransformers) -> None:
+    """What is not regular is masked by a grammar's guide, what is by an automaton; ``phi=None`` is not left to Outlines."""
+    pairs = read_grammar('root ::= pair+\npair ::= "(" pair* ")" | "[" pair* "]"', dialect="gbnf")
+    limits: dict[str, Any] = {"max_new_tokens": BUDGET}
+    written = [
+        model(PROMPT, pairs, **limits),
+        model(PROMPT, pairs, phi="exact", banned_phrases=["[["], **limits),
+        *outlines_phi.Generator(model, pairs, phi="local").batch([PROMPT, "Answer: "], **limits),
+        "".join(model.stream(PROMPT, pairs, phi="exact", **limits)),
+        generate.cfg(model, pairs, phi="exact")(PROMPT, max_tokens=BUDGET),
+    ]
+    assert all(text and balanced(text) for text in written)
+    digits = read_grammar('root ::= d{2} ("-" d)?\nd ::= [0-9]', dialect="gbnf")
+    draws = outlines_phi.Generator(model, digits, phi="dp").sample(PROMPT, n=5, seed=0, **limits)
+    assert all(re.fullmatch("[0-9]{2}(-[0-9])?", text) for text in draws.texts) and draws.values == draws.texts
+    assert isinstance(model.table(digits).guide, FSMGuide) and isinstance(model.table(pairs).guide, CFGGuide)
+    assert model.table(pairs) is model.table(
+        read_grammar('root ::= pair+\npair ::= "(" pair* ")" | "[" pair* "]"', dialect="gbnf")
+    )
+    with pytest.raises(UnsupportedError, match="reads .* grammars by itself"):
+        model(PROMPT, pairs, phi="exact", backend="xgrammar")
+    with pytest.raises(GrammarError, match="GBNF"):
+        model(PROMPT, CFG('root ::= "a"'), phi="exact")
 
 
 @pytest.mark.parametrize("phi", ["exact", "local", "dp-frozen"])

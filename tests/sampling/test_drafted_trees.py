@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from pydantic import BaseModel, Field
+from torch import Tensor
 
 import outlines_phi
 from outlines_phi.drafting.combine import AdaptedLength
@@ -20,6 +21,7 @@ from outlines_phi.drafting.forced import ForcedDrafter
 from outlines_phi.errors import DraftError, UnsupportedError
 from outlines_phi.lm import bundled
 from outlines_phi.lm.table_model import TableModel
+from outlines_phi.numerics.exchange import Exchange
 from outlines_phi.phi.estimator import Prefixes
 from outlines_phi.phi.learned import LearnedEstimate, LearnedPhi
 from outlines_phi.phi.onestep import LocalPhi
@@ -273,17 +275,17 @@ class TestForesight:
     def test_an_estimator_learns_from_where_walks_have_been(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A drafted prefix is none until a walk has come to it."""
         learned = {"drafted": 0, "reached": 0}
-        add, reach = LearnedEstimate.scores, LearnedEstimate.reached
+        step, reach = LearnedEstimate.step, LearnedEstimate.reached
 
-        def adding(self: LearnedEstimate, log_p: torch.Tensor, prefixes: Prefixes) -> torch.Tensor:
+        def stepping(self: LearnedEstimate, prefixes: Prefixes, exchange: Exchange) -> Callable[[Tensor], Tensor]:
             learned["drafted"] += sum(prefixes.drafted)
-            return add(self, log_p, prefixes)
+            return step(self, prefixes, exchange)
 
         def reaching(self: LearnedEstimate, places: Sequence[int]) -> None:
             learned["reached"] += len(places)
             reach(self, places)
 
-        monkeypatch.setattr(LearnedEstimate, "scores", adding)
+        monkeypatch.setattr(LearnedEstimate, "step", stepping)
         monkeypatch.setattr(LearnedEstimate, "reached", reaching)
         for name, share in (("likeliest", 0.1), ("always dead", 0.0)):
             learned.update(drafted=0, reached=0)

@@ -18,6 +18,8 @@ from outlines_phi.drafting.drafter import Drafter
 from outlines_phi.lm import bundled
 from outlines_phi.lm.model import LanguageModel
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
+from outlines_phi.numerics.distributions import Rows
+from outlines_phi.numerics.exchange import Exchange
 from outlines_phi.phi import branches
 from outlines_phi.phi.estimator import Prefixes, ProposalPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
@@ -41,7 +43,7 @@ def replayed(request: Request, phi: ProposalPhi, walk: Trajectory) -> tuple[Traj
     law = logits.take([walk.row])
     for i, token in enumerate(walk.tokens):
         here = Prefixes([walk.row], [fresh.node], [fresh.state], [fresh.remaining], [list(fresh.tokens)])
-        log_p, scores = run.distributions(law, here)
+        log_p, scores = run.distributions(here, Exchange(Rows.all(law)))(law)
         gain = scores[0].double().logsumexp(-1) - scores[0, token].double() + log_p[0, token].double()
         run.take(fresh, token, float(log_p[0, token]), float(gain))
         if i + 1 < len(walk.tokens) or not fresh.finished:

@@ -5,41 +5,45 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from outlines_phi.drafting.forced import ForcedDrafter
 from outlines_phi.errors import ModelError
-from outlines_phi.lm.model import Evaluation, TokenTrees, WrappedModel
+from outlines_phi.lm.model import Evaluation, LanguageModel, TokenTrees, WrappedModel
 from outlines_phi.lm.transformers.forward import Forward
 from outlines_phi.lm.transformers.packed import PackedTrees
 from outlines_phi.lm.transformers.rows import RowTrees
 from outlines_phi.numerics import transfers
-from outlines_phi.numerics.distributions import AnswerCheck
+from outlines_phi.numerics.distributions import AnswerCheck, Rows
 from outlines_phi.phi import estimator
 from outlines_phi.phi.dp_bigram import BigramDPPhi
 from outlines_phi.phi.dp_frozen import FrozenDPPhi
+from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
 from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.phi.state_values import StateValues
 from outlines_phi.phi.tree import ahead
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.drafted_stepper import Prefetch
-from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi
+from outlines_phi.sampling.lookahead import LookaheadSampler
+from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from outlines_phi.sampling.rejection import tree_call
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.sampling.sampler import Sampler
+from outlines_phi.sampling.sampler import Request, Sampler
 from outlines_phi.sampling.smc import SMC, SMCSampler
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.languages import LANGUAGES
 from tests.lm.gardens import SIZE, build
+from tests.sampling.banning import SHORT
 
 LOOP = LANGUAGES[1]
 PLACES = ("/phi/", "/sampling/", "/numerics/", "/settings.py")
@@ -73,40 +77,107 @@ class Transfers(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-SAMPLERS: dict[str, tuple[Callable[[], Sampler], int, int]] = {
-    "local": (lambda: AncestralSampler(LocalPhi()), 1, 1),
-    "onestep": (lambda: AncestralSampler(OneStepPhi()), 1, 1),
-    "dp-frozen": (lambda: AncestralSampler(FrozenDPPhi()), 1, 1),
-    # Its tables are read once, and sent once.
-    "dp-bigram": (lambda: AncestralSampler(BigramDPPhi()), 2, 2),
-    # What was seen is read between rounds.
-    "learned": (lambda: AncestralSampler(LearnedPhi()), 2, 3),
-    "drafts": (lambda: AncestralSampler(LocalPhi(), draft=Prefetch(ForcedDrafter(), 4)), 1, 1),
-    "exact": (lambda: ExactSampler(ExactPhi()), 1, 1),
-    "auto": (lambda: AutoSampler(AutoPhi()), 1, 1),
-    "onestep frontier": (lambda: AutoSampler(AutoPhi(frontier=OneStepPhi())), 1, 1),
-    "learned frontier": (lambda: AutoSampler(AutoPhi(frontier=LearnedPhi())), 1, 2),
-    "particles": (lambda: SMCSampler(OneStepPhi(), SMC(particles=4)), 1, 1),
+SAMPLERS: dict[str, tuple[Callable[[], Sampler], int]] = {
+    "local": (lambda: AncestralSampler(LocalPhi()), 0),
+    "onestep": (lambda: AncestralSampler(OneStepPhi()), 0),
+    "dp-frozen": (lambda: AncestralSampler(FrozenDPPhi()), 0),
+    # The distributions after the prompts, by which its tokens are chosen, are read before these are evaluated.
+    "dp-bigram": (lambda: AncestralSampler(BigramDPPhi()), 1),
+    # Three rounds of walks, and of 80 particles five: the later ones begin with a step on prompts that the first has evaluated.
+    "learned": (lambda: AncestralSampler(LearnedPhi()), 2),
+    "drafts": (lambda: AncestralSampler(LocalPhi(), draft=Prefetch(ForcedDrafter(), 4)), 0),
+    "dp-bigram drafts": (lambda: AncestralSampler(BigramDPPhi(), draft=Prefetch(ForcedDrafter(), 4)), 1),
+    "learned drafts": (lambda: AncestralSampler(LearnedPhi(), draft=Prefetch(ForcedDrafter(), 4)), 2),
+    "exact": (lambda: ExactSampler(ExactPhi()), 0),
+    "auto": (lambda: AutoSampler(AutoPhi()), 0),
+    "onestep frontier": (lambda: AutoSampler(AutoPhi(frontier=OneStepPhi())), 0),
+    "dp-bigram frontier": (lambda: AutoSampler(AutoPhi(frontier=BigramDPPhi())), 1),
+    "learned frontier": (lambda: AutoSampler(AutoPhi(frontier=LearnedPhi())), 0),
+    "particles": (lambda: SMCSampler(OneStepPhi(), SMC(particles=4)), 0),
+    "learned particles": (lambda: SMCSampler(LearnedPhi(), SMC(particles=4)), 4),
+    "lookahead": (lambda: LookaheadSampler(LookaheadPhi()), 0),
 }
-"""Each sampler, with the most reads and uploads of a model call beside those of the host."""
+"""Each sampler, with the reads, and the uploads, that a call of ``sample`` takes beyond one for each model call, at most.
+
+The upload of the host is not among them, and neither is what tables and partitions keep: that of the tokens of ``dp-bigram`` is
+sent once for each prompt.
+"""
 
 
-def transfers_of(sampler: Sampler, n: int, rows: int) -> tuple[Counter[str], int]:
+@final
+class Answering(WrappedModel):
+    """A model whose answers are as those of a device: rows lie apart, and come with a check, which those about nodes may fail."""
+
+    def __init__(self, lm: LanguageModel, *, sound: bool = True) -> None:
+        super().__init__(lm)
+        self._sound = sound
+
+    def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
+        trees = self.lm.trees(prompts)
+        roots, extend = trees.roots, trees.extend
+
+        def answered(answer: Evaluation, sound: bool) -> Evaluation:
+            matrix, places = answer.rows.whole().repeat_interleave(2, 0), range(1, 2 * len(answer.nodes), 2)
+            check = AnswerCheck(torch.full((len(matrix),), sound), places, lambda: ModelError("spoiled"))
+            return replace(answer, rows=Rows(matrix, places, check))
+
+        trees.roots = lambda *pairs: answered(roots(*pairs), True)  # type: ignore[method-assign]
+        trees.extend = lambda *pairs: answered(extend(*pairs), self._sound)  # type: ignore[method-assign]
+        return trees
+
+
+def request_of(name: str, n: int, rows: int = 1, **options: bool) -> Request:
+    request = (SHORT if name == "lookahead" else LOOP).request(n, 1, rows=rows)
+    return replace(request, lm=Answering(request.lm, **options))
+
+
+def transfers_of(sampler: Sampler, request: Request) -> tuple[Counter[str], int]:
     with Transfers(*PLACES) as mode:
-        draws = sampler.sample(LOOP.request(n, 1, rows=rows))
+        draws = sampler.sample(request)
     return mode.counts, draws[0].counts.calls
 
 
 @pytest.mark.parametrize("rows", [1, 20])
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_a_model_call_takes_a_few_transfers(name: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_call_takes_one_read_and_one_upload(name: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead, "MANY", 0)
     monkeypatch.setattr(tree_call, "FINITE_PREFIXES", 0)
-    make, reads, uploads = SAMPLERS[name]
-    make().sample(LOOP.request(20, 1, rows=rows))  # what is kept by guide state is sent
-    counts, calls = transfers_of(make(), 20, rows)
-    assert 0 < counts["reads"] <= reads * calls
-    assert 0 < counts["uploads"] <= uploads * calls
+    make, once = SAMPLERS[name]
+    make().sample(request_of(name, 20, rows))  # what is kept by guide state is sent
+    counts, calls = transfers_of(make(), request_of(name, 20, rows))
+    assert 0 < counts["reads"] <= calls + once
+    assert 0 < counts["uploads"] <= calls + once
+
+
+@final
+@dataclass(frozen=True)
+class OwnPhi(ProposalPhi):
+    """An estimator that has nothing but :meth:`Estimate.scores`: it may learn from what it sees."""
+
+    name: ClassVar[str] = "own"
+    needs: ClassVar[frozenset[Need]] = frozenset({"guide"})
+
+    def begin(self, run: SampledRun) -> Estimate:
+        return OwnEstimate(LocalPhi().begin(run))
+
+
+@final
+@dataclass(frozen=True)
+class OwnEstimate(Estimate):
+    masked: Estimate
+
+    def scores(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
+        return self.masked.scores(log_p, prefixes)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: AncestralSampler(OwnPhi()), lambda: AutoSampler(AutoPhi(frontier=OwnPhi()))], ids=["walks", "tree"]
+)
+def test_an_estimator_of_scores_alone_sees_a_checked_answer(make: Callable[[], Sampler]) -> None:
+    """And control: the read that this takes is counted."""
+    make().sample(request_of("own", 20))
+    counts, calls = transfers_of(make(), request_of("own", 20))
+    assert counts["reads"] == 2 * calls
 
 
 @pytest.mark.parametrize("road", [PackedTrees, RowTrees])
@@ -125,36 +196,29 @@ def test_a_model_call_of_a_host_takes_one_upload(road: type[PackedTrees | RowTre
         assert mode.counts == {"reads": len(rows)}
 
 
-@final
-class Spoiled(WrappedModel):
-    """A model whose answers about nodes, but not about prompts, fail their check."""
-
-    def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
-        trees = self.lm.trees(prompts)
-        sound = trees.extend
-
-        def extend(parents: Sequence[int], tokens: Sequence[int]) -> Evaluation:
-            answer = sound(parents, tokens)
-            found = torch.zeros(len(answer.rows.matrix), dtype=torch.bool)
-            check = AnswerCheck(found, answer.rows.places, lambda: ModelError("spoiled"))
-            return replace(answer, rows=replace(answer.rows, check=check))
-
-        trees.extend = extend  # type: ignore[method-assign]
-        return trees
-
-
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_every_sampler_reads_the_check_of_an_answer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree_call, "FINITE_PREFIXES", 0)
-    request = LOOP.request(20, 1)
     with pytest.raises(ModelError, match="spoiled"):
-        SAMPLERS[name][0]().sample(replace(request, lm=Spoiled(request.lm)))
+        SAMPLERS[name][0]().sample(request_of(name, 20, sound=False))
 
 
-def test_nothing_is_learned_from_an_answer_that_fails_its_check() -> None:
-    request, values = LOOP.request(20, 1), StateValues()
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda phi: AncestralSampler(phi),
+        lambda phi: SMCSampler(phi, SMC(particles=4)),
+        lambda phi: AutoSampler(AutoPhi(frontier=phi)),
+    ],
+    ids=["walks", "particles", "tree"],
+)
+def test_nothing_is_learned_from_an_answer_that_fails_its_check(
+    make: Callable[[LearnedPhi], Sampler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree_call, "FINITE_PREFIXES", 0)
+    values = StateValues()
     with pytest.raises(ModelError, match="spoiled"):
-        AncestralSampler(LearnedPhi(values)).sample(replace(request, lm=Spoiled(request.lm)))
+        make(LearnedPhi(values)).sample(request_of("learned", 20, sound=False))
     assert len(values.known.at) == 1  # the step of the prompt
 
 
@@ -173,10 +237,11 @@ class Operations(TorchFunctionMode):
 
 def operations(name: str, rows: int) -> float:
     """Return how many operations a model call of a sampler takes, its tables made before."""
-    make, *_ = SAMPLERS[name]
-    make().sample(LOOP.request(20, 1, rows=rows))
+    make, _ = SAMPLERS[name]
+    language = SHORT if name == "lookahead" else LOOP
+    make().sample(language.request(20, 1, rows=rows))
     with Operations() as mode:
-        draws = make().sample(LOOP.request(20, 1, rows=rows))
+        draws = make().sample(language.request(20, 1, rows=rows))
     return mode.count / draws[0].counts.calls
 
 

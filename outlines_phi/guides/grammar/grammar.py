@@ -23,6 +23,9 @@ class Terminal:
     literal: bool = False  # the lexeme was written as a string, not as a regular expression
     ignored: bool = False  # it may stand between any two lexemes, and no production uses it
     shortest: bool = False  # the lexeme ends where it first matches, as behind a lazy quantifier
+    # A byte that can make a complete lexeme of it longer does, even if nothing comes of it: no other lexeme that may follow begins
+    # with such a byte, so longest match never goes back behind it.
+    committed: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,21 @@ class Grammar:
     def describe(self, production: Production) -> str:
         """Return ``production`` as text."""
         return f"{self.name(production.head)}: {' '.join(map(self.name, production.body))}".rstrip()
+
+    @property
+    def text(self) -> str:
+        """The terminals and the productions, a line each: equal for equal grammars."""
+        return "\n".join([*map(str, self.terminals), *map(self.describe, self.productions), self.name(self.start)])
+
+    @property
+    def pattern(self) -> str | None:
+        """The regular expression of all texts, where the reduced grammar derives one terminal, or nothing, and no other word."""
+        if len(self.terminals) != 1 or any(len(production.body) > 1 for production in self.productions):
+            return None
+        (terminal,) = self.terminals
+        if terminal.ignored or terminal.shortest:
+            return None
+        return f"(?:{terminal.pattern})?" if self.start in self.nullable else terminal.pattern
 
     @cached_property
     def nullable(self) -> frozenset[int]:

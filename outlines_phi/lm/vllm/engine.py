@@ -36,6 +36,8 @@ def check_engine(config: Any) -> None:
         raise UnsupportedError(
             f"Load a generative model: runner={config.model_config.runner_type!r} writes no next tokens."
         )
+    if config.model_config.is_encoder_decoder:
+        raise UnsupportedError("Load a model without an encoder. Here a text follows its prompt, token by token.")
     if config.use_v2_model_runner:
         raise UnsupportedError(
             "Set VLLM_USE_V2_MODEL_RUNNER=0 before vLLM is imported. The V2 model runner does not run logits processors of V1."

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import queue
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, final
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -26,10 +24,7 @@ from .sessions import Asked, Calls
 PATIENCE = 10.0
 """Seconds without an answer after which open requests are closed, whose cells may be what a new one waits for."""
 
-LIMIT = 900.0  # Seconds without an answer after which it is given up
-
-_TURNS: WeakKeyDictionary[Any, threading.Lock] = WeakKeyDictionary()
-"""By the ``LLM``: who asks it, one at a time."""
+LIMIT = 300.0  # Seconds without an answer after which it is given up
 
 
 class EngineCalls(Calls, ABC):
@@ -49,15 +44,11 @@ class EngineCalls(Calls, ABC):
             raise ModelError(
                 "Let vLLM finish first, LLM.wait_for_completion(). Its engine is at work on requests of the application."
             )
-        with _TURNS.setdefault(self._llm, threading.Lock()):
-            try:
-                cached = self._run(asked, relieve)
-                keys = [each.key for each in asked]
-                found = self._llm.collective_rpc("take_rows", args=(keys, os.getpid()))
-            except EngineDeadError as error:
-                raise ModelError(
-                    "Load the model again, and look above for why: the engine of vLLM has died."
-                ) from error
+        try:
+            cached = self._run(asked, relieve)
+            found = self._llm.collective_rpc("take_rows", args=([each.key for each in asked], os.getpid()))
+        except EngineDeadError as error:
+            raise ModelError("Load the model again, and look above for why: the engine of vLLM has died.") from error
         rows = next((part for part in found if part is not None), None)
         if rows is None:
             raise ModelError(

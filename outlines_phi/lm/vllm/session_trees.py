@@ -37,16 +37,11 @@ class SessionTrees(ForestTrees):
         return self._grow(nodes)
 
     def _grow(self, nodes: range) -> Rows:
-        asked = list(map(self._request, nodes))
-        if not asked:
+        if not nodes:
             return Rows.all(torch.empty(0, self._forest.vocabulary_size))
-        keys = {each.key for each in asked}
-        inner = {int(self._forest.parent[node]) for node in nodes}
-        for i, (node, each) in enumerate(zip(nodes, asked, strict=True)):
-            # What is below an inner node is asked in this same call. An open request can only go on, or be closed.
-            if each.goes_on or node not in inner:
-                asked[i] = each._replace(stays=self._sessions.keep(each.key, self._session(node), keys))
-        rows, cached = self._sessions.rows(asked)
+        with self._sessions.turn:
+            asked = self._asked(nodes)
+            rows, cached = self._sessions.rows(asked)
         if rows.shape[-1] != self._forest.vocabulary_size:
             raise ModelError(
                 f"Use the tokenizer that belongs to the model. It gives {rows.shape[-1]} logits, for "
@@ -60,6 +55,17 @@ class SessionTrees(ForestTrees):
         super().compact(keep)
         dead = [node for node in self._tips if not self._forest.alive[node]]
         self._sessions.close([self._tips.pop(node) for node in dead])
+
+    def _asked(self, nodes: range) -> list[Asked]:
+        """Return what is asked about new nodes, and which requests stay open."""
+        asked = list(map(self._request, nodes))
+        keys = {each.key for each in asked}
+        inner = {int(self._forest.parent[node]) for node in nodes}
+        for i, (node, each) in enumerate(zip(nodes, asked, strict=True)):
+            # What is below an inner node is asked in this same call. An open request can only go on, or be closed.
+            if each.goes_on or node not in inner:
+                asked[i] = each._replace(stays=self._sessions.keep(each.key, self._session(node), keys))
+        return asked
 
     def _request(self, node: int) -> Asked:
         """Return what is asked about a node."""
@@ -75,7 +81,7 @@ class SessionTrees(ForestTrees):
 
     def _count(self, nodes: range, asked: Sequence[Asked], cached: dict[str, int]) -> None:
         """Count the tokens that the engine has read."""
-        self.counts.calls += bool(nodes)
+        self.counts.calls += 1
         for node, each in zip(nodes, asked, strict=True):
             read = len(each.token_ids) - (0 if each.goes_on else cached.get(each.key, 0))
             generated = min(read, int(self._forest.depth[node]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import NamedTuple, Protocol, final
@@ -46,9 +47,12 @@ class Sessions:
     They are at most ``most``, in at most ``blocks`` of ``block_size`` tokens; the oldest are given up for new ones. An engine that
     holds more has no room for what it is asked next, and waits for room that nobody frees. Whole blocks of a prompt are held once
     for all requests below it where the engine has a cache of ``prefixes``.
+
+    Threads take turns: who makes a call holds ``turn`` from the first :meth:`keep` to the end of :meth:`rows`.
     """
 
     def __init__(self, calls: Calls, *, most: int, blocks: int, block_size: int, prefixes: bool) -> None:
+        self.turn = threading.RLock()
         self._calls = calls
         self._most, self._blocks, self._block_size, self._prefixes = most, blocks, block_size, prefixes
         self._open: dict[str, Session] = {}
@@ -92,8 +96,9 @@ class Sessions:
 
     def close(self, keys: Sequence[str]) -> None:
         """Close requests."""
-        self._drop(keys)
-        self._calls.close(keys)
+        with self.turn:
+            self._drop(keys)
+            self._calls.close(keys)
 
     def close_later(self, tips: dict[int, str]) -> None:
         """Have the requests that ``tips`` will name then closed before the next call: a finalizer may run in the middle of one."""
@@ -101,8 +106,9 @@ class Sessions:
 
     def release(self, busy: Collection[str] = ()) -> None:
         """Close all requests but some."""
-        self._due.clear()
-        self.close([key for key in self._open if key not in busy])
+        with self.turn:
+            self._due.clear()
+            self.close([key for key in self._open if key not in busy])
 
     def _drop(self, keys: Collection[str]) -> None:
         for key in keys:

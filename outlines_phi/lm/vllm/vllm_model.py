@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, final
+from weakref import WeakKeyDictionary
 
 import torch
 import vllm
@@ -25,6 +26,9 @@ ENGINE: Mapping[str, Any] = {
 """What an ``LLM`` is made with, so that its logits can be read: ``LLM(model, **ENGINE)``."""
 
 TESTED = "0.32"  # The versions of vLLM whose core is spoken to
+
+_SESSIONS: WeakKeyDictionary[Any, Sessions] = WeakKeyDictionary()
+"""By the ``LLM``: what is open in its engine, for whichever model of ours."""
 
 
 @final
@@ -66,14 +70,9 @@ class VLLMModel(LanguageModel):
         self.max_length = int(config.model_config.max_model_len) - 1
         processes = llm.collective_rpc("row_process")
         self.device = torch.device(config.device_config.device_type if processes == [os.getpid()] else "cpu")
-        calls, cache = calls_of(llm), config.cache_config
-        self._sessions = Sessions(
-            calls,
-            most=config.scheduler_config.max_num_seqs // 2 if calls.stay else 0,
-            blocks=int(cache.num_gpu_blocks or 0) // 2,
-            block_size=int(cache.block_size),
-            prefixes=bool(cache.enable_prefix_caching),
-        )
+        if llm not in _SESSIONS:
+            _SESSIONS[llm] = _sessions(llm)
+        self._sessions = _SESSIONS[llm]
 
     @property
     def opaque(self) -> bool:
@@ -101,6 +100,18 @@ class VLLMModel(LanguageModel):
     def release(self) -> None:
         """Close what is open in the engine, for others to have its room."""
         self._sessions.release()
+
+
+def _sessions(llm: Any) -> Sessions:
+    """Return the open requests of an engine, which may take half of its room."""
+    calls, config = calls_of(llm), llm.llm_engine.vllm_config
+    return Sessions(
+        calls,
+        most=config.scheduler_config.max_num_seqs // 2 if calls.stay else 0,
+        blocks=int(config.cache_config.num_gpu_blocks or 0) // 2,
+        block_size=int(config.cache_config.block_size),
+        prefixes=bool(config.cache_config.enable_prefix_caching),
+    )
 
 
 def _qualified(processor: str | type) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import final
 
 import numpy as np
@@ -14,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...guides.table import Table
-from ...numerics.distributions import Rows, add_rows, draw_ahead, together
+from ...numerics.distributions import add_rows, draw_ahead, together
+from ...numerics.exchange import Exchange
 from .distribution import TokensAhead
 from .tree import Node
 
@@ -36,49 +35,42 @@ def numbers(stream: np.random.Generator) -> NDArray[np.float64]:
 
 
 @final
-@dataclass(frozen=True)
 class WideNodes:
     """Nodes of one model call whose distributions stay on the device.
 
-    ``nodes``: the nodes, and ``rows`` those of the logits that are theirs.
-    ``uniforms``: the :func:`numbers` of each.
+    ``nodes``: The nodes, with the :func:`numbers` of each.
+    ``rows``: The rows of the answer that are theirs.
     ``log_p``: ``log p``, ``[n, V]``, of the logits of some of the nodes.
     """
 
-    table: Table
-    nodes: Sequence[Node]
-    rows: Sequence[int]
-    uniforms: Sequence[NDArray[np.float64]]
-    log_p: Callable[[Sequence[Node], Tensor], Tensor]
+    def __init__(
+        self,
+        table: Table,
+        nodes: Mapping[Node, NDArray[np.float64]],
+        rows: Sequence[int],
+        log_p: Callable[[Sequence[Node], Tensor], Tensor],
+        exchange: Exchange,
+    ) -> None:
+        self.nodes, self._nodes = nodes, list(nodes)
+        self._table, self._log_p, self._logits = table, log_p, exchange.rows(rows)
+        self._ends = [table.can_end(node.state, node.remaining) for node in self._nodes]
+        # The tokens of each node whose probability is asked for by name: its children, and the end.
+        eos, pairs = table.vocabulary.eos_ids[0], zip(self._nodes, self._ends, strict=True)
+        self._named = [list(dict.fromkeys([*node.children, *([eos] if end else [])])) for node, end in pairs]
+        self._few, size = together(exchange.answer.matrix), exchange.answer.matrix.shape[-1]
+        at = [place % self._few * size + token for place, named in enumerate(self._named) for token in named]
+        self._sent = exchange.send(np.array(at, dtype=np.int64), np.array([*nodes.values()]).reshape(-1, AHEAD))
 
-    @cached_property
-    def _ends(self) -> list[bool]:
-        return [self.table.can_end(node.state, node.remaining) for node in self.nodes]
-
-    @cached_property
-    def _named(self) -> list[list[int]]:
-        """The tokens of each node whose probability is asked for by name: its children, and the end."""
-        eos = self.table.vocabulary.eos_ids[0]
-        pairs = zip(self.nodes, self._ends, strict=True)
-        return [list(dict.fromkeys([*node.children, *([eos] if end else [])])) for node, end in pairs]
-
-    def sent(self, logits: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """Return what the device needs of the host: the rows, where what is asked for by name stands in them, the uniforms."""
-        size, few = logits.matrix.shape[-1], together(logits.matrix)
-        at = [place % few * size + token for place, named in enumerate(self._named) for token in named]
-        uniforms = np.array(self.uniforms, dtype=np.float64).reshape(-1, AHEAD)
-        return np.array(logits.within(self.rows), dtype=np.int64), np.array(at, dtype=np.int64), uniforms
-
-    def draw(self, logits: Rows, rows: Tensor, at: Tensor, quantiles: Tensor) -> Tensor:
-        """Return what is to be read of the nodes, on the device, given what was :meth:`sent`."""
+    def draw(self) -> Tensor:
+        """Return what is to be read of the nodes, on the device."""
         if not self.nodes:
-            return quantiles.new_empty(0)
-        few = together(logits.matrix)
-        blocks = [slice(start, start + few) for start in range(0, len(self.nodes), few)]
+            return self._logits().new_empty(0)
+        at, quantiles = self._sent()
+        blocks = [slice(start, start + self._few) for start in range(0, len(self._nodes), self._few)]
         taken = at.split([sum(map(len, self._named[here])) for here in blocks])
         named, drawn = list[Tensor](), list[Tensor]()
         for here, where in zip(blocks, taken, strict=True):
-            scores = self._masked(here, self.log_p(self.nodes[here], logits.unchecked(self.rows[here], rows[here])))
+            scores = self._masked(here, self._log_p(self._nodes[here], self._logits(here)))
             named.append(scores.view(-1)[where].double())
             scores.view(-1)[where] = -math.inf
             drawn.append(draw_ahead(scores, quantiles[here]).view(-1))
@@ -87,19 +79,19 @@ class WideNodes:
     def tokens(self, read: Sequence[float]) -> Iterator[TokensAhead]:
         """Yield the tokens drawn ahead of each node, given what was read of all of them."""
         log_named, drawn = iter(read), read[sum(map(len, self._named)) :]
-        for place, (node, end, named) in enumerate(zip(self.nodes, self._ends, self._named, strict=True)):
+        for place, (node, end, named) in enumerate(zip(self._nodes, self._ends, self._named, strict=True)):
             tokens, log_p, log_rest = _split(drawn[place * (2 * AHEAD + 1) : (place + 1) * (2 * AHEAD + 1)])
             yield TokensAhead(
                 dict(zip(named, log_named, strict=False)),
                 {token: x for token, x in zip(tokens, log_p, strict=True) if x > -math.inf},
                 math.exp(log_rest),
                 can_end=end,
-                ending=self.table.guide.open and node.remaining <= 1,
+                ending=self._table.guide.open and node.remaining <= 1,
             )
 
     def _masked(self, part: slice, log_p: Tensor) -> Tensor:
         """Return ``log_p``, ``[n, V]``, with ``-inf`` where a token is not live."""
-        biases = [self.table.bias(node.state, node.remaining, log_p.device) for node in self.nodes[part]]
+        biases = [self._table.bias(node.state, node.remaining, log_p.device) for node in self._nodes[part]]
         return add_rows(log_p, biases, out=log_p)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from functools import partial
 from itertools import chain
 from typing import TypeAlias, final
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from ...guides.guide import DEAD, DONE
 from ...lm.model import Evaluation, LanguageModel, ModelCounts
 from ...numerics.distributions import together
-from ...numerics.transfers import send
+from ...numerics.exchange import Exchange
 from ...settings import SamplingSettings
 from ..branches import Branches
 from ..estimator import Estimate, Prefixes, ProposalPhi, SampledRun
@@ -185,34 +186,27 @@ class Evaluator:
         # are treated together.
         wanted = sorted(pairs, key=lambda pair: (-pair[1].remaining, pair[1].state))
         wanted = [pair for pair in wanted if pair[1].distribution is None and pair[1] in index]
-        rows = evaluation.rows
-        wide = self._wide([node for _, node in wanted], index)
-        drawn_ahead = set(wide.nodes)
+        exchange = Exchange(evaluation.rows)
+        wide = self._wide([node for _, node in wanted], index, exchange)
         # In the first call: trees of earlier calls have the distribution of their prompt.
         known = [node for node in index.keys() & self._row.keys() if node.distribution is not None]
-        whole = [*known, *(node for _, node in wanted if node not in drawn_ahead)]
-        places = [index[node] for node in whole]
-        where, *of_wide = send(rows.matrix.device, np.array(rows.within(places), dtype=np.int64), *wide.sent(rows))
+        whole = [node for _, node in wanted if node not in wide.nodes]
+        logits_of_known = exchange.rows([index[node] for node in known])
+        logits_of = exchange.rows([index[node] for node in whole])
+        h = self._h(whole, ahead, self._estimate, exchange) if self._estimate is not None and whole else None
 
-        def distributions(part: slice, estimate: Estimate | None) -> tuple[Tensor, ...]:
+        def distributions(part: slice) -> tuple[Tensor, ...]:
             """Return ``log p`` of the next tokens of some nodes, and ``h`` where an estimator is asked about all together."""
-            if estimate is None or not whole[part]:
-                return (self._log_p(whole[part], rows.unchecked(places[part], where[part])),)
-            # The estimator learns from what it sees.
-            log_p = self._log_p(whole[part], rows.take(places[part], where[part]))
-            return log_p, self._h(log_p, whole[part], ahead, estimate)
+            log_p = self._log_p(whole[part], logits_of(part))
+            return (log_p,) if h is None else (log_p, h(log_p))
 
-        few = together(rows.matrix) if self._estimate is None else max(1, len(whole))
-        first, *later = [slice(start, start + few) for start in range(len(known), max(len(known) + 1, len(whole)), few)]
+        few = together(evaluation.rows.matrix) if h is None else len(whole)
+        first, *later = [slice(start, start + few) for start in range(0, max(1, len(whole)), few)]
         # All that a call reads is read at once, but for distributions beyond what memory holds at a time.
-        before, of_nodes, *found = rows.read(
-            *distributions(slice(len(known)), None), wide.draw(rows, *of_wide), *distributions(first, self._estimate)
-        )
-        for root, log_p in zip(known, before, strict=True):
-            if self.trees[self._row[root]].drift(log_p) > self._lm.rounding:
-                raise StaleTreesError
-        drawn = dict(zip(wide.nodes, wide.tokens(of_nodes.tolist()), strict=True))
-        blocks = chain([found], (rows.read(*distributions(part, self._estimate)) for part in later))
+        exchange.tell(partial(self._compare, known), self._log_p(known, logits_of_known()))
+        drawn_ahead, *found = exchange.read(wide.draw(), *distributions(first))
+        drawn = dict(zip(wide.nodes, wide.tokens(drawn_ahead.tolist()), strict=True))
+        blocks = chain([found], (exchange.read(*distributions(part)) for part in later))
         unread = chain.from_iterable(zip(*block, strict=True) for block in blocks)
         for tree, node in wanted:
             if node in drawn:
@@ -220,23 +214,31 @@ class Evaluator:
             else:
                 tree.expand(node, *next(unread), ahead=node in ahead)
 
-    def _wide(self, nodes: Sequence[Node], index: dict[Node, int]) -> WideNodes:
+    def _compare(self, roots: Sequence[Node], found: NDArray[np.floating]) -> None:
+        """Raise where the prompts of kept trees have other distributions than these know."""
+        for root, log_p in zip(roots, found, strict=True):
+            if self.trees[self._row[root]].drift(log_p) > self._lm.rounding:
+                raise StaleTreesError
+
+    def _wide(self, nodes: Sequence[Node], index: dict[Node, int], exchange: Exchange) -> WideNodes:
         """Return those of ``nodes`` of which tokens are drawn ahead, neighbours of one state together."""
         table, uniforms = self.trees[0].table, dict[Node, NDArray[np.float64]]()
         if self._streams is not None:
             # Random numbers follow the order of the call.
             for node in sorted((node for node in nodes if is_wide(node, table)), key=index.__getitem__):
                 uniforms[node] = numbers(self._streams[self._prompt(node, node.path())])
-        wide = sorted(uniforms, key=lambda node: (node.state, node.remaining))
-        return WideNodes(table, wide, [index[node] for node in wide], [uniforms[node] for node in wide], self._log_p)
+        wide = {node: uniforms[node] for node in sorted(uniforms, key=lambda node: (node.state, node.remaining))}
+        return WideNodes(table, wide, [index[node] for node in wide], self._log_p, exchange)
 
     def _log_p(self, nodes: Sequence[Node], logits: Tensor) -> Tensor:
         if not nodes:
             return logits.float()
         return self._settings.log_p(logits, self._lm.vocabulary, (self._context(node) for node in nodes))
 
-    def _h(self, log_p: Tensor, nodes: Sequence[Node], ahead: Set[Node], estimate: Estimate) -> Tensor:
-        """Return ``h``, ``[n, V]``, of the next tokens of every node, as the frontier's estimator sees it."""
+    def _h(
+        self, nodes: Sequence[Node], ahead: Set[Node], estimate: Estimate, exchange: Exchange
+    ) -> Callable[[Tensor], Tensor]:
+        """Return what gives ``h``, ``[n, V]``, of the next tokens of every node, as the frontier's estimator sees it."""
         estimate.reached([place for place, node in self._unheard if node.visited])
         self._unheard = [(place, node) for place, node in enumerate(nodes) if node in ahead]
         paths = [node.path() for node in nodes]
@@ -248,11 +250,16 @@ class Evaluator:
             tokens=[[below.token for below in path] for path in paths],
             drafted=[node in ahead for node in nodes],
         )
-        before = self._forest.next_node
-        log_h = estimate.scores(log_p, prefixes) - log_p
-        self._looked_at += self._forest.next_node - before
-        # Where p is 0 so is what h would be multiplied by.
-        return log_h.exp().nan_to_num(nan=0.0, posinf=0.0)
+        scores = estimate.step(prefixes, exchange)
+
+        def h(log_p: Tensor) -> Tensor:
+            before = self._forest.next_node
+            log_h = scores(log_p) - log_p
+            self._looked_at += self._forest.next_node - before
+            # Where p is 0 so is what h would be multiplied by.
+            return log_h.exp().nan_to_num(nan=0.0, posinf=0.0)
+
+        return h
 
     def _prompt(self, node: Node, path: Sequence[Node]) -> int:
         root = path[0].parent if path else node

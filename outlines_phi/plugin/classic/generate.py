@@ -19,6 +19,7 @@ from typing_extensions import Unpack
 from ...errors import UnsupportedError
 from ...guides.character_fsm import CharacterFSM, encoded
 from ...guides.fsm import FSMGuide
+from ...guides.grammar.grammar import Grammar
 from ...phi.constraint import Predicate, TextConstraint
 from ...phi.estimator import Phi
 from ...sampling.resolve import SamplerOptions
@@ -165,19 +166,20 @@ def text(
 
 def cfg(
     model: Any,
-    cfg_str: str | CFG,
+    cfg_str: str | CFG | Grammar,
     sampler: Samplers = DEFAULT_SAMPLER,
     **options: Unpack[Options],
 ) -> ClassicGenerator:
     """Return a generator of the texts that a context-free grammar derives; parameters as for :func:`json`.
 
-    The grammar is its text in Lark's dialect; where it begins is the rule ``start``. With ``phi=None`` the masks are this package's
+    The grammar is its text in Lark's dialect, where it begins is the rule ``start``, or what
+    :func:`outlines_phi.guides.read_grammar` has read, as GBNF. With ``phi=None`` the masks are this package's
     own as well, in Hugging Face's loop.
     """
     model = _wrapped(model, cfg_str)
-    if isinstance(cfg_str, (str, CFG)):
+    if isinstance(cfg_str, (str, CFG, Grammar)):
         return _generator(model, CFG(cfg_str) if isinstance(cfg_str, str) else cfg_str, sampler, **options)
-    raise _refused(cfg_str, "grammar", "its text in Lark's dialect, or outlines.types.CFG")
+    raise _refused(cfg_str, "grammar", "its text in Lark's dialect, outlines.types.CFG, or read_grammar(...)")
 
 
 def fsm(

@@ -14,6 +14,7 @@ from jsonschema.exceptions import SchemaError
 from outlines.types.dsl import CFG, Choice, JsonSchema, Regex, Sequence, Term, python_types_to_terms, to_regex
 
 from ...errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
+from ...guides.grammar.grammar import Grammar
 from ...guides.json_schema.values import Path, pointer_to
 from ..mistakes import no_format, too_deep
 from .json_text import JSONText, not_json
@@ -114,16 +115,20 @@ class GrammarText:
     text: str
 
 
-Language: TypeAlias = str | GrammarText | JSONText
-"""A regular expression, a context-free grammar, or JSON values and what they stand in."""
+Language: TypeAlias = str | GrammarText | Grammar | JSONText
+"""A regular expression, a context-free grammar as it is written or as it was read, or JSON values and what they stand in."""
 
 
 def to_language(output_type: Any) -> Language:
     """Return what an output type lets be written; ``dict`` is JSON of any shape, a grammar in Outlines.
 
+    A :class:`~outlines_phi.guides.grammar.grammar.Grammar` that was read is its own language.
+
     An :class:`UnsupportedError` for what is no output type, or one that this version cannot correct; says what to use. A
     :class:`GrammarError` for a JSON schema that cannot be read, an :class:`EmptyLanguageError` for a choice of nothing.
     """
+    if isinstance(output_type, Grammar):
+        return output_type
     term = to_term(output_type)
     if isinstance(term, CFG):
         return GrammarText(term.definition)
@@ -176,6 +181,8 @@ def left_to_outlines(output_type: Any, *, at_hand: bool) -> bool:
     """
     if output_type is None:
         return True
+    if isinstance(output_type, Grammar):  # Outlines does not know it
+        return False
     term = to_term(output_type)
     return isinstance(term, CFG) or (not at_hand and not holds_json(term))
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from ...automata.automaton import DEAD
 from ...errors import ValueReadError
+from ...guides.grammar.grammar import Grammar
 from ...guides.guide import Guide
 from ...guides.json_schema.machine.stack import Configuration
 from ...guides.regex import compile_regex
@@ -154,7 +155,7 @@ def reader(output_type: Any) -> Callable[[str], Any]:
     It pickles with its output type. Errors as :func:`outlines_phi.plugin.types.output_types.to_language`.
     """
     match output_type:
-        case Guide() | Table() | OutlinesLogitsProcessor():
+        case Guide() | Table() | Grammar() | OutlinesLogitsProcessor():
             return str
     if isinstance(to_term(output_type), CFG):
         return ValueReader(

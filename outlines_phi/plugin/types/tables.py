@@ -15,6 +15,7 @@ from ...automata.automaton import ByteAutomaton
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError, VocabularyError
 from ...guides.fsm import FSMGuide
 from ...guides.grammar.cfg_guide import CFGGuide
+from ...guides.grammar.grammar import Grammar
 from ...guides.grammar.notation.reader import read_grammar
 from ...guides.guide import Guide
 from ...guides.index import from_index, is_byte_level
@@ -110,8 +111,8 @@ class CompiledTypes:
         """
         if masks_only(backend):
             raise UnsupportedError(
-                f"Leave backend={backend!r} out: outlines_phi reads JSON schemas, regular expressions and grammars in Lark's "
-                f"dialect by itself. {backend} says which token may follow and no more, so only plain masking can use it: "
+                f"Leave backend={backend!r} out: outlines_phi reads JSON schemas, regular expressions and grammars by "
+                f"itself. {backend} says which token may follow and no more, so only plain masking can use it: "
                 "outlines.Generator(model, T, backend=...), or a call of the model without phi= and banned_phrases=."
             )
         with self._compiling:
@@ -146,8 +147,13 @@ class CompiledTypes:
 
     def _table(self, language: Language, output_type: Any) -> Table:
         match language:
-            case GrammarText():
-                return Table(CFGGuide.of(read_grammar(language.text), self._vocabulary))
+            case GrammarText(text):
+                return self._table(read_grammar(text), output_type)
+            case Grammar():
+                language = language.reduced()
+                if language.pattern is None:
+                    return Table(CFGGuide.of(language, self._vocabulary))
+                return self._lifted(compile_regex(language.pattern))
             case JSONText():
                 return Table(language.guide(self._vocabulary))
         return self._lifted(_automaton(language, output_type))

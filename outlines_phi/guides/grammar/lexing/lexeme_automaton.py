@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,15 +43,9 @@ class LexemeAutomaton:
         Raises :class:`GrammarError` where a terminal matches nothing or the empty text, or two match the same text and neither
         comes first.
         """
-        automata = [_automaton(terminal) for terminal in terminals]
-        classes = np.stack([automaton.byte_class for automaton in automata])
-        _, first, joint = np.unique(classes, axis=1, return_index=True, return_inverse=True)
-        tables = [automaton.targets[:, automaton.byte_class[first]] for automaton in automata]
-        start = np.array([automaton.start for automaton in automata], dtype=np.int32)
-        states, targets = _product(tables, start)
-        matched = np.stack([a.accepting[states[:, i]] for i, a in enumerate(automata)], axis=1)
+        joint = JointAutomaton.of([_automaton(terminal) for terminal in terminals])
+        targets, byte_class, matched = joint.targets, joint.byte_class, joint.matched
         label, tied = _labels(terminals, matched)
-        byte_class = joint.reshape(-1).astype(np.uint8)
         if tied.any():
             text = ByteAutomaton(targets, byte_class, 1, tied).shortest()
             state = ByteAutomaton(targets, byte_class, 1, tied).advance(1, text)
@@ -82,6 +76,30 @@ class LexemeAutomaton:
     def leading_to(self, states: NDArray[np.bool_]) -> ByteAutomaton:
         """Return the automaton of the byte strings that lead to one of ``states``."""
         return ByteAutomaton(self.targets, self.byte_class, self.start, states)
+
+
+class JointAutomaton(NamedTuple):
+    """Several byte automata, run at once: their product, as far as byte strings lead.
+
+    State 0 is dead and state 1 the start. ``places``, ``int32[S, T]``, are the states of each, ``targets``, ``int32[S, C]``, the
+    next states, ``byte_class``, ``uint8[256]``, the column of each byte, ``matched``, ``bool[S, T]``, which of them accept.
+    """
+
+    places: NDArray[np.int32]
+    targets: NDArray[np.int32]
+    byte_class: NDArray[np.uint8]
+    matched: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, automata: Sequence[ByteAutomaton]) -> JointAutomaton:
+        """Return the product of ``automata``."""
+        classes = np.stack([automaton.byte_class for automaton in automata])
+        _, first, joint = np.unique(classes, axis=1, return_index=True, return_inverse=True)
+        tables = [automaton.targets[:, automaton.byte_class[first]] for automaton in automata]
+        start = np.array([automaton.start for automaton in automata], dtype=np.int32)
+        places, targets = _product(tables, start)
+        matched = np.stack([a.accepting[places[:, i]] for i, a in enumerate(automata)], axis=1)
+        return cls(places, targets, joint.reshape(-1).astype(np.uint8), matched)
 
 
 def blocks(kind: NDArray[np.integer], *tables: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -217,12 +217,15 @@ class Transducer:
     def of(cls, automaton: LexemeAutomaton, terminals: Sequence[Terminal]) -> Transducer:
         """Return the transducer of an automaton.
 
-        Where a complete lexeme may go on to a longer one that may fail, terminals are held back. If that would have no bound, it is
+        Where a complete lexeme may go on to a longer one that may fail, terminals are held back, but for those of a terminal that
+        is committed. If that would have no bound, it is
         not done where the longer one is ignored, nor, if that does not help, where it has a higher priority; else raise
         :class:`GrammarError`.
         """
         rollbacks = Rollbacks.of(automaton)
-        matters, deep = rollbacks.steps
+        committed = np.array([terminal.committed for terminal in terminals])
+        goes_back = automaton.accepting & ~committed[automaton.label]
+        matters, deep = (steps & goes_back[:, None] for steps in rollbacks.steps)
         if not deep.any():
             return _TransducerBuilder(automaton, rollbacks, matters).build()
         ignored = np.array([terminal.ignored for terminal in terminals])

@@ -1,4 +1,4 @@
-"""Grammars in Lark's dialect, and those that come with the package.
+"""Grammars in Lark's dialect or in GBNF, and those that come with the package.
 
 Lark reads the text and writes EBNF, templates, imports, aliases, inlined rules and ``%extend`` out as plain productions and
 terminals. Two things differ from a parser that Lark would build:
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lark.exceptions import LarkError, UnexpectedInput, VisitError
-from lark.grammar import Rule
+from lark.grammar import NonTerminal, Rule
 from lark.lexer import PatternStr, TerminalDef
 from lark.load_grammar import GrammarBuilder
 from lark.tree import Tree
@@ -27,16 +27,33 @@ from ....errors import GrammarError, UnsupportedError
 from ..grammar import Grammar, Production, Terminal
 from .dialect import Untranslatable, literal, translate
 from .expansion import check_templates, check_terminals
+from .gbnf import read_gbnf
+from .imports import Imports
+from .scannerless import over_lexemes
 from .source import Source
 
 _MOST_ALTERNATIVES = 20_000
 """Lark writes optional parts out, so the alternatives of a rule multiply; more than this take it minutes and gigabytes."""
 
 
-def read_grammar(text: str, start: str = "start") -> Grammar:
-    """Return the grammar that ``text``, in Lark's dialect, describes, reduced to what the rule ``start`` needs.
+_STARTS = {"lark": "start", "gbnf": "root"}
+"""The dialects, and the rule of a whole text in each."""
+
+
+def read_grammar(text: str | Path, start: str | tuple[str, ...] = (), *, dialect: str | None = None) -> Grammar:
+    """Return the grammar that ``text`` describes, reduced to what the rule ``start`` needs.
 
     Rules of no use are left out with a :class:`~outlines_phi.errors.GrammarWarning` that names them.
+
+    Parameters
+    ----------
+    text
+        The text of a grammar, or the path of a file with it. What a file imports is looked for in its folder.
+    start
+        The rule of a whole text, or several, where a text may be of any of them. Without any, ``start`` in Lark's dialect, and
+        ``root`` in GBNF.
+    dialect
+        ``"lark"``, or ``"gbnf"``, that of llama.cpp. ``None`` is GBNF for a file ``.gbnf``, and Lark's for all others.
 
     Raises
     ------
@@ -46,30 +63,62 @@ def read_grammar(text: str, start: str = "start") -> Grammar:
     EmptyLanguageError
         The start rule derives no text.
     """
-    if not isinstance(text, str):
+    if not isinstance(text, (str, Path)):
         raise GrammarError(
-            f"a grammar is a text in Lark's dialect, not {text!r:.60} of type {type(text).__name__!r}; "
-            "give the text itself, for a file `Path(...).read_text()`"
+            f"a grammar is a text in Lark's dialect or in GBNF, not {text!r:.60} of type {type(text).__name__!r}; "
+            "give the text itself, or the `Path(...)` of its file"
         )
-    if not isinstance(start, str):
+    path = text if isinstance(text, Path) else None
+    if dialect is None:
+        dialect = "gbnf" if path is not None and path.suffix == ".gbnf" else "lark"
+    if dialect not in _STARTS:
+        raise UnsupportedError(f"Give dialect='lark' or dialect='gbnf': there is no dialect {dialect!r:.60}.")
+    starts = (start,) if isinstance(start, str) else (start or (_STARTS[dialect],))
+    if not isinstance(start, (str, tuple)) or not all(isinstance(name, str) for name in starts):
         raise GrammarError(
-            f"the start rule is given by its name, not as {start!r:.60} of type {type(start).__name__!r}"
+            f"the start rule is given by its name, or several as a tuple, not as {start!r:.60} of type {type(start).__name__!r}"
         )
+    written = text if isinstance(text, str) else _read_file(text)
+    return _read_gbnf(written, starts) if dialect == "gbnf" else _read_lark(written, starts, path)
+
+
+def _read_file(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UnsupportedError(
+            f"Give the path of a file with a grammar: {path} cannot be read, {error.strerror}."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UnsupportedError(f"Save it as UTF-8: {path} is not UTF-8, {error.reason}.") from error
+
+
+def _read_gbnf(text: str, starts: tuple[str, ...]) -> Grammar:
+    try:
+        return over_lexemes(read_gbnf(text, starts), starts).reduced()
+    except RecursionError:
+        raise GrammarError("the grammar is nested too deeply; use fewer rules inside others", text, 0) from None
+
+
+def _read_lark(text: str, starts: tuple[str, ...], path: Path | None) -> Grammar:
     source = Source.of(text)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # Python announces that it may read `[[` in another way one day
-        grammar = _read(source, start)
+        grammar = _read(source, starts, path)
     grammar = grammar.reduced()
     if cycle := grammar.unit_cycle():
         raise source.unit_cycle(cycle)
     return grammar
 
 
-def _read(source: Source, start: str) -> Grammar:
-    terminals, rules, ignored = _expanded(source, start)
+def _read(source: Source, starts: tuple[str, ...], path: Path | None) -> Grammar:
+    terminals, rules, ignored = _expanded(source, starts, path)
     names = {terminal.name: number for number, terminal in enumerate(terminals)}
     _check_ignored(source, terminals, rules, ignored)
     heads = list(dict.fromkeys(rule.origin.name for rule in rules))
+    start = " | ".join(starts)  # one that derives what any of several does
+    rules += [Rule(NonTerminal(start), [NonTerminal(name)]) for name in starts if len(starts) > 1]
+    heads += [start] * (len(starts) > 1)
     number = names | {head: len(terminals) + place for place, head in enumerate(heads)}
     return Grammar(
         tuple(_terminal(source, terminal, terminal.name in ignored) for terminal in terminals),
@@ -86,15 +135,18 @@ def _read(source: Source, start: str) -> Grammar:
     )
 
 
-def _expanded(source: Source, start: str) -> tuple[list[TerminalDef], list[Rule], set[str]]:
+def _expanded(
+    source: Source, starts: tuple[str, ...], path: Path | None
+) -> tuple[list[TerminalDef], list[Rule], set[str]]:
     check_terminals(source)
-    builder = GrammarBuilder()
+    builder = GrammarBuilder(import_paths=[Imports(source, path)])
     try:
-        builder.load_grammar(source.text, "<string>")
+        builder.load_grammar(source.text, "<string>" if path is None else str(path.absolute()))
         definitions = builder._definitions
         rules = [str(n) for n, definition in definitions.items() if not definition.is_term and not definition.params]
-        if start not in rules:
-            raise source.missing_start(start, rules, is_template=start in definitions)
+        for start in starts:
+            if start not in rules:
+                raise source.missing_start(start, rules, is_template=start in definitions)
         for name, definition in definitions.items():
             if definition.tree is None:
                 raise source.error(
@@ -115,7 +167,7 @@ def _expanded(source: Source, start: str) -> tuple[list[TerminalDef], list[Rule]
     except GrammarError:
         raise
     except RecursionError:
-        raise source.error("the grammar is nested too deeply; give inner parts rules of their own", start) from None
+        raise source.error("the grammar is nested too deeply; give inner parts rules of their own", starts[0]) from None
     except (LarkError, OSError, ValueError, AssertionError, re.error) as error:
         cause = error.orig_exc if isinstance(error, VisitError) else error
         raise source.refused(cause) from None

@@ -23,6 +23,13 @@ _TOKEN = re.compile(
 
 _UNEXPECTED = "this is not expected here, in Lark's dialect of grammars"
 
+_GBNF = re.compile(r"^[ \t]*[\w-]+[ \t]*(::=)", re.MULTILINE)
+
+_IS_GBNF = (
+    "rules with `::=` are GBNF, the dialect of llama.cpp, and this is read as Lark's. Give what "
+    '`outlines_phi.guides.read_grammar(text, dialect="gbnf")` returns, or a file .gbnf; in Lark\'s dialect it is `:`'
+)
+
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 
 _DEFINED = re.compile(r"\s*(?:\{[^}\n]*\}\s*)?(?:\.\s*[+-]?\d+\s*)?:")
@@ -92,8 +99,8 @@ class Source:
 
     def error(self, message: str, name: str, *, written: str | None = None) -> GrammarError:
         """Return an error that points at ``name``, or at what was ``written`` instead of a name."""
-        position = self.place(name)
-        return self._error(message, self.literals.get(written or "") if position is None else position)
+        places = (self.place(name), self.literals.get(written or ""), self._import_of(name))
+        return self._error(message, next((place for place in places if place is not None), None))
 
     def missing_start(self, start: str, rules: Sequence[str], *, is_template: bool) -> GrammarError:
         """Return the error of a start rule that is not there."""
@@ -127,6 +134,8 @@ class Source:
 
     def unexpected(self, error: UnexpectedInput) -> GrammarError:
         """Return the error of a text that Lark's own grammar does not match."""
+        if found := _GBNF.search(self.text):
+            return self._error(_IS_GBNF, found.start(1))
         return self._error(_UNEXPECTED, self._offset(error.line, error.column))
 
     def refused(self, error: BaseException) -> GrammarError:
@@ -136,8 +145,10 @@ class Source:
             return self._error(
                 f"the grammar {missing!r} cannot be imported. Lark's library has `common`, `python`, `unicode` and `lark`; "
                 "`%import .name` looks beside the program",
-                self._position_of_import(missing),
+                self.position_of_import(missing),
             )
+        if found := _GBNF.search(self.text):
+            return self._error(_IS_GBNF, found.start(1))
         message = str(error).strip()
         if found := _PLACE.search(message):
             first = _sentence(message[: found.start()].strip(" ,"))
@@ -156,6 +167,10 @@ class Source:
         """Return the error of what Lark said of ``name``: at its last definition, or its first use."""
         kind = "terminal" if name.isupper() else "rule"
         at = places.get(name, [])[-1:] if places is self.defined else places.get(name, [])[:1]
+        module, _, own = name.rpartition("__")
+        if module and not at:
+            said = f"{kind} {own!r} of the imported grammar {module.split('__')[-1]!r} {words}"
+            return self._error(said, self._import_of(name))
         imported = re.search(rf"^%import[^\n]*\b{re.escape(name)}\b", self.text, re.MULTILINE)
         if "not defined" in words and imported:
             words = "is imported from a grammar that does not define it; see what that grammar calls it"
@@ -177,10 +192,16 @@ class Source:
         found = _HELPER.fullmatch(name)
         return (found[1] if found else name).split("{", 1)[0]
 
-    def _position_of_import(self, path: str) -> int | None:
+    def position_of_import(self, path: str) -> int | None:
+        """Return where a grammar is imported, by the last part of its name."""
         last = re.split(r"[\\/]", path)[-1]
         found = re.search(rf"%import\s+(?:[\w.]*\.)?{re.escape(last)}\b", self.text)
         return found.start() if found else None
+
+    def _import_of(self, name: str) -> int | None:
+        """Return the import that leads to a name that imported grammars alone have: it begins with theirs."""
+        places = map(self.position_of_import, reversed(name.split("__")[:-1]))
+        return next((place for place in places if place is not None), None)
 
     def _quoted(self, message: str) -> int | None:
         """Return where the first name or literal of a message is in the text."""

@@ -1,0 +1,351 @@
+"""Grammars over characters, as grammars over lexemes: pieces of the rules that longest match finds again in every text.
+
+A rule over characters says nothing of lexemes, and every way to derive a text counts. Regular pieces of it may be terminals where
+this changes nothing (grammar-theory.md, section 2.4):
+
+- no terminal that is complete is continued, by itself or by another one, with a byte with which what may follow it begins; so the
+  longest lexemes of a member are the pieces that it was derived from;
+- of two terminals that share a lexeme, one contains the other. The smaller one is what the lexer sees, and where the rules have
+  the larger one, they allow the smaller one as well.
+
+The pieces are as large as they can be at first, and taken apart until both hold. Of single characters they do, so every grammar is
+read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from itertools import chain, combinations, count, groupby, pairwise
+from typing import NamedTuple, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....automata.automaton import DEAD
+from ....errors import GrammarError, warn_of_grammar
+from ..grammar import Grammar, Production, Terminal
+from ..lexing.lexeme_automaton import JointAutomaton
+from .gbnf import Alternation, Characters, Concatenation, Expression, GBNFRule, Intervals, Repetition, RuleName
+from .pieces import Pieces, class_of, concatenation
+
+_LARGEST = 50_000
+"""How many symbols all productions may have when repeats are written out."""
+
+_SHOWN = 60  # How much of a pattern the name of a terminal has
+
+_PATIENCE = 10
+"""How often the last part of a sequence is taken off before all of its parts are taken apart."""
+
+_EMPTY = Concatenation(())
+
+
+def over_lexemes(rules: Mapping[str, GBNFRule], starts: tuple[str, ...]) -> Grammar:
+    """Return the grammar of the texts that one of the rules ``starts`` derives.
+
+    Raises :class:`GrammarError` where repeats make it too large.
+    """
+    start = " | ".join(starts)
+    if len(starts) > 1:
+        rules = {**rules, start: GBNFRule(Alternation(tuple(map(RuleName, starts))), 0)}
+    needed = _needed(rules, start)
+    if unused := [name for name in rules if name not in needed]:
+        warn_of_grammar(
+            f"rules that the start rule {start!r} does not need are left out: {', '.join(map(repr, unused))}. Use them, or remove "
+            "them"
+        )
+    pieces = Pieces(rules)
+    for tried in count():
+        cut = _Cut(pieces, start)
+        apart = cut.conflicts()
+        if not apart:
+            return cut.grammar()
+        assert not apart <= pieces.opened
+        pieces.opened |= apart
+        if tried >= _PATIENCE:
+            pieces.opened.update(run for each in apart for run in _runs(each))
+    raise AssertionError("single characters have no conflicts")
+
+
+def _runs(expression: Expression) -> Iterator[Expression]:
+    """Yield all runs of several parts of a sequence."""
+    if isinstance(expression, Concatenation):
+        for first, last in combinations(range(len(expression.parts) + 1), 2):
+            if last > first + 1:
+                yield Concatenation(expression.parts[first:last])
+
+
+def _needed(rules: Mapping[str, GBNFRule], start: str) -> set[str]:
+    """Return the rules that are used in what ``start`` derives, and itself."""
+    found, pending = {start}, [rules[start].body]
+    while pending:
+        match pending.pop():
+            case RuleName(rule) if rule not in found:
+                found.add(rule)
+                pending.append(rules[rule].body)
+            case Alternation(parts) | Concatenation(parts):
+                pending += parts
+            case Repetition(part):
+                pending.append(part)
+    return found
+
+
+Symbol: TypeAlias = int | Expression  # A nonterminal by its number, or a terminal
+
+
+class _Made(NamedTuple):
+    """A production before all of its symbols have numbers."""
+
+    head: int
+    body: tuple[Symbol, ...]
+    line: int
+
+
+@final
+class _Cut:
+    """One way to cut the rules that ``start`` needs into terminals: the start is the nonterminal 0."""
+
+    def __init__(self, pieces: Pieces, start: str) -> None:
+        self._pieces = pieces
+        self._names: list[str] = []  # of the nonterminals
+        self._made: list[_Made] = []
+        self._size = 0
+        self._numbers: dict[Expression, int] = {}
+        self._sources: dict[Expression, set[Expression]] = {}  # of a terminal: what it is that is not empty
+        self._waiting: list[str] = []
+        self._rule, self._line = start, 0  # what is cut
+        self._of_rule(start)
+        while self._waiting:
+            self._rule = self._waiting.pop(0)
+            body, self._line = self._pieces.rules[self._rule]
+            self._define(self._numbers[RuleName(self._rule)], body)
+        self._split_classes()
+        found = (symbol for made in self._made for symbol in made.body if not isinstance(symbol, int))
+        self._terminals = list(dict.fromkeys(found))
+
+    def conflicts(self) -> set[Expression]:
+        """Return the expressions that have to be taken apart, so that longest match cuts every member as it was derived."""
+        automata = list(map(self._pieces.automaton, self._terminals))
+        wrong = {i for i, automaton in enumerate(automata) if automaton is None}
+        if not wrong and automata:
+            wrong = self._prolonged() | self._crossing()
+        apart = {self._terminals[i] for i in wrong if not isinstance(self._terminals[i], Characters)}
+        assert bool(apart) == bool(wrong), "single characters are never taken apart"
+        return apart.union(*(self._sources.get(terminal, ()) for terminal in apart))
+
+    def grammar(self) -> Grammar:
+        """Return the grammar of a cut without conflicts."""
+        inside = self._shared & self._contained if self._terminals else np.zeros((0, 0), dtype=bool)
+        equal_to = [int(row.argmax()) for row in inside & inside.T]  # the first of those with the same lexemes
+        kept = sorted(set(equal_to))
+        smaller = {t: [other for other in kept if inside[other, t] and other != t] for t in kept}
+        terminals = [
+            Terminal(
+                self._name(self._terminals[t]),
+                self._pieces.written(self._terminals[t]),
+                priority=sum(t in others for others in smaller.values()),
+                committed=True,
+            )
+            for t in kept
+        ]
+        names, widened = list(self._names), []
+        symbol_of = {t: number for number, t in enumerate(kept)}
+        for t, others in smaller.items():
+            if others:  # of a text of several, the lexer sees the smallest
+                names.append(f"__{terminals[kept.index(t)].name}")
+                head = len(kept) + len(names) - 1
+                widened += [Production(head, (kept.index(each),)) for each in (t, *others)]
+                symbol_of[t] = head
+        symbols = {terminal: symbol_of[equal_to[t]] for t, terminal in enumerate(self._terminals)}
+        written = [
+            Production(
+                len(kept) + made.head,
+                tuple(len(kept) + symbol if isinstance(symbol, int) else symbols[symbol] for symbol in made.body),
+                made.line,
+            )
+            for made in self._made
+        ]
+        return Grammar(tuple(terminals), tuple(names), tuple(dict.fromkeys([*written, *widened])), len(kept))
+
+    def _name(self, terminal: Expression) -> str:
+        if isinstance(terminal, RuleName):
+            return terminal.rule
+        pattern = self._pieces.written(terminal)
+        return pattern if len(pattern) <= _SHOWN else f"{pattern[:_SHOWN]}..."
+
+    @cached_property
+    def _joint(self) -> JointAutomaton:
+        return JointAutomaton.of([automaton for t in self._terminals if (automaton := self._pieces.automaton(t))])
+
+    @cached_property
+    def _shared(self) -> NDArray[np.bool_]:
+        """``bool[T, T]``: the terminals that have a lexeme in common."""
+        matched = self._joint.matched.astype(np.float32)
+        return np.asarray(matched.T @ matched > 0)
+
+    @cached_property
+    def _contained(self) -> NDArray[np.bool_]:
+        """``bool[T, T]``: whether every lexeme of the first is one of the second."""
+        matched = self._joint.matched.astype(np.float32)
+        return np.asarray(matched.T @ (1 - matched) == 0)
+
+    def _crossing(self) -> set[int]:
+        """Return the terminals that share a lexeme with another one where neither contains the other."""
+        return set(np.flatnonzero((self._shared & ~self._contained & ~self._contained.T).any(axis=1)).tolist())
+
+    def _prolonged(self) -> set[int]:
+        """Return the terminals that go on behind a complete lexeme with a byte with which what may follow that begins."""
+        joint, follow = self._joint, self._follow()
+        begins = joint.places[joint.targets[1]] != DEAD  # [C, T]
+        next_bytes = follow.astype(np.float32) @ begins.T.astype(np.float32) > 0  # [T, C]
+        wrong = (joint.matched.astype(np.float32) @ next_bytes.astype(np.float32) > 0) & (joint.targets != DEAD)
+        return set(np.flatnonzero((joint.places[joint.targets[wrong]] != DEAD).any(axis=0)).tolist())
+
+    def _follow(self) -> NDArray[np.bool_]:
+        """Return ``bool[T, T]``: which terminals may come directly behind each, by the productions."""
+        terminal = {t: len(self._names) + number for number, t in enumerate(self._terminals)}
+        bodies = [
+            (made.head, [symbol if isinstance(symbol, int) else terminal[symbol] for symbol in made.body])
+            for made in self._made
+        ]
+        empty: set[int] = set()
+        first = [0] * len(self._names) + [1 << number for number in range(len(self._terminals))]
+        follow = [0] * len(first)
+        changed = True
+        while changed:
+            before = (len(empty), sum(map(int.bit_count, first)), sum(map(int.bit_count, follow)))
+            for head, body in bodies:
+                behind, is_last = 0, True
+                for symbol in reversed(body):
+                    follow[symbol] |= behind | (follow[head] if is_last else 0)
+                    if symbol in empty:
+                        behind |= first[symbol]
+                    else:
+                        behind, is_last = first[symbol], False
+                first[head] |= behind
+                if is_last:
+                    empty.add(head)
+            changed = before != (len(empty), sum(map(int.bit_count, first)), sum(map(int.bit_count, follow)))
+        found = follow[len(self._names) :]
+        return np.array([[bits >> t & 1 for t in range(len(found))] for bits in found], dtype=bool)
+
+    def _split_classes(self) -> None:
+        """Make terminals of single characters of the largest classes that no class in the rules cuts in two."""
+        classes = {s.codes for made in self._made for s in made.body if isinstance(s, Characters)}
+        bounds = sorted({end for codes in classes for low, high in codes for end in (low, high + 1)})
+        parts: dict[frozenset[Intervals], list[tuple[int, int]]] = {}
+        for low, after in pairwise(bounds):
+            around = frozenset(codes for codes in classes if any(a <= low <= b for a, b in codes))
+            parts.setdefault(around, []).append((low, after - 1))
+        by_class: dict[Intervals, list[Characters]] = {codes: [] for codes in classes}
+        for around, intervals in parts.items():
+            for each in around:
+                by_class[each].append(Characters(tuple(intervals)))
+        single = {codes: found[0] for codes, found in by_class.items() if len(found) == 1}
+        number = {codes: self._new(f"__{class_of(codes)}") for codes in by_class if codes not in single}
+
+        def split(symbol: Symbol) -> Symbol:
+            if not isinstance(symbol, Characters):
+                return symbol
+            return single.get(symbol.codes) or number[symbol.codes]
+
+        self._made = [made._replace(body=tuple(map(split, made.body))) for made in self._made]
+        for codes, head in number.items():
+            for part in by_class[codes]:
+                self._add(head, [part])
+
+    def _of_rule(self, name: str) -> int:
+        if RuleName(name) not in self._numbers:
+            self._numbers[RuleName(name)] = self._new(name)
+            self._waiting.append(name)
+        return self._numbers[RuleName(name)]
+
+    def _new(self, name: str) -> int:
+        self._names.append(name)
+        return len(self._names) - 1
+
+    def _add(self, head: int, body: Iterable[Symbol]) -> None:
+        self._made.append(_Made(head, tuple(body), self._line))
+        self._size += 1 + len(self._made[-1].body)
+        if self._size > _LARGEST:
+            raise GrammarError(
+                f"the productions have more than {_LARGEST:,} symbols when repeats are written out, up to rule {self._rule!r} in "
+                f"line {self._line}. Lower the numbers of repeats, or leave the upper ones out"
+            )
+
+    def _define(self, head: int, expression: Expression) -> None:
+        """Add the productions of a nonterminal that derives what ``expression`` does."""
+        if not isinstance(expression, Alternation) or self._pieces.is_terminal(expression):
+            self._add(head, self._body(expression))
+            return
+        regular = [each for each in expression.alternatives if self._pieces.pattern(each) is not None]
+        together = Alternation(tuple(regular))
+        if len(regular) > 1 and self._pieces.is_terminal(together):
+            self._add(head, self._terminal(together))
+        else:
+            regular = []
+        for each in expression.alternatives:
+            if each not in regular:
+                self._add(head, self._body(each))
+
+    def _body(self, expression: Expression) -> list[Symbol]:
+        """Return the symbols that derive what ``expression`` does."""
+        if self._pieces.is_terminal(expression):
+            return self._terminal(expression)
+        match expression:
+            case RuleName(rule):
+                return [self._of_rule(rule)]
+            case Concatenation(parts):
+                found: list[Symbol] = []
+                for regular, grouped in groupby(parts, lambda part: self._pieces.pattern(part) is not None):
+                    run = tuple(grouped)
+                    found += self._run(run) if regular else chain.from_iterable(map(self._body, run))
+                return found
+            case Repetition():
+                return self._repeat(expression)
+        if expression not in self._numbers:
+            self._numbers[expression] = self._new(f"__{self._rule}_{len(self._names)}")
+            self._define(self._numbers[expression], expression)
+        return [self._numbers[expression]]
+
+    def _run(self, parts: tuple[Expression, ...]) -> list[Symbol]:
+        """Return the symbols of regular parts that follow each other: first a terminal of as many of them as can be."""
+        last = len(parts)
+        if all(isinstance(part, Characters) for part in parts) and not self._pieces.is_terminal(concatenation(parts)):
+            return list(parts)  # a string is one piece or none
+        while last and not self._pieces.is_terminal(concatenation(parts[:last])):
+            last -= 1
+        if last == 0:
+            return self._body(parts[0]) + (self._run(parts[1:]) if len(parts) > 1 else [])
+        return self._terminal(concatenation(parts[:last])) + (self._run(parts[last:]) if last < len(parts) else [])
+
+    def _repeat(self, expression: Repetition) -> list[Symbol]:
+        part, least, most = self._body(expression.part), expression.least, expression.most
+        key = Repetition(expression.part, 0, None if most is None else most - least)
+        required = part * min(least, _LARGEST)  # more are refused when they are added
+        if key.most == 0:
+            return required
+        before: list[Symbol] = []  # what derives one time less
+        for times in (None,) if key.most is None else range(1, key.most + 1):
+            key = Repetition(expression.part, 0, times)
+            if key not in self._numbers:
+                number = self._numbers[key] = self._new(f"__{self._rule}_{len(self._names)}")
+                self._add(number, [])
+                self._add(number, [number, *part] if times is None else [*part, *before])
+            before = [self._numbers[key]]
+        return required + before
+
+    def _terminal(self, expression: Expression) -> list[Symbol]:
+        """Return the symbols of a regular expression: a terminal, that may be left out where it may be empty."""
+        found = self._pieces.nonempty(expression)
+        if found is None:
+            return []
+        if not self._pieces.is_nullable(expression):
+            return [found]
+        self._sources.setdefault(found, set()).add(expression)
+        optional = Alternation((_EMPTY, found))
+        if optional not in self._numbers:
+            self._numbers[optional] = self._new(f"__{self._rule}_{len(self._names)}")
+            self._add(self._numbers[optional], [])
+            self._add(self._numbers[optional], [found])
+        return [self._numbers[optional]]

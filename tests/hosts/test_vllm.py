@@ -1,0 +1,240 @@
+"""What vLLM does by itself, in the application: its settings, its prompts, its room, and what ends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import warnings
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import outlines
+import pytest
+from outlines.types import regex
+
+import outlines_phi
+from outlines_phi import Generator, UnsupportedError
+from outlines_phi.errors import ModelError
+from outlines_phi.lm import bundled
+from outlines_phi.plugin.session import PhiModel
+from tests.hosts.test_hosts import QUESTION
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # what vLLM and its libraries say of one another
+    vllm = pytest.importorskip("vllm")
+    psutil = pytest.importorskip("psutil")
+
+    from vllm import SamplingParams, TokensPrompt
+
+    from outlines_phi.lm.vllm.engine import check_engine
+    from outlines_phi.lm.vllm.vllm_model import VLLMModel
+    from outlines_phi.vllm import ENGINE
+    from tests.hosts.vllm_engine import engine, start
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+ANSWER = Literal["yes", "no", "not on Sunday"]
+WORDS = regex("[a-z]{2,6}( [a-z]{2,6}){3,5}")
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return outlines_phi.from_vllm_offline(engine())
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> PhiModel:
+    return outlines_phi.from_transformers(*bundled.load())
+
+
+@pytest.fixture(scope="module")
+def narrow() -> Any:
+    """An engine with little room, which reads prompts in parts and schedules ahead, in a process of its own."""
+    llm = start(**ENGINE, num_gpu_blocks_override=60, max_num_batched_tokens=64, max_num_seqs=16, async_scheduling=True)
+    return outlines_phi.from_vllm_offline(llm)
+
+
+@pytest.fixture(scope="module")
+def inside() -> Iterator[Any]:
+    """An engine whose scheduler runs in this process, without a cache of prefixes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        yield outlines_phi.from_vllm_offline(start(**ENGINE, enable_prefix_caching=False, max_num_seqs=8))
+
+
+def test_an_engine_that_does_not_hand_out_logits_is_refused() -> None:
+    for config in (
+        {},
+        {"logits_processors": None},
+        {"logits_processors": ["another:Processor", *ENGINE["logits_processors"]]},
+    ):
+        llm = SimpleNamespace(llm_engine=SimpleNamespace(vllm_config=configuration(**config)))
+        with pytest.raises(UnsupportedError, match=r"Make it with LLM\(..., \*\*outlines_phi.vllm.ENGINE\)"):
+            VLLMModel(llm)
+
+
+def configuration(**settings: Any) -> Any:
+    """Return the parts of a ``VllmConfig`` that are read before anything is asked of the engine."""
+    usual = {"runner_type": "generate", "logits_processors": (), "is_encoder_decoder": False}
+    return SimpleNamespace(
+        speculative_config=settings.pop("speculative_config", None),
+        use_v2_model_runner=settings.pop("use_v2_model_runner", False),
+        parallel_config=SimpleNamespace(worker_extension_cls=""),
+        model_config=SimpleNamespace(**{**usual, **settings}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        ({"speculative_config": object()}, "Start vLLM without speculative_config"),
+        ({"use_v2_model_runner": True}, "Set VLLM_USE_V2_MODEL_RUNNER=0"),
+        ({"runner_type": "pooling"}, "Load a generative model"),
+        ({"is_encoder_decoder": True}, "Load a model without an encoder"),
+    ],
+)
+def test_an_engine_whose_rows_cannot_be_told_is_refused(settings: dict[str, Any], remedy: str) -> None:
+    with pytest.raises(UnsupportedError, match=remedy):
+        check_engine(configuration(**settings))
+
+
+def test_other_versions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm, "__version__", "0.33.1")
+    with pytest.raises(UnsupportedError, match="Install it, by pip install"):
+        VLLMModel(engine())
+
+
+def test_what_is_no_engine_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"Give vllm.LLM\(model, \*\*outlines_phi.vllm.ENGINE\)"):
+        outlines_phi.from_vllm_offline("Qwen/Qwen3-0.6B")
+
+
+def test_without_phi_a_call_is_that_of_outlines(model: Any) -> None:
+    stock = outlines.from_vllm_offline(engine())
+    given = {"sampling_params": SamplingParams(max_tokens=12, seed=5), "use_tqdm": False}
+    for output_type in (None, ANSWER):
+        assert model(QUESTION, output_type, **given) == stock(QUESTION, output_type, **given)
+        assert model.batch([QUESTION] * 2, output_type, **given) == stock.batch([QUESTION] * 2, output_type, **given)
+        assert outlines.Generator(model, output_type)(QUESTION, **given) == stock(QUESTION, output_type, **given)
+
+
+def test_a_generator_of_outlines_takes_phi(model: Any) -> None:
+    expected = model(QUESTION, ANSWER, phi="exact", seed=3)
+    assert outlines.Generator(model, ANSWER)(QUESTION, phi="exact", seed=3) == expected
+    assert outlines.Generator(model, ANSWER).batch([QUESTION], phi="exact", seed=3) == [expected]
+    assert "".join(outlines.Generator(model, ANSWER).stream(QUESTION, phi="exact", seed=3)) == expected
+
+
+def test_sampling_params_say_what_keywords_say(model: Any) -> None:
+    params = SamplingParams(temperature=0.7, top_k=1000, max_tokens=30, seed=4, n=3, repetition_penalty=1.1)
+    words = {"temperature": 0.7, "top_k": 1000, "max_new_tokens": 30, "seed": 4, "repetition_penalty": 1.1}
+    expected = model(QUESTION, WORDS, phi="local", num_return_sequences=3, **words)
+    assert model(QUESTION, WORDS, phi="local", sampling_params=params, use_tqdm=False) == expected
+    assert len(set(expected)) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"sampling_params": SamplingParams(stop=["."])}, "Leave stop out of SamplingParams"),
+        ({"sampling_params": SamplingParams(presence_penalty=0.5)}, "Leave presence_penalty out of SamplingParams"),
+        ({"sampling_params": SamplingParams(logit_bias={3: 1.0})}, "Leave logit_bias out of SamplingParams"),
+        ({"sampling_params": SamplingParams(seed=1), "seed": 2}, "Leave one of the two out: seed=2"),
+        ({"sampling_params": [SamplingParams()]}, "Give one SamplingParams of vLLM"),
+        ({"sampling_params": SamplingParams(temperature=0.0)}, "temperature"),
+        ({"lora_request": object()}, "lora_request cannot be used here"),
+    ],
+)
+def test_what_has_no_place_in_the_distribution_is_refused(given: dict[str, Any], said: str, model: Any) -> None:
+    with pytest.raises(UnsupportedError, match=said):
+        model(QUESTION, ANSWER, phi="exact", **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"temperature": 0.5}, r"Give it in sampling_params=SamplingParams\(...\)"),
+        ({"draft": "forced"}, "Give phi='exact', phi='auto' or a proposal"),
+        ({"banned_phrases": ["yes"]}, "Give phi='local' for masking by this package"),
+        ({"backend": "xgrammar"}, "Leave backend= out"),
+    ],
+)
+def test_what_its_own_loop_has_no_use_for_is_refused(given: dict[str, Any], said: str, model: Any) -> None:
+    with pytest.raises(UnsupportedError, match=said):
+        model(QUESTION, ANSWER, phi=None, **given)
+
+
+def test_a_prompt_beyond_the_context_is_said_to_be(model: Any) -> None:
+    with pytest.raises(ModelError, match="Shorten the prompt"):
+        model("word " * 600, ANSWER, phi="exact")
+    with pytest.raises(ModelError, match="context"):
+        model("word " * 160, regex("[a-z]{400}"), phi="local")
+
+
+def test_an_engine_at_work_is_left_at_it(model: Any) -> None:
+    engine().enqueue("The weather", SamplingParams(max_tokens=4), use_tqdm=False)
+    with pytest.raises(ModelError, match="Let vLLM finish first"):
+        model(QUESTION, ANSWER, phi="exact")
+    (answer,) = engine().wait_for_completion(use_tqdm=False)
+    assert len(answer.outputs[0].token_ids) == 4
+    assert model(QUESTION, ANSWER, phi="exact")
+
+
+def test_nothing_stays_open_after_a_call(model: Any) -> None:
+    Generator(model, WORDS).sample(QUESTION, n=20, phi="local", seed=0)
+    assert not len(model.lm._sessions)
+
+
+@pytest.mark.parametrize("name", ["narrow", "inside"])
+def test_little_room_changes_nothing(name: str, elsewhere: PhiModel, request: pytest.FixtureRequest) -> None:
+    """Requests wait for room and are preempted; prompts are read in parts."""
+    model = request.getfixturevalue(name)
+    prompts = [f"{'A long story, told again and again. ' * 9}Is it true? {i} " for i in range(6)]
+    for output_type, phi in ((WORDS, "local"), (regex("[a-zA-Z ,.]{2,20}"), "exact")):
+        asked = {"n": 4, "seed": 2, "phi": phi, "max_new_tokens": 25}
+        here, there = (Generator(each, output_type).sample_batch(prompts, **asked) for each in (model, elsewhere))
+        for one, other in zip(here, there, strict=True):
+            assert one.texts == other.texts
+            assert [draw.log_p for draw in one] == pytest.approx([draw.log_p for draw in other], abs=1e-4)
+
+
+def test_models_over_one_engine_share_its_room(narrow: Any) -> None:
+    other = outlines_phi.wrap(narrow)
+    assert other.lm is not narrow.lm and other.lm._sessions is narrow.lm._sessions
+
+
+def test_a_thousand_requests_take_no_memory(narrow: Any) -> None:
+    generator = Generator(narrow, WORDS)  # an engine all of whose blocks are in use
+    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+
+    def memory() -> int:
+        return sum(process.memory_info().rss for process in processes if process.is_running())
+
+    def draw(batch: int) -> None:
+        prompts = [f"Question {batch}.{i}: " for i in range(50)]
+        generator.sample_batch(prompts, phi="local", seed=batch, max_new_tokens=30)
+
+    for batch in range(3):
+        draw(batch)
+    before = memory()
+    for batch in range(20):
+        draw(batch)
+    assert memory() - before < 30 * 2**20
+
+
+def test_the_engine_serves_the_application_as_before(narrow: Any) -> None:
+    given = [TokensPrompt(prompt_token_ids=[5, 6, 7, *range(20, 300)]) for _ in range(8)]
+    params = SamplingParams(temperature=0.0, max_tokens=16)
+    before = [answer.outputs[0].token_ids for answer in narrow.model.generate(given, params, use_tqdm=False)]
+    Generator(narrow, WORDS).sample(QUESTION, n=20, phi="exact", seed=0)
+    after = [answer.outputs[0].token_ids for answer in narrow.model.generate(given, params, use_tqdm=False)]
+    assert before == after
+
+
+def test_an_engine_that_dies_is_said_to_have(narrow: Any) -> None:
+    """The last test of this engine."""
+    for process in narrow.model.llm_engine.engine_core.resources.engine_manager.processes:
+        os.kill(process.pid, signal.SIGKILL)
+    with pytest.raises(ModelError, match="Load the model again"):
+        for seed in range(50):
+            Generator(narrow, WORDS).sample(QUESTION, n=4, phi="local", seed=seed)
