@@ -95,7 +95,7 @@ def test_equal_keys_are_rows_of_their_own() -> None:
 
 def test_rows_without_a_seed_are_drawn_apart() -> None:
     drawn = outlines_phi.ray.generate(
-        dataset(q=[PROMPTS[0]] * 6), LETTERS, model=stock, prompt="q", actors=2, temperature=5.0
+        dataset(q=[PROMPTS[0]] * 6), LETTERS, model=stock, prompt="q", actors=2, phi="local", temperature=50.0
     )
     assert len({row["text"] for row in rows(drawn)}) == 6
 
