@@ -64,13 +64,13 @@ def processes() -> dict[int, tuple[int, str]]:
     return {pid: found[pid] for pid in ours}
 
 
-def measured(batches: Iterator[Any], count: int) -> tuple[float, float, float]:
+def measured(batches: Iterator[Any], count: int, actors: bool) -> tuple[float, float, float]:
     """Return the seconds of the clock, of the processes that work, and of all of them, from the first of the batches to the last.
 
     The actor ends with what comes after the last one, and its seconds with it.
     """
     next(batches)
-    there = processes()
+    there = {pid: each for pid, each in processes().items() if actors or pid == os.getpid()}
     work = {pid for pid, (_, name) in there.items() if pid == os.getpid() or "MapWorker" in name}
     begin, *spent = time.perf_counter(), seconds_of(work), seconds_of(set(there))
     for _ in islice(batches, count - 1):
@@ -85,7 +85,7 @@ def lines(outcomes: list[Outcome]) -> list[bytes]:
 
 
 def main(
-    rows: Annotated[int, typer.Option(help="Prompts.")] = 512,
+    rows: Annotated[int, typer.Option(help="Prompts.")] = 320,
     n: Annotated[int, typer.Option(help="Draws of each.")] = 32,
     batch_size: Annotated[int, typer.Option(help="Prompts that share model calls.")] = 16,
     repeats: Annotated[int, typer.Option(help="Medians of so many.")] = 5,
@@ -102,9 +102,10 @@ def main(
     run = FolderRun(task=task, parts=parts, pool=Pool(actors=1).started(), batch_size=batch_size)
     found = []
     for _ in range(repeats):
-        here = measured((lines(outcomes) for outcomes in batches.outcomes(prompts, batch_size, 0)), rows // batch_size)
-        drawn = run._drawn(range(rows))
-        there = measured((list(map(line, chain(*records.values()))) for records, _ in drawn), rows // batch_size)
+        plain = (lines(outcomes) for outcomes in batches.outcomes(prompts, batch_size, 0))
+        here = measured(plain, rows // batch_size, actors=False)
+        drawn = (list(map(line, chain(*records.values()))) for records, _ in run._drawn(range(rows)))
+        there = measured(drawn, rows // batch_size, actors=True)
         found.append((here, there))
         print(here, there, flush=True)
     report = Report(
