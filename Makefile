@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-full test-llamacpp test-mlx test-vllm test-guidance lint types format clean
+.PHONY: demo test test-full test-llamacpp test-mlx test-vllm test-guidance test-ray lint types format clean
 .DEFAULT_GOAL := test
 # What pytest makes of the assertions is kept from one run to the next.
 unexport PYTHONDONTWRITEBYTECODE
@@ -31,6 +31,10 @@ test-vllm: $(VENV)-vllm/.dev
 test-guidance: $(VENV)-guidance/.dev
 	OMP_NUM_THREADS=1 $(VENV)-guidance/bin/python -m pytest tests/hosts/test_guidance.py tests/guides/guidance tests/plugin/types/test_guidance.py
 
+# A cluster of this machine, with actors of which one is killed. Ray writes under /tmp/ray.
+test-ray: $(VENV)-ray/.dev
+	OMP_NUM_THREADS=1 $(VENV)-ray/bin/python -m pytest tests/hosts/test_ray.py tests/ray tests/cli/test_generate_ray.py
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -43,7 +47,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-vllm $(VENV)-guidance
+	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-vllm $(VENV)-guidance $(VENV)-ray
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -62,7 +66,8 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 # An environment for each host beside Transformers, made of the tested versions.
 $(VENV)-llamacpp/.dev: HOST = -e ".[test,llamacpp]" gguf
 $(VENV)-mlx/.dev: HOST = -e ".[test,mlx]" "mlx[cpu]"
-$(VENV)-llamacpp/.dev $(VENV)-mlx/.dev: $(VENV)-%/.dev: pyproject.toml constraints.txt
+$(VENV)-ray/.dev: HOST = -e ".[test,ray]" "ray[data]==2.60.0"
+$(VENV)-llamacpp/.dev $(VENV)-mlx/.dev $(VENV)-ray/.dev: $(VENV)-%/.dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-$*
 	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(HOST)

@@ -3,6 +3,7 @@ from . import errors as errors
 from . import fidelity as fidelity
 from . import guides as guides
 from . import lm as lm
+from . import ray as ray
 from . import sampling as sampling
 from . import testing as testing
 from .errors import BudgetError as BudgetError

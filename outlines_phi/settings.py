@@ -45,7 +45,8 @@ class SamplingSettings:
         The budget ``N``: the most tokens to write, end of sequence included. ``None`` lets the sampler choose
         ``min(context left, max(256, 4 min_tokens))``.
     seed
-        The same call with the same seed gives the same result, whatever ran before; ``None`` for fresh randomness.
+        The same call with the same seed gives the same result, whatever ran before; ``None`` for fresh randomness. A sequence has a
+        seed for each prompt of a batch, whose random streams are then those that it has in a call of its own with that seed.
 
     Raises
     ------
@@ -59,9 +60,12 @@ class SamplingSettings:
     min_p: float | None = None
     repetition_penalty: float = 1.0
     max_new_tokens: int | None = None
-    seed: int | None = None
+    seed: int | tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.seed, list):
+            object.__setattr__(self, "seed", tuple(self.seed))
+        seeds = self.seed if isinstance(self.seed, tuple) else (self.seed,)
         expectations = {
             "temperature": (
                 is_number(self.temperature) and self.temperature >= 1e-6,
@@ -78,7 +82,10 @@ class SamplingSettings:
                 self.max_new_tokens is None or is_count(self.max_new_tokens, 1),
                 "a whole number of at least 1 (the end of sequence counts as one token)",
             ),
-            "seed": (self.seed is None or is_count(self.seed, 0), "a whole number of at least 0"),
+            "seed": (
+                self.seed is None or all(is_count(seed, 0) for seed in seeds),
+                "a whole number of at least 0, or a list with one for each prompt",
+            ),
         }
         for name, (holds, expected) in expectations.items():
             if not holds:

@@ -63,7 +63,7 @@ PUBLIC = [
 ]
 """A name that leaves this list breaks somebody's program. There are 45 at most; what few applications need is in a folder."""
 
-FOLDERS = ["drafting", "errors", "fidelity", "guides", "lm", "sampling", "testing"]
+FOLDERS = ["drafting", "errors", "fidelity", "guides", "lm", "ray", "sampling", "testing"]
 """What `import outlines_phi` reaches by a dot without an import of its own."""
 
 LISTED = sorted(PUBLIC + FOLDERS)

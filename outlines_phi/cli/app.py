@@ -18,6 +18,7 @@ COMMANDS = {
     "demo": 'Show the bias of plain masking, and phi="exact" without it, on the bundled model.',
     "generate": "Draw outputs in a format, each with its weight and guarantee, as lines of JSON.",
     "audit": "Measure how far plain masking is from the model's own distribution, conditioned on the format.",
+    "probabilities": "Rank the values of an output type by their probability, with certified bounds.",
     "fidelity": "Measure how far every estimator and sampler is from the model's own distribution, conditioned on a format.",
     "verify": "Check what the masks of a grammar promise against the definition.",
 }

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import secrets
+import statistics
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, final
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar, cast, final
 
 import numpy as np
+from jinja2 import TemplateError
 
-from ..errors import BudgetError, FidelityWarning, OutlinesPhiError
+from ..errors import BudgetError, FidelityWarning, OutlinesPhiError, UnsupportedError
 from ..guides.table import Table
 from ..phi.estimator import Phi
 from ..plugin.generator import PhiGenerator
 from ..plugin.options import CallOptions
 from ..plugin.session import PhiModel
+from ..sampling.draw import Guarantee
 from ..sampling.draws import Draws
-from ..sampling.phi_options import LookaheadPhi
+from ..sampling.phi_options import AutoPhi, LookaheadPhi
+from .ending import note, tell
 from .inputs import Prompt, model_input
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+SHOWN = 5  # Banned phrases whose attempts are told, at most
+DRAFTED = ("written", "drafted", "followed", "turns")  # Counts of a call that say what drafts were worth
 
 
 @final
@@ -26,7 +38,7 @@ class Outcome:
     """What became of a prompt: its draws, an error, or the draws until an error."""
 
     index: int  # the number of the prompt, from 0
-    prompt: Prompt
+    prompt: Prompt | None  # none where its row has none
     # What came out.
     draws: Draws | None = None
     error: OutlinesPhiError | None = None
@@ -35,58 +47,85 @@ class Outcome:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Batches:
-    """The draws of a list of prompts.
+    """What draws prompts, batch by batch.
 
-    The random streams of a batch come from the seed and the number of its first prompt: a batch gives the same draws, whatever was
-    drawn before it, so that a run may begin at any prompt.
+    The random streams of a prompt come from the seed and its number: it has the same draws in any batch, whatever was drawn before,
+    so that a run may begin at any prompt, and be divided among machines.
     """
 
     generator: PhiGenerator
     keywords: dict[str, Any]
-    prompts: Sequence[Prompt]
-    # Draws per prompt, and where all random streams come from.
-    n: int
-    seed: int
-    size: int  # prompts of a batch
+    n: int  # draws per prompt
+    seed: int | None  # where all random streams come from; fresh ones where there is none
 
-    def outcomes(self, begin: int) -> Iterator[list[Outcome]]:
+    def outcomes(self, prompts: Sequence[Prompt], size: int, begin: int) -> Iterator[list[Outcome]]:
         """Yield the outcomes of the prompts from number ``begin`` on, in order, batch by batch.
 
-        Batches begin at the multiples of their size; of the one that ``begin`` stands in, all prompts are drawn.
+        Batches begin at the multiples of their ``size``; of the one that ``begin`` stands in, all prompts are drawn, so that its
+        numbers are rounded as they would have been.
         """
+        for first in range(begin - begin % size, len(prompts), size) if begin < len(prompts) else ():
+            found = self.drawn(list(enumerate(prompts[first : first + size], first)))
+            yield [outcome for outcome in found if outcome.index >= begin]
+
+    def drawn(self, rows: Sequence[tuple[int, Prompt | OutlinesPhiError]]) -> list[Outcome]:
+        """Return the outcomes of prompts with their numbers, drawn in shared model calls; an error in place of one is its own."""
         model, table = self.generator.model, self.generator.logits_processor.table
         options = replace(CallOptions.read(self.keywords, model.defaults), n=self.n)
-        for first in range(begin - begin % self.size, len(self.prompts), self.size):
-            rows = range(first, min(first + self.size, len(self.prompts)))
-            errors = {row: refusal(model, table, self.prompts[row], options) for row in rows}
-            refused = {row: error for row, error in errors.items() if error is not None}
-            drawn = [row for row in rows if row not in refused]
-            found = [Outcome(index=row, prompt=self.prompts[row], error=error) for row, error in refused.items()]
-            found += self._draw(drawn) if drawn else []
-            yield sorted((outcome for outcome in found if outcome.index >= begin), key=lambda outcome: outcome.index)
+        begun: list[tuple[int, Prompt] | Outcome] = []
+        for index, prompt in rows:
+            if isinstance(prompt, OutlinesPhiError):
+                begun.append(Outcome(index=index, prompt=None, error=prompt))
+            elif (error := refusal(model, table, prompt, options)) is not None:
+                begun.append(Outcome(index=index, prompt=prompt, error=error))
+            else:
+                begun.append((index, prompt))
+        drawn = iter(apart(self._draw, [row for row in begun if not isinstance(row, Outcome)]))
+        outcomes = []
+        for row in begun:
+            found = row if isinstance(row, Outcome) else next(drawn)
+            if isinstance(found, OutlinesPhiError):
+                index, prompt = cast(tuple[int, Prompt], row)
+                found = Outcome(index=index, prompt=prompt, error=found)
+            outcomes.append(found)
+        return outcomes
 
-    def _draw(self, rows: Sequence[int]) -> list[Outcome]:
-        inputs = [model_input(self.prompts[row]) for row in rows]
+    def _draw(self, rows: Sequence[tuple[int, Prompt]]) -> list[Outcome]:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FidelityWarning)  # the command sums them up
-                results = self.generator.sample_batch(inputs, self.n, seed=self._seed(rows[0]), **self.keywords)
+                results = self.generator.sample_batch(
+                    [model_input(prompt) for _, prompt in rows],
+                    self.n,
+                    seed=[self._seed(index) for index, _ in rows],
+                    **self.keywords,
+                )
         except BudgetError as error:
             results = error.draws  # every prompt was drawn as far as its own effort went
-        except OutlinesPhiError as error:
-            if len(rows) == 1:
-                return [Outcome(index=rows[0], prompt=self.prompts[rows[0]], error=error)]
-            half = len(rows) // 2
-            return [*self._draw(rows[:half]), *self._draw(rows[half:])]
         outcomes = []
-        for row, draws in zip(rows, results, strict=True):
+        for (index, prompt), draws in zip(rows, results, strict=True):
             missing = self.n - len(draws) - draws.failures
             short = _shortfall(draws, self.n, self.generator.phi) if missing else None
-            outcomes.append(Outcome(index=row, prompt=self.prompts[row], draws=draws, error=short))
+            outcomes.append(Outcome(index=index, prompt=prompt, draws=draws, error=short))
         return outcomes
 
-    def _seed(self, first: int) -> int:
-        return int(np.random.SeedSequence((self.seed, first)).generate_state(1, np.uint64)[0])
+    def _seed(self, index: int) -> int:
+        if self.seed is None:  # not from torch's generator, which begins alike in every process
+            return secrets.randbits(63)
+        return int(np.random.SeedSequence((self.seed, index)).generate_state(1, np.uint64)[0])
+
+
+def apart(work: Callable[[Sequence[T]], Sequence[R]], rows: Sequence[T]) -> list[R | OutlinesPhiError]:
+    """Return what ``work`` returns for each of some rows; where it fails for all of them, it is done again with each half."""
+    if not rows:
+        return []
+    try:
+        return list(work(rows))
+    except OutlinesPhiError as error:
+        if len(rows) == 1:
+            return [error]
+        half = len(rows) // 2
+        return [*apart(work, rows[:half]), *apart(work, rows[half:])]
 
 
 def refusal(model: PhiModel, table: Table, prompt: Prompt, options: CallOptions) -> OutlinesPhiError | None:
@@ -96,6 +135,8 @@ def refusal(model: PhiModel, table: Table, prompt: Prompt, options: CallOptions)
             return None
     except OutlinesPhiError as error:
         return error
+    except TemplateError as error:
+        return UnsupportedError(f"Write the chat as the model's template takes it, which says: {error}.")
 
 
 def _shortfall(draws: Draws, n: int, phi: Phi | None) -> BudgetError:
@@ -115,3 +156,73 @@ def _shortfall(draws: Draws, n: int, phi: Phi | None) -> BudgetError:
         f"The effort ran out with {len(draws)} of {n} exact draws (log Phi between {low:.4g} and {high:.4g})",
         "each that is there is exact",
     )
+
+
+@final
+@dataclass
+class Summary:
+    """What was drawn, for the messages at the end."""
+
+    # Prompts that are finished, and how many of them ended by each kind of error.
+    prompts: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    # Draws, and the effective sample sizes of those that are weighted.
+    draws: int = 0
+    weighted: list[float] = field(default_factory=list)
+    failures: int = 0  # trajectories that found no allowed token
+    rejections: Counter[str] = field(default_factory=Counter)  # attempts that each banned phrase has cost
+    counts: Counter[str] = field(default_factory=Counter)  # sums of the counts :data:`DRAFTED`
+
+    @classmethod
+    def of(cls, outcomes: Iterable[Outcome]) -> Summary:
+        """Return the summary of some prompts."""
+        summary = cls()
+        for outcome in outcomes:
+            summary.count(outcome)
+        return summary
+
+    def count(self, outcome: Outcome) -> None:
+        """Take note of what became of a prompt."""
+        self.prompts += 1
+        if outcome.error is not None:
+            self.errors[type(outcome.error).__name__] += 1
+        if (draws := outcome.draws) is not None:
+            self.draws += len(draws)
+            self.failures += draws.failures
+            self.rejections.update(draws.rejections)
+            self.counts.update({name: getattr(draws.counts, name) for name in DRAFTED})
+            self.weighted += [draw.ess for draw in draws if draw.guarantee == Guarantee.WEIGHTED]
+
+    def add(self, other: Summary) -> None:
+        """Take note of what another summary has."""
+        for each in fields(Summary):
+            mine, more = getattr(self, each.name), getattr(other, each.name)
+            setattr(self, each.name, mine + more)
+
+    def report(self, asked: str, phi: Phi | None) -> None:
+        """Print what the user should know; ``asked`` says how many prompts there are."""
+        if self.rejections:
+            costly = ", ".join(f"{name} {count:,}" for name, count in self.rejections.most_common(SHOWN))
+            rest = f", and {len(self.rejections) - SHOWN} more" if len(self.rejections) > SHOWN else ""
+            note(f"Attempts that came upon a banned phrase: {costly}{rest}.")
+        written, drafted, kept, turns = (self.counts[name] for name in DRAFTED)
+        if turns:
+            note(f"Drafts: {kept:,} of {drafted:,} tokens kept; {written / turns:.2f} tokens per model call.")
+        if self.weighted and isinstance(phi, AutoPhi):
+            tell(
+                "Warning",
+                "yellow",
+                f"{len(self.weighted)} of {self.draws} draws are weighted, not exact: exact ones would have taken longer. Each "
+                f"was picked by weight from candidates worth {statistics.median(self.weighted):.1f} (median effective sample "
+                'size). Use their weights, or --phi exact; the lines say which: "guarantee": "weighted".',
+            )
+        if self.failures:
+            tell(
+                "Warning",
+                "yellow",
+                f"{self.failures} trajectories met a step where truncation, --tokenization or the model leaves no allowed "
+                "token. They are the lines without a text, and count in every mean with weight 0.",
+            )
+        if self.errors.total():
+            kinds = ", ".join(f"{count} {kind}" for kind, count in self.errors.items() if count)
+            tell("Failed", "red", f'{self.errors.total()} of {asked} ({kinds}); the lines with "record": "error".')

@@ -23,8 +23,10 @@ from ..plugin.options import ESTIMATORS, TOKENIZATIONS, Unset, meant_by
 from ..sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from ..sampling.resolve import DRAFT_LENGTH
 from ..sampling.smc import SMC, Resample
-from .inputs import Prompt, read_output_type, read_prompts
+from .inputs import COLUMN, PARQUET, Prompt, Rows, read_output_type, read_prompts, read_rows
 from .loaded_model import BUNDLED, DTYPES, HOSTS
+from .ray.parts import FORMS
+from .ray.pool import Pool
 
 
 def one_of(option: str, names: Sequence[str], meant: Callable[[str], str] | None = None) -> dict[str, Any]:
@@ -97,12 +99,23 @@ class PromptOptions:
     ] = None
     file: Annotated[
         Path | None,
-        typer.Option(help="File of prompts: one per line; .jsonl: objects with a prompt (text or chat messages)."),
+        typer.Option(
+            "--file",
+            "--input",
+            help="File of prompts: one per line; .jsonl: objects with a prompt (text or chat messages); .parquet: a column.",
+        ),
+    ] = None
+    column: Annotated[
+        str | None, typer.Option(help=f"Field or column of the file that has the prompts; by default {COLUMN}.")
     ] = None
 
     def read(self) -> list[Prompt]:
         """Return them; see :func:`read_prompts`."""
-        return read_prompts(self.prompts or [], self.file)
+        return read_prompts(self.prompts or [], self.file, self.column)
+
+    def read_rows(self) -> Rows:
+        """Return what stands beside each, and it or its error; see :func:`read_rows`."""
+        return read_rows(self.prompts or [], self.file, self.column)
 
     def __bool__(self) -> bool:
         return bool(self.prompts) or self.file is not None
@@ -260,6 +273,39 @@ class ModelOptions:
         str | None,
         typer.Option(**one_of("--host", HOSTS), help="By default llamacpp for a GGUF file, else transformers."),
     ] = None
+
+
+@final
+@dataclass(frozen=True)
+class RayOptions:
+    """The actors of Ray that draw."""
+
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Draw in actors of Ray Data, into a folder: --output FOLDER, made of parts.")
+    ] = False
+    actors: Annotated[int | None, typer.Option(min=1, help="With --ray: actors, a model in each; by default 1.")] = None
+    gpus: Annotated[
+        float | None,
+        typer.Option(min=0, help="With --ray: GPUs of an actor; by default 1 where the cluster has any."),
+    ] = None
+    parts: Annotated[
+        str | None,
+        typer.Option(**one_of("--parts", FORMS), help="With --ray: form of the parts; by default that of --file."),
+    ] = None
+
+    def read(self, output: Path | None, file: Path | None) -> tuple[Pool, str] | None:
+        """Return the actors and the form of the parts; ``None`` without Ray."""
+        if not self.ray:
+            given = {"--actors": self.actors, "--gpus": self.gpus, "--parts": self.parts}
+            if useless := [name for name, value in given.items() if value is not None]:
+                raise UnsupportedError(f"Give --ray, or leave it out: {', '.join(useless)} was given without --ray.")
+            return None
+        if output is None:
+            raise UnsupportedError(
+                "Give --output FOLDER, for the parts that actors write: --ray was given without --output."
+            )
+        pool = Pool(actors=self.actors or 1, gpus=self.gpus)
+        return pool, self.parts or ("parquet" if file is not None and file.suffix == PARQUET else "jsonl")
 
 
 @final

@@ -6,7 +6,7 @@ import difflib
 import importlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,17 @@ from ..errors import GrammarError, UnsupportedError
 from ..guides.grammar.grammar import Grammar
 from ..guides.grammar.notation.reader import NAMES, grammar_text, read_grammar
 from ..plugin.types.output_types import to_json
+from .loaded_model import needing
 
+Row = dict[str, Any]  # What stands beside a prompt, by its name; the prompt is among it
 Prompt = str | list[dict[str, Any]]  # A text, or the messages of a chat: what a line of JSON can hold
 PIPE = "-"  # The argument that stands for the standard input
+Rows = Sequence[
+    tuple[Row, Prompt | UnsupportedError]
+]  # What a command is given, and of each the prompt, or why it has none
 JSONL = (".jsonl", ".ndjson")  # Suffixes of files with one JSON object per line
+PARQUET = ".parquet"
+COLUMN = "prompt"  # The field of an object, or the column of a Parquet file, that has the prompt
 
 EXPECTED = (
     "Give exactly one of --type module:Class, --schema FILE.json, --regex PATTERN and --grammar FILE (.lark or .gbnf)."
@@ -30,31 +37,54 @@ EXPECTED = (
 FREE = "free text"  # How a command names what has no output type
 
 
-def read_prompts(arguments: Sequence[str], file: Path | None) -> list[Prompt]:
-    """Return the prompts of a command, at least one: its arguments (``-`` alone is the standard input, a prompt a line), or a file.
+def read_prompts(arguments: Sequence[str], file: Path | None, column: str | None = None) -> list[Prompt]:
+    """Return the prompts of a command, at least one; see :func:`read_rows`, of which none may be without a prompt."""
+    prompts = []
+    for _, prompt in read_rows(arguments, file, column):
+        if isinstance(prompt, UnsupportedError):
+            raise prompt
+        prompts.append(prompt)
+    return prompts
 
-    A file has a prompt a line; where the suffix is one of :data:`JSONL`, an object a line whose ``prompt`` is a text or a list of
-    chat messages.
+
+def read_rows(arguments: Sequence[str], file: Path | None, column: str | None = None) -> Rows:
+    """Return what a command is given, row by row, and of each the prompt, or why it has none; at least one row.
+
+    That is the arguments (``-`` alone is the standard input, a prompt a line), or a file: with a prompt a line; where the suffix is
+    one of :data:`JSONL`, with an object a line; a table where it is :data:`PARQUET`. A prompt is a text or a list of chat messages;
+    that of an object or a table is called ``column``, by default :data:`COLUMN`.
     """
     if arguments and file is not None:
         raise UnsupportedError(
             "Give one of the two (-- ends the options, if a prompt begins with a dash): prompts were given as arguments and by "
             f"--file {file}."
         )
+    named = file is not None and file.suffix in (*JSONL, PARQUET)
+    if column is not None and not named:
+        raise UnsupportedError(
+            f"Give --file FILE.jsonl or FILE.parquet, or leave it out: --column {column} is of no use for plain texts."
+        )
+    rows: Iterable[tuple[Row, Prompt | UnsupportedError]]
     if file is None and list(arguments) != [PIPE]:
-        prompts, source = list[Prompt](arguments), "none were given"
+        rows, source = [({COLUMN: text}, text) for text in arguments], "none were given"
     elif file is None or str(file) == PIPE:
         source = "the standard input"
-        prompts = _prompts(_decoded(sys.stdin.buffer.read(), source), source, as_json=False)
+        rows = _texts(_decoded(sys.stdin.buffer.read(), source), source)
     else:
-        text = read_text(file, f"--file {file}", "a file of prompts")
-        prompts, source = _prompts(text, str(file), as_json=file.suffix in JSONL), f"--file {file}"
-    if not prompts:
+        source, column = f"--file {file}", column or COLUMN
+        if file.suffix == PARQUET:
+            rows = _table(file, source, column)
+        else:
+            text = read_text(file, source, "a file of prompts")
+            rows = _objects(text, str(file), column) if named else _texts(text, str(file))
+    read = list(rows)
+    if not read:
+        empty = " is empty" * (source != "none were given")
         raise UnsupportedError(
-            "Give prompts as arguments, by --file FILE (one per line; .jsonl: objects with a prompt), or through a pipe with - as "
-            f"the only argument. There are no prompts: {source}{' is empty' * (source != 'none were given')}."
+            "Give prompts as arguments, by --file FILE (one per line; .jsonl: objects with a prompt; .parquet: a column), or "
+            f"through a pipe with - as the only argument. There are no prompts: {source}{empty}."
         )
-    return prompts
+    return read
 
 
 def model_input(prompt: Prompt) -> str | Chat:
@@ -62,39 +92,69 @@ def model_input(prompt: Prompt) -> str | Chat:
     return prompt if isinstance(prompt, str) else Chat([dict(message) for message in prompt])
 
 
-def _prompts(text: str, source: str, *, as_json: bool) -> list[Prompt]:
-    """Return the prompts of the lines of a text; empty ones at its end are not meant."""
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text; empty ones at its end are not meant."""
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     while lines and not lines[-1].strip():
         lines.pop()
-    read = _from_json if as_json else _from_text
-    return [read(line, f"Line {number} of {source}") for number, line in enumerate(lines, 1)]
+    return lines
 
 
-def _from_text(line: str, place: str) -> Prompt:
-    if not line.strip():
-        raise UnsupportedError(
-            f'Remove the line, or write prompts as JSONL ({{"prompt": ""}}) where an empty one is meant: {place} is empty.'
-        )
-    return line
+def _texts(text: str, source: str) -> Iterator[tuple[Row, Prompt]]:
+    for number, line in enumerate(_lines(text), 1):
+        if not line.strip():
+            raise UnsupportedError(
+                'Remove the line, or write prompts as JSONL ({"prompt": ""}) where an empty one is meant: '
+                f"Line {number} of {source} is empty."
+            )
+        yield {COLUMN: line}, line
 
 
-def _from_json(line: str, place: str) -> Prompt:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:  # Python reads no integer of thousands of digits
-        raise UnsupportedError(
-            f'Write an object such as {{"prompt": "..."}}: {place} cannot be read as JSON, {error}.'
-        ) from error
-    match record:
-        case {"prompt": str(text)}:
-            return text
-        case {"prompt": [_, *_] as messages} if all(map(_is_message, messages)):
-            return messages
-    raise UnsupportedError(
-        'Write {"prompt": "..."}, or a chat: {"prompt": [{"role": "user", "content": "..."}]}. '
-        f"{place} has no prompt that can be read: {line!r:.80}."
+def _objects(text: str, source: str, column: str) -> Iterator[tuple[Row, Prompt | UnsupportedError]]:
+    for number, line in enumerate(_lines(text), 1):
+        place = f"Line {number} of {source}"
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:  # Python reads no integer of thousands of digits
+            yield (
+                {},
+                UnsupportedError(
+                    f'Write an object such as {{"{column}": "..."}}: {place} cannot be read as JSON, {error}.'
+                ),
+            )
+            continue
+        row = record if isinstance(record, dict) else {}
+        yield row, read_prompt(row.get(column), column, f"{place} has no prompt that can be read: {line!r:.80}.")
+
+
+def read_prompt(value: Any, column: str, fault: str) -> Prompt | UnsupportedError:
+    """Return the prompt that a value is, or the error that names ``column``, and then the ``fault``."""
+    match value:
+        case str():
+            return value
+        case [_, *_] if all(map(_is_message, value)):
+            # A column of messages has every key that one of them has.
+            return [{key: each for key, each in message.items() if each is not None} for message in value]
+    return UnsupportedError(
+        f'Write {{"{column}": "..."}}, or a chat: {{"{column}": [{{"role": "user", "content": "..."}}]}}. {fault}'
     )
+
+
+def _table(file: Path, source: str, column: str) -> Iterator[tuple[Row, Prompt | UnsupportedError]]:
+    with needing("parquet", source):
+        parquet = importlib.import_module("pyarrow.parquet")
+    try:
+        table = parquet.read_table(file)
+    except (OSError, ValueError) as error:  # those of pyarrow are among them
+        reason = " ".join(str(error).split())
+        raise UnsupportedError(f"Give a Parquet file: {source} cannot be read, {reason}.") from error
+    if column not in table.column_names:
+        raise UnsupportedError(
+            f"Give the name of the prompts' column (--column), one of {', '.join(table.column_names)}: {source} has no column "
+            f"{column}."
+        )
+    for number, row in enumerate(table.to_pylist()):
+        yield row, read_prompt(row[column], column, f"Row {number} of {source} has no prompt: {row[column]!r:.80}.")
 
 
 def _is_message(message: Any) -> bool:

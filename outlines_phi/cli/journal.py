@@ -9,9 +9,11 @@ import hashlib
 import importlib
 import json
 import os
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO, final
@@ -23,7 +25,6 @@ from .. import __version__
 from ..errors import UnsupportedError, ValueReadError
 from ..fidelity.report_text import jsonable
 from ..guides.phrases.banned import BannedPhrases
-from ..sampling.draw import Draw
 from ..sampling.draws import Draws
 from ..settings import SamplingSettings
 from .batches import Outcome
@@ -84,6 +85,13 @@ def header(
     }
 
 
+def seeded(given: int | None, saved: Record | None) -> int:
+    """Return the seed of a command, of the run that it goes on with, whose first line is ``saved``, or a new one."""
+    if given is None:
+        return secrets.randbelow(2**32) if saved is None else int(saved["seed"])
+    return given
+
+
 def check_same_run(saved: Record, header: Record, path: object) -> None:
     """Raise UnsupportedError where ``saved``, the first line of the file at ``path``, is of another run; says of which."""
     then, now = dict(_flat(saved)), dict(_flat(header))
@@ -141,7 +149,7 @@ def _draws(prompt: Record, draws: Draws, token_ids: bool) -> Iterator[Record]:
             **prompt,
             "draw_index": number,
             "text": None if draw is None else draw.text,
-            **({"value": None} if draw is None else _value(draw)),
+            **({"value": None} if draw is None else value_record(partial(getattr, draw, "value"))),
             **({"token_ids": draw and list(draw.token_ids)} if token_ids else {}),
             "log_p": draw and jsonable(draw.log_p),
             "log_w": draw and jsonable(draw.log_w),
@@ -160,10 +168,10 @@ def line(record: Record) -> bytes:
         return json.dumps(record, allow_nan=False).encode() + b"\n"
 
 
-def _value(draw: Draw) -> Record:
-    """Return the value as JSON has it, or why the type refuses the text."""
+def value_record(read: Callable[[], Any]) -> Record:
+    """Return the value that ``read`` returns as JSON has it, or why the type refuses the text."""
     try:
-        return {"value": to_jsonable_python(draw.value, inf_nan_mode="strings", fallback=str)}
+        return {"value": to_jsonable_python(read(), inf_nan_mode="strings", fallback=str)}
     except ValueReadError as error:
         return {"value": None, "value_error": " ".join(str(error).split())}
     except (PydanticSerializationError, UnicodeEncodeError, ValueError) as error:

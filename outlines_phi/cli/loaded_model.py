@@ -49,13 +49,14 @@ def load(name: str, device: str | None, dtype: str | None, host: str | None = No
 
 
 @contextmanager
-def needing(host: str) -> Iterator[None]:
-    """Say how to install the library of a host."""
+def needing(extra: str, given: str | None = None) -> Iterator[None]:
+    """Say how to install the packages of an extra, which what was ``given`` needs; by default a host of that name."""
     try:
         yield
     except ModuleNotFoundError as error:
         raise UnsupportedError(
-            f'Install it, by pip install "outlines_phi[{host}]". --host {host} needs the package {error.name}, which is not here.'
+            f'Install it, by pip install "outlines_phi[{extra}]". {given or "--host " + extra} needs the package {error.name}, '
+            "which is not here."
         ) from error
 
 

@@ -15,7 +15,7 @@ import torch
 from ..errors import ModelError, UnsupportedError, too_small
 from ..guides.table import Table
 from ..lm.model import LanguageModel
-from ..numerics.checks import check_fits, is_count
+from ..numerics.checks import check_fits, counted, is_count
 from ..phi.constraint import Constraint
 from ..settings import SamplingSettings
 from .draws import Draws
@@ -86,6 +86,12 @@ class Request:
             things="draws, of all prompts together,",
             instead="Draw in several calls, with a seed each",
         )
+        seed = self.settings.seed
+        if isinstance(seed, tuple) and len(seed) != len(self.prompts):
+            raise UnsupportedError(
+                f"Give one seed, or one for each prompt: {counted(len(seed), 'seed')} came with "
+                f"{counted(len(self.prompts), 'prompt')}."
+            )
         object.__setattr__(self, "starts", tuple(map(self.table.start_after, self.prompts)))
         object.__setattr__(self, "budgets", tuple(map(self._budget, range(len(self.prompts)))))
 
@@ -117,13 +123,21 @@ class Request:
 
     @cached_property
     def _entropy(self) -> tuple[int, ...]:
+        """The words of the seed that all prompts share; none where each has its own."""
+        if isinstance(self.settings.seed, tuple):
+            return ()
         # Without a seed of its own a call follows torch's generator, as a torch user expects of torch.manual_seed.
         return _words(int(torch.randint(2**62, ())) if self.settings.seed is None else self.settings.seed)
 
     def stream(self, row: int, number: int) -> np.random.Generator:
-        """Return the random stream of one attempt (or trajectory) of one prompt: that of NumPy for ``(seed, row, number)``."""
+        """Return the random stream of one attempt (or trajectory) of one prompt: that of NumPy for ``(seed, row, number)``.
+
+        A prompt with a seed of its own has the streams of row 0, where it is in a call by itself.
+        """
+        seed = self.settings.seed
+        begin = (*_words(seed[row]), 0) if isinstance(seed, tuple) else (*self._entropy, row)
         # NumPy would make the same words of the three numbers, in more time than all else of a stream takes.
-        return np.random.default_rng(np.array((*self._entropy, row, *_words(number)), dtype=np.uint32))
+        return np.random.default_rng(np.array((*begin, *_words(number)), dtype=np.uint32))
 
 
 def _words(number: int) -> tuple[int, ...]:

@@ -321,6 +321,19 @@ class TestGoingOn:
             3,
         ]
 
+    @pytest.mark.parametrize("phi", ["exact", "local"])
+    def test_the_draws_of_a_prompt_are_those_of_any_batch(self, phi: str, cli: Cli, folder: Path) -> None:
+        found = []
+        for number, size in enumerate((1, 2, 5)):
+            sent = ("--regex", "[a-z]{3}", "--phi", phi, "--n", 4, "--seed", 7, "--batch-size", size)
+            assert cli("generate", *sent, "--output", f"{number}.jsonl", *PROMPTS).exit_code == 0
+            lines = records((folder / f"{number}.jsonl").read_text(encoding="utf-8"))
+            found.append([(line["prompt"], line["text"]) for line in lines])
+        assert found[0] == found[1] == found[2]
+        # Prompts have streams of their own: equal ones are drawn apart.
+        twice = records(cli("generate", *sent, ARIA, ARIA).stdout)
+        assert [line["text"] for line in twice[:4]] != [line["text"] for line in twice[4:]]
+
     def test_a_run_without_a_seed_goes_on_with_its_own(self, cli: Cli, folder: Path) -> None:
         arguments = ("generate", "--regex", "[0-9]{5}", "--output", "o.jsonl", "--batch-size", 1, *PROMPTS[:3])
         cli(*arguments)
@@ -510,7 +523,7 @@ class TestFailures:
             "--output",
             "o.jsonl",
             "--seed",
-            5,
+            8,
         )
         result = cli(*arguments)
         lines = records((folder / "o.jsonl").read_text(encoding="utf-8"))

@@ -74,6 +74,28 @@ def test_a_run_goes_on_where_it_was(host: list[str], tmp_path: Path, run: Run) -
     assert (tmp_path / "draws.jsonl").read_text(encoding="utf-8") == before
 
 
+def test_probabilities(host: list[str], call: Run, tmp_path: Path) -> None:
+    def asked(*given: str) -> dict[str, float]:
+        output = tmp_path / "p.jsonl"
+        sent = (
+            "probabilities",
+            "--regex",
+            "yes|no|not now",
+            QUESTION,
+            "--tolerance",
+            "0",
+            "--quiet",
+            "--output",
+            str(output),
+        )
+        code, _, err = call(*sent, *given)
+        assert code == 0, err
+        lines = map(json.loads, output.read_text(encoding="utf-8").splitlines())
+        return {line["text"]: line["p"] for line in lines if line["record"] == "value"}
+
+    assert asked(*host) == pytest.approx(asked(), abs=1e-3)
+
+
 def test_an_audit(host: list[str], call: Run) -> None:
     code, _, err = call("audit", "--regex", "yes|no", QUESTION, "--n", "40", "--seed", "1", "--quiet", *host)
     assert code == 0, err

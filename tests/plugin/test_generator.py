@@ -143,6 +143,40 @@ class TestSample:
         assert len(generator.sample(PROMPT, 2, phi="exact")) == 2
 
 
+class TestSeeds:
+    PROMPTS = ("Colour: ", "A shop: ", "no")
+    SEEDS = (7, 8, 7)
+    WAYS: dict[str, dict[str, Any]] = {
+        **{phi: {"phi": phi} for phi in ("auto", "exact", "local", "onestep", "learned", "dp-bigram")},
+        "particles": {"sampler": outlines_phi.SMC(particles=5)},
+        "drafted": {"phi": "local", "draft": "forced"},
+    }
+
+    @pytest.mark.parametrize("way", WAYS)
+    def test_a_prompt_of_a_batch_has_the_draws_that_it_has_alone(self, way: str, model: PhiTransformers) -> None:
+        generator, keywords = outlines_phi.Generator(model, regex("[a-z]{2,4}")), self.WAYS[way]
+        alone = [
+            generator.sample(prompt, 6, seed=seed, **keywords).texts
+            for prompt, seed in zip(self.PROMPTS, self.SEEDS, strict=True)
+        ]
+
+        def together(seed: object) -> list[list[str]]:
+            return [draws.texts for draws in generator.sample_batch(list(self.PROMPTS), 6, seed=seed, **keywords)]
+
+        assert together(list(self.SEEDS)) == together(self.SEEDS) == alone
+        assert together(7)[1:] != alone[1:] and together([7, 9, 7])[1] != alone[1]
+
+    def test_calls_take_them_too(self, exact: PhiGenerator) -> None:
+        expected = [exact(prompt, seed=seed) for prompt, seed in zip(self.PROMPTS, self.SEEDS, strict=True)]
+        assert exact.batch(list(self.PROMPTS), seed=self.SEEDS) == expected
+        assert exact(PROMPT, seed=[3]) == exact(PROMPT, seed=3)
+
+    @pytest.mark.parametrize("seed", [[1, 2], [], [1, 2, -1], [1, 2, 0.5], [1, None, 2], "abc"])
+    def test_others_are_refused(self, seed: Any, exact: PhiGenerator) -> None:
+        with pytest.raises(UnsupportedError, match="seed"):
+            exact.sample_batch(list(self.PROMPTS), seed=seed)
+
+
 class TestRefused:
     def test_a_stock_model_is_wrapped(self, stock: outlines.models.Transformers) -> None:
         one, other = (outlines_phi.Generator(stock, COLOUR) for _ in range(2))

@@ -1,0 +1,1 @@
+from .dataset_run import generate as generate
