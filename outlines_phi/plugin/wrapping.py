@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from outlines.models.llamacpp import LlamaCpp
 from outlines.models.mlxlm import MLXLM
 from outlines.models.transformers import Transformers
+from outlines.models.vllm import VLLM, AsyncVLLM
 
 from ..phi.estimator import Phi
 from .call import Ban
@@ -29,6 +30,8 @@ HOSTS: dict[type, Callable[..., PhiModel]] = {
     Transformers: PhiTransformers.over,
     LlamaCpp: _host("llamacpp", "PhiLlamaCpp"),
     MLXLM: _host("mlx", "PhiMLXLM"),
+    VLLM: _host("vllm_server.phi_vllm", "PhiVLLM"),
+    AsyncVLLM: _host("vllm_server.phi_vllm", "PhiAsyncVLLM"),
 }
 """By the class of a model of Outlines: what makes one that takes ``phi=`` of it, with the options of :class:`PhiModel`."""
 

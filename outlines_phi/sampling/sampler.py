@@ -116,14 +116,23 @@ class Request:
         return budget
 
     @cached_property
-    def _entropy(self) -> tuple[int, ...]:
-        # Without a seed of its own a call follows torch's generator, as a torch user expects of torch.manual_seed.
-        return _words(int(torch.randint(2**62, ())) if self.settings.seed is None else self.settings.seed)
+    def _seed(self) -> int:
+        return seed_of(self.settings)
 
     def stream(self, row: int, number: int) -> np.random.Generator:
-        """Return the random stream of one attempt (or trajectory) of one prompt: that of NumPy for ``(seed, row, number)``."""
-        # NumPy would make the same words of the three numbers, in more time than all else of a stream takes.
-        return np.random.default_rng(np.array((*self._entropy, row, *_words(number)), dtype=np.uint32))
+        """Return the random stream of one attempt (or trajectory) of one prompt."""
+        return random_stream(self._seed, row, number)
+
+
+def seed_of(settings: SamplingSettings) -> int:
+    """Return the seed of a call; without one of its own it follows torch's generator, as users of torch.manual_seed expect."""
+    return int(torch.randint(2**62, ())) if settings.seed is None else settings.seed
+
+
+def random_stream(seed: int, row: int, number: int) -> np.random.Generator:
+    """Return the random stream of a seed, a row and a number: that of NumPy for ``(seed, row, number)``."""
+    # NumPy would make the same words of the three numbers, in more time than all else of a stream takes.
+    return np.random.default_rng(np.array((*_words(seed), row, *_words(number)), dtype=np.uint32))
 
 
 def _words(number: int) -> tuple[int, ...]:

@@ -1,0 +1,24 @@
+"""What vLLM loads by name, ``outlines_phi.vllm:PhiAttempts``: see ``docs/hosts.md``.
+
+It is imported when vLLM asks for it, and needs vLLM.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+NAMES = {
+    "PhiAttempts": "plugin.hosts.vllm_server.phi_attempts",
+}
+"""By name: the module that has it."""
+
+
+def __getattr__(name: str) -> object:
+    """Return what vLLM asks for."""
+    if name in NAMES:
+        return getattr(import_module(f".{NAMES[name]}", __package__), name)
+    raise AttributeError(f"Use one of {', '.join(NAMES)}: outlines_phi.vllm has no {name}.")
+
+
+def __dir__() -> list[str]:
+    return [*NAMES]
