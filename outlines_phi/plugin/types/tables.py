@@ -132,8 +132,8 @@ class CompiledTypes:
         """Return what ``table`` was compiled from, ``None`` for free text, and what was kept out of it."""
         if table not in self._written:
             raise UnsupportedError(
-                "Give an output type, such as outlines.types.regex(pattern): of a guide, a table or the logits processor of another "
-                "generator there is nothing that could be sent."
+                "Give an output type, such as outlines.types.regex(pattern): of a guide, a table or the logits processor of "
+                "another generator there is nothing that could be sent."
             )
         return self._written[table]
 

@@ -52,7 +52,7 @@ def carriers(token: int) -> Iterator[int]:
 
 
 def force(row: Tensor, token: int, outcome: Outcome, account: Account, budget: int, launch: int) -> None:
-    """Let a row of logits, ``[V]``, write ``token``, whatever comes after the processor, and carry the numbers; none is positive."""
+    """Let a row of logits, ``[V]``, write ``token`` and carry the numbers, none of which is positive."""
     row.fill_(-math.inf)
     row[token] = MARK + outcome
     for carrier, number in zip(carriers(token), (*account, -budget, -launch), strict=True):

@@ -28,8 +28,8 @@ from .served_call import ARGUMENT, ServedCall
 MOST = 128  # Draws in one request, at most
 
 ABSENT = (
-    "Start the server by outlines-phi serve MODEL, in an environment with this version of outlines_phi. It was asked for draws under "
-    "phi=, and did not answer as its processor does"
+    "Start the server by outlines-phi serve MODEL, in an environment with this version of outlines_phi. It was asked for draws "
+    "under phi=, and did not answer as its processor does"
 )
 
 
@@ -139,8 +139,8 @@ class Exchange:
         answer, settings = read(choice), self.call.settings
         if answer is None:
             raise ModelError(
-                f"Look into the log of the server. It ended a text by {choice.finish_reason!r} where the processor of outlines_phi had "
-                "not: a limit of its own, or another processor."
+                f"Look into the log of the server. It ended a text by {choice.finish_reason!r} where the processor of outlines_phi "
+                "had not: a limit of its own, or another processor."
             )
         match answer.outcome:
             case Outcome.EMPTY:
@@ -157,8 +157,8 @@ class Exchange:
             case Outcome.NOWHERE if self.call.road == "exact":
                 cut = settings.truncation
                 raise EmptyLanguageError(
-                    "Loosen the truncation, ban less, or check that the model gives the format any probability at all. No member of "
-                    f"the language has any{cut and f' under {cut}'}."
+                    "Loosen the truncation, ban less, or check that the model gives the format any probability at all. No member "
+                    f"of the language has any{cut and f' under {cut}'}."
                 )
             case Outcome.BROKEN | Outcome.READY | Outcome.ENDED:
                 raise ModelError(
@@ -167,7 +167,8 @@ class Exchange:
                 )
         if answer.text is None:
             raise UnsupportedError(
-                "Start the server without --reasoning-parser and --tool-call-parser. It took the text of the draw out of the message."
+                "Start the server without --reasoning-parser and --tool-call-parser. It took the text of the draw out of the "
+                "message."
             )
         return answer
 
@@ -185,7 +186,8 @@ class Exchange:
         low, high = made.log_z_bounds
         raise BudgetError.of(
             "Draw with weights (phi='local'), give a larger ExactPhi(effort=Effort(...)), or move the prompt closer to the format",
-            f"{current().end_of('the effort ran out')} with {len(made)} of {n} exact draws (log Phi between {low:.4g} and {high:.4g})",
+            f"{current().end_of('the effort ran out')} with {len(made)} of {n} exact draws (log Phi between {low:.4g} and "
+            f"{high:.4g})",
             f"each of the error's .draws is exact, and {COST}" if made else "",
             draws=[made],
             log_z_bounds=made.log_z_bounds,

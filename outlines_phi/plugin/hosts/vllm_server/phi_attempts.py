@@ -57,7 +57,8 @@ class PhiAttempts(LogitsProcessor):
         for wrong, what in (
             (not vllm.__version__.startswith(TESTED), f"vLLM {vllm.__version__} was not tested, {TESTED}x was"),
             (
-                vllm_config.scheduler_config.enable_chunked_prefill,
+                vllm_config.scheduler_config.enable_chunked_prefill
+                or vllm_config.scheduler_config.long_prefill_token_threshold > 0,
                 "With chunked prefill an engine asks about parts of prompts, which no processor can tell from whole ones",
             ),
             (
@@ -80,8 +81,8 @@ class PhiAttempts(LogitsProcessor):
         for name, values in NEUTRAL.items():
             if (given := getattr(sampling_params, name)) not in values:
                 raise UnsupportedError(
-                    f"Leave {name} at {values[0]!r} beside {ARGUMENT}, whose settings are the distribution. {name}={given!r:.80} was "
-                    "given, which the engine would apply to what is drawn already."
+                    f"Leave {name} at {values[0]!r} beside {ARGUMENT}, whose settings are the distribution. {name}={given!r:.80} "
+                    "was given, which the engine would apply to what is drawn already."
                 )
         if sampling_params.seed is None or (sampling_params.logprobs or 0) < SHOWN:
             raise UnsupportedError(
@@ -114,4 +115,5 @@ class PhiAttempts(LogitsProcessor):
         if served is None:
             served = self.served.begin(argument, params.seed or 0, prompt, params.max_tokens)
             setattr(params, KEPT, served)
+        served.asked = -1
         return served, outputs

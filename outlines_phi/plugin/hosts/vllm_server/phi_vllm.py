@@ -210,8 +210,8 @@ class PhiAsyncVLLM(ServedModel, AsyncVLLM):
         loop = LOOP.get()
         if loop is None:
             raise UnsupportedError(
-                "Await the call: await generator.asample(prompt, n=...), await model(prompt, T, phi=...). The client of this model is "
-                "asynchronous."
+                "Await the call: await generator.asample(prompt, n=...), await model(prompt, T, phi=...). The client of this model "
+                "is asynchronous."
             )
         response = asyncio.run_coroutine_threadsafe(self.client.chat.completions.create(**request), loop)
         try:
@@ -244,7 +244,7 @@ def _stock_type(call: Call) -> Any:
     """Return the output type of a call of Outlines."""
     if isinstance(call.language, MaskLogitsProcessor):
         raise UnsupportedError(
-            "Use outlines.Generator(model, T) for calls without phi=, which the server masks by itself. A generator of outlines_phi was "
-            "called with phi=None."
+            "Use outlines.Generator(model, T) for calls without phi=, which the server masks by itself. A generator of outlines_phi "
+            "was called with phi=None."
         )
     return call.language

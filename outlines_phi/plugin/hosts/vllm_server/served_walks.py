@@ -37,20 +37,31 @@ CALLS = 256  # Calls whose arguments are kept, read
 class ServedWalk:
     """One request of the engine: a walk, and what is around it."""
 
-    __slots__ = ("__weakref__", "budget", "launch", "prompt", "settings", "walk")
+    __slots__ = ("__weakref__", "asked", "budget", "launch", "over", "prompt", "settings", "walk")
 
     def __init__(
         self, walk: EngineWalk, settings: SamplingSettings, prompt: Sequence[int], budget: int, launch: int
     ) -> None:
         self.walk, self.settings, self.prompt, self.budget, self.launch = walk, settings, prompt, budget, launch
+        self.over = False
+        self.asked = -1  # How many tokens the engine had written when it asked last, since the request came into its batch
+
+    def check(self, outputs: Sequence[int]) -> None:
+        """Raise ``AssertionError`` where the engine asks again, as about parts of a prompt, or has written what was not decided."""
+        written, tokens = len(outputs), self.walk.tokens
+        # The last token may not be noted yet, -1, where the engine schedules ahead.
+        agreed = written <= len(tokens) and (not written or outputs[-1] in (-1, tokens[written - 1]))
+        if written == self.asked or not agreed:
+            raise AssertionError(f"the engine asks after {list(outputs)}, and before after {self.asked} tokens; {tokens} was decided")
+        self.asked = written
 
 
 @final
 class ServedWalks:
     """All walks of an engine, over the tokens of its model, which takes ``max_length`` of them.
 
-    Nothing here raises: an exception would end the engine, and the requests of everybody. Whatever goes wrong ends one request, by an
-    :class:`Outcome` that says so. Nor does anything depend on time or on chance that is not in the arguments: every rank of a
+    Nothing here raises: an exception would end the engine, and the requests of everybody. Whatever goes wrong ends one request, by
+    an :class:`Outcome` that says so. Nor does anything depend on time or on chance that is not in the arguments: every rank of a
     tensor-parallel engine does the same.
 
     ``walks``: Those that there are: a walk lives as long as its request, which holds it.
@@ -94,22 +105,22 @@ class ServedWalks:
 
     def _write(self, row: Tensor, served: ServedWalk, outputs: Sequence[int]) -> None:
         walk, written = served.walk, len(outputs)
-        over = walk.outcome is not Outcome.UNDER_WAY
-        # An engine that schedules ahead asks once more after the end, and may not have noted its last token yet: -1.
-        chosen = [-1, *walk.tokens[written - 1 : written]] if written else []
-        if not over and written and (written > len(walk.tokens) or outputs[-1] not in chosen):
-            raise AssertionError(f"the engine has written {outputs[-1]} as token {written} of {walk.tokens}")
-        if not over and written == len(walk.tokens):
+        if served.over:  # an engine that schedules ahead asks once more
+            self._end(row, served, Outcome.ENDED)
+            return
+        served.check(outputs)
+        if walk.outcome is Outcome.UNDER_WAY and written == len(walk.tokens):
             walk.advance(lambda: self._log_p(row, served))
             self._trim(walk)
-        if written < len(walk.tokens) and walk.outcome in (Outcome.UNDER_WAY, Outcome.MEMBER):
+        if walk.outcome in (Outcome.UNDER_WAY, Outcome.MEMBER) and written < len(walk.tokens):
             last = written + 1 == len(walk.tokens)
             outcome = walk.outcome if last else Outcome.UNDER_WAY
             force(row, walk.tokens[written], outcome, walk.account, served.budget, served.launch)
-        else:
+        else:  # failed, or free text that its limit has ended
             self._end(row, served, Outcome.ENDED if walk.outcome is Outcome.MEMBER else walk.outcome)
 
     def _end(self, row: Tensor, served: ServedWalk, outcome: Outcome) -> None:
+        served.over = True
         force(row, self.vocabulary.eos_ids[0], outcome, served.walk.account, served.budget, served.launch)
 
     def _log_p(self, row: Tensor, served: ServedWalk) -> Tensor:
