@@ -15,8 +15,8 @@ Kept = TypeVar("Kept")
 class BatchRows(Generic[Kept]):
     """What a processor keeps for the rows of a batch, by row; rows of other requests have nothing.
 
-    ``make`` returns what is kept for a request, given its parameters, the ids of its prompt and the list of its outputs, which grows
-    as it is written; ``None`` for a request that is not ours. A request that was preempted is added again, with its outputs.
+    ``make`` returns what is kept for a request, given its parameters, the ids of its prompt and the list of its outputs, which
+    grows as it is written; ``None`` for a request that is not ours. A request that was preempted is added again, with its outputs.
     """
 
     def __init__(self, make: Callable[[SamplingParams, list[int] | None, list[int]], Kept | None]) -> None:

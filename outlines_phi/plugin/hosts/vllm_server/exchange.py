@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
@@ -20,7 +20,7 @@ from ....lm.watch import check_interruption, current, limited
 from ....sampling.draw import NO_DISTANCE, Draw, Guarantee
 from ....sampling.draws import DrawCounts, Draws, middle
 from ....sampling.engine_walks import Outcome
-from ....sampling.phi_options import Effort, ExactPhi
+from ....sampling.phi_options import ExactPhi
 from ....sampling.rejection.attempts import LEAST_HOPE
 from .answer import SHOWN, Answer, read
 from .served_call import ARGUMENT, ServedCall

@@ -66,7 +66,7 @@ class ServedModel(PhiModel):
         return cls(model.client, model.model_name, **options)
 
     @property
-    def lm(self) -> NoReturn:  # type: ignore[override]
+    def lm(self) -> NoReturn:
         """Raise :class:`UnsupportedError`: a server has no distributions to give."""
         raise UnsupportedError(
             f"Draw with phi='exact' or phi='local', without a stream, {OTHER_ROADS}. What was asked for needs the distribution of "
@@ -78,7 +78,7 @@ class ServedModel(PhiModel):
         """Output types over bytes: the server compiles them for its tokens."""
         return CompiledTypes(BYTES)
 
-    def _prompt_ids(self, model_input: Any) -> NoReturn:
+    def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
         return self.lm
 
     def generate(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Any:
@@ -244,7 +244,7 @@ def _stock_type(call: Call) -> Any:
     """Return the output type of a call of Outlines."""
     if isinstance(call.language, MaskLogitsProcessor):
         raise UnsupportedError(
-            "Use outlines.Generator(model, T) for calls without phi=, which the server masks by itself. A generator of outlines_phi "
-            "was called with phi=None."
+            "Use outlines.Generator(model, T) for calls without phi=, which the server masks by itself. A generator of "
+            "outlines_phi was called with phi=None."
         )
     return call.language

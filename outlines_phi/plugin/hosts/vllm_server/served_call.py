@@ -12,7 +12,7 @@ from ....guides.phrases.banned import BannedPhrases
 from ....numerics.checks import is_count
 from ....settings import SamplingSettings
 from ....vocabulary.vocabulary import Vocabulary
-from ...types.json_text import JSONText, Joined, OneOf, Part, Repeated, Written
+from ...types.json_text import Joined, JSONText, OneOf, Part, Repeated, Written
 from ...types.output_types import GrammarText, Language
 from ...types.tables import CompiledTypes
 

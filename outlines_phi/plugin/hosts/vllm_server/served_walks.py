@@ -44,7 +44,9 @@ class ServedWalk:
     ) -> None:
         self.walk, self.settings, self.prompt, self.budget, self.launch = walk, settings, prompt, budget, launch
         self.over = False
-        self.asked = -1  # How many tokens the engine had written when it asked last, since the request came into its batch
+        self.asked = (
+            -1
+        )  # How many tokens the engine had written when it asked last, since the request came into its batch
 
     def check(self, outputs: Sequence[int]) -> None:
         """Raise ``AssertionError`` where the engine asks again, as about parts of a prompt, or has written what was not decided."""
@@ -52,7 +54,9 @@ class ServedWalk:
         # The last token may not be noted yet, -1, where the engine schedules ahead.
         agreed = written <= len(tokens) and (not written or outputs[-1] in (-1, tokens[written - 1]))
         if written == self.asked or not agreed:
-            raise AssertionError(f"the engine asks after {list(outputs)}, and before after {self.asked} tokens; {tokens} was decided")
+            raise AssertionError(
+                f"the engine asks after {list(outputs)}, and before after {self.asked} tokens; {tokens} was decided"
+            )
         self.asked = written
 
 
