@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..guides.guide import DONE
 from ..guides.table import Table
-from ..numerics.distributions import Distributions
+from ..numerics.distributions import Distributions, add_rows
 from ..numerics.weights import log
 from ..phi.tree.tree import BoundsTree
 from .rejection.attempts import Attempt, descend
@@ -56,9 +56,15 @@ class EngineWalk(ABC):
     tokens: Sequence[int] = ()
     outcome: Outcome = Outcome.UNDER_WAY
 
+    @property
     @abstractmethod
-    def advance(self, log_p: Callable[[], Tensor]) -> None:
-        """Go on; ``log_p()`` is ``log p``, ``[V]``, of the token after those that there are."""
+    def place(self) -> Hashable | None:
+        """What names the distribution that it needs to go on; ``None`` where it needs none."""
+
+    @staticmethod
+    @abstractmethod
+    def advance(walks: Sequence[Any], log_p: Mapping[Hashable, Tensor]) -> None:
+        """Let walks of this kind go on, in this order; ``log_p`` has ``[V]`` by :attr:`place`."""
 
     @property
     @abstractmethod
@@ -77,16 +83,22 @@ class ExactWalk(EngineWalk):
     def __init__(self, tree: BoundsTree, number: int, rng: np.random.Generator) -> None:
         self.tree, self.attempt = tree, Attempt(number, tree.root, rng)
 
-    def advance(self, log_p: Callable[[], Tensor]) -> None:
-        node = self.attempt.node
-        if node.free is None:
-            self.tree.expand(node, log_p().cpu().numpy())
-            self.tree.propagate([node])
-        found = descend(self.tree, self.attempt)
-        self.tokens = self.attempt.node.tokens()
-        if found is not None:
-            possible = self.tree.root.upper > 0
-            self.outcome = Outcome.MEMBER if found else Outcome.FAILED if possible else Outcome.NOWHERE
+    @property
+    def place(self) -> Hashable | None:
+        return self.attempt.node if self.attempt.node.free is None else None
+
+    @staticmethod
+    def advance(walks: Sequence[ExactWalk], log_p: Mapping[Hashable, Tensor]) -> None:
+        for walk in walks:
+            tree, node = walk.tree, walk.attempt.node
+            if node.free is None:
+                tree.expand(node, log_p[node].cpu().numpy())
+                tree.propagate([node])
+            found = descend(tree, walk.attempt)
+            walk.tokens = walk.attempt.node.tokens()
+            if found is not None:
+                possible = tree.root.upper > 0
+                walk.outcome = Outcome.MEMBER if found else Outcome.FAILED if possible else Outcome.NOWHERE
 
     @property
     def account(self) -> Account:
@@ -106,18 +118,28 @@ class MaskedWalk(EngineWalk):
         self.tokens: list[int] = []
         self._log_p = self._log_w = 0.0
 
-    def advance(self, log_p: Callable[[], Tensor]) -> None:
-        here = log_p()
-        bias = self._table.bias(self._state, self._remaining, here.device)
-        allowed = Distributions.of((here + bias)[None])
+    @property
+    def place(self) -> Hashable | None:
+        return self
+
+    @staticmethod
+    def advance(walks: Sequence[MaskedWalk], log_p: Mapping[Hashable, Tensor]) -> None:
+        here = torch.stack([log_p[walk] for walk in walks])
+        biases = [walk._table.bias(walk._state, walk._remaining, here.device) for walk in walks]
+        allowed = Distributions.of(add_rows(here, biases, out=torch.empty_like(here)))
         # The numbers that a step of `Stepper` takes, so that a seed names the same text.
-        quantile = torch.tensor([self._rng.random()], dtype=torch.float64, device=here.device)
-        token = int(allowed.draw(torch.zeros(1, dtype=torch.long, device=here.device), quantile))
-        log_s = float(allowed.log_s)
+        quantiles = torch.tensor([walk._rng.random() for walk in walks], dtype=torch.float64, device=here.device)
+        rows = torch.arange(len(walks), device=here.device)
+        tokens = allowed.draw(rows, quantiles)
+        drawn = torch.stack([tokens.double(), allowed.log_s, here[rows, tokens].double()], -1).tolist()
+        for walk, (token, log_s, log_p_v) in zip(walks, drawn, strict=True):
+            walk._take(int(token), log_s, log_p_v)
+
+    def _take(self, token: int, log_s: float, log_p: float) -> None:
         if log_s == -np.inf:
             self.outcome = Outcome.NOWHERE
             return
-        self._log_p, self._log_w = self._log_p + float(here[token]), self._log_w + log_s
+        self._log_p, self._log_w = self._log_p + log_p, self._log_w + log_s
         self.tokens.append(token)
         self._state = self._table.advance(self._state, token, self._remaining)
         self._remaining -= 1
@@ -136,8 +158,13 @@ class StoppedWalk(EngineWalk):
     def __init__(self, outcome: Outcome) -> None:
         self.outcome = outcome
 
-    def advance(self, log_p: Callable[[], Tensor]) -> None:
-        """Do nothing: it is over."""
+    @property
+    def place(self) -> Hashable | None:
+        return None
+
+    @staticmethod
+    def advance(walks: Sequence[StoppedWalk], log_p: Mapping[Hashable, Tensor]) -> None:
+        """Do nothing: they are over."""
 
     @property
     def account(self) -> Account:

@@ -175,7 +175,7 @@ class FakeEngine:
         unfinished = [asked for asked in self.rows if self.partial and not asked.outputs]
         if unfinished:
             self.partial -= 1
-            contexts = [context[:1] if asked in unfinished else context for asked, context in zip(self.rows, contexts)]
+            contexts = [(*asked.prompt, *asked.outputs)[: 1 if asked in unfinished else None] for asked in self.rows]
         processed = self.processor.apply(self.logits(contexts).float())
         assert torch.isfinite(processed.amax(-1)).all()
         tokens = torch.multinomial(processed.softmax(-1), 1, generator=self.sampling)[:, 0].tolist()

@@ -99,10 +99,9 @@ class PhiAttempts(LogitsProcessor):
         self.rows.update(batch_update)
 
     def apply(self, logits: Tensor) -> Tensor:
-        """Return the logits, ``[B, V]``, with the rows of our requests decided: those launched first lead."""
-        for row, (served, outputs) in sorted(self.rows.of.items(), key=lambda item: item[1][0].launch):
-            if row < len(logits):
-                self.served.write(logits[row], served, outputs)
+        """Return the logits, ``[B, V]``, with the rows of our requests decided."""
+        if self.rows.of:
+            self.served.write(logits, self.rows.of)
         return logits
 
     def _begun(
@@ -115,5 +114,5 @@ class PhiAttempts(LogitsProcessor):
         if served is None:
             served = self.served.begin(argument, params.seed or 0, prompt, params.max_tokens)
             setattr(params, KEPT, served)
-        served.asked = -1
+        served.fresh = True
         return served, outputs

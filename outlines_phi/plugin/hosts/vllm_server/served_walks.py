@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count
-from typing import final
+from typing import Any, final
 from weakref import WeakSet
 
 import torch
@@ -37,27 +38,30 @@ CALLS = 256  # Calls whose arguments are kept, read
 class ServedWalk:
     """One request of the engine: a walk, and what is around it."""
 
-    __slots__ = ("__weakref__", "asked", "budget", "launch", "over", "prompt", "settings", "walk")
+    __slots__ = ("__weakref__", "budget", "fresh", "launch", "over", "prompt", "settings", "walk", "written")
 
     def __init__(
         self, walk: EngineWalk, settings: SamplingSettings, prompt: Sequence[int], budget: int, launch: int
     ) -> None:
         self.walk, self.settings, self.prompt, self.budget, self.launch = walk, settings, prompt, budget, launch
+        self.written = 0
+        self.fresh = True  # Whether the engine has not asked since the request came into its batch
         self.over = False
-        self.asked = (
-            -1
-        )  # How many tokens the engine had written when it asked last, since the request came into its batch
 
-    def check(self, outputs: Sequence[int]) -> None:
-        """Raise ``AssertionError`` where the engine asks again, as about parts of a prompt, or has written what was not decided."""
-        written, tokens = len(outputs), self.walk.tokens
+    def wants_more(self, outputs: Sequence[int]) -> bool:
+        """Take note of what the engine has written; return whether the walk has to go on before it writes more.
+
+        Raises ``AssertionError`` where the engine asks twice, as about parts of a prompt, or has written what was not decided.
+        """
+        before, tokens = None if self.fresh else self.written, self.walk.tokens
+        self.written, self.fresh = len(outputs), False
         # The last token may not be noted yet, -1, where the engine schedules ahead.
-        agreed = written <= len(tokens) and (not written or outputs[-1] in (-1, tokens[written - 1]))
-        if written == self.asked or not agreed:
+        agreed = self.written <= len(tokens) and (not outputs or outputs[-1] in (-1, tokens[self.written - 1]))
+        if self.written == before or not agreed:
             raise AssertionError(
-                f"the engine asks after {list(outputs)}, and before after {self.asked} tokens; {tokens} was decided"
+                f"asked after {list(outputs)}, and before that after {before} tokens; decided {tokens}"
             )
-        self.asked = written
+        return self.walk.outcome is Outcome.UNDER_WAY and self.written == len(tokens)
 
 
 @final
@@ -97,42 +101,75 @@ class ServedWalks:
         self.walks.add(walk)
         return walk
 
-    def write(self, row: Tensor, served: ServedWalk, outputs: Sequence[int]) -> None:
-        """Let a row of logits, ``[V]``, write the token that ``served`` writes after ``outputs``."""
-        walk = served.walk
+    def write(self, logits: Tensor, asked: Mapping[int, tuple[ServedWalk, Sequence[int]]]) -> None:
+        """Let some rows of ``logits``, ``[B, V]``, write what their walks write after the tokens that the engine has written.
+
+        What was launched first goes first. A step that fails is made again, walk by walk: one that cannot go on stops nobody.
+        """
+        going: list[tuple[int, ServedWalk]] = []
+        for row, (served, outputs) in sorted(asked.items(), key=lambda item: item[1][0].launch):
+            with self._alone(served):
+                if not served.over and served.wants_more(outputs):
+                    going.append((row, served))
         try:
-            self._write(row, served, outputs)
+            self._advance(logits, going)
+        except Exception:
+            for each in going:
+                walk = each[1].walk
+                if walk.outcome is Outcome.UNDER_WAY and each[1].written == len(walk.tokens):
+                    with self._alone(each[1]):
+                        self._advance(logits, [each])
+        for row, (served, _) in asked.items():
+            self._force(logits[row], served)
+
+    @contextmanager
+    def _alone(self, served: ServedWalk) -> Iterator[None]:
+        """Let an error be that of one walk."""
+        try:
+            yield
         except Exception:
             LOG.exception("A request of outlines_phi has failed.")
-            walk.outcome = Outcome.BROKEN
-            self._end(row, served, Outcome.BROKEN)
+            served.walk = StoppedWalk(Outcome.BROKEN)
 
-    def _write(self, row: Tensor, served: ServedWalk, outputs: Sequence[int]) -> None:
-        walk, written = served.walk, len(outputs)
-        if served.over:  # an engine that schedules ahead asks once more
-            self._end(row, served, Outcome.ENDED)
-            return
-        served.check(outputs)
-        if walk.outcome is Outcome.UNDER_WAY and written == len(walk.tokens):
-            walk.advance(lambda: self._log_p(row, served))
-            self._trim(walk)
-        if walk.outcome in (Outcome.UNDER_WAY, Outcome.MEMBER) and written < len(walk.tokens):
-            last = written + 1 == len(walk.tokens)
-            outcome = walk.outcome if last else Outcome.UNDER_WAY
+    def _advance(self, logits: Tensor, going: Sequence[tuple[int, ServedWalk]]) -> None:
+        """Let walks go on that have written all that they had decided."""
+        places: dict[SamplingSettings, dict[Hashable, tuple[int, ServedWalk]]] = {}
+        for row, served in going:
+            if (place := served.walk.place) is not None:
+                places.setdefault(served.settings, {}).setdefault(place, (row, served))
+        log_p: dict[Hashable, Tensor] = {}
+        for settings, found in places.items():
+            contexts = [(*served.prompt, *served.walk.tokens) for _, served in found.values()]
+            rows = logits[[row for row, _ in found.values()], : len(self.vocabulary)]
+            known = settings.log_p(rows, self.vocabulary, contexts)
+            if bool(torch.isnan(known.sum())):  # one cheap reduction: a NaN anywhere stays NaN
+                raise ValueError("The model's logits hold NaN.")
+            log_p |= zip(found, known, strict=True)
+        for kind in (ExactWalk, MaskedWalk):
+            walks: list[Any] = [served.walk for _, served in going if isinstance(served.walk, kind)]
+            if walks:
+                kind.advance(walks, log_p)
+        for tree in {served.walk.tree for _, served in going if isinstance(served.walk, ExactWalk)}:
+            standing = (served.walk for served in self.walks if isinstance(served.walk, ExactWalk))
+            tree.evict(TREES_BYTES // 4, (walk.attempt.node for walk in standing if walk.tree is tree))
+
+    def _force(self, row: Tensor, served: ServedWalk) -> None:
+        walk, written = served.walk, served.written
+        if not served.over and walk.outcome in (Outcome.UNDER_WAY, Outcome.MEMBER) and written < len(walk.tokens):
+            outcome = walk.outcome if written + 1 == len(walk.tokens) else Outcome.UNDER_WAY
             force(row, walk.tokens[written], outcome, walk.account, served.budget, served.launch)
-        else:  # failed, or free text that its limit has ended
-            self._end(row, served, Outcome.ENDED if walk.outcome is Outcome.MEMBER else walk.outcome)
-
-    def _end(self, row: Tensor, served: ServedWalk, outcome: Outcome) -> None:
+            return
+        # It has failed, or its limit has ended free text; an engine that schedules ahead asks once more after the end.
+        ended = served.over or walk.outcome in (Outcome.UNDER_WAY, Outcome.MEMBER)
         served.over = True
-        force(row, self.vocabulary.eos_ids[0], outcome, served.walk.account, served.budget, served.launch)
-
-    def _log_p(self, row: Tensor, served: ServedWalk) -> Tensor:
-        context = (*served.prompt, *served.walk.tokens)
-        log_p = served.settings.log_p(row[None, : len(self.vocabulary)], self.vocabulary, [context])[0]
-        if bool(torch.isnan(log_p).any()):
-            raise ValueError("the model's logits hold NaN")
-        return log_p
+        force(
+            row,
+            self.vocabulary.eos_ids[0],
+            Outcome.ENDED if ended else walk.outcome,
+            walk.account,
+            served.budget,
+            served.launch,
+        )
 
     def _begun(self, call: ServedCall, number: int, prompt: tuple[int, ...], limit: int | None) -> ServedWalk:
         if call.road == "probe":
@@ -178,9 +215,3 @@ class ServedWalks:
                 self._trees.popitem(last=False)
         self._trees.move_to_end(key)
         return self._trees[key]
-
-    def _trim(self, walk: EngineWalk) -> None:
-        """Bring the tree of a walk under its bound; what other walks stand on stays."""
-        if isinstance(walk, ExactWalk):
-            standing = (served.walk for served in self.walks if isinstance(served.walk, ExactWalk))
-            walk.tree.evict(TREES_BYTES // 4, (other.attempt.node for other in standing if other.tree is walk.tree))
