@@ -1,6 +1,7 @@
-"""What vLLM loads by name, ``outlines_phi.vllm:PhiAttempts``: see ``docs/hosts.md``.
+"""What vLLM loads by name, such as ``outlines_phi.vllm:PhiAttempts``.
 
-It is imported when vLLM asks for it, and needs vLLM.
+A server of vLLM is given ``--logits-processors outlines_phi.vllm:PhiAttempts``, see ``docs/hosts.md``. What a name stands for is
+imported when it is asked for, and needs vLLM.
 """
 
 from __future__ import annotations

@@ -25,7 +25,10 @@ OPTIONS = (
 
 VARIABLES = {"VLLM_USE_V2_MODEL_RUNNER": "0"}  # What it needs of the environment
 
-OURS = ("--logits-processors", "--logits-processor-pattern", "--enable-chunked-prefill", *OPTIONS[2:4])
+OURS = (
+    "--enable-chunked-prefill",
+    *(option for option in OPTIONS if option.startswith("--")),
+)  # Which nobody else gives
 
 
 def command_of(model: str, port: int | None, extra: Sequence[str]) -> list[str]:

@@ -36,13 +36,12 @@ from outlines_phi import (
 from outlines_phi.errors import ModelError
 from outlines_phi.guides.guide import DONE
 from outlines_phi.lm import bundled
+from outlines_phi.plugin.hosts.vllm_server import engine_walks, served_walks
 from outlines_phi.plugin.hosts.vllm_server import exchange as exchanges
-from outlines_phi.plugin.hosts.vllm_server import served_walks
 from outlines_phi.plugin.hosts.vllm_server.phi_vllm import PhiVLLM
 from outlines_phi.plugin.hosts.vllm_server.served_call import ARGUMENT, BYTES, ServedCall
 from outlines_phi.plugin.types.output_types import to_language
 from outlines_phi.plugin.types.tables import CompiledTypes
-from outlines_phi.sampling import engine_walks
 from outlines_phi.sampling.rejection.attempts import Attempt
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary
@@ -54,7 +53,7 @@ ALPHA = 1e-3
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
 LETTERS = {token.decode(): id for id, token in enumerate(VOCABULARY.tokens) if len(token) == 1}
 MAKES = LANGUAGES[0]
-SHORT = Language("short", "[abcx]{1,4}", 6, seed=2, scale=0.5)  # which most attempts come to
+SHORT = Language("short", "[abcx()]{0,5}", 6, seed=2, scale=0.5)  # which many attempts come to
 
 
 @pytest.fixture(scope="module")
@@ -154,8 +153,8 @@ class TestLaws:
 
         monkeypatch.setattr(exchanges, "read", shortest_first)
         client = small(SHORT, room=64)
-        found = [each for seed in range(150) for each in ids(drawn(client, SHORT, 1, seed=seed))]
-        assert p_value(found, SHORT.reference().mu) < 1e-9
+        found = [each for seed in range(40) for each in ids(drawn(client, SHORT, 8, seed=seed))]
+        assert p_value(found, SHORT.reference().mu) < 1e-6
 
     def test_masked_draws_and_their_weights(self, small: Any) -> None:
         for language in LANGUAGES:
@@ -516,7 +515,7 @@ class TestEngines:
         client = small(SHORT)
         found = [each for seed in range(6) for each in ids(drawn(client, SHORT, 50, seed=seed))]
         served = client.engine.processor.served
-        assert served.trees <= 3 and all(tree.bytes < 20_000 for tree in served._trees.values())
+        assert served.trees <= 3 and all(tree.nodes < tree.expansions / 4 for tree in served._trees.values())
         assert p_value(found, SHORT.reference().mu) > ALPHA
 
     def test_other_requests_are_left_alone(self, small: Any) -> None:

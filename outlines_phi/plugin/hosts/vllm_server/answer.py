@@ -10,7 +10,7 @@ from typing import Any, final
 
 from torch import Tensor
 
-from ....sampling.engine_walks import Account, Outcome
+from .engine_walks import WalkAccount, WalkEnd
 
 NUMBERS = 5
 """How many numbers come with the last token of a draw."""
@@ -40,8 +40,8 @@ class Answer:
 
     tokens: tuple[int, ...]
     text: str | None
-    outcome: Outcome
-    account: Account
+    outcome: WalkEnd
+    account: WalkAccount
     budget: int
     launch: int
 
@@ -51,7 +51,7 @@ def carriers(token: int) -> Iterator[int]:
     return islice((other for other in count() if other != token), NUMBERS)
 
 
-def force(row: Tensor, token: int, outcome: Outcome, account: Account, budget: int, launch: int) -> None:
+def force(row: Tensor, token: int, outcome: WalkEnd, account: WalkAccount, budget: int, launch: int) -> None:
     """Let a row of logits, ``[V]``, write ``token`` and carry the numbers, none of which is positive."""
     row.fill_(-math.inf)
     row[token] = MARK + outcome
@@ -64,12 +64,14 @@ def read(choice: Any) -> Answer | None:
     tokens: list[int] = []
     for step in getattr(choice.logprobs, "content", None) or ():
         mark = step.logprob - MARK
-        if not step.token.startswith(PREFIX) or mark not in tuple(Outcome):
+        if not step.token.startswith(PREFIX) or mark not in tuple(WalkEnd):
             return None
         tokens.append(int(step.token.removeprefix(PREFIX)))
-        if (outcome := Outcome(int(mark))) is not Outcome.UNDER_WAY:
+        if (outcome := WalkEnd(int(mark))) is not WalkEnd.UNDER_WAY:
             found = {int(other.token.removeprefix(PREFIX)): other.logprob for other in step.top_logprobs}
             numbers = [found.get(carrier, LEAST) for carrier in carriers(tokens[-1])]
             *account, budget, launch = (x / SCALE if x > LEAST else -math.inf for x in numbers)
-            return Answer(tuple(tokens), choice.message.content, outcome, Account(*account), -int(budget), -int(launch))
+            return Answer(
+                tuple(tokens), choice.message.content, outcome, WalkAccount(*account), -int(budget), -int(launch)
+            )
     return None

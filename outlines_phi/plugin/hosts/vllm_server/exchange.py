@@ -19,10 +19,10 @@ from ....errors import (
 from ....lm.watch import check_interruption, current, limited
 from ....sampling.draw import NO_DISTANCE, Draw, Guarantee
 from ....sampling.draws import DrawCounts, Draws, middle
-from ....sampling.engine_walks import Outcome
 from ....sampling.phi_options import ExactPhi
 from ....sampling.rejection.attempts import LEAST_HOPE
 from .answer import SHOWN, Answer, read
+from .engine_walks import WalkEnd
 from .served_call import ARGUMENT, ServedCall
 
 MOST = 128  # Draws in one request, at most
@@ -67,10 +67,10 @@ class Exchange:
                 for answer in answers:
                     low, high = max(low, answer.account.low), min(high, answer.account.high)
                     shortest = max(1, min(shortest, len(answer.tokens)))
-                    successes += answer.outcome is Outcome.MEMBER
+                    successes += answer.outcome is WalkEnd.MEMBER
                     if len(accepted) < n:
                         read += 1
-                        accepted += [answer] * (answer.outcome is Outcome.MEMBER)
+                        accepted += [answer] * (answer.outcome is WalkEnd.MEMBER)
         return self._draws(accepted, read, low, high)
 
     def masked(self, n: int) -> Draws:
@@ -81,7 +81,7 @@ class Exchange:
         items = tuple(
             _draw(answer, answer.account.low, Guarantee.WEIGHTED)
             for answer in answers
-            if answer.outcome is Outcome.MEMBER
+            if answer.outcome is WalkEnd.MEMBER
         )
         counts = replace(self.counts, attempts=n, accepted=len(items))
         return Draws(items=items, counts=counts, budget=self.budget, failures=n - len(items))
@@ -90,7 +90,7 @@ class Exchange:
         """Raise :class:`UnsupportedError` where there is no processor behind the server."""
         response = self._response(1, 0, max_tokens=1)
         answer = read(response.choices[0])
-        if answer is None or answer.outcome is not Outcome.READY:
+        if answer is None or answer.outcome is not WalkEnd.READY:
             raise UnsupportedError(f"{ABSENT}.")
 
     def _ask(self, many: int, number: int) -> list[Answer]:
@@ -98,7 +98,7 @@ class Exchange:
         check_interruption()
         response = self._response(many, number)
         answers = [self._checked(choice) for choice in response.choices]
-        tokens = sum(len(answer.tokens) + (answer.outcome is not Outcome.MEMBER) for answer in answers)
+        tokens = sum(len(answer.tokens) + (answer.outcome is not WalkEnd.MEMBER) for answer in answers)
         self.counts = replace(
             self.counts,
             calls=self.counts.calls + max((len(answer.tokens) for answer in answers), default=0),
@@ -143,24 +143,24 @@ class Exchange:
                 "had not: a limit of its own, or another processor."
             )
         match answer.outcome:
-            case Outcome.EMPTY:
+            case WalkEnd.EMPTY:
                 raise EmptyLanguageError(
                     "Give another output type, or ban less. With the tokens of the server's model no text of it can be written."
                 )
-            case Outcome.TOO_SHORT if settings.max_new_tokens is not None and settings.max_new_tokens < answer.budget:
+            case WalkEnd.TOO_SHORT if settings.max_new_tokens is not None and settings.max_new_tokens < answer.budget:
                 raise too_small(settings.max_new_tokens, answer.budget)
-            case Outcome.TOO_SHORT:
+            case WalkEnd.TOO_SHORT:
                 raise ModelError(
                     "Shorten the prompt, or start the server with a larger --max-model-len: the shortest output needs "
                     f"{answer.budget} tokens, which the context does not leave."
                 )
-            case Outcome.NOWHERE if self.call.road == "exact":
+            case WalkEnd.NOWHERE if self.call.road == "exact":
                 cut = settings.truncation
                 raise EmptyLanguageError(
                     "Loosen the truncation, ban less, or check that the model gives the format any probability at all. No member "
                     f"of the language has any{cut and f' under {cut}'}."
                 )
-            case Outcome.BROKEN | Outcome.READY | Outcome.ENDED:
+            case WalkEnd.BROKEN | WalkEnd.READY | WalkEnd.ENDED:
                 raise ModelError(
                     "Look into the log of the server for the error of this request. Its processor could not go on with it; other "
                     "requests are not concerned."

@@ -18,12 +18,12 @@ from ....guides.guide import UNREACHABLE
 from ....guides.table import Table
 from ....numerics.cache import Cache
 from ....phi.tree.tree import BoundsTree
-from ....sampling.engine_walks import EngineWalk, ExactWalk, MaskedWalk, Outcome, StoppedWalk
 from ....sampling.sampler import DEFAULT_BUDGET, random_stream
 from ....settings import SamplingSettings
 from ....vocabulary.vocabulary import Vocabulary
 from ...types.tables import CompiledTypes
 from .answer import force
+from .engine_walks import EngineWalk, ExactWalk, MaskedWalk, StoppedWalk, WalkEnd
 from .served_call import ServedCall
 
 LOG = logging.getLogger("outlines_phi.vllm")
@@ -61,7 +61,7 @@ class ServedWalk:
             raise AssertionError(
                 f"asked after {list(outputs)}, and before that after {before} tokens; decided {tokens}"
             )
-        return self.walk.outcome is Outcome.UNDER_WAY and self.written == len(tokens)
+        return self.walk.outcome is WalkEnd.UNDER_WAY and self.written == len(tokens)
 
 
 @final
@@ -69,7 +69,7 @@ class ServedWalks:
     """All walks of an engine, over the tokens of its model, which takes ``max_length`` of them.
 
     Nothing here raises: an exception would end the engine, and the requests of everybody. Whatever goes wrong ends one request, by
-    an :class:`Outcome` that says so. Nor does anything depend on time or on chance that is not in the arguments: every rank of a
+    an :class:`WalkEnd` that says so. Nor does anything depend on time or on chance that is not in the arguments: every rank of a
     tensor-parallel engine does the same.
 
     ``walks``: Those that there are: a walk lives as long as its request, which holds it.
@@ -94,10 +94,10 @@ class ServedWalks:
         try:
             walk = self._begun(self._calls.of(argument, lambda: ServedCall.read(argument)), number, ids, limit)
         except EmptyLanguageError:
-            walk = self._stopped(Outcome.EMPTY)
+            walk = self._stopped(WalkEnd.EMPTY)
         except Exception:
             LOG.exception("A request of outlines_phi could not be begun.")
-            walk = self._stopped(Outcome.BROKEN)
+            walk = self._stopped(WalkEnd.BROKEN)
         self.walks.add(walk)
         return walk
 
@@ -116,7 +116,7 @@ class ServedWalks:
         except Exception:
             for each in going:
                 walk = each[1].walk
-                if walk.outcome is Outcome.UNDER_WAY and each[1].written == len(walk.tokens):
+                if walk.outcome is WalkEnd.UNDER_WAY and each[1].written == len(walk.tokens):
                     with self._alone(each[1]):
                         self._advance(logits, [each])
         for row, (served, _) in asked.items():
@@ -129,7 +129,7 @@ class ServedWalks:
             yield
         except Exception:
             LOG.exception("A request of outlines_phi has failed.")
-            served.walk = StoppedWalk(Outcome.BROKEN)
+            served.walk = StoppedWalk(WalkEnd.BROKEN)
 
     def _advance(self, logits: Tensor, going: Sequence[tuple[int, ServedWalk]]) -> None:
         """Let walks go on that have written all that they had decided."""
@@ -155,17 +155,17 @@ class ServedWalks:
 
     def _force(self, row: Tensor, served: ServedWalk) -> None:
         walk, written = served.walk, served.written
-        if not served.over and walk.outcome in (Outcome.UNDER_WAY, Outcome.MEMBER) and written < len(walk.tokens):
-            outcome = walk.outcome if written + 1 == len(walk.tokens) else Outcome.UNDER_WAY
+        if not served.over and walk.outcome in (WalkEnd.UNDER_WAY, WalkEnd.MEMBER) and written < len(walk.tokens):
+            outcome = walk.outcome if written + 1 == len(walk.tokens) else WalkEnd.UNDER_WAY
             force(row, walk.tokens[written], outcome, walk.account, served.budget, served.launch)
             return
         # It has failed, or its limit has ended free text; an engine that schedules ahead asks once more after the end.
-        ended = served.over or walk.outcome in (Outcome.UNDER_WAY, Outcome.MEMBER)
+        ended = served.over or walk.outcome in (WalkEnd.UNDER_WAY, WalkEnd.MEMBER)
         served.over = True
         force(
             row,
             self.vocabulary.eos_ids[0],
-            Outcome.ENDED if ended else walk.outcome,
+            WalkEnd.ENDED if ended else walk.outcome,
             walk.account,
             served.budget,
             served.launch,
@@ -173,18 +173,18 @@ class ServedWalks:
 
     def _begun(self, call: ServedCall, number: int, prompt: tuple[int, ...], limit: int | None) -> ServedWalk:
         if call.road == "probe":
-            return self._stopped(Outcome.READY)
+            return self._stopped(WalkEnd.READY)
         if not prompt:
             raise ValueError("the engine gives no tokens of the prompt")
         table = self._compiled.of_written(call.language, call.ban)
         start = table.start_after(prompt)
         least = table.guide.min_tokens(start)
         if least >= UNREACHABLE:
-            return self._stopped(Outcome.EMPTY)
+            return self._stopped(WalkEnd.EMPTY)
         budget = call.settings.max_new_tokens or max(DEFAULT_BUDGET, 4 * least)
         budget = min(budget, self._max_length - len(prompt), budget if limit is None else limit)
         if budget < least:
-            return self._stopped(Outcome.TOO_SHORT, least)
+            return self._stopped(WalkEnd.TOO_SHORT, least)
         assert call.settings.seed is not None
         launch = next(self._launches.of((call.settings.seed, call.row), count))
         rng = random_stream(call.settings.seed, call.row, number)
@@ -195,7 +195,7 @@ class ServedWalks:
             walk = ExactWalk(self._tree(call, table, prompt, start, budget), number, rng)
         return ServedWalk(walk, call.settings, prompt, budget, launch)
 
-    def _stopped(self, outcome: Outcome, budget: int = 0) -> ServedWalk:
+    def _stopped(self, outcome: WalkEnd, budget: int = 0) -> ServedWalk:
         return ServedWalk(StoppedWalk(outcome), SamplingSettings(), (), budget, 0)
 
     def _tree(self, call: ServedCall, table: Table, prompt: tuple[int, ...], start: int, budget: int) -> BoundsTree:

@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..guides.guide import DONE
-from ..guides.table import Table
-from ..numerics.distributions import Distributions, add_rows
-from ..numerics.weights import log
-from ..phi.tree.tree import BoundsTree
-from .rejection.attempts import Attempt, descend
+from ....guides.guide import DONE
+from ....guides.table import Table
+from ....numerics.distributions import Distributions, add_rows
+from ....numerics.weights import log
+from ....phi.tree.tree import BoundsTree
+from ....sampling.rejection.attempts import Attempt, descend
 
 
-class Outcome(IntEnum):
+class WalkEnd(IntEnum):
     """What has become of a draw.
 
     ``MEMBER``: It is written whole.
@@ -42,7 +42,7 @@ class Outcome(IntEnum):
     READY = 8
 
 
-class Account(NamedTuple):
+class WalkAccount(NamedTuple):
     """What is known of a draw, in nats: ``log p``, and bounds of ``log Phi``; both are ``log_w`` where it has a weight."""
 
     log_p: float
@@ -54,7 +54,7 @@ class EngineWalk(ABC):
     """One draw. The engine writes its ``tokens``; where it has written all of them, :meth:`advance` says what follows."""
 
     tokens: Sequence[int] = ()
-    outcome: Outcome = Outcome.UNDER_WAY
+    outcome: WalkEnd = WalkEnd.UNDER_WAY
 
     @property
     @abstractmethod
@@ -68,7 +68,7 @@ class EngineWalk(ABC):
 
     @property
     @abstractmethod
-    def account(self) -> Account:
+    def account(self) -> WalkAccount:
         """What is known of the draw so far."""
 
 
@@ -98,12 +98,12 @@ class ExactWalk(EngineWalk):
             walk.tokens = walk.attempt.node.tokens()
             if found is not None:
                 possible = tree.root.upper > 0
-                walk.outcome = Outcome.MEMBER if found else Outcome.FAILED if possible else Outcome.NOWHERE
+                walk.outcome = WalkEnd.MEMBER if found else WalkEnd.FAILED if possible else WalkEnd.NOWHERE
 
     @property
-    def account(self) -> Account:
+    def account(self) -> WalkAccount:
         """The bounds are those of the tree now."""
-        return Account(self.attempt.node.log_p, *map(log, self.tree.bounds))
+        return WalkAccount(self.attempt.node.log_p, *map(log, self.tree.bounds))
 
 
 @final
@@ -137,25 +137,25 @@ class MaskedWalk(EngineWalk):
 
     def _take(self, token: int, log_s: float, log_p: float) -> None:
         if log_s == -np.inf:
-            self.outcome = Outcome.NOWHERE
+            self.outcome = WalkEnd.NOWHERE
             return
         self._log_p, self._log_w = self._log_p + log_p, self._log_w + log_s
         self.tokens.append(token)
         self._state = self._table.advance(self._state, token, self._remaining)
         self._remaining -= 1
         if self._state == DONE:
-            self.outcome = Outcome.MEMBER
+            self.outcome = WalkEnd.MEMBER
 
     @property
-    def account(self) -> Account:
-        return Account(self._log_p, self._log_w, self._log_w)
+    def account(self) -> WalkAccount:
+        return WalkAccount(self._log_p, self._log_w, self._log_w)
 
 
 @final
 class StoppedWalk(EngineWalk):
     """A draw that is over before its first token."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: WalkEnd) -> None:
         self.outcome = outcome
 
     @property
@@ -167,5 +167,5 @@ class StoppedWalk(EngineWalk):
         """Do nothing: they are over."""
 
     @property
-    def account(self) -> Account:
-        return Account(0.0, 0.0, 0.0)
+    def account(self) -> WalkAccount:
+        return WalkAccount(0.0, 0.0, 0.0)
