@@ -18,6 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from outlines_phi.guides.guide import DONE
+from outlines_phi.sampling.rejection.attempts import Attempt
+
 MODULES = ("lm.vllm.batch_rows", "lm.vllm.engine", "plugin.hosts.vllm_server.phi_attempts", "vllm")
 """What is imported anew where vLLM is not here."""
 
@@ -273,3 +276,14 @@ class FakeClient:
                 for child in children
             ],
         )
+
+
+def without_coin(tree: Any, attempt: Attempt) -> bool | None:
+    """A walk that goes by the bounds of now and forgets what it was chosen by."""
+    while attempt.node.state != DONE:
+        if attempt.node.free is None:
+            return None
+        if attempt.node.upper <= 0:
+            return False
+        attempt.node = tree.choose(attempt.node, lambda child: child.upper, attempt.rng)
+    return True

@@ -1,21 +1,11 @@
-"""A logits processor that does nothing, for a server that is not started by `outlines-phi serve`."""
+"""What a server of the tests loads: the processor without its coin, whose draws are wrong."""
 
 from __future__ import annotations
 
-from typing import Any
+from outlines_phi.plugin.hosts.vllm_server import engine_walks
+from outlines_phi.plugin.hosts.vllm_server.phi_attempts import PhiAttempts as WithoutCoin
+from tests.hosts.fake_engine import without_coin
 
-from vllm.v1.sample.logits_processor import LogitsProcessor
+__all__ = ["WithoutCoin"]
 
-
-class Nothing(LogitsProcessor):
-    def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:
-        pass
-
-    def is_argmax_invariant(self) -> bool:
-        return True
-
-    def update_state(self, batch_update: Any) -> None:
-        pass
-
-    def apply(self, logits: Any) -> Any:
-        return logits
+engine_walks.descend = without_coin

@@ -34,7 +34,6 @@ from outlines_phi import (
     UnsupportedError,
 )
 from outlines_phi.errors import ModelError
-from outlines_phi.guides.guide import DONE
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.hosts.vllm_server import engine_walks, served_walks
 from outlines_phi.plugin.hosts.vllm_server import exchange as exchanges
@@ -42,10 +41,9 @@ from outlines_phi.plugin.hosts.vllm_server.phi_vllm import PhiVLLM
 from outlines_phi.plugin.hosts.vllm_server.served_call import ARGUMENT, BYTES, ServedCall
 from outlines_phi.plugin.types.output_types import to_language
 from outlines_phi.plugin.types.tables import CompiledTypes
-from outlines_phi.sampling.rejection.attempts import Attempt
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary
-from tests.hosts.fake_engine import FakeClient, FakeEngine, configuration, vllm_or_stand_ins
+from tests.hosts.fake_engine import FakeClient, FakeEngine, configuration, vllm_or_stand_ins, without_coin
 from tests.languages import LANGUAGES, VOCABULARY, Language, p_value, pooled_p_value
 from tests.leaks import leaks
 
@@ -188,17 +186,6 @@ class TestLaws:
         alone = drawn(small(language, room=64), language, 40, phi="local", seed=9)
         crowded = drawn(small(language, room=3, preempted=0.2, seed=5), language, 40, phi="local", seed=9)
         assert ids(alone) == ids(crowded)
-
-
-def without_coin(tree: Any, attempt: Attempt) -> bool | None:
-    """A walk that goes by the bounds of now and forgets what it was chosen by."""
-    while attempt.node.state != DONE:
-        if attempt.node.free is None:
-            return None
-        if attempt.node.upper <= 0:
-            return False
-        attempt.node = tree.choose(attempt.node, lambda child: child.upper, attempt.rng)
-    return True
 
 
 class Record(BaseModel):
