@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as WaitTimeout
 from contextvars import copy_context
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, NoReturn, final
+from typing import Any, ClassVar, NoReturn, TypeVar, final
 from uuid import uuid4
 
 from outlines.exceptions import normalize_provider_errors
 from outlines.models.vllm import VLLM, AsyncVLLM, VLLMTypeAdapter
 
-from ....errors import UnsupportedError
+from ....errors import BudgetError, UnsupportedError
 from ....guides.table import Table
 from ....lm.watch import PATIENCE, check_interruption
 from ....phi.estimator import Phi
@@ -35,6 +35,8 @@ from ...streaming import LOOP, Pieces, Worker
 from ...types.tables import CompiledTypes, masks_only
 from .exchange import Exchange
 from .served_call import BYTES, ServedCall
+
+Result = TypeVar("Result")
 
 TOGETHER = 16  # Prompts of a batch that are asked for at a time
 
@@ -120,6 +122,8 @@ class ServedModel(PhiModel):
     def draw(self, inputs: Sequence[Any], table: Table, phi: Phi, options: CallOptions) -> list[Draws]:
         """Return the draws of every prompt, made by the server: see :class:`Exchange`."""
         check_batch(inputs)
+        if not inputs:
+            return []
         refuse_misfits("a vLLM server", {name: getattr(options, name) for name in _OPTIONS}, roads=OTHER_ROADS)
         _check_estimator(phi)
         messages = [self._messages(item) for item in inputs]
@@ -133,21 +137,27 @@ class ServedModel(PhiModel):
             tree="" if options.settings.seed is None else uuid4().hex,
         )
 
-        def drawn(row: int) -> Draws:
+        def drawn(row: int) -> Draws | BudgetError:
             send = partial(self._send, messages=messages[row])
-            mine = replace(call, row=row, prompt=self._name(messages[row]))
             if not self._probed:
                 Exchange(send, replace(call, road="probe")).probe()
                 self._probed = True
-            exchange = Exchange(send, mine)
-            return exchange.exact(phi, options.n) if isinstance(phi, ExactPhi) else exchange.masked(options.n)
+            exchange = Exchange(send, replace(call, row=row, prompt=self._name(messages[row])))
+            try:
+                return exchange.exact(phi, options.n) if isinstance(phi, ExactPhi) else exchange.masked(options.n)
+            except BudgetError as error:
+                return error
 
-        first = [drawn(row) for row in range(len(messages[:1]))]
-        if len(messages) == 1:
-            return first
-        with ThreadPoolExecutor(min(TOGETHER, len(messages))) as executor:
-            others = [executor.submit(copy_context().run, drawn, row) for row in range(1, len(messages))]
-            return first + [other.result() for other in others]
+        return _all(self._of_all(drawn, len(messages)))
+
+    def _of_all(self, drawn: Callable[[int], Result], rows: int) -> list[Result]:
+        """Return what comes of every row: of the first by itself, then of some at a time."""
+        found = [drawn(0)]
+        if rows > 1:
+            with ThreadPoolExecutor(min(TOGETHER, rows - 1)) as executor:
+                others = [executor.submit(copy_context().run, drawn, row) for row in range(1, rows)]
+                found += [other.result() for other in others]
+        return found
 
     def _messages(self, item: Any) -> list[Any]:
         try:
@@ -224,6 +234,16 @@ class PhiAsyncVLLM(ServedModel, AsyncVLLM):
                     check_interruption()
         finally:
             response.cancel()
+
+
+def _all(found: Sequence[Draws | BudgetError]) -> list[Draws]:
+    """Return the draws of all prompts; the first :class:`BudgetError` is raised, and carries those of all."""
+    made = [each.draws[0] if isinstance(each, BudgetError) else each for each in found]
+    for each in found:
+        if isinstance(each, BudgetError):
+            each.draws = made
+            raise each
+    return made
 
 
 _OPTIONS = ("constraint", "sampler", "draft", "tokenization", "progress")
