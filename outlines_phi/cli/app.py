@@ -19,7 +19,7 @@ COMMANDS = {
     "generate": "Draw outputs in a format, each with its weight and guarantee, as lines of JSON.",
     "audit": "Measure how far plain masking is from the model's own distribution, conditioned on the format.",
     "fidelity": "Measure how far every estimator and sampler is from the model's own distribution, conditioned on a format.",
-    "serve": "Start a vLLM server that takes phi=.",
+    "serve": 'Start a vLLM server whose engine draws under phi="exact" and phi="local".',
     "verify": "Check what the masks of a grammar promise against the definition.",
 }
 """The first lines of what the commands say of themselves: help need not wait for torch."""
