@@ -49,7 +49,7 @@ class Exchange:
         What was launched together is finished, and read in launch order. Raises :class:`BudgetError`: the effort ran out.
         """
         accepted: list[Answer] = []
-        read = launched = successes = grown = 0
+        seen = launched = successes = grown = 0
         low, high, shortest = -math.inf, 0.0, 1
         effort = phi.effort
         with limited(effort.seconds):
@@ -61,7 +61,7 @@ class Exchange:
                 left = effort.attempts * n - launched, math.ceil((effort.tokens * n - spent) / shortest)
                 many = min(room, math.ceil(missing / hope), MOST, *left)
                 if many <= 0 or current().over:
-                    self._refuse(self._draws(accepted, read, low, high), n)
+                    self._refuse(self._draws(accepted, seen, low, high), n)
                 answers = self._ask(many, launched)
                 launched += many
                 for answer in answers:
@@ -69,9 +69,9 @@ class Exchange:
                     shortest = max(1, min(shortest, len(answer.tokens)))
                     successes += answer.outcome is WalkEnd.MEMBER
                     if len(accepted) < n:
-                        read += 1
+                        seen += 1
                         accepted += [answer] * (answer.outcome is WalkEnd.MEMBER)
-        return self._draws(accepted, read, low, high)
+        return self._draws(accepted, seen, low, high)
 
     def masked(self, n: int) -> Draws:
         """Return ``n`` draws of plain masking, with their weights."""
@@ -172,11 +172,11 @@ class Exchange:
             )
         return answer
 
-    def _draws(self, accepted: Sequence[Answer], read: int, low: float, high: float) -> Draws:
+    def _draws(self, accepted: Sequence[Answer], seen: int, low: float, high: float) -> Draws:
         log_w = middle((low, high))
         return Draws(
             items=tuple(_draw(answer, log_w, Guarantee.EXACT) for answer in accepted),
-            counts=replace(self.counts, attempts=read, accepted=len(accepted)),
+            counts=replace(self.counts, attempts=seen, accepted=len(accepted)),
             budget=self.budget,
             log_z_bounds=(low, high),
             certificate=NO_DISTANCE,
