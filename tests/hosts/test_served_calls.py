@@ -37,6 +37,8 @@ from outlines_phi.errors import ModelError
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.hosts.vllm_server import engine_walks, served_walks
 from outlines_phi.plugin.hosts.vllm_server import exchange as exchanges
+from outlines_phi.plugin.hosts.vllm_server.answer import MARK
+from outlines_phi.plugin.hosts.vllm_server.engine_walks import WalkEnd
 from outlines_phi.plugin.hosts.vllm_server.phi_vllm import PhiVLLM
 from outlines_phi.plugin.hosts.vllm_server.served_call import ARGUMENT, BYTES, ServedCall
 from outlines_phi.plugin.types.output_types import to_language
@@ -396,6 +398,16 @@ class TestTheArgument:
             compiled.written(CompiledTypes(BYTES).of(regex("[ab]c")))
 
 
+def asked(client: FakeClient, n: int) -> list[Any]:
+    """Attempts that the engine is asked for, and nobody waits for."""
+    text = ServedCall(road="exact", language=MAKES.pattern, settings=SamplingSettings(seed=1)).text()
+    extra = {"vllm_xargs": {ARGUMENT: text}, "top_k": 0}
+    children = client.children("ab", n=n, seed=0, logprobs=True, top_logprobs=6, extra_body=extra, temperature=1.0)
+    assert client.engine is not None
+    client.engine.waiting += children
+    return children
+
+
 class TestEngines:
     @pytest.mark.parametrize(
         ("change", "words"),
@@ -457,10 +469,7 @@ class TestEngines:
         client = small(MAKES, room=4)
         drawn(client, MAKES, 2)
         served = client.engine.processor.served
-        text = ServedCall(road="exact", language=MAKES.pattern, settings=SamplingSettings(seed=1)).text()
-        extra = {"vllm_xargs": {ARGUMENT: text}, "top_k": 0}
-        children = client.children("ab", n=9, seed=0, logprobs=True, top_logprobs=6, extra_body=extra, temperature=1.0)
-        client.engine.waiting += children
+        children = asked(client, n=9)
         client.engine.step()
         assert len(served.walks) > 0
         for child in children:
@@ -476,15 +485,20 @@ class TestEngines:
         drawn(client, MAKES, 1)
         advance = engine_walks.ExactWalk.advance
 
-        def broken(walk: Any, log_p: Any) -> None:
-            if walk.attempt.number == 1:
+        def broken(walks: Any, log_p: Any) -> None:
+            if any(walk.attempt.number == 1 for walk in walks):
                 raise RuntimeError("of one walk")
-            advance(walk, log_p)
+            advance(walks, log_p)
 
-        monkeypatch.setattr(engine_walks.ExactWalk, "advance", broken)
+        monkeypatch.setattr(engine_walks.ExactWalk, "advance", staticmethod(broken))
+        children = asked(client, n=5)
+        while not all(child.finish for child in children):
+            client.engine.step()
+        ends = [int(child.shown[-1].logprob - MARK) for child in children]
+        assert ends[1] == WalkEnd.BROKEN and {ends[0], *ends[2:]} <= {WalkEnd.MEMBER, WalkEnd.FAILED}
         with pytest.raises(ModelError, match="other requests are not concerned"):
             drawn(client, MAKES, 3)
-        monkeypatch.setattr(engine_walks.ExactWalk, "advance", advance)
+        monkeypatch.setattr(engine_walks.ExactWalk, "advance", staticmethod(advance))
         drawn(client, MAKES, 3)
 
     def test_logits_without_numbers(self, small: Any) -> None:
