@@ -248,7 +248,7 @@ def test_a_server_without_the_coin_and_one_that_dies_in_a_draw(elsewhere: Any) -
         with wait(server, url) as client:
             model = outlines_phi.wrap(outlines.from_vllm(client, "bundled"))
             outcomes = []
-            for budget in range(30, 40):  # each has a tree of its own; no text has as many tokens
+            for budget in range(30, 40):  # each has a tree of its own
                 draws = Generator(model, FORMATS["regex"][0], phi="exact").sample(
                     "Hugo is a ", n=30, max_new_tokens=budget
                 )
