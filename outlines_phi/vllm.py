@@ -1,25 +1,35 @@
-"""What vLLM loads by name: its engine is made with ``vllm.LLM(model, **outlines_phi.vllm.ENGINE)``."""
+"""What vLLM loads by name: ``vllm.LLM(model, **outlines_phi.vllm.ENGINE)``, and what ``outlines-phi serve`` gives a server.
+
+``RowCapture`` and ``RowReader`` hand out the logits of an engine in the application; ``PhiAttempts`` draws inside the engine of a
+server (``docs/hosts.md``). What a name stands for is imported when it is asked for, and needs vLLM.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .lm.vllm.row_capture import RowCapture, RowReader
-    from .lm.vllm.vllm_model import ENGINE
-
-__all__ = ["ENGINE", "RowCapture", "RowReader"]
+    from .lm.vllm.row_capture import RowCapture as RowCapture
+    from .lm.vllm.row_capture import RowReader as RowReader
+    from .lm.vllm.vllm_model import ENGINE as ENGINE
+    from .plugin.hosts.vllm_server.phi_attempts import PhiAttempts as PhiAttempts
 
 # A worker of vLLM that loads one of them has no use for the imports of the others.
-_FOUND_IN = {
-    "ENGINE": ".lm.vllm.vllm_model",
-    "RowCapture": ".lm.vllm.row_capture",
-    "RowReader": ".lm.vllm.row_capture",
+NAMES = {
+    "ENGINE": "lm.vllm.vllm_model",
+    "RowCapture": "lm.vllm.row_capture",
+    "RowReader": "lm.vllm.row_capture",
+    "PhiAttempts": "plugin.hosts.vllm_server.phi_attempts",
 }
+"""By name: the module that has it."""
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _FOUND_IN:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_FOUND_IN[name], __package__), name)
+def __getattr__(name: str) -> object:
+    if name in NAMES:
+        return getattr(import_module(f".{NAMES[name]}", __package__), name)
+    raise AttributeError(f"Use one of {', '.join(NAMES)}: outlines_phi.vllm has no {name}.")
+
+
+def __dir__() -> list[str]:
+    return [*NAMES]

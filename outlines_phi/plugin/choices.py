@@ -116,6 +116,13 @@ MISFITS: dict[str, tuple[Misfit, ...]] = {
         ),
         _OF_DRAWS,
     ),
+    "a vLLM server": (
+        Misfit(
+            ("sampler", "draft", "constraint", "tokenization", "progress"),
+            "Leave {name} out, {roads}. {name}= was given for draws that a server makes by itself.",
+            (None, False, "any"),
+        ),
+    ),
     "do_sample=False": (
         Misfit(
             ("sampler", *_DRAFT),

@@ -27,7 +27,7 @@ _SERVER = "hands the output type to a server that decodes by itself"
 _SERVICE = "hands the output type to a service that decodes by itself"
 
 REFUSED: dict[str, tuple[str, str]] = {
-    **dict.fromkeys(("VLLM", "AsyncVLLM", "SGLang", "AsyncSGLang", "TGI", "AsyncTGI"), (_WEIGHTS, _SERVER)),
+    **dict.fromkeys(("SGLang", "AsyncSGLang", "TGI", "AsyncTGI"), (_WEIGHTS, _SERVER)),
     **dict.fromkeys(("Ollama", "AsyncOllama", "LMStudio", "AsyncLMStudio"), (_WEIGHTS, _SERVER)),
     **dict.fromkeys(("OpenAI", "AsyncOpenAI", "Anthropic", "Gemini", "Mistral", "AsyncMistral"), (_OPEN, _SERVICE)),
     **dict.fromkeys(("Dottxt", "AsyncDottxt"), (_OPEN, _SERVICE)),

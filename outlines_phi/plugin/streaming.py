@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import inspect
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, TypeVar, cast, final
 
@@ -102,25 +103,29 @@ def check_stream(
 
 Result = TypeVar("Result")
 
+LOOP: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("LOOP", default=None)
+"""The event loop that waits for the work of this context; ``None`` where none does."""
+
 
 @final
 class Worker:
-    """The one thread in which the asynchronous calls of a model run, from the first of them on; it ends with the model."""
+    """Where the asynchronous calls of a model run, from the first of them on: one thread, or several; they end with the model."""
 
-    def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="outlines_phi async")
+    def __init__(self, threads: int = 1) -> None:
+        self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="outlines_phi async")
 
     async def run(self, work: Callable[[], Result], interruption: Interruption | None = None) -> Result:
-        """Return what ``work()`` returns, once it is its turn.
+        """Return what ``work()`` returns, once it is its turn, or what that is awaited for.
 
         Where the waiting task is cancelled, the work is asked to stop through ``interruption`` (its own, where none is given), and
         the cancellation goes on when it has.
         """
         interruption = interruption or Interruption()
         context = copy_context()
-        context.run(INTERRUPTION.set, interruption)
-        job: Future[Result] = self._executor.submit(context.run, work)
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        context.run(INTERRUPTION.set, interruption)
+        context.run(LOOP.set, loop)
+        job: Future[Any] = self._executor.submit(context.run, work)
         job.add_done_callback(lambda _: loop.call_soon_threadsafe(ended.set))
         try:
             await ended.wait()
@@ -129,7 +134,8 @@ class Worker:
             job.cancel()
             await _outlast(ended)
             raise
-        return job.result()
+        result = job.result()
+        return cast(Result, await result if inspect.isawaitable(result) else result)
 
     async def stream(self, start: Callable[[], Pieces]) -> AsyncGenerator[str, None]:
         """Yield the pieces of the stream that ``start()`` opens; every piece takes its own turn.

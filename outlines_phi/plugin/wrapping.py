@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from outlines.models.llamacpp import LlamaCpp
 from outlines.models.mlxlm import MLXLM
 from outlines.models.transformers import Transformers
+from outlines.models.vllm import VLLM, AsyncVLLM
 from outlines.models.vllm_offline import VLLMOffline
 
 from ..errors import UnsupportedError
@@ -37,6 +38,8 @@ HOSTS: dict[type, Callable[..., PhiModel]] = {
     LlamaCpp: _host("llamacpp", "PhiLlamaCpp"),
     MLXLM: _host("mlx", "PhiMLXLM"),
     VLLMOffline: _host("vllm_offline", "PhiVLLMOffline"),
+    VLLM: _host("vllm_server.phi_vllm", "PhiVLLM"),
+    AsyncVLLM: _host("vllm_server.phi_vllm", "PhiAsyncVLLM"),
 }
 """By the class of a model of Outlines: what makes one that takes ``phi=`` of it, with the options of :class:`PhiModel`."""
 

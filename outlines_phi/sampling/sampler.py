@@ -122,22 +122,30 @@ class Request:
         return budget
 
     @cached_property
-    def _entropy(self) -> tuple[int, ...]:
-        """The words of the seed that all prompts share; none where each has its own."""
-        if isinstance(self.settings.seed, tuple):
-            return ()
-        # Without a seed of its own a call follows torch's generator, as a torch user expects of torch.manual_seed.
-        return _words(int(torch.randint(2**62, ())) if self.settings.seed is None else self.settings.seed)
+    def _seeds(self) -> list[tuple[int, int]]:
+        return seeds_of(self.settings, len(self.prompts))
 
     def stream(self, row: int, number: int) -> np.random.Generator:
-        """Return the random stream of one attempt (or trajectory) of one prompt: that of NumPy for ``(seed, row, number)``.
+        """Return the random stream of one attempt (or trajectory) of one prompt."""
+        return random_stream(*self._seeds[row], number)
 
-        A prompt with a seed of its own has the streams of row 0, where it is in a call by itself.
-        """
-        seed = self.settings.seed
-        begin = (*_words(seed[row]), 0) if isinstance(seed, tuple) else (*self._entropy, row)
-        # NumPy would make the same words of the three numbers, in more time than all else of a stream takes.
-        return np.random.default_rng(np.array((*begin, *_words(number)), dtype=np.uint32))
+
+def seeds_of(settings: SamplingSettings, rows: int) -> list[tuple[int, int]]:
+    """Return the seed of each prompt of a call, and the row that its streams have there.
+
+    A prompt with a seed of its own has row 0, as in a call by itself. Without a seed a call follows torch's generator, as users of
+    torch.manual_seed expect.
+    """
+    if isinstance(settings.seed, tuple):
+        return [(seed, 0) for seed in settings.seed]
+    seed = int(torch.randint(2**62, ())) if settings.seed is None else settings.seed
+    return [(seed, row) for row in range(rows)]
+
+
+def random_stream(seed: int, row: int, number: int) -> np.random.Generator:
+    """Return the random stream of a seed, a row and a number: that of NumPy for ``(seed, row, number)``."""
+    # NumPy would make the same words of the three numbers, in more time than all else of a stream takes.
+    return np.random.default_rng(np.array((*_words(seed), row, *_words(number)), dtype=np.uint32))
 
 
 def _words(number: int) -> tuple[int, ...]:

@@ -44,7 +44,7 @@ def test_help_names_the_commands(run: Run) -> None:
     assert code == 0 and all(command in out for command in ("demo", "generate", "audit"))
 
 
-@pytest.mark.parametrize("command", [(), ("demo",), ("generate",), ("audit",), ("fidelity",), ("verify",)])
+@pytest.mark.parametrize("command", [(), ("demo",), ("generate",), ("audit",), ("fidelity",), ("serve",), ("verify",)])
 def test_h_is_help(command: tuple[str, ...], run: Run) -> None:
     code, out, err = run(*command, "-h")
     assert code == 0 and out == run(*command, "--help")[1] and "Usage: " in out and err == ""

@@ -54,7 +54,7 @@ def test_a_model_of_outlines_that_is_refused(kind: type, door: Callable[[Any], o
 
 
 def test_a_class_derived_from_one_is_named_itself() -> None:
-    derived = type("Ours", (outlines.models.VLLM,), {})
+    derived = type("Ours", (outlines.models.SGLang,), {})
     with pytest.raises(UnsupportedError, match=r"\. Ours hands the output type to a server"):
         outlines_phi.wrap(derived.__new__(derived))
 

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from outlines.backends.outlines_core import OutlinesCoreLogitsProcessor
 from outlines.processors import OutlinesLogitsProcessor
+from outlines.types.dsl import Regex
 from outlines_core import Index
 
 from ...automata.automaton import ByteAutomaton
@@ -69,6 +70,7 @@ class CompiledTypes:
         self._by_ban: Cache[tuple[Any, ...], Table] = Cache(KEPT)
         # A processor cannot be a key that outlives it: ids are used again, and an index is not hashable.
         self._by_processor: WeakKeyDictionary[Any, Table] = WeakKeyDictionary()
+        self._written: WeakKeyDictionary[Table, tuple[Language | None, BannedPhrases | None]] = WeakKeyDictionary()
 
     def of(self, language: Any) -> Table:
         """Return the table of an output type, of what a logits processor allows, of a guide, or a table itself."""
@@ -99,6 +101,9 @@ class CompiledTypes:
             found = self._by_ban.of(
                 key, lambda: Table(free_text(self._vocabulary, ban) if table is None else banned(table.guide, ban))
             )
+            language, before = (None, None) if table is None else self._written.get(table, (None, ban))
+            if before is None:
+                self._written.setdefault(found, (language, ban))
             if not watched or table is None or isinstance(found.guide, BanningGuide):
                 return found
             return self._by_ban.of(
@@ -117,8 +122,22 @@ class CompiledTypes:
                 "outlines.Generator(model, T, backend=...), or a call of the model without phi= and banned_phrases=."
             )
         with self._compiling:
-            language = self._language(output_type, backend)
-            return self._by_language.of(language, lambda: self._table(language, output_type))
+            return self._of_language(self._language(output_type, backend), output_type)
+
+    def of_written(self, language: Language | None, ban: BannedPhrases | None) -> Table:
+        """Return the table of what :meth:`written` returned elsewhere, for another vocabulary."""
+        with self._compiling:
+            table = None if language is None else self._of_language(language, Regex(str(language)))
+            return self.without(table, ban)
+
+    def written(self, table: Table) -> tuple[Language | None, BannedPhrases | None]:
+        """Return what ``table`` was compiled from, ``None`` for free text, and what was kept out of it."""
+        if table not in self._written:
+            raise UnsupportedError(
+                "Give an output type, such as outlines.types.regex(pattern): of a guide, a table or the logits processor of "
+                "another generator there is nothing that could be sent."
+            )
+        return self._written[table]
 
     def of_processor(self, processor: Any) -> Table:
         """Return the table of what a logits processor allows; refuses one whose language cannot be read."""
@@ -145,6 +164,11 @@ class CompiledTypes:
         with self._compiling:
             for kept in (self._languages, self._by_language, self._by_content, self._by_ban, self._by_processor):
                 kept.clear()
+
+    def _of_language(self, language: Language, output_type: Any) -> Table:
+        table = self._by_language.of(language, lambda: self._table(language, output_type))
+        self._written.setdefault(table, (language, None))
+        return table
 
     def _table(self, language: Language, output_type: Any) -> Table:
         match language:

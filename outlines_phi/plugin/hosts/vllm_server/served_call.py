@@ -1,0 +1,160 @@
+"""What a client asks the processor in an engine for: a text of JSON, in the arguments of a request of vLLM."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, final
+
+from ....errors import OutlinesPhiError, UnsupportedError
+from ....guides.phrases.banned import BannedPhrases
+from ....numerics.checks import is_count
+from ....settings import SamplingSettings
+from ....vocabulary.vocabulary import Vocabulary
+from ...types.json_text import Joined, JSONText, OneOf, Part, Repeated, Written
+from ...types.output_types import GrammarText, Language
+from ...types.tables import CompiledTypes
+
+ARGUMENT = "outlines_phi"  # The name of the argument
+
+FORM = 1
+"""The form of the arguments; that of client and server is one."""
+
+BYTES = Vocabulary.from_tokens([*(bytes([byte]) for byte in range(256)), b""], eos=256)
+"""The vocabulary of bytes: what a language is compiled for where the model's own tokens are not known, to see that it can be."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ServedCall:
+    """The draws of one prompt.
+
+    ``road``: Attempts by rejection, masking, or nothing at all: whether somebody is there.
+    ``language``, ``ban``: What may be written, ``None`` for free text, and what not.
+    ``settings``: The distribution; its seed is the randomness of the draws, with ``row``, the place of the prompt in its batch.
+    ``prompt``: A name for what the prompt's tokens do not tell: the model, and what stands in the prompt beside text.
+    ``tree``: A name for a tree of its own, which a call with a seed has; empty for the one that is shared.
+    """
+
+    road: Literal["exact", "local", "probe"]
+    language: Language | None = None
+    ban: BannedPhrases | None = None
+    settings: SamplingSettings = SamplingSettings()
+    row: int = 0
+    prompt: str = ""
+    tree: str = ""
+
+    def text(self) -> str:
+        """Return the argument."""
+        said = {
+            "form": FORM,
+            "road": self.road,
+            "language": _language_said(self.language),
+            "ban": None if self.ban is None else _ban_said(self.ban),
+            "settings": asdict(self.settings),
+        }
+        return json.dumps({**said, "row": self.row, "prompt": self.prompt, "tree": self.tree})
+
+    @classmethod
+    def read(cls, text: object) -> ServedCall:
+        """Return the call of an argument. Raises :class:`UnsupportedError`."""
+        try:
+            said = json.loads(text)  # type: ignore[arg-type]
+            if said["form"] != FORM:
+                raise UnsupportedError(
+                    f"Install the same version of outlines_phi beside the client and beside the server. Arguments of the form "
+                    f"{said['form']!r:.20} were given; this server reads the form {FORM}."
+                )
+            del said["form"]
+            ban = said.pop("ban")
+            call = cls(
+                language=_language_read(said.pop("language")),
+                ban=None if ban is None else BannedPhrases(map(_phrase_read, ban.pop("phrases")), **ban),
+                settings=SamplingSettings(**said.pop("settings")),
+                **said,
+            )
+        except OutlinesPhiError:
+            raise
+        except Exception as error:  # it runs over a text of anybody
+            raise UnsupportedError(
+                f"Draw by outlines_phi.wrap(outlines.from_vllm(client, model)), which writes the argument {ARGUMENT}. It cannot be "
+                f"read: {type(error).__name__}: {error}."
+            ) from error
+        if (
+            call.road not in ("exact", "local", "probe")
+            or not is_count(call.row)
+            or not isinstance(call.settings.seed, int)
+        ):
+            raise UnsupportedError(
+                f"Give a road, a row and a seed that there are. The argument {ARGUMENT} has {text!r:.200}."
+            )
+        return call
+
+
+_COMPILED = CompiledTypes(BYTES)
+
+
+def check(text: object) -> None:
+    """Raise what is wrong with an argument: that it cannot be read, or the error of :class:`CompiledTypes` for its language."""
+    call = ServedCall.read(text)
+    if call.road != "probe":
+        _COMPILED.of_written(call.language, call.ban)
+
+
+def _ban_said(ban: BannedPhrases) -> dict[str, Any]:
+    phrases = [
+        {"pattern": phrase.pattern, "flags": phrase.flags} if isinstance(phrase, re.Pattern) else phrase
+        for phrase in ban.phrases
+    ]
+    options = ("ignore_case", "whole_word", "across_prompt")
+    return {"phrases": phrases, **{name: getattr(ban, name) for name in options}}
+
+
+def _phrase_read(said: Any) -> Any:
+    return re.compile(said["pattern"], said["flags"]) if isinstance(said, dict) else said
+
+
+def _language_said(language: Language | None) -> Any:
+    match language:
+        case GrammarText():
+            return {"grammar": language.text}
+        case JSONText():
+            return {"json": _part_said(language.part)}
+    return language
+
+
+def _language_read(said: Any) -> Language | None:
+    match said:
+        case None | str():
+            return said
+        case {"grammar": str(text)}:
+            return GrammarText(text)
+        case {"json": part}:
+            return JSONText(_part_read(part))
+    raise ValueError("no language")
+
+
+def _part_said(part: Part) -> Any:
+    match part:
+        case str():
+            return part
+        case Joined() | OneOf():
+            return {type(part).__name__: [_part_said(one) for one in part.parts]}
+    said = {**part._asdict()}
+    return {type(part).__name__: {**said, "part": _part_said(part.part)} if isinstance(part, Repeated) else said}
+
+
+def _part_read(said: Any) -> Part:
+    match said:
+        case str():
+            return said
+        case {"Joined": parts}:
+            return Joined(tuple(map(_part_read, parts)))
+        case {"OneOf": parts}:
+            return OneOf(tuple(map(_part_read, parts)))
+        case {"Repeated": fields}:
+            return Repeated(**{**fields, "part": _part_read(fields["part"])})
+        case {"Written": fields}:
+            return Written(**fields)
+    raise ValueError("no part of a language")

@@ -1,0 +1,217 @@
+"""The walks in an engine: which there are, what each writes in a step, and the trees and formats that they share."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Any, final
+from weakref import WeakSet
+
+import torch
+from torch import Tensor
+
+from ....errors import EmptyLanguageError
+from ....guides.guide import UNREACHABLE
+from ....guides.table import Table
+from ....numerics.cache import Cache
+from ....phi.tree.tree import BoundsTree
+from ....sampling.sampler import DEFAULT_BUDGET, random_stream
+from ....settings import SamplingSettings
+from ....vocabulary.vocabulary import Vocabulary
+from ...types.tables import CompiledTypes
+from .answer import force
+from .engine_walks import EngineWalk, ExactWalk, MaskedWalk, StoppedWalk, WalkEnd
+from .served_call import ServedCall
+
+LOG = logging.getLogger("outlines_phi.vllm")
+
+TREES_BYTES, TREES = 2**30, 1024
+"""Bounds on the kept trees, in memory and in number; a single one may take a quarter of the memory."""
+
+CALLS = 256  # Calls whose arguments are kept, read
+
+
+@final
+class ServedWalk:
+    """One request of the engine: a walk, and what is around it."""
+
+    __slots__ = ("__weakref__", "budget", "fresh", "launch", "over", "prompt", "settings", "walk", "written")
+
+    def __init__(
+        self, walk: EngineWalk, settings: SamplingSettings, prompt: Sequence[int], budget: int, launch: int
+    ) -> None:
+        self.walk, self.settings, self.prompt, self.budget, self.launch = walk, settings, prompt, budget, launch
+        self.written = 0
+        self.fresh = True  # Whether the engine has not asked since the request came into its batch
+        self.over = False
+
+    def wants_more(self, outputs: Sequence[int]) -> bool:
+        """Take note of what the engine has written; return whether the walk has to go on before it writes more.
+
+        Raises ``AssertionError`` where the engine asks twice, as about parts of a prompt, or has written what was not decided.
+        """
+        before, tokens = None if self.fresh else self.written, self.walk.tokens
+        self.written, self.fresh = len(outputs), False
+        # The last token may not be noted yet, -1, where the engine schedules ahead.
+        agreed = self.written <= len(tokens) and (not outputs or outputs[-1] in (-1, tokens[self.written - 1]))
+        if self.written == before or not agreed:
+            raise AssertionError(
+                f"asked after {list(outputs)}, and before that after {before} tokens; decided {tokens}"
+            )
+        return self.walk.outcome is WalkEnd.UNDER_WAY and self.written == len(tokens)
+
+
+@final
+class ServedWalks:
+    """All walks of an engine, over the tokens of its model, which takes ``max_length`` of them.
+
+    Nothing here raises: an exception would end the engine, and the requests of everybody. Whatever goes wrong ends one request, by
+    an :class:`WalkEnd` that says so. Nor does anything depend on time or on chance that is not in the arguments: every rank of a
+    tensor-parallel engine does the same.
+
+    ``walks``: Those that there are: a walk lives as long as its request, which holds it.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, max_length: int) -> None:
+        self.vocabulary, self._max_length = vocabulary, max_length
+        self._compiled = CompiledTypes(vocabulary)
+        self._calls: Cache[str, ServedCall] = Cache(CALLS)
+        self._launches: Cache[tuple[int, int], count[int]] = Cache(CALLS)
+        self._trees: OrderedDict[Hashable, BoundsTree] = OrderedDict()
+        self.walks: WeakSet[ServedWalk] = WeakSet()
+
+    @property
+    def trees(self) -> int:
+        """How many trees are kept."""
+        return len(self._trees)
+
+    def begin(self, argument: str, number: int, prompt: Sequence[int] | None, limit: int | None) -> ServedWalk:
+        """Return the walk of a request: attempt or draw ``number`` of its call, of at most ``limit`` tokens."""
+        ids = tuple(prompt or ())
+        try:
+            walk = self._begun(self._calls.of(argument, lambda: ServedCall.read(argument)), number, ids, limit)
+        except EmptyLanguageError:
+            walk = self._stopped(WalkEnd.EMPTY)
+        except Exception:
+            LOG.exception("A request of outlines_phi could not be begun.")
+            walk = self._stopped(WalkEnd.BROKEN)
+        self.walks.add(walk)
+        return walk
+
+    def write(self, logits: Tensor, asked: Mapping[int, tuple[ServedWalk, Sequence[int]]]) -> None:
+        """Let some rows of ``logits``, ``[B, V]``, write what their walks write after the tokens that the engine has written.
+
+        What was launched first goes first. A step that fails is made again, walk by walk: one that cannot go on stops nobody.
+        """
+        going: list[tuple[int, ServedWalk]] = []
+        for row, (served, outputs) in sorted(asked.items(), key=lambda item: item[1][0].launch):
+            with self._alone(served):
+                if not served.over and served.wants_more(outputs):
+                    going.append((row, served))
+        try:
+            self._advance(logits, going)
+        except Exception:
+            for each in going:
+                walk = each[1].walk
+                if walk.outcome is WalkEnd.UNDER_WAY and each[1].written == len(walk.tokens):
+                    with self._alone(each[1]):
+                        self._advance(logits, [each])
+        for row, (served, _) in asked.items():
+            self._force(logits[row], served)
+
+    @contextmanager
+    def _alone(self, served: ServedWalk) -> Iterator[None]:
+        """Let an error be that of one walk."""
+        try:
+            yield
+        except Exception:
+            LOG.exception("A request of outlines_phi has failed.")
+            served.walk = StoppedWalk(WalkEnd.BROKEN)
+
+    def _advance(self, logits: Tensor, going: Sequence[tuple[int, ServedWalk]]) -> None:
+        """Let walks go on that have written all that they had decided."""
+        places: dict[SamplingSettings, dict[Hashable, tuple[int, ServedWalk]]] = {}
+        for row, served in going:
+            if (place := served.walk.place) is not None:
+                places.setdefault(served.settings, {}).setdefault(place, (row, served))
+        log_p: dict[Hashable, Tensor] = {}
+        for settings, found in places.items():
+            contexts = [(*served.prompt, *served.walk.tokens) for _, served in found.values()]
+            rows = logits[[row for row, _ in found.values()], : len(self.vocabulary)]
+            known = settings.log_p(rows, self.vocabulary, contexts)
+            if bool(torch.isnan(known.sum())):  # one cheap reduction: a NaN anywhere stays NaN
+                raise ValueError("The model's logits hold NaN.")
+            log_p |= zip(found, known, strict=True)
+        for kind in (ExactWalk, MaskedWalk):
+            walks: list[Any] = [served.walk for _, served in going if isinstance(served.walk, kind)]
+            if walks:
+                kind.advance(walks, log_p)
+        for tree in {served.walk.tree for _, served in going if isinstance(served.walk, ExactWalk)}:
+            standing = (served.walk for served in self.walks if isinstance(served.walk, ExactWalk))
+            tree.evict(TREES_BYTES // 4, (walk.attempt.node for walk in standing if walk.tree is tree))
+
+    def _force(self, row: Tensor, served: ServedWalk) -> None:
+        walk, written = served.walk, served.written
+        if not served.over and walk.outcome in (WalkEnd.UNDER_WAY, WalkEnd.MEMBER) and written < len(walk.tokens):
+            outcome = walk.outcome if written + 1 == len(walk.tokens) else WalkEnd.UNDER_WAY
+            force(row, walk.tokens[written], outcome, walk.account, served.budget, served.launch)
+            return
+        # It has failed, or its limit has ended free text; an engine that schedules ahead asks once more after the end.
+        ended = served.over or walk.outcome in (WalkEnd.UNDER_WAY, WalkEnd.MEMBER)
+        served.over = True
+        force(
+            row,
+            self.vocabulary.eos_ids[0],
+            WalkEnd.ENDED if ended else walk.outcome,
+            walk.account,
+            served.budget,
+            served.launch,
+        )
+
+    def _begun(self, call: ServedCall, number: int, prompt: tuple[int, ...], limit: int | None) -> ServedWalk:
+        if call.road == "probe":
+            return self._stopped(WalkEnd.READY)
+        if not prompt:
+            raise ValueError("the engine gives no tokens of the prompt")
+        table = self._compiled.of_written(call.language, call.ban)
+        start = table.start_after(prompt)
+        least = table.guide.min_tokens(start)
+        if least >= UNREACHABLE:
+            return self._stopped(WalkEnd.EMPTY)
+        budget = call.settings.max_new_tokens or max(DEFAULT_BUDGET, 4 * least)
+        budget = min(budget, self._max_length - len(prompt), budget if limit is None else limit)
+        if budget < least:
+            return self._stopped(WalkEnd.TOO_SHORT, least)
+        assert isinstance(call.settings.seed, int)
+        launch = next(self._launches.of((call.settings.seed, call.row), count))
+        rng = random_stream(call.settings.seed, call.row, number)
+        walk: EngineWalk
+        if call.road == "local":
+            walk = MaskedWalk(table, start, budget, rng)
+        else:
+            walk = ExactWalk(self._tree(call, table, prompt, start, budget), number, rng)
+        return ServedWalk(walk, call.settings, prompt, budget, launch)
+
+    def _stopped(self, outcome: WalkEnd, budget: int = 0) -> ServedWalk:
+        return ServedWalk(StoppedWalk(outcome), SamplingSettings(), (), budget, 0)
+
+    def _tree(self, call: ServedCall, table: Table, prompt: tuple[int, ...], start: int, budget: int) -> BoundsTree:
+        key = (
+            table,
+            call.settings.law_key,
+            call.prompt,
+            call.tree,
+            call.row if call.tree else 0,
+            prompt,
+            start,
+            budget,
+        )
+        if key not in self._trees:
+            self._trees[key] = BoundsTree(table, budget, start=start)
+            while len(self._trees) > TREES or sum(tree.bytes for tree in self._trees.values()) > TREES_BYTES:
+                self._trees.popitem(last=False)
+        self._trees.move_to_end(key)
+        return self._trees[key]

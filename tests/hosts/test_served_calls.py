@@ -1,0 +1,644 @@
+"""Draws by a vLLM server, processor and client, over an engine that does what vLLM's does; nothing here needs vLLM."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib
+import json
+import math
+import re
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import outlines
+import pytest
+import torch
+from outlines.models.vllm import VLLM, AsyncVLLM
+from outlines.types import cfg, json_schema, regex
+from outlines.types.dsl import JsonSchema
+from pydantic import BaseModel
+
+import outlines_phi
+from outlines_phi import (
+    BannedPhrases,
+    BudgetError,
+    Effort,
+    EmptyLanguageError,
+    ExactPhi,
+    Generator,
+    GrammarError,
+    Guarantee,
+    UnsupportedError,
+)
+from outlines_phi.errors import ModelError
+from outlines_phi.lm import bundled
+from outlines_phi.plugin.hosts.vllm_server import engine_walks, served_walks
+from outlines_phi.plugin.hosts.vllm_server import exchange as exchanges
+from outlines_phi.plugin.hosts.vllm_server.answer import MARK
+from outlines_phi.plugin.hosts.vllm_server.engine_walks import WalkEnd
+from outlines_phi.plugin.hosts.vllm_server.phi_vllm import PhiVLLM
+from outlines_phi.plugin.hosts.vllm_server.served_call import ARGUMENT, BYTES, ServedCall
+from outlines_phi.plugin.types.output_types import to_language
+from outlines_phi.plugin.types.tables import CompiledTypes
+from outlines_phi.settings import SamplingSettings
+from outlines_phi.vocabulary.vocabulary import Vocabulary
+from tests.hosts.fake_engine import FakeClient, FakeEngine, configuration, vllm_or_stand_ins, without_coin
+from tests.languages import LANGUAGES, VOCABULARY, Language, p_value, pooled_p_value
+from tests.leaks import leaks
+
+ALPHA = 1e-3
+QUESTION = "Question: is the bakery open on Sunday? Answer: "
+LETTERS = {token.decode(): id for id, token in enumerate(VOCABULARY.tokens) if len(token) == 1}
+MAKES = LANGUAGES[0]
+SHORT = Language("short", "[abcx()]{0,5}", 6, seed=2, scale=0.5)  # which many attempts come to
+
+
+@pytest.fixture(scope="module")
+def vllm() -> Iterator[SimpleNamespace]:
+    with vllm_or_stand_ins() as found:
+        yield found
+
+
+@pytest.fixture
+def serve(vllm: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What makes a client of a server of a language model."""
+
+    def made(lm: Any, vocabulary: Vocabulary, encode: Any, context: int = 64, **options: Any) -> FakeClient:
+        module = sys.modules[vllm.PhiAttempts.__module__]
+        monkeypatch.setattr(module, "vocabulary_of", lambda model: vocabulary)
+        config = configuration(len(vocabulary), vocabulary.eos_ids[0], context)
+        processor = vllm.PhiAttempts(config, torch.device("cpu"), False)
+
+        def logits(contexts: list[tuple[int, ...]]) -> torch.Tensor:
+            return lm.trees(contexts).roots().logits.clone()
+
+        engine = FakeEngine(vllm, processor, logits, vocabulary.eos_ids, context, **options)
+
+        def decode(ids: list[int]) -> str:
+            return vocabulary.decode(ids).decode(errors="replace")
+
+        return FakeClient(engine, encode, decode, vllm.PhiAttempts.validate_params)
+
+    return made
+
+
+@pytest.fixture
+def small(serve: Any) -> Any:
+    """A client of a server of a small random law, whose prompts are letters."""
+    return lambda language, **options: serve(
+        language.lm, VOCABULARY, lambda text: [LETTERS[letter] for letter in text], **options
+    )
+
+
+@pytest.fixture(scope="module")
+def transformers() -> outlines_phi.PhiTransformers:
+    return outlines_phi.from_transformers(*bundled.load())
+
+
+@pytest.fixture
+def client(serve: Any, transformers: Any) -> FakeClient:
+    """A client of a server of the bundled model."""
+    return serve(transformers.lm, transformers.lm.vocabulary, transformers.hf_tokenizer.encode, context=256, room=16)
+
+
+def wrap(client: Any, **options: Any) -> Any:
+    return outlines_phi.wrap(VLLM(client, "m"), **options)
+
+
+def drawn(client: FakeClient, language: Language, n: int, **options: Any) -> outlines_phi.Draws:
+    if not hasattr(client, "generators"):
+        client.generators = {}  # type: ignore[attr-defined]
+        client.model = wrap(client)  # type: ignore[attr-defined]
+    made = client.generators  # type: ignore[attr-defined]
+    if language.pattern not in made:
+        made[language.pattern] = Generator(client.model, regex(language.pattern))  # type: ignore[attr-defined]
+    return made[language.pattern].sample("ab", n=n, max_new_tokens=language.budget, **{"phi": "exact", **options})
+
+
+def afresh(client: Any, language: Language, n: int) -> outlines_phi.Draws:
+    """Draw from a tree that begins without knowledge."""
+    client.engine.processor.served._trees.clear()
+    return drawn(client, language, n)
+
+
+def ids(draws: Any) -> list[tuple[int, ...]]:
+    return [draw.token_ids for draw in draws]
+
+
+class TestLaws:
+    @pytest.mark.parametrize("calls", [1, 6])
+    def test_exact_draws_have_the_conditioned_distribution(self, calls: int, small: Any) -> None:
+        """Of one call, and of calls with a tree of their own each, which begin without knowledge."""
+        samples = []
+        for language in LANGUAGES:
+            client = small(language, room=5, preempted=0.05, seed=language.seed)
+            found = [each for _ in range(calls) for each in ids(afresh(client, language, 600 // calls))]
+            assert client.engine.moves > 10 and client.engine.returns > 10
+            samples.append((found, language.reference().mu))
+        assert pooled_p_value(samples) > ALPHA
+
+    def test_without_the_coin_they_have_not(self, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(engine_walks, "descend", without_coin)
+        samples = []
+        for language in LANGUAGES:
+            client = small(language, room=5)
+            found = [each for _ in range(6) for each in ids(afresh(client, language, 100))]
+            samples.append((found, language.reference().mu))
+        assert pooled_p_value(samples) < 1e-9
+
+    def test_read_as_they_finish_they_have_not(self, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        read = exchanges.read
+
+        def shortest_first(choice: Any) -> Any:
+            answer = read(choice)
+            return answer and type(answer)(**{**vars(answer), "launch": len(answer.tokens)})
+
+        monkeypatch.setattr(exchanges, "read", shortest_first)
+        client = small(SHORT, room=64)
+        found = [each for _ in range(40) for each in ids(afresh(client, SHORT, 8))]
+        assert p_value(found, SHORT.reference().mu) < 1e-6
+
+    def test_masked_draws_and_their_weights(self, small: Any) -> None:
+        for language in LANGUAGES:
+            reference = language.reference()
+            draws = drawn(small(language, room=9, preempted=0.05), language, 500, phi="local", seed=4)
+            assert p_value(ids(draws), reference.mask) > ALPHA > p_value(ids(draws), reference.mu)
+            assert draws.guarantee is Guarantee.WEIGHTED
+            for draw in draws:
+                assert draw.log_p == pytest.approx(reference.log_p[draw.token_ids], abs=1e-4)
+                assert draw.log_w == pytest.approx(draw.log_p - reference.log_mask[draw.token_ids], abs=1e-4)
+
+    def test_the_numbers_of_exact_draws(self, small: Any) -> None:
+        reference = MAKES.reference()
+        draws = drawn(small(MAKES), MAKES, 400, seed=1)
+        low, high = draws.log_z_bounds
+        assert low - 1e-5 <= reference.log_phi <= high + 1e-5 and high - low < 0.2
+        assert draws.guarantee is Guarantee.EXACT and draws.budget == MAKES.budget
+        assert draws.counts.accepted == 400 <= draws.counts.attempts and draws.counts.tokens > 400
+        for draw in draws:
+            assert draw.log_p == pytest.approx(reference.log_p[draw.token_ids], abs=1e-4)
+            assert draw.log_w == pytest.approx(draws.log_z)
+
+    @pytest.mark.parametrize("options", [{"temperature": 0.5}, {"top_k": 6}, {"repetition_penalty": 5.0}], ids=str)
+    def test_settings_define_the_distribution(self, options: dict[str, Any], small: Any) -> None:
+        found = ids(drawn(small(MAKES), MAKES, 1_000, **options))
+        assert p_value(found, MAKES.reference(**options).mu) > ALPHA > p_value(found, MAKES.reference().mu)
+
+    def test_texts_do_not_depend_on_what_else_the_engine_does(self, small: Any) -> None:
+        """Every row is that of its request, whichever place it has."""
+        language = LANGUAGES[1]
+        alone = drawn(small(language, room=64), language, 40, phi="local", seed=9)
+        crowded = drawn(small(language, room=3, preempted=0.2, seed=5), language, 40, phi="local", seed=9)
+        assert ids(alone) == ids(crowded)
+
+
+class Record(BaseModel):
+    name: Literal["Ada", "Bob"]
+    age: Literal[1, 2, 33]
+
+
+FORMATS = [
+    Literal["yes", "no", "not on Sunday"],
+    regex("[a-z]{2,6}( [a-z]+)?"),
+    Record,
+    JsonSchema('{"type": "boolean"}', whitespace_pattern=" ?"),
+    list[Literal[1, 2]],
+    cfg('start: "(" start? ")"'),
+    outlines.types.either(json_schema('{"type": "null"}'), regex("a+")),
+]
+
+
+class TestWithTheBundledModel:
+    @pytest.mark.parametrize("output_type", FORMATS, ids=str)
+    def test_seeded_masked_texts_are_those_of_transformers(
+        self, output_type: Any, client: FakeClient, transformers: Any
+    ) -> None:
+        here, there = (
+            Generator(each, output_type).sample(QUESTION, n=20, seed=3, phi="local", max_new_tokens=40)
+            for each in (wrap(client), transformers)
+        )
+        assert here.texts == there.texts and ids(here) == ids(there) and here.values == there.values
+        assert here.log_w == pytest.approx(there.log_w, abs=1e-4)
+
+    @pytest.mark.parametrize("output_type", FORMATS, ids=str)
+    def test_exact_texts_are_in_the_format(self, output_type: Any, client: FakeClient) -> None:
+        draws = Generator(wrap(client), output_type, phi="exact").sample(QUESTION, n=5, max_new_tokens=40)
+        assert len(draws.values) == 5
+
+    def test_a_seed_names_the_texts(self, client: FakeClient) -> None:
+        model = wrap(client)
+        client.engine.preempted = 0.1
+        texts = [model(QUESTION, FORMATS[1], phi="exact", seed=4, num_return_sequences=9) for _ in range(2)]
+        assert texts[0] == texts[1] != model(QUESTION, FORMATS[1], phi="exact", seed=5, num_return_sequences=9)
+
+    @pytest.mark.parametrize("phi", ["exact", "local"])
+    @pytest.mark.parametrize(
+        "ban",
+        [["es", "a"], BannedPhrases(["Open"], ignore_case=True), BannedPhrases([re.compile("o[a-z]{1,3}")])],
+        ids=["texts", "case", "pattern"],
+    )
+    def test_nothing_banned_is_written(self, ban: Any, phi: str, client: FakeClient) -> None:
+        banned = ban if isinstance(ban, BannedPhrases) else BannedPhrases(ban)
+        model = wrap(client)
+        free = model(QUESTION, phi=phi, banned_phrases=ban, max_new_tokens=12, num_return_sequences=30)
+        typed = model(QUESTION, FORMATS[1], phi=phi, banned_phrases=ban, num_return_sequences=30)
+        assert len(free) == len(typed) == 30
+        assert [leak for text in [*free, *typed] for leak in leaks(banned, text.encode(), QUESTION.encode())] == []
+
+    def test_free_text_ends_at_its_limit(self, client: FakeClient) -> None:
+        generator = Generator(wrap(client), None, phi="exact", banned_phrases=["q"])
+        draws = generator.sample(QUESTION, n=20, max_new_tokens=5)
+        lengths = {len(draw.token_ids) for draw in draws if draw.token_ids[-1] != 0}
+        assert lengths == {5} and draws.budget == 5
+
+    def test_every_door(self, client: FakeClient) -> None:
+        output_type = Literal["yes", "no"]
+        model = wrap(client, phi="local")
+        texts = [
+            model(QUESTION, output_type, seed=1),
+            *model.batch([QUESTION], output_type, seed=1),
+            Generator(model, output_type)(QUESTION, seed=1),
+            outlines.Generator(model, output_type)(QUESTION, seed=1),
+            Generator(model, output_type).sample(QUESTION, seed=1).texts[0],
+        ]
+        assert texts == texts[:1] * 5
+        batch = model.batch([QUESTION, "x", "y"], output_type, seed=2)
+        assert batch == model.batch([QUESTION, "x", "y"], output_type, seed=2) and len(batch) == 3
+
+    def test_asynchronous(self, client: FakeClient) -> None:
+        async def create(**request: Any) -> Any:
+            await asyncio.sleep(0)
+            return client.create(**request)
+
+        model = outlines_phi.wrap(
+            AsyncVLLM(SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=create))), "m")
+        )
+        generator = Generator(model, Literal["yes", "no"], phi="local")
+
+        async def called() -> list[Any]:
+            return [
+                await model(QUESTION, Literal["yes", "no"], phi="local", seed=1),
+                *await model.batch([QUESTION], Literal["yes", "no"], phi="local", seed=1),
+                await generator(QUESTION, seed=1),
+                await outlines.Generator(model, Literal["yes", "no"])(QUESTION, phi="local", seed=1),
+                (await generator.asample(QUESTION, n=3, seed=1)).texts[0],
+                (await asyncio.gather(*(generator.agenerate(QUESTION, seed=seed) for seed in (1, 2))))[0],
+                await model(QUESTION),
+            ]
+
+        *texts, plain = asyncio.run(called())
+        assert texts == [wrap(client)(QUESTION, Literal["yes", "no"], phi="local", seed=1)] * 6 and plain
+        with pytest.raises(UnsupportedError, match="^Await the call"):
+            generator.sample(QUESTION)
+
+    def test_an_asynchronous_call_that_is_cancelled(self, client: FakeClient) -> None:
+        cancelled = []
+
+        async def create(**request: Any) -> Any:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                cancelled.append(request)
+                raise
+
+        model = outlines_phi.wrap(
+            AsyncVLLM(SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=create))), "m")
+        )
+
+        async def called() -> None:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(model(QUESTION, Literal["yes"], phi="exact"), 0.2)
+            await asyncio.sleep(0.05)
+
+        asyncio.run(called())
+        assert len(cancelled) == 1
+
+    def test_calls_without_phi_are_those_of_outlines(self, client: FakeClient) -> None:
+        for model in (VLLM(client, "m"), wrap(client)):
+            model(QUESTION, Literal["yes", "no"], max_tokens=3, extra_body={"top_k": 5})
+        assert client.requests[0] == client.requests[1]
+        assert client.requests[1]["extra_body"]["structured_outputs"] == {"regex": "(yes|no)"}
+        with pytest.raises(NotImplementedError):
+            wrap(client).batch([QUESTION], Literal["yes", "no"])
+
+
+class TestTheArgument:
+    @pytest.mark.parametrize("output_type", [*FORMATS, None], ids=str)
+    def test_it_is_read_as_it_was_written(self, output_type: Any) -> None:
+        call = ServedCall(
+            road="exact",
+            language=output_type and to_language(output_type),
+            ban=BannedPhrases(["a", re.compile("b{1,3}", re.I)], whole_word=True),
+            settings=SamplingSettings(temperature=0.3, seed=2**61),
+            row=3,
+            prompt="p",
+            tree="t",
+        )
+        read = ServedCall.read(call.text())
+        assert read.text() == call.text() and (read.language, read.settings) == (call.language, call.settings)
+        assert read.ban is not None and read.ban.phrases == call.ban.phrases  # type: ignore[union-attr]
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("{", "cannot be read"),
+            ("[]", "cannot be read"),
+            (3, "cannot be read"),
+            (json.dumps({"form": 7}), "Install the same version"),
+            ({"unknown": 1}, "cannot be read"),
+            ({"road": "smc"}, "Give a road"),
+            ({"row": -1}, "Give a road"),
+            ({"settings": {"temperature": 0, "seed": 1}}, "temperature"),
+            ({"settings": {"seed": None}}, "Give a road"),
+            ({"settings": {"seed": 1, "beams": 2}}, "cannot be read"),
+            ({"language": {"lark": "x"}}, "cannot be read"),
+            ({"language": "a("}, "regular expression|parenthes|group"),
+            (
+                {"language": {"json": {"Written": {"schema": "{", "whitespace_pattern": None, "plain": False}}}},
+                "not JSON",
+            ),
+            ({"language": {"grammar": "start: x"}}, "x"),
+            ({"ban": {"phrases": [""]}}, "empty"),
+        ],
+        ids=str,
+    )
+    def test_what_cannot_be_drawn_is_refused_when_the_request_arrives(
+        self, text: Any, words: str, vllm: SimpleNamespace
+    ) -> None:
+        if isinstance(text, dict):
+            good = json.loads(ServedCall(road="exact", language="a", settings=SamplingSettings(seed=1)).text())
+            text = json.dumps({**good, **text})
+        params = vllm.SamplingParams(seed=0, logprobs=6, temperature=1.0, extra_args={ARGUMENT: text})
+        with pytest.raises(ValueError, match=words):
+            vllm.PhiAttempts.validate_params(params)
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"temperature": 0.5}, {"top_p": 0.9}, {"top_k": 5}, {"min_p": 0.1}, {"repetition_penalty": 1.1},
+            {"presence_penalty": 0.1}, {"frequency_penalty": 0.1}, {"min_tokens": 2}, {"ignore_eos": True}, {"stop": ["a"]},
+            {"logit_bias": {3: 1.0}}, {"bad_words": ["a"]}, {"allowed_token_ids": [1]}, {"seed": None}, {"logprobs": 2},
+        ],
+        ids=str,
+    )  # fmt: skip
+    def test_what_the_engine_would_do_to_a_draw_is_refused(self, given: dict[str, Any], vllm: SimpleNamespace) -> None:
+        text = ServedCall(road="exact", language="a", settings=SamplingSettings(seed=1)).text()
+        fine = {"seed": 0, "logprobs": 6, "temperature": 1.0}
+        vllm.PhiAttempts.validate_params(vllm.SamplingParams(**fine, extra_args={ARGUMENT: text}))
+        vllm.PhiAttempts.validate_params(vllm.SamplingParams(**{**fine, **given}))  # of other clients
+        with pytest.raises(ValueError, match=next(iter(given))):
+            vllm.PhiAttempts.validate_params(vllm.SamplingParams(**{**fine, **given}, extra_args={ARGUMENT: text}))
+
+    def test_what_a_table_was_compiled_from(self) -> None:
+        compiled = CompiledTypes(BYTES)
+        ban = BannedPhrases(["b"])
+        table = compiled.of(regex("[ab]"))
+        assert compiled.written(table) == ("([ab])", None) or compiled.written(table) == ("[ab]", None)
+        assert compiled.written(compiled.without(table, ban)) == (compiled.written(table)[0], ban)
+        assert compiled.written(compiled.without(None, ban)) == (None, ban)
+        assert compiled.of_written(*compiled.written(table)) is table
+        with pytest.raises(UnsupportedError, match="Give an output type"):
+            compiled.written(CompiledTypes(BYTES).of(regex("[ab]c")))
+
+
+def asked(client: FakeClient, n: int) -> list[Any]:
+    """Attempts that the engine is asked for, and nobody waits for."""
+    text = ServedCall(road="exact", language=MAKES.pattern, settings=SamplingSettings(seed=1)).text()
+    extra = {"vllm_xargs": {ARGUMENT: text}, "top_k": 0}
+    children = client.children("ab", n=n, seed=0, logprobs=True, top_logprobs=6, extra_body=extra, temperature=1.0)
+    assert client.engine is not None
+    client.engine.waiting += children
+    return children
+
+
+class TestEngines:
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            ({"enable_chunked_prefill": True}, "parts of prompts"),
+            ({"long_prefill_token_threshold": 8}, "parts of prompts"),
+            ({"logprobs_mode": "raw_logprobs"}, "raw_logprobs"),
+            ({"max_logprobs": 5}, "max_logprobs=5"),
+            ({"speculative_config": object()}, "speculative_config"),
+            ({"use_v2_model_runner": True}, "VLLM_USE_V2_MODEL_RUNNER=0"),
+            ({"runner_type": "pooling"}, "generative model"),
+        ],
+        ids=str,
+    )
+    def test_one_that_no_walk_could_follow_does_not_start(
+        self, change: dict[str, Any], words: str, vllm: SimpleNamespace
+    ) -> None:
+        with pytest.raises(UnsupportedError, match=words):
+            vllm.PhiAttempts(configuration(12, 0, 64, **change), torch.device("cpu"), False)
+
+    def test_a_version_that_was_not_tested_does_not_start(
+        self, vllm: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(importlib.import_module("vllm"), "__version__", "0.33.0")
+        with pytest.raises(UnsupportedError, match=r"vLLM 0\.33\.0 was not tested"):
+            vllm.PhiAttempts(configuration(12, 0, 64), torch.device("cpu"), False)
+
+    def test_a_server_without_the_processor_is_told(self, small: Any) -> None:
+        client = small(MAKES)
+        client.validate = lambda params: params.extra_args and params.extra_args.clear()
+        with pytest.raises(UnsupportedError, match="outlines-phi serve MODEL"):
+            drawn(client, MAKES, 1)
+        assert len(client.requests) == 1 and client.requests[0]["max_tokens"] == 1
+
+    def test_one_that_is_there_is_asked_once(self, small: Any) -> None:
+        client = small(MAKES)
+        generator = Generator(wrap(client), regex(MAKES.pattern), phi="exact")
+        for _ in range(3):
+            generator.sample("ab")
+        assert sum("max_tokens" in request for request in client.requests) == 1
+
+    def test_parts_of_prompts_are_found_out(self, small: Any) -> None:
+        client = small(MAKES)
+        generator = Generator(wrap(client), regex(MAKES.pattern), phi="exact")
+        generator.sample("ab")
+        client.engine.partial = 1
+        with pytest.raises(ModelError, match="log of the server"):
+            generator.sample("ba", n=3)
+        generator.sample("ab", n=3)
+
+    def test_a_text_that_the_engine_cuts(self, small: Any) -> None:
+        client = small(MAKES)
+        create = client.create
+        client.chat.completions.create = lambda **request: create(**{"max_tokens": 2, **request})
+        with pytest.raises((ModelError, EmptyLanguageError)):
+            drawn(client, LANGUAGES[3], 5)
+
+    def test_a_request_that_is_cancelled_leaves_nothing_behind(self, small: Any) -> None:
+        client = small(MAKES, room=4)
+        drawn(client, MAKES, 2)
+        served = client.engine.processor.served
+        children = asked(client, n=9)
+        client.engine.step()
+        assert len(served.walks) > 0
+        for child in children:
+            child.cancelled = True
+        client.engine.step()
+        del children, child
+        gc.collect()
+        assert len(served.walks) == 0 and client.engine.processor.rows.of == {}
+        drawn(client, MAKES, 2)
+
+    def test_an_error_is_that_of_one_request(self, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        client = small(MAKES)
+        drawn(client, MAKES, 1)
+        advance = engine_walks.ExactWalk.advance
+
+        def broken(walks: Any, log_p: Any) -> None:
+            if any(walk.attempt.number == 1 for walk in walks):
+                raise RuntimeError("of one walk")
+            advance(walks, log_p)
+
+        monkeypatch.setattr(engine_walks.ExactWalk, "advance", staticmethod(broken))
+        children = asked(client, n=5)
+        while not all(child.finish for child in children):
+            client.engine.step()
+        ends = [int(child.shown[-1].logprob - MARK) for child in children]
+        assert ends[1] == WalkEnd.BROKEN and {ends[0], *ends[2:]} <= {WalkEnd.MEMBER, WalkEnd.FAILED}
+        with pytest.raises(ModelError, match="other requests are not concerned"):
+            drawn(client, MAKES, 3)
+        monkeypatch.setattr(engine_walks.ExactWalk, "advance", staticmethod(advance))
+        drawn(client, MAKES, 3)
+
+    def test_logits_without_numbers(self, small: Any) -> None:
+        client = small(MAKES)
+        drawn(client, MAKES, 1)
+        logits, client.engine.logits = client.engine.logits, lambda contexts: torch.full((len(contexts), 12), math.nan)
+        with pytest.raises(ModelError, match="log of the server"):
+            drawn(client, MAKES, 3, seed=1)
+        client.engine.logits = logits
+        drawn(client, MAKES, 3, seed=1)
+
+    def test_trees_are_bounded_in_number_and_in_memory(self, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(served_walks, "TREES", 3)
+        monkeypatch.setattr(served_walks, "TREES_BYTES", 4 * 6_000)
+        client = small(SHORT)
+        found = [each for seed in range(6) for each in ids(drawn(client, SHORT, 50, seed=seed))]
+        served = client.engine.processor.served
+        assert served.trees <= 3 and all(tree.nodes < tree.expansions / 4 for tree in served._trees.values())
+        assert p_value(found, SHORT.reference().mu) > ALPHA
+
+    def test_other_requests_are_left_alone(self, small: Any) -> None:
+        client = small(MAKES)
+        other = client.children("ab", temperature=1.0, max_tokens=4)[0]
+        client.engine.waiting.append(other)
+        row = client.engine.logits([(1, 2)])
+        client.engine.step()
+        assert torch.equal(client.engine.processor.apply(row.clone()), row) and len(other.outputs) == 1
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("keywords", "words"),
+        [
+            ({"phi": "auto"}, "Give phi='exact' or phi='local'"),
+            ({"phi": "onestep"}, "vLLM offline"),
+            ({"phi": "learned"}, "vLLM offline"),
+            ({"phi": ExactPhi(tolerance=0.1)}, "vLLM offline"),
+            ({"phi": ExactPhi(normalizers=3)}, "vLLM offline"),
+            ({"phi": "local", "sampler": outlines_phi.SMC(particles=3)}, "Leave sampler out"),
+            ({"phi": "exact", "draft": "forced"}, "Leave draft out"),
+            ({"phi": "exact", "constraint": lambda text: True}, "Leave constraint out"),
+            ({"phi": "exact", "tokenization": "canonical"}, "Leave tokenization out"),
+            ({"phi": "exact", "progress": print}, "Leave progress out"),
+            ({"phi": "exact", "do_sample": False}, "Draw with phi='exact'"),
+            ({"phi": "exact", "max_tokens": 3}, "max_new_tokens"),
+            ({"phi": "exact", "stop": ["x"]}, "stop"),
+            ({"phi": "exact", "temperature": 0}, "temperature"),
+            ({"phi": "exact", "unknown": 1}, "unknown"),
+            ({"banned_phrases": ["a"]}, "Give phi='exact' or phi='local'"),
+            ({"phi": None, "backend": "xgrammar"}, "Leave backend"),
+        ],
+        ids=str,
+    )
+    def test_what_a_call_cannot_have(self, keywords: dict[str, Any], words: str, client: FakeClient) -> None:
+        with pytest.raises(UnsupportedError, match=words):
+            wrap(client)(QUESTION, None if "banned_phrases" in keywords else Literal["yes"], **keywords)
+        assert client.requests == []
+
+    def test_what_needs_distributions(self, client: FakeClient) -> None:
+        model = wrap(client)
+        generator = Generator(model, Literal["yes", "no"], phi="exact")
+        for ask in (
+            lambda: generator.probabilities(QUESTION),
+            lambda: generator.mode(QUESTION),
+            lambda: generator.audit(QUESTION),
+            lambda: outlines_phi.audit((model, Literal["yes"]), QUESTION),
+            lambda: list(generator.stream(QUESTION)),
+            lambda: list(model.stream(QUESTION, Literal["yes"], phi="local")),
+        ):
+            with pytest.raises(UnsupportedError, match="a server does not give them"):
+                ask()
+        with pytest.raises(UnsupportedError, match=r"outlines\.Generator"):
+            generator(QUESTION, phi=None)
+
+    @pytest.mark.parametrize("prompt", [3, None, {"a": 1}])
+    def test_what_is_no_prompt(self, prompt: Any, client: FakeClient) -> None:
+        with pytest.raises(UnsupportedError, match="cannot be read"):
+            wrap(client)(prompt, Literal["yes"], phi="exact")
+
+    def test_what_is_no_format_is_told_before_the_server_is_asked(self, client: FakeClient) -> None:
+        with pytest.raises(GrammarError):
+            wrap(client)(QUESTION, regex("a("), phi="exact")
+        with pytest.raises(EmptyLanguageError):
+            wrap(client)(QUESTION, Literal["ab"], phi="exact", banned_phrases=["b"])
+        assert client.requests == []
+
+    def test_limits_that_are_too_small(self, client: FakeClient) -> None:
+        model = wrap(client)
+        with pytest.raises(EmptyLanguageError, match="Give max_new_tokens="):
+            model(QUESTION, regex("[a-z]{40}"), phi="exact", max_new_tokens=3)
+        with pytest.raises(ModelError, match="--max-model-len"):
+            model(QUESTION, regex("[0-9]{300}"), phi="exact")
+        with pytest.raises(ModelError, match="context length"):
+            model(QUESTION * 60, Literal["yes"], phi="exact")
+
+    def test_truncation_that_leaves_nothing(self, small: Any) -> None:
+        language = LANGUAGES[3]
+        with pytest.raises(EmptyLanguageError, match="under top_k=1"):
+            drawn(small(language), language, 3, top_k=1)
+        assert drawn(small(language), language, 3, top_k=1, phi="local").failures == 3
+
+    def test_the_effort(self, small: Any) -> None:
+        language = LANGUAGES[3]
+        for effort in (Effort(attempts=1), Effort(tokens=1), Effort(seconds=1e-9)):
+            with pytest.raises(BudgetError, match="Draw with weights") as caught:
+                drawn(small(language), language, 30, phi=ExactPhi(effort=effort), seed=1)
+            (made,) = caught.value.draws
+            assert len(made) < 30 and made.guarantee is Guarantee.EXACT
+
+    def test_the_effort_of_one_prompt_leaves_the_draws_of_the_others(self, small: Any) -> None:
+        language = LANGUAGES[3]
+        generator = Generator(wrap(small(language)), regex(language.pattern))
+        scarce = ExactPhi(effort=Effort(attempts=4))
+        with pytest.raises(BudgetError, match="exact draws") as caught:
+            generator.sample_batch(["ab", "ba", "c"], n=9, max_new_tokens=6, seed=0, phi=scarce)
+        made = [len(draws) for draws in caught.value.draws]
+        assert len(made) == 3 and 0 < min(made) and max(made) < 9
+        assert generator.sample_batch([]) == []
+
+    @pytest.mark.parametrize("error", [ConnectionError("gone"), TimeoutError("late")], ids=str)
+    def test_a_server_that_dies(self, error: Exception, client: FakeClient) -> None:
+        model = wrap(client)
+        model(QUESTION, Literal["yes", "no"], phi="exact")
+
+        def gone(**request: Any) -> Any:
+            raise error
+
+        client.chat.completions.create = gone
+        with pytest.raises(type(error)):
+            model(QUESTION, Literal["yes", "no"], phi="exact")
+
+
+def test_wrapped_once_more_it_is_another_with_other_defaults(client: FakeClient) -> None:
+    model = wrap(client)
+    again = outlines_phi.wrap(model, phi="exact")
+    assert type(again) is PhiVLLM and again is not model and again.client is client
+    assert again(QUESTION, Literal["yes", "no"]) in ("yes", "no")
