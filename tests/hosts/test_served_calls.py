@@ -426,7 +426,7 @@ class TestEngines:
             ({"use_v2_model_runner": True}, "VLLM_USE_V2_MODEL_RUNNER=0"),
             ({"runner_type": "pooling"}, "generative model"),
         ],
-        ids=str,
+        ids=lambda given: given if isinstance(given, str) else ", ".join(given),
     )
     def test_one_that_no_walk_could_follow_does_not_start(
         self, change: dict[str, Any], words: str, vllm: SimpleNamespace
@@ -556,7 +556,7 @@ class TestBadInput:
             ({"banned_phrases": ["a"]}, "Give phi='exact' or phi='local'"),
             ({"phi": None, "backend": "xgrammar"}, "Leave backend"),
         ],
-        ids=str,
+        ids=lambda given: given if isinstance(given, str) else ", ".join(given),
     )
     def test_what_a_call_cannot_have(self, keywords: dict[str, Any], words: str, client: FakeClient) -> None:
         with pytest.raises(UnsupportedError, match=words):
