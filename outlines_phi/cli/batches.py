@@ -129,14 +129,14 @@ def apart(work: Callable[[Sequence[T]], Sequence[R]], rows: Sequence[T]) -> list
 
 
 def refusal(model: PhiModel, table: Table, prompt: Prompt, options: CallOptions) -> OutlinesPhiError | None:
-    """Return why a prompt cannot be drawn, as far as that is known before any model call: it is too long, or empty."""
+    """Return why a prompt cannot be drawn, as far as that is known before any model call."""
     try:
-        with model.asking([model_input(prompt)], table, options):
-            return None
+        model.check_prompt(model_input(prompt), table, options)
     except OutlinesPhiError as error:
         return error
     except TemplateError as error:
         return UnsupportedError(f"Write the chat as the model's template takes it, which says: {error}.")
+    return None
 
 
 def _shortfall(draws: Draws, n: int, phi: Phi | None) -> BudgetError:

@@ -260,7 +260,8 @@ class ModelOptions:
     model: Annotated[
         str,
         typer.Option(
-            help=f"Folder or hub name of a causal language model, or a GGUF file; {BUNDLED!r} for the small one."
+            help=f"Folder or hub name of a causal language model, a GGUF file, or the address of a vLLM server; {BUNDLED!r} for a "
+            "small one."
         ),
     ] = BUNDLED
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...; by default a GPU where there is one.")] = (

@@ -151,7 +151,8 @@ def _work(
         journal.writing(output, end) as write,
         bar("prompts", len(prompts), begin=begin, shown=shown) as progress,
     ):
-        batches = replace(batches, keywords={**batches.keywords, "progress": progress.told(completed=False)})
+        if batches.generator.model.tells_progress:
+            batches = replace(batches, keywords={**batches.keywords, "progress": progress.told(completed=False)})
         try:
             if saved is None:
                 write([header])

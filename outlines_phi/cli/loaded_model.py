@@ -17,6 +17,7 @@ from .. import vllm as engine
 from ..errors import UnsupportedError
 from ..lm import bundled
 from ..plugin.hosts.transformers import PhiTransformers, from_transformers
+from ..plugin.hosts.vllm_server.phi_vllm import ServedModel
 from ..plugin.session import PhiModel
 from ..plugin.wrapping import from_vllm_offline, wrap
 
@@ -28,7 +29,7 @@ PROBE = 'The quick brown fox: 1,234.5 {"a": [true]}\n\tGr\u00f6\u00dfe \u6f22\u5
 """A text whose tokens tell tokenizers of equal vocabularies apart."""
 
 
-HOSTS = ("transformers", "llamacpp", "mlx", "vllm")
+HOSTS = ("transformers", "llamacpp", "mlx", "vllm", "vllm-server")
 """Where a model may run."""
 
 
@@ -45,7 +46,9 @@ def load(name: str, device: str | None, dtype: str | None, host: str | None = No
     if host == "transformers":
         return _on_transformers(name, device, dtype)
     with needing(host):
-        return {"llamacpp": _on_llamacpp, "mlx": _on_mlx, "vllm": _on_vllm}[host](name, dtype)
+        return {"llamacpp": _on_llamacpp, "mlx": _on_mlx, "vllm": _on_vllm, "vllm-server": _on_server}[host](
+            name, dtype
+        )
 
 
 @contextmanager
@@ -93,6 +96,29 @@ def _on_vllm(name: str, dtype: str | None) -> PhiModel:
     with loading(f"--model {name}"):
         llm = LLM(_source(name), dtype=dtype or ("float32" if name == BUNDLED else "auto"), **engine.ENGINE)
     return from_vllm_offline(llm)
+
+
+def _on_server(name: str, dtype: str | None) -> PhiModel:
+    import openai
+    from outlines.models.vllm import VLLM
+
+    if dtype is not None:
+        raise UnsupportedError(
+            f"Give --dtype to outlines-phi serve, which loads the weights. --dtype {dtype} was given."
+        )
+    if not name.startswith(("http://", "https://")):
+        raise UnsupportedError(
+            f"Give the address of a server that outlines-phi serve has started, --model http://localhost:8000/v1. --model {name} "
+            "was given."
+        )
+    client = openai.OpenAI(base_url=name, api_key=os.environ.get("OPENAI_API_KEY", "none"))
+    try:
+        (served, *_) = client.models.list().data
+    except (openai.OpenAIError, ValueError) as error:
+        raise UnsupportedError(
+            f"Start the server with outlines-phi serve, or mend its address. --model {name} names no model: {error}"
+        ) from error
+    return wrap(VLLM(client, served.id))
 
 
 def _source(name: str) -> str:
@@ -149,6 +175,9 @@ def _pretrained(name: str, dtype: torch.dtype | None) -> tuple[Any, Any]:
 
 def identity(name: str, model: Any) -> dict[str, str]:
     """Return what tells the distribution of a model from another's; ``name`` is there to be read, the rest to be compared."""
+    if isinstance(model, ServedModel):
+        told = dict.fromkeys(("dtype", "vocabulary", "tokenizer"), "as served")
+        return {"name": name, "weights": str(model.model_name), **told}
     return {
         "name": name,
         "weights": model.lm.fingerprint(),
@@ -166,7 +195,7 @@ def _tokenizer_fingerprint(tokenizer: Any) -> str:
 def check_chats(model: Any, prompts: list[Any]) -> None:
     """Raise UnsupportedError where there are chats, and the model has no template for them."""
     chats = [index for index, prompt in enumerate(prompts) if not isinstance(prompt, str)]
-    if chats and not model.type_adapter.has_chat_template:
+    if chats and not getattr(model.type_adapter, "has_chat_template", True):  # a server's is its own
         raise UnsupportedError(
             "Give plain texts, or an instruction-tuned model: the model's tokenizer has no chat template, and "
             f"Prompt {chats[0]} (counted from 0) is a list of chat messages."

@@ -51,6 +51,7 @@ class PhiModel(Asynchronous, ABC):
     What :func:`outlines_phi.wrap` takes is registered in :data:`outlines_phi.plugin.wrapping.HOSTS`.
     """
 
+    tells_progress = True  # Whether `progress=` is told between model calls
     hf_tokenizer: Any  # What writes texts in its tokens; `None` where only the vocabulary is known
 
     def __init__(
@@ -298,6 +299,11 @@ class PhiModel(Asynchronous, ABC):
         request = self._request(inputs, table, options)
         with turn(self._drawing), telling(options.progress, phi):
             yield request
+
+    def check_prompt(self, prompt: Any, table: Table, options: CallOptions) -> None:
+        """Raise why a prompt cannot be drawn, as far as that is known before any model call: it is too long, or empty."""
+        with self.asking([prompt], table, options):
+            pass
 
     def _options(self, call: Call) -> CallOptions:
         """Read the keywords of a call that returns texts alone."""

@@ -15,11 +15,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
 from outlines_phi.guides.guide import DONE
 from outlines_phi.sampling.rejection.attempts import Attempt
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 MODULES = ("lm.vllm.batch_rows", "lm.vllm.engine", "plugin.hosts.vllm_server.phi_attempts", "vllm")
 """What is imported anew where vLLM is not here."""
@@ -84,8 +86,8 @@ def configuration(vocabulary_size: int, eos: int, context: int, **changes: Any) 
     """As much of the configuration of an engine as is read; ``changes`` by the names of fields."""
     fields: dict[str, Any] = {
         "speculative_config": None, "use_v2_model_runner": False, "enable_chunked_prefill": False,
-        "long_prefill_token_threshold": 0, "runner_type": "generate", "logprobs_mode": "processed_logits",
-        "max_logprobs": 20, "max_model_len": context, **changes,
+        "long_prefill_token_threshold": 0, "runner_type": "generate", "is_encoder_decoder": False,
+        "logprobs_mode": "processed_logits", "max_logprobs": 20, "max_model_len": context, **changes,
     }  # fmt: skip
     model = SimpleNamespace(
         **fields,
@@ -287,3 +289,27 @@ def without_coin(tree: Any, attempt: Attempt) -> bool | None:
             return False
         attempt.node = tree.choose(attempt.node, lambda child: child.upper, attempt.rng)
     return True
+
+
+def client_of(
+    vllm: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    lm: Any,
+    vocabulary: Vocabulary,
+    encode: Callable[[str], list[int]],
+    context: int = 64,
+    **options: Any,
+) -> FakeClient:
+    """Return a client of a server of a language model; ``options`` are those of the engine."""
+    monkeypatch.setattr(sys.modules[vllm.PhiAttempts.__module__], "vocabulary_of", lambda model: vocabulary)
+    config = configuration(len(vocabulary), vocabulary.eos_ids[0], context)
+    processor = vllm.PhiAttempts(config, torch.device("cpu"), False)
+
+    def logits(contexts: list[tuple[int, ...]]) -> torch.Tensor:
+        return lm.trees(contexts).roots().logits.clone()
+
+    def decode(ids: list[int]) -> str:
+        return vocabulary.decode(ids).decode(errors="replace")
+
+    engine = FakeEngine(vllm, processor, logits, vocabulary.eos_ids, context, **options)
+    return FakeClient(engine, encode, decode, vllm.PhiAttempts.validate_params)

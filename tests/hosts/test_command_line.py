@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import outlines_phi.cli
+from outlines_phi.lm import bundled
+from tests.hosts.fake_engine import client_of, vllm_or_stand_ins
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
 PACKAGES = {"transformers": "transformers", "llamacpp": "llama_cpp", "mlx": "mlx_lm", "vllm": "vllm"}
@@ -112,8 +115,9 @@ def test_a_library_that_is_missing_is_named(name: str, run: Run) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["--host", "sglang"], "expected one of transformers, llamacpp, mlx, vllm"),
+        (["--host", "sglang"], "expected one of transformers, llamacpp, mlx, vllm, vllm-server"),
         (["--host", "mlx", "--device", "cuda"], "Leave out --device"),
+        (["--host", "vllm-server", "--device", "cuda"], "Leave out --device"),
     ],
 )
 def test_what_does_not_go_together_is_said(given: list[str], words: str, run: Run) -> None:
@@ -132,4 +136,48 @@ def test_what_does_not_go_together_is_said(given: list[str], words: str, run: Ru
 def test_what_llama_cpp_cannot_load_is_said(given: list[str], words: str, run: Run) -> None:
     pytest.importorskip("llama_cpp")
     code, _, err = run(*given)
+    assert code != 0 and words in err
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A client of the OpenAI protocol that finds a server of the bundled model."""
+    with vllm_or_stand_ins() as vllm:
+        model = outlines_phi.from_transformers(*bundled.load())
+        encode = model.hf_tokenizer.encode
+        client = client_of(vllm, monkeypatch, model.lm, model.lm.vocabulary, encode, context=256, room=16)
+        listed = SimpleNamespace(data=[SimpleNamespace(id="bundled")])
+        client.models = SimpleNamespace(list=lambda: listed)  # type: ignore[attr-defined]
+        openai = SimpleNamespace(OpenAI=lambda **given: client, OpenAIError=OSError)
+        monkeypatch.setitem(sys.modules, "openai", openai)  # type: ignore[arg-type]
+        yield
+
+
+def test_a_vllm_server_draws_and_its_file_goes_on(server: None, tmp_path: Path, run: Run) -> None:
+    address = ["--host", "vllm-server", "--model", "http://localhost:1/v1"]
+    assert texts(run("--phi", "local", *address)) == texts(run("--phi", "local"))
+    output = ["--phi", "exact", "--output", str(tmp_path / "draws.jsonl"), *address]
+    assert run(*output)[0] == 0
+    before = (tmp_path / "draws.jsonl").read_text(encoding="utf-8")
+    assert run(*output)[0] == 0
+    assert (tmp_path / "draws.jsonl").read_text(encoding="utf-8") == before
+
+
+@pytest.mark.parametrize("command", ["audit", "probabilities"])
+def test_what_a_server_cannot_tell_is_refused(command: str, server: None, call: Run) -> None:
+    code, _, err = call(
+        command, "--regex", "yes|no", QUESTION, "--quiet", "--host", "vllm-server", "--model", "http://localhost:1/v1"
+    )
+    assert code != 0 and "run the model with vLLM offline" in err
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--model", "bundled"], "Give the address of a server"),
+        (["--model", "http://localhost:1/v1", "--dtype", "float16"], "Give --dtype to outlines-phi serve"),
+    ],
+)
+def test_what_is_no_server_is_said(given: list[str], words: str, server: None, run: Run) -> None:
+    code, _, err = run("--host", "vllm-server", *given)
     assert code != 0 and words in err

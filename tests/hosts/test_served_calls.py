@@ -8,8 +8,8 @@ import importlib
 import json
 import math
 import re
-import sys
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -44,8 +44,7 @@ from outlines_phi.plugin.hosts.vllm_server.served_call import ARGUMENT, BYTES, S
 from outlines_phi.plugin.types.output_types import to_language
 from outlines_phi.plugin.types.tables import CompiledTypes
 from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary.vocabulary import Vocabulary
-from tests.hosts.fake_engine import FakeClient, FakeEngine, configuration, vllm_or_stand_ins, without_coin
+from tests.hosts.fake_engine import FakeClient, client_of, configuration, vllm_or_stand_ins, without_coin
 from tests.languages import LANGUAGES, VOCABULARY, Language, p_value, pooled_p_value
 from tests.leaks import leaks
 
@@ -66,23 +65,7 @@ def vllm() -> Iterator[SimpleNamespace]:
 def serve(vllm: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Any:
     """What makes a client of a server of a language model."""
 
-    def made(lm: Any, vocabulary: Vocabulary, encode: Any, context: int = 64, **options: Any) -> FakeClient:
-        module = sys.modules[vllm.PhiAttempts.__module__]
-        monkeypatch.setattr(module, "vocabulary_of", lambda model: vocabulary)
-        config = configuration(len(vocabulary), vocabulary.eos_ids[0], context)
-        processor = vllm.PhiAttempts(config, torch.device("cpu"), False)
-
-        def logits(contexts: list[tuple[int, ...]]) -> torch.Tensor:
-            return lm.trees(contexts).roots().logits.clone()
-
-        engine = FakeEngine(vllm, processor, logits, vocabulary.eos_ids, context, **options)
-
-        def decode(ids: list[int]) -> str:
-            return vocabulary.decode(ids).decode(errors="replace")
-
-        return FakeClient(engine, encode, decode, vllm.PhiAttempts.validate_params)
-
-    return made
+    return partial(client_of, vllm, monkeypatch)
 
 
 @pytest.fixture
@@ -425,6 +408,7 @@ class TestEngines:
             ({"speculative_config": object()}, "speculative_config"),
             ({"use_v2_model_runner": True}, "VLLM_USE_V2_MODEL_RUNNER=0"),
             ({"runner_type": "pooling"}, "generative model"),
+            ({"is_encoder_decoder": True}, "without an encoder"),
         ],
         ids=lambda given: given if isinstance(given, str) else ", ".join(given),
     )

@@ -55,6 +55,7 @@ class ServedModel(PhiModel):
     """
 
     stock: ClassVar[Any]  # Outlines' class
+    tells_progress = False
     hf_tokenizer = None
 
     def __init__(self, client: Any, model_name: str | None = None, **options: Any) -> None:
@@ -150,6 +151,9 @@ class ServedModel(PhiModel):
                 return error
 
         return _all(self._of_all(drawn, len(messages)))
+
+    def check_prompt(self, prompt: Any, table: Table, options: CallOptions) -> None:
+        self._messages(prompt)
 
     def _of_all(self, drawn: Callable[[int], Result], rows: int) -> list[Result]:
         """Return what comes of every row: of the first by itself, then of some at a time."""
