@@ -35,8 +35,7 @@ from outlines_phi import (
 )
 from outlines_phi.errors import ModelError
 from outlines_phi.lm import bundled
-from outlines_phi.plugin.hosts.vllm_server import engine_walks, served_walks
-from outlines_phi.plugin.hosts.vllm_server import exchange as exchanges
+from outlines_phi.plugin.hosts.vllm_server import engine_walks, request_rounds, served_walks
 from outlines_phi.plugin.hosts.vllm_server.answer import MARK
 from outlines_phi.plugin.hosts.vllm_server.engine_walks import WalkEnd
 from outlines_phi.plugin.hosts.vllm_server.phi_vllm import PhiVLLM
@@ -133,13 +132,13 @@ class TestLaws:
         assert pooled_p_value(samples) < 1e-9
 
     def test_read_as_they_finish_they_have_not(self, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        read = exchanges.read
+        read = request_rounds.read
 
         def shortest_first(choice: Any) -> Any:
             answer = read(choice)
             return answer and type(answer)(**{**vars(answer), "launch": len(answer.tokens)})
 
-        monkeypatch.setattr(exchanges, "read", shortest_first)
+        monkeypatch.setattr(request_rounds, "read", shortest_first)
         client = small(SHORT, room=64)
         found = [each for _ in range(40) for each in ids(afresh(client, SHORT, 8))]
         assert p_value(found, SHORT.reference().mu) < 1e-6

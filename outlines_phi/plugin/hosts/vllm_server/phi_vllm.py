@@ -33,7 +33,7 @@ from ...processor import MaskLogitsProcessor
 from ...session import PhiModel
 from ...streaming import LOOP, Pieces, Worker
 from ...types.tables import CompiledTypes, masks_only
-from .exchange import Exchange
+from .request_rounds import RequestRounds
 from .served_call import BYTES, ServedCall
 
 Result = TypeVar("Result")
@@ -121,7 +121,7 @@ class ServedModel(PhiModel):
         return self.stock.generate_stream(self, prompt, _stock_type(call), **call.keywords)
 
     def draw(self, inputs: Sequence[Any], table: Table, phi: Phi, options: CallOptions) -> list[Draws]:
-        """Return the draws of every prompt, made by the server: see :class:`Exchange`."""
+        """Return the draws of every prompt, made by the server: see :class:`RequestRounds`."""
         check_batch(inputs)
         if not inputs:
             return []
@@ -142,11 +142,11 @@ class ServedModel(PhiModel):
             send, (seed, place) = partial(self._send, messages=messages[row]), seeds[row]
             own = replace(call, settings=replace(call.settings, seed=seed), row=place, prompt=self._name(messages[row]))
             if not self._probed:
-                Exchange(send, replace(own, road="probe")).probe()
+                RequestRounds(send, replace(own, road="probe")).probe()
                 self._probed = True
-            exchange = Exchange(send, own)
+            rounds = RequestRounds(send, own)
             try:
-                return exchange.exact(phi, options.n) if isinstance(phi, ExactPhi) else exchange.masked(options.n)
+                return rounds.exact(phi, options.n) if isinstance(phi, ExactPhi) else rounds.masked(options.n)
             except BudgetError as error:
                 return error
 

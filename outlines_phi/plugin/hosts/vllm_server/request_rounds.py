@@ -35,7 +35,7 @@ ABSENT = (
 
 @final
 @dataclass
-class Exchange:
+class RequestRounds:
     """The requests of one prompt. ``send`` makes one of them: ``client.chat.completions.create``, with the prompt."""
 
     send: Callable[..., Any]
