@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
@@ -122,24 +122,25 @@ class Request:
         return budget
 
     @cached_property
-    def _seeds(self) -> list[tuple[int, int]]:
-        return seeds_of(self.settings, len(self.prompts))
+    def _seed_of(self) -> Callable[[int], tuple[int, int]]:
+        return seeds(self.settings)
 
     def stream(self, row: int, number: int) -> np.random.Generator:
         """Return the random stream of one attempt (or trajectory) of one prompt."""
-        return random_stream(*self._seeds[row], number)
+        return random_stream(*self._seed_of(row), number)
 
 
-def seeds_of(settings: SamplingSettings, rows: int) -> list[tuple[int, int]]:
-    """Return the seed of each prompt of a call, and the row that its streams have there.
+def seeds(settings: SamplingSettings) -> Callable[[int], tuple[int, int]]:
+    """Return what gives the seed of each prompt of a call, and the row that its streams have there.
 
     A prompt with a seed of its own has row 0, as in a call by itself. Without a seed a call follows torch's generator, as users of
     torch.manual_seed expect.
     """
-    if isinstance(settings.seed, tuple):
-        return [(seed, 0) for seed in settings.seed]
-    seed = int(torch.randint(2**62, ())) if settings.seed is None else settings.seed
-    return [(seed, row) for row in range(rows)]
+    given = settings.seed
+    if isinstance(given, tuple):
+        return lambda row: (given[row], 0)
+    seed = int(torch.randint(2**62, ())) if given is None else given
+    return lambda row: (seed, row)
 
 
 def random_stream(seed: int, row: int, number: int) -> np.random.Generator:

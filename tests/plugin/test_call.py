@@ -86,5 +86,5 @@ def test_a_classic_generator_with_a_phi_of_its_own_keeps_the_ban_of_the_model(mo
 def test_what_asks_for_nothing_fits_everywhere(door: str) -> None:
     for misfit in MISFITS[door]:
         assert None in misfit.neutral or misfit.neutral == ()
-        message = misfit.why.format(name=misfit.names[0], value=1, door=door, n=2)
+        message = misfit.why.format(name=misfit.names[0], value=1, door=door, n=2, roads="or another way")
         assert message.endswith(".") and "{" not in message

@@ -64,7 +64,7 @@ class WideNodes:
     def draw(self) -> Tensor:
         """Return what is to be read of the nodes, on the device."""
         if not self.nodes:
-            return self._logits().new_empty(0)
+            return self._logits().new_empty(0, dtype=torch.float64)
         at, quantiles = self._sent()
         blocks = [slice(start, start + self._few) for start in range(0, len(self._nodes), self._few)]
         taken = at.split([sum(map(len, self._named[here])) for here in blocks])

@@ -24,7 +24,7 @@ from ....phi.estimator import Phi
 from ....phi.onestep import LocalPhi
 from ....sampling.draws import Draws
 from ....sampling.phi_options import ExactPhi
-from ....sampling.sampler import seeds_of
+from ....sampling.sampler import seeds
 from ...call import Call
 from ...choices import refuse_misfits
 from ...mistakes import check_batch, no_prompt
@@ -128,7 +128,7 @@ class ServedModel(PhiModel):
         refuse_misfits("a vLLM server", {name: getattr(options, name) for name in _OPTIONS}, roads=OTHER_ROADS)
         _check_estimator(phi)
         messages = [self._messages(item) for item in inputs]
-        seeds = seeds_of(options.settings, len(messages))
+        seed_of = seeds(options.settings)
         language, ban = self.compiled.written(table)
         call = ServedCall(
             road="exact" if isinstance(phi, ExactPhi) else "local",
@@ -139,7 +139,7 @@ class ServedModel(PhiModel):
         )
 
         def drawn(row: int) -> Draws | BudgetError:
-            send, (seed, place) = partial(self._send, messages=messages[row]), seeds[row]
+            send, (seed, place) = partial(self._send, messages=messages[row]), seed_of(row)
             own = replace(call, settings=replace(call.settings, seed=seed), row=place, prompt=self._name(messages[row]))
             if not self._probed:
                 RequestRounds(send, replace(own, road="probe")).probe()
