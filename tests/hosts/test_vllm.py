@@ -67,6 +67,7 @@ def test_an_engine_that_does_not_hand_out_logits_is_refused() -> None:
         {},
         {"logits_processors": None},
         {"logits_processors": ["another:Processor", *ENGINE["logits_processors"]]},
+        {"logits_processors": ENGINE["logits_processors"], "worker_extension_cls": "another.Extension"},
     ):
         llm = SimpleNamespace(llm_engine=SimpleNamespace(vllm_config=configuration(**config)))
         with pytest.raises(UnsupportedError, match=r"Make it with LLM\(..., \*\*outlines_phi.vllm.ENGINE\)"):
@@ -79,7 +80,7 @@ def configuration(**settings: Any) -> Any:
     return SimpleNamespace(
         speculative_config=settings.pop("speculative_config", None),
         use_v2_model_runner=settings.pop("use_v2_model_runner", False),
-        parallel_config=SimpleNamespace(worker_extension_cls=""),
+        parallel_config=SimpleNamespace(worker_extension_cls=settings.pop("worker_extension_cls", "")),
         model_config=SimpleNamespace(**{**usual, **settings}),
     )
 

@@ -60,7 +60,8 @@ class VLLMModel(LanguageModel):
         self.llm, config = llm, llm.llm_engine.vllm_config
         check_engine(config)
         processors = [_qualified(each) for each in config.model_config.logits_processors or ()]
-        if processors[:1] != [_qualified(RowCapture)] or not config.parallel_config.worker_extension_cls:
+        reader = config.parallel_config.worker_extension_cls
+        if processors[:1] != [_qualified(RowCapture)] or reader != ENGINE["worker_extension_cls"]:
             raise UnsupportedError(
                 "Make it with LLM(..., **outlines_phi.vllm.ENGINE), its logits processor before all others. The LLM that was "
                 "given does not hand out the logits of its model."
