@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import sys
@@ -56,6 +57,7 @@ def host(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         from tests.hosts.vllm_engine import engine
 
         shared = engine()  # takes long to start
+        importlib.import_module("outlines_phi.plugin.hosts.vllm_offline")  # with the class, before a function replaces it
         monkeypatch.setattr("vllm.LLM", lambda model, **settings: shared)
     if request.param != "llamacpp":
         return ["--host", request.param]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import warnings
@@ -35,6 +36,15 @@ with warnings.catch_warnings():
 pytestmark = pytest.mark.filterwarnings("ignore")
 ANSWER = Literal["yes", "no", "not on Sunday"]
 WORDS = regex("[a-z]{2,6}( [a-z]{2,6}){3,5}")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _engines_end_here() -> Iterator[None]:
+    """Collect engines that nobody has closed, whose warnings would else be errors of a later test."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()
 
 
 @pytest.fixture(scope="module")
