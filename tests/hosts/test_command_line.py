@@ -57,7 +57,8 @@ def host(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         from tests.hosts.vllm_engine import engine
 
         shared = engine()  # takes long to start
-        importlib.import_module("outlines_phi.plugin.hosts.vllm_offline")  # with the class, before a function replaces it
+        # With the class, before a function replaces it.
+        importlib.import_module("outlines_phi.plugin.hosts.vllm_offline")
         monkeypatch.setattr("vllm.LLM", lambda model, **settings: shared)
     if request.param != "llamacpp":
         return ["--host", request.param]
