@@ -89,10 +89,19 @@ def main(
     letters = outlines_phi.Generator(model, TEXT)
     walk = lambda: letters.sample_batch(texts, phi="local", seed=0)  # noqa: E731
     length = round(walk()[0].counts.tokens / prompts)  # compiles, and fills the cache of prefixes
-    plain = SamplingParams(min_tokens=length, max_tokens=length, detokenize=False)
+    plain = SamplingParams(min_tokens=length, max_tokens=length)
     generate = lambda: llm.generate(texts, plain, use_tqdm=False)  # noqa: E731
     generate()
     own = add(f"plain generation of {length} tokens", timed(generate, repeats), prompts * length)
+
+    def nodes() -> None:
+        trees = model.lm.trees([model._prompt_ids(text) for text in texts])
+        trees.roots()
+        for step in range(length - 1):
+            trees.extend(range(step * prompts, (step + 1) * prompts), [40 + step] * prompts)
+
+    nodes()
+    add("nodes in open requests, no sampler", timed(nodes, repeats), prompts * length, own)
     add("walks in open requests", timed(walk, repeats), prompts * length, own)
     with_requests = outlines_phi.from_vllm_offline(llm)
     with_requests.lm._sessions = vllm_model.Sessions(
