@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-full test-llamacpp test-mlx test-vllm test-guidance test-ray lint types format clean
+.PHONY: demo proofs test test-full test-llamacpp test-mlx test-vllm test-guidance test-ray lint types format clean
 .DEFAULT_GOAL := test
 # What pytest makes of the assertions is kept from one run to the next.
 unexport PYTHONDONTWRITEBYTECODE
@@ -34,6 +34,10 @@ test-guidance: $(VENV)-guidance/.dev
 # A cluster of this machine, with actors of which one is killed. Ray writes under /tmp/ray.
 test-ray: $(VENV)-ray/.dev
 	OMP_NUM_THREADS=1 $(VENV)-ray/bin/python -m pytest tests/hosts/test_ray.py tests/ray tests/cli/test_generate_ray.py
+
+# Needs Coq and Mathematical Components: the Debian packages coq and libcoq-mathcomp-algebra.
+proofs:
+	$(MAKE) -C proofs
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
