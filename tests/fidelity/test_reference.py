@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -88,6 +90,30 @@ def test_the_law_of_an_estimator_is_that_of_its_draws(language: Language, phi: P
     assert sum(reference.distribution(phi.name).values()) == pytest.approx(1)
     for draw in AncestralSampler(phi).sample(language.request(60, seed=2))[0]:
         assert draw.log_p - draw.log_w == pytest.approx(reference.log_q[phi.name][draw.token_ids], abs=1e-9)
+
+
+def steps(law: Mapping[tuple[int, ...], float]) -> dict[tuple[int, ...], float]:
+    """The probability of the last token of each prefix, given those before it, under a distribution of texts."""
+    mass: dict[tuple[int, ...], float] = defaultdict(float)
+    for ids, p in law.items():
+        for length in range(len(ids) + 1):
+            mass[ids[:length]] += p
+    return {ids: p / mass[ids[:-1]] for ids, p in mass.items() if ids and mass[ids[:-1]] > 0}
+
+
+def test_draws_without_weights_keep_the_a_priori_bound() -> None:
+    """Theory, 3.1: TV <= 1 - r^T, where each step has at least r times its probability under mu*; texts fall short by more than r."""
+    steps_add_up = False
+    for language in OF_EVERY_KIND:
+        for phi in PROPOSALS:
+            reference = enumerated(language, phi)
+            law = reference.distribution(phi.name)
+            of_law, of_mu = steps(law), steps(reference.mu)
+            ratio = min(of_law.get(ids, 0.0) / p for ids, p in of_mu.items() if p > 0)
+            tv = 1 - sum(min(law[ids], p) for ids, p in reference.mu.items())
+            assert tv <= 1 - ratio ** max(map(len, law)) + 1e-9
+            steps_add_up |= min(law[ids] / p for ids, p in reference.mu.items()) < 0.9 * ratio
+    assert steps_add_up
 
 
 def test_several_estimators_are_enumerated_together() -> None:
