@@ -1,6 +1,6 @@
 (** What each theorem rests on. *)
 
-From Phi Require Import tree doob thinning distance residual drafts counterexamples.
+From Phi Require Import tree doob thinning distance residual drafts counterexamples lexing mask.
 
 Print Assumptions doob_identity.
 Print Assumptions weighted_mean.
@@ -20,3 +20,16 @@ Print Assumptions verified.
 Print Assumptions residual_sum.
 Print Assumptions the_coin_is_needed.
 Print Assumptions launch_order_is_needed.
+Print Assumptions reads_cat.
+Print Assumptions transducer.
+Print Assumptions transducer_end.
+Print Assumptions checker.
+Print Assumptions stack_invariance.
+Print Assumptions mask_characterization.
+Print Assumptions classes.
+Print Assumptions end_characterization.
+Print Assumptions sound_and_complete.
+Print Assumptions no_dead_end.
+Print Assumptions published_accepts.
+Print Assumptions longest_match_does_not.
+Print Assumptions ours_does_not.
