@@ -1,6 +1,6 @@
 (** What each theorem rests on. *)
 
-From Phi Require Import tree doob thinning distance residual drafts counterexamples lexing mask.
+From Phi Require Import tree doob thinning distance residual drafts windows counterexamples lexing mask.
 
 Print Assumptions doob_identity.
 Print Assumptions weighted_mean.
@@ -16,6 +16,8 @@ Print Assumptions tv_overlap.
 Print Assumptions tv_dominated.
 Print Assumptions certificate.
 Print Assumptions a_priori.
+Print Assumptions telescope.
+Print Assumptions window_weight.
 Print Assumptions verified.
 Print Assumptions residual_sum.
 Print Assumptions the_coin_is_needed.
