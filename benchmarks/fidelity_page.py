@@ -1,4 +1,7 @@
-"""The pages of the fidelity suite, made of its kept results: a summary and the figure in ``docs/fidelity.md``, all tables in the appendix."""
+"""The pages of the fidelity suite, made of its kept results.
+
+A summary and the figure are in ``docs/fidelity.md``, all tables in the appendix.
+"""
 
 from __future__ import annotations
 

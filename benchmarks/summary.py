@@ -113,7 +113,7 @@ def grammars(column: str) -> list[float]:
 
 
 def schemas(kind: str) -> list[float]:
-    """Return what JSON schemas take, relative to llguidance: the median of each, and the ends of the largest tenth and hundredth."""
+    """Return what JSON schemas take, relative to llguidance: the medians, and the 90th and 99th percentiles."""
     times = {row["engine"]: row for row in rows("maskbench_times")}
     columns = [f"{kind} {quantile}" for quantile in ("p50", "p90", "p99")]
     return [times["ours"][column] / times["llguidance"][column] for column in columns]
@@ -128,7 +128,13 @@ def hosts() -> list[float]:
 def table(shown: Sequence[Comparison]) -> str:
     """Return the table in Markdown: of each comparison the least, the middle and the largest ratio."""
     lines = [
-        (one.what, f"{one.beside}, {one.unit}", str(len(one.ratios)), *map(number, spread(one.ratios)), f"[tables](appendix/{one.tables}.md)")
+        (
+            one.what,
+            f"{one.beside}, {one.unit}",
+            str(len(one.ratios)),
+            *map(number, spread(one.ratios)),
+            f"[tables](appendix/{one.tables}.md)",
+        )
         for one in shown
     ]
     return "\n".join(TextTable(("what", "relative to", "rows", "least", "middle", "most", ""), lines).markdown())
@@ -163,7 +169,11 @@ def figure(shown: Sequence[Comparison]) -> Any:
     axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks], fontsize=9, color=INK)
     axis.minorticks_off()
     axis.set_title(
-        "Cost relative to what stands beside it: left of 1 is cheaper", loc="left", fontsize=11, fontweight="bold", color=INK
+        "Cost relative to what stands beside it: left of 1 is cheaper",
+        loc="left",
+        fontsize=11,
+        fontweight="bold",
+        color=INK,
     )
     axis.set_xlabel("dots: rows of the tables; bars: their middle", fontsize=9, color=INK)
     axis.grid(axis="x", color=LINES, linewidth=0.8)

@@ -30,5 +30,5 @@ def reference(role: re.Match[str]) -> str:
 def apart(found: re.Match[str]) -> str:
     """Return a description for each of the names that share it."""
     names, annotation, description = found.groups()
-    ending = "" if description.endswith("\n") else "\n"
-    return (ending).join(f"{name}{annotation}\n{description}" for name in names.split(", "))
+    told = description.rstrip("\n")
+    return "\n".join(f"{name}{annotation}\n{told}" for name in names.split(", ")) + description[len(told) :]

@@ -9,7 +9,9 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 
 LOADED = re.compile(r"""<(?:script|img|iframe|source|video|audio|embed)\b[^>]*?\bsrc=["']?((?:https?:)?//[^"'\s>]+)""")
-LINKED = re.compile(r"""<link\b(?![^>]*\brel=["']?(?:canonical|alternate))[^>]*?\bhref=["']?((?:https?:)?//[^"'\s>]+)""")
+LINKED = re.compile(
+    r"""<link\b(?![^>]*\brel=["']?(?:canonical|alternate))[^>]*?\bhref=["']?((?:https?:)?//[^"'\s>]+)"""
+)
 STYLED = re.compile(r"""(?:url\(|@import\s+)["']?((?:https?:)?//[^"'\s)]+)""")
 
 

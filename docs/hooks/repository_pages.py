@@ -1,7 +1,7 @@
 """Pages for the files of the repository that the documentation links to: examples, the changelog, a model card.
 
-A link that leaves ``docs/`` leads on the site to a page that shows the file: Markdown as it is, any other text as code, a folder as the
-list of its files. So the sources keep the links that work where they are read in the repository.
+A link that leaves ``docs/`` leads on the site to a page that shows the file: Markdown as it is, any other text as code, a folder as
+the list of its files. So the sources keep the links that work where they are read in the repository.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         there = target.removeprefix("docs/") if target.startswith("docs/") else page_of(target)
         return f"]({posixpath.relpath(there, posixpath.dirname(here) or '.')}{anchor})"
 
-    return LINK.sub(led, markdown) if in_docs or source.endswith(".md") else markdown
+    return LINK.sub(led, markdown) if in_docs or (ROOT / source).is_file() else markdown
 
 
 def outside(source: str, text: str) -> set[str]:

@@ -31,7 +31,9 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         shutil.copy(DOCS / name, docs)
     for page in docs.rglob("*.md"):
         text = page.read_text(encoding="utf-8")
-        page.write_text(re.sub(r"(<!-- \w+:start -->).*?(<!-- \w+:end -->)", r"\1\n\2", text, flags=re.DOTALL), encoding="utf-8")
+        page.write_text(
+            re.sub(r"(<!-- \w+:start -->).*?(<!-- \w+:end -->)", r"\1\n\2", text, flags=re.DOTALL), encoding="utf-8"
+        )
     monkeypatch.setattr(table, "PAGE", docs / "performance.md")
     monkeypatch.setattr(table, "PICTURE", docs / "images" / "performance.png")
     monkeypatch.setattr(table, "APPENDIX", docs / "appendix")
@@ -61,7 +63,11 @@ def test_every_result_is_on_one_page() -> None:
 
 def test_every_figure_is_there_and_is_shown() -> None:
     pages = [ROOT / "README.md", *DOCS.rglob("*.md")]
-    shown = {Path(link).name for page in pages for link in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8"))}
+    shown = {
+        Path(link).name
+        for page in pages
+        for link in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+    }
     assert {path.name for path in (DOCS / "images").iterdir()} == shown
 
 

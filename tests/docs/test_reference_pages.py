@@ -22,11 +22,20 @@ def public() -> set[str]:
     names = set()
     for stub in PACKAGE.rglob("__init__.pyi"):
         folder = stub.parent.relative_to(PACKAGE).as_posix().replace("/", ".").removeprefix(".")
-        imports = [node for node in ast.parse(stub.read_text(encoding="utf-8")).body if isinstance(node, ast.ImportFrom)]
-        names |= {f"{folder}.{alias.name}" if folder else alias.name for node in imports if node.module for alias in node.names}
+        imports = [
+            node for node in ast.parse(stub.read_text(encoding="utf-8")).body if isinstance(node, ast.ImportFrom)
+        ]
+        names |= {
+            f"{folder}.{alias.name}" if folder else alias.name
+            for node in imports
+            if node.module
+            for alias in node.names
+        }
     errors = ast.parse((PACKAGE / "errors.py").read_text(encoding="utf-8")).body
     named = {node.name for node in errors if isinstance(node, ast.ClassDef) and not node.name.startswith("_")}
-    loaded = re.search(r"^NAMES = \{(.*?)^\}", (PACKAGE / "vllm.py").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    loaded = re.search(
+        r"^NAMES = \{(.*?)^\}", (PACKAGE / "vllm.py").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
     assert loaded
     names |= {f"errors.{name}" for name in named - names}
     return names | {f"vllm.{name}" for name in re.findall(r'^ +"(\w+)":', loaded[1], re.MULTILINE)}
@@ -41,7 +50,9 @@ def test_every_public_name_is_on_one_page() -> None:
 
 
 def test_the_index_names_what_each_page_shows() -> None:
-    rows = re.findall(r"^\| \[[^]]*\]\((\S+\.md)\) \| (.*) \|$", (REFERENCE / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| \[[^]]*\]\((\S+\.md)\) \| (.*) \|$", (REFERENCE / "index.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert {page for page, _ in rows} == {page.name for page in REFERENCE.glob("*.md")} - {"index.md"}
     for page, names in rows:
         listed = SHOWN.findall((REFERENCE / page).read_text(encoding="utf-8"))
