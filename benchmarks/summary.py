@@ -152,7 +152,7 @@ def number(ratio: float) -> str:
 
 def figure(shown: Sequence[Comparison]) -> Any:
     """Return the picture of the comparisons: a dot for each row that was measured, a bar for the middle, from cheap to dear."""
-    picture = figure_class()(figsize=(9.6, 0.4 * len(shown) + 1.2), layout="constrained", facecolor=PAPER)
+    picture = figure_class()(figsize=(6.8, 0.42 * len(shown) + 1), layout="constrained", facecolor=PAPER)
     axis = picture.subplots()
     axis.set_facecolor(PAPER)
     axis.axvline(1, color=INK, linewidth=1.2, zorder=1)
@@ -160,10 +160,20 @@ def figure(shown: Sequence[Comparison]) -> Any:
         low, middle, high = spread(one.ratios)
         axis.hlines(place, low, high, color=LINES, linewidth=6, zorder=2, capstyle="round")
         axis.scatter(one.ratios, [place] * len(one.ratios), s=26, color=COLORS[0], alpha=0.7, linewidths=0, zorder=3)
-        axis.vlines(middle, place - 0.3, place + 0.3, color=INK, linewidth=2.4, zorder=4)
-    names = [f"{one.what}: {one.unit}\nbeside {one.beside}" for one in shown]
-    axis.set_yticks(range(len(shown)), names, fontsize=8, color=INK)
-    axis.set_ylim(len(shown) - 0.4, -0.6)
+        axis.vlines(middle, place - 0.22, place + 0.22, color=INK, linewidth=2.4, zorder=4)
+        said = f"{one.what}: {one.unit}, beside {one.beside}"
+        axis.text(
+            0,
+            place - 0.3,
+            said,
+            transform=axis.get_yaxis_transform(),
+            fontsize=8,
+            color=INK,
+            va="bottom",
+            bbox={"facecolor": PAPER, "linewidth": 0, "pad": 0.5},
+        )
+    axis.set_yticks([])
+    axis.set_ylim(len(shown) - 0.6, -0.9)
     axis.set_xscale("log")
     ticks = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
     axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks], fontsize=9, color=INK)
