@@ -73,6 +73,15 @@ def test_roles_become_references_and_shared_descriptions_are_told_apart() -> Non
     docstrings = hook("docstrings")
     role = docstrings.ROLE.sub(docstrings.reference, "of :class:`~outlines_phi.Draws`")
     assert role == 'of <autoref identifier="outlines_phi.Draws" optional><code>Draws</code></autoref>'
+    assert docstrings.ROLE.sub(docstrings.reference, ":meth:`probabilities`") == "`probabilities`"
     text = "Parameters\n----------\nn, seed\n    How many.\n\nkey : str\n    A column.\n"
     apart = docstrings.SHARED.sub(docstrings.apart, text)
     assert apart == "Parameters\n----------\nn\n    How many.\nseed\n    How many.\n\nkey : str\n    A column.\n"
+
+
+def test_cited_sections_of_the_theory_are_links() -> None:
+    docstrings = hook("docstrings")
+    cited = docstrings.CITED.sub(docstrings.section, "a number (theory.md,\n    section 1.3)")
+    assert cited == 'a number (<autoref identifier="13-future-validity">theory, section 1.3</autoref>)'
+    with pytest.raises(KeyError):
+        docstrings.CITED.sub(docstrings.section, "theory.md, section 99")
