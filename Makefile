@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo proofs test test-full test-llamacpp test-mlx test-vllm test-guidance test-ray lint types format clean
+.PHONY: demo docs proofs test test-full test-llamacpp test-mlx test-vllm test-guidance test-ray test-docs lint types format clean
 .DEFAULT_GOAL := test
 # What pytest makes of the assertions is kept from one run to the next.
 unexport PYTHONDONTWRITEBYTECODE
@@ -35,6 +35,14 @@ test-guidance: $(VENV)-guidance/.dev
 test-ray: $(VENV)-ray/.dev
 	OMP_NUM_THREADS=1 $(VENV)-ray/bin/python -m pytest tests/hosts/test_ray.py tests/ray tests/cli/test_generate_ray.py
 
+# Warnings are errors: a link or a name that leads nowhere fails.
+docs: $(VENV)-docs/.dev
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build
+
+# The pages in headless Chromium, which has to be there already (apt-get install chromium).
+test-docs: docs
+	$(VENV)-docs/bin/python -m pytest tests/docs -m "browser or not browser" --confcutdir tests/docs
+
 # Needs Coq and Mathematical Components: the Debian packages coq and libcoq-mathcomp-algebra.
 proofs:
 	$(MAKE) -C proofs
@@ -51,7 +59,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-vllm $(VENV)-guidance $(VENV)-ray
+	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-vllm $(VENV)-guidance $(VENV)-ray $(VENV)-docs site
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -93,4 +101,11 @@ $(VENV)-guidance/.dev: pyproject.toml constraints.txt
 	$(VENV)-guidance/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)-guidance/constraints.txt torch
 	$(VENV)-guidance/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)-guidance/constraints.txt \
 	  -e ".[guidance]" accelerate hypothesis pytest scipy
+	touch $@
+
+# The site is made of the sources as they lie there, so that what the package needs is left out: the extra alone is installed.
+$(VENV)-docs/.dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  $(shell sed -n 's/^docs = \[\(.*\)\]$$/\1/p' pyproject.toml | sed 's|", "|" "|g')
 	touch $@

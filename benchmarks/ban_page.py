@@ -5,13 +5,12 @@ python -m benchmarks.ban_page
 
 from __future__ import annotations
 
-import json
 import statistics
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report
 from benchmarks.ban_distances import COMPARED, EXACT, LEAKY, MASK, NOTHING, OURS, WEIGHTED
+from benchmarks.report import kept
 from outlines_phi.fidelity.plots import COLORS, FAINT, INK, figure_class, png
 from outlines_phi.fidelity.report_text import TextTable
 
@@ -23,12 +22,6 @@ SAME = 1e-9
 """Distances that differ by less are equal."""
 
 Rows = list[dict[str, Any]]
-
-
-def kept(name: str) -> dict[str, Any]:
-    """Return a kept result, its rows by column."""
-    result = json.loads((report.RESULTS / f"{name}.json").read_text())
-    return result | {"rows": [dict(zip(result["columns"], row, strict=True)) for row in result["rows"]]}
 
 
 def number(value: float | str) -> str:

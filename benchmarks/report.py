@@ -58,3 +58,16 @@ class Report:
             **surroundings(),
         }
         (RESULTS / f"{self.name}.json").write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def rewrite(page: Path, name: str, text: str) -> None:
+    """Put ``text`` between the markers ``<!-- name:start -->`` and ``<!-- name:end -->`` of a page."""
+    start, end = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
+    before, rest = page.read_text(encoding="utf-8").split(start)
+    page.write_text(f"{before}{start}\n\n{text.strip()}\n\n{end}{rest.split(end)[1]}", encoding="utf-8")
+
+
+def kept(name: str) -> dict[str, Any]:
+    """Return a kept result, each of its rows by column."""
+    result = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return result | {"rows": [dict(zip(result["columns"], row, strict=True)) for row in result["rows"]]}

@@ -1,4 +1,5 @@
-"""Write the tables of all kept results into ``docs/performance.md``, between its markers.
+"""Write the kept results into the pages on performance: all tables into ``docs/appendix``, a summary and its figure into
+``docs/performance.md``.
 
 python -m benchmarks.table
 """
@@ -9,11 +10,27 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import RESULTS
+from benchmarks import report, summary
+from outlines_phi.fidelity.plots import png
 from outlines_phi.fidelity.report_text import TextTable
 
-PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
-START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = DOCS / "performance.md"
+PICTURE = DOCS / "images" / "performance.png"
+APPENDIX = DOCS / "appendix"
+PAGES: dict[str, tuple[str, ...]] = {
+    "exact-draws": ("first_draw", "many_draws", "batch", "finite", "auto", "bottleneck", "bundled"),
+    "growth": ("scaling", "large_vocabulary", "overhead", "memory", "estimators", "smc"),
+    "genlm-control": ("control_draw", "control_many"),
+    "ban-costs": ("ban_ready", "ban_step", "ban_tokens"),
+    "drafts": ("drafting", "drafting_sibling", "drafting_verify"),
+    "masks": ("step", "compile", "grammar_masks", "maskbench", "maskbench_times", "schema_suite"),
+    "host-costs": (
+        "hosts_transformers", "hosts_llamacpp", "hosts_mlx", "vllm_engine", "vllm_records", "ray_overhead",
+    ),
+}  # fmt: skip
+"""The results that each page of the appendix shows."""
+
 ELSEWHERE = {"auto_calls", "ban_distances", "ban_random_distances", "fidelity"}
 """Results that have a page of their own."""
 
@@ -34,13 +51,13 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Replace what stands between the markers."""
-    page = PAGE.read_text()
-    before, rest = page.split(START)
-    after = rest.split(END)[1]
-    results = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json")) if path.stem not in ELSEWHERE]
-    tables = "\n".join(map(markdown, results))
-    PAGE.write_text(f"{before}{START}\n\n{tables}\n{END}{after}")
+    """Replace what stands between the markers of the pages, and the picture."""
+    for name, shown in PAGES.items():
+        results = [json.loads((report.RESULTS / f"{stem}.json").read_text(encoding="utf-8")) for stem in shown]
+        report.rewrite(APPENDIX / f"{name}.md", "benchmarks", "\n".join(map(markdown, results)))
+    comparisons = summary.comparisons()
+    report.rewrite(PAGE, "summary", summary.table(comparisons))
+    PICTURE.write_bytes(png(summary.figure(comparisons)))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from outlines_phi.plugin.options import ESTIMATORS, USED
 from outlines_phi.sampling.phi_options import ExactPhi
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINKED = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -66,9 +66,11 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(path), f"{name(page)} links to {link}"
 
 
-def test_every_page_is_in_the_index() -> None:
-    linked = set(LINK.findall((ROOT / "docs" / "index.md").read_text(encoding="utf-8")))
-    assert {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"} <= linked
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    named = re.findall(r"^ +- (?:[\w ]+: )?(\S+\.md)$", navigation, re.MULTILINE)
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
+    assert sorted(named) == sorted(pages)
 
 
 def test_the_settings_page_names_every_keyword_and_option() -> None:
@@ -96,8 +98,3 @@ def test_the_readme_names_the_tested_torch() -> None:
 def test_the_readme_names_the_pythons_of_the_package() -> None:
     assert 'requires-python = ">=3.10,<3.14"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert "Python 3.10 to 3.13" in (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def test_the_benchmark_table_has_its_place() -> None:
-    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    assert text.index("<!-- benchmarks:start -->") < text.index("<!-- benchmarks:end -->")

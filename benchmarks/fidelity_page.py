@@ -1,0 +1,117 @@
+"""The pages of the fidelity suite, made of its kept results.
+
+A summary and the figure are in ``docs/fidelity.md``, all tables in the appendix.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import rewrite
+from benchmarks.summary import PAPER
+from outlines_phi.fidelity.plots import png
+from outlines_phi.fidelity.report_text import TextTable
+from outlines_phi.suite.cells import Cell
+from outlines_phi.suite.grid import LEGEND, Grid, Heading, change_of, draw_grid, is_noise, number
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = DOCS / "fidelity.md"
+PICTURE = DOCS / "images" / "fidelity.png"
+MATRICES = DOCS / "appendix" / "fidelity-languages.md"
+CELLS = DOCS / "appendix" / "fidelity-figures.md"
+
+DISTANCES = (
+    "local", "onestep", "dp-frozen", "dp-bigram", "learned", "exact-0.1", "auto", "local + smc-50"
+)  # fmt: skip
+SIZES = (
+    "local", "onestep", "dp-frozen", "dp-bigram", "learned", "auto", "local + smc-5", "local + smc-50",
+    "dp-bigram + smc-50",
+)  # fmt: skip
+"""Columns of the two tables of all languages."""
+
+FIGURE = (*DISTANCES, "exact-0.01", "exact", "local + smc-5", "dp-bigram + smc-50")
+SAME = 0.01
+"""Distances that differ by a smaller part of the larger one count as equal."""
+
+
+def publish(kept: dict[str, Any]) -> None:
+    """Write the tables between the markers of the pages, and the figure."""
+    headings = [Heading(**heading) for heading in kept["languages"]]
+    grid = Grid(headings, [Cell(**cell) for cell in kept["cells"]])
+    machine, versions = kept["machine"], ", ".join(f"{name} {version}" for name, version in kept["versions"].items())
+    measured = (
+        f"n: {kept['settings']['n']}, seed: {kept['settings']['seed']}. {machine['device']}, {machine['threads']} threads, "
+        f"Python {machine['python']}, {versions}, {machine['date']}."
+    )
+    matrices = [
+        "## Distances", "", "TV of one draw, and in brackets its change against masking.", "", matrix(grid, DISTANCES, distance),
+        "", "## Effective sizes", "", "How many exact draws a weighted draw is worth.", "", matrix(grid, SIZES, worth),
+        "", measured,
+    ]  # fmt: skip
+    rewrite(PAGE, "fidelity", f"{summary(grid)}\n\n{measured}")
+    rewrite(MATRICES, "fidelity", "\n".join(matrices))
+    rewrite(CELLS, "fidelity", f"{LEGEND}\n\n{measured}\n\n{grid.markdown()}")
+    figure = draw_grid(Grid(headings, [cell for cell in grid.cells if cell.method in FIGURE]))
+    figure.set_facecolor(PAPER)
+    for axis in figure.axes:
+        axis.set_facecolor("white")
+    PICTURE.write_bytes(png(figure))
+
+
+def summary(grid: Grid) -> str:
+    """Return a table in Markdown with a row per method: how often it is closer than masking, and the middle of the languages."""
+    masked = {cell.language: cell for cell in grid.cells if cell.method == "local"}
+    rows = []
+    for method in dict.fromkeys(cell.method for cell in grid.cells):
+        cells = [cell for cell in grid.cells if cell.method == method]
+        distances = [cell for cell in cells if cell.tv is not None and cell.how != "theorem"]
+        sides = [side(cell, masked[cell.language]) for cell in distances]
+        counts = ("", "") if method == "local" else (str(sides.count(-1)), str(sides.count(1)))
+        noisy = sum(map(is_noise, distances)) * 2 >= len(distances)
+        row = ("noise" if noisy else middle(distances, "tv"), middle(cells, "ess"), middle(cells, "tokens"))
+        rows.append((method, str(len(distances)), *counts, *row))
+    head = ("", "languages", "closer", "farther", "TV, middle", "ESS, middle", "tokens, middle")
+    return "\n".join(TextTable(head, rows).markdown())
+
+
+def side(cell: Cell, masked: Cell) -> int:
+    """Return -1 where a cell is closer to the truth than masking, 1 where it is farther, 0 where nothing tells."""
+    assert cell.tv is not None and masked.tv is not None
+    if is_noise(cell):
+        return -1 if masked.tv > 2 * (cell.floor or 0.0) else 0
+    change = cell.tv - masked.tv
+    return 0 if abs(change) <= SAME * masked.tv else int(math.copysign(1, change))
+
+
+def middle(cells: Sequence[Cell], name: str) -> str:
+    """Return the median of a figure over the languages where it is known."""
+    return number(statistics.median(value for cell in cells if (value := getattr(cell, name)) is not None))
+
+
+def matrix(grid: Grid, methods: Sequence[str], cell_text: Callable[[Cell], str]) -> str:
+    """Return a table in Markdown with a row per language and a column per method, of what ``cell_text`` makes of a cell."""
+    rows = []
+    for heading in grid.headings:
+        found = {cell.method: cell for cell in grid.of(heading)}
+        phi = "?" if heading.log_phi is None else number(math.exp(heading.log_phi))
+        texts = (cell_text(found[method]) if method in found else "" for method in methods)
+        rows.append((heading.name, phi, *texts))
+    return "\n".join(TextTable(("", "Phi", *methods), rows).markdown())
+
+
+def distance(cell: Cell) -> str:
+    """Return the TV of a cell and its change against masking."""
+    if cell.tv is None or cell.how == "theorem":
+        return "0 (theorem)" if cell.how == "theorem" else "-"
+    if is_noise(cell):
+        return "noise"
+    return number(cell.tv) if cell.change is None else f"{number(cell.tv)} ({change_of(cell)})"
+
+
+def worth(cell: Cell) -> str:
+    """Return the effective size of a draw."""
+    return number(cell.ess)
