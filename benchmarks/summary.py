@@ -121,7 +121,7 @@ def schemas(kind: str) -> list[float]:
 
 def hosts() -> list[float]:
     """Return what a token of an exact draw takes, relative to the own generation of each host."""
-    names = ("hosts_transformers", "hosts_llamacpp", "hosts_mlx")
+    names = ("hosts_transformers", "hosts_llamacpp", "hosts_mlx", "hosts_vllm")
     return [row["relative"] for name in names for row in rows(name) if row["what"] == "exact, an answer, one call"]
 
 

@@ -26,7 +26,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "drafts": ("drafting", "drafting_sibling", "drafting_verify"),
     "masks": ("step", "compile", "grammar_masks", "maskbench", "maskbench_times", "schema_suite"),
     "host-costs": (
-        "hosts_transformers", "hosts_llamacpp", "hosts_mlx", "vllm_engine", "vllm_records", "ray_overhead",
+        "hosts_transformers", "hosts_llamacpp", "hosts_mlx", "hosts_vllm", "vllm_engine", "vllm_records", "ray_overhead",
     ),
 }  # fmt: skip
 """The results that each page of the appendix shows."""
