@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from outlines_phi.cli.app import COMMANDS, command
 from outlines_phi.plugin.options import ESTIMATORS, USED
 from outlines_phi.sampling.phi_options import ExactPhi
 
@@ -21,6 +22,7 @@ LINKED = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+COMMAND = re.compile(r"\boutlines-phi ([a-z]+)\b((?:[^`\n]|\\\n)*)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
@@ -87,6 +89,15 @@ def test_every_estimator_has_its_row_and_every_make_target_is_there() -> None:
     contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     for target in re.findall(r"\bmake (\w+)\s+#", text + contributing):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+@pytest.mark.parametrize("page", LINKED, ids=name)
+def test_the_commands_of_a_page_have_their_options(page: Path) -> None:
+    for asked, given in COMMAND.findall(page.read_text(encoding="utf-8")):
+        assert asked in COMMANDS, f"{name(page)} has outlines-phi {asked}"
+        known = {option for each in command(asked).params for option in (*each.opts, *each.secondary_opts)}
+        ours = given.partition(" -- ")[0]
+        assert set(re.findall(r"(?<=\s)--[a-z][a-z-]*", ours)) <= known, f"{name(page)} has outlines-phi {asked}{given}"
 
 
 def test_the_readme_names_the_tested_torch() -> None:
