@@ -100,6 +100,10 @@ def test_the_commands_of_a_page_have_their_options(page: Path) -> None:
         assert set(re.findall(r"(?<=\s)--[a-z][a-z-]*", ours)) <= known, f"{name(page)} has outlines-phi {asked}{given}"
 
 
+def test_the_readme_is_one_screen() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 600
+
+
 def test_the_readme_names_the_tested_torch() -> None:
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     version = re.search(r"^torch==(\S+)", constraints, re.MULTILINE)
