@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.fidelity import distance, matrix, worth
+from benchmarks.fidelity_page import distance, matrix, worth
 from outlines_phi.fidelity.plots import png
 from outlines_phi.suite.cells import Cell
 from outlines_phi.suite.grid import COLUMNS, Grid, Heading, draw_grid, number, row

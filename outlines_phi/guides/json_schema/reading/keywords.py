@@ -268,7 +268,7 @@ KEYWORDS: Mapping[str, Keyword] = {
     "maxItems": Keyword(lambda place: Length(0, place.count("maxItems"))),
     "uniqueItems": Keyword(
         _unique,
-        fate="enforced; refused where it must be false (`not`, `oneOf`, `if`), and where its items must hold arrays of its own kind",
+        fate="enforced; refused where it must be false (`not`, `oneOf`, `if`), and where items must hold arrays of its own kind",
     ),
     "unevaluatedItems": Keyword(unevaluated_items, FROM_2019),
     "properties": Keyword(_properties),
