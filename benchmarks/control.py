@@ -94,11 +94,11 @@ class Ours:
         call(language.prompt, max_new_tokens=language.budget, seed=0)  # compiles, and checks the model
         prompt, results, costs = len(self.prompt(language)), [], []
         for seed in seeds:
-            before, start = self.meter.read(), time.perf_counter()
+            before, start, busy = self.meter.read(), time.perf_counter(), time.process_time()
             results.append(call(language.prompt, max_new_tokens=language.budget, seed=seed, **options))
-            seconds = time.perf_counter() - start
+            seconds, processor = time.perf_counter() - start, time.process_time() - busy
             calls, tokens, sequences = (b - a for a, b in zip(before, self.meter.read(), strict=True))
-            costs.append(Cost(calls, tokens - prompt, sequences, seconds))
+            costs.append(Cost(calls, tokens - prompt, sequences, seconds, processor))
         return results, costs
 
     def prompt(self, language: Language) -> list[int]:
