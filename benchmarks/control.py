@@ -72,9 +72,11 @@ class Ours:
         self.model = outlines_phi.from_transformers(*bundled.load())
         self.meter = Meter(self.model.model)
 
-    def draw(self, language: Language, phi: str, n: int, seeds: Sequence[int]) -> tuple[list[Population], list[Cost]]:
+    def draw(
+        self, language: Language, phi: str, n: int, seeds: Sequence[int], **options: Any
+    ) -> tuple[list[Population], list[Cost]]:
         """Return ``n`` draws for each seed, each call with an empty tree, and what each call cost."""
-        generator = language.generator(self.model, phi=phi)
+        generator = language.generator(self.model, phi=phi, **options)
         results, costs = self._measured(language, generator.sample, seeds, n=n)
         return [[(draw.text, draw.log_w) for draw in draws] for draws in results], costs
 

@@ -132,7 +132,9 @@ class Banning:
 
     def _particles(self, peer: GenLM, n: int, critic: bool) -> Found:
         table, number = self._table
-        answer = peer.banned(table, self._case.phrases, n, self._n if n == 1 else max(1, self._n // 5), 0, critic=critic)
+        answer = peer.banned(
+            table, self._case.phrases, n, self._n if n == 1 else max(1, self._n // 5), 0, critic=critic
+        )
         runs = [[(self._text(ids, number), log_w) for ids, log_w in run] for run in answer.runs]
         tokens = statistics.mean(cost.tokens for cost in answer.costs)
         return Found(runs, tokens, 1e3 * statistics.mean(cost.processor for cost in answer.costs))

@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A model within a budget: its tokens, and for every prefix what may follow, with its probability; the end is one more token."""
+    """A model within a budget: its tokens, and what may follow every prefix, with its probability; the end is one more token."""
 
     tokens: list[bytes]
     rows: list[tuple[list[int], list[int], list[float]]]

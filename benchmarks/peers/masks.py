@@ -50,7 +50,9 @@ def compared(
     differing: Counter[str] = Counter()
     example = ""
     for ids in texts:
-        for length, (mine, its) in enumerate(zip(ours(table, budget, ids), stock(processor, prompt, ids, size))):
+        for length, (mine, its) in enumerate(
+            zip(ours(table, budget, ids), stock(processor, prompt, ids, size), strict=False)
+        ):
             if ids[:length] in seen:
                 continue
             seen.add(ids[:length])
@@ -64,7 +66,7 @@ def compared(
 
 
 class Walk:
-    """This package's masks as ``prefix_allowed_tokens_fn``: without a state, so that drafts may be taken back.
+    """The masks of this package as ``prefix_allowed_tokens_fn``: without a state, so that drafts may be taken back.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""genlm-control's side of ``benchmarks.control`` and ``benchmarks.peers``; runs in an environment of its own (``requirements.txt``).
+"""genlm-control's side of ``benchmarks.control`` and ``benchmarks.peers``; runs in an environment of its own.
 
     genlm/bin/python benchmarks/peers/runner.py MODEL_FOLDER < requests > answers
 

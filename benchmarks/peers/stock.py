@@ -56,7 +56,9 @@ class Stock:
 
         def write(rows: int) -> list[str]:
             processor.reset()
-            return [text for text, _ in self._written(language, rows, logits_processor=LogitsProcessorList([processor]))]
+            return [
+                text for text, _ in self._written(language, rows, logits_processor=LogitsProcessorList([processor]))
+            ]
 
         with quiet():
             write(1)
@@ -106,7 +108,9 @@ class Stock:
         """Return so many texts, and whether each has come to its end."""
         prompt = torch.tensor([self.tokenizer.encode(language.prompt)] * rows)
         mask = torch.ones_like(prompt)
-        found = self.model.generate(prompt, attention_mask=mask, max_new_tokens=language.budget, do_sample=True, **options)
+        found = self.model.generate(
+            prompt, attention_mask=mask, max_new_tokens=language.budget, do_sample=True, **options
+        )
         eos = self.tokenizer.eos_token_id
         written = []
         for ids in found[:, prompt.shape[1] :].tolist():

@@ -28,9 +28,7 @@ class TablePotential(Potential):
 
     def __init__(self, tokens: list[bytes], rows: list[tuple[list[int], list[int], list[float]]]) -> None:
         super().__init__(tokens)
-        self._log_p = {
-            tuple(ids): dict(zip(after, map(math.log, p), strict=True)) for ids, after, p in rows
-        }
+        self._log_p = {tuple(ids): dict(zip(after, map(math.log, p), strict=True)) for ids, after, p in rows}
         self.asked: set[tuple[int, ...]] = set()
 
     def ids(self, context: list[Any]) -> list[int]:
