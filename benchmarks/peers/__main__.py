@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import warnings
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import torch
 import typer
@@ -48,6 +48,7 @@ def main(
     genlm: Annotated[str, typer.Option(help="Interpreter with genlm-control; 'none' leaves it out.")] = "",
     languages: Annotated[str, typer.Option(help="Languages by name, separated by semicolons.")] = ";".join(CHOSEN),
     particles: Annotated[str, typer.Option(help="Particles of a run of genlm-control.")] = "1 10",
+    ban_particles: Annotated[str, typer.Option(help="The same where phrases are banned.")] = "1 10 50",
     draws: Annotated[int, typer.Option(help="Draws that the distribution of one draw is read from.")] = 256,
     pool: Annotated[int, typer.Option(help="Draws of a curve, at most.")] = 1024,
     bans: Annotated[int, typer.Option(help="Draws of each method of banning.")] = 500,
@@ -55,25 +56,39 @@ def main(
 ) -> None:
     """Measure, write the four results, and show them in ``docs/peers.md``."""
     if not only_page:
-        measure(genlm, languages.split(";"), [int(n) for n in particles.split()], draws, pool, bans)
+        sides = Sides(genlm, numbers(particles), numbers(ban_particles))
+        measure(sides, languages.split(";"), draws, pool, bans)
     page.write()
 
 
-def measure(genlm: str, languages: list[str], particles: list[int], draws: int, pool: int, bans: int) -> None:
+class Sides(NamedTuple):
+    """How genlm-control is run: its interpreter, and the particles of its runs, of languages and of bans."""
+
+    genlm: str
+    particles: list[int]
+    ban_particles: list[int]
+
+
+def numbers(text: str) -> list[int]:
+    """Return the numbers of an option."""
+    return [int(n) for n in text.split()]
+
+
+def measure(sides: Sides, languages: list[str], draws: int, pool: int, bans: int) -> None:
     """Measure and write the four results."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     warnings.simplefilter("ignore", outlines_phi.FidelityWarning)
     ours, stock = Ours(), Stock()
-    peer = None if genlm == "none" else GenLM(genlm or interpreter(), ours.model.lm.vocabulary.tokens)
+    peer = None if sides.genlm == "none" else GenLM(sides.genlm or interpreter(), ours.model.lm.vocabulary.tokens)
     sizes = Sizes(draws=draws, pool=pool, single=min(24, draws), assisted=min(96, draws), particles=2 * draws)
-    tables = Peers(ours, stock, peer, particles, sizes)
+    tables = Peers(ours, stock, peer, sides.particles, sizes)
     for language in track([one for one in LANGUAGES if one.name in languages], description="languages"):
         tables.add(language)
     title = "One draw without banned phrases: tokens, distance from the exact distribution, and leaks"
     banned = Report("peers_bans", title, COLUMNS)
     for case in track([tactics(9.0), tactics(1.2e10), roles()], description="bans"):
-        for row in Banning(case, bans).rows(peer, particles):
+        for row in Banning(case, bans).rows(peer, sides.ban_particles):
             banned.add(*row)
     versions = {name: version(name) for name in ("llguidance", "xgrammar")}
     if peer is not None:

@@ -105,7 +105,7 @@ class Peers:
             self._add_masks(language, longest, BACKENDS[0], f"{BACKENDS[0]}, longest first", table, prompt)
         walk = Walk(table, language.budget, len(prompt), self._stock.tokenizer.eos_token_id)
         row.add_pool(ASSISTED, self._stock.assisted(language, walk, sizes.assisted))
-        row.add_pool(REJECTION, self._stock.rejected(language, sizes.pool, sizes.single))
+        row.add_pool(REJECTION, self._stock.rejected(language, sizes.pool, sizes.single), accepted=phi)
         for n in self._particles if self._peer is not None else ():
             self._add_particles(row, self._peer, language, n, mu)
 
@@ -117,7 +117,7 @@ class Peers:
     def _add_masks(
         self, language: Language, pattern: str, backend: str, name: str, table: Any, prompt: Sequence[int]
     ) -> None:
-        generator = language.generator(self._ours.model, phi="exact")
+        generator = language.generator(self._ours.model, phi="local")
         draws = generator.sample(language.prompt, self._sizes.draws, seed=0, max_new_tokens=language.budget)
         texts = sorted({draw.token_ids for draw in draws})
         processor, _ = self._stock.processor(pattern, backend)
@@ -172,11 +172,12 @@ class Row:
         self._draw, self._curves = peers.draw, peers.curves
         self._name, self._phi, self._mu = language.name, phi, mu
 
-    def add_pool(self, method: str, pool: Pool) -> None:
-        """Add independent texts."""
+    def add_pool(self, method: str, pool: Pool, accepted: float = 1.0) -> None:
+        """Add independent texts; a draw is expected to cost what a text does over the probability that one is ``accepted``."""
         texts = [text for text in pool.texts if text is not None]
         law = frequencies(texts) if texts else None
-        self.add(method, pool.compile, pool.cost, law, len(texts), chunks(pool, self._mu))
+        cost = Cost(*(spent / accepted for spent in pool.cost))
+        self.add(method, pool.compile, cost, law, len(texts), chunks(pool, self._mu))
 
     def add(
         self,
