@@ -15,7 +15,7 @@ from outlines_phi.fidelity.report_text import TextTable
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"
 ELSEWHERE = {"auto_calls", "ban_distances", "ban_random_distances", "fidelity"}
-ELSEWHERE |= {"peers", "peers_bans", "peers_curves", "peers_masks"}
+ELSEWHERE |= {"peers", "peers_bans", "peers_curves", "peers_masks", "real_model"}
 """Results that have a page of their own."""
 
 

@@ -269,7 +269,7 @@ def peers_page(results: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run_peers(genlm: str) -> None:
     with torch._dynamo.config.patch(disable=True):
-        peers.main(genlm=genlm, languages="Dyck-1 up to 8", particles="1", ban_particles="1", draws=4, pool=8, bans=2)
+        peers.main(genlm=genlm, languages="Dyck-1 up to 8", particles="1", ban_particles="1", draws=2, pool=4, bans=1)
 
 
 @pytest.mark.filterwarnings("ignore")  # of the peers

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import report
+from benchmarks.table import markdown
 from outlines_phi.fidelity.plots import FAINT, INK, figure_class, png
 from outlines_phi.fidelity.report_text import TextTable
 
@@ -149,6 +150,9 @@ def write() -> None:
         f"Two cores of a CPU, one thread. Python {draws['machine']['python']}, {versions}, {draws['machine']['date']}. "
         f"{draws['settings']['draws']} draws of a call each, {draws['settings']['pool']} of a curve at most.",
     ]  # fmt: skip
+    checkpoint = report.RESULTS / "real_model.json"
+    if checkpoint.exists():
+        parts += ["", markdown(json.loads(checkpoint.read_text())).rstrip("\n")]
     before, rest = PAGE.read_text().split(START)
     PAGE.write_text(f"{before}{START}\n\n" + "\n".join(parts) + f"\n\n{END}{rest.split(END)[1]}")
     PICTURE.write_bytes(png(figure(rows, curves["rows"])))
