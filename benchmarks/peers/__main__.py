@@ -1,6 +1,6 @@
 """The same work by this package and by its peers: fidelity, model calls and tokens, processor time, masks and bans.
 
-    python -m benchmarks.peers
+    python -m benchmarks.peers  # about ten minutes of processor time
 
 Outlines with its three backends, assisted decoding of transformers and plain rejection run beside this package;
 genlm-control in an environment of its own, ``.venv-genlm``, which is made on the first run. All draw from the same bundled model
