@@ -72,9 +72,11 @@ class Ours:
         self.model = outlines_phi.from_transformers(*bundled.load())
         self.meter = Meter(self.model.model)
 
-    def draw(self, language: Language, phi: str, n: int, seeds: Sequence[int]) -> tuple[list[Population], list[Cost]]:
+    def draw(
+        self, language: Language, phi: str, n: int, seeds: Sequence[int], **options: Any
+    ) -> tuple[list[Population], list[Cost]]:
         """Return ``n`` draws for each seed, each call with an empty tree, and what each call cost."""
-        generator = language.generator(self.model, phi=phi)
+        generator = language.generator(self.model, phi=phi, **options)
         results, costs = self._measured(language, generator.sample, seeds, n=n)
         return [[(draw.text, draw.log_w) for draw in draws] for draws in results], costs
 
@@ -94,11 +96,11 @@ class Ours:
         call(language.prompt, max_new_tokens=language.budget, seed=0)  # compiles, and checks the model
         prompt, results, costs = len(self.prompt(language)), [], []
         for seed in seeds:
-            before, start = self.meter.read(), time.perf_counter()
+            before, start, busy = self.meter.read(), time.perf_counter(), time.process_time()
             results.append(call(language.prompt, max_new_tokens=language.budget, seed=seed, **options))
-            seconds = time.perf_counter() - start
+            seconds, processor = time.perf_counter() - start, time.process_time() - busy
             calls, tokens, sequences = (b - a for a, b in zip(before, self.meter.read(), strict=True))
-            costs.append(Cost(calls, tokens - prompt, sequences, seconds))
+            costs.append(Cost(calls, tokens - prompt, sequences, seconds, processor))
         return results, costs
 
     def prompt(self, language: Language) -> list[int]:

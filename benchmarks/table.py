@@ -32,6 +32,7 @@ PAGES: dict[str, tuple[str, ...]] = {
 """The results that each page of the appendix shows."""
 
 ELSEWHERE = {"auto_calls", "ban_distances", "ban_random_distances", "fidelity"}
+ELSEWHERE |= {"peers", "peers_bans", "peers_curves", "peers_masks", "real_model"}
 """Results that have a page of their own."""
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+import typer
 
 from benchmarks import (
     auto_calls,
@@ -24,16 +25,21 @@ from benchmarks import (
     finite,
     maskbench,
     overhead,
+    real_model,
     report,
     scaling,
     smc,
     table,
 )
+from benchmarks.bans.cases import random_case
+from benchmarks.peers import __main__ as peers
+from benchmarks.peers import masks, page
 from benchmarks.peers.client import Cost
 from benchmarks.peers.languages import LANGUAGES
 from benchmarks.peers.meter import Meter
 from benchmarks.schema_engines import Ours
 from benchmarks.schema_trials import Speller, Trial, tried
+from outlines_phi.suite.languages import SUITE
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 NEEDS_TEKKEN = pytest.mark.skipif(find_spec("mistral_common") is None, reason="the vocabulary is in mistral-common")
@@ -55,6 +61,7 @@ RUNS: tuple[Any, ...] = (
     ("hosts", {"n": 2, "repeats": 1}, ["hosts_transformers"]),
     ("memory", {"calls": 6, "warm_up": 2, "every": 2}, ["memory"]),
     ("overhead", {"repeats": 2, "kept": 2}, ["overhead"]),
+    ("real_model", {"languages": "dyck1-8-single", "n": 4, "repeats": 1}, ["real_model"]),
     ("smc", {"particles": 4, "repeats": 1}, ["smc"]),
     pytest.param("ban_ready", {"counts": "20", "only": "whole_word"}, [], marks=NEEDS_TEKKEN),
     pytest.param(
@@ -133,8 +140,14 @@ def test_the_page_of_bans_shows_what_was_kept(results: Path, monkeypatch: pytest
 
 def test_every_benchmark_is_run() -> None:
     folder = Path(report.__file__).parent
-    programs = {path.stem for path in folder.glob("*.py") if "typer.run(main)" in path.read_text()}
+    paths = [*folder.glob("*.py"), *folder.glob("*/__main__.py")]
+    programs = {
+        path.parent.name if path.stem == "__main__" else path.stem
+        for path in paths
+        if "typer.run(main)" in path.read_text()
+    }
     names = {getattr(run, "values", run)[0] for run in RUNS} | {"auto_calls", "ban_distances", "control", "maskbench"}
+    names |= {"peers"}
     names |= {"ray_overhead", "vllm_engine"}  # which need environments of their own
     assert programs <= names | {"fidelity"}, "a benchmark that no test runs breaks silently"
 
@@ -242,6 +255,84 @@ def test_the_meter_leaves_padding_out() -> None:
     assert meter.read() == (1, 4, 2), "two of the columns of the mask belong to what is cached"
     model(input_ids=torch.ones(1, 5, dtype=torch.long), attention_mask=torch.zeros(1, 1, 5, 9))
     assert meter.read() == (2, 9, 3)
+
+
+@pytest.fixture
+def peers_page(results: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = results / "peers.md"
+    path.write_text(f"before\n{page.START}\nold\n{page.END}\nafter\n")
+    monkeypatch.setattr(page, "PAGE", path)
+    monkeypatch.setattr(page, "PICTURE", results / "peers.png")
+    monkeypatch.setattr(peers, "roles", lambda: random_case(0))
+    return path
+
+
+def run_peers(genlm: str) -> None:
+    with torch._dynamo.config.patch(disable=True):
+        peers.main(genlm=genlm, languages="Dyck-1 up to 8", particles="1", ban_particles="1", draws=2, pool=4, bans=1)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the peers
+@pytest.mark.skipif(not (find_spec("llguidance") and find_spec("xgrammar")), reason="they are measured")
+def test_the_page_of_peers_shows_what_was_measured(results: Path, peers_page: Path) -> None:
+    run_peers("none")
+    check_results(results, ["peers", "peers_bans", "peers_curves", "peers_masks"])
+    text = peers_page.read_text()
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
+    found = kept(results)
+    assert all(f"| {row[2]} |" in text for name in ("peers", "peers_bans") for row in found[name]["rows"])
+    by = {row[1]: dict(zip(found["peers_masks"]["columns"], row, strict=True)) for row in found["peers_masks"]["rows"]}
+    assert by["xgrammar"]["too few"] == by["xgrammar"]["too many"] == 0 < by["xgrammar"]["prefixes"]
+    assert by["outlines_core"]["too few"] > 0, "its alternatives are leftmost first"
+    missing = {name: row["a token that is missing"] for name, row in by.items()}
+    assert missing["outlines_core"].endswith("after ''") and not missing["outlines_core, longest first"].endswith(
+        "after ''"
+    )
+    assert (results / "peers.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(not GENLM, reason="OUTLINES_PHI_GENLM_PYTHON names no environment with genlm-control")
+def test_the_page_of_peers_shows_genlm_control(results: Path, peers_page: Path) -> None:
+    run_peers(GENLM)
+    text = peers_page.read_text()
+    assert "| genlm-control, AWRS |" in text and "| genlm-control, SMC, the ban as its critic, N = 1 |" in text
+
+
+def test_masks_that_differ_are_counted() -> None:
+    ours, language = control.Ours(), LANGUAGES[1]
+    table = language.generator(ours.model).logits_processor.table
+    draws = language.generator(ours.model, phi="exact").sample(language.prompt, 4, seed=0, max_new_tokens=12)
+    texts = [draw.token_ids for draw in draws]
+
+    class Banning:
+        """This package's own masks, without the first token of a text."""
+
+        def reset(self) -> None: ...
+
+        def __call__(self, ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+            *_, mask = masks.ours(table, language.budget, ids[0, 1:].tolist())
+            mask[texts[0][0]] &= ids.shape[1] > 1
+            return logits.masked_fill(~mask, -torch.inf)
+
+    prefixes, differing, example = masks.compared(table, language.budget, Banning(), [5], texts, len(table.vocabulary))
+    members = {ids[:length] for ids in texts for length in range(len(ids))}
+    assert (prefixes, differing["fewer"], differing["more"]) == (len(members), 1, 0)
+    assert example.endswith("after ''")
+
+
+def test_one_true_step_is_exact_where_it_decides() -> None:
+    answer = next(language for language in SUITE if language.name == "answer")
+    found = {row[3]: row[4] for row in real_model.rows(control.Ours().model, answer, n=4, repeats=1)}
+    assert found["true one-step"] < 0.01 < 0.3 < found["local"] and found["exact-0.01"] < 0.01
+
+
+def test_a_checkpoint_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit):
+        real_model.main(model="./nowhere", languages="dyck1-8-single")
+    assert "Give a folder that save_pretrained wrote" in capsys.readouterr().err
+    with pytest.raises(typer.BadParameter, match="Give some of dyck1-8-single"):
+        real_model.main(languages="dyck9")
 
 
 @pytest.mark.skipif(not GENLM, reason="OUTLINES_PHI_GENLM_PYTHON names no environment with genlm-control")

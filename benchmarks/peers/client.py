@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,12 +17,13 @@ Population = list[tuple[str, float]]
 
 
 class Cost(NamedTuple):
-    """What was spent on the model, and in all."""
+    """What was spent on the model, and in all: ``seconds`` of wall time, ``processor`` seconds where they were measured."""
 
     calls: float
     tokens: float
     sequences: float
     seconds: float
+    processor: float = 0.0
 
 
 class Answer(NamedTuple):
@@ -29,6 +31,23 @@ class Answer(NamedTuple):
 
     runs: list[Population]
     costs: dict[int, Cost]
+    compile: float = 0.0
+    """Processor seconds that the condition took to build; 0 where it was there."""
+
+
+class Table(NamedTuple):
+    """A model within a budget: its tokens, and what may follow every prefix, with its probability; the end is one more token."""
+
+    tokens: list[bytes]
+    rows: list[tuple[list[int], list[int], list[float]]]
+    budget: int
+
+
+class BannedAnswer(NamedTuple):
+    """The particles of each run, as token ids of a table, and what each run cost: its tokens are distinct prefixes."""
+
+    runs: list[list[tuple[tuple[int, ...], float]]]
+    costs: list[Cost]
 
 
 class GenLM:
@@ -68,7 +87,20 @@ class GenLM:
         request = {"prompt": prompt, "pattern": pattern, "budget": budget, "particles": particles}
         answer = self._ask(request | {"checkpoints": checkpoints, "seed": seed, "cold": cold})
         runs = [[(self._text(ids), log_w) for ids, log_w in run] for run in answer["runs"]]
-        return Answer(runs, {number: Cost(*meters) for number, *meters in answer["meters"]})
+        return Answer(runs, {number: Cost(*meters) for number, *meters in answer["meters"]}, answer["compile"])
+
+    def banned(
+        self, table: Table, phrases: Sequence[bytes], particles: int, runs: int, seed: int, *, critic: bool
+    ) -> BannedAnswer:
+        """Return runs without ``phrases`` under a model that is a table, each from empty caches.
+
+        The ban is the condition of adaptive rejection, or, as ``critic``, a weight on what is drawn from the model alone.
+        """
+        request = {"table": table.rows, "tokens": [token.hex() for token in table.tokens], "budget": table.budget}
+        request |= {"phrases": [phrase.hex() for phrase in phrases], "particles": particles, "runs": runs}
+        answer = self._ask(request | {"seed": seed, "critic": critic})
+        populations = [[(tuple(ids), log_w) for ids, log_w in run] for run in answer["runs"]]
+        return BannedAnswer(populations, [Cost(*meters) for _, *meters in answer["meters"]])
 
     def close(self) -> None:
         """End the process."""

@@ -1,0 +1,86 @@
+"""The notebooks of the documentation run from top to bottom, are in the format of notebooks, and keep no outputs."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+FOLDER = Path(__file__).parent.parent / "docs" / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+CELLS = {
+    "markdown": {"cell_type", "id", "metadata", "source"},
+    "code": {"cell_type", "execution_count", "id", "metadata", "outputs", "source"},
+}
+"""What a cell has by its type, in version 4.5 of the format."""
+
+
+def read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def name(path: Path) -> str:
+    return path.stem
+
+
+@pytest.fixture
+def quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty working folder, a seed, one thread, and figures that are drawn and not shown."""
+    import matplotlib
+
+    monkeypatch.chdir(tmp_path)
+    threads, backend = torch.get_num_threads(), matplotlib.get_backend()
+    matplotlib.use("template")
+    torch.manual_seed(0)
+    yield
+    matplotlib.use(backend)
+    torch.set_num_threads(threads)
+
+
+def test_there_are_two() -> None:
+    assert list(map(name, NOTEBOOKS)) == ["bias-of-masking", "probabilities-of-a-classification"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
+def test_the_structure_is_that_of_a_notebook(path: Path) -> None:
+    notebook = read(path)
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    assert set(notebook) == {"cells", "metadata", "nbformat", "nbformat_minor"}
+    assert notebook["metadata"]["kernelspec"]["name"] == "python3"
+    ids = [cell["id"] for cell in notebook["cells"]]
+    assert len(set(ids)) == len(ids) and all(re.fullmatch(r"[a-zA-Z0-9-_]{1,64}", each) for each in ids)
+    for cell in notebook["cells"]:
+        assert set(cell) == CELLS[cell["cell_type"]]
+        assert all(isinstance(line, str) for line in cell["source"]) and "".join(cell["source"]).strip()
+        assert cell.get("outputs", []) == [] and cell.get("execution_count") is None, "a kept output grows old"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
+def test_relative_links_lead_somewhere(path: Path) -> None:
+    texts = ["".join(cell["source"]) for cell in read(path)["cells"] if cell["cell_type"] == "markdown"]
+    links = [link for text in texts for link in LINK.findall(text) if "://" not in link]
+    assert links and all((path.parent / link.partition("#")[0]).exists() for link in links)
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
+def test_the_cells_run_in_order(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = types.ModuleType("notebook")  # pydantic looks the module of a class up
+    monkeypatch.setitem(sys.modules, "notebook", module)
+    for number, cell in enumerate(read(path)["cells"], 1):
+        if cell["cell_type"] == "code":
+            exec(
+                compile("".join(cell["source"]), f"{path.name}, cell {number}", "exec", dont_inherit=True), vars(module)
+            )
+    said = capsys.readouterr().out
+    assert "total variation" in said
