@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo docs proofs test test-full test-llamacpp test-mlx test-vllm test-guidance test-ray test-docs lint types format clean
+.PHONY: demo docs figures proofs test test-full test-llamacpp test-mlx test-vllm test-guidance test-ray test-docs lint types format clean
 .DEFAULT_GOAL := test
 # What pytest makes of the assertions is kept from one run to the next.
 unexport PYTHONDONTWRITEBYTECODE
@@ -38,6 +38,15 @@ test-ray: $(VENV)-ray/.dev
 # Warnings are errors: a link or a name that leads nowhere fails.
 docs: $(VENV)-docs/.dev
 	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build
+
+# Every picture of the README and the documentation, and the tables beside them: drawn anew, from the kept results or the demo.
+figures: $(VENV)/.dev
+	$(BIN)/outlines-phi demo --out outlines-phi-demo && cp outlines-phi-demo/demo.png docs/images/
+	$(BIN)/python examples/audit.py docs/images/audit.png
+	$(BIN)/python -m benchmarks.fidelity --rewrite
+	$(BIN)/python -m benchmarks.ban_page
+	$(BIN)/python -m benchmarks.peers --only-page
+	$(BIN)/python -m benchmarks.table
 
 # The pages in headless Chromium, which has to be there already (apt-get install chromium).
 test-docs: docs

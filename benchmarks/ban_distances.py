@@ -37,8 +37,8 @@ REPEATS = 400
 
 NOTHING, ONE_SPELLING, EVERY_SPELLING, MASK, REWIND, EARLY, WINDOWS, WEIGHTED, EXACT = (
     "nothing banned",
-    "bad_words_ids, the tokenizer's spelling",
-    "bad_words_ids, every spelling",
+    "bad_words_ids, the tokenizer's own tokens",
+    "bad_words_ids, every tokenization",
     "mask",
     "rewind and ban",
     'lookahead, release="early"',
