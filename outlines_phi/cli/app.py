@@ -27,10 +27,13 @@ COMMANDS = {
 """The first lines of what the commands say of themselves: help need not wait for torch."""
 
 
+FOLDERS = {"inspect": "inspecting."}  # Of commands that have more files than one
+
+
 def command(name: str) -> Any:
     """Return a command, with its options."""
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name)(getattr(import_module(f"{__package__}.{name}_command"), name))
+    alone.command(name)(getattr(import_module(f"{__package__}.{FOLDERS.get(name, '')}{name}_command"), name))
     return get_command(alone)
 
 

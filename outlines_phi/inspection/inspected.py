@@ -16,16 +16,16 @@ from ..guides.json_schema.json_guide import JSONGuide
 from ..guides.phrases.phrase_guide import PhraseGuide
 from ..guides.table import Moves
 from ..vocabulary.vocabulary import Vocabulary
-from .automaton_machine import AutomatonMachine
-from .byte_machine import ByteMachine
-from .grammar_machine import GrammarMachine
-from .guide_machine import GuideMachine
-from .schema_machine import SchemaMachine
+from .machines.automaton_machine import AutomatonMachine
+from .machines.grammar_machine import GrammarMachine
+from .machines.guide_machine import GuideMachine
+from .machines.reading_machine import ReadingMachine
+from .machines.schema_machine import SchemaMachine
 
 ENOUGH = 1 << 30  # Tokens that no text needs: no limit
 
 
-def machine_of(guide: Guide) -> ByteMachine:
+def machine_of(guide: Guide) -> ReadingMachine:
     """Return the machine of a guide, which says what refuses a byte."""
     match guide:
         case CFGGuide():
@@ -82,7 +82,7 @@ class Inspected:
         return self.guide.vocabulary
 
     @cached_property
-    def machine(self) -> ByteMachine:
+    def machine(self) -> ReadingMachine:
         """The machine of the output type alone."""
         return machine_of(self.plain)
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from ..errors import UnsupportedError
-from .byte_names import text_name
 from .inspected import Inspected
+from .machines.byte_names import text_name
 from .model_masses import PromptedModel
 from .node_verdicts import Verdicts
-from .refusals import Place, why_masked
+from .refusals import TextPlace, why_masked
 from .text_walk import after, begin, place_after, tokens_of, walk
 
 MOST_SEARCHED = 20_000  # States that the search knows by name; a machine with more is searched by its parts alone
@@ -129,7 +129,7 @@ class Inspection:
             }
         )
 
-    def _places(self, ids: Sequence[int]) -> list[Place]:
+    def _places(self, ids: Sequence[int]) -> list[TextPlace]:
         places = [begin(self.inspected)]
         for token in ids:
             places.append(after(self.inspected, places[-1], token))

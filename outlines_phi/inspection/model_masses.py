@@ -17,9 +17,9 @@ from ..phi.tree.best_first import enumerate_together
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.tree import BoundsTree, Node
 from ..settings import SamplingSettings
-from .byte_names import text_name
 from .inspected import Inspected
-from .refusals import Place, Refusal, why_masked
+from .machines.byte_names import text_name
+from .refusals import Refusal, TextPlace, why_masked
 
 BRANCHES = 12  # Tokens of a step that are shown, the likeliest live ones
 LOST = 6  # Masked tokens that are shown, the likeliest
@@ -29,7 +29,7 @@ MOST_STEPS = 256  # Tokens of a text that a model is asked about: each step is a
 
 @final
 @dataclass(frozen=True)
-class Branch:
+class TokenMass:
     """A live token: its probability, bounds on ``Phi`` after it, its probability under masking, and bounds on the exact one.
 
     Masking draws it with ``p(v) / S``, the exact distribution with ``p(v) Phi(yv) / Phi(y)`` (theory.md, section 2).
@@ -73,7 +73,7 @@ class StepMasses:
     live: float
     log_live: float
     phi: tuple[float, float]
-    branches: tuple[Branch, ...]
+    branches: tuple[TokenMass, ...]
     lost: tuple[LostToken, ...]
 
 
@@ -93,7 +93,7 @@ class PromptedModel:
     start: int
     effort: int
 
-    def masses(self, inspected: Inspected, ids: Sequence[int], places: Sequence[Place]) -> tuple[StepMasses, ...]:
+    def masses(self, inspected: Inspected, ids: Sequence[int], places: Sequence[TextPlace]) -> tuple[StepMasses, ...]:
         """Return the masses at each of ``places``, which the tokens ``ids`` lead through.
 
         Raises :class:`ModelError` where the text is longer than the model's context, or than :data:`MOST_STEPS`.
@@ -126,7 +126,7 @@ class PromptedModel:
             )
         return tuple(found)
 
-    def _bounds(self, ids: Sequence[int], places: Sequence[Place]) -> list[Node]:
+    def _bounds(self, ids: Sequence[int], places: Sequence[TextPlace]) -> list[Node]:
         """Return the roots of trees, one for each of ``places``: what is likeliest from there on is expanded."""
         trees = [BoundsTree(self.table, at.remaining, start=at.state) for at in places]
         prompts = [(*self.prompt, *ids[:length]) for length in range(len(places))]
@@ -148,7 +148,7 @@ class PromptedModel:
         log_p = self.settings.log_p(evaluation.logits, self.lm.vocabulary, contexts)
         return np.asarray(log_p.double().cpu().numpy())
 
-    def _branch(self, inspected: Inspected, node: Node, token: int, p: NDArray[np.float64], live: float) -> Branch:
+    def _branch(self, inspected: Inspected, node: Node, token: int, p: NDArray[np.float64], live: float) -> TokenMass:
         child = node.children.get(token)
         lower, upper = (0.0, 1.0) if child is None else (child.lower, child.upper)
         ends = token == inspected.vocabulary.eos_ids[0]
@@ -157,7 +157,7 @@ class PromptedModel:
         share, text = float(p[token]), "<end>" if ends else text_name(inspected.vocabulary.tokens[token])
         least = share * lower / node.upper if node.upper > 0 else 0.0
         most = min(1.0, share * upper / node.lower) if node.lower > 0 else 1.0
-        return Branch(token, text, share, (lower, upper), share / live if live > 0 else 0.0, (least, most))
+        return TokenMass(token, text, share, (lower, upper), share / live if live > 0 else 0.0, (least, most))
 
 
 def _top(tokens: NDArray[np.int64], p: NDArray[np.float64], most: int) -> list[int]:

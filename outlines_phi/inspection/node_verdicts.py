@@ -12,7 +12,7 @@ from ..guides.guide import Guide
 from ..guides.json_schema.json_guide import JSONGuide
 from ..verification.subject import Subject, Verdict
 from ..verification.verification import Check, verify
-from .byte_machine import ByteMachine, Fault
+from .machines.reading_machine import Fault, ReadingMachine
 
 MOST = 20_000  # Pairs of states that are looked at most
 
@@ -85,7 +85,7 @@ def subject_of(guide: Guide, pattern: str | None, **options: Any) -> Subject | N
     return None if pattern is None else Subject.of_pattern(pattern, guide.vocabulary, **options)
 
 
-def verdicts_of(machine: ByteMachine, subject: Subject, tell: Callable[[Check], None] | None = None) -> Verdicts:
+def verdicts_of(machine: ReadingMachine, subject: Subject, tell: Callable[[Check], None] | None = None) -> Verdicts:
     """Run the checks of ``subject``, and see which nodes of ``machine`` the pairs of states that were tried stand at."""
     found = verify(subject, tell)
     exploration = subject.exploration
@@ -121,7 +121,7 @@ def verdicts_of(machine: ByteMachine, subject: Subject, tell: Callable[[Check], 
     return Verdicts(checks, f"{reach}: {len(exploration.nodes):,} pairs of states", dict(met), tuple(witnesses))
 
 
-def _nodes(machine: ByteMachine, subject: Subject, word: Sequence[int]) -> list[str]:
+def _nodes(machine: ReadingMachine, subject: Subject, word: Sequence[int]) -> list[str]:
     """Return the nodes that a word of tokens leads to."""
     place, _ = machine.read_all(machine.start, subject.guide.vocabulary.decode(word))
     return [] if isinstance(place, Fault) else [node for _, node in machine.spot(place).nodes]

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from ..guides.guide import DEAD
 from ..vocabulary.trie import Trie
-from .byte_machine import Fault
-from .byte_names import text_name
 from .inspected import Inspected
+from .machines.byte_names import text_name
+from .machines.reading_machine import Fault
 
 LOOKED_AT = 1_000  # Nodes of the byte trie that are read at most to say why tokens of a step are masked
 SAMPLE = 6  # Tokens of a group that are named
@@ -48,7 +48,7 @@ class RefusalGroup:
 
 @final
 @dataclass(frozen=True)
-class Place:
+class TextPlace:
     """Where a text stands: the guide's state, the machine's place, the state of what is banned, and the tokens left."""
 
     state: int
@@ -57,7 +57,7 @@ class Place:
     remaining: int
 
 
-def why_masked(inspected: Inspected, at: Place, token: int) -> Refusal | None:
+def why_masked(inspected: Inspected, at: TextPlace, token: int) -> Refusal | None:
     """Return why ``token`` is masked; ``None`` where it is live.
 
     In this order: ids that write nothing; the end of the text; the byte after which the output type has no member left; a banned
@@ -81,7 +81,9 @@ def why_masked(inspected: Inspected, at: Place, token: int) -> Refusal | None:
     return Refusal(token, text_name(text), found, offset, text_name(text[:offset]))
 
 
-def grouped_refusals(inspected: Inspected, at: Place, mask: NDArray[np.bool_]) -> tuple[tuple[RefusalGroup, ...], int]:
+def grouped_refusals(
+    inspected: Inspected, at: TextPlace, mask: NDArray[np.bool_]
+) -> tuple[tuple[RefusalGroup, ...], int]:
     """Return the masked tokens by what refuses them, the largest group first, and how many of them were not looked at.
 
     The byte trie of the vocabulary is read from its root, nodes with the most masked tokens first, :data:`LOOKED_AT` at most: at a
@@ -145,7 +147,7 @@ def _tokens_below(trie: Trie, node: int, masked: NDArray[np.bool_], most: int) -
     return found[: max(most, 0)]
 
 
-def _banned(inspected: Inspected, at: Place, token: int) -> Fault | None:
+def _banned(inspected: Inspected, at: TextPlace, token: int) -> Fault | None:
     """Return the fault of a banned phrase; ``None`` where it is not what refuses."""
     phrases = inspected.phrases
     if phrases is None or inspected.plain is inspected.guide:
@@ -159,7 +161,7 @@ def _banned(inspected: Inspected, at: Place, token: int) -> Fault | None:
     return None
 
 
-def _too_long(inspected: Inspected, at: Place, token: int) -> Fault:
+def _too_long(inspected: Inspected, at: TextPlace, token: int) -> Fault:
     """Return the fault of the limit of tokens, or of the vocabulary."""
     target = inspected.guide.advance(at.state, token)
     if target == DEAD:

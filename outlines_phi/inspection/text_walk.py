@@ -11,9 +11,9 @@ import numpy as np
 from ..errors import UnsupportedError
 from ..guides.guide import UNREACHABLE
 from ..guides.table import Moves
-from .byte_names import text_name
 from .inspected import Inspected
-from .refusals import SAMPLE, Place, Refusal, RefusalGroup, grouped_refusals, why_masked
+from .machines.byte_names import text_name
+from .refusals import SAMPLE, Refusal, RefusalGroup, TextPlace, grouped_refusals, why_masked
 
 GROUPS = 12  # Groups of live tokens, and of masked ones, that a step shows
 
@@ -98,19 +98,19 @@ def walk(inspected: Inspected, ids: Sequence[int]) -> TextWalk:
     return TextWalk(text_name(vocabulary.decode(map(int, ids))), read, tuple(steps), leaves)
 
 
-def begin(inspected: Inspected) -> Place:
+def begin(inspected: Inspected) -> TextPlace:
     """Return where a text begins."""
-    return Place(inspected.start, inspected.machine.start, inspected.begun, inspected.remaining(0))
+    return TextPlace(inspected.start, inspected.machine.start, inspected.begun, inspected.remaining(0))
 
 
-def after(inspected: Inspected, at: Place, token: int) -> Place:
+def after(inspected: Inspected, at: TextPlace, token: int) -> TextPlace:
     """Return where a live ``token`` leads."""
     place, _ = inspected.machine.read_all(at.place, inspected.vocabulary.tokens[token])
     banned = at.banned if inspected.phrases is None else inspected.phrases.advance(at.banned, token)
-    return Place(inspected.guide.advance(at.state, token), place, banned, at.remaining - 1)
+    return TextPlace(inspected.guide.advance(at.state, token), place, banned, at.remaining - 1)
 
 
-def place_after(inspected: Inspected, ids: Sequence[int]) -> Place:
+def place_after(inspected: Inspected, ids: Sequence[int]) -> TextPlace:
     """Return where live tokens lead.
 
     Raises :class:`UnsupportedError` where one of them is masked.
@@ -139,7 +139,7 @@ def tokens_of(inspected: Inspected, encode: Callable[[str], Sequence[int]], text
     return ids
 
 
-def _step(inspected: Inspected, at: Place, offset: int, token: int | None) -> WalkStep:
+def _step(inspected: Inspected, at: TextPlace, offset: int, token: int | None) -> WalkStep:
     guide, machine, vocabulary = inspected.guide, inspected.machine, inspected.vocabulary
     partition = guide.partition_of(at.state)
     classes = guide.live_classes(at.state, at.remaining)
@@ -172,7 +172,7 @@ def _step(inspected: Inspected, at: Place, offset: int, token: int | None) -> Wa
     )
 
 
-def _targets(inspected: Inspected, at: Place, moves: Moves) -> tuple[tuple[TargetGroup, ...], int]:
+def _targets(inspected: Inspected, at: TextPlace, moves: Moves) -> tuple[tuple[TargetGroup, ...], int]:
     """Return the groups of live tokens by where they lead, those of the most tokens, and how many groups there are."""
     guide, vocabulary = inspected.guide, inspected.vocabulary
     states, which, counts = np.unique(moves.targets, return_inverse=True, return_counts=True)

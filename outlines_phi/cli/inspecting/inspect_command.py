@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import transformers
 import typer
 
-from ..errors import UnsupportedError
-from ..guides.grammar.grammar import Grammar
-from ..guides.grammar.notation.reader import NAMES
-from ..inspection.inspected import Inspected
-from ..inspection.inspection import Inspection
-from ..inspection.loopback_server import LoopbackServer
-from ..inspection.model_masses import PromptedModel
-from ..inspection.node_verdicts import MOST, subject_of, verdicts_of
-from ..inspection.site import build, check_folder
-from ..lm import bundled
-from ..numerics.checks import counted
-from ..plugin.options import CallOptions
-from ..plugin.types.output_types import to_language
-from ..plugin.types.tables import CompiledTypes
-from ..vocabulary.vocabulary import Vocabulary
-from .command_options import BanOptions, ModelOptions, RegexOption, Schema, SettingOptions, Type, grouped, one_of
-from .ending import Debug, note
-from .inputs import read_output_type
-from .loaded_model import BUNDLED, load, loading
-from .terminal import Quiet, bar
+from ...errors import UnsupportedError
+from ...guides.grammar.notation.reader import NAMES
+from ...inspection.loopback_server import LoopbackServer
+from ...inspection.site import build, check_folder
+from ...numerics.checks import counted
+from ...plugin.types.output_types import to_language
+from ..command_options import BanOptions, ModelOptions, RegexOption, Schema, SettingOptions, Type, grouped, one_of
+from ..ending import Debug, note
+from ..inputs import read_output_type
+from ..loaded_model import BUNDLED
+from ..terminal import Quiet, bar
+from .inspection_maker import InspectionMaker
 
 ACTIONS = ("serve", "build")
 EFFORT = 128  # Model tokens for the bounds of a step, where nothing else is asked for
@@ -89,7 +78,7 @@ def inspect(
     name = grammar or name
     to_language(output_type)
     with bar("compiling", 1, shown=not quiet) as progress:
-        made = _Made(output_type, banned)
+        made = InspectionMaker(output_type, banned)
         if prompt is None:
             inspection = made.without_model(name, tokenizer or BUNDLED, sampling.max_new_tokens)
         else:
@@ -109,59 +98,6 @@ def inspect(
         typer.echo(server.address)
         note("Ctrl-C ends it.")
         server.serve_forever()
-
-
-class _Made:
-    """What is inspected, made for the vocabulary of a tokenizer or of a model."""
-
-    def __init__(self, output_type: Any, banned: Any) -> None:
-        self._type, self._banned = output_type, banned
-
-    def without_model(self, name: str, tokenizer: str, budget: int | None) -> Inspection:
-        folder = bundled.path() if tokenizer == BUNDLED else Path(tokenizer).expanduser()
-        with loading(f"--tokenizer {tokenizer}"):
-            read = transformers.AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else tokenizer)
-        types = CompiledTypes(Vocabulary.from_tokenizer(read))
-        guide = types.without(self._type, self._banned).guide
-        return Inspection(Inspected.of(name, guide, types.of(self._type).guide, budget), encoder(read))
-
-    def with_model(
-        self, name: str, source: ModelOptions, sampling: SettingOptions, prompt: str, effort: int
-    ) -> Inspection:
-        loaded = load(source.model, source.device, source.dtype, source.host)
-        options = CallOptions.read(sampling.keywords(), loaded.defaults)
-        vocabulary = loaded.lm.vocabulary
-        types = CompiledTypes(vocabulary)
-        table = types.without(self._type, self._banned)
-        with loaded.asking([prompt], table, options) as request:
-            ids, budget, start = request.prompts[0], request.budgets[0], request.starts[0]
-        before = vocabulary.decode(token for token in ids if token < len(vocabulary))
-        inspected = Inspected.of(name, table.guide, types.of(self._type).guide, budget, before)
-        prompted = PromptedModel(loaded.lm, options.settings, ids, table, budget, start, effort)
-        return Inspection(inspected, encoder(loaded.hf_tokenizer or vars(loaded).get("tokenizer")), prompted, prompt)
-
-    def verified(self, inspection: Inspection, depth: int) -> Inspection:
-        """Return it with the verdicts on its masks."""
-        language = to_language(self._type)
-        pattern = language if isinstance(language, str) else None
-        if isinstance(language, Grammar):
-            pattern = language.reduced().pattern
-        subject = subject_of(inspection.inspected.plain, pattern, depth=depth, most=MOST)
-        if subject is None:
-            raise UnsupportedError(
-                "Leave --depth out, or give a grammar in Lark's dialect or GBNF, a JSON schema or a regular expression. What the "
-                f"masks of a {type(inspection.inspected.plain).__name__} promise is not verified."
-            )
-        return replace(inspection, verdicts=verdicts_of(inspection.inspected.machine, subject))
-
-
-def encoder(tokenizer: Any) -> Callable[[str], Sequence[int]]:
-    """Return what writes a text in tokens, without those that only a whole prompt has."""
-
-    def encode(text: str) -> Sequence[int]:
-        return list(tokenizer.encode(text, add_special_tokens=False))
-
-    return encode
 
 
 def _check(

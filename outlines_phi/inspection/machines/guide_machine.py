@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import final
 
-from ..errors import UnsupportedError
-from ..guides.guide import DEAD, DONE, Guide
-from .byte_machine import ByteMachine, Fault, Spot
+from ...errors import UnsupportedError
+from ...guides.guide import DEAD, DONE, Guide
 from .byte_names import byte_name, byte_set
 from .machine_graph import GraphEdge, GraphNode, GraphPart, MachineGraph, PartStates, reached
+from .reading_machine import Fault, ReadingMachine, Spot
 
-MOST_LOOKED_AT = 60  # States that are drawn, from the start on
+MOST_LOOKED_AT = 30  # States that are drawn, from the start on
 
 _PART = "g0"
 
 
 @final
-class GuideMachine(ByteMachine):
+class GuideMachine(ReadingMachine):
     """A guide over the tokens of single bytes; a place is a state of it. Its graph is the states that few bytes lead to.
 
     Raises :class:`UnsupportedError` where the vocabulary has no tokens of single bytes.

@@ -6,17 +6,17 @@ from typing import final
 
 import numpy as np
 
-from ..automata.automaton import DEAD, ByteAutomaton
+from ...automata.automaton import DEAD, ByteAutomaton
 from .automaton_graph import drawn_states, expected_of, successors
-from .byte_machine import ByteMachine, Fault, Spot
 from .byte_names import byte_name
 from .machine_graph import GraphPart, MachineGraph, PartStates, merged, reached
+from .reading_machine import Fault, ReadingMachine, Spot
 
 BLOCK = 80  # States of a block, which is what is drawn at once
 
 
 @final
-class AutomatonMachine(ByteMachine):
+class AutomatonMachine(ReadingMachine):
     """A byte automaton; a place is a state.
 
     Its parts are blocks of :data:`BLOCK` states, in the order of a breadth-first search from the start: those of a block are about

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
-from ..guides.json_schema.machine.between import Between
-from ..guides.json_schema.machine.machine import Machine
-from ..guides.json_schema.machine.objects import Colon
-from ..guides.json_schema.machine.states import Pending, State
+from ...guides.json_schema.machine.between import Between
+from ...guides.json_schema.machine.machine import Machine
+from ...guides.json_schema.machine.objects import Colon
+from ...guides.json_schema.machine.states import Pending, State
 from .byte_names import byte_set, text_name
 from .machine_graph import MOST_STATES, GraphEdge, GraphNode, GraphPart, MachineGraph, PartStates, merged
 
@@ -97,8 +97,12 @@ class SchemaGraph:
                     yield from self._called(part, state, target, bytes(read[:1]))
                 inside = [target] if after is None and target is not None else list(after or ())
                 for within in inside:
-                    if not isinstance(within, Pending) and self._join(part, within, text + bytes(read[:1])):
+                    if isinstance(within, Pending):
+                        continue
+                    if self._join(part, within, text + bytes(read[:1])):
                         pending.append(within)
+                    elif (other := self._part_of.get(within, part)) is not part:
+                        self._calls.append((part.id, other.id, ""))
 
     def _called(self, caller: ValuePart, state: State, target: State, read: bytes) -> Iterator[ValuePart]:
         label = "value" if isinstance(state, Between) else "[]"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..automata.automaton import DEAD, ByteAutomaton
+from ...automata.automaton import DEAD, ByteAutomaton
 from .byte_names import byte_set
 from .machine_graph import MOST_STATES, GraphEdge, GraphNode, PartStates, reached
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import final
 
-from ..guides.json_schema.json_guide import JSONGuide
-from ..guides.json_schema.machine.sizes import NEVER
-from ..guides.json_schema.machine.stack import Configuration
-from .byte_machine import ByteMachine, Fault, Spot
+from ...guides.json_schema.json_guide import JSONGuide
+from ...guides.json_schema.machine.sizes import NEVER
+from ...guides.json_schema.machine.stack import Configuration
 from .byte_names import byte_name, byte_set
+from .reading_machine import Fault, ReadingMachine, Spot
 from .schema_graph import SchemaGraph
 
 MOST_STACK = 40  # Values around a place that are shown
 
 
 @final
-class SchemaMachine(ByteMachine):
+class SchemaMachine(ReadingMachine):
     """The visibly pushdown machine of a schema's guide (grammar-theory.md, section 9.3); a place is a configuration of it."""
 
     kind = "visibly pushdown machine of a JSON schema"

@@ -7,11 +7,11 @@ from typing import final
 
 import numpy as np
 
-from ..automata.automaton import DEAD
-from ..guides.grammar.cfg_guide import CFGGuide
-from ..guides.grammar.lexing.lexer import NOTHING, START
-from ..guides.grammar.parsing.rules import END
-from ..guides.regex import compile_regex
+from ...automata.automaton import DEAD
+from ...guides.grammar.cfg_guide import CFGGuide
+from ...guides.grammar.lexing.lexer import NOTHING, START
+from ...guides.grammar.parsing.rules import END
+from ...guides.regex import compile_regex
 from .automaton_graph import automaton_states
 from .byte_names import byte_set
 from .machine_graph import MOST_STATES, GraphEdge, GraphNode, GraphPart, MachineGraph, PartStates, merged, reached

@@ -7,15 +7,15 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from ..automata.automaton import DEAD
-from ..guides.grammar.cfg_guide import CFGGuide
-from ..guides.grammar.lexing.lexer import START
-from ..guides.grammar.parsing.parser import ERROR, UNKNOWN
-from ..guides.grammar.parsing.rules import END
-from ..guides.guide import UNREACHABLE
-from .byte_machine import ByteMachine, Fault, Spot
+from ...automata.automaton import DEAD
+from ...guides.grammar.cfg_guide import CFGGuide
+from ...guides.grammar.lexing.lexer import START
+from ...guides.grammar.parsing.parser import ERROR, UNKNOWN
+from ...guides.grammar.parsing.rules import END
+from ...guides.guide import UNREACHABLE
 from .byte_names import byte_name, byte_set
 from .grammar_graph import LEXER, GrammarGraph
+from .reading_machine import Fault, ReadingMachine, Spot
 
 MOST_STACK = 40  # Entries of a stack that are shown
 MOST_EXPECTED = 40  # Terminals that are named
@@ -29,7 +29,7 @@ class GrammarPlace(NamedTuple):
 
 
 @final
-class GrammarMachine(ByteMachine):
+class GrammarMachine(ReadingMachine):
     """Lexer and parser of a grammar's guide, whose states are pairs of theirs (grammar-theory.md, section 7).
 
     A byte is refused by the lexer, where no lexeme goes on with it and none begins with it; by the parser, where it completes a

@@ -46,7 +46,7 @@ class Spot:
     stack: tuple[str, ...]
 
 
-class ByteMachine(ABC):
+class ReadingMachine(ABC):
     """A deterministic machine over bytes (grammar-theory.md, sections 3, 5 and 9), with places that can be kept and come back to.
 
     A place is live if bytes lead from it to the end of a member; :meth:`read` returns live places alone, so the byte at which it
