@@ -66,11 +66,12 @@ class GrammarMachine(ReadingMachine):
             configuration = after
         if self._guide.completion.distance(configuration, target) >= UNREACHABLE:
             names = [lexer.terminals[t].name for t in np.flatnonzero(lexer.reaches[target]).tolist()]
-            kinds = " or ".join(names[:MOST_EXPECTED]) or "no lexeme"
+            kinds = " or ".join(names[:MOST_EXPECTED])
+            which = "which may not stand here" if len(names) == 1 else "of which none may stand here"
             return self._parser_fault(
                 configuration,
                 f"terminal {kinds}",
-                f"with {byte_name(byte)} the pending lexeme can become {kinds} alone, of which none may stand here",
+                f"with {byte_name(byte)} the pending lexeme can become {kinds} alone, {which}",
             )
         return GrammarPlace(configuration, target)
 

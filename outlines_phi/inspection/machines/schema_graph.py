@@ -59,6 +59,7 @@ class SchemaGraph:
         self._part_of: dict[State, ValuePart] = {}
         self._number: dict[State, int] = {}
         self._steps: dict[State, list[SchemaStep]] = {}
+        self._groups: dict[ValuePart, dict[State, int]] = {}
         self._calls: list[tuple[str, str, str]] = []
         self._is_whole = True
         waiting = deque([self._add("start", machine.start.state, b"")])
@@ -79,7 +80,7 @@ class SchemaGraph:
     def place_of(self, state: State) -> tuple[str, str] | None:
         """Return the part and the node of a place; ``None`` where the graph does not have it."""
         part = self._part_of.get(state)
-        return None if part is None else (part.id, f"j{self._number[state]}")
+        return None if part is None else (part.id, f"j{self._group_of(part)[state]}")
 
     def label_of(self, state: State) -> str:
         """Return what a place is called: its kind, and the value that it is in."""
@@ -150,29 +151,60 @@ class SchemaGraph:
         kinds = dict.fromkeys(type(state).__name__.lower() for state in part.places)
         return f"{len(part.places)} places: {', '.join(kinds)}"
 
+    def _group_of(self, part: ValuePart) -> dict[State, int]:
+        """Return the group of each place of a part: places of one kind that steps connect are drawn as one, by its first number."""
+        if part not in self._groups:
+            above = {state: state for state in part.places}
+
+            def first(state: State) -> State:
+                while above[state] is not state:
+                    state = above[state]
+                return state
+
+            for state in part.places:
+                for target, after, _ in self._steps_of(state):
+                    if after is None and type(target) is type(state) and target in above:
+                        one, other = sorted((first(state), first(target)), key=self._number.__getitem__)
+                        above[other] = one
+            self._groups[part] = {state: self._number[first(state)] for state in part.places}
+        return self._groups[part]
+
     def _find(self, id: str) -> PartStates:
         part = self.parts[int(id[1:])]
-        drawn = list(part.places)[:MOST_STATES]
-        here = {state: f"j{self._number[state]}" for state in drawn}
-        nodes, edges, others = list[GraphNode](), list[GraphEdge](), dict[ValuePart, None]()
+        groups = self._group_of(part)
+        members: dict[int, list[State]] = {}
+        for state, group in groups.items():
+            members.setdefault(group, []).append(state)
+        drawn = dict(list(members.items())[:MOST_STATES])
+        others, read_by = dict[ValuePart, None](), dict[tuple[str, str, str], set[int]]()
 
-        def draw(source: State, target: State, label: str, kind: str) -> None:
-            if target in here:
-                edges.append(GraphEdge(here[source], here[target], label, kind))
-            elif (other := self._part_of.get(target)) is not None and other is not part:
+        def draw(source: int, target: State, read: tuple[int, ...], kind: str) -> None:
+            other = self._part_of.get(target)
+            if other is None or (other is part and groups[target] not in drawn):
+                return
+            if other is not part:
                 others[other] = None
-                edges.append(GraphEdge(here[source], f"to{other.id}", label, kind))
+            end = f"j{groups[target]}" if other is part else f"to{other.id}"
+            read_by.setdefault((f"j{source}", end, kind), set()).update(read)
 
-        for place, (state, name) in enumerate(here.items()):
-            steps, label = self._steps_of(state), type(state).__name__.lower()
-            ends = state.ends is not None or any(step.target is None for step in steps)
-            shown = f"{self.label_of(state)}, behind {text_name(part.places[state]) or 'nothing'}"
-            nodes.append(GraphNode(name, label, shown, place == 0, ends))
-            for target, after, read in steps:
-                if target is not None:
-                    draw(state, target, byte_set(read), "step" if after is None else "call")
-                for later in after or ():
-                    if not isinstance(later, Pending):
-                        draw(state, later, "a value", "goto")
+        nodes = list[GraphNode]()
+        for group, states in drawn.items():
+            kind = type(states[0]).__name__.lower()
+            count = f", {len(states)} places" if len(states) > 1 else ""
+            text = f"{self.label_of(states[0])}{count}, behind {text_name(part.places[states[0]]) or 'nothing'}"
+            ends = any(
+                state.ends is not None or None in (step.target for step in self._steps_of(state)) for state in states
+            )
+            nodes.append(GraphNode(f"j{group}", kind, text, not nodes, ends))
+            for state in states:
+                for target, after, read in self._steps_of(state):
+                    if target is not None and not (after is None and groups.get(target) == group):
+                        draw(group, target, read, "step" if after is None else "call")
+                    for later in after or ():
+                        if not isinstance(later, Pending):
+                            draw(group, later, (), "goto")
         nodes += [GraphNode(f"to{other.id}", other.label, part=other.id) for other in others]
-        return PartStates(tuple(nodes), tuple(dict.fromkeys(edges)), len(part.places) - len(drawn))
+        edges = [
+            GraphEdge(*ends, byte_set(read) if read else "a value", kind) for (*ends, kind), read in read_by.items()
+        ]
+        return PartStates(tuple(nodes), tuple(edges), sum(map(len, members.values())) - sum(map(len, drawn.values())))

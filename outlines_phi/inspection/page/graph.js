@@ -2,10 +2,13 @@
 // The machine: an overview of its parts, and the states of a part once it is opened. A layout is computed once.
 const machine = (() => {
   const ROOM = 60; // Characters of a label of an edge that are drawn
+  const READABLE = 0.55; // A graph that does not fit at this scale is shown from its start on
+  const MANY = 60; // Parts of an overview beyond which it leaves terminals to the rules that use them
   let drawn = null; // the graph of cytoscape
   let shown = null; // the part that is open, "" for the overview
   const positions = new Map();
   let marks = [];
+  let left = 0; // Parts that the overview leaves out
 
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -27,6 +30,7 @@ const machine = (() => {
         label: "data(short)", "font-size": 9, color: color("--quiet"), width: 1, "line-color": color("--line"),
         "target-arrow-color": color("--quiet"), "target-arrow-shape": "triangle", "arrow-scale": 0.7, "curve-style": "bezier",
         "text-background-color": color("--panel"), "text-background-opacity": 0.85, "min-zoomed-font-size": 7 } },
+      { selector: "edge:loop", style: { "loop-direction": "0deg", "loop-sweep": "50deg", "control-point-step-size": 60 } },
       { selector: "edge[kind='call'], edge[kind='goto']", style: { "line-style": "dashed" } },
       { selector: "edge[kind='emit']", style: { "line-color": color("--warm"), "line-style": "dotted" } },
       { selector: "edge:selected", style: { "line-color": color("--accent"), width: 2 } },
@@ -44,21 +48,25 @@ const machine = (() => {
 
   function draw(key, elements, onSelect) {
     if (drawn) drawn.destroy();
-    drawn = cytoscape({
-      container: document.getElementById("graph"), elements, style: style(), minZoom: 0.05, maxZoom: 3,
-      hideEdgesOnViewport: elements.length > 800, textureOnViewport: elements.length > 800,
-    });
     const known = positions.get(key);
+    // Part of the constructor, so that nothing is drawn before all has its place.
     const layout = known
       ? { name: "preset", positions: (node) => known[node.id()], fit: true, padding: 20 }
       : { name: "dagre", rankDir: "TB", nodeSep: 14, rankSep: 42, animate: false, fit: true, padding: 20 };
-    drawn.layout(layout).run();
+    drawn = cytoscape({
+      container: document.getElementById("graph"), elements, style: style(), layout, minZoom: 0.05, maxZoom: 3,
+      hideEdgesOnViewport: elements.length > 800, textureOnViewport: elements.length > 800,
+    });
     if (!known) {
       const found = {};
       drawn.nodes().forEach((node) => { found[node.id()] = { ...node.position() }; });
       positions.set(key, found);
     }
     if (drawn.zoom() > 1.4) { drawn.zoom(1.4); drawn.center(); }
+    if (drawn.zoom() < READABLE) {
+      drawn.zoom(READABLE);
+      drawn.center(drawn.nodes("[?start]"));
+    }
     drawn.on("tap", "node", (event) => onSelect(event.target.data()));
     drawn.on("tap", "edge", (event) => onSelect(event.target.data()));
     window.drawnGraph = drawn;
@@ -69,10 +77,14 @@ const machine = (() => {
     if (shown === "") return;
     shown = "";
     const wrong = new Set(site.wrong);
-    const nodes = site.parts.map((part) => ({
+    const parts = site.parts.length > MANY ? site.parts.filter((part) => part.kind !== "terminal") : site.parts;
+    const nodes = parts.map((part) => ({
       id: part.id, label: part.label, kind: part.kind, start: part.is_start, text: part.text, size: part.size, opens: part.id,
       wrong: wrong.has(part.kind) }));
-    draw("", elementsOf(nodes, site.calls), onSelect);
+    const ids = new Set(nodes.map((node) => node.id));
+    const calls = site.calls.filter((call) => ids.has(call.source) && ids.has(call.target));
+    left = site.parts.length - parts.length;
+    draw("", elementsOf(nodes, calls), onSelect);
   }
 
   function part(id, states, site, onSelect) {
@@ -99,7 +111,7 @@ const machine = (() => {
     const found = drawn.getElementById(id);
     if (found.empty()) return;
     found.select();
-    if (drawn.zoom() < 0.5) drawn.zoom(0.8);
+    if (drawn.zoom() < READABLE) drawn.zoom(0.8);
     drawn.center(found);
   }
 
@@ -107,5 +119,5 @@ const machine = (() => {
     if (drawn) drawn.style(style());
   }
 
-  return { overview, part, mark, select, restyle };
+  return { overview, part, mark, select, restyle, leftOut: () => left };
 })();

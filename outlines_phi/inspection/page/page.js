@@ -73,7 +73,8 @@
     fill("crumbs", element("a", { href: linkTo({ part: null, node: null }) }, "machine"), part ? " › " + part.label : "");
     if (!part) {
       machine.overview(site, chosen);
-      byId("legend").textContent = site.remark + ". A click opens a part.";
+      byId("legend").textContent = site.remark + ". A click opens a part." + (machine.leftOut()
+        ? " " + count(machine.leftOut()) + " terminals stand in the rules that use them, and are found by the search." : "");
       describe(null, null, null);
       return;
     }

@@ -45,9 +45,10 @@ const steps = (() => {
     ];
   }
 
-  function masses(found, budgeted) {
+  function masses(found) {
     if (!found) return [];
-    const bounds = ([lower, upper]) => share(lower) + " … " + share(upper);
+    // In one line, which a narrow screen scrolls.
+    const bounds = ([lower, upper]) => share(lower) + "\u00a0…\u00a0" + share(upper);
     return [
       element("h2", null, "The model"),
       element("dl", null,
