@@ -40,7 +40,10 @@ class GrammarGraph:
         """Return the graph."""
         parts = [*map(self._rule, self._rules.by_head), *map(self._terminal, range(len(self._terminals)))]
         states = len(self._lexer) - START
-        text = f"{states} states, which all terminals share; the longest lexeme wins"
+        text = (
+            f"{states} states, which all terminals share. The longest lexeme wins: behind a complete one (a double border), a byte "
+            "that does not go on ends it, and begins another as from the start."
+        )
         parts.append(GraphPart(LEXER, "lexer", "lexer", text, states))
         remark = f"{len(self._tables.kernels):,} parser states, {states:,} lexer states"
         return MachineGraph(tuple(parts), merged(list(self._calls())), self._find, remark)
@@ -161,22 +164,19 @@ class GrammarGraph:
         return PartStates(tuple(nodes), tuple(edges), len(lexer) - START - len(order))
 
     def _lexer_steps(self, state: int) -> Iterator[GraphEdge]:
-        """Yield the steps of a state of the lexer; the end of a lexeme, behind which all may begin, as one step to the start."""
+        """Yield the steps of a state of the lexer, but for those that end a lexeme and begin another as from the start."""
         lexer = self._lexer
         targets, emits = lexer.targets[state], lexer.emits[state]
         steps: dict[tuple[int, int], list[int]] = {}
         for byte, column in enumerate(lexer.byte_class.tolist()):
             target, word = int(targets[column]), int(emits[column])
-            if target != DEAD:
-                again = word and word == lexer.ends[state] and target == lexer.targets[START, column]
-                steps.setdefault((START if again else target, word), []).append(byte)
+            begins = word and word == lexer.ends[state] and target == lexer.targets[START, column]
+            if target != DEAD and not begins:
+                steps.setdefault((target, word), []).append(byte)
         for (target, word), read in steps.items():
             emitted = " ".join(self._terminals[terminal].name for terminal in lexer.words[word])
-            if target == START:
-                yield GraphEdge(f"l{state}", f"l{START}", f"ends {emitted}", "emit")
-            else:
-                label = byte_set(read) + f" → {emitted}" * bool(emitted)
-                yield GraphEdge(f"l{state}", f"l{target}", label, "emit" if emitted else "step")
+            label = byte_set(read) + f" → {emitted}" * bool(emitted)
+            yield GraphEdge(f"l{state}", f"l{target}", label, "emit" if emitted else "step")
 
 
 def _kind(is_terminal: bool) -> str:

@@ -2,7 +2,7 @@
 // The machine: an overview of its parts, and the states of a part once it is opened. A layout is computed once.
 const machine = (() => {
   const ROOM = 60; // Characters of a label of an edge that are drawn
-  const READABLE = 0.55; // A graph that does not fit at this scale is shown from its start on
+  const READABLE = 0.75; // A graph that does not fit at this scale is shown from its start on
   const MANY = 60; // Parts of an overview beyond which it leaves terminals to the rules that use them
   let drawn = null; // the graph of cytoscape
   let shown = null; // the part that is open, "" for the overview
@@ -27,7 +27,7 @@ const machine = (() => {
       { selector: "node.marked", style: { "background-color": color("--soft"), "border-color": color("--accent"), "border-width": 3 } },
       { selector: "node:selected", style: { "overlay-color": color("--accent"), "overlay-opacity": 0.18 } },
       { selector: "edge", style: {
-        label: "data(short)", "font-size": 9, color: color("--quiet"), width: 1, "line-color": color("--line"),
+        label: "data(short)", "font-size": 9, color: color("--quiet"), width: 1, "line-color": color("--edge"),
         "target-arrow-color": color("--quiet"), "target-arrow-shape": "triangle", "arrow-scale": 0.7, "curve-style": "bezier",
         "text-background-color": color("--panel"), "text-background-opacity": 0.85, "min-zoomed-font-size": 7 } },
       { selector: "edge:loop", style: { "loop-direction": "0deg", "loop-sweep": "50deg", "control-point-step-size": 60 } },
@@ -65,7 +65,8 @@ const machine = (() => {
     if (drawn.zoom() > 1.4) { drawn.zoom(1.4); drawn.center(); }
     if (drawn.zoom() < READABLE) {
       drawn.zoom(READABLE);
-      drawn.center(drawn.nodes("[?start]"));
+      const at = drawn.nodes("[?start]").position();
+      drawn.pan({ x: drawn.width() / 2 - at.x * READABLE, y: 30 - at.y * READABLE });
     }
     drawn.on("tap", "node", (event) => onSelect(event.target.data()));
     drawn.on("tap", "edge", (event) => onSelect(event.target.data()));
