@@ -23,8 +23,8 @@ class LoopbackServer(ThreadingHTTPServer):
     """A server of an inspection that listens on the loopback interface, at ``port``, or at a free one for 0.
 
     ``GET /`` and the files beside it are the page, ``GET /data/KEY.js`` its data; ``POST /walk`` takes ``{"text": ..}``, and
-    ``POST /why`` ``{"ids": [..], "token": ..}``. Requests that name another host are refused, so that no page of elsewhere reads
-    them by a name of its own for this address.
+    ``POST /why`` ``{"ids": [..], "token": ..}``. Requests that name another host or come from a page of another one
+    are refused.
 
     Raises :class:`UnsupportedError` where the port cannot be had.
     """
@@ -96,10 +96,13 @@ class InspectionRequest(BaseHTTPRequestHandler):
 
     def _is_ours(self) -> bool:
         host = self.headers.get("Host", "")
-        if host in (f"{LOOPBACK}:{self.server.server_port}", f"localhost:{self.server.server_port}"):
+        hosts = (f"{LOOPBACK}:{self.server.server_port}", f"localhost:{self.server.server_port}")
+        origin = self.headers.get("Origin", f"http://{host}")  # browsers name that of the page which posts
+        if host in hosts and origin == f"http://{host}":
             return True
         self._refuse(
-            HTTPStatus.FORBIDDEN, UnsupportedError(f"Open {self.server.address}. The host {host!r:.80} was asked for.")
+            HTTPStatus.FORBIDDEN,
+            UnsupportedError(f"Open {self.server.address}. Another was asked for: {host!r:.60}, from {origin!r:.60}."),
         )
         return False
 

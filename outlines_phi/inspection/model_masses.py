@@ -11,15 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from ..guides.table import Table
+from ..guides.guide import DONE
+from ..guides.table import Moves, Table
 from ..lm.model import LanguageModel
 from ..phi.tree.best_first import enumerate_together
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.tree import BoundsTree, Node
 from ..settings import SamplingSettings
 from .inspected import Inspected
-from .machines.byte_names import text_name
-from .refusals import Refusal, TextPlace, why_masked
+from .refusals import SAMPLE, Refusal, TextPlace, why_masked
+from .text_walk import label_after, name_of
 
 BRANCHES = 12  # Tokens of a step that are shown, the likeliest live ones
 LOST = 6  # Masked tokens that are shown, the likeliest
@@ -45,6 +46,20 @@ class TokenMass:
 
 @final
 @dataclass(frozen=True)
+class TargetMass:
+    """Live tokens that lead to one state: their mass, some of the likeliest, and bounds on what it adds to ``Phi(y)``.
+
+    ``Phi(y)`` is the sum over all states of ``sum of p(v) Phi(yv)`` over the tokens ``v`` that lead there, which ``adds`` bounds.
+    """
+
+    label: str
+    sample: tuple[str, ...]
+    mass: float
+    adds: tuple[float, float]
+
+
+@final
+@dataclass(frozen=True)
 class LostToken:
     """A masked token with its probability, and why it is masked."""
 
@@ -66,6 +81,8 @@ class StepMasses:
         The sum of ``log S`` so far, in nats: the log weight of the text up to here.
     phi
         ``lower <= Phi(y) <= upper``, from a tree of bounds that is grown from ``y`` (theory.md, section 5.1).
+    targets
+        The states that most of the live mass leads to.
     branches, lost
         The likeliest live and masked tokens.
     """
@@ -73,6 +90,7 @@ class StepMasses:
     live: float
     log_live: float
     phi: tuple[float, float]
+    targets: tuple[TargetMass, ...]
     branches: tuple[TokenMass, ...]
     lost: tuple[LostToken, ...]
 
@@ -107,7 +125,7 @@ class PromptedModel:
         rows = self._log_p(ids)
         found, log_live = list[StepMasses](), 0.0
         for node, log_p, at in zip(nodes, rows, places, strict=True):
-            mask, _ = inspected.live(at.state, at.remaining)
+            mask, moves = inspected.live(at.state, at.remaining)
             p = np.exp(log_p)
             live = float(p[mask].sum())
             log_live += math.log(live) if live > 0 else -math.inf
@@ -120,6 +138,7 @@ class PromptedModel:
                     live,
                     log_live,
                     (node.lower, node.upper),
+                    self._targets(inspected, at, node, moves, p),
                     tuple(branches),
                     tuple(LostToken(why.text, float(p[v]), why) for v, why in masked if why is not None),
                 )
@@ -148,13 +167,37 @@ class PromptedModel:
         log_p = self.settings.log_p(evaluation.logits, self.lm.vocabulary, contexts)
         return np.asarray(log_p.double().cpu().numpy())
 
+    def _targets(
+        self, inspected: Inspected, at: TextPlace, node: Node, moves: Moves, p: NDArray[np.float64]
+    ) -> tuple[TargetMass, ...]:
+        """Return the masses of the states that live tokens lead to, the largest first."""
+        masses = moves.masses(p[moves.tokens])
+        lower, upper = p[moves.tokens].copy(), p[moves.tokens].copy()
+        lower[moves.targets != DONE] = 0.0
+        for child in node.children.values():
+            place = int(moves.tokens.searchsorted(child.token))
+            lower[place], upper[place] = p[child.token] * child.lower, p[child.token] * child.upper
+        found = []
+        for number in np.argsort(-masses, kind="stable")[:BRANCHES].tolist():
+            members = moves.leading_to(number)
+            tokens = _top(moves.tokens[members], p, SAMPLE)
+            found.append(
+                TargetMass(
+                    label_after(inspected, at, tokens[0]),
+                    tuple(name_of(inspected, token) for token in tokens),
+                    float(masses[number]),
+                    (float(lower[members].sum()), float(upper[members].sum())),
+                )
+            )
+        return tuple(found)
+
     def _branch(self, inspected: Inspected, node: Node, token: int, p: NDArray[np.float64], live: float) -> TokenMass:
         child = node.children.get(token)
         lower, upper = (0.0, 1.0) if child is None else (child.lower, child.upper)
         ends = token == inspected.vocabulary.eos_ids[0]
         if ends:
             lower, upper = 1.0, 1.0
-        share, text = float(p[token]), "<end>" if ends else text_name(inspected.vocabulary.tokens[token])
+        share, text = float(p[token]), name_of(inspected, token)
         least = share * lower / node.upper if node.upper > 0 else 0.0
         most = min(1.0, share * upper / node.lower) if node.lower > 0 else 1.0
         return TokenMass(token, text, share, (lower, upper), share / live if live > 0 else 0.0, (least, most))

@@ -12,6 +12,7 @@ from ..guides.guide import Guide
 from ..guides.json_schema.json_guide import JSONGuide
 from ..verification.subject import Subject, Verdict
 from ..verification.verification import Check, verify
+from .machines.byte_names import text_name
 from .machines.reading_machine import Fault, ReadingMachine
 
 MOST = 20_000  # Pairs of states that are looked at most
@@ -52,11 +53,13 @@ class CheckVerdict:
 @final
 @dataclass(frozen=True)
 class NodeWitness:
-    """A counterexample: the tokens before it, the token at fault, and the node that the machine is in before that."""
+    """A counterexample: the tokens before it, with their text, the token at fault, and the node before it."""
 
     law: str
     before: tuple[int, ...]
+    text: str
     token: int
+    token_text: str
     remark: str
     node: str
 
@@ -88,7 +91,7 @@ def subject_of(guide: Guide, pattern: str | None, **options: Any) -> Subject | N
 def verdicts_of(machine: ReadingMachine, subject: Subject, tell: Callable[[Check], None] | None = None) -> Verdicts:
     """Run the checks of ``subject``, and see which nodes of ``machine`` the pairs of states that were tried stand at."""
     found = verify(subject, tell)
-    exploration = subject.exploration
+    exploration, vocabulary = subject.exploration, subject.guide.vocabulary
     met: Counter[str] = Counter()
     for pair in exploration.inner:
         met.update(_nodes(machine, subject, pair.word))
@@ -96,7 +99,9 @@ def verdicts_of(machine: ReadingMachine, subject: Subject, tell: Callable[[Check
         NodeWitness(
             law,
             tally.witness[:-1],
+            text_name(vocabulary.decode(tally.witness[:-1])),
             tally.witness[-1],
+            text_name(vocabulary.tokens[tally.witness[-1]]) or f"<{tally.witness[-1]}>",
             tally.remark,
             next(iter(_nodes(machine, subject, tally.witness[:-1])), ""),
         )

@@ -110,6 +110,18 @@ def after(inspected: Inspected, at: TextPlace, token: int) -> TextPlace:
     return TextPlace(inspected.guide.advance(at.state, token), place, banned, at.remaining - 1)
 
 
+def label_after(inspected: Inspected, at: TextPlace, token: int) -> str:
+    """Return what the place that a live ``token`` leads to is called."""
+    if token == inspected.vocabulary.eos_ids[0]:
+        return "the end"
+    return inspected.machine.spot(after(inspected, at, token).place).label
+
+
+def name_of(inspected: Inspected, token: int) -> str:
+    """Return how a token is shown."""
+    return "<end>" if token in inspected.vocabulary.eos_ids else text_name(inspected.vocabulary.tokens[token])
+
+
 def place_after(inspected: Inspected, ids: Sequence[int]) -> TextPlace:
     """Return where live tokens lead.
 
@@ -174,15 +186,14 @@ def _step(inspected: Inspected, at: TextPlace, offset: int, token: int | None) -
 
 def _targets(inspected: Inspected, at: TextPlace, moves: Moves) -> tuple[tuple[TargetGroup, ...], int]:
     """Return the groups of live tokens by where they lead, those of the most tokens, and how many groups there are."""
-    guide, vocabulary = inspected.guide, inspected.vocabulary
+    guide = inspected.guide
     states, which, counts = np.unique(moves.targets, return_inverse=True, return_counts=True)
     order = np.argsort(-counts, kind="stable")[:GROUPS]
     found = []
     for number in order.tolist():
         members: list[Any] = moves.tokens[which == number][:SAMPLE].tolist()
-        ends = members[0] == vocabulary.eos_ids[0]
-        label = "the end" if ends else inspected.machine.spot(after(inspected, at, members[0]).place).label
-        names = ["<end>" if v in vocabulary.eos_ids else text_name(vocabulary.tokens[v]) for v in members]
+        label = label_after(inspected, at, members[0])
+        names = [name_of(inspected, token) for token in members]
         distance = guide.min_tokens(int(states[number]))
         found.append(
             TargetGroup(int(counts[number]), tuple(names), label, None if distance >= UNREACHABLE else distance)

@@ -67,6 +67,27 @@ def test_a_server_is_started_on_a_free_port(cli: Cli, folder: Path, monkeypatch:
     assert result.stdout == f"http://127.0.0.1:{server.server_port}/\n" and server.texts == ["yes"]
 
 
+def test_ctrl_c_ends_a_server(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(server: LoopbackServer) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LoopbackServer, "serve_forever", interrupted)
+    result = cli("inspect", "serve", "--regex", "a")
+    assert result.exit_code == 0 and "Ctrl-C ends it." in result.stderr and "Interrupted" not in result.stderr
+
+
+def test_a_grammar_of_guidance_is_read_byte_by_byte(cli: Cli, folder: Path) -> None:
+    (folder / "grammars.py").write_text(
+        "from outlines_phi import from_guidance\n"
+        'nested = from_guidance(\'%llguidance {}\\nstart: "(" start ")" | NUMBER\\nNUMBER: /[0-9]+/\')\n',
+        encoding="utf-8",
+    )
+    result = cli("inspect", "build", "--type", "grammars:nested", "--output-dir", "site", "--text", "((1)")
+    assert result.exit_code == 0, result.stderr
+    assert data(folder / "site", "walk-0")["steps"][-1]["distance"] == 2
+    assert cli("inspect", "build", "--type", "grammars:nested", "--output-dir", "site", "--text", "(x").exit_code == 2
+
+
 def test_a_port_that_is_taken(cli: Cli, folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

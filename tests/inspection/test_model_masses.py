@@ -98,6 +98,9 @@ def test_bounds_hold_and_are_near_with_effort(effort: int) -> None:
         assert lower - 1e-6 <= phi(written) <= upper + 1e-6
         if effort > 1:
             assert upper - lower <= 2e-3 * upper
+        assert sum(target.adds[0] for target in step.targets) <= phi(written) + 1e-6
+        assert sum(target.adds[1] for target in step.targets) >= phi(written) - 1e-6
+        assert sum(target.mass for target in step.targets) == pytest.approx(step.live)
         for branch in step.branches:
             ends = branch.token in lm().vocabulary.eos_ids
             ahead = 1.0 if ends else phi((*written, branch.token))

@@ -112,9 +112,11 @@ def server() -> Iterator[LoopbackServer]:
         thread.join()
 
 
-def ask(server: LoopbackServer, path: str, given: Any = None, host: str | None = None) -> tuple[int, bytes]:
+def ask(
+    server: LoopbackServer, path: str, given: Any = None, host: str | None = None, origin: str | None = None
+) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port)
-    headers = {} if host is None else {"Host": host}
+    headers = {name: value for name, value in (("Host", host), ("Origin", origin)) if value is not None}
     body = None if given is None else json.dumps(given)
     connection.request("GET" if given is None else "POST", path, body, headers)
     answer = connection.getresponse()
@@ -165,6 +167,8 @@ def test_a_wrong_request_is_told_what_to_ask(
 def test_another_host_is_refused(server: LoopbackServer) -> None:
     assert ask(server, "/", host="attacker.example")[0] == 403
     assert ask(server, "/walk", {"text": "1"}, host=f"attacker.example:{server.server_port}")[0] == 403
+    assert ask(server, "/walk", {"text": "1"}, origin="http://attacker.example")[0] == 403
+    assert ask(server, "/walk", {"text": "1"}, origin=server.address.rstrip("/"))[0] == 200
     assert ask(server, "/", host=f"localhost:{server.server_port}")[0] == 200
 
 

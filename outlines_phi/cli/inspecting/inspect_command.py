@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -97,7 +98,8 @@ def inspect(
     with LoopbackServer(inspection, texts, port or 0) as server:
         typer.echo(server.address)
         note("Ctrl-C ends it.")
-        server.serve_forever()
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
 
 
 def _check(

@@ -205,6 +205,7 @@ class SchemaGraph:
                             draw(group, later, (), "goto")
         nodes += [GraphNode(f"to{other.id}", other.label, part=other.id) for other in others]
         edges = [
-            GraphEdge(*ends, byte_set(read) if read else "a value", kind) for (*ends, kind), read in read_by.items()
+            GraphEdge(source, end, byte_set(read) if read else "a value", kind)
+            for (source, end, kind), read in read_by.items()
         ]
         return PartStates(tuple(nodes), tuple(edges), sum(map(len, members.values())) - sum(map(len, drawn.values())))

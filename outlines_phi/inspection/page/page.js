@@ -59,12 +59,18 @@
     fill("selected",
       part && part.text ? element("pre", null, part.text) : null,
       states && states.left_out ? element("p", { class: "quiet" }, count(states.left_out) + " more states are not drawn.") : null,
+      states && site.verdicts ? element("p", { class: "quiet" }, metIn(states)) : null,
       found ? element("h2", null, found.id + (found.is_end ? " (an end)" : "")) : null,
       found ? element("pre", null, found.text) : null,
       met === null ? null : element("p", { class: "quiet" }, met
         ? "Verified at " + count(met) + " pairs of states."
         : "No word that was verified leads here."),
       witnesses.map((each) => element("p", { class: "refusal" }, each.law + ": " + each.remark)));
+  }
+
+  function metIn(states) {
+    const own = states.nodes.filter((each) => !each.part), met = own.filter((each) => site.verdicts.met[each.id]);
+    return met.length ? count(met.length) + " of " + count(own.length) + " states stand in words that were verified." : "";
   }
 
   async function showMachine(asked, mine) {
@@ -201,6 +207,6 @@
     " in a text", site.banned ? count(site.banned) + " banned phrases" : null, site.prompt === null ? null : "after " +
     JSON.stringify(site.prompt)].filter(Boolean).join(", ");
   byId("typed").hidden = !site.served;
-  fill("verdicts", steps.verdicts(site));
+  fill("verdicts", steps.verdicts(site, partOf));
   await show();
 })();

@@ -56,6 +56,12 @@ const steps = (() => {
           (found.live > 0 ? Math.log(found.live).toFixed(3) : "−∞") + " nats"),
         element("dt", null, "log S so far"), element("dd", null, String(typeof found.log_live === "number" ? found.log_live.toFixed(3) : found.log_live)),
         element("dt", null, "Φ here"), element("dd", null, bounds(found.phi))),
+      element("h2", null, "Live mass, by the state that it leads to"),
+      table(["lead to", "such as", "#mass", "adds to Φ"], found.targets.map((target) => [
+        target.label, tokens(target.sample),
+        [element("span", { class: "bar", style: "width:" + Math.max(1, Math.round(60 * target.mass)) + "px" }), share(target.mass)],
+        bounds(target.adds)])),
+      element("h2", null, "Likeliest live tokens"),
       table(["token", "#p", "Φ after it", "#masked p", "exact p"], found.branches.map((branch) => [
         tokens([branch.text]),
         [element("span", { class: "bar", style: "width:" + Math.max(1, Math.round(60 * branch.p)) + "px" }), share(branch.p)],
@@ -82,9 +88,20 @@ const steps = (() => {
     ];
   }
 
-  function verdicts(site) {
+  function witnesses(site, partOf) {
+    if (!site.witnesses.length) return [];
+    return [
+      element("h2", null, "Counterexamples"),
+      table(["law", "text", "token", "at", ""], site.witnesses.map((each) => [
+        each.law, [element("code", null, each.text || "the beginning")], tokens([each.token_text]), where(each.node, each.node, partOf),
+        each.remark])),
+    ];
+  }
+
+  function verdicts(site, partOf) {
     if (!site.verdicts) return [];
     return [
+      ...witnesses(site, partOf),
       element("h2", null, "Verdicts on the masks: " + site.verdicts.reach),
       table(["check", "about", "verdict", "#cases", "witness"], site.verdicts.checks.map((check) => [
         [element("span", { title: check.meaning }, check.id + " " + check.statement)], check.about,
