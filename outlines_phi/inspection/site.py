@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import UnsupportedError
 from .inspection import Inspection
 
+PAGE = Path(__file__).parent / "page"
+
 DATA = "data"  # The folder of what the page reads
 
 
 def page_files() -> dict[str, bytes]:
     """Return the files of the page by their paths: markup, styles, scripts, and the graph library with its licences."""
-    return dict(_files_of(files(__package__) / "page", ""))
+    files = (path for path in sorted(PAGE.rglob("*")) if path.is_file())
+    return {path.relative_to(PAGE).as_posix(): path.read_bytes() for path in files}
 
 
 def script(key: str, value: Any) -> bytes:
@@ -84,11 +85,3 @@ def check_folder(folder: Path) -> None:
         raise UnsupportedError(f"Give a folder, by --output-dir. {folder} is a file.")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / DATA / "site.js").is_file():
         raise UnsupportedError(f"Give an empty folder, or a new one, by --output-dir. {folder} holds other files.")
-
-
-def _files_of(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
-    for each in sorted(folder.iterdir(), key=lambda one: one.name):
-        if each.is_dir():
-            yield from _files_of(each, f"{path}{each.name}/")
-        else:
-            yield f"{path}{each.name}", each.read_bytes()

@@ -69,7 +69,7 @@ def inspect(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Show the machine of an output type as a graph, and texts token by token.
+    """Show the machine of an output type as a page, and step through texts token by token.
 
     serve is a page on this machine alone; build writes it into a folder, with the texts given by --text. See docs/inspect.md.
     """

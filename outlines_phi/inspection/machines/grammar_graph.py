@@ -76,9 +76,7 @@ class GrammarGraph:
     def _rule(self, head: int) -> GraphPart:
         text = "\n".join(self._rules.describe(number) for number in self._rules.by_head[head])
         size = len(self._states_by_rule.get(head, ()))
-        return GraphPart(
-            self.part_of(head), "rule", self._rules.name(head), text, size, head == self._rules.grammar.start
-        )
+        return GraphPart(self.part_of(head), "rule", self._rules.name(head), text, size, head == self._rules.start)
 
     def _terminal(self, symbol: int) -> GraphPart:
         terminal = self._terminals[symbol]

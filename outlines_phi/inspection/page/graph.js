@@ -33,7 +33,7 @@ const machine = (() => {
       { selector: "edge:loop", style: { "loop-direction": "0deg", "loop-sweep": "50deg", "control-point-step-size": 60 } },
       { selector: "edge[kind='call'], edge[kind='goto']", style: { "line-style": "dashed" } },
       { selector: "edge[kind='emit']", style: { "line-color": color("--warm"), "line-style": "dotted" } },
-      { selector: "edge:selected", style: { "line-color": color("--accent"), width: 2 } },
+      { selector: "edge.near, edge:selected", style: { "line-color": color("--accent"), width: 2 } },
     ];
   }
 
@@ -46,17 +46,24 @@ const machine = (() => {
     ];
   }
 
+  // The nodes, and the edges that lead one step further from the start: layers by distance, which dagre finds fast. Other edges are
+  // drawn between the places that these give.
+  function layered(graph) {
+    const depth = new Map();
+    graph.elements().bfs({
+      roots: graph.nodes("[?start]"), directed: true, visit: (node, edge, from, place, far) => { depth.set(node.id(), far); } });
+    return graph.nodes().union(graph.edges().filter((edge) => depth.get(edge.target().id()) === depth.get(edge.source().id()) + 1));
+  }
+
   function draw(key, elements, onSelect) {
     if (drawn) drawn.destroy();
-    const known = positions.get(key);
-    // Part of the constructor, so that nothing is drawn before all has its place.
-    const layout = known
-      ? { name: "preset", positions: (node) => known[node.id()], fit: true, padding: 20 }
-      : { name: "dagre", rankDir: "TB", nodeSep: 14, rankSep: 42, animate: false, fit: true, padding: 20 };
     drawn = cytoscape({
-      container: document.getElementById("graph"), elements, style: style(), layout, minZoom: 0.05, maxZoom: 3,
+      container: document.getElementById("graph"), elements, style: style(), layout: { name: "null" }, minZoom: 0.05, maxZoom: 3,
       hideEdgesOnViewport: elements.length > 800, textureOnViewport: elements.length > 800,
     });
+    const known = positions.get(key);
+    if (known) drawn.layout({ name: "preset", positions: (node) => known[node.id()], fit: true, padding: 20 }).run();
+    else layered(drawn).layout({ name: "dagre", rankDir: "TB", nodeSep: 14, rankSep: 42, animate: false, fit: true, padding: 20 }).run();
     if (!known) {
       const found = {};
       drawn.nodes().forEach((node) => { found[node.id()] = { ...node.position() }; });
@@ -69,6 +76,8 @@ const machine = (() => {
       drawn.pan({ x: drawn.width() / 2 - at.x * READABLE, y: 30 - at.y * READABLE });
     }
     drawn.on("tap", "node", (event) => onSelect(event.target.data()));
+    drawn.on("mouseover", "node", (event) => event.target.connectedEdges().addClass("near"));
+    drawn.on("mouseout", "node", (event) => event.target.connectedEdges().removeClass("near"));
     drawn.on("tap", "edge", (event) => onSelect(event.target.data()));
     window.drawnGraph = drawn;
     mark(marks);
