@@ -52,6 +52,7 @@ class Inspection:
                 "budget": inspected.budget,
                 "prompt": None if self.prompted is None else self.prompt,
                 "served": is_served,
+                "searched": self._is_searched,
                 "parts": machine.graph.parts,
                 "calls": machine.graph.calls,
                 "texts": list(texts),
@@ -75,7 +76,7 @@ class Inspection:
     def names(self) -> list[tuple[str, str, str]]:
         """Return what the search knows of states: part, node, and what stands there; none where they are too many."""
         graph = self.inspected.machine.graph
-        if sum(part.size for part in graph.parts) > MOST_SEARCHED:
+        if not self._is_searched:
             return []
         with self._turn:
             return [
@@ -128,6 +129,10 @@ class Inspection:
                 ]
             }
         )
+
+    @property
+    def _is_searched(self) -> bool:
+        return sum(part.size for part in self.inspected.machine.graph.parts) <= MOST_SEARCHED
 
     def _places(self, ids: Sequence[int]) -> list[TextPlace]:
         places = [begin(self.inspected)]

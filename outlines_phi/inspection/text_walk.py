@@ -105,7 +105,7 @@ def begin(inspected: Inspected) -> TextPlace:
 
 def after(inspected: Inspected, at: TextPlace, token: int) -> TextPlace:
     """Return where a live ``token`` leads."""
-    place, _ = inspected.machine.read_all(at.place, inspected.vocabulary.tokens[token])
+    place = inspected.machine.follow(at.place, token, inspected.vocabulary.tokens[token])
     banned = at.banned if inspected.phrases is None else inspected.phrases.advance(at.banned, token)
     return TextPlace(inspected.guide.advance(at.state, token), place, banned, at.remaining - 1)
 

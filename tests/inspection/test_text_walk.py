@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 from outlines_phi.errors import UnsupportedError
+from outlines_phi.guides.grammar.cfg_guide import CFGGuide
+from outlines_phi.guides.grammar.notation.reader import read_grammar
 from outlines_phi.guides.guide import DONE
+from outlines_phi.guides.phrases.ban_language import banned
+from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.inspection.inspected import Inspected
-from outlines_phi.inspection.text_walk import place_after, tokens_of, walk
+from outlines_phi.inspection.refusals import why_masked
+from outlines_phi.inspection.text_walk import begin, place_after, tokens_of, walk
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 from .conftest import TEXTS, encode, guide, inspected, vocabulary
 
@@ -52,6 +58,19 @@ def test_a_text_that_leaves_the_language_ends_with_the_reason() -> None:
     found = walk(inspected("arithmetic"), encode("1+*2"))
     assert found.leaves and found.ids == tuple(encode("1+")) and found.steps[-1].refusal is not None
     assert found.steps[-1].refusal.fault.what == "terminal STAR" and "STAR" in found.fault
+
+
+def test_tokens_whose_bytes_have_no_tokens() -> None:
+    """No token writes ``b`` or ``]`` alone: within ``ab]`` there is no way on, and it is allowed."""
+    small = Vocabulary.from_tokens(["[", "ab]", "a", ",", "ab,", "<end>"], 5)
+    made = CFGGuide.of(read_grammar('start: "[" NAME ("," NAME)* "]"\nNAME: /[ab]+/'), small)
+    for guide_of in (made, banned(made, BannedPhrases(["aa"]))):
+        of = Inspected.of("names", guide_of, None if guide_of is made else made)
+        found = walk(of, [0, 4, 1])
+        assert not found.leaves and found.steps[-1].may_end and found.steps[-1].label == "RSQB"
+        assert [why_masked(of, begin(of), token) is None for token in range(5)] == [True, False, False, False, False]
+    behind = place_after(Inspected.of("names", made), [0])
+    assert (why := why_masked(Inspected.of("names", made), behind, 3)) is not None and why.fault.kind == "parser"
 
 
 def test_the_limit_counts_down() -> None:

@@ -46,6 +46,33 @@ class GrammarMachine(ReadingMachine):
         self._acceptable = lru_cache(1024)(self._find_acceptable)
 
     def read(self, place: GrammarPlace, byte: int) -> GrammarPlace | Fault:
+        found = self._moved(place, byte)
+        if isinstance(found, Fault):
+            return found
+        configuration, target = found
+        if self._guide.completion.distance(configuration, target) < UNREACHABLE:
+            return found
+        lexer = self._lexer
+        kinds = np.flatnonzero(lexer.reaches[target]).tolist()
+        if any(lexer.terminals[t].ignored or self._parser.shift(configuration, t) != ERROR for t in kinds):
+            because = f"Bytes go on behind {byte_name(byte)}, and no tokens of this vocabulary write them to the end."
+            return Fault("vocabulary", "the vocabulary", because, node=f"l{target}")
+        names = [lexer.terminals[t].name for t in kinds]
+        shown = " or ".join(names[:MOST_EXPECTED])
+        which = "which may not stand here" if len(names) == 1 else "of which none may stand here"
+        reason = f"with {byte_name(byte)} the pending lexeme can become {shown} alone, {which}"
+        return self._parser_fault(configuration, f"terminal {shown}", reason)
+
+    def follow(self, place: GrammarPlace, token: int, text: bytes) -> GrammarPlace:
+        """See :meth:`ReadingMachine.follow`: whatever tokens could do within it."""
+        for byte in text:
+            found = self._moved(place, byte)
+            assert not isinstance(found, Fault)  # lexer and parser can read it
+            place = found
+        return place
+
+    def _moved(self, place: GrammarPlace, byte: int) -> GrammarPlace | Fault:
+        """Return where lexer and parser go by a byte, or why they cannot."""
         configuration, state = place
         lexer, parser = self._lexer, self._parser
         column = lexer.byte_class[byte]
@@ -58,21 +85,9 @@ class GrammarMachine(ReadingMachine):
             after = parser.shift(configuration, terminal)
             if after == ERROR:
                 name = lexer.terminals[terminal].name
-                return self._parser_fault(
-                    configuration,
-                    f"terminal {name}",
-                    f"{byte_name(byte)} ends a lexeme of {name}, and {name} may not stand here",
-                )
+                reason = f"{byte_name(byte)} ends a lexeme of {name}, and {name} may not stand here"
+                return self._parser_fault(configuration, f"terminal {name}", reason)
             configuration = after
-        if self._guide.completion.distance(configuration, target) >= UNREACHABLE:
-            names = [lexer.terminals[t].name for t in np.flatnonzero(lexer.reaches[target]).tolist()]
-            kinds = " or ".join(names[:MOST_EXPECTED])
-            which = "which may not stand here" if len(names) == 1 else "of which none may stand here"
-            return self._parser_fault(
-                configuration,
-                f"terminal {kinds}",
-                f"with {byte_name(byte)} the pending lexeme can become {kinds} alone, {which}",
-            )
         return GrammarPlace(configuration, target)
 
     def end(self, place: GrammarPlace) -> Fault | None:

@@ -53,6 +53,10 @@ class GuideMachine(ReadingMachine):
         because = f"{self._guide.describe(place)[:200]}: {expected} may follow, and {byte_name(byte)} came."
         return Fault("automaton", f"state {place}", because, (expected,), f"g{place}")
 
+    def follow(self, place: int, token: int, text: bytes) -> int:
+        """See :meth:`ReadingMachine.follow`: the token at once."""
+        return self._guide.advance(place, token)
+
     def end(self, place: int) -> Fault | None:
         if self._guide.advance(place, self._guide.vocabulary.eos_ids[0]) == DONE:
             return None

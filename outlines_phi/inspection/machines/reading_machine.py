@@ -49,8 +49,9 @@ class Spot:
 class ReadingMachine(ABC):
     """A deterministic machine over bytes (grammar-theory.md, sections 3, 5 and 9), with places that can be kept and come back to.
 
-    A place is live if bytes lead from it to the end of a member; :meth:`read` returns live places alone, so the byte at which it
-    returns a :class:`Fault` is the first after which no member is left.
+    A place is live if tokens lead from it to the end of a member; :meth:`read` returns live places alone, so the byte at which it
+    returns a :class:`Fault` is the first after which no member is left. Where some bytes have no token of their own, a place within
+    a token need not be live, so a token that is allowed is read by :meth:`follow`.
     """
 
     kind: str  # What it is, as a reader knows it
@@ -68,6 +69,10 @@ class ReadingMachine(ABC):
     @abstractmethod
     def spot(self, place: Any) -> Spot:
         """Return where a place is in the graph, and its stack."""
+
+    def follow(self, place: Any, token: int, text: bytes) -> Any:
+        """Return the place after a live ``token``, which writes ``text``."""
+        return self.read_all(place, text)[0]
 
     def read_all(self, place: Any, text: bytes) -> tuple[Any, int]:
         """Return the place after ``text`` with its length, or the first fault with the offset of the byte at fault."""

@@ -105,6 +105,9 @@
       byId("why").hidden = true;
       return;
     }
+    if (typed !== null && !site.served) {
+      throw new Error("Run outlines-phi inspect serve to step through other texts. This page was built for those of --text.");
+    }
     if (walked !== key) {
       const found = typed === null ? await inspection.load(key) : await inspection.ask("walk", { text: typed });
       if (mine !== turn) return;
@@ -149,6 +152,7 @@
     fill("found", items.length
       ? items.slice(0, MOST_FOUND).map(([href, said]) => element("li", null, element("a", { href }, said)))
       : element("li", { class: "quiet" }, "Nothing is named so."),
+      site.searched ? null : element("li", { class: "quiet" }, "States are too many to be searched for by name."),
       items.length > MOST_FOUND ? element("li", { class: "quiet" }, count(items.length - MOST_FOUND) + " more") : null);
   }
 
