@@ -30,7 +30,7 @@ def token(text: str) -> int:
 
 def test_a_token_has_a_reason_where_the_guide_masks_it_and_no_other(language: str) -> None:
     of = inspected(language)
-    for at in places(of, TEXTS[language])[1::5]:
+    for at in places(of, TEXTS[language])[1::7]:
         mask, _ = of.live(at.state, at.remaining)
         assert [why_masked(of, at, each) is None for each in range(len(mask))] == mask.tolist()
 
@@ -40,7 +40,7 @@ def test_the_byte_at_fault_is_the_first_that_the_guide_does_not_go_on_with(langu
     of, spelled = inspected(language), vocabulary().tokens
     byte_token = {each[0]: number for number, each in enumerate(spelled) if len(each) == 1}
     at, seen = behind(of, TEXTS[language]), 0
-    for number in range(0, len(spelled), 3):
+    for number in range(0, len(spelled), 5):
         found = why_masked(of, at, number)
         if found is None or not spelled[number]:
             continue
@@ -96,7 +96,7 @@ def test_the_limit_of_tokens_is_named() -> None:
 
 def test_groups_count_every_masked_token_once(language: str) -> None:
     of = inspected(language)
-    for at in places(of, TEXTS[language])[::3]:
+    for at in places(of, TEXTS[language])[::4]:
         mask, _ = of.live(at.state, at.remaining)
         groups, unlocated = grouped_refusals(of, at, mask)
         masked = [number for number, text in enumerate(vocabulary().tokens) if text and not mask[number]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import final
 
 from ...guides.json_schema.json_guide import JSONGuide
@@ -24,6 +25,7 @@ class SchemaMachine(ReadingMachine):
         self._machine = guide.machine
         self._drawn = SchemaGraph(guide.machine)
         self.graph, self.start = self._drawn.graph(), guide.machine.start
+        self._expected = lru_cache(1024)(self._find_expected)
 
     def read(self, place: Configuration, byte: int) -> Configuration | Fault:
         after = self._machine.advance(place, byte)
@@ -52,7 +54,7 @@ class SchemaMachine(ReadingMachine):
         label = self._drawn.label_of(place.state)
         return Spot(label, () if found is None else (found,), (label, *(f"then {each}" for each in stack)))
 
-    def _expected(self, place: Configuration) -> str:
+    def _find_expected(self, place: Configuration) -> str:
         """Return the bytes that a place goes on with, those behind a value that may end there among them."""
         return byte_set(byte for byte in range(256) if self._machine.advance(place, byte) is not None)
 
