@@ -61,7 +61,7 @@ class NodeWitness:
     token: int
     token_text: str
     remark: str
-    node: str
+    node: tuple[str, str] | None
 
 
 @final
@@ -94,16 +94,16 @@ def verdicts_of(machine: ReadingMachine, subject: Subject, tell: Callable[[Check
     exploration, vocabulary = subject.exploration, subject.guide.vocabulary
     met: Counter[str] = Counter()
     for pair in exploration.inner:
-        met.update(_nodes(machine, subject, pair.word))
+        met.update(node for _, node in _nodes(machine, subject, pair.word))
     witnesses = [
         NodeWitness(
             law,
             tally.witness[:-1],
             text_name(vocabulary.decode(tally.witness[:-1])),
             tally.witness[-1],
-            text_name(vocabulary.tokens[tally.witness[-1]]) or f"<{tally.witness[-1]}>",
+            text_name(vocabulary.tokens[tally.witness[-1]]) or "<end>",
             tally.remark,
-            next(iter(_nodes(machine, subject, tally.witness[:-1])), ""),
+            next(iter(_nodes(machine, subject, tally.witness[:-1])), None),
         )
         for law, tally in exploration.laws.items()
         if tally.witness
@@ -126,7 +126,7 @@ def verdicts_of(machine: ReadingMachine, subject: Subject, tell: Callable[[Check
     return Verdicts(checks, f"{reach}: {len(exploration.nodes):,} pairs of states", dict(met), tuple(witnesses))
 
 
-def _nodes(machine: ReadingMachine, subject: Subject, word: Sequence[int]) -> list[str]:
+def _nodes(machine: ReadingMachine, subject: Subject, word: Sequence[int]) -> tuple[tuple[str, str], ...]:
     """Return the nodes that a word of tokens leads to."""
     place, _ = machine.read_all(machine.start, subject.guide.vocabulary.decode(word))
-    return [] if isinstance(place, Fault) else [node for _, node in machine.spot(place).nodes]
+    return () if isinstance(place, Fault) else machine.spot(place).nodes

@@ -43,7 +43,7 @@ class RefusalGroup:
     count: int
     sample: tuple[str, ...]
     expected: tuple[str, ...]
-    node: str
+    node: tuple[str, str] | None
 
 
 @final
@@ -95,7 +95,7 @@ def grouped_refusals(
     own = below.copy()
     for low, high in reversed(list(pairwise(trie.levels[1:].tolist()))):
         below += np.bincount(trie.parent[low:high], weights=below[low:high], minlength=len(trie)).astype(np.int64)
-    found: dict[tuple[str, str, str], list[Any]] = {}
+    found: dict[tuple[Any, ...], list[Any]] = {}
     queue: list[tuple[int, int, Any]] = [(-int(below[0]), 0, at.place)]
     looked_at, located = 0, 0
 

@@ -42,7 +42,7 @@ def test_a_counterexample_stands_at_its_node() -> None:
     sound = next(witness for witness in found.witnesses if witness.law == "sound")
     assert vocabulary().decode([*sound.before, sound.token]).replace(b" ", b"").startswith(b"[]")
     place, _ = machine.read_all(machine.start, vocabulary().decode(sound.before))
-    assert sound.node == machine.spot(place).nodes[0][1]
+    assert sound.node == machine.spot(place).nodes[0]
     assert "COUNTEREXAMPLE" in {check.verdict for check in found.checks}
 
 

@@ -104,6 +104,8 @@ def test_groups_count_every_masked_token_once(language: str) -> None:
         assert unlocated == 0 or isinstance(of.guide, JSONGuide)
         for group in groups:
             assert 0 < len(group.sample) <= group.count and group.because
+            part, node = group.node or (of.machine.graph.parts[0].id, None)
+            assert node is None or node in {each.id for each in of.machine.graph.states_of(part).nodes}
 
 
 def test_groups_are_what_each_of_their_tokens_is_masked_for() -> None:

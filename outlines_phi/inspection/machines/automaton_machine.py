@@ -45,7 +45,7 @@ class AutomatonMachine(ReadingMachine):
             f"state {place}",
             f"State {place} of the automaton {says}, and {byte_name(byte)} came.",
             tuple(filter(None, (expected,))),
-            f"s{place}",
+            self._node(place),
         )
 
     def end(self, place: int) -> Fault | None:
@@ -53,10 +53,13 @@ class AutomatonMachine(ReadingMachine):
             return None
         expected = expected_of(self.automaton, place)
         because = f"State {place} is not accepting: the shortest text needs {int(self.automaton.distances[place])} more bytes."
-        return Fault("end", f"state {place}", because, (expected,), f"s{place}")
+        return Fault("end", f"state {place}", because, (expected,), self._node(place))
 
     def spot(self, place: int) -> Spot:
-        return Spot(f"state {place}", ((f"b{self._block_of[place]}", f"s{place}"),), ())
+        return Spot(f"state {place}", (self._node(place),), ())
+
+    def _node(self, state: int) -> tuple[str, str]:
+        return f"b{self._block_of[state]}", f"s{state}"
 
     def _graph(self, order: list[int]) -> MachineGraph:
         automaton = self.automaton

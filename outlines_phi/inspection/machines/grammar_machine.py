@@ -56,7 +56,7 @@ class GrammarMachine(ReadingMachine):
         kinds = np.flatnonzero(lexer.reaches[target]).tolist()
         if any(lexer.terminals[t].ignored or self._parser.shift(configuration, t) != ERROR for t in kinds):
             because = f"Bytes go on behind {byte_name(byte)}, and no tokens of this vocabulary write them to the end."
-            return Fault("vocabulary", "the vocabulary", because, node=f"l{target}")
+            return Fault("vocabulary", "the vocabulary", because, node=(LEXER, f"l{target}"))
         names = [lexer.terminals[t].name for t in kinds]
         shown = " or ".join(names[:MOST_EXPECTED])
         which = "which may not stand here" if len(names) == 1 else "of which none may stand here"
@@ -95,7 +95,7 @@ class GrammarMachine(ReadingMachine):
         word = self._lexer.flush(state)
         if word is None:
             label = self._drawn.pending(state)
-            return Fault("lexer", label, f"The end would cut a lexeme short: {label}.", node=f"l{state}")
+            return Fault("lexer", label, f"The end would cut a lexeme short: {label}.", node=(LEXER, f"l{state}"))
         for terminal in word:
             if self._lexer.terminals[terminal].ignored:
                 continue
@@ -148,12 +148,12 @@ class GrammarMachine(ReadingMachine):
         pending = self._drawn.pending(state)
         begins = ", and none begins with it" if lexer.can_end[state] else ""
         because = f"No lexeme goes on with {byte_name(byte)} behind {pending}{begins}."
-        return Fault("lexer", pending, because, (byte_set(live.tolist()),), f"l{state}")
+        return Fault("lexer", pending, because, (byte_set(live.tolist()),), (LEXER, f"l{state}"))
 
     def _parser_fault(self, configuration: int, what: str, reason: str) -> Fault:
         rules = dict.fromkeys(self._parser.describe(configuration).splitlines())
         within = "; ".join(list(rules)[:3]) + ("; …" if len(rules) > 3 else "")
         tops = [self._parser.top(stack) for stack in self._parser.stacks(configuration)]
-        node = f"p{tops[0]}" if tops and tops[0] >= 0 else ""
+        node = self._drawn.place_of(tops[0]) if tops and tops[0] >= 0 else None
         because = f"{reason[0].upper()}{reason[1:]}: the parser is in {within}."
         return Fault("parser", what, because, self._acceptable(configuration), node)

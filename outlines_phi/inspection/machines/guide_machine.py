@@ -51,7 +51,7 @@ class GuideMachine(ReadingMachine):
             return target
         expected = byte_set(sum(self._steps(place).values(), []))
         because = f"{self._guide.describe(place)[:200]}: {expected} may follow, and {byte_name(byte)} came."
-        return Fault("automaton", f"state {place}", because, (expected,), f"g{place}")
+        return Fault("automaton", f"state {place}", because, (expected,), (_PART, f"g{place}"))
 
     def follow(self, place: int, token: int, text: bytes) -> int:
         """See :meth:`ReadingMachine.follow`: the token at once."""
@@ -61,7 +61,7 @@ class GuideMachine(ReadingMachine):
         if self._guide.advance(place, self._guide.vocabulary.eos_ids[0]) == DONE:
             return None
         expected = byte_set(sum(self._steps(place).values(), []))
-        return Fault("end", f"state {place}", "The text may not end here.", (expected,), f"g{place}")
+        return Fault("end", f"state {place}", "The text may not end here.", (expected,), (_PART, f"g{place}"))
 
     def spot(self, place: int) -> Spot:
         nodes = ((_PART, f"g{place}"),) if place in self._drawn else ()

@@ -26,14 +26,14 @@ class Fault:
     expected
         What could stand there instead.
     node
-        The state of the graph that refuses; empty where there is none.
+        The part and the state of the graph that refuses; ``None`` where there is none.
     """
 
     kind: str
     what: str
     because: str
     expected: tuple[str, ...] = ()
-    node: str = ""
+    node: tuple[str, str] | None = None
 
 
 @final

@@ -42,7 +42,7 @@ class SchemaMachine(ReadingMachine):
         because = (
             f"The value is not complete in {label}: the shortest end needs {self._machine.size(place)} more bytes."
         )
-        return Fault("end", label, because, (self._expected(place),), self._node(place))
+        return Fault("end", label, because, (self._expected(place),), self._drawn.place_of(place.state))
 
     def spot(self, place: Configuration) -> Spot:
         found = self._drawn.place_of(place.state)
@@ -60,8 +60,6 @@ class SchemaMachine(ReadingMachine):
 
     def _fault(self, place: Configuration, reason: str) -> Fault:
         label = self._drawn.label_of(place.state)
-        return Fault("schema", label, f"The place {label} {reason}.", (self._expected(place),), self._node(place))
-
-    def _node(self, place: Configuration) -> str:
-        found = self._drawn.place_of(place.state)
-        return "" if found is None else found[1]
+        return Fault(
+            "schema", label, f"The place {label} {reason}.", (self._expected(place),), self._drawn.place_of(place.state)
+        )

@@ -100,7 +100,7 @@ const machine = (() => {
   function part(id, states, site, onSelect) {
     if (shown === id) return;
     shown = id;
-    const wrong = new Set(site.witnesses.map((each) => each.node));
+    const wrong = new Set(site.witnesses.map((each) => each.node && each.node[1]));
     const met = site.verdicts ? site.verdicts.met : {};
     const nodes = states.nodes.map((node) => ({
       id: node.id, label: node.label, kind: node.part ? "other" : "state", start: node.is_start, end: node.is_end, text: node.text,

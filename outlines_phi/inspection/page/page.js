@@ -25,17 +25,7 @@
     return "#" + next;
   }
 
-  function partOf(node, part) {
-    return linkTo({ part: part || guessPart(node), node });
-  }
-
-  function guessPart(node) {
-    const known = (walk ? walk.steps : []).flatMap((step) => step.nodes).find(([, each]) => each === node);
-    if (known) return known[0];
-    if (node[0] === "l") return "lexer";
-    const named = (names || []).find(([, each]) => each === node);
-    return named ? named[0] : site.parts[0].id;
-  }
+  const partOf = (node, part) => linkTo({ part, node });
 
   function say(error) {
     byId("error").hidden = !error;
@@ -55,7 +45,7 @@
   function describe(part, states, node) {
     const found = states && node ? states.nodes.find((each) => each.id === node) : null;
     const met = found && site.verdicts ? site.verdicts.met[node] || 0 : null;
-    const witnesses = site.witnesses.filter((each) => each.node === node);
+    const witnesses = site.witnesses.filter((each) => each.node && each.node[1] === node);
     fill("selected",
       part && part.text ? element("pre", null, part.text) : null,
       states && states.left_out ? element("p", { class: "quiet" }, count(states.left_out) + " more states are not drawn.") : null,

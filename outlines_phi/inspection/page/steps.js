@@ -1,7 +1,7 @@
 "use strict";
 // A text, token by token: where the machine stands, which tokens are live, and why others are masked.
 const steps = (() => {
-  const where = (node, name, partOf) => (node ? element("a", { href: partOf(node) }, name) : name);
+  const where = (node, name, partOf) => (node ? element("a", { href: partOf(node[1], node[0]) }, name) : name);
 
   function chips(walk, at, go) {
     const masses = walk.masses;
@@ -93,7 +93,7 @@ const steps = (() => {
     return [
       element("h2", null, "Counterexamples"),
       table(["law", "text", "token", "at", ""], site.witnesses.map((each) => [
-        each.law, [element("code", null, each.text || "the beginning")], tokens([each.token_text]), where(each.node, each.node, partOf),
+        each.law, [element("code", null, each.text || "the beginning")], tokens([each.token_text]), where(each.node, each.node && each.node[1], partOf),
         each.remark])),
     ];
   }
