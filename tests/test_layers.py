@@ -5,7 +5,7 @@
       suite
       plugin
 sampling   fidelity
-    drafting
+    drafting   inspection
       phi
 guides       lm
 vocabulary, automata, numerics     (verification beside guides, testing beside phi)
@@ -35,6 +35,7 @@ RANKS = {
     "testing": 2,
     "phi": 2,
     "drafting": 3,
+    "inspection": 3,
     "sampling": 4,
     "fidelity": 4,
     "plugin": 5,

@@ -21,15 +21,19 @@ COMMANDS = {
     "probabilities": "Rank the values of an output type by their probability, with certified bounds.",
     "fidelity": "Measure how far every estimator and sampler is from the model's own distribution, conditioned on a format.",
     "serve": 'Start a vLLM server whose engine draws under phi="exact" and phi="local".',
+    "inspect": "Show the machine of an output type as a page, and step through texts token by token.",
     "verify": "Check what the masks of a grammar promise against the definition.",
 }
 """The first lines of what the commands say of themselves: help need not wait for torch."""
 
 
+FOLDERS = {"inspect": "inspecting."}  # Of commands that have more files than one
+
+
 def command(name: str) -> Any:
     """Return a command, with its options."""
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name)(getattr(import_module(f"{__package__}.{name}_command"), name))
+    alone.command(name)(getattr(import_module(f"{__package__}.{FOLDERS.get(name, '')}{name}_command"), name))
     return get_command(alone)
 
 
