@@ -34,7 +34,7 @@ from .loaded_model import BUNDLED, loading
 from .terminal import bar
 
 COLORS = {
-    Verdict.PROVED: "green",
+    Verdict.EXHAUSTIVE: "green",
     Verdict.BOUNDED: "cyan",
     Verdict.COUNTEREXAMPLE: "bold red",
     Verdict.NOT_NEEDED: "dim",
@@ -72,8 +72,8 @@ def verify(
 ) -> None:
     """Check what the masks of a grammar promise against the definition.
 
-    Every assumption and theorem has a verdict: PROVED, BOUNDED, or COUNTEREXAMPLE with a shortest witness; under the table stands
-    what each says. A counterexample is exit status 1.
+    Every assumption and theorem has a verdict: EXHAUSTIVE, BOUNDED, or COUNTEREXAMPLE with a shortest witness; under the table
+    stands what each says. A counterexample is exit status 1.
     """
     read = _tokenizer(tokenizer)
     vocabulary = Vocabulary.from_tokenizer(read)

@@ -26,8 +26,8 @@ def no_empty_lexeme(subject: Subject) -> CheckFinding:
     for terminal in terminals:
         lexemes = Lexemes(terminal.pattern, terminal.shortest)
         if lexemes.matches(lexemes.start):
-            return CheckFinding.proved(len(terminals), f"{terminal.name} matches the empty text")
-    return CheckFinding.proved(len(terminals))
+            return CheckFinding.exhaustive(len(terminals), f"{terminal.name} matches the empty text")
+    return CheckFinding.exhaustive(len(terminals))
 
 
 @check("S2", "every state of the lexer is of use", of_grammars=True)
@@ -41,7 +41,7 @@ def lexer_is_pruned(subject: Subject) -> CheckFinding:
     reached = distances(target, source, np.array([START]), states) != UNREACHABLE
     useful = distances(source, target, np.flatnonzero(lexer.can_end), states) != UNREACHABLE
     wrong = np.flatnonzero(~(reached & useful)[START:]) + START
-    return CheckFinding.proved(
+    return CheckFinding.exhaustive(
         states - START, f"state {wrong[0]}: {lexer.describe(int(wrong[0]))}" if len(wrong) else None
     )
 
@@ -93,12 +93,12 @@ def lexer_is_longest_match(subject: Subject) -> CheckFinding:
     for state, other in pending:  # it grows
         text = pairs[state, other]
         if lexer.flush(state) != lexing.flush_all(other):
-            return CheckFinding.proved(cases, f"the end after {shown(text)}")
+            return CheckFinding.exhaustive(cases, f"the end after {shown(text)}")
         for byte in range(256):
             cases += 1
             ours, moved = lexer.lex(bytes([byte]), state), lexing.move(other, byte)
             if (None if ours is None else ours[1]) != (None if moved is None else moved.word):
-                return CheckFinding.proved(
+                return CheckFinding.exhaustive(
                     cases, shown(text + bytes([byte])), f"{_names(machine, ours)} instead of {_names(machine, moved)}"
                 )
             if ours is not None and moved is not None and (ours[0], moved.state) not in pairs:
@@ -106,7 +106,7 @@ def lexer_is_longest_match(subject: Subject) -> CheckFinding:
                 pending.append((ours[0], moved.state))
         if len(pairs) > PAIRS:
             return CheckFinding.bounded(len(text), cases, None, f"the first {len(pairs):,} pairs of states")
-    return CheckFinding.proved(cases, None, f"{len(pairs):,} pairs of states, all bytes")
+    return CheckFinding.exhaustive(cases, None, f"{len(pairs):,} pairs of states, all bytes")
 
 
 @check("T2", "tokens do what their bytes do", of_grammars=True)
@@ -124,10 +124,10 @@ def tokens_are_their_bytes(subject: Subject) -> CheckFinding:
             if ours[0] != (DEAD if found is None else found[0]) or (
                 found and machine.guide.spanner.words[ours[1]] != word
             ):
-                return CheckFinding.proved(
+                return CheckFinding.exhaustive(
                     cases, f"{shown(text)} in state {state}: {machine.guide.lexer.describe(state)}"
                 )
-    return CheckFinding.proved(
+    return CheckFinding.exhaustive(
         cases, None, f"{len(machine.guide.lexer) - START:,} states, {len(collapse.tokens):,} tokens that stand for all"
     )
 
@@ -153,8 +153,8 @@ def classes_are_exact(subject: Subject) -> CheckFinding:
                 )
             if not right:
                 witness = f"{shown(vocabulary.tokens[spelled[place]])} in state {state}: {machine.guide.lexer.describe(state)}"
-                return CheckFinding.proved(cases, witness)
-    return CheckFinding.proved(cases, None, f"{len(machine.states):,} states, all tokens")
+                return CheckFinding.exhaustive(cases, witness)
+    return CheckFinding.exhaustive(cases, None, f"{len(machine.states):,} states, all tokens")
 
 
 def _counted(machine: GrammarParts, word: tuple[int, ...]) -> tuple[int, ...]:
@@ -194,8 +194,8 @@ def grammar_is_reduced(subject: Subject) -> CheckFinding:
         needed |= more
     for symbol in range(first, first + len(grammar.nonterminals)):
         if symbol not in ending & needed:
-            return CheckFinding.proved(len(grammar.nonterminals), f"{grammar.name(symbol)} is useless")
-    return CheckFinding.proved(len(grammar.nonterminals))
+            return CheckFinding.exhaustive(len(grammar.nonterminals), f"{grammar.name(symbol)} is useless")
+    return CheckFinding.exhaustive(len(grammar.nonterminals))
 
 
 @check("T5", "stack invariance", of_grammars=True)
@@ -226,7 +226,7 @@ def parser_is_earley(subject: Subject) -> CheckFinding:
             return CheckFinding.bounded(len(word), cases, f"the end after {_named(machine, word)}")
     remark = f"{len(found.words):,} configurations"
     return (
-        CheckFinding.proved(cases, None, remark)
+        CheckFinding.exhaustive(cases, None, remark)
         if found.closed
         else CheckFinding.bounded(found.longest + 1, cases, None, remark)
     )

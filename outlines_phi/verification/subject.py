@@ -29,14 +29,14 @@ from .oracle import BYTES, GrammarOracle, JSONOracle, Oracle, PatternOracle
 class Verdict(str, Enum):
     """How far a statement was checked, and with what result; :data:`MEANINGS` says what each is."""
 
-    PROVED = "PROVED"
+    EXHAUSTIVE = "EXHAUSTIVE"
     BOUNDED = "BOUNDED"
     COUNTEREXAMPLE = "COUNTEREXAMPLE"
     NOT_NEEDED = "NOT NEEDED"
 
 
 MEANINGS = {
-    Verdict.PROVED: "All cases were tried, and it holds in each.",
+    Verdict.EXHAUSTIVE: "All cases were tried, and it holds in each.",
     Verdict.BOUNDED: "It holds in every case that was tried, of at most so many tokens, bytes or terminals.",
     Verdict.COUNTEREXAMPLE: "It does not hold, as the text beside it shows.",
     Verdict.NOT_NEEDED: "An assumption that does not hold here; what it is for elsewhere is checked by itself.",
@@ -56,9 +56,9 @@ class CheckFinding:
     remark: str = ""  # what is worth knowing besides
 
     @classmethod
-    def proved(cls, cases: int, witness: str | None = None, remark: str = "") -> CheckFinding:
+    def exhaustive(cls, cases: int, witness: str | None = None, remark: str = "") -> CheckFinding:
         """Return the finding of a check that tried all cases; a witness is a counterexample."""
-        return cls(Verdict.COUNTEREXAMPLE if witness is not None else Verdict.PROVED, cases, None, witness, remark)
+        return cls(Verdict.COUNTEREXAMPLE if witness is not None else Verdict.EXHAUSTIVE, cases, None, witness, remark)
 
     @classmethod
     def bounded(cls, bound: int, cases: int, witness: str | None = None, remark: str = "") -> CheckFinding:
@@ -68,7 +68,7 @@ class CheckFinding:
     @classmethod
     def assumption(cls, cases: int, witness: str | None = None, remark: str = "") -> CheckFinding:
         """Return the finding on an assumption that nothing else here rests on."""
-        return cls(Verdict.NOT_NEEDED if witness is not None else Verdict.PROVED, cases, None, witness, remark)
+        return cls(Verdict.NOT_NEEDED if witness is not None else Verdict.EXHAUSTIVE, cases, None, witness, remark)
 
 
 class Check(NamedTuple):
@@ -190,7 +190,7 @@ class Subject:
     def covered(self, cases: int, remark: str = "") -> CheckFinding:
         """Return the finding of a check without counterexample of all pairs of states that are explored."""
         return (
-            CheckFinding.proved(cases, None, remark) if self.exploration.closed else self.bounded(cases, None, remark)
+            CheckFinding.exhaustive(cases, None, remark) if self.exploration.closed else self.bounded(cases, None, remark)
         )
 
     @property

@@ -20,7 +20,7 @@ def test_a_node_is_met_as_often_as_words_lead_there() -> None:
     machine = inspected("list").machine
     found = verdicts_of(machine, subject)
     assert [check.id for check in found.checks] == [check.id for check in CHECKS]
-    assert {check.verdict for check in found.checks} <= {"PROVED", "BOUNDED", "NOT NEEDED"} and not found.witnesses
+    assert {check.verdict for check in found.checks} <= {"EXHAUSTIVE", "BOUNDED", "NOT NEEDED"} and not found.witnesses
     words = [pair.word for pair in subject.exploration.inner]
     at = [machine.read_all(machine.start, vocabulary().decode(word))[0] for word in words]
     assert not any(isinstance(place, Fault) for place in at)

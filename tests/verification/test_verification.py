@@ -48,11 +48,11 @@ def test_the_engine_on_the_fixtures(fixture: Fixture) -> None:
     assert found.holds, [result for result in found.results if result.finding.verdict is Verdict.COUNTEREXAMPLE]
     of = verdicts(found)
     assert list(of) == [check.id for check in CHECKS]
-    assert (of["S4"] is Verdict.PROVED) == fixture.has_separator
-    assert (of["S5"] is Verdict.PROVED) == fixture.has_single_bytes
-    assert (of["S6"] is Verdict.PROVED) == fixture.restarts
-    assert {of[check] for check in ("S1", "S2", "S3", "T1", "T2", "T4")} == {Verdict.PROVED}
-    expected = Verdict.PROVED if is_finite else Verdict.BOUNDED
+    assert (of["S4"] is Verdict.EXHAUSTIVE) == fixture.has_separator
+    assert (of["S5"] is Verdict.EXHAUSTIVE) == fixture.has_single_bytes
+    assert (of["S6"] is Verdict.EXHAUSTIVE) == fixture.restarts
+    assert {of[check] for check in ("S1", "S2", "S3", "T1", "T2", "T4")} == {Verdict.EXHAUSTIVE}
+    expected = Verdict.EXHAUSTIVE if is_finite else Verdict.BOUNDED
     assert {of[f"T{n}"] for n in (9, 10, 11, 12, 13, 14, 16)} == {expected}
     assert all(result.finding.cases for result in found.results if result.check.id not in ("S7", "T15"))
 
@@ -235,7 +235,7 @@ class TestCollapse:
         assert found.holds and (len(collapse.stands_for), explored.complete) == (1280, 2)
         assert (len(collapse.tokens), len(explored.nodes), found.texts) == (representatives, pairs, texts)
         of = verdicts(found)
-        assert of["T4"] is Verdict.PROVED and of["S8"] is Verdict.BOUNDED
+        assert of["T4"] is Verdict.EXHAUSTIVE and of["S8"] is Verdict.BOUNDED
 
     def test_a_token_that_is_not_what_stands_for_it(self) -> None:
         """A collapse that takes names and brackets for one is found out on both sides."""
@@ -257,7 +257,7 @@ class TestPatterns:
         found = verify(subject)
         of = verdicts(found)
         assert found.holds and "T1" not in of
-        assert {of[f"T{n}"] for n in (10, 11, 12, 13, 14, 16)} == {Verdict.PROVED}
+        assert {of[f"T{n}"] for n in (10, 11, 12, 13, 14, 16)} == {Verdict.EXHAUSTIVE}
         words = [subject.guide.vocabulary.decode(word).decode() for word in subject.exploration.endings]
         assert words and all(re.fullmatch(pattern, word) for word in words)
 
