@@ -16,6 +16,7 @@ from .model_masses import PromptedModel
 from .node_verdicts import Verdicts
 from .refusals import TextPlace, why_masked
 from .text_walk import after, begin, place_after, tokens_of, walk
+from .theorems import theorem_graph
 
 MOST_SEARCHED = 20_000  # States that the search knows by name; a machine with more is searched by its parts alone
 MOST_TOKENS = 2_000  # Tokens of a text that is walked through
@@ -72,6 +73,12 @@ class Inspection:
             )
         with self._turn:
             return _plain(self.inspected.machine.graph.states_of(id))
+
+    def theorems(self) -> Data:
+        """Return the statements that masks and samplers rest on, with the verdicts of their checks where something was verified."""
+        verdicts = {} if self.verdicts is None else {check.id: check.verdict for check in self.verdicts.checks}
+        parts, calls = theorem_graph(verdicts)
+        return _plain({"parts": parts, "calls": calls})
 
     def names(self) -> list[tuple[str, str, str]]:
         """Return what the search knows of states: part, node, and what stands there; none where they are too many."""

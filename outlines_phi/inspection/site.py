@@ -30,7 +30,7 @@ def script(key: str, value: Any) -> bytes:
 
 
 def data_of(inspection: Inspection, key: str, texts: Sequence[str], *, is_served: bool) -> Any:
-    """Return the data of a key: ``site``, ``names``, ``part-ID`` or ``walk-NUMBER`` of one of ``texts``.
+    """Return the data of a key: ``site``, ``names``, ``theorems``, ``part-ID`` or ``walk-NUMBER`` of one of ``texts``.
 
     Raises :class:`UnsupportedError` for another key.
     """
@@ -39,6 +39,8 @@ def data_of(inspection: Inspection, key: str, texts: Sequence[str], *, is_served
         return inspection.overview(texts, is_served=is_served)
     if key == "names":
         return inspection.names()
+    if key == "theorems":
+        return inspection.theorems()
     if kind == "part":
         return inspection.part(name)
     if kind == "walk" and name.isdecimal() and int(name) < len(texts):
@@ -61,7 +63,13 @@ def build(inspection: Inspection, folder: Path, texts: Sequence[str], tell: Call
                 f"leaves the language. --text {text!r:.80} leaves it in the token after {read} bytes: {found['fault']}"
             )
     contents = page_files()
-    keys = ["site", "names", *(f"part-{part.id}" for part in inspection.inspected.machine.graph.parts), *walks]
+    keys = [
+        "site",
+        "names",
+        "theorems",
+        *(f"part-{part.id}" for part in inspection.inspected.machine.graph.parts),
+        *walks,
+    ]
     for key in keys:
         if tell is not None:
             tell(key)

@@ -190,7 +190,9 @@ class Subject:
     def covered(self, cases: int, remark: str = "") -> CheckFinding:
         """Return the finding of a check without counterexample of all pairs of states that are explored."""
         return (
-            CheckFinding.exhaustive(cases, None, remark) if self.exploration.closed else self.bounded(cases, None, remark)
+            CheckFinding.exhaustive(cases, None, remark)
+            if self.exploration.closed
+            else self.bounded(cases, None, remark)
         )
 
     @property

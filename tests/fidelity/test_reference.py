@@ -102,7 +102,7 @@ def steps(law: Mapping[tuple[int, ...], float]) -> dict[tuple[int, ...], float]:
 
 
 def test_draws_without_weights_keep_the_a_priori_bound() -> None:
-    """Theory, 3.1: TV <= 1 - r^T, each step having at least r times its probability under mu*; texts fall short by more."""
+    """Theory, 1.4: TV <= 1 - r^T, each step having at least r times its probability under mu*; texts fall short by more."""
     steps_add_up = False
     for language in OF_EVERY_KIND:
         for phi in PROPOSALS[:2]:

@@ -137,7 +137,8 @@ def test_a_click_opens_a_part_and_comes_back(page: Any, site: str) -> None:
     page.wait_for_function(ENTRY)
     assert drawn(page)[0] == "•" and "start: LSQB" in page.inner_text("#selected")
     before = page.evaluate("window.drawnGraph.nodes().map((node) => node.position())")
-    page.keyboard.press("Escape")
+    for _ in range(2):  # out of the search, and back to the machine
+        page.keyboard.press("Escape")
     page.wait_for_function("window.drawnGraph.getElementById('lexer').nonempty()")
     assert drawn(page) == overview
     page.evaluate("history.back()")
@@ -205,3 +206,18 @@ def test_a_grammar_of_200_rules_is_drawn(page: Any, tmp_path: Path) -> None:
     page.keyboard.press("Enter")
     page.wait_for_function("document.querySelector('#crumbs').textContent.includes('r77')")
     page.wait_for_function(ENTRY)
+
+
+def test_the_theorems_are_a_graph_that_is_searched_and_linked(page: Any, site: str) -> None:
+    page.goto(site)
+    drawn(page)
+    page.click("text=theorems")
+    page.wait_for_function("window.drawnGraph.getElementById('5.2').nonempty()")
+    page.fill("#query", "completeness")
+    page.press("#query", "Enter")
+    page.wait_for_function("document.getElementById('selected').textContent.includes('Statement 7.2')")
+    assert "part=G7.2" in page.url and "proven in Coq: mask.sound_and_complete" in page.inner_text("#selected")
+    assert "T11 " in page.inner_text("#selected") and "BOUNDED" in page.inner_text("#selected")
+    for _ in range(2):  # out of the search, and back to the machine
+        page.keyboard.press("Escape")
+    page.wait_for_function("window.drawnGraph.getElementById('lexer').nonempty()")

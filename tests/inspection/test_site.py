@@ -46,7 +46,13 @@ def test_a_folder_holds_all_that_the_page_asks_for(tmp_path: Path) -> None:
     assert {f"{key}.js" for key in data} == {path.name for path in files if path.parent.name == "data"}
     site = data["site"]
     assert site["texts"] == ["1+2", "(3"] and not site["served"] and site["tokens"] == 1280
-    assert {f"part-{part['id']}" for part in site["parts"]} | {"site", "names", "walk-0", "walk-1"} == data.keys()
+    assert {f"part-{part['id']}" for part in site["parts"]} | {
+        "site",
+        "names",
+        "theorems",
+        "walk-0",
+        "walk-1",
+    } == data.keys()
     assert data["walk-1"]["steps"][-1]["distance"] == 2 and not data["walk-1"]["leaves"]
     for script_name in re.findall(r'src="([^"]+)"', (tmp_path / "site" / "index.html").read_text(encoding="utf-8")):
         assert (tmp_path / "site" / script_name).is_file()

@@ -20,6 +20,9 @@ const machine = (() => {
         width: (node) => Math.min(170, 16 + 6.6 * node.data("label").length), height: 24, "text-max-width": 160, "text-wrap": "ellipsis" } },
       { selector: "node[kind='terminal']", style: { shape: "ellipse", "border-color": color("--good") } },
       { selector: "node[kind='lexer']", style: { shape: "hexagon", "border-color": color("--warm") } },
+      { selector: "node[kind='proven']", style: { "border-color": color("--good"), "border-width": 2 } },
+      { selector: "node[kind='checked']", style: { "border-color": color("--accent"), "border-width": 2 } },
+      { selector: "node[kind='assumption']", style: { "border-style": "dashed" } },
       { selector: "node[kind='other']", style: { "border-style": "dashed", color: color("--accent") } },
       { selector: "node[?start]", style: { "border-width": 3 } },
       { selector: "node[?end]", style: { "border-style": "double", "border-width": 4 } },
@@ -63,7 +66,7 @@ const machine = (() => {
     });
     const known = positions.get(key);
     if (known) drawn.layout({ name: "preset", positions: (node) => known[node.id()], fit: true, padding: 20 }).run();
-    else layered(drawn).layout({ name: "dagre", rankDir: "TB", nodeSep: 14, rankSep: 42, animate: false, fit: true, padding: 20 }).run();
+    else layered(drawn).layout({ name: "dagre", rankDir: key === "theorems" ? "LR" : "TB", nodeSep: 14, rankSep: 42, animate: false, fit: true, padding: 20 }).run();
     if (!known) {
       const found = {};
       drawn.nodes().forEach((node) => { found[node.id()] = { ...node.position() }; });
@@ -83,9 +86,9 @@ const machine = (() => {
     mark(marks);
   }
 
-  function overview(site, onSelect) {
-    if (shown === "") return;
-    shown = "";
+  function overview(site, onSelect, key = "") {
+    if (shown === key) return;
+    shown = key;
     const wrong = new Set(site.wrong);
     const parts = site.parts.length > MANY ? site.parts.filter((part) => part.kind !== "terminal") : site.parts;
     const nodes = parts.map((part) => ({
@@ -94,7 +97,7 @@ const machine = (() => {
     const ids = new Set(nodes.map((node) => node.id));
     const calls = site.calls.filter((call) => ids.has(call.source) && ids.has(call.target));
     left = site.parts.length - parts.length;
-    draw("", elementsOf(nodes, calls), onSelect);
+    draw(key, elementsOf(nodes, calls), onSelect);
   }
 
   function part(id, states, site, onSelect) {

@@ -2,7 +2,7 @@
 // The page: what its address names is shown, and what is chosen becomes its address.
 (async () => {
   const MOST_FOUND = 40;
-  let site, walk = null, walked = null, names = null;
+  let site, walk = null, walked = null, names = null, theorems = null;
   let turn = 0; // of the latest address: what an earlier one asked for is dropped
 
   const byId = (id) => document.getElementById(id);
@@ -25,7 +25,7 @@
     return "#" + next;
   }
 
-  const partOf = (node, part) => linkTo({ part, node });
+  const partOf = (node, part) => linkTo({ view: null, part, node });
 
   function say(error) {
     byId("error").hidden = !error;
@@ -66,7 +66,8 @@
   async function showMachine(asked, mine) {
     const id = asked.get("part") || "", node = asked.get("node");
     const part = site.parts.find((each) => each.id === id);
-    fill("crumbs", element("a", { href: linkTo({ part: null, node: null }) }, "machine"), part ? " › " + part.label : "");
+    fill("crumbs", element("a", { href: linkTo({ part: null, node: null }) }, "machine"), part ? " › " + part.label : " · ",
+      part ? null : element("a", { href: linkTo({ view: "theorems", part: null, node: null }) }, "theorems"));
     if (!part) {
       machine.overview(site, chosen);
       byId("legend").textContent = site.remark + ". A click opens a part." + (machine.leftOut()
@@ -80,6 +81,19 @@
     byId("legend").textContent = count(part.size || states.nodes.length) + " states. Dashed boxes are other parts.";
     describe(part, states, node);
     if (node) machine.select(node);
+  }
+
+  // The statements that masks and samplers rest on; what shows each of them is said where one is chosen.
+  async function showTheorems(asked, mine) {
+    theorems = theorems || (await inspection.load("theorems"));
+    if (mine !== turn) return;
+    const part = theorems.parts.find((each) => each.id === asked.get("part"));
+    fill("crumbs", element("a", { href: linkTo({ view: null, part: null, node: null }) }, "machine"), " · theorems");
+    machine.overview({ ...theorems, wrong: [] }, (data) => data.source || go({ part: data.opens }), "theorems");
+    byId("legend").textContent = "Arrows lead to what a statement rests on. Green is proven in Coq, blue is checked for a given grammar or " +
+      "schema, dashed is an assumption; the others are argued in the documentation.";
+    describe(part, null, null);
+    if (part) machine.select(part.id);
   }
 
   async function showText(asked, mine) {
@@ -119,7 +133,7 @@
   async function show() {
     const mine = ++turn, asked = address();
     try {
-      await showMachine(asked, mine);
+      await (asked.get("view") === "theorems" ? showTheorems : showMachine)(asked, mine);
       if (mine === turn) await showText(asked, mine);
       if (mine === turn) say(null);
     } catch (error) {
@@ -132,12 +146,15 @@
     byId("found").hidden = !query;
     if (!query) return;
     names = names || (await inspection.load("names"));
+    theorems = theorems || (await inspection.load("theorems"));
     const parts = site.parts.filter((part) => (part.label + " " + part.text).toLowerCase().includes(query));
     parts.sort((a, b) => b.label.toLowerCase().startsWith(query) - a.label.toLowerCase().startsWith(query));
     const nodes = names.filter(([, node, said]) => node === query || said.toLowerCase().includes(query));
     const items = [
-      ...parts.map((part) => [linkTo({ part: part.id, node: null }), part.kind + " " + part.label]),
-      ...nodes.map(([part, node, said]) => [linkTo({ part, node }), node + " " + said.replaceAll("\n", "; ")]),
+      ...parts.map((part) => [linkTo({ view: null, part: part.id, node: null }), part.kind + " " + part.label]),
+      ...nodes.map(([part, node, said]) => [linkTo({ view: null, part, node }), node + " " + said.replaceAll("\n", "; ")]),
+      ...theorems.parts.filter((part) => part.text.toLowerCase().includes(query))
+        .map((part) => [linkTo({ view: "theorems", part: part.id, node: null }), "statement " + part.label]),
     ];
     fill("found", items.length
       ? items.slice(0, MOST_FOUND).map(([href, said]) => element("li", null, element("a", { href }, said)))
@@ -179,7 +196,7 @@
     const at = Number(address().get("step") || 0);
     if (event.key === "ArrowRight" && walk && at < walk.steps.length - 1) go({ step: at + 1 }, true);
     else if (event.key === "ArrowLeft" && walk && at > 0) go({ step: at - 1 || null }, true);
-    else if (event.key === "Escape") go({ part: null, node: null });
+    else if (event.key === "Escape") go({ view: null, part: null, node: null });
     else if (event.key === "/") byId("query").focus();
     else return;
     event.preventDefault();
