@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo docs figures proofs test test-full test-llamacpp test-mlx test-vllm test-guidance test-ray test-docs lint types format clean
+.PHONY: demo docs figures proofs test test-full test-llamacpp test-mlx test-vllm test-guidance test-ray test-browser lint types format clean
 .DEFAULT_GOAL := test
 # What pytest makes of the assertions is kept from one run to the next.
 unexport PYTHONDONTWRITEBYTECODE
@@ -15,7 +15,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 test-full: $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "full or not full"
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "not browser"
 
 # llama.cpp is built from source, which takes some minutes.
 test-llamacpp: $(VENV)-llamacpp/.dev
@@ -48,8 +48,9 @@ figures: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.peers --only-page
 	$(BIN)/python -m benchmarks.table
 
-# The pages in headless Chromium, which has to be there already (apt-get install chromium).
-test-docs: docs
+# The pages of the documentation and of `inspect` in headless Chromium, which has to be there already (apt-get install chromium).
+test-browser: docs $(VENV)/.dev
+	$(BIN)/python -m pytest tests/inspection -m browser
 	$(VENV)-docs/bin/python -m pytest tests/docs -m "browser or not browser" --confcutdir tests/docs
 
 # Needs Coq and Mathematical Components: the Debian packages coq and libcoq-mathcomp-algebra.

@@ -10,7 +10,7 @@ from .machines.machine_graph import GraphEdge, GraphPart
 
 
 class Theorem(NamedTuple):
-    """A statement of ``docs/theory.md``, or with a ``G`` of ``docs/grammar-theory.md``.
+    """A statement of the theory, or with a ``G`` of that of grammars, which are pages of the documentation.
 
     ``rests_on``: The statements and assumptions that its argument uses.
     ``proofs``: Theorems of ``proofs/``, by file and name.
@@ -106,8 +106,8 @@ def theorem_graph(verdicts: Mapping[str, str]) -> tuple[tuple[GraphPart, ...], t
     edges = []
     for each in THEOREMS:
         kind = "proven" if each.proofs else "checked" if each.checks else "argued"
-        page = "grammar-theory.md" if each.id.startswith("G") else "theory.md"
-        lines = [f"{each.says}", "", f"docs/{page}, Statement {each.id.removeprefix('G')}"]
+        page = "Grammar theory" if each.id.startswith("G") else "Theory"
+        lines = [f"{each.says}", "", f"{page}, Statement {each.id.removeprefix('G')}"]
         lines += [f"proven in Coq: {proof}" for proof in each.proofs.split()]
         lines += [f"checked: {shown[check]}" for check in each.checks.split()]
         label = f"{each.id} {each.says}"

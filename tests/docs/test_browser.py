@@ -1,4 +1,4 @@
-"""The built site in headless Chromium: `make test-docs` builds it and runs these."""
+"""The built site in headless Chromium: `make test-browser` builds it and runs these."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ except ImportError:
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(sync_playwright is None, reason="playwright is not installed: make test-docs has it"),
+    pytest.mark.skipif(sync_playwright is None, reason="playwright is not installed: make test-browser has it"),
     pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium in the path"),
     pytest.mark.skipif(not (SITE / "index.html").exists(), reason="the site is not built: run make docs"),
 ]
