@@ -78,7 +78,7 @@ THEOREMS = (
     ),
     Theorem(
         "G7.2", "Completeness: what begins a member is allowed.", "G6.1 G4.1 G5.1 S5",
-        "mask.sound_and_complete mask.mask_characterization", "T8 T11 T13 T14",
+        "mask.sound_and_complete mask.mask_characterization mask.over_approximation", "T8 T11 T13 T14",
     ),
     Theorem("G7.3", "The end is allowed after members alone.", "G3.1 G5.1", "mask.end_characterization mask.checker", "T12 T13"),
     Theorem("G7.4", "Masks depend on the text, not on its tokens.", "G4.1", "lexing.reads_cat mask.stack_invariance", "T15"),

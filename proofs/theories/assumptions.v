@@ -32,6 +32,7 @@ Print Assumptions classes.
 Print Assumptions end_characterization.
 Print Assumptions sound_and_complete.
 Print Assumptions no_dead_end.
+Print Assumptions over_approximation.
 Print Assumptions published_accepts.
 Print Assumptions longest_match_does_not.
 Print Assumptions ours_does_not.

@@ -128,6 +128,27 @@ have [vs spelled] : exists vs, text vs = z.
 by exists vs, there => //; apply/decodes_text; exists last; rewrite // spelled.
 Qed.
 
+(** The mask of the paper asks for less: that the parser survives what the token emits with one terminal that may come next. *)
+Definition promised (s : option Q) (t : T) : Prop :=
+  exists z last word rest, [/\ reads s z = Some (last, word), ends last = Some rest & exists more, word ++ rest = t :: more].
+
+Definition survives (x : X) (word : seq T) : Prop := exists more, final (foldl shift x (word ++ more)).
+
+Definition weakly_allowed (here : place) (v : K) : Prop := exists s word, reads here.1 (bytes v) = Some (s, word) /\
+  (final (foldl shift here.2 word) \/ exists2 t, promised s t & survives here.2 (rcons word t)).
+
+(** It allows all that the exact mask allows (over-approximation). *)
+Theorem over_approximation here v : allowed here v -> weakly_allowed here v.
+Proof.
+case=> there; rewrite /go; case token : (reads here.1 (bytes v)) => [[s word]|] //= [<-] [z [last []]].
+rewrite /go /=; case rest : (reads s z) => [[r more]|] //= [<-]; rewrite /may_end /=.
+case ending : (ends r) => [e|] // fine; exists s, word; split=> //.
+case whole : (more ++ e) => [|t tail].
+  by left; move: fine; rewrite -foldl_cat whole.
+right; exists t; first by exists z, r, more, e; split=> //; exists tail.
+by exists tail; rewrite cat_rcons -whole !foldl_cat.
+Qed.
+
 End Mask.
 
 (** ** The published transducer
