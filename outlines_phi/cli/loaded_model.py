@@ -121,6 +121,12 @@ def _on_server(name: str, dtype: str | None) -> PhiModel:
     return wrap(VLLM(client, served.id))
 
 
+def load_tokenizer(name: str) -> Any:
+    """Return the tokenizer of ``--tokenizer``; an :class:`UnsupportedError` where it cannot be loaded."""
+    with loading(f"--tokenizer {name}"):
+        return transformers.AutoTokenizer.from_pretrained(_source(name))
+
+
 def _source(name: str) -> str:
     """Return what the loaders of other libraries take: a folder, or a name on the hub."""
     return str(

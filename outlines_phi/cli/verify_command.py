@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import jsonschema
-import transformers
 import typer
 from outlines.types import JsonSchema
 from rich.console import Console
@@ -18,7 +17,6 @@ from rich.text import Text
 from ..errors import UnsupportedError
 from ..guides.grammar.grammar import Grammar
 from ..guides.grammar.notation.reader import NAMES, read_grammar
-from ..lm import bundled
 from ..numerics.checks import counted
 from ..plugin.types.guidance import GuidanceText
 from ..plugin.types.json_text import JSONText
@@ -30,7 +28,7 @@ from ..vocabulary.vocabulary import Vocabulary
 from .command_options import RegexOption, Schema, Type
 from .ending import FAILED, Debug
 from .inputs import read_grammar_of, read_output_type
-from .loaded_model import BUNDLED, loading
+from .loaded_model import BUNDLED, load_tokenizer
 from .terminal import bar
 
 COLORS = {
@@ -75,7 +73,7 @@ def verify(
     Every assumption and theorem has a verdict: EXHAUSTIVE, BOUNDED, or COUNTEREXAMPLE with a shortest witness; under the table
     stands what each says. A counterexample is exit status 1.
     """
-    read = _tokenizer(tokenizer)
+    read = load_tokenizer(tokenizer)
     vocabulary = Vocabulary.from_tokenizer(read)
     with bar("reading", len(CHECKS)) as progress:
         said = ""
@@ -135,12 +133,6 @@ def _subject(
             fault = _validator(output_type) if isinstance(output_type, JsonSchema) else None
             return name, Subject.of_json(language.guide(vocabulary), fault=fault, **options)
     return name, Subject.of_pattern(language, vocabulary, **options)
-
-
-def _tokenizer(name: str) -> Any:
-    folder = bundled.path() if name == BUNDLED else Path(name).expanduser()
-    with loading(f"--tokenizer {name}"):
-        return transformers.AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else name)
 
 
 def _validator(schema: JsonSchema) -> Callable[[bytes], str | None]:

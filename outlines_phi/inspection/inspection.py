@@ -76,7 +76,7 @@ class Inspection:
 
     def theorems(self) -> Data:
         """Return the statements that masks and samplers rest on, with the verdicts of their checks where something was verified."""
-        verdicts = {} if self.verdicts is None else {check.id: check.verdict for check in self.verdicts.checks}
+        verdicts = {} if self.verdicts is None else {check["id"]: check["verdict"] for check in self.verdicts.checks}
         parts, calls = theorem_graph(verdicts)
         return _plain({"parts": parts, "calls": calls})
 

@@ -10,7 +10,7 @@ from typing import Any, final
 from ..guides.grammar.cfg_guide import CFGGuide
 from ..guides.guide import Guide
 from ..guides.json_schema.json_guide import JSONGuide
-from ..verification.subject import Subject, Verdict
+from ..verification.subject import Subject
 from ..verification.verification import Check, verify
 from .machines.byte_names import text_name
 from .machines.reading_machine import Fault, ReadingMachine
@@ -36,22 +36,6 @@ KINDS = {
 
 @final
 @dataclass(frozen=True)
-class CheckVerdict:
-    """The verdict of one check: see :class:`~outlines_phi.verification.subject.CheckFinding`; ``about`` is a kind of parts."""
-
-    id: str
-    statement: str
-    meaning: str
-    verdict: str
-    bound: int | None
-    cases: int
-    witness: str | None
-    remark: str
-    about: str
-
-
-@final
-@dataclass(frozen=True)
 class NodeWitness:
     """A counterexample: the tokens before it, with their text, the token at fault, and the node before it."""
 
@@ -67,9 +51,12 @@ class NodeWitness:
 @final
 @dataclass(frozen=True)
 class Verdicts:
-    """All verdicts, what was looked at, and by node how many of the pairs of states that were tried stand there."""
+    """All verdicts, what was looked at, and by node how many of the pairs of states that were tried stand there.
 
-    checks: tuple[CheckVerdict, ...]
+    ``checks`` are those of :meth:`Verification.as_dict`, and ``about`` the kind of parts that each is about.
+    """
+
+    checks: tuple[dict[str, Any], ...]
     reach: str
     met: dict[str, int]
     witnesses: tuple[NodeWitness, ...]
@@ -108,20 +95,7 @@ def verdicts_of(machine: ReadingMachine, subject: Subject, tell: Callable[[Check
         for law, tally in exploration.laws.items()
         if tally.witness
     ]
-    checks = tuple(
-        CheckVerdict(
-            check.id,
-            check.statement,
-            check.meaning,
-            finding.verdict.value,
-            finding.bound if finding.verdict is Verdict.BOUNDED else None,
-            finding.cases,
-            finding.witness,
-            finding.remark,
-            KINDS.get(check.id, "machine"),
-        )
-        for check, finding, _ in found.results
-    )
+    checks = tuple({**check, "about": KINDS.get(check["id"], "machine")} for check in found.as_dict()["checks"])
     reach = "all words" if exploration.closed else f"all words of at most {exploration.complete} tokens"
     return Verdicts(checks, f"{reach}: {len(exploration.nodes):,} pairs of states", dict(met), tuple(witnesses))
 

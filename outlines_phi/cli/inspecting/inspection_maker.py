@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, final
-
-import transformers
 
 from ...errors import UnsupportedError
 from ...guides.grammar.grammar import Grammar
@@ -16,14 +13,13 @@ from ...inspection.inspected import Inspected
 from ...inspection.inspection import Inspection
 from ...inspection.model_masses import PromptedModel
 from ...inspection.node_verdicts import MOST, subject_of, verdicts_of
-from ...lm import bundled
 from ...plugin.options import CallOptions
 from ...plugin.types.output_types import to_language
 from ...plugin.types.tables import CompiledTypes
 from ...vocabulary.trie import fewest_tokens
 from ...vocabulary.vocabulary import Vocabulary
 from ..command_options import ModelOptions, SettingOptions
-from ..loaded_model import BUNDLED, load, loading
+from ..loaded_model import load, load_tokenizer
 
 
 @final
@@ -36,9 +32,7 @@ class InspectionMaker:
 
     def without_model(self, name: str, tokenizer: str, budget: int | None) -> Inspection:
         """Return the inspection over the tokens of ``tokenizer``, of texts of at most ``budget`` tokens."""
-        folder = bundled.path() if tokenizer == BUNDLED else Path(tokenizer).expanduser()
-        with loading(f"--tokenizer {tokenizer}"):
-            read = transformers.AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else tokenizer)
+        read = load_tokenizer(tokenizer)
         vocabulary = Vocabulary.from_tokenizer(read)
         types = CompiledTypes(vocabulary)
         guide = types.without(self._type, self._banned).guide
