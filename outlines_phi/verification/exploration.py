@@ -1,4 +1,4 @@
-"""A guide and an oracle side by side, on all words of tokens up to a length; few tokens stand for a whole vocabulary."""
+"""A guide and an oracle side by side, on all words of tokens or those up to a length; few tokens stand for a whole vocabulary."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from ..guides.guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from ..vocabulary.classes import EOS, NEVER, Partition
 from ..vocabulary.vocabulary import Vocabulary
-from .oracle import Oracle
+from .oracle import GrammarOracle, JSONOracle, Oracle
+from .runs import FAILED
 
 
 class Collapse(NamedTuple):
@@ -88,19 +89,18 @@ class LawTally:
 @final
 @dataclass
 class Exploration:
-    """A guide and an oracle side by side on all words of at most ``complete`` tokens.
+    """A guide and an oracle side by side on all words of at most ``complete`` tokens; of any number where it is ``closed``.
 
     Every law is tried on every *node*, a pair of states, and on every token after the nodes of less than ``complete`` tokens, which
     covers all words of so many tokens (grammar-theory.md, section 8.2). Single steps are compared with rows wherever they lead to a
-    new node. Where no new node is left, ``closed`` says that words of any length are covered. Where a level would make more than
-    ``most`` nodes, it is left out, and ``complete`` is less than ``depth``. ``endings`` has a member for each node of at most
-    ``followed`` tokens, a word that is near the end from there.
+    new node. It ends where no new node is left (``closed``), at ``depth`` tokens, or before the level that would make more than
+    ``most`` nodes. ``endings`` has a member for each node of at most ``followed`` tokens, a word that is near the end from there.
     """
 
     guide: Guide
     oracle: Oracle
     collapse: Collapse
-    depth: int
+    depth: int | None = None
     most: int | None = None
     complete: int = 0
     closed: bool = False
@@ -110,6 +110,7 @@ class Exploration:
     endings: list[Word] = field(default_factory=list)
     _next: dict[int, tuple[int, int]] = field(default_factory=dict, repr=False)
     _stands: dict[Partition, int | None] = field(default_factory=dict, repr=False)
+    _ends_one: dict[int, NDArray[np.bool_]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -118,7 +119,7 @@ class Exploration:
         oracle: Oracle,
         collapse: Collapse,
         *,
-        depth: int,
+        depth: int | None = None,
         most: int | None = None,
         progress: Progress | None = None,
     ) -> Exploration:
@@ -128,13 +129,12 @@ class Exploration:
         level: list[Pair] | None = [Pair((), guide.start, oracle.start)]
         seen = {(guide.start, oracle.start)}
         found.nodes.append(Pair((), guide.start, oracle.start))
-        while level and found.complete < depth:
+        while level and (depth is None or found.complete < depth):
             level = found._level_after(level, seen, tell)
             if level is not None:
                 found.nodes += level
                 found.complete += 1
         found.closed = level == []
-        found.complete = depth if found.closed else found.complete
         for node in found.nodes:
             found._end(node)
         sizes = np.cumsum(np.bincount([len(node.word) for node in found.nodes]))
@@ -178,7 +178,16 @@ class Exploration:
         self._compare("sound", allowed & ~expected, allowed, node, "is allowed, but no member begins so")
         self._compare("complete", expected & ~allowed, expected, node, "is forbidden, but a member begins so")
         self._compare("survives", allowed & ~survives, allowed, node, "is allowed, but a terminal is out of place")
+        # What a class of tokens is ranked by is what its target promises.
+        ranked = guide.distances_after(node.state)[row.partition.class_of[tokens]]
+        used, which = np.unique(targets, return_inverse=True)
+        wrong = ranked != guide.min_tokens_of(used)[which.reshape(-1)]
+        self._compare("ranked", wrong, wrong | True, node, "is ranked by another length than is promised after it")
+        short = self._short(node)
+        wrong = short & (ranked + 1 < guide.min_tokens(node.state))
+        self._compare("fewest", wrong, short & allowed, node, "is nearer to the end than was promised")
         ends = bool(row.targets[EOS] == DONE)
+        self.tally("fewest").count(not ends or guide.min_tokens(node.state) == 1, node.word, "may end, and promises more")
         self.tally("live").count(ends or bool(allowed.any()), node.word, "is allowed, but nothing is after it")
         self._stands_for(node, row)
         both = np.flatnonzero(allowed & expected)
@@ -222,6 +231,9 @@ class Exploration:
         guide, vocabulary = self.guide, self.guide.vocabulary
         promised = guide.min_tokens(node.state)
         word, state = node.word, node.state
+        token, target = self._nearest(state)
+        lowers = target != DEAD and guide.min_tokens(target) < promised
+        self.tally("lowers").count(lowers, (*word, token), "leads nearest to the end, and does not come nearer")
         while state != DONE and len(word) - len(node.word) < min(promised, LONGEST):
             token, state = self._nearest(state)
             if state == DEAD:
@@ -233,6 +245,29 @@ class Exploration:
         text = vocabulary.decode(word)
         self.tally("member").count(state != DONE or self.oracle.is_member(text), word, "ends, but is no member")
         self.endings.append(word)
+
+    def _short(self, node: Pair) -> NDArray[np.bool_]:
+        """Return ``bool[R]``: the tokens that are counted in the fewest to the end; of a grammar, those that end one lexeme at most.
+
+        JSON promises as many as one shortest text has, which are not the fewest.
+        """
+        oracle, reading = self.oracle, self.oracle.reading(node.point)
+        if not isinstance(oracle, GrammarOracle):
+            return np.full(len(self.collapse.texts), not isinstance(oracle, JSONOracle))
+        if reading not in self._ends_one:
+            runs, held = oracle.runs(self.collapse.texts), oracle.lexing.held
+            effects = runs.of(reading)
+            self._ends_one[reading] = np.array(
+                [
+                    len(text) == 1
+                    or (state != FAILED and len(runs.words[word]) <= 1 and not held(reading) and not held(state))
+                    for text, state, word in zip(
+                        self.collapse.texts, effects.target.tolist(), effects.word.tolist(), strict=True
+                    )
+                ],
+                dtype=bool,
+            )
+        return self._ends_one[reading]
 
     def _nearest(self, state: int) -> tuple[int, int]:
         """Return a token that leads nearest to the end, and where; DEAD if none does."""

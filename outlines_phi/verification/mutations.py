@@ -1,0 +1,122 @@
+"""Engines made wrong on purpose, whole guides each, and the check that finds each out: T17 and T18 of grammar-theory.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from random import Random
+from typing import cast
+
+import numpy as np
+
+from ..errors import OutlinesPhiError
+from ..guides.fsm import FSMGuide
+from ..guides.grammar.cfg_guide import CFGGuide
+from ..guides.grammar.lexing.spanner import Spanner
+from ..guides.guide import Guide
+from ..guides.regex import compile_regex
+from ..vocabulary.vocabulary import Vocabulary
+from . import grammar_checks, guide_checks
+from .engine_mutants import ENGINE
+from .exploration import Collapse
+from .guide_checks import mask
+from .mutants import LIFTED, ROWS, Met, Mutation
+from .oracle import PatternOracle
+from .subject import Check, CheckFinding, GrammarParts, Subject, check
+
+DEPTH, NODES = 3, 1_000  # How far a wrong guide is followed, and in how many nodes at most
+
+FINDERS: tuple[Check, ...] = (
+    *(getattr(guide_checks, name) for name in ("allowed_survives", "sound", "complete", "ends_are_exact")),
+    *(getattr(guide_checks, name) for name in ("prefixes_are_exact", "productive", "independent_of_the_cut")),
+    guide_checks.collapse_is_lossless,
+    *(getattr(grammar_checks, name) for name in ("lexer_is_longest_match", "tokens_are_their_bytes")),
+    *(getattr(grammar_checks, name) for name in ("classes_are_exact", "parser_is_earley")),
+)
+"""What is asked about a wrong guide, one after the other."""
+
+BROKEN = "an error"  # In place of a check: tables that contradict each other
+
+
+@check("T17", "wrong guides are found out")
+def mistakes_are_found(subject: Subject) -> CheckFinding:
+    """Masks that are made wrong on purpose are found out by these checks."""
+    return _found_out(_near(subject), ROWS)
+
+
+@check("T18", "wrong engines are found out", of_tables=True)
+def wrong_engines_are_found(subject: Subject) -> CheckFinding:
+    """Guides whose lexer, token classes, parser, automaton or distances are made wrong on purpose are found out by these checks."""
+    return _found_out(_few(subject), LIFTED if subject.machine is None else ENGINE)
+
+
+def _found_out(right: Subject, mutations: Iterable[Mutation]) -> CheckFinding:
+    met = Met(right)
+    found: dict[str, list[str]] = {}
+    harmless, nowhere, cases = [], [], 0
+    for mutation in mutations:
+        try:
+            mutant = mutation.make(met, Random(mutation.name))
+            if mutant is None:
+                nowhere.append(mutation.name)
+                continue
+            cases += 1
+            finder = _finder(right, mutant)
+        except (OutlinesPhiError, ArithmeticError, AssertionError, LookupError, ValueError):
+            finder = BROKEN
+        if finder is None:
+            return CheckFinding.bounded(right.depth or DEPTH, cases, f"a guide that {mutation.name} was not found out")
+        if finder:
+            found.setdefault(finder, []).append(mutation.name)
+        else:
+            harmless.append(mutation.name)
+    parts = {f"found out by {finder}, one that": names for finder, names in found.items()}
+    parts |= {"no mistake here": harmless, "no place for": nowhere}
+    remark = "; ".join(f"{said} {', '.join(names)}" for said, names in parts.items() if names)
+    return CheckFinding.bounded(right.depth or DEPTH, cases, None, remark)
+
+
+def _finder(right: Subject, mutant: Guide) -> str | None:
+    """Return the first check that finds ``mutant`` out; ``""`` where it does no harm, ``None`` where it is not found out."""
+    machine = GrammarParts(mutant, right.parts.oracle) if isinstance(mutant, CFGGuide) else right.machine
+    wrong = replace(right, guide=mutant, machine=machine)
+    for finder in FINDERS:
+        if finder.of_grammars and not isinstance(mutant, CFGGuide):
+            continue
+        found = finder.find(wrong)
+        if found.witness is not None:
+            return finder.id
+    return None if _differs(right, wrong) else ""
+
+
+def _differs(right: Subject, wrong: Subject) -> bool:
+    """Return whether a row or a distance that was visited is another one."""
+    guide, tokens = right.guide, right.collapse.tokens
+    for node in wrong.exploration.inner:
+        state = guide.start
+        for token in node.word:
+            state = guide.advance(state, token)
+        if guide.min_tokens(state) != wrong.guide.min_tokens(node.state) or not np.array_equal(
+            mask(guide, state, tokens), mask(wrong.guide, node.state, tokens)
+        ):
+            return True
+    return False
+
+
+def _near(subject: Subject) -> Subject:
+    depth = DEPTH if subject.depth is None else min(subject.depth, DEPTH)
+    return replace(subject, depth=depth, most=NODES, tokenizer=None, fault=None, progress=None)
+
+
+def _few(subject: Subject) -> Subject:
+    """Return the right guide over the tokens that stand for all, which is quickly made; a mutant of it is as quickly made."""
+    texts = subject.collapse.texts
+    vocabulary = Vocabulary.from_tokens([*texts, b""], len(texts))
+    collapse = Collapse(np.arange(len(texts)), texts, np.append(np.arange(len(texts)), -1))
+    few = replace(_near(subject), collapse=collapse)
+    if subject.machine is None:
+        oracle = cast("PatternOracle", subject.oracle)
+        return replace(few, guide=FSMGuide.from_automaton(compile_regex(oracle.pattern), vocabulary))
+    guide = subject.machine.guide
+    guide = CFGGuide(Spanner(guide.lexer, vocabulary), guide.parser)
+    return replace(few, guide=guide, machine=GrammarParts(guide, subject.machine.oracle))
