@@ -130,10 +130,19 @@ def _tops(parser: Parser, configurations: list[int], *, read: bool) -> Iterator[
                 yield from ((parser.top(stack), terminal) for stack in parser.stacks(configuration))
 
 
-def _less(parser: Parser, configurations: list[int], rng: Random, *, table: str) -> LRTables | None:
-    rows = getattr(parser.tables, table)
+def _shift(parser: Parser, configurations: list[int], rng: Random) -> LRTables | None:
+    rows = parser.tables.shifts
     place = chosen(rng, ((state, t) for state, t in _tops(parser, configurations, read=True) if t in rows[state]))
-    return None if place is None else _changed(parser.tables, table, place, None)
+    return None if place is None else _changed(parser.tables, "shifts", place[0], {place[1]: None})
+
+
+def _reduction(parser: Parser, configurations: list[int], rng: Random) -> LRTables | None:
+    """Drop the reductions of a state, as most states have one rule, which is reduced whatever follows."""
+    tables = parser.tables
+    tops = list(_tops(parser, configurations, read=True))
+    entered = [tables.shifts[state][t] for state, t in tops if t in tables.shifts[state]]
+    state = chosen(rng, (state for state in [*(top for top, _ in tops), *entered] if tables.reductions[state]))
+    return None if state is None else _changed(tables, "reductions", state, dict.fromkeys(tables.reductions[state]))
 
 
 def _lookahead(parser: Parser, configurations: list[int], rng: Random) -> LRTables | None:
@@ -145,7 +154,7 @@ def _lookahead(parser: Parser, configurations: list[int], rng: Random) -> LRTabl
         if t not in rows[state]
     )
     place = chosen(rng, places)
-    return None if place is None else _changed(parser.tables, "reductions", place[:2], place[2])
+    return None if place is None else _changed(parser.tables, "reductions", place[0], {place[1]: place[2]})
 
 
 def _goto(parser: Parser, configurations: list[int], rng: Random) -> LRTables | None:
@@ -164,15 +173,13 @@ def _goto(parser: Parser, configurations: list[int], rng: Random) -> LRTables | 
         if other.get(head, target) != target
     )
     place = chosen(rng, places)
-    return None if place is None else _changed(parser.tables, "goto", place[:2], place[2])
+    return None if place is None else _changed(parser.tables, "goto", place[0], {place[1]: place[2]})
 
 
-def _changed(tables: LRTables, table: str, place: tuple[int, int], action: Any) -> LRTables:
-    rows = [dict(row) for row in getattr(tables, table)]
-    if action is None:
-        del rows[place[0]][place[1]]
-    else:
-        rows[place[0]][place[1]] = action
+def _changed(tables: LRTables, table: str, state: int, actions: dict[int, Any]) -> LRTables:
+    """Return the tables with other actions in the row of a state, none instead of ``None``."""
+    rows = list(getattr(tables, table))
+    rows[state] = {symbol: action for symbol, action in {**rows[state], **actions}.items() if action is not None}
     return replace(tables, **{table: tuple(rows)})
 
 
@@ -198,10 +205,11 @@ def _completion(how: str) -> Mutation:
 
     def make(met: Met, rng: Random) -> CFGGuide | None:
         guide = met.right.parts.guide
-        place = chosen(rng, _met_distances(met, finite=finite))
+        met_or_dead = met.of_lexer_and_parser if finite else (place[3:] for place in _met_distances(met, finite=False))
+        place = chosen(rng, met_or_dead)
         if place is None:
             return None
-        *_, configuration, state = place
+        configuration, state = place
         kept = (guide.parser, guide.spanner, guide.parser.tables.rules)
         completion = copy.deepcopy(guide.completion, {id(each): each for each in kept})
         tables = vars(completion)
@@ -255,8 +263,8 @@ ENGINE: Iterable[Mutation] = (
     _spans("two in one", _in_one),
     _spans("one that leads elsewhere", partial(_of_class, field="target")),
     _spans("one that completes others", partial(_of_class, field="word")),
-    _parser("a shift dropped", partial(_less, table="shifts")),
-    _parser("a reduction dropped", partial(_less, table="reductions")),
+    _parser("a shift dropped", _shift),
+    _parser("a reduction dropped", _reduction),
     _parser("a lookahead too many", _lookahead),
     _parser("a goto that leads elsewhere", _goto),
     *map(_completion, DISTANCES),

@@ -110,7 +110,7 @@ class Exploration:
     endings: list[Word] = field(default_factory=list)
     _next: dict[int, tuple[int, int]] = field(default_factory=dict, repr=False)
     _stands: dict[Partition, int | None] = field(default_factory=dict, repr=False)
-    _ends_one: dict[int, NDArray[np.bool_]] = field(default_factory=dict, repr=False)
+    _counted: dict[int, NDArray[np.bool_]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -247,27 +247,25 @@ class Exploration:
         self.endings.append(word)
 
     def _short(self, node: Pair) -> NDArray[np.bool_]:
-        """Return ``bool[R]``: the tokens that are counted in the fewest to the end; of a grammar, those that end one lexeme at most.
+        """Return ``bool[R]``: the tokens that are counted in the fewest to the end.
 
-        JSON promises as many as one shortest text has, which are not the fewest.
+        Of a grammar, those that end no lexeme that counts, or with their first byte alone, one that is complete before them. JSON
+        promises as many as one shortest text has, which are not the fewest.
         """
-        oracle, reading = self.oracle, self.oracle.reading(node.point)
+        oracle, texts, reading = self.oracle, self.collapse.texts, self.oracle.reading(node.point)
         if not isinstance(oracle, GrammarOracle):
-            return np.full(len(self.collapse.texts), not isinstance(oracle, JSONOracle))
-        if reading not in self._ends_one:
-            runs, held = oracle.runs(self.collapse.texts), oracle.lexing.held
-            effects = runs.of(reading)
-            self._ends_one[reading] = np.array(
-                [
-                    len(text) == 1
-                    or (state != FAILED and len(runs.words[word]) <= 1 and not held(reading) and not held(state))
-                    for text, state, word in zip(
-                        self.collapse.texts, effects.target.tolist(), effects.word.tolist(), strict=True
-                    )
-                ],
-                dtype=bool,
-            )
-        return self._ends_one[reading]
+            return np.full(len(texts), not isinstance(oracle, JSONOracle))
+        if reading not in self._counted:
+            effects, words, held = oracle.runs(texts).of(reading), oracle.runs(texts).words, oracle.lexing.held
+            free = [state != FAILED and not held(state) for state in effects.target.tolist()]
+            words_of = [words[word] for word in effects.word.tolist()]
+            own = [
+                not word or (len(word) == 1 and (oracle.step(reading, text[0]) or (0, ()))[1] == word)
+                for text, word in zip(texts, words_of, strict=True)
+            ]
+            alone = np.fromiter(map(len, texts), np.int64, len(texts)) == 1
+            self._counted[reading] = alone | (np.array(own) & np.array(free) & (not held(reading)))
+        return self._counted[reading]
 
     def _nearest(self, state: int) -> tuple[int, int]:
         """Return a token that leads nearest to the end, and where; DEAD if none does."""

@@ -170,25 +170,22 @@ class _Cut:
     def betrayed_after(self, node: Pair) -> int | None:
         """Return a token that leads elsewhere than its bytes; ``None`` if all lead to the same states, or such as do the same."""
         row = self._guide.row(node.state)
-        targets = row.targets[row.partition.class_of[self.tokens]].tolist()
-        reached = self._runs.of(self._numbered(node.state)).target.tolist()
-        known: dict[tuple[int, int], bool] = {}
-        for token, target, other in zip(self.tokens.tolist(), targets, reached, strict=True):
-            if (target, other) not in known:
-                known[target, other] = self._same(target, other)
-            if not known[target, other]:
-                return token
+        targets = row.targets[row.partition.class_of[self.tokens]]
+        numbers = self._runs.of(self._numbered(node.state)).target
+        reached = np.append(np.array(self._states, dtype=np.int64), DEAD)[numbers]  # FAILED is the last
+        for target, other in dict.fromkeys(zip(targets.tolist(), reached.tolist(), strict=True)):
+            if target != other and not self._same(target, other):
+                return int(self.tokens[((targets == target) & (reached == other)).argmax()])
         return None
 
     def _same(self, target: int, other: int) -> bool:
-        if target == DEAD or other == FAILED:
-            return target == DEAD and other == FAILED
-        if self._states[other] == target:
-            return True
+        """Return whether two states do the same; where not all pairs were explored, whether they have the same mask."""
+        if DEAD in (target, other):
+            return False
         if self._closed:
-            return self._alike.are(self._numbered(target), other)
+            return self._alike.are(self._numbered(target), self._numbered(other))
         tokens = self._collapse.tokens
-        return np.array_equal(mask(self._guide, target, tokens), mask(self._guide, self._states[other], tokens))
+        return np.array_equal(mask(self._guide, target, tokens), mask(self._guide, other, tokens))
 
     def _numbered(self, state: int) -> int:
         number = self._number.setdefault(state, len(self._states))

@@ -8,6 +8,7 @@ from random import Random
 from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import OutlinesPhiError
 from ..guides.fsm import FSMGuide
@@ -19,12 +20,11 @@ from ..vocabulary.vocabulary import Vocabulary
 from . import grammar_checks, guide_checks
 from .engine_mutants import ENGINE
 from .exploration import Collapse
-from .guide_checks import mask
 from .mutants import LIFTED, ROWS, Met, Mutation
 from .oracle import PatternOracle
 from .subject import Check, CheckFinding, GrammarParts, Subject, check
 
-DEPTH, NODES = 3, 1_000  # How far a wrong guide is followed, and in how many nodes at most
+DEPTH, NODES = 3, 100  # How far a wrong guide is followed, and in how many nodes at most
 
 FINDERS: tuple[Check, ...] = (
     *(getattr(guide_checks, name) for name in ("allowed_survives", "sound", "complete", "ends_are_exact")),
@@ -91,16 +91,21 @@ def _finder(right: Subject, mutant: Guide) -> str | None:
 
 def _differs(right: Subject, wrong: Subject) -> bool:
     """Return whether a row or a distance that was visited is another one."""
-    guide, tokens = right.guide, right.collapse.tokens
     for node in wrong.exploration.inner:
-        state = guide.start
+        state = right.guide.start
         for token in node.word:
-            state = guide.advance(state, token)
-        if guide.min_tokens(state) != wrong.guide.min_tokens(node.state) or not np.array_equal(
-            mask(guide, state, tokens), mask(wrong.guide, node.state, tokens)
+            state = right.guide.advance(state, token)
+        if right.guide.min_tokens(state) != wrong.guide.min_tokens(node.state) or not np.array_equal(
+            _after(right.guide, state, right), _after(wrong.guide, node.state, right)
         ):
             return True
     return False
+
+
+def _after(guide: Guide, state: int, right: Subject) -> NDArray[np.int64]:
+    """Return ``int64[R + 1]``: the distance after each of the tokens that stand for all, and after the end."""
+    tokens = np.append(right.collapse.tokens, guide.vocabulary.eos_ids[0])
+    return guide.distances_after(state)[guide.partition_of(state).class_of[tokens]]
 
 
 def _near(subject: Subject) -> Subject:
