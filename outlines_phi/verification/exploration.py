@@ -178,17 +178,9 @@ class Exploration:
         self._compare("sound", allowed & ~expected, allowed, node, "is allowed, but no member begins so")
         self._compare("complete", expected & ~allowed, expected, node, "is forbidden, but a member begins so")
         self._compare("survives", allowed & ~survives, allowed, node, "is allowed, but a terminal is out of place")
-        # What a class of tokens is ranked by is what its target promises.
-        ranked = guide.distances_after(node.state)[row.partition.class_of[tokens]]
-        used, which = np.unique(targets, return_inverse=True)
-        wrong = ranked != guide.min_tokens_of(used)[which.reshape(-1)]
-        self._compare("ranked", wrong, wrong | True, node, "is ranked by another length than is promised after it")
-        short = self._short(node)
-        wrong = short & (ranked + 1 < guide.min_tokens(node.state))
-        self._compare("fewest", wrong, short & allowed, node, "is nearer to the end than was promised")
         ends = bool(row.targets[EOS] == DONE)
-        self.tally("fewest").count(not ends or guide.min_tokens(node.state) == 1, node.word, "may end, and promises more")
         self.tally("live").count(ends or bool(allowed.any()), node.word, "is allowed, but nothing is after it")
+        self._rank(node, row, targets)
         self._stands_for(node, row)
         both = np.flatnonzero(allowed & expected)
         _, first = np.unique(
@@ -197,6 +189,23 @@ class Exploration:
         for index in both[np.sort(first)].tolist():
             yield Pair((*node.word, int(tokens[index])), int(targets[index]), found.points[found.of_text[index]])
         self._steps(node, guide.vocabulary.eos_ids[0], DONE if ends else DEAD)
+
+    def _rank(self, node: Pair, row: Row, targets: NDArray[np.integer]) -> None:
+        """Compare the distances that tokens are ranked by with what is promised where they lead, and before."""
+        distances, promised = self.guide.distances_after(node.state), self.guide.min_tokens(node.state)
+        ends = row.targets[EOS] == DONE
+        ranked, allowed = distances[row.partition.class_of[self.collapse.tokens]], targets != DEAD
+        used, which = np.unique(targets, return_inverse=True)
+        wrong = (ranked != self.guide.min_tokens_of(used)[which.reshape(-1)]) | (allowed != (ranked < UNREACHABLE))
+        self._compare("ranked", wrong, wrong | True, node, "is ranked by another length than is promised after it")
+        right_end = distances[EOS] == (0 if ends else UNREACHABLE)
+        word = (*node.word, self.guide.vocabulary.eos_ids[0])
+        self.tally("ranked").count(bool(right_end), word, "is ranked by another length than none")
+        self.tally("fewest").count(not ends or promised == 1, node.word, "may end, and promises more")
+        nearer = allowed & (ranked + 1 < promised)
+        if nearer.any():
+            nearer &= self._short(node)
+        self._compare("fewest", nearer, allowed, node, "is nearer to the end than was promised")
 
     def _steps(self, node: Pair, token: int, target: int) -> None:
         """See whether a single step leads where the row says."""

@@ -26,14 +26,25 @@ from .subject import Check, CheckFinding, GrammarParts, Subject, check
 
 DEPTH, NODES = 3, 100  # How far a wrong guide is followed, and in how many nodes at most
 
-FINDERS: tuple[Check, ...] = (
-    *(getattr(guide_checks, name) for name in ("allowed_survives", "sound", "complete", "ends_are_exact")),
-    *(getattr(guide_checks, name) for name in ("prefixes_are_exact", "productive", "independent_of_the_cut")),
-    guide_checks.collapse_is_lossless,
-    *(getattr(grammar_checks, name) for name in ("lexer_is_longest_match", "tokens_are_their_bytes")),
-    *(getattr(grammar_checks, name) for name in ("classes_are_exact", "parser_is_earley")),
+BY_WORDS: tuple[Check, ...] = (
+    guide_checks.allowed_survives,
+    guide_checks.sound,
+    guide_checks.complete,
+    guide_checks.ends_are_exact,
+    guide_checks.prefixes_are_exact,
+    guide_checks.productive,
 )
-"""What is asked about a wrong guide, one after the other."""
+"""What is asked about a wrong guide, on words of one token first, then of two, and so on."""
+
+AT_LAST: tuple[Check, ...] = (
+    guide_checks.independent_of_the_cut,
+    guide_checks.collapse_is_lossless,
+    grammar_checks.lexer_is_longest_match,
+    grammar_checks.tokens_are_their_bytes,
+    grammar_checks.classes_are_exact,
+    grammar_checks.parser_is_earley,
+)
+"""What is asked then."""
 
 BROKEN = "an error"  # In place of a check: tables that contradict each other
 
@@ -70,9 +81,8 @@ def _found_out(right: Subject, mutations: Iterable[Mutation]) -> CheckFinding:
             found.setdefault(finder, []).append(mutation.name)
         else:
             harmless.append(mutation.name)
-    parts = {f"found out by {finder}, one that": names for finder, names in found.items()}
-    parts |= {"no mistake here": harmless, "no place for": nowhere}
-    remark = "; ".join(f"{said} {', '.join(names)}" for said, names in parts.items() if names)
+    parts = {**found, "no mistake here": harmless, "no place for it": nowhere}
+    remark = "; ".join(f"{said}: {', '.join(names)}" for said, names in parts.items() if names)
     return CheckFinding.bounded(right.depth or DEPTH, cases, None, remark)
 
 
@@ -80,11 +90,11 @@ def _finder(right: Subject, mutant: Guide) -> str | None:
     """Return the first check that finds ``mutant`` out; ``""`` where it does no harm, ``None`` where it is not found out."""
     machine = GrammarParts(mutant, right.parts.oracle) if isinstance(mutant, CFGGuide) else right.machine
     wrong = replace(right, guide=mutant, machine=machine)
-    for finder in FINDERS:
-        if finder.of_grammars and not isinstance(mutant, CFGGuide):
-            continue
-        found = finder.find(wrong)
-        if found.witness is not None:
+    shorter = [replace(wrong, depth=depth) for depth in range(1, wrong.depth or DEPTH)]
+    asked = [(finder, each) for each in (*shorter, wrong) for finder in BY_WORDS] + [(each, wrong) for each in AT_LAST]
+    for finder, subject in asked:
+        is_of_it = isinstance(mutant, CFGGuide) or not finder.of_grammars
+        if is_of_it and finder.find(subject).witness is not None:
             return finder.id
     return None if _differs(right, wrong) else ""
 

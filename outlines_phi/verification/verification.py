@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, final
 from . import grammar_checks, guide_checks, mutations
 from .subject import Check, CheckFinding, Subject, Verdict
 
-MOST = 5_000  # How many pairs of states are looked at most, where no depth is asked for
+MOST = 2_000  # How many pairs of states are looked at most, where no depth is asked for
 
 CHECKS = tuple(
     sorted(
