@@ -59,11 +59,15 @@ def verify(
         typer.Option(
             min=1,
             show_default=False,
-            help="Most tokens of the words that are tried, however many pairs of states they lead to; without it, what --most allows.",
+            help="Most tokens of the words that are tried, however many there are; without it, as many as --most allows.",
         ),
     ] = None,
     most: Annotated[
-        int, typer.Option(min=1, help="Most pairs of states where no --depth is asked for: words grow until no new pair is left, or more are.")
+        int,
+        typer.Option(
+            min=1,
+            help="Most pairs of states where no --depth is asked for: words grow until no new pair is left, or more are.",
+        ),
     ] = MOST,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
     debug: Debug = False,
@@ -160,7 +164,9 @@ def print_verification(name: str, found: Verification, console: Console) -> None
     console.print(Text.assemble((name, "bold"), f": {share}; {covered}"))
     if subject.depth is None and not exploration.closed:
         more = counted(exploration.complete + 1, "token")
-        console.print(Text(f"Those of {more} lead to more than --most {subject.most:,}; --depth tries them all.", "yellow"))
+        console.print(
+            Text(f"Those of {more} lead to more than --most {subject.most:,}; --depth tries them all.", "yellow")
+        )
     console.print()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title, justify in (("", "left"), ("check", "left"), ("verdict", "left"), ("cases", "right"), ("", "left")):

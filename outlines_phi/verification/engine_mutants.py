@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import Any, final
+from typing import Any, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -180,7 +180,7 @@ def _changed(tables: LRTables, table: str, state: int, actions: dict[int, Any]) 
     """Return the tables with other actions in the row of a state, none instead of ``None``."""
     rows = list(getattr(tables, table))
     rows[state] = {symbol: action for symbol, action in {**rows[state], **actions}.items() if action is not None}
-    return replace(tables, **{table: tuple(rows)})
+    return replace(tables, **cast("dict[str, Any]", {table: tuple(rows)}))
 
 
 # The distances

@@ -147,7 +147,9 @@ def independent_of_the_cut(subject: Subject) -> CheckFinding:
         if (token := cut.betrayed_after(node)) is not None:
             text = subject.guide.vocabulary.tokens[token]
             return subject.bounded(cases, (*node.word, token), f"and {shown(text)} byte by byte")
-    remarks = [f"after {len(nodes):,} of {len(exploration.inner):,} pairs of states"] * (len(nodes) < len(exploration.inner))
+    remarks = [f"after {len(nodes):,} of {len(exploration.inner):,} pairs of states"] * (
+        len(nodes) < len(exploration.inner)
+    )
     if len(cut.tokens) < len(subject.collapse.tokens):
         remarks.append(f"{len(cut.tokens):,} of {len(subject.collapse.tokens):,} tokens, whose bytes are tokens")
     return subject.bounded(cases, None, "; ".join(remarks)) if remarks else subject.covered(cases)

@@ -24,7 +24,8 @@ from .mutants import LIFTED, ROWS, Met, Mutation
 from .oracle import PatternOracle
 from .subject import Check, CheckFinding, GrammarParts, Subject, check
 
-DEPTH, NODES = 3, 100  # How far a wrong guide is followed, and in how many nodes at most
+DEPTH = 3  # How far a wrong guide is followed
+NODES, ENGINES = 1_000, 100  # In how many nodes at most, one with wrong rows, and one with wrong tables
 
 BY_WORDS: tuple[Check, ...] = (
     guide_checks.allowed_survives,
@@ -46,48 +47,41 @@ AT_LAST: tuple[Check, ...] = (
 )
 """What is asked then."""
 
-BROKEN = "an error"  # In place of a check: tables that contradict each other
+BROKEN, HARMLESS, NOWHERE = "an error", "no mistake here", "no place for it"
+"""In the place of a check: tables that contradict each other, what changes nothing that was visited, and what cannot be made."""
 
 
 @check("T17", "wrong guides are found out")
 def mistakes_are_found(subject: Subject) -> CheckFinding:
     """Masks that are made wrong on purpose are found out by these checks."""
-    return _found_out(_near(subject), ROWS)
+    return found_out(near(subject, NODES), ROWS)
 
 
 @check("T18", "wrong engines are found out", of_tables=True)
 def wrong_engines_are_found(subject: Subject) -> CheckFinding:
     """Guides whose lexer, token classes, parser, automaton or distances are made wrong on purpose are found out by these checks."""
-    return _found_out(_few(subject), LIFTED if subject.machine is None else ENGINE)
+    return found_out(over_few(subject), LIFTED if subject.machine is None else ENGINE)
 
 
-def _found_out(right: Subject, mutations: Iterable[Mutation]) -> CheckFinding:
-    met = Met(right)
-    found: dict[str, list[str]] = {}
-    harmless, nowhere, cases = [], [], 0
+def found_out(right: Subject, mutations: Iterable[Mutation]) -> CheckFinding:
+    """Return whether all mutants of the guide that is right are found out; the remark says by which checks."""
+    met, found, cases = Met(right), dict[str, list[str]](), 0
     for mutation in mutations:
         try:
             mutant = mutation.make(met, Random(mutation.name))
-            if mutant is None:
-                nowhere.append(mutation.name)
-                continue
-            cases += 1
-            finder = _finder(right, mutant)
+            said = NOWHERE if mutant is None else finder_of(right, mutant)
         except (OutlinesPhiError, ArithmeticError, AssertionError, LookupError, ValueError):
-            finder = BROKEN
-        if finder is None:
+            said = BROKEN
+        cases += said != NOWHERE
+        if said is None:
             return CheckFinding.bounded(right.depth or DEPTH, cases, f"a guide that {mutation.name} was not found out")
-        if finder:
-            found.setdefault(finder, []).append(mutation.name)
-        else:
-            harmless.append(mutation.name)
-    parts = {**found, "no mistake here": harmless, "no place for it": nowhere}
-    remark = "; ".join(f"{said}: {', '.join(names)}" for said, names in parts.items() if names)
+        found.setdefault(said, []).append(mutation.name)
+    remark = "; ".join(f"{said}: {', '.join(names)}" for said, names in sorted(found.items()))
     return CheckFinding.bounded(right.depth or DEPTH, cases, None, remark)
 
 
-def _finder(right: Subject, mutant: Guide) -> str | None:
-    """Return the first check that finds ``mutant`` out; ``""`` where it does no harm, ``None`` where it is not found out."""
+def finder_of(right: Subject, mutant: Guide) -> str | None:
+    """Return the first check that finds ``mutant`` out, or :data:`HARMLESS`; ``None`` where it is not found out."""
     machine = GrammarParts(mutant, right.parts.oracle) if isinstance(mutant, CFGGuide) else right.machine
     wrong = replace(right, guide=mutant, machine=machine)
     shorter = [replace(wrong, depth=depth) for depth in range(1, wrong.depth or DEPTH)]
@@ -96,7 +90,7 @@ def _finder(right: Subject, mutant: Guide) -> str | None:
         is_of_it = isinstance(mutant, CFGGuide) or not finder.of_grammars
         if is_of_it and finder.find(subject).witness is not None:
             return finder.id
-    return None if _differs(right, wrong) else ""
+    return None if _differs(right, wrong) else HARMLESS
 
 
 def _differs(right: Subject, wrong: Subject) -> bool:
@@ -118,17 +112,18 @@ def _after(guide: Guide, state: int, right: Subject) -> NDArray[np.int64]:
     return guide.distances_after(state)[guide.partition_of(state).class_of[tokens]]
 
 
-def _near(subject: Subject) -> Subject:
+def near(subject: Subject, nodes: int) -> Subject:
+    """Return what is verified on few words."""
     depth = DEPTH if subject.depth is None else min(subject.depth, DEPTH)
-    return replace(subject, depth=depth, most=NODES, tokenizer=None, fault=None, progress=None)
+    return replace(subject, depth=depth, most=nodes, tokenizer=None, fault=None, progress=None)
 
 
-def _few(subject: Subject) -> Subject:
+def over_few(subject: Subject) -> Subject:
     """Return the right guide over the tokens that stand for all, which is quickly made; a mutant of it is as quickly made."""
     texts = subject.collapse.texts
     vocabulary = Vocabulary.from_tokens([*texts, b""], len(texts))
     collapse = Collapse(np.arange(len(texts)), texts, np.append(np.arange(len(texts)), -1))
-    few = replace(_near(subject), collapse=collapse)
+    few = replace(near(subject, ENGINES), collapse=collapse)
     if subject.machine is None:
         oracle = cast("PatternOracle", subject.oracle)
         return replace(few, guide=FSMGuide.from_automaton(compile_regex(oracle.pattern), vocabulary))

@@ -14,7 +14,12 @@ MOST = 2_000  # How many pairs of states are looked at most, where no depth is a
 
 CHECKS = tuple(
     sorted(
-        (each for module in (grammar_checks, guide_checks, mutations) for each in vars(module).values() if type(each) is Check),
+        (
+            each
+            for module in (grammar_checks, guide_checks, mutations)
+            for each in vars(module).values()
+            if type(each) is Check
+        ),
         key=lambda each: (each.id[0], int(each.id[1:])),
     )
 )
