@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -71,6 +72,13 @@ class Pair(NamedTuple):
     point: Any
 
 
+class _Counted(NamedTuple):
+    """Tokens that are counted, and those that may be, ``bool[R]`` each."""
+
+    surely: NDArray[np.bool_]
+    possibly: NDArray[np.bool_]
+
+
 @dataclass
 class LawTally:
     """How often a law was tried, and the first word that breaks it, which is a shortest one."""
@@ -110,7 +118,7 @@ class Exploration:
     endings: list[Word] = field(default_factory=list)
     _next: dict[int, tuple[int, int]] = field(default_factory=dict, repr=False)
     _stands: dict[Partition, int | None] = field(default_factory=dict, repr=False)
-    _counted: dict[int, NDArray[np.bool_]] = field(default_factory=dict, repr=False)
+    _counted_after: dict[int, _Counted] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -202,10 +210,13 @@ class Exploration:
         word = (*node.word, self.guide.vocabulary.eos_ids[0])
         self.tally("ranked").count(bool(right_end), word, "is ranked by another length than none")
         self.tally("fewest").count(not ends or promised == 1, node.word, "may end, and promises more")
-        nearer = allowed & (ranked + 1 < promised)
-        if nearer.any():
-            nearer &= self._short(node)
+        nearer, nearest = allowed & (ranked + 1 < promised), allowed & (ranked + 1 == promised)
+        if nearer.any() or not (ends or (nearest & self._is_byte).any()):
+            nearer, nearest = nearer & self._counted(node).surely, nearest & self._counted(node).possibly
         self._compare("fewest", nearer, allowed, node, "is nearer to the end than was promised")
+        self.tally("fewest").count(
+            ends or bool(nearest.any()), node.word, "promises less than one more than after a token"
+        )
 
     def _steps(self, node: Pair, token: int, target: int) -> None:
         """See whether a single step leads where the row says."""
@@ -255,26 +266,30 @@ class Exploration:
         self.tally("member").count(state != DONE or self.oracle.is_member(text), word, "ends, but is no member")
         self.endings.append(word)
 
-    def _short(self, node: Pair) -> NDArray[np.bool_]:
-        """Return ``bool[R]``: the tokens that are counted in the fewest to the end.
+    @cached_property
+    def _is_byte(self) -> NDArray[np.bool_]:
+        """``bool[R]``: the representatives that are single bytes."""
+        return np.fromiter(map(len, self.collapse.texts), np.int64, len(self.collapse.texts)) == 1
 
-        Of a grammar, those that end no lexeme that counts, or with their first byte alone, one that is complete before them. JSON
-        promises as many as one shortest text has, which are not the fewest.
+    def _counted(self, node: Pair) -> _Counted:
+        """Return the tokens that are counted in the fewest to the end.
+
+        Of a grammar, those that end no lexeme that counts, or with their first byte alone, one that is complete before them; where
+        terminals are held back, others may be. JSON promises as many as one shortest text has, which are not the fewest.
         """
         oracle, texts, reading = self.oracle, self.collapse.texts, self.oracle.reading(node.point)
         if not isinstance(oracle, GrammarOracle):
-            return np.full(len(texts), not isinstance(oracle, JSONOracle))
-        if reading not in self._counted:
+            return _Counted(np.full(len(texts), not isinstance(oracle, JSONOracle)), np.ones(len(texts), dtype=bool))
+        if reading not in self._counted_after:
             effects, words, held = oracle.runs(texts).of(reading), oracle.runs(texts).words, oracle.lexing.held
-            free = [state != FAILED and not held(state) for state in effects.target.tolist()]
-            words_of = [words[word] for word in effects.word.tolist()]
+            free = np.array([state != FAILED and not held(state) for state in effects.target.tolist()], dtype=bool)
             own = [
                 not word or (len(word) == 1 and (oracle.step(reading, text[0]) or (0, ()))[1] == word)
-                for text, word in zip(texts, words_of, strict=True)
+                for text, word in zip(texts, (words[word] for word in effects.word.tolist()), strict=True)
             ]
-            alone = np.fromiter(map(len, texts), np.int64, len(texts)) == 1
-            self._counted[reading] = alone | (np.array(own) & np.array(free) & (not held(reading)))
-        return self._counted[reading]
+            surely = self._is_byte | (np.array(own, dtype=bool) & free & (not held(reading)))
+            self._counted_after[reading] = _Counted(surely, surely | ~free | bool(held(reading)))
+        return self._counted_after[reading]
 
     def _nearest(self, state: int) -> tuple[int, int]:
         """Return a token that leads nearest to the end, and where; DEAD if none does."""
