@@ -72,7 +72,7 @@ def found_out(right: Subject, mutations: Iterable[Mutation]) -> CheckFinding:
         try:
             mutant = mutation.make(met, Random(mutation.name))
             said = NOWHERE if mutant is None else finder_of(right, mutant)
-        except (OutlinesPhiError, ArithmeticError, AssertionError, LookupError, ValueError):
+        except (OutlinesPhiError, ArithmeticError, AssertionError, LookupError, RecursionError, ValueError):
             said = BROKEN
         cases += said != NOWHERE
         if said is None:

@@ -43,7 +43,7 @@ def tried(right: Subject, mutation: Mutation, seed: int) -> str | None:
     try:
         mutant = mutation.make(Met(right), Random(seed))
         return NOWHERE if mutant is None else finder_of(right, mutant)
-    except (OutlinesPhiError, ArithmeticError, AssertionError, LookupError, ValueError):
+    except (OutlinesPhiError, ArithmeticError, AssertionError, LookupError, RecursionError, ValueError):
         return BROKEN
 
 
