@@ -1,6 +1,6 @@
 (** What each theorem rests on. *)
 
-From Phi Require Import tree doob thinning distance residual drafts windows counterexamples lexing mask.
+From Phi Require Import tree doob thinning distance residual drafts windows counterexamples transducer lexing mask grammar certificate.
 
 Print Assumptions doob_identity.
 Print Assumptions weighted_mean.
@@ -23,8 +23,10 @@ Print Assumptions residual_sum.
 Print Assumptions the_coin_is_needed.
 Print Assumptions launch_order_is_needed.
 Print Assumptions reads_cat.
+Print Assumptions longest_lexeme.
+Print Assumptions longest_most.
+Print Assumptions terminalsE.
 Print Assumptions transducer.
-Print Assumptions transducer_end.
 Print Assumptions checker.
 Print Assumptions stack_invariance.
 Print Assumptions mask_characterization.
@@ -36,3 +38,8 @@ Print Assumptions over_approximation.
 Print Assumptions published_accepts.
 Print Assumptions longest_match_does_not.
 Print Assumptions ours_does_not.
+Print Assumptions derived_spells.
+Print Assumptions nothing_derived.
+Print Assumptions lexer_certified.
+Print Assumptions mask_certified.
+Print Assumptions end_certified.
