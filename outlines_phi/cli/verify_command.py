@@ -21,6 +21,7 @@ from ..numerics.checks import counted
 from ..plugin.types.guidance import GuidanceText
 from ..plugin.types.json_text import JSONText
 from ..plugin.types.output_types import GrammarText, to_language
+from ..verification.certificates.certificate import certificate as certify
 from ..verification.subject import MEANINGS, Subject, Verdict
 from ..verification.verification import CHECKS, DEPTH, MOST, Check, Verification
 from ..verification.verification import verify as run_checks
@@ -66,12 +67,20 @@ def verify(
         int, typer.Option(min=1, help="Most pairs of states that are looked at where no --depth is asked for.")
     ] = MOST,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            show_default=False,
+            help="File to write a certificate of a grammar's masks to, which a program that is extracted from a proof checks.",
+        ),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Check what the masks of a grammar promise against the definition.
 
     Every assumption and theorem has a verdict: EXHAUSTIVE, BOUNDED, or COUNTEREXAMPLE with a shortest witness; under the table
-    stands what each says. A counterexample is exit status 1.
+    stands what each says. A counterexample is exit status 1. PROVED is said by the program that checks a --certificate alone, with
+    the names of the theorems.
     """
     read = load_tokenizer(tokenizer)
     vocabulary = Vocabulary.from_tokenizer(read)
@@ -95,7 +104,11 @@ def verify(
             tokenizer=read,
             progress=tell_words,
         )
+        if certificate is not None:
+            _check_certificate(certificate, subject)
         found = run_checks(subject, tell_check)
+    if certificate is not None:
+        certificate.write_text(json.dumps(certify(subject.parts.guide)) + "\n", encoding="utf-8")
     if as_json:
         typer.echo(
             json.dumps({"subject": name, "tokenizer": tokenizer, **found.as_dict()}, indent=2, ensure_ascii=False)
@@ -133,6 +146,14 @@ def _subject(
             fault = _validator(output_type) if isinstance(output_type, JsonSchema) else None
             return name, Subject.of_json(language.guide(vocabulary), fault=fault, **options)
     return name, Subject.of_pattern(language, vocabulary, **options)
+
+
+def _check_certificate(path: Path, subject: Subject) -> None:
+    """Refuse what would fail when all checks have run."""
+    if subject.machine is None:
+        raise UnsupportedError("Give a grammar, or leave --certificate out. Certificates are of grammars.")
+    if not path.absolute().parent.is_dir():
+        raise UnsupportedError(f"Make the folder of --certificate first. There is no {str(path.parent)!r}.")
 
 
 def _validator(schema: JsonSchema) -> Callable[[bytes], str | None]:

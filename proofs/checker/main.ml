@@ -26,8 +26,8 @@ let parse text =
   let string () =
     expect '"';
     let from = !at in
-    while !at < length && peek () <> '"' && peek () <> '\\' do incr at done;
-    if peek () <> '"' then bad "a plain string expected";
+    while !at < length && peek () <> '"' do at := !at + if peek () = '\\' then 2 else 1 done; (* escapes stay as they are *)
+    if !at >= length then bad "the end of a string expected";
     incr at;
     String.sub text from (!at - from - 1)
   in
@@ -51,7 +51,7 @@ let parse text =
   found
 
 let number = function Int n -> n | _ -> raise (Bad "a number expected")
-let list item = function List items -> List.map item items | _ -> raise (Bad "a list expected")
+let list item = function List items -> List.rev (List.rev_map item items) | _ -> raise (Bad "a list expected")
 let numbers = list number
 let bit = function Text t -> fun i -> i < String.length t && t.[i] = '1' | _ -> raise (Bad "a string of bits expected")
 let bits = function Text t -> List.init (String.length t) (bit (Text t)) | _ -> raise (Bad "a string of bits expected")
@@ -138,9 +138,11 @@ let () =
         let text = really_input_string channel (in_channel_length channel) in
         let a = artefact (parse text) in
         if check a then
-          Printf.printf "accepted: %d masks of %d tokens, by certificate.lexer_certified, mask_certified, end_certified\n"
+          Printf.printf
+            "PROVED: the lexer is longest match (certificate.lexer_certified), and %d masks of %d tokens are exact \
+             (certificate.mask_certified, certificate.end_certified)\n"
             (List.length a.samples) a.token_count
-        else (Printf.printf "refused: %s\n" (reason a); exit 1)
+        else (Printf.printf "REFUSED: %s\n" (reason a); exit 1)
       with
       | Bad what -> Printf.eprintf "Give a certificate that outlines-phi verify --certificate wrote. This is none: %s.\n" what; exit 2
       | Sys_error what -> Printf.eprintf "Give a file that can be read. %s.\n" what; exit 2)

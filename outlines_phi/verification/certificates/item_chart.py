@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, final
 
-from ..guides.grammar.grammar import Grammar
+from ...guides.grammar.grammar import Grammar
 
-Arcs = Sequence[tuple[int, int]]  # From a place: a terminal, and the place that it leads to
+Arcs = Mapping[int, Sequence[int]]  # From a place: by terminal, the places that it leads to
 
 
-class Item(NamedTuple):
+class ChartItem(NamedTuple):
     """A production that was begun at the place ``origin``, with as much of its body read at ``here`` as ``dot`` says."""
 
     production: int
@@ -22,8 +23,8 @@ class Item(NamedTuple):
 class Reason(NamedTuple):
     """How an item came up: from ``before``, by a terminal, where ``inner`` is ``None``, or by a symbol that was completed."""
 
-    before: Item
-    inner: Item | None
+    before: ChartItem
+    inner: ChartItem | None
 
 
 @final
@@ -43,31 +44,31 @@ class ItemChart:
         self._of: dict[int, list[int]] = {}
         for number, production in enumerate(grammar.productions):
             self._of.setdefault(production.head, []).append(number)
-        self.reasons: dict[Item, Reason | None] = {}
+        self.reasons: dict[ChartItem, Reason | None] = {}
         """All items, each with how it first came up; ``None`` for those of which nothing is read."""
-        self._completed: dict[tuple[int, int], list[Item]] = {}  # by head and origin
-        self._waiting: dict[tuple[int, int], list[Item]] = {}  # by the symbol that is next, and where
+        self._completed: dict[tuple[int, int], list[ChartItem]] = {}  # by head and origin
+        self._waiting: dict[tuple[int, int], list[ChartItem]] = {}  # by the symbol that is next, and where
 
     def __len__(self) -> int:
         return len(self.reasons)
 
-    def begin(self, place: int) -> list[Item]:
+    def begin(self, place: int) -> list[ChartItem]:
         """Look for the start symbol from ``place``; return the items in which it is complete, by where."""
-        pending: list[Item] = []
-        self._add(Item(ItemChart.ROOT, 0, place, place), None, pending)
+        pending = deque[ChartItem]()  # in turn, so that derivations are short
+        self._add(ChartItem(ItemChart.ROOT, 0, place, place), None, pending)
         while pending:
-            self._close(pending.pop(), pending)
+            self._close(pending.popleft(), pending)
         return self._completed.get((ItemChart.ROOT, place), [])
 
-    def rest(self, item: Item) -> tuple[int, ...]:
+    def rest(self, item: ChartItem) -> tuple[int, ...]:
         """Return what is still to be read."""
         return self._body[item.production][item.dot :]
 
-    def head(self, item: Item) -> int:
+    def head(self, item: ChartItem) -> int:
         """Return the head of an item's production; :data:`ROOT` for the root."""
         return self._head[item.production]
 
-    def leftmost(self, item: Item) -> list[int]:
+    def leftmost(self, item: ChartItem) -> list[int]:
         """Return the productions of a leftmost derivation of what a complete ``item`` has read, its own first."""
         steps: list[int] = []
         pending = [item]
@@ -78,13 +79,13 @@ class ItemChart:
             pending += inner  # the last one first, as :meth:`_history` has it, so that the first is taken next
         return steps
 
-    def arcs_of(self, item: Item) -> list[tuple[int, int, int]]:
+    def arcs_of(self, item: ChartItem) -> list[tuple[int, int, int]]:
         """Return the arcs that a complete ``item`` has read: place, terminal, place."""
         read: list[tuple[int, int, int]] = []
-        pending: list[Item | tuple[int, int, int]] = [item]
+        pending: list[ChartItem | tuple[int, int, int]] = [item]
         while pending:
             part = pending.pop()
-            if not isinstance(part, Item):
+            if not isinstance(part, ChartItem):
                 read.append(part)
                 continue
             places = [part.here, *(reason.before.here for reason in self._history(part))]
@@ -93,18 +94,18 @@ class ItemChart:
                 pending.append((reason.before.here, terminal, there) if reason.inner is None else reason.inner)
         return read
 
-    def _history(self, item: Item) -> Iterator[Reason]:
+    def _history(self, item: ChartItem) -> Iterator[Reason]:
         """Yield how ``item`` came up, and what it came from, back to where nothing was read."""
         while (reason := self.reasons[item]) is not None:
             yield reason
             item = reason.before
 
-    def _add(self, item: Item, reason: Reason | None, pending: list[Item]) -> None:
+    def _add(self, item: ChartItem, reason: Reason | None, pending: deque[ChartItem]) -> None:
         if item not in self.reasons:
             self.reasons[item] = reason
             pending.append(item)
 
-    def _close(self, item: Item, pending: list[Item]) -> None:
+    def _close(self, item: ChartItem, pending: deque[ChartItem]) -> None:
         """Add what follows from an item and those before it."""
         body = self._body[item.production]
         if item.dot == len(body):
@@ -115,13 +116,12 @@ class ItemChart:
             return
         symbol = body[item.dot]
         if symbol < self._terminals:
-            for terminal, there in self._arcs(item.here):
-                if terminal == symbol:
-                    self._add(item._replace(dot=item.dot + 1, here=there), Reason(item, None), pending)
+            for there in self._arcs(item.here).get(symbol, ()):
+                self._add(item._replace(dot=item.dot + 1, here=there), Reason(item, None), pending)
             return
         key = (symbol, item.here)
         self._waiting.setdefault(key, []).append(item)
         for number in self._of.get(symbol, ()):
-            self._add(Item(number, 0, item.here, item.here), None, pending)
+            self._add(ChartItem(number, 0, item.here, item.here), None, pending)
         for complete in self._completed.get(key, ()):
             self._add(item._replace(dot=item.dot + 1, here=complete.here), Reason(item, complete), pending)

@@ -12,19 +12,20 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..automata.automaton import DEAD
-from ..errors import UnsupportedError
-from ..guides.grammar.cfg_guide import CFGGuide
-from ..guides.grammar.lexing.lexeme_automaton import NOTHING, LexemeAutomaton
-from ..guides.grammar.lexing.lexer import START, Lexer
-from ..guides.guide import DEAD as NO_STATE
-from ..guides.guide import DONE
-from ..vocabulary.classes import EOS
+from ...automata.automaton import DEAD
+from ...errors import UnsupportedError
+from ...guides.grammar.cfg_guide import CFGGuide
+from ...guides.grammar.lexing.lexeme_automaton import NOTHING, LexemeAutomaton
+from ...guides.grammar.lexing.lexer import START, Lexer
+from ...guides.grammar.lexing.transducer import HELD
+from ...guides.guide import DEAD as NO_STATE
+from ...guides.guide import DONE
+from ...vocabulary.classes import EOS
+from ..subject import shown
 from .item_chart import Arcs, ItemChart
-from .subject import shown
 
 SAMPLES, LONGEST = 12, 16  # How many texts masks are shown of, and how many tokens a text has at most
-MOST_ITEMS = 1_000_000  # A certificate has fewer items of Earley's algorithm than this
+MOST_ITEMS = 200_000  # A certificate has fewer items of Earley's algorithm, and arcs between places, than this
 _FORMAT = 1
 
 Word = tuple[int, ...]
@@ -41,7 +42,11 @@ def certificate(guide: CFGGuide, *, samples: int = SAMPLES, seed: int = 0) -> di
     ------
     UnsupportedError
         The lexer gives a shorter lexeme up where the proven definition would go back (grammar-theory.md, section 2.3), or more
-        than :data:`MOST_ITEMS` items are needed.
+        than :data:`MOST_ITEMS` items or arcs are needed.
+
+    Notes
+    -----
+    Without ``samples`` it is one of the lexer alone, which is small for every grammar.
     """
     texts = _texts(guide, samples, random.Random(seed))
     lexemes = LexemeAutomaton.of(guide.lexer.terminals)
@@ -84,9 +89,12 @@ def _bits(flags: Any) -> str:
 
 def _texts(guide: CFGGuide, count: int, rng: random.Random) -> list[Word]:
     """Return words of tokens that lead to different states, the empty one first: walks by the masks, class by class."""
-    found: dict[int, Word] = {guide.start: ()}
+    found: dict[int, Word] = {guide.start: ()} if count else {}
     for _ in range(20 * count):
-        state, word = guide.start, ()
+        if len(found) == count:
+            break
+        state = guide.start
+        word: Word = ()
         for _ in range(rng.randrange(1, LONGEST + 1)):
             row = guide.row(state)
             live = [place for place in np.flatnonzero(row.targets != NO_STATE).tolist() if place != EOS]
@@ -98,22 +106,25 @@ def _texts(guide: CFGGuide, count: int, rng: random.Random) -> list[Word]:
             word = (*word, int(members[rng.randrange(len(members))]))
             state = guide.advance(state, word[-1])
         found.setdefault(state, word)
-        if len(found) == count:
-            break
     return list(found.values())
 
 
 def _stands_for(lexer: Lexer, lexemes: LexemeAutomaton) -> list[list[Any]]:
     """Return, by state of the lexer, the states of the proven transducer that some text leads to beside it."""
     transducer = _Transducer(lexemes)
+    # Bytes that neither of them tells apart are one.
+    distinct = np.unique(np.stack([lexer.byte_class, lexemes.byte_class]), axis=1, return_index=True)[1].tolist()
     found: list[dict[Hold, bytes]] = [{} for _ in range(len(lexer))]
-    found[START][()] = b""
-    pending: list[tuple[int, Hold]] = [(START, ())]
+    begin: Hold = ()
+    found[START][begin] = b""
+    pending = [(START, begin)]
     for state, hold in pending:  # it grows
         text = found[state][hold]
-        for byte in range(256):
+        for byte in distinct:
             moved, proven = lexer.lex(bytes([byte]), state), transducer.step(hold, byte)
-            if (moved and moved[1]) != (proven and proven[1]):
+            differs = (moved and moved[1]) != (proven and proven[1])
+            # A lexeme that is never given up leads the definition to ever new states, which hold more and more back.
+            if differs or (proven and _held(proven[0]) > HELD) or len(pending) > HELD * len(lexer):
                 raise UnsupportedError(
                     "Give a grammar whose lexemes are the longest without exception. After "
                     f"{shown(text + bytes([byte]))} the lexer does not go back as the proven definition does "
@@ -123,6 +134,10 @@ def _stands_for(lexer: Lexer, lexemes: LexemeAutomaton) -> list[list[Any]]:
                 found[moved[0]][proven[0]] = text + bytes([byte])
                 pending.append((moved[0], proven[0]))
     return [[_listed(hold) for hold in holds] for holds in found]
+
+
+def _held(hold: Hold) -> int:
+    return len(hold[1]) + _held(hold[2]) if len(hold) == 3 else 0
 
 
 def _listed(hold: Hold) -> list[Any]:
@@ -176,6 +191,7 @@ class _Places:
         self._arcs: dict[int, Arcs] = {}
         self.spelling: dict[tuple[int, int, int], bytes] = {}
         self.closing: dict[int, bytes] = {}
+        self.size = 0  # how many arcs there are
         self._byte = {int(column): bytes([byte]) for byte, column in reversed(list(enumerate(lexer.byte_class)))}
 
     def number(self, word: Word, state: int | None) -> int:
@@ -194,22 +210,24 @@ class _Places:
         if place not in self._arcs:
             word, state = self.all[place]
             if word:
-                self._arcs[place] = ((word[0], self.number(word[1:], state)),)
+                self._arcs[place] = {word[0]: (self.number(word[1:], state),)}
             else:
-                self._arcs[place] = () if state is None else tuple(self._emitted(place, state))
+                self._arcs[place] = {} if state is None else self._emitted(place, state)
             if not word and state is None:
                 self.closing[place] = b""
+            self.size += sum(map(len, self._arcs[place].values()))
+            _check_size(self.size)
         return self._arcs[place]
 
-    def _emitted(self, place: int, start: int) -> dict[tuple[int, int], None]:
+    def _emitted(self, place: int, start: int) -> Arcs:
         """Return what is emitted first from a state of the lexer, after bytes that emit nothing."""
-        lexer, arcs = self._lexer, {}
+        lexer, arcs = self._lexer, dict[int, dict[int, None]]()
         texts, pending = {start: b""}, [start]
 
         def emits(word: Word, state: int | None, text: bytes) -> None:
-            arc = (word[0], self.number(word[1:], state))
-            arcs[arc] = None
-            self.spelling.setdefault((place, *arc), text)
+            there = self.number(word[1:], state)
+            arcs.setdefault(word[0], {})[there] = None
+            self.spelling.setdefault((place, word[0], there), text)
 
         for state in pending:  # it grows
             last = lexer.flush(state)
@@ -224,7 +242,7 @@ class _Places:
                 elif target != DEAD and target not in texts:
                     texts[target] = texts[state] + byte
                     pending.append(target)
-        return arcs
+        return {terminal: tuple(there) for terminal, there in arcs.items()}
 
 
 @final
@@ -271,11 +289,11 @@ class _Witnesses:
     def refutation(self) -> dict[str, Any]:
         """Return the automaton of all that lexers may emit, and the items that show that what is forbidden leads nowhere."""
         places, grammar = self._refuting, self._guide.grammar
-        homes = [places.number((), state) for state in range(len(self._guide.lexer))]
+        homes = [places.number((), state) for state in range(len(self._guide.lexer)) if self._refuted]
         chart = ItemChart(grammar, places.arcs)
         for place in self._refuted:
             chart.begin(place)
-            _check_size(chart)
+            _check_size(len(chart))
         place = 0
         while place < len(places.all):  # arcs may lead to new ones
             places.arcs(place)
@@ -290,7 +308,10 @@ class _Witnesses:
                 completed[item.origin][head, item.here] = None
         return {
             "places": [[list(word), state] for word, state in places.all],
-            "arcs": [[list(arc) for arc in places.arcs(number)] for number in range(len(places.all))],
+            "arcs": [
+                [[terminal, there] for terminal, several in places.arcs(number).items() for there in several]
+                for number in range(len(places.all))
+            ],
             "lasts": _bits(number in places.closing for number in range(len(places.all))),
             "homes": homes,
             "items": [[[head, list(rest), origin] for head, rest, origin in here] for here in items],
@@ -308,15 +329,14 @@ class _Witnesses:
                 text = b"".join(places.spelling.get(arc, b"") for arc in self._search.arcs_of(complete))
                 steps = self._search.leftmost(complete)[1:]  # without the root's own
                 return [list(text + places.closing[complete.here]), steps]
-        _check_size(self._search)
+        _check_size(len(self._search))
         refuted = self._refuting.number(word, state)
         self._refuted[refuted] = None
         return refuted
 
 
-def _check_size(chart: ItemChart) -> None:
-    if len(chart) > MOST_ITEMS:
+def _check_size(size: int) -> None:
+    if size > MOST_ITEMS:
         raise UnsupportedError(
-            f"Give a smaller grammar, or fewer samples. A certificate of this one has more than {MOST_ITEMS:,} items."
+            f"Give a smaller grammar. A certificate of the masks of this one has more than {MOST_ITEMS:,} items or arcs."
         )
-
