@@ -1,4 +1,4 @@
-"""Lexer and parser of a grammar against the definition: S1 to S4 and S6, T1 to T8 of grammar-theory.md."""
+"""Lexer and parser of a grammar against the definition: S1 to S4, S6 and S9, T1 to T8 of grammar-theory.md."""
 
 from __future__ import annotations
 
@@ -83,6 +83,19 @@ def lexemes_can_be_followed(subject: Subject) -> CheckFinding:
     return CheckFinding.assumption(len(complete), witness, "terminals are taken as heads, not alone" if witness else "")
 
 
+@check("S9", "both readers say the same terminals", of_grammars=True)
+def readers_agree(subject: Subject) -> CheckFinding:
+    """The oracle stands on a second reading of the grammar's text, by another reader, and both readings have the same terminals,
+    ignored ones and priorities included.
+    """
+    terminals, reading = subject.parts.guide.grammar.terminals, subject.parts.reading
+    if reading is None or reading.shared:
+        why = reading.shared if reading else "no text of it in Lark's dialect is at hand"
+        return CheckFinding.assumption(len(terminals), why, "so the oracle shares the engine's reader for this grammar")
+    remark = f"the oracle shares the engine's patterns of {', '.join(reading.patterns)}" if reading.patterns else ""
+    return CheckFinding.exhaustive(len(terminals), "; ".join(reading.differences) or None, remark)
+
+
 @check("T1", "the lexer is longest match", of_grammars=True)
 def lexer_is_longest_match(subject: Subject) -> CheckFinding:
     """The lexer cuts each text as the definition does: into the longest lexemes."""
@@ -162,7 +175,7 @@ def _counted(machine: GrammarParts, word: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _names(machine: GrammarParts, found: tuple[int, tuple[int, ...]] | None) -> str:
-    return "nothing" if found is None else repr(" ".join(machine.guide.grammar.name(terminal) for terminal in found[1]))
+    return "nothing" if found is None else repr(" ".join(machine.oracle.grammar.name(terminal) for terminal in found[1]))
 
 
 CONFIGURATIONS = 300  # How many configurations of the parser are looked at most

@@ -24,6 +24,7 @@ from ..vocabulary.vocabulary import Vocabulary
 from .exploration import Collapse, Exploration, Progress
 from .lexing import Lexing
 from .oracle import BYTES, GrammarOracle, JSONOracle, Oracle, PatternOracle
+from .second_grammar import SecondReading, read_again
 
 
 class Verdict(str, Enum):
@@ -105,6 +106,7 @@ class GrammarParts:
 
     guide: CFGGuide
     oracle: GrammarOracle
+    reading: SecondReading | None = None  # the one that the oracle stands on; ``None`` where that is the engine's own
 
     @property
     def lexing(self) -> Lexing:
@@ -146,15 +148,21 @@ class Subject:
     progress: Progress | None = None  # is told of the words that are tried
 
     @classmethod
-    def of_grammar(cls, grammar: Grammar, vocabulary: Vocabulary, **options: Any) -> Subject:
-        """Return the guide of a grammar beside Earley's algorithm on longest-match lexemes; ``options`` are other attributes."""
+    def of_grammar(
+        cls, grammar: Grammar, vocabulary: Vocabulary, text: str | None = None, **options: Any
+    ) -> Subject:
+        """Return the guide of a grammar beside Earley's algorithm on longest-match lexemes; ``options`` are other attributes.
+
+        ``text`` is what the grammar was read from, if that is in Lark's dialect: a second reader reads it for the oracle.
+        """
         guide = CFGGuide.of(grammar, vocabulary)
         lexer = guide.lexer
         used = frozenset(np.flatnonzero((lexer.targets != DEAD).any(axis=0)[lexer.byte_class]).tolist())
-        oracle = GrammarOracle(guide.grammar, letters_of(vocabulary, used))
+        reading = None if text is None else read_again(text, guide.grammar)
+        oracle = GrammarOracle(reading.grammar if reading else guide.grammar, letters_of(vocabulary, used))
         partitions = (guide.spanner.of_state(state).partition for state in range(START, len(guide.lexer)))
         collapse = Collapse.of(vocabulary, partitions)
-        return cls(guide, oracle, collapse, used, machine=GrammarParts(guide, oracle), **options)
+        return cls(guide, oracle, collapse, used, machine=GrammarParts(guide, oracle, reading), **options)
 
     @classmethod
     def of_pattern(cls, pattern: str, vocabulary: Vocabulary, **options: Any) -> Subject:
