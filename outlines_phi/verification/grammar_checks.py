@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from ..guides.grammar.parsing.parser import ERROR
 from ..guides.guide import DEAD as NO_STATE
 from .lexemes import Lexemes
 from .runs import FAILED
+from .stack_tops import TopFault
 from .subject import CheckFinding, GrammarParts, Subject, check, shown
 
 PAIRS = 20_000  # How many pairs of states of the two lexers are compared at most
@@ -175,12 +175,12 @@ def _counted(machine: GrammarParts, word: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _names(machine: GrammarParts, found: tuple[int, tuple[int, ...]] | None) -> str:
-    return "nothing" if found is None else repr(" ".join(machine.oracle.grammar.name(terminal) for terminal in found[1]))
+    return (
+        "nothing" if found is None else repr(" ".join(machine.oracle.grammar.name(terminal) for terminal in found[1]))
+    )
 
 
 CONFIGURATIONS = 300  # How many configurations of the parser are looked at most
-KNOWN = (1, 2)  # How many entries of a stack are known where the rest is cut off
-CUTS = 20_000  # After how many words that are read from stacks that are cut off no further stack is cut
 
 
 class Viable(NamedTuple):
@@ -214,13 +214,17 @@ def grammar_is_reduced(subject: Subject) -> CheckFinding:
 @check("T5", "stack invariance", of_grammars=True)
 def stack_is_invariant(subject: Subject) -> CheckFinding:
     """What the parser accepts by the top of its stack alone, it accepts whatever stands below."""
-    return _cut_off(subject, "accepted")
+    tops = subject.parts.tops
+    said = f"{tops.accepted:,} steps accepted by {tops.tops:,} tops"
+    return _on_tops(subject, tops.wrongly_accepted, subject.kept.wrongly_allowed, said)
 
 
 @check("T6", "forgetting the stack allows more", of_grammars=True)
 def forgetting_allows_more(subject: Subject) -> CheckFinding:
     """What the parser refuses by the top of its stack alone, it refuses whatever stands below."""
-    return _cut_off(subject, "rejected")
+    tops = subject.parts.tops
+    said = f"{tops.refused:,} steps refused by {tops.tops:,} tops"
+    return _on_tops(subject, tops.wrongly_refused, subject.kept.wrongly_dead, said)
 
 
 @check("T7", "the parser is the grammar", of_grammars=True)
@@ -295,29 +299,17 @@ def prefixes_survive(subject: Subject) -> CheckFinding:
     )
 
 
-def _cut_off(subject: Subject, outcome: str) -> CheckFinding:
-    machine = subject.parts
-    parser, found, cases, decided, stacks = machine.guide.parser, _viable(machine), 0, 0, 0
-    longest = 2 if len(machine.guide.grammar.terminals) <= 12 else 1
-    for (configuration, _), before in found.words.items():
-        if cases >= CUTS:
-            break
-        stacks += 1
-        for known, word in product(KNOWN, _words_up_to(len(machine.guide.grammar.terminals), longest)):
-            cases += 1
-            cut = parser.read(parser.cut(configuration, known), word)
-            whole = parser.read(configuration, word)
-            certain = parser.is_certain(cut) if outcome == "accepted" else cut == ERROR
-            decided += certain
-            if certain and (whole == ERROR) != (outcome == "rejected"):
-                return CheckFinding.bounded(longest, cases, _named(machine, before + word), f"top {known} of the stack")
-    remark = f"{decided:,} {outcome} by the top alone, in {stacks:,} configurations"
-    return CheckFinding.bounded(longest, cases, None, remark)
-
-
-def _words_up_to(terminals: int, longest: int) -> Iterator[tuple[int, ...]]:
-    for length in range(1, longest + 1):
-        yield from product(range(terminals), repeat=length)
+def _on_tops(subject: Subject, faults: Sequence[TopFault], wrong: tuple[int, ...] | None, said: str) -> CheckFinding:
+    """Return the finding on the steps of tops, and on the distances that the engine keeps for them beside the lexer's states."""
+    tops, kept = subject.parts.tops, subject.kept
+    cases, remark = tops.cases + kept.cases, f"{said} alone"
+    if kept.pairs:
+        remark += f"; distances kept for {kept.tops:,} tops beside states of the lexer, in {kept.pairs:,} stacks"
+    if faults:
+        return CheckFinding.bounded(1, cases, tops.named(faults[0]), "by the top of the stack")
+    if wrong is not None:
+        return subject.bounded(cases, wrong, "by the distances that are kept for the top of the stack")
+    return CheckFinding.exhaustive(cases, None, remark) if tops.closed else CheckFinding.bounded(1, cases, None, remark)
 
 
 def _viable(machine: GrammarParts) -> Viable:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import product
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
-from ..errors import UnsupportedError
 from ..guides.grammar.grammar import Grammar, Production, Terminal
-from .lexemes import Lexemes
+from .second_patterns import for_the_oracle, match_the_same, tree
 from .second_reader import (
-    Choices,
-    Definitions,
+    Alternatives,
+    LarkDefinitions,
     LiteralText,
     Part,
     Repeats,
@@ -29,11 +24,8 @@ from .second_reader import (
     substituted,
 )
 
-_PARSER = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
-
 _MOST_OPTIONAL = 3  # Of how many optional parts of a sequence all variants are written out
 _MOST_PRODUCTIONS = 100_000
-_MOST_PAIRS = 2_000  # Of how many pairs of readings it is looked at whether two patterns match the same
 
 _NOTHING = r"[^\x00-\U0010ffff]"  # Matches no text
 
@@ -70,13 +62,13 @@ Symbol = tuple[str, ...]  # ("terminal", key) or ("rule", key)
 class _Rules:
     """Productions out of definitions: ``found`` by head, ``terminals`` by key; a key is a name, or a literal as it is written."""
 
-    def __init__(self, definitions: Definitions) -> None:
+    def __init__(self, definitions: LarkDefinitions) -> None:
         self._named = definitions.named
         self.found: dict[Symbol, list[tuple[Symbol, ...]]] = {}
         self.terminals: dict[Symbol, Terminal] = {}
         self._written: dict[str, LiteralText | WrittenPattern] = {}
         self._same = {self._terminal(name): name for name in self._named if is_terminal(name)}
-        self._waiting: list[tuple[Symbol, Choices]] = []
+        self._waiting: list[tuple[Symbol, Alternatives]] = []
         for place, choices in enumerate(definitions.ignored):
             self._ignore(place, choices)
         self.start = self._rule("start", ())
@@ -84,7 +76,7 @@ class _Rules:
             head, body = self._waiting.pop()
             self._add(head, self._variants(body))
 
-    def _ignore(self, place: int, choices: Choices) -> None:
+    def _ignore(self, place: int, choices: Alternatives) -> None:
         match choices.alternatives:
             case ((SymbolName(name),),):
                 key, pattern = name, self._terminal(name)
@@ -123,9 +115,9 @@ class _Rules:
                 return part
             case SymbolName(name) if is_terminal(name):
                 return self._terminal(name, around)
-            case Choices(((one,),)):
+            case Alternatives(((one,),)):
                 return self._pattern(one, around)
-            case Choices(alternatives):
+            case Alternatives(alternatives):
                 written = ["".join(_regexp(self._pattern(each, around)) for each in parts) for parts in alternatives]
                 return WrittenPattern(written[0] if len(written) == 1 else f"(?:{'|'.join(written)})")
             case Repeats(inner, least, most):
@@ -142,7 +134,7 @@ class _Rules:
             self.found[head] = []
             values = dict(zip(definition.parameters, arguments, strict=True))
             body = substituted(definition.body, values) if values else definition.body
-            assert isinstance(body, Choices)
+            assert isinstance(body, Alternatives)
             self._waiting.append((head, body))
         return head
 
@@ -158,7 +150,7 @@ class _Rules:
         if sum(map(len, self.found.values())) > _MOST_PRODUCTIONS:
             raise SharedReading(f"it has more than {_MOST_PRODUCTIONS:,} productions")
 
-    def _variants(self, choices: Choices) -> list[tuple[Symbol, ...]]:
+    def _variants(self, choices: Alternatives) -> list[tuple[Symbol, ...]]:
         return [body for parts in choices.alternatives for body in self._bodies(parts)]
 
     def _bodies(self, parts: Sequence[Part]) -> Iterator[tuple[Symbol, ...]]:
@@ -178,15 +170,17 @@ class _Rules:
             case LiteralText() | WrittenPattern():
                 named = self._same.get(part)
                 return [(self._keep(named or repr(part), part, named is not None),)]
-            case Choices(alternatives) if len(alternatives) == 1 and len(ways := list(self._bodies(alternatives[0]))) == 1:
+            case Alternatives(alternatives) if (
+                len(alternatives) == 1 and len(ways := list(self._bodies(alternatives[0]))) == 1
+            ):
                 return ways
-            case Choices():
+            case Alternatives():
                 head, is_new = self._helper("group", part)
                 if is_new:
                     self._add(head, self._variants(part))
                 return [(head,)]
         assert isinstance(part, Repeats)
-        bodies = [()] if not part.least else []
+        bodies: list[tuple[Symbol, ...]] = [()] if not part.least else []
         if part.most == 0:
             return [()]
         if (part.least, part.most) in ((0, 1), (0, None), (1, None)):
@@ -201,23 +195,27 @@ class _Rules:
         return bodies
 
     def _once(self, part: Part) -> list[tuple[Symbol, ...]]:
-        return self._ways(part, True) if not isinstance(part, Choices) or len(part.alternatives) > 1 else self._variants(part)
+        return (
+            self._ways(part, True)
+            if not isinstance(part, Alternatives) or len(part.alternatives) > 1
+            else self._variants(part)
+        )
 
     def _many(self, part: Part) -> list[tuple[Symbol, ...]]:
         head, is_new = self._helper("many", part)
         if is_new:
             once = self._once(part)
-            self._add(head, [*once, *((head, *way) for way in once)])
+            self._add(head, [*once, *((head, *way) for way in once if way)])
         return [(head,)]
 
     def _counted(self, part: Repeats) -> list[tuple[Symbol, ...]]:
         """Return ``least`` of them, and behind these a chain of others, each of which may end it."""
-        once: Part = Choices(((part.part,),))
+        once: Part = Alternatives(((part.part,),))
         rest: tuple[Part, ...] = ()
         if part.most is None or part.most < part.least:
             raise SharedReading(f"it has repeats of {part.least} to {part.most}")
         for _ in range(part.most - part.least):
-            rest = (Repeats(Choices(((once, *rest),)), 0, 1),)
+            rest = (Repeats(Alternatives(((once, *rest),)), 0, 1),)
         return list(self._bodies((*(once,) * part.least, *rest)))
 
 
@@ -236,7 +234,7 @@ def _numbered(rules: _Rules, engine: Grammar) -> SecondReading:
         mine = rules.terminals[symbol]
         number[symbol] = len(terminals) if place is None else place
         name = terminals[place].name if place is not None else mine.name or mine.pattern
-        pattern, shortest = _for_the_oracle(mine.pattern)
+        pattern, shortest = for_the_oracle(mine.pattern)
         if pattern is None:
             if place is None:
                 raise SharedReading(f"the pattern of {name!r} is not read by the oracle")
@@ -298,103 +296,12 @@ def _pairs(mine: Sequence[tuple[Symbol, Terminal]], engine: Sequence[Terminal]) 
         else:
             nameless.append((symbol, terminal))
     left = list(free.values())
-    trees: Mapping[int, str] = {place: _tree(engine[place].pattern) for place in left}
+    trees: Mapping[int, str] = {place: tree(engine[place].pattern) for place in left}
     for symbol, terminal in nameless:
-        tree = _tree(terminal.pattern)
-        found = next((place for place in left if trees[place] == tree), None)
+        parsed = tree(terminal.pattern)
+        found = next((place for place in left if trees[place] == parsed), None)
         if found is None and not terminal.name and not terminal.literal:
-            found = next((place for place in left if _match_the_same(terminal.pattern, engine[place].pattern)), None)
+            found = next((place for place in left if match_the_same(terminal.pattern, engine[place].pattern)), None)
         if found is not None:
             left.remove(found)
         yield symbol, found
-
-
-def _tree(pattern: str) -> str:
-    try:
-        return str(_parsed(re.sub(r"\\x\{([0-9A-Fa-f]{1,6})\}", lambda found: f"\\U{int(found[1], 16):08x}", pattern)))
-    except (re.error, Warning):
-        return pattern
-
-
-def _match_the_same(one: str, other: str) -> bool:
-    try:
-        lexemes = [Lexemes(*each) for each in (_for_the_oracle(one), (other, False)) if each[0] is not None]
-    except UnsupportedError:
-        return False
-    if len(lexemes) < 2:
-        return False
-    first, second = lexemes
-    found = {(first.start, second.start)}
-    pending = list(found)
-    while pending and len(found) < _MOST_PAIRS:
-        here, there = pending.pop()
-        if first.matches(here) != second.matches(there):
-            return False
-        for byte in range(256):
-            after, beside = first.step(here, byte), second.step(there, byte)
-            if (after is None) != (beside is None):
-                return False
-            if after is not None and beside is not None and (after, beside) not in found:
-                found.add((after, beside))
-                pending.append((after, beside))
-    return not pending
-
-
-def _parsed(pattern: str) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        return _PARSER.parse(pattern)
-
-
-def _for_the_oracle(pattern: str) -> tuple[str | None, bool]:
-    """Return a pattern that :class:`Lexemes` reads, and whether its lexemes end where they first match; ``None`` if there is none."""
-    try:
-        pattern = _spelled_out(pattern) if re.search(r"\\[dswDSW]", pattern) else pattern
-        shortest = _ends_first(_parsed(pattern))
-        Lexemes(pattern, bool(shortest))
-    except (UnsupportedError, re.error, Warning, OverflowError, RecursionError):
-        return None, False
-    return (None, False) if shortest is None else (pattern, shortest)
-
-
-def _ends_first(parsed: Any) -> bool | None:
-    """Return whether a lazy quantifier ends the lexemes where they first match; ``None`` where it is not clear which these are."""
-    if "MIN_REPEAT" not in str(parsed):
-        return False
-    nodes = list(parsed)
-    if len(nodes) == 1 and str(nodes[0][0]) == "SUBPATTERN":
-        return _ends_first(nodes[0][1][3])
-    lazy = [place for place, (kind, _) in enumerate(nodes) if str(kind) == "MIN_REPEAT"]
-    if len(lazy) != 1 or str(parsed).count("MIN_REPEAT") != 1:
-        return None
-    for rest in (nodes[: lazy[0]], nodes[lazy[0] + 1 :]):
-        least, most = _PARSER.SubPattern(parsed.state, rest).getwidth()
-        if least != most:
-            return None
-    return True
-
-
-@lru_cache(maxsize=8)
-def _members(category: str) -> str:
-    """Return the characters of a category of Python's as the items of a class."""
-    every = "".join(map(chr, (*range(0xD800), *range(0xE000, sys.maxunicode + 1))))
-    runs = re.finditer(f"{category}+", every)
-    return "".join(f"\\U{ord(run[0][0]):08x}-\\U{ord(run[0][-1]):08x}" for run in runs)
-
-
-def _spelled_out(pattern: str) -> str:
-    """Return a pattern with the categories of Python's written out: :class:`Lexemes` has those of the engine's dialect."""
-    written, inside, at = [], False, 0
-    piece = re.compile(r"\\.|\[\^?\]?|.", re.DOTALL), re.compile(r"\\.|.", re.DOTALL)
-    while at < len(pattern):
-        found = piece[inside].match(pattern, at)
-        assert found is not None
-        at, text = found.end(), found[0]
-        if text in (r"\d", r"\s", r"\w", r"\D", r"\S", r"\W"):
-            text = _members(text) if inside else f"[{_members(text)}]"
-        elif not inside:
-            inside = text[0] == "["
-        elif text == "]":
-            inside = False
-        written.append(text)
-    return "".join(written)

@@ -39,7 +39,7 @@ class TemplateUse(NamedTuple):
     arguments: tuple[Part, ...]
 
 
-class Choices(NamedTuple):
+class Alternatives(NamedTuple):
     """Alternatives, each a sequence of parts."""
 
     alternatives: tuple[tuple[Part, ...], ...]
@@ -53,27 +53,27 @@ class Repeats(NamedTuple):
     most: int | None
 
 
-Part: TypeAlias = SymbolName | LiteralText | WrittenPattern | TemplateUse | Choices | Repeats
+Part: TypeAlias = SymbolName | LiteralText | WrittenPattern | TemplateUse | Alternatives | Repeats
 
 
-class Definition(NamedTuple):
+class LarkDefinition(NamedTuple):
     """What a name stands for; ``parameters`` are those of a template, and ``priority`` is 0 for all rules."""
 
-    body: Choices
+    body: Alternatives
     parameters: tuple[str, ...] = ()
     priority: int = 0
 
 
-class Definitions(NamedTuple):
+class LarkDefinitions(NamedTuple):
     """A text that was read: what is defined, in the order of the text, and what is ignored."""
 
-    named: dict[str, Definition]
-    ignored: tuple[Choices, ...]
+    named: dict[str, LarkDefinition]
+    ignored: tuple[Alternatives, ...]
 
 
-def read_definitions(text: str) -> Definitions:
+def read_definitions(text: str) -> LarkDefinitions:
     """Return what a text defines; raise :class:`SharedReading` where it has what is not read here."""
-    return _Reader(text).read()
+    return _Descent(text).read()
 
 
 def substituted(part: Part, values: Mapping[str, Part]) -> Part:
@@ -88,8 +88,8 @@ def substituted(part: Part, values: Mapping[str, Part]) -> Part:
             return TemplateUse(
                 name if renamed is None else renamed.name, tuple(substituted(each, values) for each in arguments)
             )
-        case Choices(alternatives):
-            return Choices(tuple(tuple(substituted(each, values) for each in parts) for parts in alternatives))
+        case Alternatives(alternatives):
+            return Alternatives(tuple(tuple(substituted(each, values) for each in parts) for parts in alternatives))
         case Repeats(inner, least, most):
             return Repeats(substituted(inner, values), least, most)
     return part
@@ -144,22 +144,22 @@ def _refuse(what: str) -> NoReturn:
 
 
 @final
-class _Reader:
+class _Descent:
     """Reads one text; ``renamed`` says what the names in it are called outside."""
 
     def __init__(self, text: str, renamed: Callable[[str], str] = str) -> None:
         self._lexemes, self._place, self._renamed = _lexemes(text), 0, renamed
-        self._named: dict[str, Definition] = {}
-        self._ignored: list[Choices] = []
+        self._named: dict[str, LarkDefinition] = {}
+        self._ignored: list[Alternatives] = []
         self._imports: dict[tuple[str, ...], dict[str, str]] = {}  # by path, what each name is called here
 
-    def read(self) -> Definitions:
+    def read(self) -> LarkDefinitions:
         while self._place < len(self._lexemes):
             if not self._takes("line"):
                 self._statement()
         for path, names in self._imports.items():
             self._add_imported(path, names)
-        return Definitions(self._named, tuple(self._ignored))
+        return LarkDefinitions(self._named, tuple(self._ignored))
 
     def _statement(self) -> None:
         lexeme = self._next()
@@ -193,7 +193,7 @@ class _Reader:
         body, self._renamed = self._choices(), outside
         if name in self._named:
             _refuse(f"{name!r} is defined twice")
-        self._named[name] = Definition(body, tuple(parameters), priority if is_terminal(name) else 0)
+        self._named[name] = LarkDefinition(body, tuple(parameters), priority if is_terminal(name) else 0)
 
     def _import(self) -> None:
         if self._takes("mark", "."):
@@ -202,10 +202,11 @@ class _Reader:
         while self._takes("mark", "."):
             path.append(self._expect("name"))
         if self._takes("mark", "("):
-            names = {(first := self._expect("name")): first}
+            listed = [self._expect("name")]
             while self._takes("mark", ","):
-                names[name] = (name := self._expect("name"))
+                listed.append(self._expect("name"))
             self._expect("mark", ")")
+            names = dict(zip(listed, listed, strict=True))
         else:
             name = path.pop()
             names = {name: self._expect("name") if self._takes("mark", "->") else name}
@@ -221,7 +222,7 @@ class _Reader:
             hidden = inner.startswith("_")
             return self._renamed(names.get(inner, f"{'_' * hidden}{prefix}__{inner[hidden:]}"))
 
-        imported = _Reader(source.read_text(encoding="utf-8"), renamed).read().named
+        imported = _Descent(source.read_text(encoding="utf-8"), renamed).read().named
         pending, needed = list(map(self._renamed, names.values())), set[str]()
         while pending:
             name = pending.pop()
@@ -232,11 +233,11 @@ class _Reader:
             _refuse(f"{min(clash)!r} is imported, and defined besides")
         self._named |= {name: definition for name, definition in imported.items() if name in needed}
 
-    def _choices(self) -> Choices:
+    def _choices(self) -> Alternatives:
         alternatives = [self._sequence()]
         while self._takes("mark", "|"):
             alternatives.append(self._sequence())
-        return Choices(tuple(alternatives))
+        return Alternatives(tuple(alternatives))
 
     def _sequence(self) -> tuple[Part, ...]:
         parts = []
@@ -317,7 +318,7 @@ def named_in(part: Part) -> list[str]:
             return [name]
         case TemplateUse(name, arguments):
             return [name, *(inner for each in arguments for inner in named_in(each))]
-        case Choices(alternatives):
+        case Alternatives(alternatives):
             return [name for parts in alternatives for each in parts for name in named_in(each)]
         case Repeats(inner, _, _):
             return named_in(inner)

@@ -25,6 +25,7 @@ from .exploration import Collapse, Exploration, Progress
 from .lexing import Lexing
 from .oracle import BYTES, GrammarOracle, JSONOracle, Oracle, PatternOracle
 from .second_grammar import SecondReading, read_again
+from .stack_tops import KeptDistances, StackTops
 
 
 class Verdict(str, Enum):
@@ -114,6 +115,11 @@ class GrammarParts:
         return self.oracle.lexing
 
     @cached_property
+    def tops(self) -> StackTops:
+        """The engine's parser on cut stacks, beside itself."""
+        return StackTops(self.guide.parser)
+
+    @cached_property
     def states(self) -> dict[int, tuple[int, bytes]]:
         """For each state of the engine's lexer that bytes reach, a state of the oracle's and a shortest text that leads to both."""
         found = {START: (0, b"")}
@@ -148,9 +154,7 @@ class Subject:
     progress: Progress | None = None  # is told of the words that are tried
 
     @classmethod
-    def of_grammar(
-        cls, grammar: Grammar, vocabulary: Vocabulary, text: str | None = None, **options: Any
-    ) -> Subject:
+    def of_grammar(cls, grammar: Grammar, vocabulary: Vocabulary, text: str | None = None, **options: Any) -> Subject:
         """Return the guide of a grammar beside Earley's algorithm on longest-match lexemes; ``options`` are other attributes.
 
         ``text`` is what the grammar was read from, if that is in Lark's dialect: a second reader reads it for the oracle.
@@ -189,6 +193,11 @@ class Subject:
         return Exploration.of(
             self.guide, self.oracle, self.collapse, depth=self.depth, most=self.most, progress=self.progress
         )
+
+    @cached_property
+    def kept(self) -> KeptDistances:
+        """The distances that a grammar's engine keeps for tops of stacks, where the words that are explored lead."""
+        return KeptDistances.of(self.parts.guide, (node.word for node in self.exploration.inner))
 
     def bounded(self, cases: int, word: tuple[int, ...] | None = None, remark: str = "") -> CheckFinding:
         """Return the finding of a check of the words that are explored; ``word`` is a counterexample."""
