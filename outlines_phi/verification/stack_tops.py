@@ -90,23 +90,26 @@ class StackTops:
         parser, below = self._parser, self._under.get(top[-1], ())
         cut = self._stack(top)
         self.tops += 1
-        after = {terminal: parser.shift(cut, terminal) for terminal in terminals}
-        refused = [terminal for terminal, found in after.items() if found == ERROR]
-        accepted = {terminal: found for terminal, found in after.items() if parser.is_certain(found)}
+        steps = {terminal: parser.shift(cut, terminal) for terminal in terminals}
+        # What a shorter top of this rule's end refused is refused by all that the rule is reduced to as soon as it is known.
+        ends = self._is_complete(top) and len(top) == self._rule(top[0])[1]
+        refused = [t for t in (self._terminals if ends else terminals) if steps.get(t, ERROR) == ERROR]
+        accepted = {terminal: found for terminal, found in steps.items() if parser.is_certain(found)}
         paths = {found: self._path(found) for found in accepted.values()} if parser.is_lone else {}
         left_over: dict[tuple[int, int], list[int]] = {}  # by what is taken off and put there, the terminals
-        for terminal, found in after.items() if parser.is_lone else ():
+        for terminal, found in steps.items() if parser.is_lone else ():
             if found == UNKNOWN:
                 left_over.setdefault(parser.beyond(cut, terminal), []).append(terminal)
-        self.refused += len(refused)
+        self.refused += sum(found == ERROR for found in steps.values())
         self.accepted += len(accepted)
-        waiting = tuple(t for t, found in after.items() if self._is_waiting(top, t, found))
+        waiting = tuple(t for t, found in steps.items() if self._is_waiting(top, t, found))
         for state in below:
             lower = self._stack((state,))
-            whole = self._stack((*top, state))
+            whole = self._settled(top, state, lower)
             self.cases += len(terminals)
             for terminal in refused:
-                if parser.shift(whole, terminal) != ERROR:
+                after = parser.shift(whole, terminal)
+                if after != ERROR and not (ends and self._is_refused(whole, terminal)):
                     self.wrongly_refused.append(TopFault(top, state, terminal))
             for terminal, found in accepted.items():
                 further = parser.shift(whole, terminal)
@@ -121,8 +124,6 @@ class StackTops:
                 for terminal in several:
                     if parser.shift(whole, terminal) != parser.shift(rest, terminal):
                         self.wrongly_accepted.append(TopFault(top, state, terminal))
-            if self._is_complete(top) and len(top) == self._rule(top[0])[1]:
-                self._refuse_early(top, state, lower)
             if waiting:
                 yield (*top, state), waiting
 
@@ -146,13 +147,6 @@ class StackTops:
         return all(any(path[: len(top) + 1] == (*top, state) for path in found) for top in known if top) and (
             () in known or all(any(path[: len(top)] == top for top in known) for path in found)
         )
-
-    def _refuse_early(self, top: Path, state: int, lower: int) -> None:
-        """Check that what the end of a rule refuses is refused behind its reduction, which is done as soon as it is possible."""
-        reduced = self._settled(top, state, lower)
-        for terminal in self._terminals:
-            if terminal not in self._tables.reductions[top[0]] and not self._is_refused(reduced, terminal):
-                self.wrongly_refused.append(TopFault(top, state, terminal))
 
     def _is_refused(self, stack: int, terminal: int) -> bool:
         """Return whether a stack refuses a terminal, whatever lies below it."""
@@ -192,7 +186,7 @@ class StackTops:
             yield (self._parser.top(stack), *rest)
 
     def _settled(self, path: Path, state: int, lower: int) -> int:
-        """Return the stack of a path on one more state, with the reductions that are done at once."""
+        """Return the stack of a path on one more state, after the reductions that are done at once."""
         while self._is_complete(path) and len(path) == self._rule(path[0])[1]:
             path = (self._tables.goto[state][self._rule(path[0])[0]],)
         stack = lower
