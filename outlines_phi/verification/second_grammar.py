@@ -67,7 +67,7 @@ class _Rules:
         self.found: dict[Symbol, list[tuple[Symbol, ...]]] = {}
         self.terminals: dict[Symbol, Terminal] = {}
         self._written: dict[str, LiteralText | WrittenPattern] = {}
-        self._same = {self._terminal(name): name for name in self._named if is_terminal(name)}
+        self._same = {repr(self._terminal(name)): name for name in self._named if is_terminal(name)}
         self._waiting: list[tuple[Symbol, Alternatives]] = []
         for place, choices in enumerate(definitions.ignored):
             self._ignore(place, choices)
@@ -168,7 +168,7 @@ class _Rules:
             case TemplateUse(name, arguments):
                 return [(self._rule(name, arguments),)]
             case LiteralText() | WrittenPattern():
-                named = self._same.get(part)
+                named = self._same.get(repr(part))
                 return [(self._keep(named or repr(part), part, named is not None),)]
             case Alternatives(alternatives) if (
                 len(alternatives) == 1 and len(ways := list(self._bodies(alternatives[0]))) == 1

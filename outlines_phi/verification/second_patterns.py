@@ -6,7 +6,6 @@ import importlib
 import re
 import sys
 import warnings
-from functools import lru_cache
 from typing import Any
 
 from ..errors import UnsupportedError
@@ -21,7 +20,7 @@ def tree(pattern: str) -> str:
     """Return Python's tree of a pattern in its own dialect or in the engine's, as text; the pattern where there is none."""
     try:
         return str(_parsed(re.sub(r"\\x\{([0-9A-Fa-f]{1,6})\}", lambda found: f"\\U{int(found[1], 16):08x}", pattern)))
-    except (re.error, Warning):
+    except re.error:
         return pattern
 
 
@@ -52,7 +51,7 @@ def match_the_same(one: str, other: str) -> bool:
 
 def _parsed(pattern: str) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("ignore")  # of `[[`, which Python may read in another way one day
         return _PARSER.parse(pattern)
 
 
@@ -62,10 +61,13 @@ def for_the_oracle(pattern: str) -> tuple[str | None, bool]:
     There is none, ``None``, where it has what is not read, or a lazy quantifier of which that is not clear.
     """
     try:
-        pattern = _spelled_out(pattern) if re.search(r"\\[dswDSW]", pattern) else pattern
+        spelled = _spelled_out(pattern) if re.search(r"\\[dswDSW]", pattern) else pattern
+        if spelled is None:
+            return None, False
+        pattern = spelled
         shortest = _ends_first(_parsed(pattern))
         Lexemes(pattern, bool(shortest))
-    except (UnsupportedError, re.error, Warning, OverflowError, RecursionError):
+    except (UnsupportedError, re.error, OverflowError, RecursionError):
         return None, False
     return (None, False) if shortest is None else (pattern, shortest)
 
@@ -87,24 +89,22 @@ def _ends_first(parsed: Any) -> bool | None:
     return True
 
 
-@lru_cache(maxsize=8)
-def _members(category: str) -> str:
-    """Return the characters of a category of Python's as the items of a class."""
-    every = "".join(map(chr, (*range(0xD800), *range(0xE000, sys.maxunicode + 1))))
-    runs = re.finditer(f"{category}+", every)
-    return "".join(f"\\U{ord(run[0][0]):08x}-\\U{ord(run[0][-1]):08x}" for run in runs)
+def _spelled_out(pattern: str) -> str | None:
+    """Return a pattern whose blanks are those of Python, of which four more than :class:`Lexemes` has; ``None`` with other categories.
 
-
-def _spelled_out(pattern: str) -> str:
-    """Return a pattern with the categories of Python's written out: :class:`Lexemes` has those of the engine's dialect."""
+    Which digits and letters there are depends on the version of Unicode.
+    """
     written, inside, at = [], False, 0
-    piece = re.compile(r"\\.|\[\^?\]?|.", re.DOTALL), re.compile(r"\\.|.", re.DOTALL)
+    pieces = re.compile(r"\\.|\[\^?\]?|.", re.DOTALL), re.compile(r"\\.|.", re.DOTALL)
     while at < len(pattern):
-        found = piece[inside].match(pattern, at)
+        found = pieces[inside].match(pattern, at)
         assert found is not None
         at, text = found.end(), found[0]
-        if text in (r"\d", r"\s", r"\w", r"\D", r"\S", r"\W"):
-            text = _members(text) if inside else f"[{_members(text)}]"
+        if text in (r"\d", r"\D", r"\w", r"\W") or (text == r"\S" and inside) or "(?a" in pattern:
+            return None
+        if text in (r"\s", r"\S"):
+            blanks = rf"{text.lower()}\x1c-\x1f"
+            text = blanks if inside else f"[{'^' * text.isupper()}{blanks}]"
         elif not inside:
             inside = text[0] == "["
         elif text == "]":

@@ -169,6 +169,9 @@ class _Descent:
                     self._ignored.append(self._choices())
                 case "%import":
                     self._import()
+                case "%declare":  # what is declared has no text: it is refused where it is used
+                    while self._takes("name"):
+                        pass
                 case other:
                     _refuse(f"it has `{other}`")
         else:
