@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
 import numpy as np
 
 from ..automata.automaton import DEAD, UNREACHABLE, distances
@@ -13,7 +10,7 @@ from ..guides.grammar.parsing.parser import ERROR
 from ..guides.guide import DEAD as NO_STATE
 from .lexemes import Lexemes
 from .runs import FAILED
-from .stack_tops import TopFault
+from .stack_tops import CONFIGURATIONS
 from .subject import CheckFinding, GrammarParts, Subject, check, shown
 
 PAIRS = 20_000  # How many pairs of states of the two lexers are compared at most
@@ -180,20 +177,6 @@ def _names(machine: GrammarParts, found: tuple[int, tuple[int, ...]] | None) -> 
     )
 
 
-CONFIGURATIONS = 300  # How many configurations of the parser are looked at most
-
-
-class Viable(NamedTuple):
-    """Pairs (configuration, the oracle's items) nearest to the start, each with a shortest word of terminals that leads there.
-
-    All words of at most ``longest`` terminals lead to one of them; if ``closed``, words of any length.
-    """
-
-    words: dict[tuple[int, tuple[int, ...]], tuple[int, ...]]
-    longest: int
-    closed: bool
-
-
 @check("S3", "every symbol of the grammar is of use", of_grammars=True)
 def grammar_is_reduced(subject: Subject) -> CheckFinding:
     """Each rule is used by the start rule, and derives some text."""
@@ -215,32 +198,34 @@ def grammar_is_reduced(subject: Subject) -> CheckFinding:
 def stack_is_invariant(subject: Subject) -> CheckFinding:
     """What the parser accepts by the top of its stack alone, it accepts whatever stands below."""
     tops = subject.parts.tops
-    said = f"{tops.accepted:,} steps accepted by {tops.tops:,} tops"
-    return _on_tops(subject, tops.wrongly_accepted, subject.kept.wrongly_allowed, said)
+    if tops.wrongly_accepted:
+        return CheckFinding.bounded(1, tops.cases, tops.named(tops.wrongly_accepted[0]), "by the top of the stack")
+    return _on_tops(subject, f"{tops.accepted:,} steps accepted", subject.kept.wrongly_allowed)
 
 
 @check("T6", "forgetting the stack allows more", of_grammars=True)
 def forgetting_allows_more(subject: Subject) -> CheckFinding:
     """What the parser refuses by the top of its stack alone, it refuses whatever stands below."""
     tops = subject.parts.tops
-    said = f"{tops.refused:,} steps refused by {tops.tops:,} tops"
-    return _on_tops(subject, tops.wrongly_refused, subject.kept.wrongly_dead, said)
+    if tops.wrongly_refused:
+        return CheckFinding.bounded(1, tops.cases, tops.named(tops.wrongly_refused[0]), "by the top of the stack")
+    return _on_tops(subject, f"{tops.refused:,} steps refused", subject.kept.wrongly_dead)
 
 
 @check("T7", "the parser is the grammar", of_grammars=True)
 def parser_is_earley(subject: Subject) -> CheckFinding:
     """After each sequence of terminals, the parser reads what the grammar allows, by Earley's method."""
     machine = subject.parts
-    found, cases = _viable(machine), 0
+    found, cases = machine.viable, 0
     earley, terminals = machine.oracle.earley, range(len(machine.guide.grammar.terminals))
     for (configuration, _), word in found.words.items():
         for terminal in terminals:
             cases += 1
             if (machine.guide.parser.shift(configuration, terminal) != ERROR) != earley.survives((*word, terminal)):
-                return CheckFinding.bounded(len(word) + 1, cases, _named(machine, (*word, terminal)))
+                return CheckFinding.bounded(len(word) + 1, cases, machine.named((*word, terminal)))
         cases += 1
         if machine.guide.parser.accepts(configuration) != earley.derives(word):
-            return CheckFinding.bounded(len(word), cases, f"the end after {_named(machine, word)}")
+            return CheckFinding.bounded(len(word), cases, f"the end after {machine.named(word)}")
     remark = f"{len(found.words):,} configurations"
     return (
         CheckFinding.exhaustive(cases, None, remark)
@@ -299,43 +284,17 @@ def prefixes_survive(subject: Subject) -> CheckFinding:
     )
 
 
-def _on_tops(subject: Subject, faults: Sequence[TopFault], wrong: tuple[int, ...] | None, said: str) -> CheckFinding:
+def _on_tops(subject: Subject, said: str, wrong: str | None) -> CheckFinding:
     """Return the finding on the steps of tops, and on the distances that the engine keeps for them beside the lexer's states."""
     tops, kept = subject.parts.tops, subject.kept
-    cases, remark = tops.cases + kept.cases, f"{said} alone"
+    cases, remark = tops.cases + kept.cases, f"{said} by {tops.tops:,} tops alone"
     if kept.pairs:
         remark += f"; distances kept for {kept.tops:,} tops beside states of the lexer, in {kept.pairs:,} stacks"
-    if faults:
-        return CheckFinding.bounded(1, cases, tops.named(faults[0]), "by the top of the stack")
     if wrong is not None:
-        return subject.bounded(cases, wrong, "by the distances that are kept for the top of the stack")
+        return CheckFinding.bounded(1, cases, wrong, "by the distances that are kept for the top of the stack")
     return CheckFinding.exhaustive(cases, None, remark) if tops.closed else CheckFinding.bounded(1, cases, None, remark)
-
-
-def _viable(machine: GrammarParts) -> Viable:
-    parser, earley = machine.guide.parser, machine.oracle.earley
-    words: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {(parser.start, ()): ()}
-    pending = list(words)
-    for configuration, items in pending:  # it grows
-        word = words[configuration, items]
-        for terminal in range(len(machine.guide.grammar.terminals)):
-            after = parser.shift(configuration, terminal)
-            if after == ERROR:
-                continue
-            pair = after, earley.canonical((*word, terminal))
-            if pair in words:
-                continue
-            if len(words) == CONFIGURATIONS:
-                return Viable(words, len(word), False)
-            words[pair] = (*word, terminal)
-            pending.append(pair)
-    return Viable(words, max(map(len, words.values())), True)
 
 
 def _read_by_parser(machine: GrammarParts, configuration: int, word: tuple[int, ...]) -> int:
     """Return the configuration after what the lexer put out; ignored terminals are not read."""
     return machine.guide.parser.read(configuration, _counted(machine, word))
-
-
-def _named(machine: GrammarParts, word: tuple[int, ...]) -> str:
-    return " ".join(machine.guide.grammar.name(terminal) for terminal in word) or "no terminal"

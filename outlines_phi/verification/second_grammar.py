@@ -291,8 +291,8 @@ def _pairs(mine: Sequence[tuple[Symbol, Terminal]], engine: Sequence[Terminal]) 
     free = {terminal.name: place for place, terminal in enumerate(engine)}
     nameless = []
     for symbol, terminal in mine:
-        if terminal.name and terminal.name in free:
-            yield symbol, free.pop(terminal.name)
+        if terminal.name:
+            yield symbol, free.pop(terminal.name, None)
         else:
             nameless.append((symbol, terminal))
     left = list(free.values())
@@ -300,7 +300,7 @@ def _pairs(mine: Sequence[tuple[Symbol, Terminal]], engine: Sequence[Terminal]) 
     for symbol, terminal in nameless:
         parsed = tree(terminal.pattern)
         found = next((place for place in left if trees[place] == parsed), None)
-        if found is None and not terminal.name and not terminal.literal:
+        if found is None and not terminal.literal:
             found = next((place for place in left if match_the_same(terminal.pattern, engine[place].pattern)), None)
         if found is not None:
             left.remove(found)

@@ -90,7 +90,7 @@ def _ends_first(parsed: Any) -> bool | None:
 
 
 def _spelled_out(pattern: str) -> str | None:
-    """Return a pattern whose blanks are those of Python, of which four more than :class:`Lexemes` has; ``None`` with other categories.
+    """Return a pattern with the blanks of Python, four more than :class:`Lexemes` has; ``None`` where it has other categories.
 
     Which digits and letters there are depends on the version of Unicode.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, final
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..guides.grammar.parsing.parser import ERROR, UNKNOWN, Parser
 from ..guides.grammar.parsing.rules import END
 from ..guides.guide import UNREACHABLE
 from ..vocabulary.classes import EOS
-from .earley import Word
+from .earley import Earley, Word
 
 Path = tuple[int, ...]  # States of a stack, the top first
 
@@ -25,6 +25,7 @@ _DEEPEST = 12  # Of how many entries a stack is at most that refuses later than 
 
 _KNOWN = 3  # How many entries tell apart the tops that the engine keeps distances of
 _BESIDE = 2  # How many stacks with one top are looked at, beside one state of the lexer
+CONFIGURATIONS = 300  # How many configurations of the parser are looked at at most
 
 
 class TopFault(NamedTuple):
@@ -37,7 +38,7 @@ class TopFault(NamedTuple):
 
 @final
 class StackTops:
-    """The comparison of a parser on cut stacks with itself on stacks of which one more entry is known (grammar-theory.md, 5.2).
+    """The comparison of a parser on cut stacks with itself on stacks of which one more entry is known (grammar-theory.md, section 5.2).
 
     A top is a path in the graph of the LR automaton. First come those of one state. A step is compared, where it is decided by
     the top, with that on each state from which an edge leads to the last one of the top; where it is not, and the first reduction
@@ -102,7 +103,7 @@ class StackTops:
                 left_over.setdefault(parser.beyond(cut, terminal), []).append(terminal)
         self.refused += sum(found == ERROR for found in steps.values())
         self.accepted += len(accepted)
-        waiting = tuple(t for t, found in steps.items() if self._is_waiting(top, t, found))
+        waiting = tuple(terminal for terminal in terminals if self._is_waiting(top, terminal))
         for state in below:
             lower = self._stack((state,))
             whole = self._settled(top, state, lower)
@@ -127,13 +128,11 @@ class StackTops:
             if waiting:
                 yield (*top, state), waiting
 
-    def _is_waiting(self, top: Path, terminal: int, after: int) -> bool:
+    def _is_waiting(self, top: Path, terminal: int) -> bool:
         """Return whether the first reduction takes off more than is known.
 
         What a lone stack does behind it is compared with a step of what the reduction leaves, which is a top by itself.
         """
-        if UNKNOWN not in self._parser.stacks(after):
-            return False
         numbers = self._tables.reductions[top[0]].get(terminal, ())
         taken = max((len(self._productions[number].body) for number in numbers), default=0)
         return len(top) + self._parser.is_lone <= taken
@@ -210,43 +209,70 @@ class KeptDistances(NamedTuple):
     """The distances to the end after a token that the engine takes from the top of a stack, beside those of the whole stack.
 
     ``tops`` is the number of pairs of a state of the lexer and a top, ``pairs`` that of the stacks beside states of the lexer,
-    ``cases`` that of the distances. ``wrongly_allowed`` and ``wrongly_dead`` are the words of tokens that lead to the first fault:
-    a token has another distance than it should, or none.
+    ``cases`` that of the distances. ``wrongly_allowed`` and ``wrongly_dead`` are the names of the first places where a token has
+    another distance than it should, or none.
     """
 
     tops: int = 0
     pairs: int = 0
     cases: int = 0
-    wrongly_allowed: Word | None = None
-    wrongly_dead: Word | None = None
+    wrongly_allowed: str | None = None
+    wrongly_dead: str | None = None
 
     @classmethod
-    def of(cls, guide: CFGGuide, words: Iterable[Word]) -> KeptDistances:
-        """Return the comparison where the first words lead, at most :data:`_BESIDE` for each pair of a state and a top.
+    def of(cls, guide: CFGGuide, places: Iterable[tuple[int, int, Callable[[], str]]]) -> KeptDistances:
+        """Return the comparison at places: a configuration, a state of the lexer, and what returns their name.
 
-        A parser that follows several stacks keeps nothing for tops.
+        At most :data:`_BESIDE` are looked at for each pair of a state and a top. A parser that follows several stacks keeps nothing
+        for tops.
         """
         parser = guide.parser
         met: dict[tuple[int, int], set[int]] = {}
         cases, allowed, dead = 0, None, None
-        for word in words if parser.is_lone else ():
-            read = guide.lexer.lex(guide.vocabulary.decode(word))
-            counted = () if read is None else [t for t in read[1] if not guide.grammar.terminals[t].ignored]
-            stack = parser.read(parser.start, counted)
-            if read is None or stack == ERROR:
-                continue
-            beside = met.setdefault((read[0], parser.cut(stack, _KNOWN)), set())
+        for stack, lexer_state, name in places if parser.is_lone else ():
+            beside = met.setdefault((lexer_state, parser.cut(stack, _KNOWN)), set())
             if stack in beside or len(beside) == _BESIDE:
                 continue
             beside.add(stack)
-            kept = guide.distances_after(guide.start + (stack - parser.start) * len(guide.lexer) + read[0] - START)
-            whole = _distances(guide, stack, read[0])
+            kept = guide.distances_after(guide.start + (stack - parser.start) * len(guide.lexer) + lexer_state - START)
+            whole = _distances(guide, stack, lexer_state)
             cases += len(kept)
             if allowed is None and ((kept < UNREACHABLE) & (kept != whole)).any():
-                allowed = word
+                allowed = name()
             if dead is None and ((kept == UNREACHABLE) & (whole < UNREACHABLE)).any():
-                dead = word
+                dead = name()
         return cls(len(met), sum(map(len, met.values())), cases, allowed, dead)
+
+
+class Viable(NamedTuple):
+    """Pairs (configuration, the oracle's items) nearest to the start, each with a shortest word of terminals that leads there.
+
+    All words of at most ``longest`` terminals lead to one of them; if ``closed``, words of any length.
+    """
+
+    words: dict[tuple[int, Word], Word]
+    longest: int
+    closed: bool
+
+    @classmethod
+    def of(cls, parser: Parser, earley: Earley) -> Viable:
+        """Return the nearest :data:`CONFIGURATIONS`."""
+        words: dict[tuple[int, Word], Word] = {(parser.start, ()): ()}
+        pending = list(words)
+        for configuration, items in pending:  # it grows
+            word = words[configuration, items]
+            for terminal in range(len(parser.grammar.terminals)):
+                after = parser.shift(configuration, terminal)
+                if after == ERROR:
+                    continue
+                pair = after, earley.canonical((*word, terminal))
+                if pair in words:
+                    continue
+                if len(words) == CONFIGURATIONS:
+                    return cls(words, len(word), False)
+                words[pair] = (*word, terminal)
+                pending.append(pair)
+        return cls(words, max(map(len, words.values())), True)
 
 
 def _distances(guide: CFGGuide, stack: int, lexer_state: int) -> NDArray[np.int64]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -25,7 +25,9 @@ from .exploration import Collapse, Exploration, Progress
 from .lexing import Lexing
 from .oracle import BYTES, GrammarOracle, JSONOracle, Oracle, PatternOracle
 from .second_grammar import SecondReading, read_again
-from .stack_tops import KeptDistances, StackTops
+from .stack_tops import KeptDistances, StackTops, Viable
+
+PLACES = 100  # How many are looked at most, of either kind, of a configuration beside a state of the lexer
 
 
 class Verdict(str, Enum):
@@ -120,6 +122,15 @@ class GrammarParts:
         return StackTops(self.guide.parser)
 
     @cached_property
+    def viable(self) -> Viable:
+        """Configurations of the engine's parser that words of terminals lead to."""
+        return Viable.of(self.guide.parser, self.oracle.earley)
+
+    def named(self, word: Sequence[int]) -> str:
+        """Return a word of terminals as it is printed."""
+        return " ".join(map(self.oracle.grammar.name, word)) or "no terminal"
+
+    @cached_property
     def states(self) -> dict[int, tuple[int, bytes]]:
         """For each state of the engine's lexer that bytes reach, a state of the oracle's and a shortest text that leads to both."""
         found = {START: (0, b"")}
@@ -197,7 +208,24 @@ class Subject:
     @cached_property
     def kept(self) -> KeptDistances:
         """The distances that a grammar's engine keeps for tops of stacks, where the words that are explored lead."""
-        return KeptDistances.of(self.parts.guide, (node.word for node in self.exploration.inner))
+        return KeptDistances.of(self.parts.guide, self._places())
+
+    def _places(self) -> Iterator[tuple[int, int, Callable[[], str]]]:
+        """Yield configurations beside states of the lexer: where tokens lead; and where terminals do, beside one after another."""
+        guide, inner = self.parts.guide, self.exploration.inner
+        for node in inner[:: -(-len(inner) // PLACES) or 1]:
+            read = guide.lexer.lex(guide.vocabulary.decode(node.word))
+            counted = () if read is None else [t for t in read[1] if not guide.grammar.terminals[t].ignored]
+            after = guide.parser.read(guide.parser.start, counted)
+            if read is not None and after != guide.parser.ERROR:
+                yield after, read[0], partial(self.written, node.word)
+        words = list(self.parts.viable.words.items())
+        for number, ((configuration, _), word) in enumerate(words[:: -(-len(words) // PLACES) or 1]):
+            state = START + number // 2 % (len(guide.lexer) - START)
+            yield configuration, state, partial(self._beside, word, state)
+
+    def _beside(self, word: Sequence[int], state: int) -> str:
+        return f"{self.parts.named(word)}, then {self.parts.guide.lexer.describe(state)}"
 
     def bounded(self, cases: int, word: tuple[int, ...] | None = None, remark: str = "") -> CheckFinding:
         """Return the finding of a check of the words that are explored; ``word`` is a counterexample."""
