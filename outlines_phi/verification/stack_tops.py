@@ -38,7 +38,7 @@ class TopFault(NamedTuple):
 
 @final
 class StackTops:
-    """The comparison of a parser on cut stacks with itself on stacks of which one more entry is known (grammar-theory.md, section 5.2).
+    """A parser on cut stacks beside itself on stacks of which one more entry is known (grammar-theory.md, section 5.2).
 
     A top is a path in the graph of the LR automaton. First come those of one state. A step is compared, where it is decided by
     the top, with that on each state from which an edge leads to the last one of the top; where it is not, and the first reduction
@@ -88,10 +88,10 @@ class StackTops:
 
     def _longer(self, top: Path, terminals: Word) -> Iterator[tuple[Path, Word]]:
         """Compare the steps of a top with those on each state that may lie below; yield the longer tops that are needed."""
-        parser, below = self._parser, self._under.get(top[-1], ())
+        parser, shift, below = self._parser, self._parser.shift, self._under.get(top[-1], ())
         cut = self._stack(top)
         self.tops += 1
-        steps = {terminal: parser.shift(cut, terminal) for terminal in terminals}
+        steps = {terminal: shift(cut, terminal) for terminal in terminals}
         # What a shorter top of this rule's end refused is refused by all that the rule is reduced to as soon as it is known.
         ends = self._is_complete(top) and len(top) == self._rule(top[0])[1]
         refused = [t for t in (self._terminals if ends else terminals) if steps.get(t, ERROR) == ERROR]
@@ -108,12 +108,11 @@ class StackTops:
             lower = self._stack((state,))
             whole = self._settled(top, state, lower)
             self.cases += len(terminals)
-            for terminal in refused:
-                after = parser.shift(whole, terminal)
-                if after != ERROR and not (ends and self._is_refused(whole, terminal)):
+            for terminal in [t for t in refused if shift(whole, t) != ERROR]:
+                if not (ends and self._is_refused(whole, terminal)):
                     self.wrongly_refused.append(TopFault(top, state, terminal))
             for terminal, found in accepted.items():
-                further = parser.shift(whole, terminal)
+                further = shift(whole, terminal)
                 if parser.is_lone:
                     is_right = further == self._settled(paths[found], state, lower)
                 else:
@@ -123,7 +122,7 @@ class StackTops:
             for (entries, head), several in left_over.items():
                 rest = UNKNOWN if entries else parser.goto(lower, head)
                 for terminal in several:
-                    if parser.shift(whole, terminal) != parser.shift(rest, terminal):
+                    if shift(whole, terminal) != shift(rest, terminal):
                         self.wrongly_accepted.append(TopFault(top, state, terminal))
             if waiting:
                 yield (*top, state), waiting

@@ -27,7 +27,7 @@ from .oracle import BYTES, GrammarOracle, JSONOracle, Oracle, PatternOracle
 from .second_grammar import SecondReading, read_again
 from .stack_tops import KeptDistances, StackTops, Viable
 
-PLACES = 100  # How many are looked at most, of either kind, of a configuration beside a state of the lexer
+PLACES = 60  # How many are looked at most, of either kind, of a configuration beside a state of the lexer
 
 
 class Verdict(str, Enum):
