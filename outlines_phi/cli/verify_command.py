@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ..errors import UnsupportedError
 from ..guides.grammar.grammar import Grammar
-from ..guides.grammar.notation.reader import NAMES, read_grammar
+from ..guides.grammar.notation.reader import NAMES, grammar_text, read_grammar
 from ..numerics.checks import counted
 from ..plugin.types.guidance import GuidanceText
 from ..plugin.types.json_text import JSONText
@@ -125,7 +125,9 @@ def _subject(
     if grammar is not None:
         if any(value is not None for value in given):
             raise UnsupportedError("Give exactly one of them: a grammar was given beside --type, --schema or --regex.")
-        return grammar, Subject.of_grammar(read_grammar_of(grammar, grammar), vocabulary, **options)
+        return grammar, Subject.of_grammar(
+            read_grammar_of(grammar, grammar), vocabulary, _text_in_lark(grammar), **options
+        )
     if all(value is None for value in given):
         raise UnsupportedError(
             f"Give a file in Lark's dialect or .gbnf, one of {', '.join(NAMES)} and dyck-n, or --type, --schema or --regex. There "
@@ -134,7 +136,7 @@ def _subject(
     name, output_type = read_output_type(*given)
     match language := to_language(output_type):
         case GrammarText(text):
-            return name, Subject.of_grammar(read_grammar(text), vocabulary, **options)
+            return name, Subject.of_grammar(read_grammar(text), vocabulary, text, **options)
         case Grammar():
             return name, Subject.of_grammar(language, vocabulary, **options)
         case GuidanceText():
@@ -154,6 +156,14 @@ def _check_certificate(path: Path, subject: Subject) -> None:
         raise UnsupportedError("Give a grammar, or leave --certificate out. Certificates are of grammars.")
     if not path.absolute().parent.is_dir():
         raise UnsupportedError(f"Make the folder of --certificate first. There is no {str(path.parent)!r}.")
+
+
+def _text_in_lark(grammar: str) -> str | None:
+    """Return the text of a grammar of :func:`read_grammar_of`; ``None`` where it is in GBNF."""
+    path = Path(grammar)
+    if path.suffix == ".gbnf":
+        return None
+    return path.read_text(encoding="utf-8-sig") if path.exists() or path.suffix else grammar_text(grammar)
 
 
 def _validator(schema: JsonSchema) -> Callable[[bytes], str | None]:
