@@ -130,7 +130,7 @@ def test_what_cannot_be_verified(cli: Cli, folder: Path) -> None:
         (("jsn",), "json"),
         (("missing.lark",), "cannot be read"),
         (("wrong.lark",), "nothing"),
-        (("json", "--tokenizer", "./missing"), "cannot be loaded"),
+        (("json", "--tokenizer", "./missing"), "there is no such folder"),
     ]:
         result = cli("verify", *arguments)
         assert result.exit_code == 2 and said in result.stderr, arguments
