@@ -1,4 +1,5 @@
-(* Reads a certificate, in JSON, and has the extracted program check it. Only the reading is written by hand. *)
+(* Reads a certificate, in JSON, and has the extracted program check it, or steps of a sampler, and has it make their choices.
+   Only the reading is written by hand. *)
 
 open Certificate
 
@@ -41,7 +42,7 @@ let parse text =
     | '0' .. '9' ->
         let from = !at in
         while !at < length && peek () >= '0' && peek () <= '9' do incr at done;
-        if !at - from > 15 then bad "a smaller number expected";
+        if !at - from > 18 then bad "a smaller number expected";
         Int (int_of_string (String.sub text from (!at - from)))
     | _ -> bad "a value expected"
   in
@@ -130,20 +131,29 @@ let reason a =
     in
     first 0 a.samples
 
+let read path =
+  let channel = open_in_bin path in
+  parse (really_input_string channel (in_channel_length channel))
+
+let certify path =
+  let a = artefact (read path) in
+  if check a then
+    Printf.printf
+      "PROVED: the lexer is longest match (certificate.lexer_certified), and %d masks of %d tokens are exact \
+       (certificate.mask_certified, certificate.end_certified)\n"
+      (List.length a.samples) a.token_count
+  else (Printf.printf "REFUSED: %s\n" (reason a); exit 1)
+
+let step json =
+  let (coin, quantile), masses = triple number number numbers json in
+  match choose masses coin quantile with None -> "-1" | Some i -> string_of_int i
+
 let () =
-  match Sys.argv with
-  | [| _; path |] -> (
-      try
-        let channel = open_in_bin path in
-        let text = really_input_string channel (in_channel_length channel) in
-        let a = artefact (parse text) in
-        if check a then
-          Printf.printf
-            "PROVED: the lexer is longest match (certificate.lexer_certified), and %d masks of %d tokens are exact \
-             (certificate.mask_certified, certificate.end_certified)\n"
-            (List.length a.samples) a.token_count
-        else (Printf.printf "REFUSED: %s\n" (reason a); exit 1)
-      with
-      | Bad what -> Printf.eprintf "Give a certificate that outlines-phi verify --certificate wrote. This is none: %s.\n" what; exit 2
-      | Sys_error what -> Printf.eprintf "Give a file that can be read. %s.\n" what; exit 2)
-  | _ -> prerr_endline "usage: check CERTIFICATE"; exit 2
+  try
+    match Sys.argv with
+    | [| _; path |] -> certify path
+    | [| _; "--steps"; path |] -> Printf.printf "[%s]\n" (String.concat ", " (list step (read path)))
+    | _ -> prerr_endline "usage: check CERTIFICATE, or check --steps STEPS"; exit 2
+  with
+  | Bad what -> Printf.eprintf "Give a certificate that outlines-phi verify --certificate wrote. This is none: %s.\n" what; exit 2
+  | Sys_error what -> Printf.eprintf "Give a file that can be read. %s.\n" what; exit 2

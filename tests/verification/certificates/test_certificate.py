@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import shutil
-import subprocess
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -18,7 +16,6 @@ from outlines_phi.guides.grammar.notation.reader import grammar_text, read_gramm
 from outlines_phi.guides.guide import DEAD, DONE, Row
 from outlines_phi.verification.certificates.certificate import certificate
 from outlines_phi.vocabulary.vocabulary import Vocabulary
-from tests.verification.proven import PROOFS, coqc, is_coq_here
 
 BYTES = [bytes([byte]) for byte in range(256)]
 SHORT = Vocabulary.from_tokens([*BYTES, b"((", b"))", b"1+", b'":', b"[]", b"{}", b"}]", b""], 263)
@@ -35,26 +32,6 @@ def guide_of(text: str) -> CFGGuide:
 def written(text: str, samples: int = 4) -> dict[str, Any]:
     """Return a certificate, which is made once."""
     return certificate(guide_of(text), samples=samples)
-
-
-@pytest.fixture(scope="session")
-def checker(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], tuple[int, str]]:
-    """Extract the program and compile it; return what runs it on a certificate."""
-    if not is_coq_here() or shutil.which("ocamlfind") is None:
-        pytest.skip("Coq with Mathematical Components, and OCaml, are not here")
-    folder = tmp_path_factory.mktemp("checker")
-    coqc(folder, "transducer.v", "lexing.v", "grammar.v", "certificate.v", "extraction.v")
-    shutil.copy(PROOFS / "checker" / "main.ml", folder)
-    build = ["ocamlfind", "ocamlopt", "-w", "-a", "certificate.mli", "certificate.ml", "main.ml", "-o", "check"]
-    subprocess.run(build, cwd=folder, check=True)
-
-    def run(found: Any) -> tuple[int, str]:
-        path = folder / "certificate.json"
-        path.write_text(found if isinstance(found, str) else json.dumps(found))
-        done = subprocess.run([folder / "check", path], capture_output=True, text=True, timeout=60)
-        return done.returncode, done.stdout + done.stderr
-
-    return run
 
 
 @pytest.mark.parametrize("name", ["arithmetic", "dyck-2", "json"])
