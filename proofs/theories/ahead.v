@@ -1,7 +1,7 @@
 (** Tokens drawn ahead of a step, and used by walks that come later (theory.md, section 5.3, Statement 5.2a).
 
-    Of a prefix that was evaluated, independent draws are kept instead of all probabilities. A walk that chooses the tokens without a
-    child takes the first of the draws that is not a child yet, which then is one. *)
+    Of a prefix that was evaluated, independent draws are kept instead of all probabilities. A walk that chooses the tokens without
+    a child takes the first of the draws that is not a child yet, which then is one. *)
 
 From mathcomp Require Import all_ssreflect all_algebra.
 From Phi Require Import tree.
@@ -39,7 +39,7 @@ Lemma taken_first past vs v ds : prefix (rcons vs v) (taken past ds) ->
 Proof.
 elim: ds past vs => [|x ds IH] past vs /=; first by case: vs.
 case is_gone : (gone past x); first by rewrite gone_cat //; apply: IH.
-case: vs => [|w vs] /=; case: eqP => //= [-> _|-> begins]; first by rewrite cats0 is_gone.
+case: vs => [|w vs] /=; case: eqP => //= ->; first by rewrite cats0 is_gone.
 by rewrite -cat_rcons gone_cat ?gone_taken //=; apply: IH.
 Qed.
 
@@ -77,7 +77,8 @@ Qed.
 Theorem proportional m past vs u v : ~~ gone (past ++ vs) u -> ~~ gone (past ++ vs) v ->
   chance m past (rcons vs u) * d v = chance m past (rcons vs v) * d u.
 Proof.
-elim: m past vs => [|m IH] past vs fresh_u fresh_v; first by rewrite /chance; case: vs {fresh_u fresh_v} => *; rewrite /= !mulr0 !mul0r.
+elim: m past vs => [|m IH] past vs fresh_u fresh_v.
+  by rewrite /chance; case: vs {fresh_u fresh_v} => *; rewrite /= !mulr0 !mul0r.
 case: vs fresh_u fresh_v => [|w vs] fresh_u fresh_v /=.
   rewrite !chance_first !chance_none !mulr1 !mulrDl -!mulrA (IH _ [::]) //; congr (_ + _).
   by rewrite !cats0 in fresh_u fresh_v; rewrite fresh_u fresh_v !mul1r mulrC.
@@ -95,13 +96,14 @@ Proof. by move=> fresh; rewrite mulr_sumr mulr_suml; apply: eq_bigr => u u_fresh
 (** So a walk that carries the bound [u], chooses the tokens without a child by their mass, and finds a draw, goes to each of them
     with its probability over [u], which is the step of [thinning]: a free token has the bound one. *)
 Theorem drawn_ahead m past vs v u (p : V -> R) (scale : R) : scale != 0 -> (forall x, d x = p x / scale) ->
-  ~~ gone (past ++ vs) v -> left_over m past vs != 0 -> \sum_(x | ~~ gone (past ++ vs) x) p x != 0 ->
+  ~~ gone (past ++ vs) v -> left_over m past vs != 0 ->
   (\sum_(x | ~~ gone (past ++ vs) x) p x) / u * (chance m past (rcons vs v) / left_over m past vs) = p v / u.
 Proof.
-move=> scaled scales fresh some rest; have := next_taken m fresh; rewrite scales.
-under eq_bigr do rewrite scales.
-rewrite -mulr_suml !mulrA => /(mulIf (invr_neq0 scaled)) same.
-by rewrite mulrAC mulrA [_ * chance _ _ _]mulrC same mulrAC mulrA mulfK ?[_ * _ / _]mulrAC ?mulfV ?mul1r // mulrAC.
+move=> scaled scales fresh some.
+have same : chance m past (rcons vs v) * (\sum_(x | ~~ gone (past ++ vs) x) p x) = left_over m past vs * p v.
+  apply: (mulIf (invr_neq0 scaled)); rewrite -!mulrA -scales -next_taken // mulr_suml; congr (_ * _).
+  by apply: eq_bigr => x _; rewrite scales.
+by rewrite mulf_div [_ * chance _ _ _]mulrC same [u * _]mulrC -mulf_div divff // mul1r.
 Qed.
 
 End Ahead.

@@ -53,10 +53,12 @@ exact: along_cons one rest.
 Qed.
 
 (** Closed numbers are below those of all derivations. *)
-Lemma closed_least D height x r k n : closed D -> derives_by height x r k n -> exists2 m, m <= n & value D x r k = Some m.
+Lemma closed_least D height x r k n : closed D -> derives_by height x r k n ->
+  exists2 m, m <= n & value D x r k = Some m.
 Proof.
 move=> is_closed; elim: height x r k n => [|h IH] [A|t] r k n //=; try by exists n.
-by case=> body rule /(along_most (U := valued D))[|m less /(is_closed _ _ _ _ _ rule)[l fewer ->]] //; exists l; rewrite // (leq_trans fewer).
+case=> body rule /(along_most (U := valued D))[|m less /(is_closed _ _ _ _ _ rule)[l fewer ->]] //.
+by exists l; rewrite // (leq_trans fewer).
 Qed.
 
 (** The least number, attained; and none where nothing is derived. *)
@@ -86,7 +88,8 @@ Proof.
 move=> is_closed [rank why]; apply: closed_attained => // A r k n is_n; exists (rank A r k).+1.
 have bounded h : forall B q l m, rank B q l < h -> D B q l = Some m -> derives_by h (inl B) q l m.
   elim: h => // h IH B q l m low is_m; have [body rule path] := why _ _ _ _ is_m; exists body => //.
-  by apply: along_sub path => -[E|t] r' k' m' [is_m' below]; [apply: IH => //; exact: leq_trans below _ | case: h {IH low}].
+  apply: along_sub path => -[E|t] r' k' m' [is_m' below]; last by case: h {IH low}.
+  by apply: IH => //; exact: leq_trans below _.
 exact: bounded.
 Qed.
 

@@ -39,7 +39,8 @@ Fixpoint after n w known unknown : option (seq (seq Q) * bool) :=
   else Some (known, unknown).
 
 Definition decide n w top : option verdict :=
-  omap (fun found => if nilp found.1 then if found.2 then Dependent else Rejected else Accepted) (after n w [:: top] false).
+  omap (fun found => if nilp found.1 then if found.2 then Dependent else Rejected else Accepted)
+    (after n w [:: top] false).
 
 Lemma rounds_reduced n t stacks u : u \in rounds n t stacks -> exists2 s, s \in stacks & reduced t s u.
 Proof.
@@ -104,8 +105,8 @@ Qed.
 
 End Preprocessing.
 
-(** Nested brackets around an [x], as terminals 0 for an opening one, 1 for [x], 2 for a closing one. The top is an [x] on an opening
-    bracket: one closing bracket is accepted, no opening one, and whether two are depends on what lies below. *)
+(** Nested brackets around an [x]: the terminals are 0 for an opening bracket, 1 for [x], 2 for a closing one. The top is an [x] on
+    an opening bracket: one closing bracket is accepted, no opening one, and whether two are depends on what lies below. *)
 Section Brackets.
 
 Definition rules (q t : nat) : seq (unit * nat) :=

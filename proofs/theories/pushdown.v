@@ -1,8 +1,8 @@
 (** What the top of a stack decides (grammar-theory.md, section 5.2).
 
-    A machine on stacks of states, as a generalised LR parser: before a terminal it may reduce by rules, then it shifts the terminal.
-    A reduction takes off as many entries as the body of its rule is long, and looks at the one below them. Reductions at once, after a
-    shift, are left out: they are those that every later terminal asks for. *)
+    A machine on stacks of states, as a generalised LR parser: before a terminal it may reduce by rules, then it shifts the
+    terminal. A reduction takes off as many entries as the body of its rule is long, and looks at the one below them. Reductions
+    at once, after a shift, are left out: they are those that every later terminal asks for. *)
 
 From mathcomp Require Import all_ssreflect.
 Set Implicit Arguments.
@@ -59,9 +59,11 @@ Fixpoint falls w top below u : Prop :=
 Lemma land_cat head s below u : u \in land head s -> u ++ below \in land head (s ++ below).
 Proof. by case: s => [|q s] //=; case: (goto q head) => //= r; rewrite inE => /eqP ->; rewrite mem_head. Qed.
 
-Lemma land_known head s below u : s != [::] -> u \in land head (s ++ below) -> exists2 v, v \in land head s & u = v ++ below.
+Lemma land_known head s below u : s != [::] -> u \in land head (s ++ below) ->
+  exists2 v, v \in land head s & u = v ++ below.
 Proof.
-by case: s => [|q s] //= _; case: (goto q head) => //= r; rewrite inE => /eqP ->; exists [:: r, q & s]; rewrite ?mem_head.
+case: s => [|q s] //= _; case: (goto q head) => //= r; rewrite inE => /eqP ->.
+by exists [:: r, q & s]; rewrite ?mem_head.
 Qed.
 
 Lemma reduce_cat t s below u : u \in reduce t s -> u ++ below \in reduce t (s ++ below).
@@ -126,7 +128,8 @@ Proof. by case: s => [|q s] //=; case: (shifts q t) => //= r; rewrite inE => /eq
 
 Lemma shift_known t s below u : s != [::] -> u \in shift t (s ++ below) -> exists2 v, v \in shift t s & u = v ++ below.
 Proof.
-by case: s => [|q s] //= _; case: (shifts q t) => //= r; rewrite inE => /eqP ->; exists [:: r, q & s]; rewrite ?mem_head.
+case: s => [|q s] //= _; case: (shifts q t) => //= r; rewrite inE => /eqP ->.
+by exists [:: r, q & s]; rewrite ?mem_head.
 Qed.
 
 Lemma reads_some t s u : reads t s u -> u != [::].

@@ -1,4 +1,5 @@
-(** Terminals that may come next: those that head the output, and those that some text emits alone (grammar-theory.md, section 3.2). *)
+(** Terminals that may come next: those that head the output, and those that some text emits alone (grammar-theory.md,
+    section 3.2). *)
 
 From mathcomp Require Import all_ssreflect.
 Set Implicit Arguments.
@@ -51,8 +52,8 @@ Lemma heads_producible s t : heads s t -> producible s t.
 Proof.
 case=> z [last [word [rest [more [read ending whole]]]]].
 elim: z s word read whole => [|c z IH] s word /=.
-  case=> -> <-; case: last ending => [q|] /= [] //; last by move=> <-.
-  by case labelled : (label q) => [u|] // [<-] [<- _]; exact: by_end.
+  case=> -> <-; case: last ending => [q|] /=; last by case=> <-.
+  by case labelled : (label q) => [u|] //= [<-] [<- _]; exact: by_end.
 case one : (step s c) => [[r e]|] //=; case others : (reads r z) => [[l e']|] //= [same <-].
 have [[e0|[u e1]] _] := step_emits one.
   by rewrite same in others; rewrite e0 in one * => /(IH _ _ others); exact: by_silence one.
@@ -89,7 +90,8 @@ Qed.
 (** Where every lexeme can be followed, a terminal may head the output if and only if some text emits exactly that terminal. *)
 Theorem producible_alone s t : followed -> producible s t <-> alone s t.
 Proof.
-move=> follow; split=> [|/alone_producible //]; elim=> {s t}[q t labelled|s c r t more one|s c r t one _ [z [last read]]].
+move=> follow; split=> [|/alone_producible //].
+elim=> {s t}[q t labelled|s c r t more one|s c r t one _ [z [last read]]].
 - have [c [r [stops begins]]] := follow _ _ labelled.
   by exists [:: c], (Some r); rewrite /= stops labelled begins.
 - exists [:: c], r; rewrite /= one /=; have [[//|[u [_ ->]]] _] := step_emits one.
