@@ -38,9 +38,12 @@ THEOREMS = (
     Theorem(
         "5.2", "Thinning: an attempt returns a member with p / U, whatever happens to the bounds meanwhile.", "5.1",
         "thinning.thinning thinning.step_distribution thinning.accepted thinning.returned_conditioned "
-        "counterexamples.the_coin_is_needed",
+        "pick.count_choose pick.count_fail pick.choose_step pick.choose_free counterexamples.the_coin_is_needed",
     ),
-    Theorem("5.2a", "Tokens drawn ahead are draws of the same step.", "5.2"),
+    Theorem(
+        "5.2a", "Tokens drawn ahead are draws of the same step.", "5.2",
+        "ahead.taken_first ahead.proportional ahead.drawn_ahead",
+    ),
     Theorem(
         "5.3", "Launch order: accepted draws are independent.", "5.2",
         "thinning.launch_order counterexamples.launch_order_is_needed",
@@ -71,7 +74,10 @@ THEOREMS = (
     ),
     Theorem("G4.1", "What tokens do depends on their bytes alone.", "S7", "transducer.reads_cat mask.classes", "T2 T4"),
     Theorem("G5.1", "The parser reads what begins a word of the grammar.", "S3", "", "T3 T7"),
-    Theorem("G5.2", "The top of a stack decides, or leaves a rest that depends on what lies below.", "G5.1", "", "T5 T6"),
+    Theorem(
+        "G5.2", "The top of a stack decides, or leaves a rest that depends on what lies below.", "G5.1",
+        "pushdown.invariance pushdown.decided_or_below pushdown.over_the_top preprocessing.preprocessing", "T5 T6",
+    ),
     Theorem("G6.1", "The distance to the end is finite if and only if tokens complete a member.", "G3.1 G4.1 G5.1", "", "T16"),
     Theorem(
         "G7.1", "Soundness: what is allowed can be completed.", "G6.1",

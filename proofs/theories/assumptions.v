@@ -1,6 +1,7 @@
 (** What each theorem rests on. *)
 
-From Phi Require Import tree doob thinning distance residual drafts windows counterexamples transducer lexing mask grammar certificate.
+From Phi Require Import tree doob thinning pick ahead distance residual drafts windows counterexamples transducer lexing mask
+  grammar certificate pushdown preprocessing singletons distances.
 
 Print Assumptions doob_identity.
 Print Assumptions weighted_mean.
@@ -43,3 +44,20 @@ Print Assumptions nothing_derived.
 Print Assumptions lexer_certified.
 Print Assumptions mask_certified.
 Print Assumptions end_certified.
+Print Assumptions count_choose.
+Print Assumptions count_fail.
+Print Assumptions choose_step.
+Print Assumptions choose_free.
+Print Assumptions taken_first.
+Print Assumptions proportional.
+Print Assumptions drawn_ahead.
+Print Assumptions invariance.
+Print Assumptions decided_or_below.
+Print Assumptions over_the_top.
+Print Assumptions preprocessing.
+Print Assumptions producible_heads.
+Print Assumptions producible_alone.
+Print Assumptions heads_alone.
+Print Assumptions singletons_forbid.
+Print Assumptions heads_allow.
+Print Assumptions least_solution.

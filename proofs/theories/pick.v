@@ -74,10 +74,12 @@ Theorem count_fail masses bound : sumn masses <= bound ->
   \sum_(coin < bound) \sum_(quantile < sumn masses) (choose masses coin quantile == None)
   = (bound - sumn masses) * sumn masses.
 Proof.
-move=> fits; have all_coins : \sum_(coin < bound) (coin < sumn masses) + \sum_(coin < bound) ~~ (coin < sumn masses) = bound.
-  by rewrite -big_split /= -[RHS]sum1_ord; apply: eq_bigr => coin _; case: (_ < _).
-rewrite -[X in X - _]all_coins count_coin // addKn -[X in _ = _ * X]sum1_ord -(count_pairs _ _ (fun coin => ~~ (coin < sumn masses)) (fun=> true)).
-apply: eq_bigr => coin _; apply: eq_bigr => quantile _; rewrite /choose andbT; case: ifP => //= _.
+move=> fits; set passes := fun coin => coin < sumn masses.
+have all_coins : \sum_(coin < bound) passes coin + \sum_(coin < bound) ~~ passes coin = bound.
+  by rewrite -big_split /= -[RHS]sum1_ord; apply: eq_bigr => coin _; case: (passes coin).
+rewrite -[X in X - _]all_coins count_coin // addKn -[X in _ = _ * X]sum1_ord.
+rewrite -(count_pairs _ _ (fun coin => ~~ passes coin) (fun=> true)).
+apply: eq_bigr => coin _; apply: eq_bigr => quantile _; rewrite /choose andbT -/(passes coin); case: ifP => //= _.
 by have := pick_some (ltn_ord quantile); case: (pick _ _).
 Qed.
 
