@@ -23,7 +23,7 @@ from ..plugin.types.json_text import JSONText
 from ..plugin.types.output_types import GrammarText, to_language
 from ..verification.certificates.certificate import certificate as certify
 from ..verification.subject import MEANINGS, Subject, Verdict
-from ..verification.verification import CHECKS, DEPTH, MOST, Check, Verification
+from ..verification.verification import CHECKS, MOST, Check, Verification
 from ..verification.verification import verify as run_checks
 from ..vocabulary.vocabulary import Vocabulary
 from .command_options import RegexOption, Schema, Type
@@ -60,11 +60,15 @@ def verify(
         typer.Option(
             min=1,
             show_default=False,
-            help=f"Most tokens of the words that are tried, however many there are; {DEPTH} without it, or what --most allows.",
+            help="Most tokens of the words that are tried, however many there are; without it, as many as --most allows.",
         ),
     ] = None,
     most: Annotated[
-        int, typer.Option(min=1, help="Most pairs of states that are looked at where no --depth is asked for.")
+        int,
+        typer.Option(
+            min=1,
+            help="Most pairs of states where no --depth is asked for: words grow until no new pair is left, or more are.",
+        ),
     ] = MOST,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
     certificate: Annotated[
@@ -99,7 +103,7 @@ def verify(
             grammar,
             (type_, schema, regex),
             vocabulary,
-            depth=depth or DEPTH,
+            depth=depth,
             most=None if depth else most,
             tokenizer=read,
             progress=tell_words,
@@ -189,9 +193,11 @@ def print_verification(name: str, found: Verification, console: Console) -> None
     reach = "any number of tokens" if exploration.closed else f"at most {counted(exploration.complete, 'token')}"
     covered = f"all words of {reach}: {len(exploration.nodes):,} pairs of states, {found.texts:,} texts"
     console.print(Text.assemble((name, "bold"), f": {share}; {covered}"))
-    if exploration.complete < subject.depth:
+    if subject.depth is None and not exploration.closed:
         more = counted(exploration.complete + 1, "token")
-        console.print(Text(f"Those of {more} lead to more than --most; --depth tries them all.", "yellow"))
+        console.print(
+            Text(f"Those of {more} lead to more than --most {subject.most:,}; --depth tries them all.", "yellow")
+        )
     console.print()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title, justify in (("", "left"), ("check", "left"), ("verdict", "left"), ("cases", "right"), ("", "left")):

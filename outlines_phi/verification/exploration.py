@@ -1,9 +1,10 @@
-"""A guide and an oracle side by side, on all words of tokens up to a length; few tokens stand for a whole vocabulary."""
+"""A guide and an oracle side by side, on all words of tokens or those up to a length; few tokens stand for a whole vocabulary."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 from ..guides.guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from ..vocabulary.classes import EOS, NEVER, Partition
 from ..vocabulary.vocabulary import Vocabulary
-from .oracle import Oracle
+from .oracle import GrammarOracle, JSONOracle, Oracle
+from .runs import FAILED
 
 
 class Collapse(NamedTuple):
@@ -70,6 +72,13 @@ class Pair(NamedTuple):
     point: Any
 
 
+class _Counted(NamedTuple):
+    """Tokens that are counted, and those that may be, ``bool[R]`` each."""
+
+    surely: NDArray[np.bool_]
+    possibly: NDArray[np.bool_]
+
+
 @dataclass
 class LawTally:
     """How often a law was tried, and the first word that breaks it, which is a shortest one."""
@@ -88,19 +97,18 @@ class LawTally:
 @final
 @dataclass
 class Exploration:
-    """A guide and an oracle side by side on all words of at most ``complete`` tokens.
+    """A guide and an oracle side by side on all words of at most ``complete`` tokens; of any number where it is ``closed``.
 
     Every law is tried on every *node*, a pair of states, and on every token after the nodes of less than ``complete`` tokens, which
     covers all words of so many tokens (grammar-theory.md, section 8.2). Single steps are compared with rows wherever they lead to a
-    new node. Where no new node is left, ``closed`` says that words of any length are covered. Where a level would make more than
-    ``most`` nodes, it is left out, and ``complete`` is less than ``depth``. ``endings`` has a member for each node of at most
-    ``followed`` tokens, a word that is near the end from there.
+    new node. It ends where no new node is left (``closed``), at ``depth`` tokens, or before the level that would make more than
+    ``most`` nodes. ``endings`` has a member for each node of at most ``followed`` tokens, a word that is near the end from there.
     """
 
     guide: Guide
     oracle: Oracle
     collapse: Collapse
-    depth: int
+    depth: int | None = None
     most: int | None = None
     complete: int = 0
     closed: bool = False
@@ -110,6 +118,7 @@ class Exploration:
     endings: list[Word] = field(default_factory=list)
     _next: dict[int, tuple[int, int]] = field(default_factory=dict, repr=False)
     _stands: dict[Partition, int | None] = field(default_factory=dict, repr=False)
+    _counted_after: dict[int, _Counted] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -118,7 +127,7 @@ class Exploration:
         oracle: Oracle,
         collapse: Collapse,
         *,
-        depth: int,
+        depth: int | None = None,
         most: int | None = None,
         progress: Progress | None = None,
     ) -> Exploration:
@@ -128,13 +137,12 @@ class Exploration:
         level: list[Pair] | None = [Pair((), guide.start, oracle.start)]
         seen = {(guide.start, oracle.start)}
         found.nodes.append(Pair((), guide.start, oracle.start))
-        while level and found.complete < depth:
+        while level and (depth is None or found.complete < depth):
             level = found._level_after(level, seen, tell)
             if level is not None:
                 found.nodes += level
                 found.complete += 1
         found.closed = level == []
-        found.complete = depth if found.closed else found.complete
         for node in found.nodes:
             found._end(node)
         sizes = np.cumsum(np.bincount([len(node.word) for node in found.nodes]))
@@ -180,6 +188,7 @@ class Exploration:
         self._compare("survives", allowed & ~survives, allowed, node, "is allowed, but a terminal is out of place")
         ends = bool(row.targets[EOS] == DONE)
         self.tally("live").count(ends or bool(allowed.any()), node.word, "is allowed, but nothing is after it")
+        self._rank(node, row, targets)
         self._stands_for(node, row)
         both = np.flatnonzero(allowed & expected)
         _, first = np.unique(
@@ -188,6 +197,26 @@ class Exploration:
         for index in both[np.sort(first)].tolist():
             yield Pair((*node.word, int(tokens[index])), int(targets[index]), found.points[found.of_text[index]])
         self._steps(node, guide.vocabulary.eos_ids[0], DONE if ends else DEAD)
+
+    def _rank(self, node: Pair, row: Row, targets: NDArray[np.integer]) -> None:
+        """Compare the distances that tokens are ranked by with what is promised where they lead, and before."""
+        distances, promised = self.guide.distances_after(node.state), self.guide.min_tokens(node.state)
+        ends = row.targets[EOS] == DONE
+        ranked, allowed = distances[row.partition.class_of[self.collapse.tokens]], targets != DEAD
+        used, which = np.unique(targets, return_inverse=True)
+        wrong = (ranked != self.guide.min_tokens_of(used)[which.reshape(-1)]) | (allowed != (ranked < UNREACHABLE))
+        self._compare("ranked", wrong, wrong | True, node, "is ranked by another length than is promised after it")
+        right_end = distances[EOS] == (0 if ends else UNREACHABLE)
+        word = (*node.word, self.guide.vocabulary.eos_ids[0])
+        self.tally("ranked").count(bool(right_end), word, "is ranked by another length than none")
+        self.tally("fewest").count(not ends or promised == 1, node.word, "may end, and promises more")
+        nearer, nearest = allowed & (ranked + 1 < promised), allowed & (ranked + 1 == promised)
+        if nearer.any() or not (ends or (nearest & self._is_byte).any()):
+            nearer, nearest = nearer & self._counted(node).surely, nearest & self._counted(node).possibly
+        self._compare("fewest", nearer, allowed, node, "is nearer to the end than was promised")
+        self.tally("fewest").count(
+            ends or bool(nearest.any()), node.word, "promises less than one more than after a token"
+        )
 
     def _steps(self, node: Pair, token: int, target: int) -> None:
         """See whether a single step leads where the row says."""
@@ -222,6 +251,9 @@ class Exploration:
         guide, vocabulary = self.guide, self.guide.vocabulary
         promised = guide.min_tokens(node.state)
         word, state = node.word, node.state
+        token, target = self._nearest(state)
+        lowers = target != DEAD and guide.min_tokens(target) < promised
+        self.tally("lowers").count(lowers, (*word, token), "leads nearest to the end, and does not come nearer")
         while state != DONE and len(word) - len(node.word) < min(promised, LONGEST):
             token, state = self._nearest(state)
             if state == DEAD:
@@ -233,6 +265,31 @@ class Exploration:
         text = vocabulary.decode(word)
         self.tally("member").count(state != DONE or self.oracle.is_member(text), word, "ends, but is no member")
         self.endings.append(word)
+
+    @cached_property
+    def _is_byte(self) -> NDArray[np.bool_]:
+        """``bool[R]``: the representatives that are single bytes."""
+        return np.fromiter(map(len, self.collapse.texts), np.int64, len(self.collapse.texts)) == 1
+
+    def _counted(self, node: Pair) -> _Counted:
+        """Return the tokens that are counted in the fewest to the end.
+
+        Of a grammar, those that end no lexeme that counts, or with their first byte alone, one that is complete before them; where
+        terminals are held back, others may be. JSON promises as many as one shortest text has, which are not the fewest.
+        """
+        oracle, texts, reading = self.oracle, self.collapse.texts, self.oracle.reading(node.point)
+        if not isinstance(oracle, GrammarOracle):
+            return _Counted(np.full(len(texts), not isinstance(oracle, JSONOracle)), np.ones(len(texts), dtype=bool))
+        if reading not in self._counted_after:
+            effects, words, held = oracle.runs(texts).of(reading), oracle.runs(texts).words, oracle.lexing.held
+            free = np.array([state != FAILED and not held(state) for state in effects.target.tolist()], dtype=bool)
+            own = [
+                not word or (len(word) == 1 and (oracle.step(reading, text[0]) or (0, ()))[1] == word)
+                for text, word in zip(texts, (words[word] for word in effects.word.tolist()), strict=True)
+            ]
+            surely = self._is_byte | (np.array(own, dtype=bool) & free & (not held(reading)))
+            self._counted_after[reading] = _Counted(surely, surely | ~free | bool(held(reading)))
+        return self._counted_after[reading]
 
     def _nearest(self, state: int) -> tuple[int, int]:
         """Return a token that leads nearest to the end, and where; DEAD if none does."""

@@ -78,13 +78,15 @@ class CheckFinding:
 class Check(NamedTuple):
     """A statement, and how it is checked; the docstring of ``find`` says what the statement means.
 
-    What is ``of_grammars`` looks at the lexer or the parser, which regular languages have not.
+    What is ``of_grammars`` looks at the lexer or the parser, which regular languages have not; what is ``of_tables`` at the tables
+    of the engine, which a JSON schema has not.
     """
 
     id: str
     statement: str
     find: Callable[[Any], CheckFinding]
     of_grammars: bool = False
+    of_tables: bool = False
 
     @property
     def meaning(self) -> str:
@@ -92,9 +94,11 @@ class Check(NamedTuple):
         return " ".join((self.find.__doc__ or "").split())
 
 
-def check(id: str, statement: str, *, of_grammars: bool = False) -> Callable[[Callable[[Any], CheckFinding]], Check]:
+def check(
+    id: str, statement: str, *, of_grammars: bool = False, of_tables: bool = False
+) -> Callable[[Callable[[Any], CheckFinding]], Check]:
     """Return what makes a check of the function that finds whether ``statement`` holds."""
-    return lambda find: Check(id, statement, find, of_grammars)
+    return lambda find: Check(id, statement, find, of_grammars, of_tables)
 
 
 def shown(text: bytes) -> str:
@@ -154,9 +158,9 @@ class Subject:
     oracle: Oracle  # says what the language is; shares no code with the engine
     collapse: Collapse  # the tokens that stand for the vocabulary
     used: frozenset[int]  # the bytes that some text has
-    depth: int  # the most tokens of a word
-    # How many pairs of states are looked at most: where words of ``depth`` tokens lead to more, shorter ones are tried;
-    # ``None`` for any number.
+    depth: int | None = None  # the most tokens of a word; ``None`` for any number
+    # How many pairs of states are looked at most: where words of so many tokens lead to more, shorter ones are tried; ``None``
+    # for any number.
     most: int | None = None
     machine: GrammarParts | None = None  # the parts of a grammar's guide; ``None`` for a regular language
     tokenizer: Any = None  # what the vocabulary was read from
@@ -239,6 +243,11 @@ class Subject:
             if self.exploration.closed
             else self.bounded(cases, None, remark)
         )
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether the guide is made of tables, those of a grammar or an automaton."""
+        return not isinstance(self.oracle, JSONOracle)
 
     @property
     def parts(self) -> GrammarParts:

@@ -7,15 +7,19 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple, final
 
-from . import grammar_checks, guide_checks
+from . import grammar_checks, guide_checks, mutations
 from .subject import Check, CheckFinding, Subject, Verdict
 
-DEPTH = 4  # Tokens of the longest words that are tried, where nothing else is asked for
-MOST = 500_000  # How many pairs of states are looked at most, where no depth is asked for
+MOST = 2_000  # How many pairs of states are looked at most, where no depth is asked for
 
 CHECKS = tuple(
     sorted(
-        (each for module in (grammar_checks, guide_checks) for each in vars(module).values() if type(each) is Check),
+        (
+            each
+            for module in (grammar_checks, guide_checks, mutations)
+            for each in vars(module).values()
+            if type(each) is Check
+        ),
         key=lambda each: (each.id[0], int(each.id[1:])),
     )
 )
@@ -83,7 +87,7 @@ def verify(subject: Subject, progress: Callable[[Check], None] | None = None) ->
     """Run all checks; ``progress`` is told each check before it is run."""
     results = []
     for check in CHECKS:
-        if check.of_grammars and subject.machine is None:
+        if (check.of_grammars and subject.machine is None) or (check.of_tables and not subject.has_tables):
             continue
         if progress is not None:
             progress(check)
