@@ -247,7 +247,7 @@ class Subject:
     @property
     def has_tables(self) -> bool:
         """Whether the guide is made of tables, those of a grammar or an automaton."""
-        return not isinstance(self.oracle, JSONOracle)
+        return self.machine is not None or isinstance(self.oracle, PatternOracle)
 
     @property
     def parts(self) -> GrammarParts:
