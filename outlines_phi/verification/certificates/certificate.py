@@ -41,13 +41,15 @@ def certificate(guide: CFGGuide, *, samples: int = SAMPLES, seed: int = 0) -> di
     Raises
     ------
     UnsupportedError
-        The lexer gives a shorter lexeme up where the proven definition would go back (grammar-theory.md, section 2.3), or more
+        Some byte of the language is no token (S5), so that masks leave out what the vocabulary cannot write, the lexer gives a
+        shorter lexeme up where the proven definition would go back (grammar-theory.md, section 2.3), or more
         than :data:`MOST_ITEMS` items or arcs are needed.
 
     Notes
     -----
     Without ``samples`` it is one of the lexer alone, which is small for every grammar.
     """
+    _check_bytes(guide)
     texts = _texts(guide, samples, random.Random(seed))
     lexemes = LexemeAutomaton.of(guide.lexer.terminals)
     tokens = [number for number, token in enumerate(guide.vocabulary.tokens) if token]
@@ -81,6 +83,16 @@ def certificate(guide: CFGGuide, *, samples: int = SAMPLES, seed: int = 0) -> di
         "samples": written,
         "places": found.refutation(),
     }
+
+
+def _check_bytes(guide: CFGGuide) -> None:
+    used = np.flatnonzero((guide.lexer.targets != DEAD).any(axis=0)[guide.lexer.byte_class]).tolist()
+    tokens = set(guide.vocabulary.tokens)
+    if missing := [byte for byte in used if bytes([byte]) not in tokens]:
+        raise UnsupportedError(
+            "Give a vocabulary in which every byte is a token. Members with the byte "
+            f"{shown(bytes(missing[:1]))} may be beyond its words, and certificates are of masks over all members."
+        )
 
 
 def _bits(flags: Any) -> str:

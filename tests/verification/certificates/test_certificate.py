@@ -162,5 +162,11 @@ def test_a_certificate_has_a_most_size(monkeypatch: pytest.MonkeyPatch) -> None:
         certificate(guide_of(grammar_text("json")), samples=1)
 
 
+def test_every_byte_has_to_be_a_token() -> None:
+    few = CFGGuide.of(read_grammar(TRAP), Vocabulary.from_tokens([b"11", b"(", b")", b""], 3))
+    with pytest.raises(UnsupportedError, match=r"every byte is a token\. Members with the byte '1'"):
+        certificate(few)
+
+
 def test_it_does_not_depend_on_the_run() -> None:
     assert certificate(guide_of(TRAP), samples=3, seed=1) == certificate(guide_of(TRAP), samples=3, seed=1)
