@@ -274,8 +274,8 @@ class Exploration:
     def _counted(self, node: Pair) -> _Counted:
         """Return the tokens that are counted in the fewest to the end.
 
-        Of a grammar, those that end no lexeme that counts, or with their first byte alone, one that is complete before them; where
-        terminals are held back, others may be. JSON promises as many as one shortest text has, which are not the fewest.
+        Of a grammar, those that end no lexeme that counts, or one of a terminal of which the text before them has a complete one;
+        where terminals are held back, others may be. JSON promises as many as one shortest text has, which are not the fewest.
         """
         oracle, texts, reading = self.oracle, self.collapse.texts, self.oracle.reading(node.point)
         if not isinstance(oracle, GrammarOracle):
@@ -283,11 +283,9 @@ class Exploration:
         if reading not in self._counted_after:
             effects, words, held = oracle.runs(texts).of(reading), oracle.runs(texts).words, oracle.lexing.held
             free = np.array([state != FAILED and not held(state) for state in effects.target.tolist()], dtype=bool)
-            own = [
-                not word or (len(word) == 1 and (oracle.step(reading, text[0]) or (0, ()))[1] == word)
-                for text, word in zip(texts, (words[word] for word in effects.word.tolist()), strict=True)
-            ]
-            surely = self._is_byte | (np.array(own, dtype=bool) & free & (not held(reading)))
+            own, complete = [words[word] for word in effects.word.tolist()], oracle.end(reading)
+            short = np.array([not word or (len(word) == 1 and word == complete) for word in own], dtype=bool)
+            surely = self._is_byte | (short & free & (not held(reading)))
             self._counted_after[reading] = _Counted(surely, surely | ~free | bool(held(reading)))
         return self._counted_after[reading]
 

@@ -140,18 +140,18 @@ def productive(subject: Subject) -> CheckFinding:
 @check("T15", "masks depend on the text alone")
 def independent_of_the_cut(subject: Subject) -> CheckFinding:
     """What may follow a text does not depend on which tokens wrote it: each token leads where its bytes lead, one by one."""
-    exploration, cut, cases = subject.exploration, _BytewiseSteps(subject), 0
+    exploration, spellings, cases = subject.exploration, _BytewiseSteps(subject), 0
     nodes = exploration.inner[:: -(-len(exploration.inner) // SPELLED) or 1]
     for node in nodes:
-        cases += len(cut.tokens)
-        if (token := cut.betrayed_after(node)) is not None:
+        cases += len(spellings.tokens)
+        if (token := spellings.betrayed_after(node)) is not None:
             text = subject.guide.vocabulary.tokens[token]
             return subject.bounded(cases, (*node.word, token), f"and {shown(text)} byte by byte")
     remarks = [f"after {len(nodes):,} of {len(exploration.inner):,} pairs of states"] * (
         len(nodes) < len(exploration.inner)
     )
-    if len(cut.tokens) < len(subject.collapse.tokens):
-        remarks.append(f"{len(cut.tokens):,} of {len(subject.collapse.tokens):,} tokens, whose bytes are tokens")
+    if len(spellings.tokens) < len(subject.collapse.tokens):
+        remarks.append(f"{len(spellings.tokens):,} of {len(subject.collapse.tokens):,} tokens, whose bytes are tokens")
     return subject.bounded(cases, None, "; ".join(remarks)) if remarks else subject.covered(cases)
 
 

@@ -87,7 +87,7 @@ def test_rows_and_verdicts_are_explained(cli: Cli, folder: Path) -> None:
 def test_without_a_depth_it_is_as_deep_as_the_work_allows(cli: Cli) -> None:
     result = cli("verify", "dyck-1", "--most", 20)
     assert result.exit_code == 0 and "words of at most 1 token:" in result.stdout
-    assert "Those of 2 tokens lead to more than --most" in result.stdout
+    assert "Those of 2 tokens lead to more than --most 20" in result.stdout
     asked = cli("verify", "dyck-1", "--most", 20, "--depth", 2)
     assert "words of at most 2 tokens" in asked.stdout and "--most" not in asked.stdout
 
@@ -117,9 +117,12 @@ def test_a_schema_that_holds(cli: Cli, folder: Path) -> None:
 
 
 def test_a_regular_expression_is_proved(cli: Cli) -> None:
-    result = cli("verify", "--regex", "[0-9]{1,3}(\\.[0-9]+)?", "--depth", 8, "--json")
-    found = {check["id"]: check["verdict"] for check in json.loads(result.stdout)["checks"]}
-    assert result.exit_code == 0 and found["T13"] == found["T14"] == "EXHAUSTIVE" and "T1" not in found
+    result = cli("verify", "--regex", "[0-9]{1,3}(\\.[0-9]+)?", "--json")
+    said = json.loads(result.stdout)
+    found = {check["id"]: check["verdict"] for check in said["checks"]}
+    assert result.exit_code == 0 and {found[f"T{n}"] for n in range(9, 17)} == {"EXHAUSTIVE"} and "T1" not in found
+    assert said["exploration"]["closed"] and said["exploration"]["asked_depth"] is None
+    assert "all words of any number of tokens" in " ".join(cli("verify", "--regex", "[0-9]{1,3}").stdout.split())
 
 
 def test_what_cannot_be_verified(cli: Cli, folder: Path) -> None:

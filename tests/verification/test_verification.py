@@ -17,11 +17,12 @@ from outlines_phi.guides.grammar.lexing.lexer import NOTHING, START, Lexer
 from outlines_phi.guides.grammar.lexing.spanner import Spanner
 from outlines_phi.guides.grammar.notation.reader import grammar_text, read_grammar
 from outlines_phi.guides.guide import DEAD, DONE, Guide, Row
+from outlines_phi.guides.json_schema.json_guide import JSONGuide
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.lm import bundled
 from outlines_phi.verification.exploration import Collapse, Exploration
 from outlines_phi.verification.oracle import GrammarOracle
-from outlines_phi.verification.subject import GrammarParts, Subject, Verdict
+from outlines_phi.verification.subject import CheckFinding, GrammarParts, Subject, Verdict
 from outlines_phi.verification.verification import CHECKS, Verification, verify
 from outlines_phi.vocabulary.classes import EOS
 from outlines_phi.vocabulary.vocabulary import Vocabulary
@@ -54,6 +55,7 @@ def test_the_engine_on_the_fixtures(fixture: Fixture) -> None:
     assert {of[check] for check in ("S1", "S2", "S3", "T1", "T2", "T4")} == {Verdict.EXHAUSTIVE}
     expected = Verdict.EXHAUSTIVE if is_finite else Verdict.BOUNDED
     assert {of[f"T{n}"] for n in (9, 10, 11, 12, 13, 14, 16)} == {expected}
+    assert of["T15"] is (expected if fixture.has_single_bytes else Verdict.BOUNDED)
     assert all(result.finding.cases for result in found.results if result.check.id not in ("S7", "T15"))
 
 
@@ -199,6 +201,61 @@ def test_a_level_that_is_too_large_is_left_out() -> None:
     assert narrow.nodes == wide.nodes[: len(narrow.nodes)]
 
 
+def test_without_a_depth_words_grow_until_no_pair_is_new_or_there_are_too_many() -> None:
+    regular = Subject.of_pattern("a{20}|b*", vocabulary("a", "b", "bb"), most=30).exploration
+    assert regular.closed and regular.complete == 21 and len(regular.inner) == len(regular.nodes) <= 30
+    few = Subject.of_pattern("a{20}|b*", vocabulary("a", "b", "bb"), most=10).exploration
+    assert not few.closed and 1 < few.complete < 20 and len(few.nodes) <= 10
+    deep = Subject.of_pattern("a{20}|b*", vocabulary("a", "b", "bb"), depth=3).exploration
+    assert not deep.closed and deep.complete == 3
+
+
+class TestSpellings:
+    """Masks that depend on the way in which a text is cut."""
+
+    PATTERN, TOKENS = "(a|b)*ab", ("a", "b", "ab", "bb")
+
+    def t15(self, subject: Subject) -> CheckFinding:
+        (found,) = (check.find(subject) for check in CHECKS if check.id == "T15")
+        return found
+
+    @pytest.mark.parametrize("depth", [None, 3])
+    def test_a_token_that_leads_elsewhere_than_its_bytes(self, depth: int | None) -> None:
+        right = Subject.of_pattern(self.PATTERN, vocabulary(*self.TOKENS), depth=depth)
+        assert self.t15(right).verdict is Verdict.EXHAUSTIVE
+
+        def redirected(guide: Guide, state: int, targets: np.ndarray) -> None:
+            kind = guide.partition_of(state).class_of[self.TOKENS.index("ab")]
+            targets[kind] = guide.start
+
+        found = self.t15(replace(right, guide=Wrong(right.guide, redirected)))
+        assert found.verdict is Verdict.COUNTEREXAMPLE and found.witness == "'ab'"
+        assert found.remark == "and 'ab' byte by byte"
+
+    def test_a_difference_that_shows_later(self) -> None:
+        """Two states with one mask, of which only later texts tell the one from the other: the token leads to the wrong one."""
+        right = Subject.of_pattern("(aa)*b|ccc", vocabulary("a", "b", "c", "aa"))
+
+        def redirected(guide: Guide, state: int, targets: np.ndarray) -> None:
+            kind = guide.partition_of(state).class_of[3]
+            targets[kind] = guide.advance(guide.start, 0) if targets[kind] != DEAD else DEAD
+
+        assert self.t15(right).verdict is Verdict.EXHAUSTIVE
+        assert self.t15(replace(right, guide=Wrong(right.guide, redirected))).verdict is Verdict.COUNTEREXAMPLE
+
+    def test_tokens_whose_bytes_are_no_tokens_are_left_out(self) -> None:
+        found = self.t15(Subject.of_pattern("(ab)*c", vocabulary("ab", "c", "cc")))
+        assert found.verdict is Verdict.BOUNDED and found.remark == "1 of 2 tokens, whose bytes are tokens"
+
+    def test_states_of_other_numbers_that_do_the_same(self) -> None:
+        """A JSON guide numbers what was written in a key by its tokens."""
+        tokens = sorted({bytes([byte]) for byte in range(128)} | {b'{"', b'":', b"12", b'"a', b"ab"})
+        words_ = Vocabulary.from_tokens([*tokens, b""], len(tokens))
+        schema = {"type": "object", "properties": {"ab": {"const": 12}}, "additionalProperties": False}
+        subject = Subject.of_json(JSONGuide.of(schema, words_, blanks=""))
+        assert self.t15(subject).verdict is Verdict.EXHAUSTIVE and subject.exploration.closed
+
+
 class TestCollapse:
     def test_kinds_of_tokens(self) -> None:
         fixture = BY_ID["CALC"]
@@ -253,11 +310,12 @@ class TestCollapse:
 class TestPatterns:
     @pytest.mark.parametrize("pattern", ["(ab)*a", "[ab]{2,4}", "a|ab|abb", "b*(a|ba)?"])
     def test_regular_expressions_are_proved(self, pattern: str) -> None:
-        subject = Subject.of_pattern(pattern, vocabulary("a", "b", "ab", "bb", "aba"), depth=6)
+        """Without a depth, for texts of any length."""
+        subject = Subject.of_pattern(pattern, vocabulary("a", "b", "ab", "bb", "aba"))
         found = verify(subject)
         of = verdicts(found)
-        assert found.holds and "T1" not in of
-        assert {of[f"T{n}"] for n in (10, 11, 12, 13, 14, 16)} == {Verdict.EXHAUSTIVE}
+        assert found.holds and "T1" not in of and subject.exploration.closed
+        assert {of[f"T{n}"] for n in range(9, 17)} == {Verdict.EXHAUSTIVE}
         words = [subject.guide.vocabulary.decode(word).decode() for word in subject.exploration.endings]
         assert words and all(re.fullmatch(pattern, word) for word in words)
 
