@@ -123,6 +123,7 @@ def _on_server(name: str, dtype: str | None) -> PhiModel:
 
 def load_tokenizer(name: str) -> Any:
     """Return the tokenizer of ``--tokenizer``; an :class:`UnsupportedError` where it cannot be loaded."""
+    _check_folder(name, "--tokenizer")
     with loading(f"--tokenizer {name}"):
         return transformers.AutoTokenizer.from_pretrained(_source(name))
 
@@ -138,11 +139,7 @@ def _on_transformers(name: str, device: str | None, dtype: str | None) -> PhiTra
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()  # what is wrong with a prompt, its error says
     weights = None if dtype is None else getattr(torch, dtype)
-    if name != BUNDLED and _is_path(name) and not Path(name).expanduser().is_dir():
-        raise UnsupportedError(
-            "Give a folder that save_pretrained wrote (with config.json, weights and tokenizer), a name on the Hugging Face hub, "
-            f"or {BUNDLED!r}. --model {name}: there is no such folder."
-        )
+    _check_folder(name, "--model")
     with loading(f"--model {name}"):
         loaded, tokenizer = bundled.load(weights) if name == BUNDLED else _pretrained(name, weights)
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -154,6 +151,15 @@ def _on_transformers(name: str, device: str | None, dtype: str | None) -> PhiTra
         reason = str(error).strip().split("\n")[0]
         raise UnsupportedError(f"Give cpu, cuda or cuda:1. --device {where} cannot be used: {reason}") from error
     return from_transformers(loaded, tokenizer)
+
+
+def _check_folder(name: str, option: str) -> None:
+    """Refuse a path that is none, for which loaders would ask the hub."""
+    if name != BUNDLED and _is_path(name) and not Path(name).expanduser().is_dir():
+        raise UnsupportedError(
+            "Give a folder that save_pretrained wrote (with config.json, weights and tokenizer), a name on the Hugging Face hub, "
+            f"or {BUNDLED!r}. {option} {name}: there is no such folder."
+        )
 
 
 @contextmanager

@@ -16,11 +16,12 @@ from rich.text import Text
 
 from ..errors import UnsupportedError
 from ..guides.grammar.grammar import Grammar
-from ..guides.grammar.notation.reader import NAMES, read_grammar
+from ..guides.grammar.notation.reader import NAMES, grammar_text, read_grammar
 from ..numerics.checks import counted
 from ..plugin.types.guidance import GuidanceText
 from ..plugin.types.json_text import JSONText
 from ..plugin.types.output_types import GrammarText, to_language
+from ..verification.certificates.certificate import certificate as certify
 from ..verification.subject import MEANINGS, Subject, Verdict
 from ..verification.verification import CHECKS, MOST, Check, Verification
 from ..verification.verification import verify as run_checks
@@ -70,12 +71,20 @@ def verify(
         ),
     ] = MOST,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            show_default=False,
+            help="File to write a certificate of a grammar's masks to, which a program that is extracted from a proof checks.",
+        ),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Check what the masks of a grammar promise against the definition.
 
     Every assumption and theorem has a verdict: EXHAUSTIVE, BOUNDED, or COUNTEREXAMPLE with a shortest witness; under the table
-    stands what each says. A counterexample is exit status 1.
+    stands what each says. A counterexample is exit status 1. PROVED is said by the program that checks a --certificate alone, with
+    the names of the theorems.
     """
     read = load_tokenizer(tokenizer)
     vocabulary = Vocabulary.from_tokenizer(read)
@@ -99,7 +108,11 @@ def verify(
             tokenizer=read,
             progress=tell_words,
         )
+        if certificate is not None:
+            _check_certificate(certificate, subject)
         found = run_checks(subject, tell_check)
+    if certificate is not None:
+        certificate.write_text(json.dumps(certify(subject.parts.guide)) + "\n", encoding="utf-8")
     if as_json:
         typer.echo(
             json.dumps({"subject": name, "tokenizer": tokenizer, **found.as_dict()}, indent=2, ensure_ascii=False)
@@ -116,7 +129,9 @@ def _subject(
     if grammar is not None:
         if any(value is not None for value in given):
             raise UnsupportedError("Give exactly one of them: a grammar was given beside --type, --schema or --regex.")
-        return grammar, Subject.of_grammar(read_grammar_of(grammar, grammar), vocabulary, **options)
+        return grammar, Subject.of_grammar(
+            read_grammar_of(grammar, grammar), vocabulary, _text_in_lark(grammar), **options
+        )
     if all(value is None for value in given):
         raise UnsupportedError(
             f"Give a file in Lark's dialect or .gbnf, one of {', '.join(NAMES)} and dyck-n, or --type, --schema or --regex. There "
@@ -125,7 +140,7 @@ def _subject(
     name, output_type = read_output_type(*given)
     match language := to_language(output_type):
         case GrammarText(text):
-            return name, Subject.of_grammar(read_grammar(text), vocabulary, **options)
+            return name, Subject.of_grammar(read_grammar(text), vocabulary, text, **options)
         case Grammar():
             return name, Subject.of_grammar(language, vocabulary, **options)
         case GuidanceText():
@@ -137,6 +152,22 @@ def _subject(
             fault = _validator(output_type) if isinstance(output_type, JsonSchema) else None
             return name, Subject.of_json(language.guide(vocabulary), fault=fault, **options)
     return name, Subject.of_pattern(language, vocabulary, **options)
+
+
+def _check_certificate(path: Path, subject: Subject) -> None:
+    """Refuse what would fail when all checks have run."""
+    if subject.machine is None:
+        raise UnsupportedError("Give a grammar, or leave --certificate out. Certificates are of grammars.")
+    if not path.absolute().parent.is_dir():
+        raise UnsupportedError(f"Make the folder of --certificate first. There is no {str(path.parent)!r}.")
+
+
+def _text_in_lark(grammar: str) -> str | None:
+    """Return the text of a grammar of :func:`read_grammar_of`; ``None`` where it is in GBNF."""
+    path = Path(grammar)
+    if path.suffix == ".gbnf":
+        return None
+    return path.read_text(encoding="utf-8-sig") if path.exists() or path.suffix else grammar_text(grammar)
 
 
 def _validator(schema: JsonSchema) -> Callable[[bytes], str | None]:

@@ -38,9 +38,12 @@ THEOREMS = (
     Theorem(
         "5.2", "Thinning: an attempt returns a member with p / U, whatever happens to the bounds meanwhile.", "5.1",
         "thinning.thinning thinning.step_distribution thinning.accepted thinning.returned_conditioned "
-        "counterexamples.the_coin_is_needed",
+        "pick.count_choose pick.count_fail pick.choose_step pick.choose_free counterexamples.the_coin_is_needed",
     ),
-    Theorem("5.2a", "Tokens drawn ahead are draws of the same step.", "5.2"),
+    Theorem(
+        "5.2a", "Tokens drawn ahead are draws of the same step.", "5.2",
+        "ahead.taken_first ahead.proportional ahead.drawn_ahead",
+    ),
     Theorem(
         "5.3", "Launch order: accepted draws are independent.", "5.2",
         "thinning.launch_order counterexamples.launch_order_is_needed",
@@ -66,22 +69,30 @@ THEOREMS = (
     Theorem("G2.1", "Grammars over characters, cut into terminals, derive the same texts."),
     Theorem(
         "G3.1", "The lexing transducer emits what longest match cuts.", "S1",
-        "lexing.transducer lexing.transducer_end mask.published_accepts mask.longest_match_does_not mask.ours_does_not", "T1",
+        "lexing.transducer lexing.longest_lexeme lexing.longest_most lexing.terminalsE certificate.lexer_certified "
+        "mask.published_accepts mask.longest_match_does_not mask.ours_does_not", "T1",
     ),
-    Theorem("G4.1", "What tokens do depends on their bytes alone.", "S7", "lexing.reads_cat mask.classes", "T2 T4"),
+    Theorem("G4.1", "What tokens do depends on their bytes alone.", "S7", "transducer.reads_cat mask.classes", "T2 T4"),
     Theorem("G5.1", "The parser reads what begins a word of the grammar.", "S3", "", "T3 T7"),
-    Theorem("G5.2", "The top of a stack decides, or leaves a rest that depends on what lies below.", "G5.1", "", "T5 T6"),
+    Theorem(
+        "G5.2", "The top of a stack decides, or leaves a rest that depends on what lies below.", "G5.1",
+        "pushdown.invariance pushdown.decided_or_below pushdown.over_the_top preprocessing.preprocessing", "T5 T6",
+    ),
     Theorem("G6.1", "The distance to the end is finite if and only if tokens complete a member.", "G3.1 G4.1 G5.1", "", "T16"),
     Theorem(
         "G7.1", "Soundness: what is allowed can be completed.", "G6.1",
-        "mask.sound_and_complete mask.no_dead_end", "T8 T9 T10 T13 T14",
+        "mask.sound_and_complete mask.no_dead_end grammar.derived_spells certificate.mask_certified", "T8 T9 T10 T13 T14",
     ),
     Theorem(
         "G7.2", "Completeness: what begins a member is allowed.", "G6.1 G4.1 G5.1 S5",
-        "mask.sound_and_complete mask.mask_characterization mask.over_approximation", "T8 T11 T13 T14",
+        "mask.sound_and_complete mask.mask_characterization mask.over_approximation grammar.nothing_derived "
+        "certificate.mask_certified", "T8 T11 T13 T14",
     ),
-    Theorem("G7.3", "The end is allowed after members alone.", "G3.1 G5.1", "mask.end_characterization mask.checker", "T12 T13"),
-    Theorem("G7.4", "Masks depend on the text, not on its tokens.", "G4.1", "lexing.reads_cat mask.stack_invariance", "T15"),
+    Theorem(
+        "G7.3", "The end is allowed after members alone.", "G3.1 G5.1",
+        "mask.end_characterization mask.checker certificate.end_certified", "T12 T13",
+    ),
+    Theorem("G7.4", "Masks depend on the text, not on its tokens.", "G4.1", "transducer.reads_cat mask.stack_invariance", "T15"),
     Theorem("G7.5", "Length limits cut nothing short.", "G6.1"),
     Theorem("G9.1", "A formula of a schema and its shapes have the same values."),
     Theorem("G9.2", "The machine of a schema is deterministic.", "G9.1"),

@@ -1,10 +1,6 @@
-"""Lexer and parser of a grammar against the definition: S1 to S4 and S6, T1 to T8 of grammar-theory.md."""
+"""Lexer and parser of a grammar against the definition: S1 to S4, S6 and S9, T1 to T8 of grammar-theory.md."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +10,7 @@ from ..guides.grammar.parsing.parser import ERROR
 from ..guides.guide import DEAD as NO_STATE
 from .lexemes import Lexemes
 from .runs import FAILED
+from .stack_tops import CONFIGURATIONS
 from .subject import CheckFinding, GrammarParts, Subject, check, shown
 
 PAIRS = 20_000  # How many pairs of states of the two lexers are compared at most
@@ -81,6 +78,19 @@ def lexemes_can_be_followed(subject: Subject) -> CheckFinding:
     stuck = complete[~(lexer.emits[complete] != 0).any(axis=1)]
     witness = f"only the end follows {lexer.describe(int(stuck[0]))}" if len(stuck) else None
     return CheckFinding.assumption(len(complete), witness, "terminals are taken as heads, not alone" if witness else "")
+
+
+@check("S9", "both readers say the same terminals", of_grammars=True)
+def readers_agree(subject: Subject) -> CheckFinding:
+    """The oracle stands on a second reading of the grammar's text, by another reader, and both readings have the same terminals,
+    ignored ones and priorities included.
+    """
+    terminals, reading = subject.parts.guide.grammar.terminals, subject.parts.reading
+    if reading is None or reading.shared:
+        why = reading.shared if reading else "no text of it in Lark's dialect is at hand"
+        return CheckFinding.assumption(len(terminals), why, "so the oracle shares the engine's reader for this grammar")
+    remark = f"the oracle shares the engine's patterns of {', '.join(reading.patterns)}" if reading.patterns else ""
+    return CheckFinding.exhaustive(len(terminals), "; ".join(reading.differences) or None, remark)
 
 
 @check("T1", "the lexer is longest match", of_grammars=True)
@@ -162,23 +172,9 @@ def _counted(machine: GrammarParts, word: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _names(machine: GrammarParts, found: tuple[int, tuple[int, ...]] | None) -> str:
-    return "nothing" if found is None else repr(" ".join(machine.guide.grammar.name(terminal) for terminal in found[1]))
-
-
-CONFIGURATIONS = 300  # How many configurations of the parser are looked at most
-KNOWN = (1, 2)  # How many entries of a stack are known where the rest is cut off
-CUTS = 20_000  # After how many words that are read from stacks that are cut off no further stack is cut
-
-
-class Viable(NamedTuple):
-    """Pairs (configuration, the oracle's items) nearest to the start, each with a shortest word of terminals that leads there.
-
-    All words of at most ``longest`` terminals lead to one of them; if ``closed``, words of any length.
-    """
-
-    words: dict[tuple[int, tuple[int, ...]], tuple[int, ...]]
-    longest: int
-    closed: bool
+    return (
+        "nothing" if found is None else repr(" ".join(machine.oracle.grammar.name(terminal) for terminal in found[1]))
+    )
 
 
 @check("S3", "every symbol of the grammar is of use", of_grammars=True)
@@ -201,29 +197,35 @@ def grammar_is_reduced(subject: Subject) -> CheckFinding:
 @check("T5", "stack invariance", of_grammars=True)
 def stack_is_invariant(subject: Subject) -> CheckFinding:
     """What the parser accepts by the top of its stack alone, it accepts whatever stands below."""
-    return _cut_off(subject, "accepted")
+    tops = subject.parts.tops
+    if tops.wrongly_accepted:
+        return CheckFinding.bounded(1, tops.cases, tops.named(tops.wrongly_accepted[0]), "by the top of the stack")
+    return _on_tops(subject, f"{tops.accepted:,} steps accepted", subject.kept.wrongly_allowed)
 
 
 @check("T6", "forgetting the stack allows more", of_grammars=True)
 def forgetting_allows_more(subject: Subject) -> CheckFinding:
     """What the parser refuses by the top of its stack alone, it refuses whatever stands below."""
-    return _cut_off(subject, "rejected")
+    tops = subject.parts.tops
+    if tops.wrongly_refused:
+        return CheckFinding.bounded(1, tops.cases, tops.named(tops.wrongly_refused[0]), "by the top of the stack")
+    return _on_tops(subject, f"{tops.refused:,} steps refused", subject.kept.wrongly_dead)
 
 
 @check("T7", "the parser is the grammar", of_grammars=True)
 def parser_is_earley(subject: Subject) -> CheckFinding:
     """After each sequence of terminals, the parser reads what the grammar allows, by Earley's method."""
     machine = subject.parts
-    found, cases = _viable(machine), 0
+    found, cases = machine.viable, 0
     earley, terminals = machine.oracle.earley, range(len(machine.guide.grammar.terminals))
     for (configuration, _), word in found.words.items():
         for terminal in terminals:
             cases += 1
             if (machine.guide.parser.shift(configuration, terminal) != ERROR) != earley.survives((*word, terminal)):
-                return CheckFinding.bounded(len(word) + 1, cases, _named(machine, (*word, terminal)))
+                return CheckFinding.bounded(len(word) + 1, cases, machine.named((*word, terminal)))
         cases += 1
         if machine.guide.parser.accepts(configuration) != earley.derives(word):
-            return CheckFinding.bounded(len(word), cases, f"the end after {_named(machine, word)}")
+            return CheckFinding.bounded(len(word), cases, f"the end after {machine.named(word)}")
     remark = f"{len(found.words):,} configurations"
     return (
         CheckFinding.exhaustive(cases, None, remark)
@@ -282,55 +284,17 @@ def prefixes_survive(subject: Subject) -> CheckFinding:
     )
 
 
-def _cut_off(subject: Subject, outcome: str) -> CheckFinding:
-    machine = subject.parts
-    parser, found, cases, decided, stacks = machine.guide.parser, _viable(machine), 0, 0, 0
-    longest = 2 if len(machine.guide.grammar.terminals) <= 12 else 1
-    for (configuration, _), before in found.words.items():
-        if cases >= CUTS:
-            break
-        stacks += 1
-        for known, word in product(KNOWN, _words_up_to(len(machine.guide.grammar.terminals), longest)):
-            cases += 1
-            cut = parser.read(parser.cut(configuration, known), word)
-            whole = parser.read(configuration, word)
-            certain = parser.is_certain(cut) if outcome == "accepted" else cut == ERROR
-            decided += certain
-            if certain and (whole == ERROR) != (outcome == "rejected"):
-                return CheckFinding.bounded(longest, cases, _named(machine, before + word), f"top {known} of the stack")
-    remark = f"{decided:,} {outcome} by the top alone, in {stacks:,} configurations"
-    return CheckFinding.bounded(longest, cases, None, remark)
-
-
-def _words_up_to(terminals: int, longest: int) -> Iterator[tuple[int, ...]]:
-    for length in range(1, longest + 1):
-        yield from product(range(terminals), repeat=length)
-
-
-def _viable(machine: GrammarParts) -> Viable:
-    parser, earley = machine.guide.parser, machine.oracle.earley
-    words: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {(parser.start, ()): ()}
-    pending = list(words)
-    for configuration, items in pending:  # it grows
-        word = words[configuration, items]
-        for terminal in range(len(machine.guide.grammar.terminals)):
-            after = parser.shift(configuration, terminal)
-            if after == ERROR:
-                continue
-            pair = after, earley.canonical((*word, terminal))
-            if pair in words:
-                continue
-            if len(words) == CONFIGURATIONS:
-                return Viable(words, len(word), False)
-            words[pair] = (*word, terminal)
-            pending.append(pair)
-    return Viable(words, max(map(len, words.values())), True)
+def _on_tops(subject: Subject, said: str, wrong: str | None) -> CheckFinding:
+    """Return the finding on the steps of tops, and on the distances that the engine keeps for them beside the lexer's states."""
+    tops, kept = subject.parts.tops, subject.kept
+    cases, remark = tops.cases + kept.cases, f"{said} by {tops.tops:,} tops alone"
+    if kept.pairs:
+        remark += f"; distances kept for {kept.tops:,} tops beside states of the lexer, in {kept.pairs:,} stacks"
+    if wrong is not None:
+        return CheckFinding.bounded(1, cases, wrong, "by the distances that are kept for the top of the stack")
+    return CheckFinding.exhaustive(cases, None, remark) if tops.closed else CheckFinding.bounded(1, cases, None, remark)
 
 
 def _read_by_parser(machine: GrammarParts, configuration: int, word: tuple[int, ...]) -> int:
     """Return the configuration after what the lexer put out; ignored terminals are not read."""
     return machine.guide.parser.read(configuration, _counted(machine, word))
-
-
-def _named(machine: GrammarParts, word: tuple[int, ...]) -> str:
-    return " ".join(machine.guide.grammar.name(terminal) for terminal in word) or "no terminal"

@@ -140,7 +140,7 @@ def productive(subject: Subject) -> CheckFinding:
 @check("T15", "masks depend on the text alone")
 def independent_of_the_cut(subject: Subject) -> CheckFinding:
     """What may follow a text does not depend on which tokens wrote it: each token leads where its bytes lead, one by one."""
-    exploration, spellings, cases = subject.exploration, _ByteSpellings(subject), 0
+    exploration, spellings, cases = subject.exploration, _BytewiseSteps(subject), 0
     nodes = exploration.inner[:: -(-len(exploration.inner) // SPELLED) or 1]
     for node in nodes:
         cases += len(spellings.tokens)
@@ -155,7 +155,7 @@ def independent_of_the_cut(subject: Subject) -> CheckFinding:
     return subject.bounded(cases, None, "; ".join(remarks)) if remarks else subject.covered(cases)
 
 
-class _ByteSpellings:
+class _BytewiseSteps:
     """Tokens beside their bytes. By induction on a text, what holds of single tokens holds of all ways to write it."""
 
     def __init__(self, subject: Subject) -> None:

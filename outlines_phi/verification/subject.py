@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -24,6 +24,10 @@ from ..vocabulary.vocabulary import Vocabulary
 from .exploration import Collapse, Exploration, Progress
 from .lexing import Lexing
 from .oracle import BYTES, GrammarOracle, JSONOracle, Oracle, PatternOracle
+from .second_grammar import SecondReading, read_again
+from .stack_tops import KeptDistances, StackTops, Viable
+
+PLACES = 60  # How many are looked at most, of either kind, of a configuration beside a state of the lexer
 
 
 class Verdict(str, Enum):
@@ -109,11 +113,26 @@ class GrammarParts:
 
     guide: CFGGuide
     oracle: GrammarOracle
+    reading: SecondReading | None = None  # the one that the oracle stands on; ``None`` where that is the engine's own
 
     @property
     def lexing(self) -> Lexing:
         """The oracle's lexer."""
         return self.oracle.lexing
+
+    @cached_property
+    def tops(self) -> StackTops:
+        """The engine's parser on cut stacks, beside itself."""
+        return StackTops(self.guide.parser)
+
+    @cached_property
+    def viable(self) -> Viable:
+        """Configurations of the engine's parser that words of terminals lead to."""
+        return Viable.of(self.guide.parser, self.oracle.earley)
+
+    def named(self, word: Sequence[int]) -> str:
+        """Return a word of terminals as it is printed."""
+        return " ".join(map(self.oracle.grammar.name, word)) or "no terminal"
 
     @cached_property
     def states(self) -> dict[int, tuple[int, bytes]]:
@@ -150,15 +169,19 @@ class Subject:
     progress: Progress | None = None  # is told of the words that are tried
 
     @classmethod
-    def of_grammar(cls, grammar: Grammar, vocabulary: Vocabulary, **options: Any) -> Subject:
-        """Return the guide of a grammar beside Earley's algorithm on longest-match lexemes; ``options`` are other attributes."""
+    def of_grammar(cls, grammar: Grammar, vocabulary: Vocabulary, text: str | None = None, **options: Any) -> Subject:
+        """Return the guide of a grammar beside Earley's algorithm on longest-match lexemes; ``options`` are other attributes.
+
+        ``text`` is what the grammar was read from, if that is in Lark's dialect: a second reader reads it for the oracle.
+        """
         guide = CFGGuide.of(grammar, vocabulary)
         lexer = guide.lexer
         used = frozenset(np.flatnonzero((lexer.targets != DEAD).any(axis=0)[lexer.byte_class]).tolist())
-        oracle = GrammarOracle(guide.grammar, letters_of(vocabulary, used))
+        reading = None if text is None else read_again(text, guide.grammar)
+        oracle = GrammarOracle(reading.grammar if reading else guide.grammar, letters_of(vocabulary, used))
         partitions = (guide.spanner.of_state(state).partition for state in range(START, len(guide.lexer)))
         collapse = Collapse.of(vocabulary, partitions)
-        return cls(guide, oracle, collapse, used, machine=GrammarParts(guide, oracle), **options)
+        return cls(guide, oracle, collapse, used, machine=GrammarParts(guide, oracle, reading), **options)
 
     @classmethod
     def of_pattern(cls, pattern: str, vocabulary: Vocabulary, **options: Any) -> Subject:
@@ -185,6 +208,28 @@ class Subject:
         return Exploration.of(
             self.guide, self.oracle, self.collapse, depth=self.depth, most=self.most, progress=self.progress
         )
+
+    @cached_property
+    def kept(self) -> KeptDistances:
+        """The distances that a grammar's engine keeps for tops of stacks, where the words that are explored lead."""
+        return KeptDistances.of(self.parts.guide, self._places())
+
+    def _places(self) -> Iterator[tuple[int, int, Callable[[], str]]]:
+        """Yield configurations beside states of the lexer: where tokens lead; and where terminals do, beside one after another."""
+        guide, inner = self.parts.guide, self.exploration.inner
+        for node in inner[:: -(-len(inner) // PLACES) or 1]:
+            read = guide.lexer.lex(guide.vocabulary.decode(node.word))
+            counted = () if read is None else [t for t in read[1] if not guide.grammar.terminals[t].ignored]
+            after = guide.parser.read(guide.parser.start, counted)
+            if read is not None and after != guide.parser.ERROR:
+                yield after, read[0], partial(self.written, node.word)
+        words = list(self.parts.viable.words.items())
+        for number, ((configuration, _), word) in enumerate(words[:: -(-len(words) // PLACES) or 1]):
+            state = START + number // 2 % (len(guide.lexer) - START)
+            yield configuration, state, partial(self._beside, word, state)
+
+    def _beside(self, word: Sequence[int], state: int) -> str:
+        return f"{self.parts.named(word)}, then {self.parts.guide.lexer.describe(state)}"
 
     def bounded(self, cases: int, word: tuple[int, ...] | None = None, remark: str = "") -> CheckFinding:
         """Return the finding of a check of the words that are explored; ``word`` is a counterexample."""

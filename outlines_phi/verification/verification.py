@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple, final
 
-from . import grammar_checks, guide_checks, mutations
+from . import grammar_checks, guide_checks
+from .mutating import mutations
 from .subject import Check, CheckFinding, Subject, Verdict
 
 MOST = 2_000  # How many pairs of states are looked at most, where no depth is asked for

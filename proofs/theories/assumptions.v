@@ -1,6 +1,7 @@
 (** What each theorem rests on. *)
 
-From Phi Require Import tree doob thinning distance residual drafts windows counterexamples lexing mask.
+From Phi Require Import tree doob thinning pick ahead distance residual drafts windows counterexamples transducer lexing mask
+  grammar certificate pushdown preprocessing singletons distances.
 
 Print Assumptions doob_identity.
 Print Assumptions weighted_mean.
@@ -23,8 +24,10 @@ Print Assumptions residual_sum.
 Print Assumptions the_coin_is_needed.
 Print Assumptions launch_order_is_needed.
 Print Assumptions reads_cat.
+Print Assumptions longest_lexeme.
+Print Assumptions longest_most.
+Print Assumptions terminalsE.
 Print Assumptions transducer.
-Print Assumptions transducer_end.
 Print Assumptions checker.
 Print Assumptions stack_invariance.
 Print Assumptions mask_characterization.
@@ -36,3 +39,25 @@ Print Assumptions over_approximation.
 Print Assumptions published_accepts.
 Print Assumptions longest_match_does_not.
 Print Assumptions ours_does_not.
+Print Assumptions derived_spells.
+Print Assumptions nothing_derived.
+Print Assumptions lexer_certified.
+Print Assumptions mask_certified.
+Print Assumptions end_certified.
+Print Assumptions count_choose.
+Print Assumptions count_fail.
+Print Assumptions choose_step.
+Print Assumptions choose_free.
+Print Assumptions taken_first.
+Print Assumptions proportional.
+Print Assumptions drawn_ahead.
+Print Assumptions invariance.
+Print Assumptions decided_or_below.
+Print Assumptions over_the_top.
+Print Assumptions preprocessing.
+Print Assumptions producible_heads.
+Print Assumptions producible_alone.
+Print Assumptions heads_alone.
+Print Assumptions singletons_forbid.
+Print Assumptions heads_allow.
+Print Assumptions least_solution.

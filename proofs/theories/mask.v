@@ -3,44 +3,43 @@
     The decision about a token is one about its bytes, so no assumption on how a text is spelled is needed (path independence). *)
 
 From mathcomp Require Import all_ssreflect.
-From Phi Require Import lexing.
+From Phi Require Import transducer lexing.
 Set Implicit Arguments.
 Unset Strict Implicit.
 Unset Printing Implicit Defensive.
 
 Section Mask.
-Variables (C Q T K X : Type).
-Variable delta : Q -> C -> option Q.
-Variable start : Q.
-Variable label : Q -> option T.
-Hypothesis no_empty_lexeme : label start = None.
+Variables (C S T K X : Type).
 
-(** A grammar, as a parser that reads terminals one by one and says whether the text may end. *)
+(** A lexer: any transducer, as that of longest match is one (lexing.v). *)
+Variable step : S -> C -> option (S * seq T).
+Variable ends : S -> option (seq T).
+Variable begin : S.
+
+(** A grammar, as a machine that reads terminals one by one and says whether the text may end: a parser, or the word itself. *)
 Variable shift : X -> T -> X.
 Variable bottom : X.
-Variable final : X -> bool.
+Variable final : X -> Prop.
 
 (** The bytes of a token. *)
 Variable bytes : K -> seq C.
 
-Local Notation reads := (reads delta start label).
-Local Notation ends := (ends label).
+Local Notation reads := (reads step).
 
-Definition parsed (word : seq T) : X := foldl shift bottom word.
-Definition in_grammar word : bool := final (parsed word).
+Definition in_grammar word : Prop := final (foldl shift bottom word).
 
-(** A text is a member if longest match cuts it into the terminals of a word of the grammar. *)
-Definition member w : Prop := exists2 word, terminals delta start label w = Some word & in_grammar word.
+(** A text is a member if the lexer cuts it into the terminals of a word of the grammar. *)
+Definition member w : Prop := exists2 word, output step ends begin w = Some word & in_grammar word.
 
 (** What is kept between two tokens: a state of the transducer and a configuration of the parser. *)
-Definition place : Type := option Q * X.
-Definition origin : place := (None, bottom).
+Definition place : Type := S * X.
+Definition origin : place := (begin, bottom).
 
 Definition go (here : place) w : option place :=
   omap (fun read => (read.1, foldl shift here.2 read.2)) (reads here.1 w).
 
-Definition may_end (here : place) : bool :=
-  if ends here.1 is Some last then final (foldl shift here.2 last) else false.
+Definition may_end (here : place) : Prop :=
+  if ends here.1 is Some last then final (foldl shift here.2 last) else False.
 
 (** A place is live if some text leads from it to an end. *)
 Definition live (here : place) : Prop := exists z there, go here z = Some there /\ may_end there.
@@ -51,14 +50,13 @@ Definition allowed (here : place) (v : K) : Prop := exists2 there, go here (byte
 Lemma go_cat here u w : go here (u ++ w) = obind (go^~ w) (go here u).
 Proof.
 rewrite /go reads_cat; case: (reads here.1 u) => [[s e]|] //=.
-by case: (reads s w) => [[r f]|] //=; rewrite foldl_cat.
+by case: (reads s w) => [[r f]|] //=; rewrite /= foldl_cat.
 Qed.
 
 (** The checker: reading the bytes of a text and ending is membership. *)
 Theorem checker w : member w <-> exists2 there, go origin w = Some there & may_end there.
 Proof.
-rewrite /member transducer_end // /go /may_end /in_grammar /parsed; case: (reads None w) => [[s e]|] /=; last first.
-  by split=> -[].
+rewrite /member /output /go /may_end /in_grammar; case: (reads begin w) => [[s e]|] /=; last by split=> -[].
 split=> [[word]|[there [<-] /=]]; case ending : (ends s) => [last|] //=.
 - by case=> <-; rewrite foldl_cat => fine; exists (s, foldl shift bottom e); rewrite //= ending.
 - by exists (e ++ last); rewrite ?foldl_cat.
@@ -129,7 +127,7 @@ by exists vs, there => //; apply/decodes_text; exists last; rewrite // spelled.
 Qed.
 
 (** The mask of the paper asks for less: that the parser survives what the token emits with one terminal that may come next. *)
-Definition promised (s : option Q) (t : T) : Prop :=
+Definition promised (s : S) (t : T) : Prop :=
   exists z last word rest, [/\ reads s z = Some (last, word), ends last = Some rest & exists more, word ++ rest = t :: more].
 
 Definition survives (x : X) (word : seq T) : Prop := exists more, final (foldl shift x (word ++ more)).
@@ -171,7 +169,7 @@ Proof. by []. Qed.
 Theorem longest_match_does_not : terminals a_step false a_label [:: true; false] = None.
 Proof. by []. Qed.
 
-Theorem ours_does_not : obind (fun read => ends a_label read.1) (reads a_step false a_label None [:: true; false]) = None.
+Theorem ours_does_not : output (lexing.step a_step false a_label) (lexing.ends a_label) (Start _ _) [:: true; false] = None.
 Proof. by []. Qed.
 
 End Published.

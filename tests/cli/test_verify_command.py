@@ -51,6 +51,21 @@ def test_json_of_a_grammar_that_is_shipped(cli: Cli) -> None:
     assert {check["verdict"] for check in found["checks"]} == {"EXHAUSTIVE", "BOUNDED", "NOT NEEDED"}
 
 
+def test_a_certificate_is_written(cli: Cli, folder: Path) -> None:
+    (folder / "list.lark").write_text(LIST, encoding="utf-8")
+    result = cli("verify", "list.lark", "--depth", 1, "--certificate", "list.certificate")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads((folder / "list.certificate").read_text(encoding="utf-8"))
+    assert len(found["samples"]) == 12 and {len(sample["mask"]) for sample in found["samples"]} == {
+        len(found["tokens"])
+    }
+    result = cli("verify", "list.lark", "--certificate", "nowhere/list.certificate")
+    assert result.exit_code == 2 and "Make the folder of --certificate first" in result.stderr
+    result = cli("verify", "--regex", "a+", "--certificate", "a.certificate")
+    assert result.exit_code == 2 and "Certificates are of grammars" in result.stderr
+    assert not (folder / "a.certificate").exists()
+
+
 def test_rows_and_verdicts_are_explained(cli: Cli, folder: Path) -> None:
     """Each row that is shown, and each verdict that occurs, once; the others not."""
     (folder / "list.lark").write_text(LIST, encoding="utf-8")
@@ -118,7 +133,7 @@ def test_what_cannot_be_verified(cli: Cli, folder: Path) -> None:
         (("jsn",), "json"),
         (("missing.lark",), "cannot be read"),
         (("wrong.lark",), "nothing"),
-        (("json", "--tokenizer", "./missing"), "cannot be loaded"),
+        (("json", "--tokenizer", "./missing"), "there is no such folder"),
     ]:
         result = cli("verify", *arguments)
         assert result.exit_code == 2 and said in result.stderr, arguments

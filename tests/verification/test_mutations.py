@@ -14,10 +14,11 @@ from outlines_phi.guides.grammar.cfg_guide import CFGGuide
 from outlines_phi.guides.grammar.lexing.lexer import NOTHING, START, Lexer
 from outlines_phi.guides.grammar.lexing.spanner import Spanner
 from outlines_phi.guides.guide import UNREACHABLE, Guide, Row
-from outlines_phi.verification import guide_checks, mutations
-from outlines_phi.verification.engine_mutants import ENGINE
-from outlines_phi.verification.mutants import LIFTED, ROWS, Met, Mutation
-from outlines_phi.verification.mutations import BROKEN, HARMLESS, NOWHERE, finder_of, found_out, over_few
+from outlines_phi.verification import guide_checks
+from outlines_phi.verification.mutating import mutations
+from outlines_phi.verification.mutating.engine_mutants import ENGINE
+from outlines_phi.verification.mutating.mutants import LIFTED, ROWS, Met, Mutation
+from outlines_phi.verification.mutating.mutations import BROKEN, HARMLESS, NOWHERE, finder_of, found_out, over_few
 from outlines_phi.verification.subject import Subject, Verdict
 from outlines_phi.verification.verification import CHECKS
 

@@ -11,13 +11,13 @@ from typing import NamedTuple, TypeVar, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..automata.automaton import DEAD as NOWHERE
-from ..automata.automaton import ByteAutomaton
-from ..guides.fsm import FSMGuide
-from ..guides.guide import DEAD, DONE, UNREACHABLE, Guide, Row
-from ..vocabulary.classes import EOS, Partition
-from .exploration import Pair
-from .subject import Subject
+from ...automata.automaton import DEAD as NOWHERE
+from ...automata.automaton import ByteAutomaton
+from ...guides.fsm import FSMGuide
+from ...guides.guide import DEAD, DONE, UNREACHABLE, Guide, Row
+from ...vocabulary.classes import EOS, Partition
+from ..exploration import Pair
+from ..subject import Subject
 
 Place = TypeVar("Place")
 

@@ -10,19 +10,19 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import OutlinesPhiError
-from ..guides.fsm import FSMGuide
-from ..guides.grammar.cfg_guide import CFGGuide
-from ..guides.grammar.lexing.spanner import Spanner
-from ..guides.guide import Guide
-from ..guides.regex import compile_regex
-from ..vocabulary.vocabulary import Vocabulary
-from . import grammar_checks, guide_checks
+from ...errors import OutlinesPhiError
+from ...guides.fsm import FSMGuide
+from ...guides.grammar.cfg_guide import CFGGuide
+from ...guides.grammar.lexing.spanner import Spanner
+from ...guides.guide import Guide
+from ...guides.regex import compile_regex
+from ...vocabulary.vocabulary import Vocabulary
+from .. import grammar_checks, guide_checks
+from ..exploration import Collapse
+from ..oracle import PatternOracle
+from ..subject import Check, CheckFinding, GrammarParts, Subject, check
 from .engine_mutants import ENGINE
-from .exploration import Collapse
 from .mutants import LIFTED, ROWS, Met, Mutation
-from .oracle import PatternOracle
-from .subject import Check, CheckFinding, GrammarParts, Subject, check
 
 DEPTH = 3  # How far a wrong guide is followed
 NODES, ENGINES = 1_000, 100  # In how many nodes at most, one with wrong rows, and one with wrong tables

@@ -12,16 +12,16 @@ from typing import Any, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..automata.automaton import DEAD as NOWHERE
-from ..automata.lift import FIRST
-from ..guides.grammar.cfg_guide import CFGGuide
-from ..guides.grammar.lexing.lexeme_distances import FAR
-from ..guides.grammar.lexing.lexer import NOTHING, START, Lexer
-from ..guides.grammar.lexing.spanner import Spanner, Spans
-from ..guides.grammar.parsing.lr_tables import LRTables
-from ..guides.grammar.parsing.parser import ERROR, Parser
-from ..guides.grammar.suffix_distances import SuffixDistances
-from ..guides.guide import UNREACHABLE
+from ...automata.automaton import DEAD as NOWHERE
+from ...automata.lift import FIRST
+from ...guides.grammar.cfg_guide import CFGGuide
+from ...guides.grammar.lexing.lexeme_distances import FAR
+from ...guides.grammar.lexing.lexer import NOTHING, START, Lexer
+from ...guides.grammar.lexing.spanner import Spanner, Spans
+from ...guides.grammar.parsing.lr_tables import LRTables
+from ...guides.grammar.parsing.parser import ERROR, Parser
+from ...guides.grammar.suffix_distances import SuffixDistances
+from ...guides.guide import UNREACHABLE
 from .mutants import DISTANCES, Met, Mutation, chosen, merged
 
 # The lexer

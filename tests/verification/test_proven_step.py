@@ -1,0 +1,91 @@
+"""The steps of rejection attempts, replayed by the program that is extracted from their proof (proofs/theories/pick.v)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from outlines_phi.phi.tree.evaluator import Evaluator
+from outlines_phi.phi.tree.tree import BoundsTree, Node
+from outlines_phi.sampling.rejection.attempts import Attempt, descend
+from tests.languages import LANGUAGES, PROMPT, Language
+
+WORDS, LOOP = LANGUAGES[:2]
+SCALE = 1 << 48  # Probabilities as whole numbers; what is lost of a float decides no step here
+FAILED = -1
+
+Step = tuple[int, int, tuple[int, ...]]  # coin, quantile, masses
+
+
+class Heard(np.random.Generator):
+    """A random generator that keeps the uniforms that it gave."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(np.random.PCG64(seed))
+        self.uniforms: list[float] = []
+
+    def random(self, *arguments: object, **options: object) -> float:  # type: ignore[override]
+        assert not arguments and not options
+        self.uniforms.append(float(super().random()))
+        return self.uniforms[-1]
+
+
+def steps_of(language: Language, seed: int) -> list[tuple[Step, int]]:
+    """Walk attempts on a tree that grows, and return each step with what was chosen: a place among the children, or the rest."""
+    tree = BoundsTree(language.table, language.budget)
+    evaluator = Evaluator(language.lm, language.settings(), [PROMPT], [tree])
+    found: list[tuple[Step, int]] = []
+    for number in range(60):
+        attempt = Attempt(number, tree.root, Heard(1000 * seed + number))
+        while (outcome := watched(tree, attempt, found)) is None:
+            evaluator.expand([(tree, attempt.node)])
+        del outcome
+    return found
+
+
+def watched(tree: BoundsTree, attempt: Attempt, found: list[tuple[Step, int]]) -> bool | None:
+    """Take an attempt down as :func:`descend` does, and write down its steps."""
+    choose = tree.choose_since
+    rng = attempt.rng
+    assert isinstance(rng, Heard)
+
+    def masses(node: Node, since: int) -> tuple[int, ...]:
+        shares = [child.p * child.upper for child in islice(node.children.values(), since, None)]
+        return tuple(round(share * SCALE) for share in [*shares, node.rest])
+
+    def chosen(node: Node, since: int, rng: Heard) -> Node | None:
+        before, listed = masses(node, since), list(islice(node.children.values(), since, None))
+        bound, first = attempt.bound, len(rng.uniforms)
+        coin, total = rng.uniforms[-1], node.rest + sum(child.p * child.upper for child in listed)
+        child = choose(node, since, rng)
+        place = next((place for place, each in enumerate(listed) if each is child), len(listed))
+        step = (round(coin * bound * SCALE), round(rng.uniforms[first] * total * SCALE), before)
+        found.append((step, place))
+        return child
+
+    tree.choose_since = chosen  # type: ignore[method-assign, assignment]
+    try:
+        outcome = descend(tree, attempt)
+    finally:
+        tree.choose_since = choose  # type: ignore[method-assign]
+    if outcome is False and rng.uniforms:
+        coin = round(rng.uniforms[-1] * attempt.bound * SCALE)
+        found.append(((coin, 0, masses(attempt.node, attempt.since)), FAILED))
+    return outcome
+
+
+@pytest.mark.parametrize("language", [WORDS, LOOP], ids=str)
+def test_each_step_is_the_proven_one(language: Language, replayed: Callable[[list[Step]], list[int]]) -> None:
+    steps = steps_of(language, seed=1)
+    python = [place for _, place in steps]
+    assert replayed([step for step, _ in steps]) == python
+    assert len(steps) > 100 and FAILED in python and len(set(python)) > 3
+
+
+def test_a_walk_without_its_coin_is_found_out(replayed: Callable[[list[Step]], list[int]]) -> None:
+    steps = steps_of(LOOP, seed=2)
+    without = [(0, quantile, masses) for (_, quantile, masses), _ in steps]
+    assert replayed(without) != [place for _, place in steps]
