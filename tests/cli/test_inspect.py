@@ -113,7 +113,7 @@ def test_a_port_that_is_taken(cli: Cli, folder: Path) -> None:
         (["serve", "json", "--temperature", "2"], "--temperature was given without --prompt."),
         (["serve", "json", "--model", "other", "--effort", "3"], "--effort, --model was given without --prompt."),
         (["serve", "json", "--prompt", "x", "--tokenizer", "bundled"], "Leave --tokenizer out."),
-        (["serve", "json", "--tokenizer", "./none"], "--tokenizer ./none cannot be loaded"),
+        (["serve", "json", "--tokenizer", "./none"], "--tokenizer ./none: there is no such folder"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_shown_is_refused(cli: Cli, folder: Path, arguments: list[str], said: str) -> None:
