@@ -130,7 +130,7 @@ def tokens_are_their_bytes(subject: Subject) -> CheckFinding:
             cases += 1
             ours = int(spans.target[spans.partition.class_of[token]]), spans.word[spans.partition.class_of[token]]
             found = machine.guide.lexer.lex(text, state)
-            word = () if found is None else _counted(machine, found[1])
+            word = () if found is None else machine.guide.lexer.counted(found[1])
             if ours[0] != (DEAD if found is None else found[0]) or (
                 found and machine.guide.spanner.words[ours[1]] != word
             ):
@@ -165,10 +165,6 @@ def classes_are_exact(subject: Subject) -> CheckFinding:
                 witness = f"{shown(vocabulary.tokens[spelled[place]])} in state {state}: {machine.guide.lexer.describe(state)}"
                 return CheckFinding.exhaustive(cases, witness)
     return CheckFinding.exhaustive(cases, None, f"{len(machine.states):,} states, all tokens")
-
-
-def _counted(machine: GrammarParts, word: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(terminal for terminal in word if not machine.guide.grammar.terminals[terminal].ignored)
 
 
 def _names(machine: GrammarParts, found: tuple[int, tuple[int, ...]] | None) -> str:
@@ -241,13 +237,13 @@ def mask_is_characterised(subject: Subject) -> CheckFinding:
     vocabulary, cases = subject.guide.vocabulary, 0
     nodes = exploration.inner[:: -(-len(exploration.inner) // CONFIGURATIONS) or 1]
     for node in nodes:
-        read = machine.guide.lexer.lex(vocabulary.decode(node.word))
+        place = machine.after(vocabulary.decode(node.word))
         row = subject.guide.row(node.state)
         allowed = row.targets[row.partition.class_of[collapse.tokens]] != NO_STATE
-        configuration = _read_by_parser(machine, machine.guide.parser.start, read[1]) if read else ERROR
-        if read is None or configuration == ERROR:
+        if place is None:
             return subject.bounded(cases, node.word, "is reached, and does not survive")
-        spans = machine.guide.spanner.of_state(read[0])
+        configuration, lexed = place
+        spans = machine.guide.spanner.of_state(lexed)
         kinds = spans.partition.class_of[collapse.tokens]
         survives = np.array(
             [
@@ -271,14 +267,12 @@ def prefixes_survive(subject: Subject) -> CheckFinding:
     machine, exploration, cases = subject.parts, subject.exploration, 0
     tried = exploration.endings[:: -(-len(exploration.endings) // CONFIGURATIONS) or 1]
     for word in tried:
-        text, state, configuration = subject.guide.vocabulary.decode(word), START, machine.guide.parser.start
-        for place in range(len(text)):
+        text, place = subject.guide.vocabulary.decode(word), machine.after(b"")
+        for number in range(len(text)):
             cases += 1
-            moved = machine.guide.lexer.lex(text[place : place + 1], state)
-            state, emitted = moved or (DEAD, ())
-            configuration = _read_by_parser(machine, configuration, emitted)
-            if state == DEAD or configuration == ERROR:
-                return subject.bounded(cases, word, f"byte {place} is refused")
+            place = machine.after(text[number : number + 1], place)
+            if place is None:
+                return subject.bounded(cases, word, f"byte {number} is refused")
     return CheckFinding.bounded(
         max(map(len, tried)), cases, None, f"{len(tried):,} of {len(exploration.endings):,} members that were found"
     )
@@ -293,8 +287,3 @@ def _on_tops(subject: Subject, said: str, wrong: str | None) -> CheckFinding:
     if wrong is not None:
         return CheckFinding.bounded(1, cases, wrong, "by the distances that are kept for the top of the stack")
     return CheckFinding.exhaustive(cases, None, remark) if tops.closed else CheckFinding.bounded(1, cases, None, remark)
-
-
-def _read_by_parser(machine: GrammarParts, configuration: int, word: tuple[int, ...]) -> int:
-    """Return the configuration after what the lexer put out; ignored terminals are not read."""
-    return machine.guide.parser.read(configuration, _counted(machine, word))

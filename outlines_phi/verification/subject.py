@@ -16,6 +16,7 @@ from ..guides.fsm import FSMGuide
 from ..guides.grammar.cfg_guide import CFGGuide
 from ..guides.grammar.grammar import Grammar
 from ..guides.grammar.lexing.lexer import START
+from ..guides.grammar.parsing.parser import ERROR
 from ..guides.guide import Guide
 from ..guides.json_schema.json_guide import JSONGuide
 from ..guides.regex import compile_regex
@@ -130,6 +131,14 @@ class GrammarParts:
         """Configurations of the engine's parser that words of terminals lead to."""
         return Viable.of(self.guide.parser, self.oracle.earley)
 
+    def after(self, text: bytes, place: tuple[int, int] | None = None) -> tuple[int, int] | None:
+        """Return the parser's configuration and the lexer's state after a text; ``None`` where one of them cannot read it."""
+        guide = self.guide
+        configuration, state = place or (guide.parser.start, START)
+        read = guide.lexer.lex(text, state)
+        after = ERROR if read is None else guide.parser.read(configuration, guide.lexer.counted(read[1]))
+        return None if read is None or after == ERROR else (after, read[0])
+
     def named(self, word: Sequence[int]) -> str:
         """Return a word of terminals as it is printed."""
         return " ".join(map(self.oracle.grammar.name, word)) or "no terminal"
@@ -218,11 +227,9 @@ class Subject:
         """Yield configurations beside states of the lexer: where tokens lead; and where terminals do, beside one after another."""
         guide, inner = self.parts.guide, self.exploration.inner
         for node in inner[:: -(-len(inner) // PLACES) or 1]:
-            read = guide.lexer.lex(guide.vocabulary.decode(node.word))
-            counted = () if read is None else [t for t in read[1] if not guide.grammar.terminals[t].ignored]
-            after = guide.parser.read(guide.parser.start, counted)
-            if read is not None and after != guide.parser.ERROR:
-                yield after, read[0], partial(self.written, node.word)
+            place = self.parts.after(guide.vocabulary.decode(node.word))
+            if place is not None:
+                yield *place, partial(self.written, node.word)
         words = list(self.parts.viable.words.items())
         for number, ((configuration, _), word) in enumerate(words[:: -(-len(words) // PLACES) or 1]):
             state = START + number // 2 % (len(guide.lexer) - START)

@@ -15,24 +15,20 @@ from numpy.typing import NDArray
 from ...automata.automaton import DEAD
 from ...errors import UnsupportedError
 from ...guides.grammar.cfg_guide import CFGGuide
-from ...guides.grammar.lexing.lexeme_automaton import NOTHING, LexemeAutomaton
-from ...guides.grammar.lexing.lexer import START, Lexer
-from ...guides.grammar.lexing.transducer import HELD
+from ...guides.grammar.lexing.lexeme_automaton import LexemeAutomaton
+from ...guides.grammar.lexing.lexer import START
 from ...guides.guide import DEAD as NO_STATE
 from ...guides.guide import DONE
 from ...vocabulary.classes import EOS
 from ..subject import shown
-from .item_chart import Arcs, ItemChart
+from .emitted_words import EmittedWords, check_size
+from .going_back import stands_for
+from .item_chart import ItemChart
 
 SAMPLES, LONGEST = 12, 16  # How many texts masks are shown of, and how many tokens a text has at most
-MOST_ITEMS = 200_000  # A certificate has fewer items of Earley's algorithm, and arcs between places, than this
 _FORMAT = 1
 
 Word = tuple[int, ...]
-Hold = tuple[Any, ...]
-"""A state of the proven transducer: ``()``, ``(q,)``, or ``(q, word, hold)`` where a word is held back."""
-
-Place = tuple[Word, int | None]  # A word that is to be read, and a state of the lexer; none at the end of the text
 
 
 def certificate(guide: CFGGuide, *, samples: int = SAMPLES, seed: int = 0) -> dict[str, Any]:
@@ -73,7 +69,7 @@ def certificate(guide: CFGGuide, *, samples: int = SAMPLES, seed: int = 0) -> di
             "words": [list(word) for word in guide.lexer.words],
             "ends": (guide.lexer.ends + 1).tolist(),
             "start": START,
-            "stands_for": _stands_for(guide.lexer, lexemes),
+            "stands_for": stands_for(guide.lexer, lexemes),
         },
         "grammar": {
             "ignored": _bits(terminal.ignored for terminal in guide.grammar.terminals),
@@ -121,151 +117,15 @@ def _texts(guide: CFGGuide, count: int, rng: random.Random) -> list[Word]:
     return list(found.values())
 
 
-def _stands_for(lexer: Lexer, lexemes: LexemeAutomaton) -> list[list[Any]]:
-    """Return, by state of the lexer, the states of the proven transducer that some text leads to beside it."""
-    transducer = _Transducer(lexemes)
-    # Bytes that neither of them tells apart are one.
-    distinct = np.unique(np.stack([lexer.byte_class, lexemes.byte_class]), axis=1, return_index=True)[1].tolist()
-    found: list[dict[Hold, bytes]] = [{} for _ in range(len(lexer))]
-    begin: Hold = ()
-    found[START][begin] = b""
-    pending = [(START, begin)]
-    for state, hold in pending:  # it grows
-        text = found[state][hold]
-        for byte in distinct:
-            moved, proven = lexer.lex(bytes([byte]), state), transducer.step(hold, byte)
-            differs = (moved and moved[1]) != (proven and proven[1])
-            # A lexeme that is never given up leads the definition to ever new states, which hold more and more back.
-            if differs or (proven and _held(proven[0]) > HELD) or len(pending) > HELD * len(lexer):
-                raise UnsupportedError(
-                    "Give a grammar whose lexemes are the longest without exception. After "
-                    f"{shown(text + bytes([byte]))} the lexer does not go back as the proven definition does "
-                    "(grammar-theory.md, section 2.3), so there is no certificate."
-                )
-            if moved and proven and proven[0] not in found[moved[0]]:
-                found[moved[0]][proven[0]] = text + bytes([byte])
-                pending.append((moved[0], proven[0]))
-    return [[_listed(hold) for hold in holds] for holds in found]
-
-
-def _held(hold: Hold) -> int:
-    return len(hold[1]) + _held(hold[2]) if len(hold) == 3 else 0
-
-
-def _listed(hold: Hold) -> list[Any]:
-    return [hold[0], list(hold[1]), _listed(hold[2])] if len(hold) == 3 else list(hold)
-
-
-@final
-class _Transducer:
-    """Longest match with going back, as ``proofs/theories/lexing.v`` has it: ``step`` there."""
-
-    def __init__(self, lexemes: LexemeAutomaton) -> None:
-        self._lexemes = lexemes
-
-    def step(self, hold: Hold, byte: int) -> tuple[Hold, Word] | None:
-        """Return the state after a byte and what is emitted, or ``None``."""
-        match hold:
-            case ():
-                return self._fresh(byte, ())
-            case (state,):
-                label = int(self._lexemes.label[state])
-                back = None if label == NOTHING else self._fresh(byte, (label,))
-            case (state, word, rest):
-                moved = self.step(rest, byte)
-                back = None if moved is None else (moved[0], (*word, *moved[1]))
-        after = self._after(state, byte)
-        if after == DEAD:
-            return back
-        if back is None or self._lexemes.label[after] != NOTHING:
-            return (after,), ()
-        return (after, back[1], back[0]), ()
-
-    def _fresh(self, byte: int, word: Word) -> tuple[Hold, Word] | None:
-        after = self._after(self._lexemes.start, byte)
-        return None if after == DEAD else ((after,), word)
-
-    def _after(self, state: int, byte: int) -> int:
-        return int(self._lexemes.targets[state, self._lexemes.byte_class[byte]])
-
-
-@final
-class _Places:
-    """The words that a lexer may still emit, ignored terminals left out, as an automaton whose places are numbered as they come up.
-
-    ``spelling`` are bytes by which an arc, or the end of the text from a place, comes about.
-    """
-
-    def __init__(self, lexer: Lexer) -> None:
-        self._lexer = lexer
-        self.all: list[Place] = []
-        self._number: dict[Place, int] = {}
-        self._arcs: dict[int, Arcs] = {}
-        self.spelling: dict[tuple[int, int, int], bytes] = {}
-        self.closing: dict[int, bytes] = {}
-        self.size = 0  # how many arcs there are
-        self._byte = {int(column): bytes([byte]) for byte, column in reversed(list(enumerate(lexer.byte_class)))}
-
-    def number(self, word: Word, state: int | None) -> int:
-        """Return the number of a place."""
-        number = self._number.setdefault((word, state), len(self.all))
-        if number == len(self.all):
-            self.all.append((word, state))
-        return number
-
-    def counted(self, word: Word) -> Word:
-        """Return a word without ignored terminals."""
-        return tuple(terminal for terminal in word if not self._lexer.terminals[terminal].ignored)
-
-    def arcs(self, place: int) -> Arcs:
-        """Return the arcs from a place."""
-        if place not in self._arcs:
-            word, state = self.all[place]
-            if word:
-                self._arcs[place] = {word[0]: (self.number(word[1:], state),)}
-            else:
-                self._arcs[place] = {} if state is None else self._emitted(place, state)
-            if not word and state is None:
-                self.closing[place] = b""
-            self.size += sum(map(len, self._arcs[place].values()))
-            _check_size(self.size)
-        return self._arcs[place]
-
-    def _emitted(self, place: int, start: int) -> Arcs:
-        """Return what is emitted first from a state of the lexer, after bytes that emit nothing."""
-        lexer, arcs = self._lexer, dict[int, dict[int, None]]()
-        texts, pending = {start: b""}, [start]
-
-        def emits(word: Word, state: int | None, text: bytes) -> None:
-            there = self.number(word[1:], state)
-            arcs.setdefault(word[0], {})[there] = None
-            self.spelling.setdefault((place, word[0], there), text)
-
-        for state in pending:  # it grows
-            last = lexer.flush(state)
-            if last is not None and self.counted(last):
-                emits(self.counted(last), None, texts[state])
-            elif last is not None:
-                self.closing.setdefault(place, texts[state])
-            for column, byte in self._byte.items():
-                target, word = int(lexer.targets[state, column]), self.counted(lexer.words[lexer.emits[state, column]])
-                if target != DEAD and word:
-                    emits(word, target, texts[state] + byte)
-                elif target != DEAD and target not in texts:
-                    texts[target] = texts[state] + byte
-                    pending.append(target)
-        return {terminal: tuple(there) for terminal, there in arcs.items()}
-
-
 @final
 class _Witnesses:
     """Why tokens are allowed or forbidden. What is forbidden is shown by one set of items for all texts."""
 
     def __init__(self, guide: CFGGuide) -> None:
         self._guide = guide
-        self._places = _Places(guide.lexer)
+        self._places = EmittedWords(guide.lexer)
         self._search = ItemChart(guide.grammar, self._places.arcs)
-        self._refuting = _Places(guide.lexer)  # apart, so that what is allowed takes no place
+        self._refuting = EmittedWords(guide.lexer)  # apart, so that what is allowed takes no place
         self._refuted: dict[int, None] = {}
 
     def sample(self, word: Word, tokens: NDArray[np.int64]) -> dict[str, Any]:
@@ -277,7 +137,7 @@ class _Witnesses:
         row = guide.row(state)
         read = guide.lexer.lex(text)
         assert read is not None
-        lexed, before = read[0], self._places.counted(read[1])
+        lexed, before = read[0], guide.lexer.counted(read[1])
         spans = guide.spanner.of_state(lexed)
         outcomes = []
         for place in np.unique(spans.partition.class_of[tokens]).tolist():
@@ -288,7 +148,7 @@ class _Witnesses:
         is_end = bool(row.targets[EOS] == DONE)
         end: Any = [[], []] if is_end else 0
         if last is not None:
-            end = self._verdict(before + self._places.counted(last), None)
+            end = self._verdict(before + guide.lexer.counted(last), None)
         if isinstance(end, list) != is_end:  # the mask is wrong: what it says is written, and cannot be shown
             end = [[], []] if is_end else end
         return {
@@ -305,7 +165,7 @@ class _Witnesses:
         chart = ItemChart(grammar, places.arcs)
         for place in self._refuted:
             chart.begin(place)
-            _check_size(len(chart))
+            check_size(len(chart))
         place = 0
         while place < len(places.all):  # arcs may lead to new ones
             places.arcs(place)
@@ -341,14 +201,7 @@ class _Witnesses:
                 text = b"".join(places.spelling.get(arc, b"") for arc in self._search.arcs_of(complete))
                 steps = self._search.leftmost(complete)[1:]  # without the root's own
                 return [list(text + places.closing[complete.here]), steps]
-        _check_size(len(self._search))
+        check_size(len(self._search))
         refuted = self._refuting.number(word, state)
         self._refuted[refuted] = None
         return refuted
-
-
-def _check_size(size: int) -> None:
-    if size > MOST_ITEMS:
-        raise UnsupportedError(
-            f"Give a smaller grammar. A certificate of the masks of this one has more than {MOST_ITEMS:,} items or arcs."
-        )

@@ -41,12 +41,8 @@ class Met:
     @cached_property
     def of_lexer_and_parser(self) -> list[tuple[int, int]]:
         """Of a grammar, the configurations of the parser with the states of the lexer."""
-        guide, found = self.right.parts.guide, []
-        for node in self.nodes:
-            state, word = guide.lexer.lex(self.text(node)) or (NOWHERE, ())
-            counted = (terminal for terminal in word if not guide.grammar.terminals[terminal].ignored)
-            found.append((guide.parser.read(guide.parser.start, counted), state))
-        return list(dict.fromkeys(found))
+        places = (self.right.parts.after(self.text(node)) for node in self.nodes)
+        return list(dict.fromkeys(place for place in places if place is not None))
 
 
 class Mutation(NamedTuple):

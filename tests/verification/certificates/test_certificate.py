@@ -157,7 +157,7 @@ def test_a_lexer_by_exception_has_no_certificate() -> None:
 
 
 def test_a_certificate_has_a_most_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outlines_phi.verification.certificates.certificate.MOST_ITEMS", 100)
+    monkeypatch.setattr("outlines_phi.verification.certificates.emitted_words.MOST_ITEMS", 100)
     with pytest.raises(UnsupportedError, match=r"Give a smaller grammar\. .* 100 items or arcs"):
         certificate(guide_of(grammar_text("json")), samples=1)
 

@@ -37,17 +37,13 @@ class LookaheadStates(NamedTuple):
     def of(cls, spanner: Spanner) -> LookaheadStates:
         """Return the guesses about a lexer, and the steps on the tokens of a vocabulary."""
         lexer, edges = spanner.lexer, spanner.edges()
-
-        def counted(word: Word) -> Word:
-            return tuple(terminal for terminal in word if not lexer.terminals[terminal].ignored)
-
         emitted: list[Word] = [()] * len(lexer)
         state, pending = list(range(len(lexer))), list(range(len(lexer)))
         of_state: dict[int, tuple[int, ...]] = {}
         for holding in np.flatnonzero(lexer.held).tolist():
             taken, at, first = cast("Word", ()), holding, len(emitted)
             while lexer.held[at]:
-                taken += counted(lexer.words[lexer.held[at]])
+                taken += lexer.counted(lexer.words[lexer.held[at]])
                 at = int(lexer.fallback[at])
                 emitted.append(taken)
                 state.append(holding)
@@ -68,7 +64,7 @@ class LookaheadStates(NamedTuple):
                         steps.append(np.array([[before, after, rest[0] if rest else NOTHING]]))
         flushed = [lexer.flush(at) for at in state]
         end = [
-            NOTHING if word is None else _last(counted(word), taken)
+            NOTHING if word is None else _last(lexer.counted(word), taken)
             for word, taken in zip(flushed, emitted, strict=True)
         ]
         source, target, terminal = np.concatenate(steps).astype(np.int32).T

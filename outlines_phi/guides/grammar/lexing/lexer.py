@@ -110,6 +110,10 @@ class Lexer:
                 return None
         return state, emitted
 
+    def counted(self, word: Word) -> Word:
+        """Return a word without ignored terminals, as a parser reads it."""
+        return tuple(terminal for terminal in word if not self.terminals[terminal].ignored)
+
     def describe(self, state: int) -> str:
         """Return a debugging picture of ``state``."""
         names = [self.terminals[t].name for t in np.flatnonzero(self.reaches[state])]

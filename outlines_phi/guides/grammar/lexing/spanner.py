@@ -271,7 +271,7 @@ class Spanner:
         return (int(self.lexer.label[state]), *word[1:]) if word[:1] == (OWN,) else word
 
     def _word(self, word: Word) -> int:
-        counted = tuple(terminal for terminal in word if not self.lexer.terminals[terminal].ignored)
+        counted = self.lexer.counted(word)
         number = self._number.setdefault(counted, len(self.words))
         if number == len(self.words):
             self.words.append(counted)
