@@ -109,10 +109,8 @@ def verify(
             progress=tell_words,
         )
         if certificate is not None:
-            _check_certificate(certificate, subject)
+            _write_certificate(certificate, subject)
         found = run_checks(subject, tell_check)
-    if certificate is not None:
-        certificate.write_text(json.dumps(certify(subject.parts.guide)) + "\n", encoding="utf-8")
     if as_json:
         typer.echo(
             json.dumps({"subject": name, "tokenizer": tokenizer, **found.as_dict()}, indent=2, ensure_ascii=False)
@@ -154,12 +152,17 @@ def _subject(
     return name, Subject.of_pattern(language, vocabulary, **options)
 
 
-def _check_certificate(path: Path, subject: Subject) -> None:
-    """Refuse what would fail when all checks have run."""
+def _write_certificate(path: Path, subject: Subject) -> None:
+    """Write it before the checks run, so that what is refused costs little."""
     if subject.machine is None:
         raise UnsupportedError("Give a grammar, or leave --certificate out. Certificates are of grammars.")
-    if not path.absolute().parent.is_dir():
-        raise UnsupportedError(f"Make the folder of --certificate first. There is no {str(path.parent)!r}.")
+    text = json.dumps(certify(subject.machine.guide)) + "\n"
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UnsupportedError(
+            f"Give a file in a folder that is there. --certificate {path} cannot be written: {error.strerror}."
+        ) from error
 
 
 def _text_in_lark(grammar: str) -> str | None:

@@ -60,7 +60,9 @@ def test_a_certificate_is_written(cli: Cli, folder: Path) -> None:
         len(found["tokens"])
     }
     result = cli("verify", "list.lark", "--certificate", "nowhere/list.certificate")
-    assert result.exit_code == 2 and "Make the folder of --certificate first" in result.stderr
+    assert result.exit_code == 2 and "cannot be written: No such file or directory" in result.stderr
+    result = cli("verify", "list.lark", "--certificate", ".")
+    assert result.exit_code == 2 and "cannot be written: Is a directory" in result.stderr
     result = cli("verify", "--regex", "a+", "--certificate", "a.certificate")
     assert result.exit_code == 2 and "Certificates are of grammars" in result.stderr
     assert not (folder / "a.certificate").exists()
