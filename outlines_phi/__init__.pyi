@@ -16,6 +16,7 @@ from .errors import UnsupportedError as UnsupportedError
 from .errors import ValueReadError as ValueReadError
 from .fidelity.audit_report import AuditReport as AuditReport
 from .fidelity.probabilities import Probabilities as Probabilities
+from .format_limits import limits as limits
 from .guides.phrases.banned import BannedPhrases as BannedPhrases
 from .lm.watch import Progress as Progress
 from .phi.constraint import TextConstraint as TextConstraint

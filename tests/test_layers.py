@@ -49,8 +49,8 @@ RANKS = {
 SPEAK_OUTLINES = {"plugin", "suite", "cli"}
 """The only layers that may import outlines."""
 
-MIN_LINES, MAX_LINES = 25, 400
-MAX_MODULES = 16
+MIN_LINES, MAX_LINES = 25, 500
+MAX_MODULES = 18
 
 
 def layer(parts: tuple[str, ...]) -> str:

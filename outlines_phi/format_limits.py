@@ -1,0 +1,80 @@
+"""Limits on formats: what reading and compiling one may take, checked before the work is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import NoReturn, final
+
+from .errors import UnsupportedError
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds on the size of a format. What exceeds one is refused, never cut; :func:`limits` raises them.
+
+    Attributes
+    ----------
+    source
+        Bytes of a regular expression, a grammar, or a schema as JSON.
+    nesting
+        Groups, optional parts, arrays, objects or schemas inside each other.
+    states
+        States of one automaton that a part of a format is compiled into.
+    members
+        Names, alternatives or values that one part of a format lists.
+    phrases
+        Bytes of all banned phrases of a call.
+    """
+
+    source: int = 1 << 20
+    nesting: int = 200
+    states: int = 20_000
+    members: int = 20_000
+    phrases: int = 1 << 16
+
+    def check(self, name: str, found: int, what: str) -> None:
+        """Raise :class:`UnsupportedError` where ``found`` exceeds the limit ``name``; ``what`` has so many of them."""
+        if found > getattr(self, name):
+            self.refuse(name, found, what)
+
+    def refuse(self, name: str, found: int, what: str) -> NoReturn:
+        """Raise the :class:`UnsupportedError` of ``what``, of which ``found`` exceeds the limit ``name``."""
+        raise UnsupportedError(
+            f"Write a smaller format, or raise the limit, as in `with outlines_phi.limits({name}={found}): ...`. "
+            f"{what} is {found:,}, more than {getattr(self, name):,}."
+        )
+
+
+_DEFAULT = Limits()
+_limits: ContextVar[Limits] = ContextVar("outlines_phi.limits", default=_DEFAULT)
+
+
+def current_limits() -> Limits:
+    """Return the limits in force."""
+    return _limits.get()
+
+
+@contextmanager
+def limits(**bounds: int) -> Iterator[Limits]:
+    """Set limits of formats for the calls inside the ``with`` block, by the names of :class:`Limits`.
+
+    Raises
+    ------
+    UnsupportedError
+        A name that is no limit, or a bound that is no positive whole number.
+    """
+    known = Limits.__dataclass_fields__
+    for name, bound in bounds.items():
+        if name not in known:
+            raise UnsupportedError(f"Give one of {', '.join(known)}. {name!r} is not a limit.")
+        if isinstance(bound, bool) or not isinstance(bound, int) or bound < 1:
+            raise UnsupportedError(f"Give {name} a whole number of at least 1. It was {bound!r}.")
+    token = _limits.set(replace(_limits.get(), **bounds))
+    try:
+        yield _limits.get()
+    finally:
+        _limits.reset(token)
