@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import final
+from typing import TypeAlias, final
 
 from ....errors import UnsupportedError
 from ..formula import FALSE, TRUE, Formula, Items, Properties, Required, both, either, kind, negated
@@ -14,6 +14,9 @@ from .place import Place
 
 BRANCHES = 8
 """Conditions of one ``unevaluated`` keyword; each doubles its formula."""
+
+Above: TypeAlias = frozenset[tuple[str, tuple[str, ...]]]
+"""The parts of the same value that led to one, each with its dynamic scope."""
 
 
 @final
@@ -64,7 +67,7 @@ def unevaluated_items(place: Place) -> Formula:
 def _cases(place: Place, keyword: str) -> Iterator[tuple[Formula, list[Evaluated]]]:
     """Yield what is spoken of for each choice of the conditions that are true."""
     always, sometimes = list[Evaluated](), dict[Formula, list[Evaluated]]()
-    for one in _of(place, frozenset([place.pointer])):
+    for one in _of(place, frozenset([(place.pointer, place.scope)])):
         if one.condition is TRUE:
             always.append(one)
         else:
@@ -80,7 +83,7 @@ def _cases(place: Place, keyword: str) -> Iterator[tuple[Formula, list[Evaluated
         yield condition, always + [spoken for one, true in chosen if true for spoken in sometimes[one]]
 
 
-def _of(place: Place, above: frozenset[str]) -> Iterator[Evaluated]:
+def _of(place: Place, above: Above) -> Iterator[Evaluated]:
     """Yield what the keywords of a schema speak of, but for those that ask this."""
     if not isinstance(place.contents, dict):
         return
@@ -100,15 +103,15 @@ def _of(place: Place, above: frozenset[str]) -> Iterator[Evaluated]:
             yield from _inner(place.reading.target(place, keyword), above)
 
 
-def _inner(place: Place, above: frozenset[str]) -> Iterator[Evaluated]:
+def _inner(place: Place, above: Above) -> Iterator[Evaluated]:
     """Yield what a schema of the same value speaks of, its own ``unevaluated`` keywords included."""
-    if place.pointer in above or not isinstance(place.contents, dict):
+    if (place.pointer, place.scope) in above or not isinstance(place.contents, dict):
         return
     if "unevaluatedProperties" in place.schema:
         yield Evaluated(TRUE, patterns=StringSet.all())
     if "unevaluatedItems" in place.schema:
         yield Evaluated(TRUE, items=TRUE)
-    yield from _of(place, above | {place.pointer})
+    yield from _of(place, above | {(place.pointer, place.scope)})
 
 
 def _keywords(place: Place) -> Iterator[Evaluated]:

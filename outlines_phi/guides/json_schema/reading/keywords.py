@@ -296,12 +296,12 @@ KEYWORDS: Mapping[str, Keyword] = {
     "$recursiveRef": Keyword(
         lambda place: place.reference("$recursiveRef"),
         ("draft2019-09",),
-        "enforced where no part can replace what it names; else refused",
+        "enforced: the outermost part on the way that has the anchor is meant",
     ),
     "$dynamicRef": Keyword(
         lambda place: place.reference("$dynamicRef"),
         FROM_2020,
-        "enforced where no part can replace what it names; else refused",
+        "enforced: the outermost part on the way that has the anchor is meant",
     ),
 }
 """All keywords that say something of a value. All others are annotations."""

@@ -66,6 +66,8 @@ class Place:
         What reads the document.
     entered
         Whether ``resolver`` and ``specification`` are those inside of this part, which may have a name or a draft of its own.
+    scope
+        The resources that led here, by their URIs, the outermost first: the *dynamic scope*.
     """
 
     contents: Any
@@ -74,6 +76,7 @@ class Place:
     specification: Specification[Any]
     reading: Reading
     entered: bool = False
+    scope: tuple[str, ...] = ()
 
     @cached_property
     def schema(self) -> dict[str, Any]:

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, final
+from urllib.parse import urljoin
 
 from jsonschema_specifications import REGISTRY as SPECIFICATIONS
 from referencing import Registry, Specification
+from referencing._core import Resolved, Resolver
 from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT202012, specification_with
+from referencing.jsonschema import DRAFT202012, DynamicAnchor, specification_with
 
 from ....errors import OutlinesPhiError, UnsupportedError
 from ..formula import And, Formula, Not, Or, Referred, both, holds
@@ -113,9 +115,11 @@ class _SchemaReader:
         registry: Registry[Any] = SPECIFICATIONS.with_resource("", resource)
         if resource.id():
             registry = registry.with_resource(resource.id() or "", resource)
-        self.root = Place(document, "#", registry.resolver(resource.id() or ""), specification, self)
+        base = registry.resolver(resource.id() or "")
+        self.root = Place(document, "#", base, specification, self, scope=(base._base_uri,))
         self.definitions: dict[str, Formula] = {}
-        self._formulas: dict[int, Formula] = {}
+        self._formulas: dict[tuple[int, str], Formula] = {}
+        self._overridden: dict[tuple[str, ...], dict[str, str]] = {}
         self.pointers: dict[Formula, str] = {}
         self.order: dict[str, frozenset[str]] = {}
         self._waiting: dict[str, Place] = {}
@@ -135,21 +139,22 @@ class _SchemaReader:
             return plain
         if not isinstance(place.contents, dict):
             raise place.malformed(None, "a schema, which is an object, true or false,")
-        if id(place.contents) not in self._formulas:
+        key = id(place.contents), self._told(place)
+        if key not in self._formulas:
             try:
                 found = both(*self._says(self._entered(place)))
             except SchemaLimit as limit:
                 raise limit.at(place.pointer) from None
-            self._formulas[id(place.contents)] = found
+            self._formulas[key] = found
             self.pointers.setdefault(found, place.pointer)
-        return self._formulas[id(place.contents)]
+        return self._formulas[key]
 
     def reference(self, place: Place, keyword: str) -> Formula:
         """Return what stands for what a keyword refers to."""
         target = self.target(place, keyword)
         if (plain := constant(target.contents)) is not None:
             return plain
-        key = self._label + target.pointer
+        key = self._label + target.pointer + self._told(target)
         if key not in self.definitions and key not in self._waiting:
             self._waiting[key] = target
         return Referred(key)
@@ -158,24 +163,27 @@ class _SchemaReader:
         """Return the part of the document that a keyword refers to."""
         place = self._entered(place)
         reference = place.text(keyword)
-        if keyword != "$ref" and not self._is_static(reference):
-            raise UnsupportedError(
-                f"Write $ref for {keyword} at {place.pointer} of the JSON schema. It depends on the way that led there, "
-                "which is not supported."
-            )
         try:
-            found = place.resolver.lookup(reference)
+            found = _looked_up(place.resolver, reference)
+            # A dynamic reference goes to the outermost resource on the way here that has the anchor which it led to.
+            name = "" if keyword == "$recursiveRef" else reference.rpartition("#")[2]
+            anchor = {"$dynamicRef": "$dynamicAnchor", "$recursiveRef": "$recursiveAnchor"}.get(keyword)
+            if isinstance(found.contents, dict) and anchor and found.contents.get(anchor) == (name or True):
+                outermost = self._anchors(place.scope).get(name)
+                if outermost is not None:
+                    reference = f"{outermost}#{name}"
+                    found = _looked_up(place.resolver, reference)
         except (Unresolvable, ValueError, KeyError, TypeError, IndexError):
             raise UnsupportedError(
                 f"Put what {reference!r} refers to into the document, such as under $defs. It stands at "
                 f"{place.pointer}/{keyword} of the JSON schema, and nothing in the document answers to it."
             ) from None
-        pointer = self._pointers.get(id(found.contents))
+        pointer, base = self._pointers.get(id(found.contents)), found.resolver._base_uri
         if pointer is None:  # of another document, such as a draft's own schema
-            base = found.resolver._base_uri
             pointer = reference if reference.startswith(base) else f"{base}{reference}"
         specification = self._specification(found.contents, pointer, place.specification)
-        return Place(found.contents, pointer, found.resolver, specification, self, entered=True)
+        scope = place.scope if base in place.scope else (*place.scope, base)
+        return Place(found.contents, pointer, found.resolver, specification, self, entered=True, scope=scope)
 
     def leave_out(self, pointer: str, why: str) -> None:
         """Take note of what is not asked of a value."""
@@ -217,9 +225,9 @@ class _SchemaReader:
         resource = specification.create_resource(place.contents)
         if resource.id() is None or place.pointer == "#":
             return replace(place, specification=specification, entered=True)
-        return replace(
-            place, entered=True, specification=specification, resolver=place.resolver.in_subresource(resource)
-        )
+        resolver = place.resolver.in_subresource(resource)
+        scope = tuple(dict.fromkeys((*place.scope, resolver._base_uri)))
+        return replace(place, entered=True, specification=specification, resolver=resolver, scope=scope)
 
     def _says(self, place: Place) -> Iterator[Formula]:
         if place.specification.name in TO_7 and "$ref" in place.schema:
@@ -237,21 +245,24 @@ class _SchemaReader:
         """Where each part of the document stands, by its identity."""
         return dict(_pointers(self.root.contents, "#"))
 
-    @cached_property
-    def _dynamic(self) -> list[str]:
-        found = list[str]()
-        stack = [self.root.contents]
-        while stack:
-            part = stack.pop()
-            if isinstance(part, dict):
-                found += [str(part[name]) for name in ("$dynamicAnchor", "$recursiveAnchor") if part.get(name)]
-            stack.extend(part.values() if isinstance(part, dict) else part if isinstance(part, list) else ())
-        return found
+    def _anchors(self, scope: tuple[str, ...]) -> dict[str, str]:
+        """Return the dynamic anchors of some resources, each with the first that has it; "" is that of ``$recursiveAnchor``."""
+        if scope not in self._overridden:
+            registry, found = self.root.resolver._registry.crawl(), dict[str, str]()
+            for uri in scope:
+                resource = registry.get(uri)
+                if resource and isinstance(resource.contents, dict) and resource.contents.get("$recursiveAnchor"):
+                    found.setdefault("", uri)
+                for (base, name), anchor in registry._anchors.items():
+                    if base == uri and isinstance(anchor, DynamicAnchor):
+                        found.setdefault(name, uri)
+            self._overridden[scope] = found
+        return self._overridden[scope]
 
-    def _is_static(self, reference: str) -> bool:
-        """Whether what a dynamic reference names is there once at most, so that nothing can replace it."""
-        name = reference.rpartition("#")[2]
-        return self._dynamic.count(name or "True") <= 1
+    def _told(self, place: Place) -> str:
+        """Return what tells a part from itself where dynamic references inside of it lead elsewhere."""
+        anchors = self._anchors(place.scope) if len(place.scope) > 1 else {}
+        return "".join(f" (#{name} of {uri})" for name, uri in sorted(anchors.items()))
 
     def _refuse_circles(self) -> None:
         """Raise where a part refers to itself without going into a value."""
@@ -274,6 +285,13 @@ class _SchemaReader:
                     settled.add(key)
 
             follow(key)
+
+
+def _looked_up(resolver: Resolver[Any], reference: str) -> Resolved[Any]:
+    """Return what a reference names by itself, whatever led to it."""
+    base = resolver._base_uri
+    whole = f"{base}{reference}" if reference.startswith("#") else urljoin(base, reference)
+    return resolver._registry.resolver().lookup(whole)
 
 
 def _references(formula: Formula) -> Iterator[str]:
