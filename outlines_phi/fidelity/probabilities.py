@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, final
@@ -12,7 +12,7 @@ from typing import Any, final
 from ..errors import BudgetError, ValueReadError
 from ..guides.guide_texts import list_texts
 from ..lm.model import LanguageModel, ModelCounts
-from ..lm.watch import Progress, current, follow
+from ..lm.watch import Progress, check_interruption, current, follow
 from ..numerics.weights import log
 from ..phi.tree.best_first import enumerate_together
 from ..phi.tree.evaluator import Evaluator
@@ -24,6 +24,8 @@ from ..settings import SamplingSettings
 
 LISTED_PREFIXES = 20_000
 """A type whose texts have at most this many prefixes is listed whole, with the values that were not reached."""
+
+READING = 0.2  # Share of a call's time that values may be read for after its end, so that what was found is not lost
 
 ROWS = 20  # Values that a printed table shows
 
@@ -167,8 +169,9 @@ def probabilities(
     every text is its own value, or where all texts of the type are known; ``R'(x)`` is above 0 only in the second case.
 
     ``trees`` are one per prompt, in any state. They are enumerated until ``U - Lo <= tolerance * Lo``, for ``max_tokens`` model
-    tokens and ``max_bytes`` of memory per prompt at most; the time of the call that is watched ends the work as well. ``reader``
-    gives the value of a text, ``None`` where every text is its own.
+    tokens and ``max_bytes`` of memory per prompt at most; the time of the call that is watched ends the work as well, reading
+    included. ``reader`` gives the value of a text, ``None`` where every text is its own. A text that there was no time to read is
+    undecided.
 
     A :class:`BudgetError` where the tolerance was not reached, whose ``partial`` has the probabilities with the bounds that were;
     an :class:`EmptyLanguageError` where no member of the language has any probability.
@@ -181,29 +184,42 @@ def probabilities(
     refuse_impossible(trees, settings)
     counts = replace(evaluator.counts)
     texts = {tree.budget: list_texts(tree.table, tree.budget, LISTED_PREFIXES) for tree in trees}
-    results = [_probabilities(tree, texts[tree.budget], reader, counts) for tree in trees]
-    if not all(reached):
-        row = reached.index(False)
-        lower, upper = trees[row].bounds
-        when = current().end_of("its effort or its memory was used")
+    watch, results = current(), []
+    for row, tree in enumerate(trees):
+        left = max((watch.limit - watch.seconds) / (len(trees) - row), READING * watch.limit / len(trees))
+        results.append(_probabilities(tree, texts[tree.budget], reader, counts, until=watch.seconds + left))
+    for row, (result, unread) in enumerate(results):
+        if reached[row] and not unread:
+            continue
+        lower, upper = map(math.exp, result.log_z_bounds)
+        when = watch.end_of("its effort or its memory was used")
         raise BudgetError.of(
             "Give a larger effort or tolerance, or a smaller language: a lower max_new_tokens, or an output type with bounds",
             f"Prompt {row}: {trees[row].expansions} expanded prefixes ({counts.tokens} model tokens, paths that were evaluated "
-            f"again included) left Phi between {lower:.3g} and {upper:.3g}, short of tolerance={tolerance}, when {when}",
+            f"again included) left Phi between {lower:.3g} and {upper:.3g}, short of tolerance={tolerance}, when {when}"
+            + (f"; {unread:,} of the texts found were not read" if unread else ""),
             "the error's .partial has the probabilities with the bounds so far",
-            partial=results,
-            log_z_bounds=results[row].log_z_bounds,
+            partial=[found for found, _ in results],
+            log_z_bounds=result.log_z_bounds,
         )
-    return results
+    return [found for found, _ in results]
 
 
 def _probabilities(
-    tree: BoundsTree, listed: list[bytes] | None, reader: Callable[[str], Any] | None, counts: ModelCounts
-) -> Probabilities:
+    tree: BoundsTree,
+    listed: list[bytes] | None,
+    reader: Callable[[str], Any] | None,
+    counts: ModelCounts,
+    until: float = math.inf,
+) -> tuple[Probabilities, int]:
+    """Return the probabilities by what was read ``until`` then, in seconds of the call, and how many texts were not."""
     found = text_masses(tree)
-    groups = grouped(sorted({*found, *(listed or ())}), reader)
-    masses = _undecided(tree, groups, listed, reader)
+    likeliest = sorted({*found, *(listed or ())}, key=lambda text: (-found[text].p if text in found else 0.0, text))
+    groups, unread = grouped(likeliest, reader, until)
     lower, upper = tree.root.lower, tree.root.upper
+    if unread:
+        listed, lower = None, math.fsum(found[text].p for group in groups for text in group.texts if text in found)
+    masses = [(upper - lower, 0.0)] * len(groups) if unread else _undecided(tree, groups, listed, reader)
     entries = []
     for group, (may, only) in zip(groups, masses, strict=True):
         known = [found.get(text, TextMass()) for text in group.texts]
@@ -227,7 +243,7 @@ def _probabilities(
         log_z_bounds=(log(lower), log(upper)),
         counts=counts,
         budget=tree.budget,
-    )
+    ), unread
 
 
 def _undecided(
@@ -290,20 +306,29 @@ class Group:
     texts: list[bytes]
 
 
-def grouped(texts: Iterable[bytes], reader: Callable[[str], Any] | None) -> list[Group]:
-    """Return ``texts``, in the order of their bytes, by the value that ``reader`` makes of them; ``None`` for the text itself.
+def grouped(
+    texts: Sequence[bytes], reader: Callable[[str], Any] | None, until: float = math.inf
+) -> tuple[list[Group], int]:
+    """Return ``texts`` by the value that ``reader`` makes of them, ``None`` for the text itself, and how many were not read.
 
-    A text that the type refuses is a group of its own.
+    A text that the type refuses is a group of its own. Nothing is read after ``until``, in seconds of the call.
     """
     groups: dict[Hashable, Group] = {}
-    for written in texts:
+    watch, unread = current(), 0
+    for at, written in enumerate(texts):
+        if reader is not None and until < math.inf and watch.seconds >= until:
+            unread = len(texts) - at
+            break
+        check_interruption()
         text = written.decode()
         try:
             group = Group(text if reader is None else reader(text), None, [])
         except ValueReadError as error:
             group = Group(text, error, [])
         groups.setdefault(key(group.value, refused=group.refused is not None), group).texts.append(written)
-    return list(groups.values())
+    for group in groups.values():
+        group.texts.sort()
+    return list(groups.values()), unread
 
 
 def _beginning(texts: Sequence[bytes], written: bytes) -> int:

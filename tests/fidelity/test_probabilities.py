@@ -17,6 +17,7 @@ from outlines_phi.errors import BudgetError, EmptyLanguageError, ValueReadError
 from outlines_phi.fidelity import probabilities as module
 from outlines_phi.fidelity.probabilities import Probabilities, frozen, probabilities
 from outlines_phi.guides.guide_texts import list_texts
+from outlines_phi.lm import watch
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.tree.best_first import enumerate_together
 from outlines_phi.phi.tree.evaluator import Evaluator
@@ -86,7 +87,7 @@ def violations(language: Language, reader: Reader | None) -> int:
     for tokens in range(40):
         # Prefix by prefix, then in larger steps.
         enumerate_together([tree], evaluator, 0.0, max_tokens=1, width=1 if tokens < 30 else 20)
-        result = module._probabilities(tree, texts, reader, module.ModelCounts())
+        result = module._probabilities(tree, texts, reader, module.ModelCounts())[0]
         listed = {frozen(value): entry for value, entry in zip(result, result.entries, strict=True)}
         wrong += sum(not entry.lo - 1e-12 <= law[key] <= entry.hi + 1e-12 for key, entry in listed.items())
         others = sum(p for key, p in law.items() if key not in listed)
@@ -243,7 +244,7 @@ def test_evicted_trees_have_bounds_that_hold(spoil: Callable[[BoundsTree], None]
                 except BudgetError:
                     pass
             spoil(tree)
-            result = module._probabilities(tree, None, None, module.ModelCounts())
+            result = module._probabilities(tree, None, None, module.ModelCounts())[0]
             assert all(entry.lo - 1e-12 <= law[entry.value] <= entry.hi + 1e-12 for entry in result.entries)
 
 
@@ -267,6 +268,42 @@ class TestErrors:
 class Point:
     x: int
     y: list[int]
+
+
+@laws
+@pytest.mark.parametrize("spent", [0.0, 2.0], ids=["in time", "late"])
+def test_reading_counts_against_the_time_of_the_call(
+    language: Language, spent: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every value takes a second to read. What was not read is undecided; what was found late is read for a fifth of the limit."""
+    clock = [0.0]
+    monkeypatch.setattr(watch, "now", lambda: clock[0])
+
+    def slow(text: str) -> int:
+        clock[0] += 1.0
+        return len(text)
+
+    law = truth(language, len)
+    with watch.watching(), watch.limited(2.0) as call:
+        clock[0] += spent
+        with pytest.raises(BudgetError, match=r"texts found were not read; the error's .partial has") as caught:
+            probabilities(
+                language.lm,
+                language.settings(),
+                [PROMPT] * 2,
+                [BoundsTree(language.table, language.budget) for _ in range(2)],
+                tolerance=0.0,
+                max_tokens=100_000,
+                reader=slow,
+            )
+        assert call.seconds <= spent + 2.0
+    for result in caught.value.partial:
+        assert result.entries and not result.complete
+        assert all(
+            entry.lo <= law[entry.value] + 1e-12 and law[entry.value] <= entry.hi + 1e-12 for entry in result.entries
+        )
+        assert sum(p for value, p in law.items() if value not in result) <= result.other[1] + 1e-12
+        assert result.log_z_bounds[0] <= language.reference().log_phi <= result.log_z_bounds[1] + 1e-9
 
 
 def refusing(text: str) -> str:

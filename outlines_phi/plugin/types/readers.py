@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import datetime
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import partial
-from itertools import cycle
+from functools import cached_property, partial
+from itertools import chain, cycle, groupby
 from typing import Any, Literal, NamedTuple, final, get_args
 
 from outlines.processors import OutlinesLogitsProcessor
@@ -17,7 +16,7 @@ from outlines.types import utils as kind
 from outlines.types.dsl import CFG, Alternatives, Choice, JsonSchema, Regex, String, Term
 from pydantic import BaseModel, TypeAdapter
 
-from ...automata.automaton import DEAD
+from ...automata.automaton import DEAD, ByteAutomaton
 from ...errors import ValueReadError
 from ...guides.grammar.grammar import Grammar
 from ...guides.guide import Guide
@@ -37,6 +36,7 @@ class Format(NamedTuple):
     ends: Callable[
         [bytes, int], Iterator[int]
     ]  # Where a member that begins at a place of a text may end, nearest first
+    table: Mapping[str, Any] | None = None  # All members with their values, where they are listed
 
     def holds(self, text: str) -> bool:
         """Return whether ``text`` is a member."""
@@ -46,16 +46,29 @@ class Format(NamedTuple):
 
 def parsed(language: Language, parse: Callable[[str], Any]) -> Format:
     """Return the members of a language, each read by ``parse``. Those of a grammar are no part of another format."""
-    return Format(parse, partial(ends, language))
+    return Format(parse, Endings(language))
 
 
 def fixed_texts(values: Mapping[str, Any]) -> Format:
-    """Return finitely many texts, each with its value: a ``Literal``, an ``Enum``."""
-    return parsed("|".join(map(re.escape, values)), values.__getitem__)
+    """Return finitely many texts, each with its value: a ``Literal``, an ``Enum``, the values of a ``Choice``."""
+    written = frozenset(text.encode(errors="surrogatepass") for text in values)
+    return Format(values.__getitem__, partial(_found, written, sorted(set(map(len, written)))), values)
 
 
-def first_fitting(alternatives: Sequence[Format]) -> Format:
+def _found(written: Set[bytes], lengths: Sequence[int], text: bytes, begin: int) -> Iterator[int]:
+    places = (begin + length for length in lengths if begin + length <= len(text))
+    return (end for end in places if text[begin:end] in written)
+
+
+def first_fitting(formats: Sequence[Format]) -> Format:
     """Return what several formats hold. A text that several of them hold is read by the first that takes it."""
+    alternatives: list[Format] = []
+    for in_tables, run in groupby(formats, lambda part: part.table is not None):
+        parts = list(run)
+        tables = [part.table.items() for part in reversed(parts) if part.table is not None]
+        alternatives += [fixed_texts(dict(chain(*tables)))] if in_tables else parts
+    if len(alternatives) == 1:
+        return alternatives[0]
 
     def read(text: str) -> Any:
         refused: Exception = ValueError(f"{text!r:.80} is not in the format.")
@@ -123,27 +136,38 @@ class Bracketed:
                 yield end
 
 
-def ends(language: Language, text: bytes, begin: int) -> Iterator[int]:
-    """Yield where a member of a language that begins at ``begin`` of a text may end, nearest first."""
-    match language:
-        case JSONText(machine=machine):
-            at: Configuration | None = machine.start
-            for end in range(begin, len(text) + 1):
-                if at is None:
-                    return
-                if machine.size(at) == 0:
-                    yield end
-                at = machine.advance(at, text[end]) if end < len(text) else None
-        case str():
-            automaton = compile_regex(language)
-            state = automaton.start
-            for end in range(begin, len(text) + 1):
-                if automaton.accepting[state]:
-                    yield end
-                if end < len(text):
-                    state = int(automaton.targets[state, automaton.byte_class[text[end]]])
-                if state == DEAD:
-                    return
+@final
+@dataclass(frozen=True)
+class Endings:
+    """Where the members of ``language`` end inside a text."""
+
+    language: Language
+
+    @cached_property
+    def _automaton(self) -> ByteAutomaton:
+        return compile_regex(str(self.language))
+
+    def __call__(self, text: bytes, begin: int) -> Iterator[int]:
+        """Yield where a member that begins at ``begin`` may end, nearest first."""
+        match self.language:
+            case JSONText(machine=machine):
+                at: Configuration | None = machine.start
+                for end in range(begin, len(text) + 1):
+                    if at is None:
+                        return
+                    if machine.size(at) == 0:
+                        yield end
+                    at = machine.advance(at, text[end]) if end < len(text) else None
+            case str():
+                automaton = self._automaton
+                state = automaton.start
+                for end in range(begin, len(text) + 1):
+                    if automaton.accepting[state]:
+                        yield end
+                    if end < len(text):
+                        state = int(automaton.targets[state, automaton.byte_class[text[end]]])
+                    if state == DEAD:
+                        return
 
 
 Place = Literal["alone", "item", "key"]

@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import functools
 import pickle
+from collections.abc import Callable
 from datetime import date, datetime, time
 from enum import Enum, IntEnum
 from typing import Annotated, Any, Dict, Generic, List, Literal, NewType, Optional, Tuple, TypeVar, Union  # noqa: UP035
@@ -301,6 +302,36 @@ def test_annotations_that_are_names() -> None:
     assert callable(reader(one))
     with pytest.raises(outlines_phi.UnsupportedError, match="Define the types .* 'Unknown' of 'person'"):
         to_language(namespace["late"])
+
+
+@pytest.mark.parametrize(
+    ("label", "make"),
+    [
+        ("Choice", Choice),
+        ("Choice, with a type before and after", lambda texts: Choice([int, *texts, types.regex("[a-z]{9}")])),
+        ("list of a Choice", lambda texts: list[Choice(texts)]),  # type: ignore[misc]
+        ("Union of Literals", lambda texts: Union[tuple(Literal[text] for text in texts)]),  # noqa: UP007
+        ("Union of regular expressions", lambda texts: either(*map(types.regex, texts))),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_many_values_are_read_in_no_time(label: str, make: Callable[[list[str]], Any]) -> None:
+    """No alternative is compiled again for another text, however many there are; those of a Choice are never compiled."""
+    texts = [f"Rome {i}" for i in range(300)]
+    read = reader(make(texts))
+    written = [f"[{text}, {text}]" for text in texts] if "list" in label else texts
+    compile_regex.cache_clear()
+    values = [read(text) for text in written]
+    assert values == ([[text, text] for text in texts] if "list" in label else texts)
+    assert compile_regex.cache_info().misses <= (300 if "regular" in label else 1)
+    with pytest.raises(ValueReadError):
+        read("[Rome 300]" if "list" in label else "Rome 300")
+
+
+def test_of_two_alternatives_the_first_reads() -> None:
+    read = reader(Choice(["3", 3, 4, "4", int]))
+    assert [repr(read(text)) for text in ("3", "4", "5")] == ["'3'", "4", "5"]
+    assert [repr(reader(Union[Literal["1"], int, Literal["2"]])(text)) for text in "12"] == ["'1'", "2"]  # noqa: UP007
 
 
 def test_a_reader_pickles_with_its_type() -> None:
