@@ -14,8 +14,8 @@ from rich.text import Text
 
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..fidelity.audit_report import AuditReport, check
-from ..fidelity.bias import Bias, measure
-from ..fidelity.report_text import bias_section, sections, verdict
+from ..fidelity.bias import TOLERANCE, AuditVerdict, measure
+from ..fidelity.report_text import bias_section, sections, verdict, verdict_on
 from ..guides.table import Table
 from ..numerics.checks import counted
 from ..phi.onestep import LocalPhi
@@ -43,6 +43,9 @@ from .terminal import Quiet, bar, print_table
 
 SUFFIXES = (".md", ".html", ".json", ".png")  # Formats of a report
 
+VERDICTS = {AuditVerdict.NOT_BIASED: 0, AuditVerdict.BIASED: 3, AuditVerdict.UNDECIDED: 4}
+"""Exit codes of an audit; 1 and 2 say that there is none."""
+
 
 @grouped
 def audit(
@@ -55,6 +58,9 @@ def audit(
     n: Annotated[int, typer.Option(min=2, help="Draws per prompt.")] = 200,
     seed: Seed = None,
     confidence: Annotated[float, typer.Option(help="Of each interval by itself.")] = 0.95,
+    tolerance: Annotated[
+        float, typer.Option(help="Total variation up to which masking passes for not biased.")
+    ] = TOLERANCE,
     bounds_tokens: Annotated[int, typer.Option(min=0, help="Model tokens per prompt for bounds of Phi.")] = 0,
     output: Annotated[
         list[Path] | None, typer.Option(help=f"File of the report: {', '.join(SUFFIXES)}; may be given several times.")
@@ -68,11 +74,11 @@ def audit(
     """Measure how far plain masking is from the model's own distribution, conditioned on the format.
 
     From masked draws with weights: the distance with an interval, the fields where it arises, the values that it distorts.
+    Exit code: 0 not biased by more than --tolerance, 3 biased, 4 undecided.
     """
     if saved is not None:
         _check_alone(context)
-        audit_saved(saved, confidence, Console(highlight=False))
-        return
+        raise typer.Exit(VERDICTS[audit_saved(saved, confidence, tolerance, Console(highlight=False))])
     given = inputs.read()
     banned = bans.read()
     _, output_type = form.read(free=banned is not None)
@@ -94,6 +100,7 @@ def audit(
             [model_input(prompt) for prompt in given],
             n,
             confidence=confidence,
+            tolerance=tolerance,
             bounds_tokens=bounds_tokens,
             progress=progress.told(completed=True),
             **settings,
@@ -101,6 +108,7 @@ def audit(
     print_audit(report, Console(highlight=False))
     for target in targets:
         note(f"Report: {report.save(target)}")
+    raise typer.Exit(VERDICTS[report.verdict])
 
 
 def _check_alone(context: typer.Context) -> None:
@@ -108,7 +116,7 @@ def _check_alone(context: typer.Context) -> None:
     useless = [
         parameter.opts[0]
         for parameter in context.command.params
-        if parameter.name not in ("saved", "confidence", "quiet", "debug")
+        if parameter.name not in ("saved", "confidence", "tolerance", "quiet", "debug")
         and getattr(context.get_parameter_source(str(parameter.name)), "name", "") == "COMMANDLINE"
     ]
     if useless:
@@ -135,22 +143,21 @@ def _check_prompts(model: PhiModel, table: Table, prompts: list[Prompt], setting
             raise error
 
 
-def audit_saved(path: Path, confidence: float, console: Console) -> None:
-    """Print the bias of the draws in the file at ``path``."""
+def audit_saved(path: Path, confidence: float, tolerance: float, console: Console) -> AuditVerdict:
+    """Print the bias of the draws in the file at ``path``, and return the verdict."""
     header, log_w = read_weights(path)
-    check(len(log_w), int(header["n"]), confidence)
+    check(len(log_w), int(header["n"]), confidence, tolerance)
     if all(weight == -math.inf for weights in log_w for weight in weights):
         raise EmptyLanguageError(
             f"Loosen the truncation: None of the draws of {path} was completed, so nothing can be measured."
         )
-    bias: Bias = measure([np.array(weights) for weights in log_w], [(0.0, 1.0)] * len(log_w), 1 - confidence)
-    console.print(
-        Text(
-            f"{path}: {header['n']} draws after each of {counted(len(log_w), 'prompt')}, {header['output_type']['name']}."
-        )
-    )
-    console.print()
+    weights, certain = [np.array(weights) for weights in log_w], [(0.0, 1.0)] * len(log_w)
+    bias, asked = measure(weights, certain, 1 - confidence, tolerance=tolerance), counted(len(log_w), "prompt")
+    said = verdict_on(bias, confidence, f"on the average over {asked}")
+    drawn = f"{path}: {header['n']} draws after each of {asked}, {header['output_type']['name']}."
+    console.print(Text(drawn), "", Text(said, "bold"), "", sep="\n")
     print_table(bias_section(bias, confidence), console)
+    return bias.verdict
 
 
 def read_weights(path: Path) -> tuple[dict[str, Any], list[list[float]]]:

@@ -1,1 +1,2 @@
+from .bias import AuditVerdict as AuditVerdict
 from .probabilities import Probability as Probability

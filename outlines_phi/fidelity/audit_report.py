@@ -10,10 +10,10 @@ from typing import Any, final
 
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..lm.model import ModelCounts
-from ..numerics.checks import check_counts, check_fits, counted
+from ..numerics.checks import check_counts, check_fits, check_shares, counted
 from ..phi.tree.evidence import Evidence
 from ..settings import SamplingSettings
-from .bias import measure
+from .bias import TOLERANCE, AuditVerdict, measure
 from .findings import (
     ENOUGH,
     Findings,
@@ -30,8 +30,6 @@ from .plots import audit_figure, png
 from .report_text import jsonable
 from .traces import Trace, tree_bounds
 
-WIDE = 0.5  # Width of an interval of TV that says little
-
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +38,16 @@ class AuditReport(Findings):
 
     ``str(report)`` is a summary for a terminal; :meth:`save` writes Markdown, JSON, a page or a picture.
     """
+
+    @property
+    def verdict(self) -> AuditVerdict:
+        """Whether masking is biased by more than the tolerance, on the average over the prompts, or that is undecided."""
+        return self.pooled.bias.verdict
+
+    @property
+    def draws_needed(self) -> int | None:
+        """About how many draws after each prompt decide what is undecided; ``None`` where there is a verdict, and for too many."""
+        return self.pooled.bias.needed
 
     def __str__(self) -> str:
         return audit_page(self, "txt").rstrip("\n")
@@ -100,6 +108,7 @@ def audit_traces(
     bounds: Sequence[tuple[float, float]] | None = None,
     evidence: Sequence[Evidence] = (),
     confidence: float = 0.95,
+    tolerance: float = TOLERANCE,
     notes: Sequence[str] = (),
 ) -> AuditReport:
     """Return the audit of draws of plain masking, of which there are as many after each prompt; no model call is made.
@@ -108,7 +117,7 @@ def audit_traces(
     that limit it; ``notes`` are warnings to begin with. Errors as :func:`check`, and an :class:`EmptyLanguageError` where no draw
     was completed.
     """
-    check(len(traces), min(map(len, traces), default=0), confidence)
+    check(len(traces), min(map(len, traces), default=0), confidence, tolerance)
     if all(trace.failed for drawn in traces for trace in drawn):
         raise EmptyLanguageError(
             f"None of the {sum(map(len, traces))} draws was completed: {settings.truncation or 'the model'} left each a step "
@@ -131,6 +140,7 @@ def audit_traces(
                 [known[row] for row in rows],
                 alpha,
                 [evidence[row] for row in rows] if evidence else (),
+                tolerance,
             ),
             places=losses(chosen, field_places) if by_field else by_step,
             steps=by_step,
@@ -152,14 +162,15 @@ def audit_traces(
     )
 
 
-def check(prompts: int, n: int, confidence: float) -> None:
-    """Raise UnsupportedError unless there are prompts, at least two draws each, and a confidence in (0, 1)."""
+def check(prompts: int, n: int, confidence: float, tolerance: float) -> None:
+    """Raise UnsupportedError unless there are prompts, at least two draws each, and a confidence and a tolerance."""
     if prompts < 1:
         raise UnsupportedError("No prompts were given to audit; expected one, or a list of at least one.")
     check_counts("an audit", ", better 200", least=2, n=n)
     check_fits("n", n, count=n * prompts, each=1024, things="draws, of all prompts together,")
     if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0 < confidence < 1:
         raise UnsupportedError(f"confidence={confidence!r} was given; expected a number between 0 and 1, such as 0.95.")
+    check_shares("an audit", tolerance=tolerance)
 
 
 def _both(left: tuple[float, float], right: tuple[float, float]) -> tuple[float, float]:
@@ -170,7 +181,6 @@ def _both(left: tuple[float, float], right: tuple[float, float]) -> tuple[float,
 def _warnings(findings: Sequence[PromptFinding], settings: SamplingSettings) -> list[str]:
     failures = sum(finding.bias.failures for finding in findings)
     few = [finding for finding in findings if finding.bias.ess < ENOUGH]
-    wide = [finding for finding in findings if finding.bias.tv.interval.width > WIDE]
     of = f"of {len(findings)} prompts" if len(findings) > 1 else "of the prompt"
     found = []
     if failures:
@@ -183,9 +193,5 @@ def _warnings(findings: Sequence[PromptFinding], settings: SamplingSettings) -> 
             f"{len(few)} {of}: {few[0].bias.draws} weighted draws are worth fewer than {ENOUGH:.0f} "
             f"({min(f.bias.ess for f in few):.1f} at the least). Point estimates rest on few draws and values are not compared "
             "there; the intervals of Phi and TV hold, that of KL may not. Ask for more draws."
-        )
-    if wide:
-        found.append(
-            f"{len(wide)} {of}: the interval of TV is wider than {WIDE}. Ask for more draws, or for bounds (bounds_tokens)."
         )
     return found

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -31,15 +33,16 @@ class Interval(NamedTuple):
         return self.high - self.low
 
 
-def lower_limit(x: ArrayLike, alpha: float) -> float:
+def lower_limit(x: ArrayLike, alpha: float, copies: float = 1.0) -> float:
     """Return a number that the mean of nonnegative variables is under with probability at most ``alpha``.
 
     The variables ``x`` (``[n]``) are independent and their distributions may differ (the mean is then that of their means). It is
     the least ``m`` at which a fixed mixture of the bets ``prod_i (1 - c + c x_i / m)`` and ``mean(x) / m`` is at most ``1 / alpha``
     (theory.md, section 10). It is monotone in every ``x_i``, scales with ``x``, and is at least half of Markov's ``alpha mean(x)``.
-    The method is betting: Waudby-Smith and Ramdas, arXiv 2010.09686.
+    The method is betting: Waudby-Smith and Ramdas, arXiv 2010.09686. With ``copies`` it is the limit of so many copies of ``x``.
     """
-    values, counts = np.unique(np.asarray(x, dtype=np.float64), return_counts=True)
+    values, found = np.unique(np.asarray(x, dtype=np.float64), return_counts=True)
+    counts = found * copies
     mean = float((values * counts).sum() / counts.sum())
     if mean <= 0:
         return 0.0
@@ -53,7 +56,7 @@ def lower_limit(x: ArrayLike, alpha: float) -> float:
     return math.exp(low)
 
 
-def unit_interval(x: ArrayLike, alpha: float) -> Interval:
+def unit_interval(x: ArrayLike, alpha: float, copies: float = 1.0) -> Interval:
     """Return an interval that holds the mean of variables in [0, 1] with probability at least ``1 - alpha``.
 
     :func:`lower_limit` from both sides, ``alpha / 2`` each. Where the variables hardly vary it is far narrower than
@@ -61,10 +64,10 @@ def unit_interval(x: ArrayLike, alpha: float) -> Interval:
     upper limit is never under about ``log(1 / alpha) / n``.
     """
     values = np.clip(np.asarray(x, dtype=np.float64), 0.0, 1.0)
-    return Interval(lower_limit(values, alpha / 2), 1.0 - lower_limit(1.0 - values, alpha / 2))
+    return Interval(lower_limit(values, alpha / 2, copies), 1.0 - lower_limit(1.0 - values, alpha / 2, copies))
 
 
-def _log_capital(values: NDArray[np.float64], counts: NDArray[np.int64], mean: float, log_m: float) -> float:
+def _log_capital(values: NDArray[np.float64], counts: NDArray[np.floating], mean: float, log_m: float) -> float:
     """Return the log of the mixture of bets against a mean of at most ``exp(log_m)``."""
     ratio = values * math.exp(-log_m)
     won = np.log1p(STAKES[:, None] * (ratio - 1.0)) @ counts
@@ -74,6 +77,38 @@ def _log_capital(values: NDArray[np.float64], counts: NDArray[np.int64], mean: f
 
 Limit: TypeAlias = Callable[[float], float]  # An upper limit, by the probability at which it may fail
 RESAMPLES = 400  # Of a bootstrap interval
+
+TOLERANCE = 0.05
+"""The total variation up to which masking passes for not biased, where nothing else is said."""
+
+GROWTH = tuple(2 ** (step / 2) for step in range(1, 25))
+"""How many times the draws there may be, for a verdict that is not reached: up to 4,096 times."""
+
+
+class AuditVerdict(str, Enum):
+    """How the interval of the total variation of plain masking lies to the tolerance.
+
+    ``BIASED``
+        Above it: more than the tolerance, at the confidence of the interval.
+    ``NOT_BIASED``
+        Not above it: the tolerance at most, at that confidence.
+    ``UNDECIDED``
+        On both sides of it: the draws are too few to say.
+    """
+
+    BIASED = "biased"
+    NOT_BIASED = "not biased"
+    UNDECIDED = "undecided"
+
+    def __str__(self) -> str:
+        return self.value
+
+    @classmethod
+    def of(cls, interval: Interval, tolerance: float) -> AuditVerdict:
+        """Return the verdict of an interval."""
+        if interval.low > tolerance:
+            return cls.BIASED
+        return cls.NOT_BIASED if interval.high <= tolerance else cls.UNDECIDED
 
 
 class IntervalEstimate(NamedTuple):
@@ -111,6 +146,9 @@ class Bias:
     attempts: int = 0  # residual attempts on what an enumeration left undecided
     # ``(Lo, limit)``: the limit of Phi that they give, at the confidence of an interval; ``None`` without attempts.
     residual: Interval | None = None
+    tolerance: float = TOLERANCE  # the total variation that passes for no bias
+    verdict: AuditVerdict = AuditVerdict.UNDECIDED  # where the interval of ``tv`` lies to it
+    needed: int | None = None  # see :func:`draws_needed`; ``None`` where there is a verdict
 
     @property
     def phi(self) -> IntervalEstimate:
@@ -124,6 +162,7 @@ def measure(
     certain: Sequence[tuple[float, float]],
     alpha: float,
     evidence: Sequence[Evidence] = (),
+    tolerance: float = TOLERANCE,
 ) -> Bias:
     """Return the bias after some prompts, on the average over them (theory.md, section 10).
 
@@ -150,13 +189,19 @@ def measure(
         _clip(log_mean(weights), known if limit is None else Interval(known.low, log(limit(alpha))))
         for weights, known, limit in zip(log_w, bounds, single, strict=True)
     ]
-    limits = [
-        log_phi_interval(weights, known, alpha / 2 / len(log_w), limit)
-        for weights, known, limit in zip(log_w, bounds, single, strict=True)
-    ]
-    overlap_high = unit_interval(_overlaps(log_w, [limit.low for limit in limits]), alpha / 2).high
-    overlap_low = unit_interval(_overlaps(log_w, [limit.high for limit in limits]), alpha / 2).low
-    failed = every == -math.inf
+
+    def tv_of(copies: float) -> Interval:
+        """The interval of TV, of so many copies of every draw."""
+        limits = [
+            log_phi_interval(weights, known, alpha / 2 / len(log_w), limit, copies)
+            for weights, known, limit in zip(log_w, bounds, single, strict=True)
+        ]
+        overlap_high = unit_interval(_overlaps(log_w, [limit.low for limit in limits]), alpha / 2, copies).high
+        overlap_low = unit_interval(_overlaps(log_w, [limit.high for limit in limits]), alpha / 2, copies).low
+        return Interval(1.0 - overlap_high, 1.0 - overlap_low)
+
+    failed, tv = every == -math.inf, tv_of(1.0)
+    verdict = AuditVerdict.of(tv, tolerance)
     return Bias(
         draws=every.size,
         failures=int(failed.sum()),
@@ -167,18 +212,35 @@ def measure(
             log_phi_interval(every, Interval(log(mean_bounds.low), log(mean_bounds.high)), alpha, pooled),
         ),
         certain=mean_bounds,
-        tv=IntervalEstimate(
-            1.0 - float(_overlaps(log_w, log_phi).mean()), Interval(1.0 - overlap_high, 1.0 - overlap_low)
-        ),
+        tv=IntervalEstimate(1.0 - float(_overlaps(log_w, log_phi).mean()), tv),
         kl=_divergence(log_w, bounds, alpha),
         failed=IntervalEstimate(float(failed.mean()), unit_interval(failed, alpha)),
         attempts=sum(one.attempts for one in evidence),
         residual=Interval(mean_bounds.low, max(mean_bounds.low, pooled(alpha))) if pooled else None,
+        tolerance=tolerance,
+        verdict=verdict,
+        needed=draws_needed(tv_of, tolerance, len(log_w[0])) if verdict is AuditVerdict.UNDECIDED else None,
     )
 
 
+def draws_needed(tv_of: Callable[[float], Interval], tolerance: float, n: int) -> int | None:
+    """Return about how many draws after each prompt decide what ``n`` leave undecided; ``None`` beyond the last of :data:`GROWTH`.
+
+    ``tv_of(c)`` is the interval that ``c n`` draws give whose weights are distributed as those that were drawn: ``c`` copies of
+    each. A limit by betting depends on the draws only by the sum of their log bets, so copies multiply that sum by ``c``, at no
+    cost. Where weights vary, the sum falls with the square of a limit's distance from the mean, and the width goes as
+    ``1 / sqrt(c)``; where they hardly do it is linear, and the width goes as ``1 / c``, as that of the upper limit of Phi does
+    while no draw has shown a large weight. The number is the least ``c`` that decides, times ``n``. It carries the error of the
+    weights that it stands on, and takes the certain bounds of Phi, which more draws tighten, as they are.
+    """
+    found = bisect_left(
+        GROWTH, True, key=lambda copies: AuditVerdict.of(tv_of(copies), tolerance) is not AuditVerdict.UNDECIDED
+    )
+    return round(GROWTH[found] * n) if found < len(GROWTH) else None
+
+
 def log_phi_interval(
-    log_w: NDArray[np.float64], certain: Interval, alpha: float, attempted: Limit | None = None
+    log_w: NDArray[np.float64], certain: Interval, alpha: float, attempted: Limit | None = None, copies: float = 1.0
 ) -> Interval:
     """Return an interval of the log of the mean weight that fails with probability at most ``alpha``, inside ``certain`` (logs).
 
@@ -186,8 +248,9 @@ def log_phi_interval(
     """
     top = float(log_w.max())
     # The lower limit scales with the weights, so it is computed where they do not underflow.
-    low = top + log(lower_limit(np.exp(log_w - top), alpha / 2)) if top > -math.inf else top
-    high = min(log(unit_interval(np.exp(log_w), alpha if attempted is None else alpha / 2).high), certain.high)
+    low = top + log(lower_limit(np.exp(log_w - top), alpha / 2, copies)) if top > -math.inf else top
+    share = alpha if attempted is None else alpha / 2
+    high = min(log(unit_interval(np.exp(log_w), share, copies).high), certain.high)
     if attempted is not None:
         high = min(high, log(attempted(alpha / 4)))
     return Interval(min(max(low, certain.low), high), high)

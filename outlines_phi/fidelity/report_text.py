@@ -8,7 +8,7 @@ from dataclasses import asdict, fields, is_dataclass
 from typing import Any, NamedTuple
 
 from ..numerics.checks import counted
-from .bias import Bias, IntervalEstimate
+from .bias import AuditVerdict, Bias, IntervalEstimate
 from .comparison import Report, label
 from .findings import Findings, Loss
 
@@ -44,22 +44,32 @@ def _escaped(text: str) -> str:
 TITLE = "Audit of plain masking"
 
 ROWS = 12  # Places, values and prompts that a table lists
-SMALL = 0.01  # A lower limit of TV under which no bias is claimed
 WIDTH = 34  # Characters of a value or prompt that are shown
 
 
 def verdict(report: Findings) -> str:
-    """Return the finding in a sentence."""
-    low, high = report.pooled.bias.tv.interval
+    """Return the verdict of a report in a sentence."""
     name = report.pooled.name
     after = f'after "{shown(name)}"' if len(report.findings) == 1 else f"on the average over {name}"
-    distance = f"between {number(low, '.3f')} and {number(high, '.3f')} ({report.confidence:.0%} confidence), {after}"
-    if low >= SMALL:
-        return (
-            "Plain masking is biased: its distance (total variation) from the model's own distribution, conditioned on the format, "
-            f"is {distance}."
+    return verdict_on(report.pooled.bias, report.confidence, after)
+
+
+def verdict_on(bias: Bias, confidence: float, after: str) -> str:
+    """Return the verdict on the bias ``after`` some prompts in a sentence, and what to do where there is none."""
+    low, high = bias.tv.interval
+    found, advice = "Plain masking is biased", ""
+    if bias.verdict is AuditVerdict.NOT_BIASED:
+        found = f"Plain masking is not biased by more than {bias.tolerance:g}"
+    elif bias.verdict is AuditVerdict.UNDECIDED:
+        found = f"Undecided whether plain masking is biased by more than {bias.tolerance:g}"
+        instead = "audit with bounds_tokens, which bound Phi, or with another tolerance: too many draws would be needed"
+        advice = (
+            f" To decide it, {instead if bias.needed is None else f'take about {bias.needed:,} draws of each prompt'}."
         )
-    return f"No bias was shown: the distance (total variation) of plain masking from the conditioned distribution is {distance}."
+    return (
+        f"{found}: its distance (total variation) from the model's own distribution, conditioned on the format, is between "
+        f"{number(low, '.3f')} and {number(high, '.3f')} ({confidence:.0%} confidence), {after}.{advice}"
+    )
 
 
 def sections(report: Findings) -> list[TextTable]:

@@ -12,6 +12,7 @@ from transformers import GenerationConfig
 
 from ..errors import UnsupportedError
 from ..fidelity.audit_report import AuditReport, audit_traces, check
+from ..fidelity.bias import TOLERANCE as UNBIASED
 from ..fidelity.traces import TraceRecorder
 from ..lm.model import ModelCounts
 from ..lm.watch import Progress, follow
@@ -42,6 +43,7 @@ def audit(
     n: int = 200,
     *,
     confidence: float = 0.95,
+    tolerance: float = UNBIASED,
     bounds_tokens: int = 0,
     banned_phrases: Ban | Unset | None = Unset.UNSET,
     progress: Told = None,
@@ -61,6 +63,8 @@ def audit(
         Draws per prompt, at least 2.
     confidence
         Of each interval of the report by itself.
+    tolerance
+        The total variation up to which masking passes for not biased: what :attr:`AuditReport.verdict` compares the interval with.
     bounds_tokens
         Model tokens per prompt to spend beyond the draws on bounds of Phi, and so on a narrower interval of the total variation,
         where the model rarely meets the format: on certain bounds by enumeration, then on residual attempts.
@@ -86,7 +90,7 @@ def audit(
             f"{prompts!r:.80} was given in the place of the prompts."
         )
     model, processor = _application(source, banned_phrases)
-    check(len(rows), n, confidence)
+    check(len(rows), n, confidence, tolerance)
     if not is_count(bounds_tokens) or bounds_tokens > 2**63:
         raise UnsupportedError(
             f"bounds_tokens={shown(bounds_tokens)} was given; expected a whole number from 0 to 2**63."
@@ -109,6 +113,7 @@ def audit(
         evidence=evidence,
         counts=counts,
         confidence=confidence,
+        tolerance=tolerance,
         notes=_notes(settings, defaults),
     )
 

@@ -24,7 +24,7 @@ ANSWER = ("--type", "formats:Answer")
 
 def test_the_report_is_that_of_the_library(cli: Cli, folder: Path) -> None:
     result = cli("audit", "--type", "formats:Character", "--n", 60, "--seed", 1, "--output", "a.json", ARIA)
-    assert result.exit_code == 0, result.stderr
+    assert result.exit_code == 3, result.stderr
     from formats import Character  # type: ignore[import-not-found]
 
     model = outlines_phi.from_transformers(*bundled.load())
@@ -43,16 +43,31 @@ def test_the_terminal_has_the_verdict_the_places_and_the_values(cli: Cli) -> Non
 def test_reports_are_written_in_every_format(cli: Cli, folder: Path) -> None:
     outputs = [part for suffix in ("md", "html", "json", "png") for part in ("--output", f"a.{suffix}")]
     result = cli("audit", *ANSWER, "--n", 40, "--seed", 1, *outputs, "--temperature", 0.9, "--", BAKERY, MUSEUM)
-    assert result.exit_code == 0, result.stderr
+    assert result.exit_code == 3, result.stderr
     assert (folder / "a.md").read_text(encoding="utf-8").startswith("# Audit of plain masking")
     assert "temperature=0.9" in (folder / "a.html").read_text(encoding="utf-8")
     assert len(json.loads((folder / "a.json").read_text(encoding="utf-8"))["findings"]) == 2
     assert (folder / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (("--n", 200, "--tolerance", 0.9), 0, "Plain masking is not biased by more than 0.9:"),
+        (("--n", 200), 3, "Plain masking is biased:"),
+        (("--n", 4), 4, "Undecided whether plain masking is biased by more than 0.05:"),
+    ],
+)
+def test_each_verdict_has_an_exit_code(options: tuple[object, ...], code: int, words: str, cli: Cli) -> None:
+    result = cli("audit", *ANSWER, "--seed", 1, *options, BAKERY)
+    assert (result.exit_code, result.stderr) == (code, "")
+    text = " ".join(result.stdout.split())
+    assert text.startswith(words) and ("To decide it, take about" in text) == (code == 4)
+
+
 def test_prompts_may_come_through_a_pipe(cli: Cli) -> None:
     result = cli("audit", *ANSWER, "--n", 20, "-", stdin=f"{BAKERY}\n{MUSEUM}\n")
-    assert result.exit_code == 0 and "all 2 prompts" in " ".join(result.stdout.split())
+    assert result.exit_code in (3, 4) and "all 2 prompts" in " ".join(result.stdout.split())
 
 
 def test_bounds_are_paid_for_in_tokens(cli: Cli, folder: Path) -> None:
@@ -89,6 +104,7 @@ def _width(path: Path) -> float:
         ([*ANSWER, "--output", "no/a.md", BAKERY], 2, "there is no folder no"),
         ([*ANSWER, "--temperature", "nan", BAKERY], 2, "temperature=nan"),
         ([*ANSWER, "--confidence", "2", BAKERY], 2, "confidence=2.0"),
+        ([*ANSWER, "--tolerance", "0", BAKERY], 2, "tolerance=0.0"),
         ([*ANSWER, "--n", "1", BAKERY], 2, "--n"),
         ([*ANSWER, BAKERY, "word " * 600], 1, "Prompt 1 (counted from 0): The prompt has"),
         ([*ANSWER, "--max-new-tokens", "1", BAKERY], 2, "max_new_tokens=1 is too small"),
@@ -117,7 +133,9 @@ class TestSaved:
     def test_it_has_the_numbers_of_its_weights(self, cli: Cli, folder: Path) -> None:
         self.generate(cli, "local")
         result = cli("audit", "--from", "o.jsonl")
-        assert result.exit_code == 0, result.stderr
+        assert result.exit_code == 3, result.stderr
+        assert result.stdout.splitlines()[2].startswith("Plain masking is biased: its distance")
+        assert cli("audit", "--from", "o.jsonl", "--tolerance", 0.99).exit_code == 0
         model = outlines_phi.from_transformers(*bundled.load())
         from formats import Character
 

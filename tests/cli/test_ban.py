@@ -105,14 +105,14 @@ def test_what_cannot_be_banned_is_said_in_one_line(arguments: list[str], message
 class TestAudit:
     def test_free_text(self, cli: Cli) -> None:
         result = cli("audit", "--ban", "it is", "--n", 40, *SHORT, PROMPT)
-        assert result.exit_code == 0 and "total variation" in result.stdout
+        assert result.exit_code in (0, 3, 4) and "total variation" in result.stdout
 
     def test_a_format(self, cli: Cli, folder: Path) -> None:
         (folder / "words.txt").write_text("now", encoding="utf-8")
         arguments = ("audit", "--regex", "yes|no|not now", "--n", 40, "--seed", 1, "--output", "a.json")
         phis = []
         for ban in (("--ban-file", "words.txt"), ()):
-            assert cli(*arguments, *ban, PROMPT).exit_code == 0
+            assert cli(*arguments, *ban, PROMPT).exit_code in (0, 3, 4)
             report = json.loads((folder / "a.json").read_text(encoding="utf-8"))
             phis.append(report["pooled"]["bias"]["log_phi"]["value"])
         assert phis[0] < phis[1] - 0.1
