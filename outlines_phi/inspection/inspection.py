@@ -15,7 +15,7 @@ from .machines.byte_names import text_name
 from .model_masses import PromptedModel
 from .node_verdicts import Verdicts
 from .refusals import TextPlace, why_masked
-from .text_walk import after, begin, place_after, tokens_of, walk
+from .text_walk import after, begin, bytes_of, place_after, tokens_of, walk
 from .theorems import theorem_graph
 
 MOST_SEARCHED = 20_000  # States that the search knows by name; a machine with more is searched by its parts alone
@@ -119,7 +119,7 @@ class Inspection:
         elif token.startswith("#") and token[1:].isdecimal() and int(token[1:]) < len(vocabulary):
             asked = [int(token[1:])]
         else:
-            written = token.encode()
+            written = bytes_of(token)
             asked = [number for number, each in enumerate(vocabulary.tokens) if each == written and written]
         if not asked:
             raise UnsupportedError(

@@ -4,27 +4,42 @@ from __future__ import annotations
 
 import json
 import mimetypes
-from collections.abc import Sequence
+import secrets
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from ..errors import OutlinesPhiError, UnsupportedError
 from .inspection import Inspection
-from .site import DATA, data_of, page_files, script
+from .site import DATA, data_of, page_files
 
 LOOPBACK = "127.0.0.1"
 MOST_BYTES = 1 << 20  # Of the body of a request
+TOKEN = "X-Outlines-Phi-Token"  # The header that only a page of the same origin can send
+
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    # The graph library writes a style sheet of its own into the page.
+    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+}
+"""Headers of every answer: no page of another origin reads, frames or loads any of it."""
 
 
 @final
 class LoopbackServer(ThreadingHTTPServer):
     """A server of an inspection that listens on the loopback interface, at ``port``, or at a free one for 0.
 
-    ``GET /`` and the files beside it are the page, ``GET /data/KEY.js`` its data; ``POST /walk`` takes ``{"text": ..}``, and
-    ``POST /why`` ``{"ids": [..], "token": ..}``. Requests that name another host or come from a page of another one
-    are refused.
+    ``GET /`` and the files beside it are the page, ``GET /data/KEY.json`` its data; ``POST /walk`` takes ``{"text": ..}``, and
+    ``POST /why`` ``{"ids": [..], "token": ..}``. The page needs the token of this run in its address, and data need it in a
+    header, so that neither another page in the browser nor another user of the machine reads them. Requests that name another
+    host or come from a page of another one are refused.
 
     Raises :class:`UnsupportedError` where the port cannot be had.
     """
@@ -33,6 +48,7 @@ class LoopbackServer(ThreadingHTTPServer):
 
     def __init__(self, inspection: Inspection, texts: Sequence[str] = (), port: int = 0) -> None:
         self.inspection, self.texts, self.files = inspection, list(texts), page_files()
+        self.token = secrets.token_urlsafe(16)
         try:
             super().__init__((LOOPBACK, port), InspectionRequest)
         except OSError as error:
@@ -42,8 +58,8 @@ class LoopbackServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """The address of the page."""
-        return f"http://{LOOPBACK}:{self.server_port}/"
+        """The address of the page, with the token of this run."""
+        return f"http://{LOOPBACK}:{self.server_port}/?token={self.token}"
 
 
 @final
@@ -51,70 +67,90 @@ class InspectionRequest(BaseHTTPRequestHandler):
     """One request."""
 
     server: LoopbackServer
+    timeout = 60  # Seconds that a body may take to come
 
     def do_GET(self) -> None:
         """Answer with a file of the page, or data."""
-        path = urlsplit(self.path).path.lstrip("/") or "index.html"
-        if not self._is_ours():
-            return
-        if path in self.server.files:
-            kind = mimetypes.guess_type(path)[0] or "text/plain"
-            self._answer(self.server.files[path], f"{kind}; charset=utf-8")
-        elif path.startswith(f"{DATA}/") and path.endswith(".js"):
-            key = path.removeprefix(f"{DATA}/").removesuffix(".js")
-            try:
-                found = data_of(self.server.inspection, key, self.server.texts, is_served=True)
-            except OutlinesPhiError as error:
-                self._refuse(HTTPStatus.NOT_FOUND, error)
-            else:
-                self._answer(script(key, found), "text/javascript; charset=utf-8")
-        else:
-            self._refuse(HTTPStatus.NOT_FOUND, UnsupportedError(f"Open the page at /. There is no /{path}."))
+        self._answered(self._read)
 
     def do_POST(self) -> None:
         """Walk through a text, or say why a token is masked."""
-        if not self._is_ours():
-            return
+        self._answered(self._asked)
+
+    def _answered(self, find: Callable[[], tuple[bytes, str]]) -> None:
+        """Answer with content and its type, or with a refusal."""
+        status = HTTPStatus.OK
         try:
-            size = int(self.headers.get("Content-Length", "0"))
-            if not 0 <= size <= MOST_BYTES:
-                raise UnsupportedError(f"Give at most {MOST_BYTES:,} bytes. {size:,} were given.")
-            match self.path, json.loads(self.rfile.read(size)):
-                case "/walk", {"text": str(text)}:
-                    found = self.server.inspection.walk(text)
-                case "/why", {"ids": list(ids), "token": str(token)} if all(type(each) is int for each in ids):
-                    found = self.server.inspection.why(ids, token)
-                case _:
-                    raise UnsupportedError('Post {"text": ".."} to /walk, or {"ids": [..], "token": ".."} to /why.')
+            self._check_origin()
+            content, kind = find()
+        except Refused as refusal:
+            status, (content, kind) = refusal.status, _json({"error": " ".join(str(refusal).split())})
         except (OutlinesPhiError, ValueError) as error:
-            self._refuse(HTTPStatus.BAD_REQUEST, error)
-        else:
-            self._answer(json.dumps(found, ensure_ascii=False).encode(), "application/json")
+            status = HTTPStatus.BAD_REQUEST if self.command == "POST" else HTTPStatus.NOT_FOUND
+            content, kind = _json({"error": " ".join(str(error).split())})
+        self.send_response(status)
+        for name, value in {"Content-Type": kind, "Content-Length": str(len(content)), **HEADERS}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _read(self) -> tuple[bytes, str]:
+        address = urlsplit(self.path)
+        path = unquote(address.path, errors="strict").lstrip("/") or "index.html"
+        if path == "index.html":
+            self._check_token(parse_qs(address.query).get("token", [""])[-1])
+        if path in self.server.files:
+            return self.server.files[path], f"{mimetypes.guess_type(path)[0] or 'text/plain'}; charset=utf-8"
+        if not path.startswith(f"{DATA}/") or not path.endswith(".json"):
+            raise UnsupportedError(f"Open the page at /. There is no {f'/{path}'!r:.80}.")
+        self._check_token(self.headers.get(TOKEN, ""))
+        key = path.removeprefix(f"{DATA}/").removesuffix(".json")
+        return _json(data_of(self.server.inspection, key, self.server.texts, is_served=True))
+
+    def _asked(self) -> tuple[bytes, str]:
+        self._check_token(self.headers.get(TOKEN, ""))
+        size = int(self.headers.get("Content-Length", "0"))
+        if not 0 <= size <= MOST_BYTES:
+            raise UnsupportedError(f"Give at most {MOST_BYTES:,} bytes. {size:,} were given.")
+        try:
+            posted = json.loads(self.rfile.read(size))
+        except RecursionError:
+            raise UnsupportedError(
+                "Post an object without others inside. The one that was given is too deep."
+            ) from None
+        match self.path, posted:
+            case "/walk", {"text": str(text)}:
+                return _json(self.server.inspection.walk(text))
+            case "/why", {"ids": list(ids), "token": str(token)} if all(type(each) is int for each in ids):
+                return _json(self.server.inspection.why(ids, token))
+        raise UnsupportedError('Post {"text": ".."} to /walk, or {"ids": [..], "token": ".."} to /why.')
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing: the address was printed, and the page shows errors."""
 
-    def _is_ours(self) -> bool:
+    def _check_origin(self) -> None:
+        """Refuse requests that name another host, or that a page of another origin has made, as the browser says."""
         host = self.headers.get("Host", "")
         hosts = (f"{LOOPBACK}:{self.server.server_port}", f"localhost:{self.server.server_port}")
-        origin = self.headers.get("Origin", f"http://{host}")  # browsers name that of the page which posts
-        if host in hosts and origin == f"http://{host}":
-            return True
-        self._refuse(
-            HTTPStatus.FORBIDDEN,
-            UnsupportedError(f"Open {self.server.address}. Another was asked for: {host!r:.60}, from {origin!r:.60}."),
-        )
-        return False
+        origin = self.headers.get("Origin", f"http://{host}")
+        site = self.headers.get("Sec-Fetch-Site", "none")  # "none" is what the user has opened
+        if host not in hosts or origin != f"http://{host}" or site not in ("none", "same-origin"):
+            raise Refused(
+                f"Open the address that was printed, by hand. Another was asked for: {host!r:.60}, from {origin!r:.60}, {site!r:.20}."
+            )
 
-    def _refuse(self, status: HTTPStatus, error: Exception) -> None:
-        said = json.dumps({"error": " ".join(str(error).split())}, ensure_ascii=False)
-        self._answer(said.encode(), "application/json", status)
+    def _check_token(self, given: str) -> None:
+        if not secrets.compare_digest(given.encode(), self.server.token.encode()):
+            raise Refused(
+                "Open the address that was printed, which ends in ?token=... That of another run, or none, was given."
+            )
 
-    def _answer(self, content: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.end_headers()
-        self.wfile.write(content)
+
+class Refused(UnsupportedError):
+    """A request of somebody to whom nothing is told."""
+
+    status = HTTPStatus.FORBIDDEN
+
+
+def _json(value: Any) -> tuple[bytes, str]:
+    return json.dumps(value).encode(), "application/json"

@@ -142,13 +142,22 @@ def tokens_of(inspected: Inspected, encode: Callable[[str], Sequence[int]], text
 
     Raises :class:`UnsupportedError` where these write other bytes.
     """
+    wanted = bytes_of(text)
     ids = [int(token) for token in encode(text)]
     written = b"".join(inspected.vocabulary.tokens[token] for token in ids if token < len(inspected.vocabulary))
-    if written != text.encode():
+    if written != wanted:
         raise UnsupportedError(
             f"Give a text that the tokenizer writes as it is, or another tokenizer. It writes {text!r:.80} as {written!r:.80}."
         )
     return ids
+
+
+def bytes_of(text: str) -> bytes:
+    """Return a text in UTF-8. Raises :class:`UnsupportedError` where it holds half of a surrogate pair."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise UnsupportedError(f"Give characters of Unicode. {text!r:.80} has none at {error.start}.") from None
 
 
 def _step(inspected: Inspected, at: TextPlace, offset: int, token: int | None) -> WalkStep:

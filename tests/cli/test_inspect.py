@@ -64,7 +64,7 @@ def test_a_server_is_started_on_a_free_port(cli: Cli, folder: Path, monkeypatch:
     result = cli("inspect", "serve", "--type", "formats:Answer", "--text", "yes")
     assert result.exit_code == 0, result.stderr
     (server,) = served
-    assert result.stdout == f"http://127.0.0.1:{server.server_port}/\n" and server.texts == ["yes"]
+    assert result.stdout == f"http://127.0.0.1:{server.server_port}/?token={server.token}\n" and server.texts == ["yes"]
 
 
 def test_ctrl_c_ends_a_server(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,6 +179,23 @@ def test_a_server_walks_through_what_is_typed(page: Any, server: LoopbackServer)
     page.wait_for_function("document.querySelector('#reason').textContent.includes('is live')")
 
 
+def test_a_page_of_another_origin_reads_nothing(browser: Any, server: LoopbackServer, tmp_path: Path) -> None:
+    ours = server.address.partition("?")[0]
+    (tmp_path / "other.html").write_text(
+        "<script>const told = []; const inspection = {receive: (key, value) => told.push(value)};</script>"
+        + "".join(f'<script src="{ours}data/site.{kind}"></script>' for kind in ("js", "json"))
+        + f'<iframe src="{server.address}"></iframe>',
+        encoding="utf-8",
+    )
+    opened = browser.new_page()
+    opened.goto((tmp_path / "other.html").as_uri())
+    assert opened.evaluate("told") == []
+    assert not opened.evaluate(f"fetch('{ours}data/site.json').then((answer) => true, () => false)")
+    (framed,) = [frame for frame in opened.frames if frame is not opened.main_frame]
+    assert framed.query_selector("#graph") is None
+    opened.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_needs_no_sideways_scroll(page: Any, site: str, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)

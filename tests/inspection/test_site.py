@@ -15,7 +15,7 @@ import pytest
 
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.inspection.inspection import Inspection
-from outlines_phi.inspection.loopback_server import LoopbackServer
+from outlines_phi.inspection.loopback_server import TOKEN, LoopbackServer
 from outlines_phi.inspection.site import build, check_folder, data_of, page_files, script
 
 from .conftest import encode, inspected
@@ -119,24 +119,42 @@ def server() -> Iterator[LoopbackServer]:
 
 
 def ask(
-    server: LoopbackServer, path: str, given: Any = None, host: str | None = None, origin: str | None = None
+    server: LoopbackServer,
+    path: str,
+    given: Any = None,
+    headers: dict[str, str] | None = None,
+    token: str | None = None,
 ) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port)
-    headers = {name: value for name, value in (("Host", host), ("Origin", origin)) if value is not None}
-    body = None if given is None else json.dumps(given)
-    connection.request("GET" if given is None else "POST", path, body, headers)
-    answer = connection.getresponse()
-    found = answer.status, answer.read()
-    connection.close()
-    return found
+    """Return the answer to a request of a page that has the token, or another one, and ``headers``."""
+    found = respond(server, path, given, headers, token)
+    return found.status, found.read()
+
+
+def respond(
+    server: LoopbackServer,
+    path: str,
+    given: Any = None,
+    headers: dict[str, str] | None = None,
+    token: str | None = None,
+) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    body = given if given is None or isinstance(given, str) else json.dumps(given)
+    sent = {TOKEN: server.token if token is None else token, **(headers or {})}
+    connection.putrequest("GET" if given is None else "POST", path, skip_host="Host" in sent)
+    for name, value in sent.items():
+        connection.putheader(name, value)
+    if body is not None:
+        connection.putheader("Content-Length", str(len(body)))
+    connection.endheaders(None if body is None else body.encode())
+    return connection.getresponse()
 
 
 def test_a_server_answers_with_the_page_and_walks(server: LoopbackServer) -> None:
     assert server.address.startswith("http://127.0.0.1:") and server.server_port > 0
-    assert ask(server, "/") == (200, page_files()["index.html"])
-    assert received(ask(server, "/data/site.js")[1])[1]["served"]
-    assert received(ask(server, "/data/part-lexer.js")[1])[0] == "part-lexer"
-    assert received(ask(server, "/data/walk-0.js")[1])[1]["text"] == "1"
+    assert ask(server, f"/?token={server.token}") == (200, page_files()["index.html"])
+    assert json.loads(ask(server, "/data/site.json")[1])["served"]
+    assert json.loads(ask(server, "/data/part-lexer.json")[1])["nodes"]
+    assert json.loads(ask(server, "/data/walk-0.json")[1])["text"] == "1"
     status, content = ask(server, "/walk", {"text": "1+*"})
     found = json.loads(content)
     assert status == 200 and found["leaves"] and "STAR" in found["fault"]
@@ -153,8 +171,17 @@ def test_a_server_answers_with_the_page_and_walks(server: LoopbackServer) -> Non
     ("path", "given", "status", "said"),
     [
         ("/nothing", None, 404, "Open the page at /."),
-        ("/data/part-x.js", None, 404, "Give the id of a part"),
-        ("/data/walk-7.js", None, 404, "Open the page at /. There is no data"),
+        ("/data/part-x.json", None, 404, "Give the id of a part"),
+        ("/data/walk-7.json", None, 404, "Open the page at /. There is no data"),
+        ("/data/site.js", None, 404, "Open the page at /."),
+        ("/data/part-%ff.json", None, 404, "'utf-8' codec"),
+        ("/data/%ed%a0%80.json", None, 404, "'utf-8' codec"),
+        ("/data/walk-" + "9" * 5000 + ".json", None, 404, "Exceeds the limit"),
+        ("x://[/data/site.json", None, 404, "Invalid IPv6"),
+        ("/walk", "[" * 100_000, 400, "Post an object without others inside"),
+        ("/walk", {"text": "1\ud800"}, 400, "Give characters of Unicode"),
+        ("/why", {"ids": [], "token": "\udfff"}, 400, "Give characters of Unicode"),
+        ("/why", {"ids": [], "token": "#" + "9" * 5000}, 400, "Exceeds the limit"),
         ("/../pyproject.toml", None, 404, "Open the page at /."),
         ("/walk", {"texts": 1}, 400, "Post {"),
         ("/walk", {"text": "1" * 5000}, 400, "Give a text of at most"),
@@ -170,12 +197,57 @@ def test_a_wrong_request_is_told_what_to_ask(
     assert found == status and json.loads(content)["error"].startswith(said)
 
 
-def test_another_host_is_refused(server: LoopbackServer) -> None:
-    assert ask(server, "/", host="attacker.example")[0] == 403
-    assert ask(server, "/walk", {"text": "1"}, host=f"attacker.example:{server.server_port}")[0] == 403
-    assert ask(server, "/walk", {"text": "1"}, origin="http://attacker.example")[0] == 403
-    assert ask(server, "/walk", {"text": "1"}, origin=server.address.rstrip("/"))[0] == 200
-    assert ask(server, "/", host=f"localhost:{server.server_port}")[0] == 200
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "attacker.example"},
+        {"Host": "attacker.example:{port}"},
+        {"Origin": "http://attacker.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+    ids=str,
+)
+def test_another_origin_is_told_nothing(server: LoopbackServer, headers: dict[str, str]) -> None:
+    named = {name: value.format(port=server.server_port) for name, value in headers.items()}
+    for path, given in ((f"/?token={server.token}", None), ("/data/site.json", None), ("/walk", {"text": "1"})):
+        status, content = ask(server, path, given, named)
+        assert status == 403 and json.loads(content).keys() == {"error"}
+
+
+def test_the_page_of_this_run_is_told(server: LoopbackServer) -> None:
+    own = {"Origin": f"http://127.0.0.1:{server.server_port}", "Sec-Fetch-Site": "same-origin"}
+    assert ask(server, "/walk", {"text": "1"}, own)[0] == 200
+    assert ask(server, "/data/site.json", headers={"Host": f"localhost:{server.server_port}"})[0] == 200
+
+
+@pytest.mark.parametrize("token", ["", "other", "\xff"])
+def test_without_the_token_of_this_run_nothing_is_told(server: LoopbackServer, token: str) -> None:
+    asked = [
+        ("/data/site.json", None),
+        ("/data/walk-0.json", None),
+        ("/walk", {"text": "1"}),
+        ("/why", {"ids": [], "token": "("}),
+    ]
+    assert {ask(server, path, given, token=token)[0] for path, given in [*asked, ("/", None), ("/?token=x", None)]} == {
+        403
+    }
+    assert ask(server, "/page.js", token=token)[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/?token={}", "/data/site.json", "/page.js", "/nothing"])
+def test_no_page_of_another_origin_loads_or_frames_an_answer(server: LoopbackServer, path: str) -> None:
+    answer = respond(server, path.format(server.token))
+    assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+    assert answer.headers["X-Content-Type-Options"] == "nosniff" and answer.headers["Cache-Control"] == "no-store"
+    assert not answer.read().startswith(b"inspection.receive")
+
+
+def test_another_run_has_another_token(server: LoopbackServer) -> None:
+    with LoopbackServer(arithmetic()) as other:
+        assert other.token != server.token and len(other.token) >= 20
 
 
 def test_a_port_that_is_taken_is_refused(server: LoopbackServer) -> None:

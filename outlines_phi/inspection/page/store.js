@@ -1,5 +1,6 @@
 "use strict";
-// What was received, by its key. Data come as scripts, which a page that was opened from a folder may load.
+// What was received, by its key. A server gives data to who has the token of its address; a page that was opened from a
+// folder may read no JSON, and loads data as scripts.
 const inspection = (() => {
   const waiting = new Map();
   const received = new Map();
@@ -10,18 +11,22 @@ const inspection = (() => {
     if (known) known.resolve(value);
   }
 
+  const token = new URLSearchParams(location.search).get("token");
+
   function load(key) {
     if (received.has(key)) return Promise.resolve(received.get(key));
     if (waiting.has(key)) return waiting.get(key).promise;
     const entry = {};
     entry.promise = new Promise((resolve, reject) => {
       entry.resolve = resolve;
+      const failed = (error) => { waiting.delete(key); reject(error); };
+      if (token) {
+        ask("data/" + encodeURIComponent(key) + ".json").then((value) => receive(key, value), failed);
+        return;
+      }
       const script = document.createElement("script");
       script.src = "data/" + encodeURIComponent(key) + ".js";
-      script.onerror = () => {
-        waiting.delete(key);
-        reject(new Error("Reload the page. The data " + key + " cannot be read."));
-      };
+      script.onerror = () => failed(new Error("Reload the page. The data " + key + " cannot be read."));
       document.head.append(script);
     });
     waiting.set(key, entry);
@@ -29,7 +34,8 @@ const inspection = (() => {
   }
 
   async function ask(path, given) {
-    const answer = await fetch(path, { method: "POST", body: JSON.stringify(given) });
+    const asked = { headers: { "X-Outlines-Phi-Token": token } };
+    const answer = await fetch(path, given ? { ...asked, method: "POST", body: JSON.stringify(given) } : asked);
     const found = await answer.json();
     if (!answer.ok) throw new Error(found.error);
     return found;
