@@ -14,7 +14,7 @@ from ..errors import UnsupportedError
 from .comparison import WHOLE, Report, label
 from .findings import Findings
 from .plots import audit_panels
-from .report_text import TITLE, certainty, cost_table, distance_table, sections, verdict
+from .report_text import TITLE, certainty, cost_table, distance_table, sections, to_markdown, verdict
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -73,7 +73,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    templates.filters["label"] = label
+    templates.filters |= {"label": label, "to_markdown": to_markdown}
     return templates
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any, NamedTuple
@@ -33,12 +34,14 @@ class TextTable(NamedTuple):
         """Return the lines in Markdown, without title and remark; none where there are no rows."""
         if not self.rows:
             return []
-        lines = [f"| {' | '.join(line)} |" for line in (self.head, *(map(_escaped, row) for row in self.rows))]
+        lines = [f"| {' | '.join(map(to_markdown, line))} |" for line in (self.head, *self.rows)]
         return [lines[0], "|---" + "|---:" * (len(self.head) - 1) + "|", *lines[1:]]
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "\\`")
+def to_markdown(text: str) -> str:
+    """Return a text as a line of Markdown that shows it as it is: no cell, markup or element of HTML begins or ends in it."""
+    line = " ".join(text.splitlines()).replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"[\\`|*\[\]~$]|_(?!\w)|(?<!\w)_", r"\\\g<0>", line)
 
 
 TITLE = "Audit of plain masking"

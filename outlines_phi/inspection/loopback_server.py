@@ -136,7 +136,7 @@ class InspectionRequest(BaseHTTPRequestHandler):
         site = self.headers.get("Sec-Fetch-Site", "none")  # "none" is what the user has opened
         if host not in hosts or origin != f"http://{host}" or site not in ("none", "same-origin"):
             raise Refused(
-                f"Open the address that was printed, by hand. Another was asked for: {host!r:.60}, from {origin!r:.60}, {site!r:.20}."
+                f"Open the address that was printed, by hand. {host!r:.60} was asked for, from {origin!r:.60}, {site!r:.20}."
             )
 
     def _check_token(self, given: str) -> None:

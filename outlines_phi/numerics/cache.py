@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
 import tempfile
-import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar, final
 
@@ -19,6 +21,8 @@ Value = TypeVar("Value")
 
 CACHE_VARIABLE = "OUTLINES_PHI_CACHE"
 """Environment variable: the folder where arrays are kept between processes; empty for none."""
+
+_DIGEST = 32  # Bytes of the checksum that a kept file begins with
 
 
 @final
@@ -71,15 +75,22 @@ class Cache(Generic[Key, Value]):
 
 
 def load_arrays(name: str) -> dict[str, NDArray[Any]] | None:
-    """Return the arrays that were kept under a name; ``None`` if there are none, or not whole ones."""
+    """Return the arrays that were kept under a name; ``None`` if there are none. A file that was damaged is dropped."""
     folder = _folder()
     if folder is None:
         return None
+    path = folder / f"{name}.npz"
     try:
-        with (folder / f"{name}.npz").open("rb") as file, np.load(file) as arrays:
-            return dict(arrays)
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
+        with path.open("rb") as file:
+            digest, content = file.read(_DIGEST), file.read()
+    except OSError:
         return None
+    if _digest(name, content) != digest:
+        with suppress(OSError):
+            path.unlink()
+        return None
+    with np.load(io.BytesIO(content)) as arrays:
+        return dict(arrays)
 
 
 def save_arrays(name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -87,13 +98,23 @@ def save_arrays(name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
     folder = _folder()
     if folder is None:
         return
-    try:
+    buffer = io.BytesIO()
+    np.savez(buffer, **dict[str, Any](arrays))
+    content = buffer.getvalue()
+    with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, suffix=".npz", delete=False) as file:
-            np.savez(file, **dict[str, Any](arrays))
-        os.replace(file.name, folder / f"{name}.npz")
-    except OSError:
-        return
+        file = tempfile.NamedTemporaryFile(dir=folder, suffix=".npz", delete=False)
+        try:
+            with file:
+                file.write(_digest(name, content) + content)
+            os.replace(file.name, folder / f"{name}.npz")
+        except BaseException:
+            os.unlink(file.name)
+            raise
+
+
+def _digest(name: str, content: bytes) -> bytes:
+    return hashlib.blake2b(name.encode() + content, digest_size=_DIGEST).digest()
 
 
 def _folder() -> Path | None:

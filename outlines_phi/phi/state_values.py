@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-import zipfile
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -320,7 +319,7 @@ class StateValues:
                 form = header.pop("format")
                 subject = LearnedFrom(**header)
                 known = Knowledge(**{field.name: file[field.name] for field in fields(Knowledge)})
-        except (OSError, ValueError, TypeError, AttributeError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except Exception as error:  # a damaged file may raise anything
             raise UnsupportedError(
                 f"{str(path)!r} could not be read as learned values; expected a file that StateValues.save() wrote. "
                 "Without one, start from nothing: LearnedPhi(StateValues())."

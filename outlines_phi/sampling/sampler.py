@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -134,13 +136,31 @@ def seeds(settings: SamplingSettings) -> Callable[[int], tuple[int, int]]:
     """Return what gives the seed of each prompt of a call, and the row that its streams have there.
 
     A prompt with a seed of its own has row 0, as in a call by itself. Without a seed a call follows torch's generator, as users of
-    torch.manual_seed expect.
+    torch.manual_seed expect; in a forked process, whose generator is that of its parent, until it is seeded anew.
     """
     given = settings.seed
     if isinstance(given, tuple):
         return lambda row: (given[row], 0)
-    seed = int(torch.randint(2**62, ())) if given is None else given
+    if given is None:
+        inherited, word = _forked
+        given = int(torch.randint(2**62, ())) ^ (word if torch.initial_seed() == inherited else 0)
+    seed = given
     return lambda row: (seed, row)
+
+
+_forked = (
+    0,
+    0,
+)  # The seed of torch's generator when this process was forked, and what tells its draws from its parent's
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = torch.initial_seed(), secrets.randbits(62)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
 
 
 def random_stream(seed: int, row: int, number: int) -> np.random.Generator:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..numerics.cache import Cache, load_arrays, save_arrays
 from .vocabulary import Vocabulary
 
-_FORMAT = 1  # Part of the name of a kept file; raised when its content changes meaning
+_FORMAT = 2  # Part of the name of a kept file; raised when its content changes meaning
 DENSE = 4  # Nodes are many where they are at least one in so many of those between the first and the last
 
 _KEPT = 8
@@ -108,23 +108,14 @@ class Trie:
         name = f"trie-{_FORMAT}-{vocabulary.fingerprint}"
 
         def find() -> Trie:
-            trie = cls._loaded(name, len(vocabulary))
-            if trie is None:
-                trie = cls.build(vocabulary.tokens)
-                save_arrays(name, {field.name: getattr(trie, field.name) for field in fields(cls)})
+            arrays = load_arrays(name)
+            if arrays is not None:
+                return cls(**arrays)
+            trie = cls.build(vocabulary.tokens)
+            save_arrays(name, {field.name: getattr(trie, field.name) for field in fields(cls)})
             return trie
 
         return _memory.of(vocabulary.fingerprint, find)
-
-    @classmethod
-    def _loaded(cls, name: str, size: int) -> Trie | None:
-        """Return the trie kept under a name; ``None`` if there is none, or not a whole one for ``size`` ids."""
-        arrays = load_arrays(name)
-        if arrays is None or arrays.keys() != {field.name for field in fields(cls)}:
-            return None
-        trie = cls(**arrays)
-        whole = len(trie.node_of) == size and len(trie.parent) == len(trie.byte) == trie.levels[-1]
-        return trie if whole else None
 
 
 Symbol = TypeVar("Symbol", bound=np.integer[Any])

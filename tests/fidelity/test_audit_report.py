@@ -479,6 +479,26 @@ def test_markdown_escapes_what_would_break_a_table() -> None:
     assert "a\\|b" in report.to_markdown() and "&lt;c>" in report.to_markdown()
 
 
+HOSTILE = "a`b|c <img src=x> ![x](y)\n| *z* &amp; \\"
+SHOWN = r"a\`b\|c &lt;img src=x> !\[x\](y)"
+
+
+def test_markdown_shows_names_places_and_warnings_as_they_are() -> None:
+    """In the verdict, in cells, and in warnings; HTML, links and new lines are nowhere begun."""
+    report = audited([many(LANGUAGES[0])[:50]], [HOSTILE])
+    losses = tuple(replace(loss, place=HOSTILE, nats=1.0) for loss in report.pooled.places)
+    written = replace(
+        report, pooled=replace(report.pooled, places=losses), warnings=(HOSTILE, *report.warnings)
+    ).to_markdown()
+    assert not re.search(r"<|(?<!\\)[`\[]|^\| \*z", written, re.MULTILINE)
+    lines = [line for line in written.splitlines() if SHOWN in line]
+    assert any(line.startswith(f"> **Warning.** {SHOWN} \\| \\*z\\* &amp;amp; \\\\") for line in lines)
+    assert any(line.startswith(f"| {SHOWN} \\| ") and line.count(" | ") == 5 for line in lines)
+    assert any(
+        line.startswith(("No bias", "Plain masking")) and "a\\`b\\|c &lt;" in line for line in written.splitlines()
+    )
+
+
 def test_the_dictionary_is_json_and_complete() -> None:
     report = records("a")
     found = json.loads(report.to_json())

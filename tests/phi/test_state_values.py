@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -156,6 +157,19 @@ class TestFile:
                     np.savez(path, **{**file, "ends": file["ends"] + 1})
         with pytest.raises(UnsupportedError, match=r"file\.npz.*LearnedPhi\(StateValues\(\)\)"):
             StateValues.load(path)
+
+    def test_any_bit_that_was_changed_is_a_typed_error_or_changes_nothing(
+        self, values: StateValues, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "file.npz"
+        values.save(path)
+        whole = path.read_bytes()
+        directory = whole.rindex(b"PK\x01\x02")
+        for place in (*range(0, 60), *range(directory, directory + 46), *range(len(whole) - 22, len(whole))):
+            for bit in range(8):
+                path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
+                with suppress(UnsupportedError):
+                    StateValues.load(path)
 
     def test_there_has_to_be_something_to_save(self, tmp_path: Path) -> None:
         with pytest.raises(UnsupportedError, match="before any call"):

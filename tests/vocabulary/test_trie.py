@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -106,7 +108,7 @@ def test_memory_is_bounded(vocabulary: Vocabulary) -> None:
 
 def test_a_trie_is_read_back_from_disk(vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built = Trie.of(vocabulary)
-    assert [path.name for path in kept(tmp_path)] == [f"trie-1-{vocabulary.fingerprint}.npz"]
+    assert [path.name for path in kept(tmp_path)] == [f"trie-2-{vocabulary.fingerprint}.npz"]
     module._memory.clear()
     monkeypatch.setattr(Trie, "build", None)
     assert same(Trie.of(vocabulary), built)
@@ -120,14 +122,41 @@ def test_a_damaged_file_is_built_again(vocabulary: Vocabulary, tmp_path: Path, d
     module._memory.clear()
     assert same(Trie.of(vocabulary), built)
     module._memory.clear()
-    assert Trie._loaded(path.stem, len(vocabulary)) is not None, "the damaged file was replaced"
+    assert cache.load_arrays(path.stem) is not None, "the damaged file was replaced"
+
+
+def test_any_bit_that_was_changed_is_found(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    """Flags of the archive, its directory, headers of arrays, and numbers."""
+    built = Trie.of(vocabulary)
+    (path,) = kept(tmp_path)
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 7):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert cache.load_arrays(path.stem) is None and not path.exists()
+    module._memory.clear()
+    assert same(Trie.of(vocabulary), built) and path.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()], ids=["full", "stopped"]
+)
+def test_a_full_disk_leaves_nothing_behind(
+    vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def refuse(*paths: object) -> None:
+        raise error
+
+    monkeypatch.setattr("outlines_phi.numerics.cache.os.replace", refuse)
+    with nullcontext() if isinstance(error, OSError) else pytest.raises(KeyboardInterrupt):
+        assert same(Trie.of(vocabulary), Trie.build(vocabulary.tokens))
+    assert not kept(tmp_path)
 
 
 def test_a_file_for_another_vocabulary_is_not_used(vocabulary: Vocabulary, tmp_path: Path) -> None:
     Trie.of(vocabulary)
     (path,) = kept(tmp_path)
     other = Vocabulary.from_tokens(["", "x", "yz"], 0)
-    path.rename(path.with_name(f"trie-1-{other.fingerprint}.npz"))
+    path.rename(path.with_name(f"trie-2-{other.fingerprint}.npz"))
     assert same(Trie.of(other), Trie.build(other.tokens))
 
 

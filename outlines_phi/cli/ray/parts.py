@@ -122,11 +122,14 @@ class Parts:
                 number += 1
                 path = self.folder / PART.format(number, self.form)
                 draft = path.with_name(f".{path.name}")
-                if self.form == "jsonl":
-                    draft.write_bytes(b"".join(self._lines(records)))
-                else:
-                    import_module("pyarrow.parquet").write_table(self._joined(records), draft)
-                os.replace(draft, path)
+                try:
+                    if self.form == "jsonl":
+                        draft.write_bytes(b"".join(self._lines(records)))
+                    else:
+                        import_module("pyarrow.parquet").write_table(self._joined(records), draft)
+                    os.replace(draft, path)
+                finally:
+                    draft.unlink(missing_ok=True)
 
             yield written
 

@@ -50,7 +50,7 @@ def _kept(text: str, make: Callable[[], StringSet]) -> Callable[[], StringSet]:
     def build() -> StringSet:
         name = f"format-{sha256((_engine() + text).encode()).hexdigest()[:32]}"
         arrays = load_arrays(name)
-        if arrays is not None and arrays.keys() == {field.name for field in fields(CodeAutomaton)}:
+        if arrays is not None:
             return StringSet(None, CodeAutomaton(**arrays))
         strings = make()
         if strings.automaton is not None:
