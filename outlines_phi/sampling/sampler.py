@@ -141,10 +141,9 @@ def seeds(settings: SamplingSettings) -> Callable[[int], tuple[int, int]]:
     given = settings.seed
     if isinstance(given, tuple):
         return lambda row: (given[row], 0)
-    if given is None:
-        inherited, word = _forked
-        given = int(torch.randint(2**62, ())) ^ (word if torch.initial_seed() == inherited else 0)
-    seed = given
+    inherited, word = _forked
+    word = word if torch.initial_seed() == inherited else 0
+    seed = int(torch.randint(2**62, ())) ^ word if given is None else given
     return lambda row: (seed, row)
 
 
