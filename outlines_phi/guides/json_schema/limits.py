@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from ...errors import UnsupportedError
+
+
+@contextmanager
+def not_too_deep() -> Iterator[None]:
+    """Refuse a schema that has more parts inside each other than Python follows."""
+    try:
+        yield
+    except RecursionError:
+        raise UnsupportedError(
+            "Give a JSON schema with fewer schemas inside each other. This one is too deep."
+        ) from None
 
 
 class SchemaLimit(UnsupportedError):

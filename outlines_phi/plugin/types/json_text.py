@@ -23,6 +23,7 @@ from outlines.types.dsl import (
 )
 
 from ...errors import GrammarError, UnsupportedError
+from ...format_limits import current_limits
 from ...guides.json_schema.json_guide import JSONGuide
 from ...guides.json_schema.machine.machine import Machine
 from ...guides.json_schema.reading.schema import Schema
@@ -115,10 +116,18 @@ class JSONText:
 
 
 def _read(schema: str) -> Any:
+    current_limits().check(
+        "source", len(schema.encode("utf-8", "surrogatepass")), "The number of bytes of the JSON schema"
+    )
     try:
-        return json.loads(schema, parse_float=Decimal)
+        return json.loads(schema, parse_float=Decimal, parse_int=_integer)
     except json.JSONDecodeError as error:
         raise not_json(error) from error
+
+
+def _integer(text: str) -> int | Decimal:
+    """Return an integer; one of more digits than Python reads as a decimal."""
+    return int(text) if len(text) < 1000 else Decimal(text)
 
 
 def not_json(error: json.JSONDecodeError) -> GrammarError:

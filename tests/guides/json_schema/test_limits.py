@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
+import outlines_phi
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.json_schema.machine.machine import Machine
 from outlines_phi.guides.json_schema.reading.schema import Schema
+from outlines_phi.guides.json_schema.strings import patterns
+from outlines_phi.plugin.types.json_text import JSONText, Written
 
 TEXT = {"type": "string"}
 LETTERS = "abcdefgh"
@@ -47,3 +52,56 @@ def test_a_limit_names_the_part_and_what_to_do(remedy: str, required: bool) -> N
         Machine(Schema.read(document))
     assert remedy in str(refused.value) and "#/$defs/inner/properties/c~0~1d" in str(refused.value)
     assert str(refused.value).count(". ") == 1
+
+
+@pytest.mark.parametrize("keyword", ["allOf", "anyOf"])
+@pytest.mark.parametrize("depth", [400, 3000])
+@pytest.mark.parametrize("referred", [True, False])
+def test_depth_is_refused(keyword: str, depth: int, referred: bool) -> None:
+    def around(schema: Any) -> Any:
+        return {keyword: [schema, {"minimum": 1}]}
+
+    document: Any = {"type": ["integer", "object"]}
+    if referred:
+        definitions = {f"d{i}": around({"$ref": f"#/$defs/d{i + 1}"}) for i in range(depth)}
+        document = {"$ref": "#/$defs/d0", "$defs": definitions | {f"d{depth}": document}}
+    for _ in range(0 if referred else depth):
+        document = around(document)
+    with pytest.raises(UnsupportedError, match="fewer schemas inside each other"):
+        Machine(Schema.read(document))
+
+
+@pytest.mark.parametrize("keyword", ["minimum", "const", "enum", "multipleOf"])
+@pytest.mark.parametrize("digits", ["9" * 100_000, "1e400000000"])
+def test_numbers_of_many_digits_are_refused(keyword: str, digits: str) -> None:
+    text = f'{{"{keyword}": {"[" + digits + "]" if keyword == "enum" else digits}}}'
+    with pytest.raises(UnsupportedError, match="at most 2,000 digits"):
+        _ = JSONText(Written(text, None, False)).template
+
+
+@pytest.mark.parametrize("digits", ["9" * 100_000, "1e400000000"])
+def test_a_length_of_many_digits_is_one_that_no_text_has(digits: str) -> None:
+    assert Machine(Schema.read({"maxLength": Decimal(digits)})).accepts(b'"text"')
+
+
+@pytest.mark.parametrize(
+    "pattern", ["A{" * 50_000, "(a{1000}){1000}", "a{100000000000}|(b|cd){20000}"], ids=["long", "repeats", "branches"]
+)
+def test_a_pattern_that_is_too_long_is_refused_before_its_states_are_made(
+    pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(patterns._Builder, "subsets")
+    with pytest.raises(UnsupportedError, match="more than 20,000 states"):
+        Schema.read({"pattern": pattern})
+
+
+def test_limits_are_raised() -> None:
+    many = {"enum": list(range(20_001))}
+    with pytest.raises(UnsupportedError, match=r"limits\(members=20001\).* #/enum "):
+        Schema.read(many)
+    with pytest.raises(UnsupportedError, match=r"limits\(source="):
+        _ = JSONText(Written(json.dumps({"title": "x" * (1 << 20)}), None, False)).template
+    with outlines_phi.limits(members=20_001, states=30):
+        Schema.read(many)
+        with pytest.raises(UnsupportedError, match="more than 30 states"):
+            Schema.read({"pattern": "^x{31}$"})

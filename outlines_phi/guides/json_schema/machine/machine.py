@@ -10,7 +10,7 @@ from ....automata.automaton import ByteAutomaton
 from ....errors import EmptyLanguageError, UnsupportedError
 from ..formula import Formula, both, but_not, kind
 from ..kinds import Kinds
-from ..limits import SchemaLimit
+from ..limits import SchemaLimit, not_too_deep
 from ..reading.schema import Schema
 from ..reading.template import Template
 from ..reading.unsatisfiable import culprit
@@ -93,8 +93,9 @@ class Machine(Maker):
         self._states: dict[Hashable, State] = {}
         self._frames: dict[tuple[Sequence[State], int], Frame] = {}
         try:
-            self._refuse_early()
-            self._places = Places(self.template, self.sizes.of)
+            with not_too_deep():
+                self._refuse_early()
+                self._places = Places(self.template, self.sizes.of)
         except SchemaLimit as limit:
             raise limit if around else limit.at("#") from None
         if not self._places.start:

@@ -14,6 +14,7 @@ from referencing import Specification
 from referencing._core import Resolver
 
 from ....errors import GrammarError, UnsupportedError
+from ....format_limits import current_limits
 from ..formula import FALSE, TRUE, Formula
 from ..limits import SchemaLimit
 from ..strings.patterns import matching
@@ -137,7 +138,9 @@ class Place:
 
     def count(self, keyword: str) -> int:
         """Return the whole number that a keyword holds, or the greatest that makes a difference to any text."""
-        count = self._checked(keyword, lambda n: _is_number(n) and n >= 0 and n == int(n), "a whole number")
+        count = self._checked(
+            keyword, lambda n: _is_number(n) and n >= 0 and min(n, MOST_COUNTED) % 1 == 0, "a whole number"
+        )
         return int(min(count, MOST_COUNTED))
 
     def reference(self, keyword: str) -> Formula:
@@ -196,13 +199,18 @@ class Place:
         value = self.value(keyword)
         if not fits(value):
             raise self.malformed(keyword, expected)
+        if isinstance(value, (list, dict)):
+            where = self.pointer if keyword is None else f"{self.pointer}/{keyword}"
+            current_limits().check("members", len(value), f"The number of members at {where} of the JSON schema")
         return value
 
 
 def _is_number(value: Any) -> bool:
     if isinstance(value, bool):
         return False
-    return isinstance(value, int) or (isinstance(value, (float, Decimal)) and math.isfinite(value))
+    if isinstance(value, Decimal):
+        return value.is_finite()
+    return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
 
 
 def constant(contents: Any) -> Formula | None:

@@ -16,7 +16,7 @@ from referencing.jsonschema import DRAFT202012, DynamicAnchor, specification_wit
 
 from ....errors import OutlinesPhiError, UnsupportedError
 from ..formula import And, Formula, Not, Or, Referred, both, holds
-from ..limits import SchemaLimit
+from ..limits import SchemaLimit, not_too_deep
 from ..values import pointer_to
 from .keywords import DRAFTS, KEYWORDS, TO_7, is_keyword, says
 from .place import Place, constant
@@ -80,8 +80,9 @@ class Schema:
             A keyword that cannot be honoured, or that holds what it may not; the message says which, by its JSON pointer.
         """
         try:
-            reader = _SchemaReader(document, label, plain)
-            formula = reader.read()
+            with not_too_deep():
+                reader = _SchemaReader(document, label, plain)
+                formula = reader.read()
         except (AttributeError, TypeError, ValueError) as error:
             # The library that follows references takes every $id, $anchor and $ref for a string, and a URI.
             if isinstance(error, OutlinesPhiError):
@@ -89,10 +90,6 @@ class Schema:
             raise UnsupportedError(
                 f"Write URIs as $id, $anchor, $schema and $ref of the JSON schema. One of them cannot be read: {error}."
             ) from error
-        except RecursionError:
-            raise UnsupportedError(
-                "Give a JSON schema with fewer schemas inside each other. This one is too deep."
-            ) from None
         return cls(formula, reader.definitions, tuple(reader.left_out), document, reader.pointers, reader.order)
 
     def holds(self, value: Any) -> bool:

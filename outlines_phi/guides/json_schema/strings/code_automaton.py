@@ -13,19 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....automata.automaton import UNREACHABLE, distances
+from ....format_limits import current_limits
 from ..limits import SchemaLimit
 from .code_points import AFTER_SURROGATES, FIRST_SURROGATE, characters, cut
 
-MOST_STATES = 20_000
-"""How many states an automaton over code points may have."""
 
-
-def too_many_states(what: str) -> SchemaLimit:
-    """Return the error of ``what`` needs more than :data:`MOST_STATES`."""
-    return SchemaLimit(
-        "Lower the bounds of lengths and repeats, or drop one of what restricts the same string",
-        f"{what} needs more than {MOST_STATES:,} states",
-    )
+def check_states(states: int, what: str) -> None:
+    """Raise where an automaton over code points has more states than :attr:`Limits.states`; ``what`` needs them."""
+    most = current_limits().states
+    if states > most:
+        raise SchemaLimit(
+            "Lower the bounds of lengths and repeats, drop one of what restricts the same string, or raise the limit by "
+            "`outlines_phi.limits(states=...)`",
+            f"{what} needs more than {most:,} states",
+        )
 
 
 @final
@@ -92,8 +93,7 @@ class CodeAutomaton:
             while len(path) - 1 > depth:
                 accepts, edges = path.pop()
                 number = suffixes.setdefault((accepts, tuple(edges)), len(suffixes))
-                if len(suffixes) > MOST_STATES:
-                    raise too_many_states("A list of values")
+                check_states(len(suffixes), "A list of values")
                 path[-1][1].append((previous[len(path) - 1], number))
 
         for value in sorted(set(values)):
@@ -124,8 +124,7 @@ class CodeAutomaton:
         """Return the automaton of the strings with so many code points, in any of the intervals, bounds included."""
         spans = tuple(intervals)
         most = max((low if high is None else high + 1 for low, high in spans), default=0)
-        if most >= MOST_STATES:
-            raise too_many_states(f"A length of {most - 1:,}, told together with what else restricts the string,")
+        check_states(most + 1, f"A length of {most - 1:,}, told together with what else restricts the string,")
         accepting = np.zeros(most + 1, dtype=bool)
         for low, high in spans:
             accepting[low : None if high is None else high + 1] = True
@@ -167,8 +166,7 @@ class CodeAutomaton:
             found, inverse = np.unique(codes, return_inverse=True)
             before = len(number)
             numbers = np.array([number.setdefault(code, len(number)) for code in found.tolist()], dtype=np.int32)
-            if len(number) > MOST_STATES:
-                raise too_many_states("What restricts the string, taken together,")
+            check_states(len(number), "What restricts the string, taken together,")
             rows.append(numbers[inverse.reshape(a.shape)])
             frontier = found[numbers >= before]
         pairs = np.fromiter(number, dtype=np.int64, count=len(number))

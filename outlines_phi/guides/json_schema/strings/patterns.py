@@ -8,15 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ....format_limits import current_limits
 from ..limits import SchemaLimit
 from . import ecma
-from .code_automaton import MOST_STATES, CodeAutomaton, too_many_states
+from .code_automaton import CodeAutomaton, check_states
 from .code_points import CodePoints, cut
 from .ecma import Ahead, Beginning, Behind, Chars, Choice, End, Node, Repeat, Sequence
 from .string_set import StringSet
 
-MOST_PLACES = 1_000_000
-"""How many places in the pattern the states may be made of, and how many steps lead between them, taken together."""
+PLACES = 50
+"""How many places in the pattern each state may be made of, and how many steps lead between them, on average."""
 
 FINISHED = 0
 """The rest of a pattern that asks for nothing more."""
@@ -89,7 +90,8 @@ class _Builder:
     """
 
     def __init__(self, pattern: str, tree: Node) -> None:
-        self.pattern, self.tree, self.budget = pattern, tree, MOST_PLACES
+        check_states(_least(tree) + 1, f"The pattern {_short(pattern)}")  # one for each character of a shortest match
+        self.pattern, self.tree, self.budget = pattern, tree, PLACES * current_limits().states
         sets = list(dict.fromkeys(part.points for part in _parts(tree) if isinstance(part, Chars)))
         self.bounds, self.classes, members = cut(sets)
         self.width = int(self.classes.max()) + 1
@@ -179,8 +181,7 @@ class _Builder:
                 if key not in number:
                     number[key] = len(states)
                     states.append(key)
-                    if len(states) > MOST_STATES:
-                        raise too_many_states(f"The pattern {_short(self.pattern)}")
+                    check_states(len(states), f"The pattern {_short(self.pattern)}")
                 row.append(number[key])
             targets.append(row)
         return targets, accepting
@@ -292,7 +293,7 @@ class _Builder:
         """Count steps of the work."""
         self.budget -= steps
         if self.budget < 0:
-            raise too_many_states(f"The pattern {_short(self.pattern)}")
+            check_states(current_limits().states + 1, f"The pattern {_short(self.pattern)}")
 
 
 def _parts(tree: Node) -> Iterator[Node]:
@@ -304,6 +305,20 @@ def _parts(tree: Node) -> Iterator[Node]:
         case Repeat(part) | Ahead(part) | Behind(part):
             yield from _parts(part)
     yield tree
+
+
+def _least(tree: Node) -> int:
+    """Return how many characters a match has at least."""
+    match tree:
+        case Chars():
+            return 1
+        case Sequence(inner):
+            return sum(map(_least, inner))
+        case Choice(inner):
+            return min(map(_least, inner))
+        case Repeat(part, least):
+            return least and least * _least(part)
+    return 0
 
 
 def _short(pattern: str, longest: int = 80) -> str:

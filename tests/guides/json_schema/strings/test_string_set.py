@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_phi.errors import UnsupportedError
-from outlines_phi.guides.json_schema.strings.code_automaton import MOST_STATES
+from outlines_phi.format_limits import current_limits
 from outlines_phi.guides.json_schema.strings.patterns import matching
 from outlines_phi.guides.json_schema.strings.spelled import spelled, utf8
 from outlines_phi.guides.json_schema.strings.string_set import StringSet
@@ -114,7 +114,7 @@ def test_a_length_that_must_be_counted_is_counted_or_refused() -> None:
     words = matching("^[a-z]+$") & StringSet.of_lengths(0, 500)
     assert words.longest == 500 and len(words.code_automaton) == 502
     with pytest.raises(UnsupportedError, match=r"^Lower the bounds .*\. .*states\.$"):
-        matching("^[a-z]+$") & StringSet.of_lengths(0, MOST_STATES)
+        matching("^[a-z]+$") & StringSet.of_lengths(0, current_limits().states)
 
 
 def test_a_lone_surrogate_is_no_string() -> None:
