@@ -88,8 +88,9 @@ def compile_regex(pattern: str, *, states: int = MOST_STATES, megabytes: int = 2
         raise _explain(str(error), shape) from None
     except regex_build.Stopped as error:
         raise UnsupportedError(
-            f"the automaton of the pattern {_short(pattern)} takes {error}; it grows quickly with the bounds of its repeats. Lower "
-            "them, or make what follows a repeat differ from what it repeats"
+            "Lower the bounds of the repeats, or make what follows one differ from what it repeats, as in `[^<]{0,1000}` before a "
+            "tag. An unbounded `[\\s\\S]*` with max_new_tokens= is small, too, and so are bounded classes in the `pattern` of a JSON "
+            f"schema. The automaton of {_short(pattern)} takes {error}."
         ) from None
 
 

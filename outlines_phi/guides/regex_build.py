@@ -116,7 +116,7 @@ def build_apart(versions: Sequence[tuple[int, str]], *, states: int, megabytes: 
     if done.returncode == _TOO_LARGE:
         raise Stopped(done.stdout.decode())
     if done.returncode != 0:
-        raise Stopped(f"too much memory, of a bound of {megabytes} MB (status {done.returncode})")
+        raise Stopped(f"too much memory, of a bound of {megabytes} MB")
     with np.load(io.BytesIO(done.stdout)) as arrays:
         return Transitions(**arrays)
 

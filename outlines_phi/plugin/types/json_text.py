@@ -17,6 +17,7 @@ from outlines.types.dsl import (
     KleeneStar,
     Optional,
     QuantifyExact,
+    Regex,
     Sequence,
     Term,
     to_regex,
@@ -28,6 +29,7 @@ from ...guides.json_schema.json_guide import JSONGuide
 from ...guides.json_schema.machine.machine import Machine
 from ...guides.json_schema.reading.schema import Schema
 from ...guides.json_schema.reading.template import Template
+from ...guides.pattern import Pattern
 from ...guides.regex import compile_regex
 from ...vocabulary.vocabulary import Vocabulary
 from .python_schemas import PythonSchema, term_of
@@ -149,7 +151,24 @@ def _part(term: Term) -> Part:
             part = _part(inner)
             if not isinstance(part, str):
                 return Repeated(part, *_counts(term))
-    return to_regex(term)
+    return to_pattern(term)
+
+
+def to_pattern(term: Term) -> str:
+    """Return the regular expression of a term; a line break ends a comment at the end of a verbose pattern in it."""
+    written = to_regex(term)
+    for part in parts_of(term):
+        if isinstance(part, Regex) and Pattern.read(part.pattern).verbose:
+            written = written.replace(f"({part.pattern})", f"({part.pattern}\n)")
+    return written
+
+
+def parts_of(term: Term) -> Iterator[Term]:
+    """Yield a term and the terms in it."""
+    yield term
+    for part in (getattr(term, "term", None), *getattr(term, "terms", ())):
+        if isinstance(part, Term):
+            yield from parts_of(part)
 
 
 COUNTS: dict[type[Term], tuple[int, int | None]] = {KleeneStar: (0, None), KleenePlus: (1, None), Optional: (0, 1)}

@@ -11,14 +11,14 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from jsonschema.exceptions import SchemaError
-from outlines.types.dsl import CFG, Choice, JsonSchema, Regex, Sequence, Term, python_types_to_terms, to_regex
+from outlines.types.dsl import CFG, Choice, JsonSchema, Regex, Sequence, Term, python_types_to_terms
 
 from ...errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
 from ...guides.grammar.grammar import Grammar
 from ...guides.json_schema.values import Path, pointer_to
 from ..mistakes import no_format, too_deep
 from .guidance import GuidanceText, is_guidance
-from .json_text import JSONText, not_json
+from .json_text import JSONText, not_json, parts_of, to_pattern
 from .python_schemas import UncheckedSchema, term_of
 
 ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comment", "$defs", "definitions", "$schema"})
@@ -148,7 +148,7 @@ def to_core_language(output_type: Any) -> str | GrammarText:
 
 
 def _check(term: Term, output_type: Any) -> None:
-    if any(isinstance(part, CFG) for part in _parts(term)):
+    if any(isinstance(part, CFG) for part in parts_of(term)):
         raise UnsupportedError(
             "Write the other parts into the grammar, as rules or terminals, and give that alone: a context-free grammar was given "
             "as a part of an output type (dict means JSON of any shape, a grammar in Outlines), and the other parts are regular."
@@ -156,7 +156,7 @@ def _check(term: Term, output_type: Any) -> None:
     # Outlines compiles a choice of nothing to the empty text.
     if any(
         not getattr(part, "items", getattr(part, "terms", True))
-        for part in _parts(term)
+        for part in parts_of(term)
         if not isinstance(part, Sequence)
     ):
         raise EmptyLanguageError(f"Give at least one alternative: {output_type!r} holds a choice of nothing.")
@@ -167,7 +167,7 @@ def _to_regex(term: Term, output_type: Any) -> str:
     try:
         for schema in _schemas(term):
             check_core(schema.schema)
-        return to_regex(term)
+        return to_pattern(term)
     except OutlinesPhiError:
         raise
     except RecursionError:
@@ -196,7 +196,7 @@ def holds_json(term: Term) -> bool:
 
 
 def _schemas(term: Term) -> Iterator[JsonSchema]:
-    for part in _parts(term):
+    for part in parts_of(term):
         if isinstance(part, JsonSchema):
             yield part
         if isinstance(part, Choice):
@@ -261,11 +261,4 @@ def _reason(error: Exception) -> str:
 
 def patterns(output_type: Any) -> Iterator[str]:
     """Yield the regular expressions that an output type was written with, as they were given."""
-    yield from (part.pattern for part in _parts(to_term(output_type)) if isinstance(part, Regex))
-
-
-def _parts(term: Term) -> Iterator[Term]:
-    yield term
-    for part in (getattr(term, "term", None), *getattr(term, "terms", ())):
-        if isinstance(part, Term):
-            yield from _parts(part)
+    yield from (part.pattern for part in parts_of(to_term(output_type)) if isinstance(part, Regex))

@@ -159,12 +159,12 @@ FUNCTIONS: Mapping[str, Said] = {
 """What functions within pydantic's types ask, by their names, beside what the schemas of these types say."""
 
 
-def named(function: Callable[..., Any]) -> str:
-    """Return the name of a function, with its module."""
+def named(function: Callable[..., Any]) -> tuple[str, str]:
+    """Return the name of a function, with its module and as its author has written it."""
     while isinstance(function, partial):
         function = function.func
     kind = function if hasattr(function, "__qualname__") else type(function)
-    return f"{kind.__module__}.{kind.__qualname__}"
+    return f"{kind.__module__}.{kind.__qualname__}", kind.__qualname__.rpartition("<locals>.")[2]
 
 
 IN_ASCII: Said = {"pattern": r"^[\x00-\x7f]*$"}
@@ -191,6 +191,9 @@ def in_ecma(pattern: str, *, python: bool) -> Said:
 
     The pattern is of Rust's crate ``regex``, or of ``re`` where it is ``python``'s.
     """
+    any_case = pattern.startswith("(?i)")
+    if any_case:
+        pattern = f"(?i:{pattern[4:]})"
     if not python and _CLASS_IN_CLASS.match(pattern):
         return refused(
             "Write out the characters of each class in the pattern, and a backslash before [, &, - and ~",
@@ -202,7 +205,8 @@ def in_ecma(pattern: str, *, python: bool) -> Said:
             f"JSON Schema knows no beginnings and ends of words in {pattern!r}",
         )
     said: Said = {"pattern": _Translation(pattern, python).text}
-    return {**said, "allOf": [IN_ASCII]} if _UNICODE_ESCAPE.search(pattern) else said
+    unlike = _UNICODE_ESCAPE.search(pattern) or (any_case and python and re.search(r"\[\^|\(\?<?!", pattern))
+    return {**said, "allOf": [IN_ASCII]} if unlike else said
 
 
 class _Translation:
@@ -248,6 +252,21 @@ class _Translation:
         return token
 
 
+def dates(schema: Mapping[str, Any]) -> list[Said]:
+    """Return the schemas of the dates within the bounds of a core schema: the order of their texts is that of the calendar."""
+    found: list[Said] = []
+    for keyword, greater in (("ge", True), ("gt", True), ("le", False), ("lt", False)):
+        if keyword in schema:
+            bound = schema[keyword].isoformat()[:10]
+            beyond = [
+                f"{bound[:at]}[{int(digit) + 1}-9]" if greater else f"{bound[:at]}[0-{int(digit) - 1}]"
+                for at, digit in enumerate(bound)
+                if digit not in ("-", "9" if greater else "0")
+            ]
+            found.append({"pattern": f"^(?:{'|'.join([*beyond, bound if keyword[1] == 'e' else '(?!)'])})"})
+    return found
+
+
 def flags_of(pattern: Any) -> re.RegexFlag:
     """Return the flags of a compiled pattern of strings, but the one that all have."""
     return re.RegexFlag(pattern.flags & ~re.UNICODE) if isinstance(pattern, re.Pattern) else re.RegexFlag(0)
@@ -282,7 +301,7 @@ EXACT, NEARLY_EXACT = 1 << 53, 1 << 23
 def by_function(schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
     """Return what a core schema with a function asks, whose own schema says something."""
     function = schema["function"]["function"]
-    name = named(function)
+    name, written = named(function)
     if name in FUNCTIONS:
         said = FUNCTIONS[name]
         return deepcopy(said) if REFUSED in said or name.endswith("ByteSize._validate") else beside(found, said)
@@ -292,7 +311,7 @@ def by_function(schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
             if _is_counted(inner, found) if "length" in keyword else _is_number(inner):
                 keys = BOUNDS.get(keyword, ())  # where no schema of its own has the keyword
                 return beside(found, {key: plain(bound) for key in keys} or multiples(bound))
-    return checked(found, name.rpartition("<locals>.")[2].rpartition("_validators.")[2])
+    return checked(found, written)
 
 
 def in_json_schema(found: JsonSchemaValue) -> JsonSchemaValue:
@@ -380,7 +399,7 @@ def _is_counted(schema: Any, found: JsonSchemaValue) -> bool:
         case {"type": "function-after", "function": {"function": partial(func=of)}} if "length" in of.__name__:
             return _is_counted(schema["schema"], found)
         case {"type": "function-after"}:
-            return named(schema["function"]["function"]) == "pydantic.types.SecretStr"
+            return named(schema["function"]["function"])[0] == "pydantic.types.SecretStr"
     return found.get("type") == "array" and not found.get("uniqueItems")
 
 

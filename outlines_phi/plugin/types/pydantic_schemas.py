@@ -22,6 +22,7 @@ from .pydantic_parts import (
     beside,
     by_function,
     checked,
+    dates,
     flags_of,
     in_ecma,
     in_json_schema,
@@ -116,7 +117,11 @@ class PydanticSchema(GenerateJsonSchema):
                 return url(schema)
             case "datetime" if schema.get("tz_constraint", "aware") != "aware":
                 return refused("Give datetime for NaiveDatetime", "a date-time of JSON Schema has an offset, and any")
-            case "date" | "time" | "timedelta" | "datetime" as kind if any(bound in schema for bound in UNSAID):
+            case "date" if "now_op" not in schema:
+                return beside(found, *dates(schema))
+            case "date":
+                return refused("Give bounds, as in Annotated[date, Field(lt=...)]", "what is past depends on the day")
+            case "time" | "timedelta" | "datetime" as kind if any(bound in schema for bound in UNSAID):
                 return refused(
                     f"Check the bounds of a {kind} by constraint=, or in the application", "no JSON schema says them"
                 )
@@ -126,7 +131,7 @@ class PydanticSchema(GenerateJsonSchema):
         if id(schema) in self._made and "ref" in schema:
             return super().generate_inner(schema)
         found = super().generate_inner(schema)
-        if schema["type"] == "function-plain" and named(schema["function"]["function"]) == TERM:
+        if schema["type"] == "function-plain" and named(schema["function"]["function"])[0] == TERM:
             return {**found, **in_ecma(f"^(?:{found['pattern']})$", python=True)}
         changed = bool(MODIFIERS & schema.get("metadata", {}).keys())
         if not changed and "format" not in found:
@@ -253,7 +258,10 @@ class PydanticSchema(GenerateJsonSchema):
     def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:
         found = super().str_schema(schema)
         given, pattern = schema.get("pattern"), found.pop("pattern", None)
-        if flags := flags_of(given):
+        flags = flags_of(given)
+        if pattern is not None and flags == re.IGNORECASE:
+            pattern, flags = f"(?i){pattern}", re.RegexFlag(0)
+        if flags:
             return refused(
                 "Write what the flags mean into the pattern, such as [aA]", f"the pattern {pattern!r} has {flags!r}"
             )

@@ -138,7 +138,8 @@ def _format(place: Place) -> Formula:
     strings = format_strings(name)
     if strings is not None:
         return Textual(strings)
-    place.leave_out("format", f"the format {name!r} is not known")
+    # Of a Python type it names a function; see `checked` of its schemas.
+    place.leave_out("format", f"{name} is not asked of it" if " checks" in name else f"the format {name!r} is not known")
     return TRUE
 
 

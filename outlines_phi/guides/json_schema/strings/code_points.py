@@ -101,6 +101,14 @@ def with_property(name: str) -> CodePoints:
     return tuple(_places(automaton))
 
 
+@lru_cache(maxsize=256)
+def in_any_case(points: CodePoints) -> CodePoints:
+    """Return the characters that are in ``points`` but for their case, by Unicode's simple case folding."""
+    runs = zip(points[::2], points[1::2], strict=True)
+    within = "".join(f"\\x{{{first:X}}}-\\x{{{after - 1:X}}}" for first, after in runs)
+    return tuple(_places(compile_regex(f"(?i:[{within}])"))) if within else NOTHING
+
+
 def _places(automaton: ByteAutomaton) -> list[int]:
     """Return where the characters begin and end that an automaton of single characters in UTF-8 accepts."""
     targets = automaton.targets[:, automaton.byte_class]

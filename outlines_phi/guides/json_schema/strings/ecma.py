@@ -12,6 +12,7 @@ from .code_points import (
     EVERYTHING,
     CodePoints,
     characters,
+    in_any_case,
     others,
     ranges,
     union,
@@ -105,7 +106,7 @@ EDGES = {
 """Where a word begins or ends, and where none does."""
 
 _REPEAT = re.compile(r"(?:([*+?])|\{([0-9]+)(?:(,)([0-9]*))?\})\??")
-_GROUP = re.compile(r"\((?:\?(?:(?P<kind>:|=|!|<=|<!)|<(?P<name>[\w$]+)>)|(?!\?))")
+_GROUP = re.compile(r"\((?:\?(?:(?P<kind>i?:|=|!|<=|<!)|<(?P<name>[\w$]+)>)|(?!\?))")
 _SURROGATES = re.compile(r"\\u[dD]([89abAB][0-9a-fA-F]{2})\\u[dD]([c-fC-F][0-9a-fA-F]{2})")
 _CODE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{0*([0-9a-fA-F]{1,6})\})")
 _CONTROL = re.compile(r"\\c([a-zA-Z])")
@@ -136,7 +137,7 @@ class _EcmaReader:
     """One pass over a pattern, from ``at`` on."""
 
     def __init__(self, text: str) -> None:
-        self.text, self.at = text, 0
+        self.text, self.at, self.any_case = text, 0, False
 
     def fail(self, problem: str) -> NoReturn:
         raise GrammarError(problem, self.text, self.at)
@@ -201,14 +202,21 @@ class _EcmaReader:
             case "{" if _REPEAT.match(self.text, self.at):
                 self.fail(r"there is nothing to repeat here; write \{ to match a brace")
         self.at += 1
-        return Chars(NOT_LINE_END if character == "." else characters(character))
+        return Chars(NOT_LINE_END if character == "." else self.cased(characters(character)))
+
+    def cased(self, points: CodePoints) -> CodePoints:
+        """Return a character or a range in any case, where that is asked; a class such as ``\\W`` is what it is."""
+        return in_any_case(points) if self.any_case and len(points) == 2 else points
 
     def group(self, depth: int) -> Node:
         opened = self.at
         group = self.found(_GROUP)
         if not group:
-            self.refuse("Write out what the flags mean, or use (?:...)", "a kind of group")
+            name = self.text[opened : self.text.find(")", opened) + 1 or None]
+            self.refuse("Write out what the flags mean, or use (?:...) or (?i:...)", f"a kind of group, {name:.20},")
+        before, self.any_case = self.any_case, self.any_case or group["kind"] == "i:"
         part = self.choice(depth + 1)
+        self.any_case = before
         if not self.text.startswith(")", self.at):
             self.at = opened
             self.fail("this group is never closed")
@@ -228,7 +236,7 @@ class _EcmaReader:
             return EDGES[letter]
         if letter == "k" or letter in "123456789" and letter:
             self.refuse("Write out what the group matches", "a back-reference")
-        return Chars(self.escaped())
+        return Chars(self.cased(self.escaped()))
 
     def bracket(self) -> CodePoints:
         opened = self.at
@@ -254,7 +262,8 @@ class _EcmaReader:
                 items += [characters("-"), last]  # beside a class of characters, as in [\w-.], the dash is itself
             items.append(first)
         self.at += 1
-        return others(union(items)) if negated else union(items)
+        found = union(map(self.cased, items))
+        return others(found) if negated else found
 
     def item(self) -> CodePoints:
         """Return one character of a class, or what an escape stands for there."""
@@ -287,7 +296,7 @@ class _EcmaReader:
         if control := self.found(_CONTROL):
             return characters(chr(ord(control[1]) % 32))
         if named := self.found(_PROPERTY):
-            points = with_property(named[2])
+            points = in_any_case(with_property(named[2])) if self.any_case else with_property(named[2])
             return others(points) if named[1] == "P" else points
         if letter == "0" and self.text[self.at + 2 : self.at + 3] not in tuple("0123456789"):
             self.at += 2
