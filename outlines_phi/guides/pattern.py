@@ -154,7 +154,11 @@ _NOT_OFFERED = tuple(
         (r"\(\?P[=>]|\\[1-9kg]", "a back-reference", "write each alternative out"),
         (r"\(\?>", "an atomic group", "use `(?:...)`"),
         (r"\(\?#", "a comment", "leave it out"),
-        (r"\(\?[a-zA-Z]*-?[a-zA-Z]*[aL][a-zA-Z]*[:)]", "the flag a or L", r"use `[A-Za-z0-9_]` for `\w`, or `(?-u:...)`"),
+        (
+            r"\(\?[a-zA-Z]*-?[a-zA-Z]*[aL][a-zA-Z]*[:)]",
+            "the flag a or L",
+            r"use `[A-Za-z0-9_]` for `\w`, or `(?-u:...)`",
+        ),
         (r"\(\?\(", "a conditional group", "write each alternative out, with `|`"),
         (r"\(\?[|&0-9+']", "this kind of group", "use `(?:...)` or `(?P<name>...)`"),
         (r"\\[ZGK]", "this assertion", _WHOLE),

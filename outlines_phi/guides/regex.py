@@ -88,9 +88,9 @@ def compile_regex(pattern: str, *, states: int = MOST_STATES, megabytes: int = 2
         raise _explain(str(error), shape) from None
     except regex_build.Stopped as error:
         raise UnsupportedError(
-            "Lower the bounds of the repeats, or make what follows one differ from what it repeats, as in `[^<]{0,1000}` before a "
-            "tag. An unbounded `[\\s\\S]*` with max_new_tokens= is small, too, and so are bounded classes in the `pattern` of a JSON "
-            f"schema. The automaton of {_short(pattern)} takes {error}."
+            "Lower the bounds of the repeats, or make what follows one differ from what it repeats, as in `[^<]{0,1000}<`; or use "
+            "an unbounded `[\\s\\S]*` with max_new_tokens=, or the `pattern` of a JSON schema, which counts characters. "
+            f"The automaton of the pattern {_short(pattern)} takes {error}."
         ) from None
 
 

@@ -392,6 +392,20 @@ def test_tables_of_names(package: str, module: str, name: str, members: list[str
     assert [reader(output_type)(text) for text in members] == [output_type(text) for text in members]
 
 
+@pytest.mark.parametrize(
+    ("output_type", "text"),
+    [
+        (regex("(?x) a b # c"), "ab"),
+        (regex("(?x) a b # c\n"), "ab"),
+        (regex(r"(?x) a \# (b)"), "a#b"),
+        (list[either(regex("(?x) a b # )"), "no")], '[ab, "no"]'),  # type: ignore[misc]
+        ("x" + regex("(?x) a # (") + "y", "xay"),
+    ],
+)
+def test_a_comment_ends_where_its_pattern_ends(output_type: Any, text: str) -> None:
+    assert compile_regex(to_language(output_type)).accepts(text.encode())
+
+
 def test_members_of_an_enum_may_be_functions() -> None:
     def add(a: int, b: int) -> int:
         return a + b

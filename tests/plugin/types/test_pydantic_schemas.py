@@ -253,6 +253,9 @@ FIELDS: dict[str, Any] = {
     "a part that is none of JSON": int | Callable[[], int],
     "generic": Box[list[Colour]],
     "compiled": Annotated[str, Field(pattern=re.compile(r"^\w\s$"))],
+    "compiled, in any case": Annotated[str, Field(pattern=re.compile(r"^[^i][a-f]\b", re.IGNORECASE))],
+    "in any case": Annotated[str, Field(pattern=r"(?i)^(yes|no|[k-n]é\p{Lu})$")],
+    "dates": Annotated[datetime.date, Field(ge=datetime.date(1999, 12, 31), lt=datetime.date(2000, 3, 1))] | None,
     **{pattern: Annotated[str, Field(pattern=pattern)] for pattern in PATTERNS},
     **{
         kind.__name__: kind
@@ -282,6 +285,8 @@ def test_a_value_that_is_drawn_validates(name: str) -> None:
         (pydantic.Base64Bytes, ['"/+8="']),
         (Annotated[str, Field(pattern=r"^.$")], ['"\\r"', '"é"']),
         (set[Any], ['[1, "a", null]']),
+        (Annotated[str, Field(pattern="(?i)^(yes|no)$")], ['"yEs"', '"NO"']),
+        (Annotated[str, Field(pattern=re.compile("^k[b-d]$", re.I))], ['"kB"', '"Kd"', '"\N{KELVIN SIGN}c"']),
     ],
 )
 def test_what_is_usual_is_not_left_out(field: Any, texts: list[str]) -> None:
@@ -289,6 +294,39 @@ def test_what_is_usual_is_not_left_out(field: Any, texts: list[str]) -> None:
     for text in texts:
         assert machine.accepts(f'{{"value":{text}}}'.encode()), text
         TypeAdapter(field).validate_json(text)
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {"ge": datetime.date(2019, 12, 31)},
+        {"gt": datetime.date(2019, 12, 31)},
+        {"le": datetime.date(2020, 2, 29)},
+        {"lt": datetime.date(2000, 1, 1)},
+        {"gt": datetime.date.min, "lt": datetime.date(1000, 10, 10)},
+        {"ge": datetime.date.max},
+        {"gt": datetime.date(2019, 12, 30), "le": datetime.date(2020, 1, 1)},
+    ],
+)
+def test_a_date_is_written_where_it_is_within_its_bounds(bounds: dict[str, datetime.date]) -> None:
+    field, rng = Annotated[datetime.date, Field(**bounds)], np.random.default_rng(1)
+    machine, reads = to_language(create_model("Drawn", value=(field, ...))).machine, TypeAdapter(field)
+    near = {bound.toordinal() + n for bound in bounds.values() for n in (-366, -31, -1, 0, 1, 30, 366)}
+    for day in {1, datetime.date.max.toordinal(), *near, *rng.integers(1, 3_652_059, 200).tolist()}:
+        if 1 <= day <= datetime.date.max.toordinal():
+            text = datetime.date.fromordinal(day).isoformat()
+            try:
+                fits = bool(reads.validate_python(text))
+            except pydantic.ValidationError:
+                fits = False
+            assert machine.accepts(f'{{"value":"{text}"}}'.encode()) == fits, text
+
+
+def test_no_date_is_after_the_last() -> None:
+    with pytest.raises(outlines_phi.EmptyLanguageError, match="#/properties/value"):
+        _ = to_language(
+            create_model("Drawn", value=(Annotated[datetime.date, Field(gt=datetime.date.max)], ...))
+        ).machine
 
 
 def check(value: Any) -> Any:
@@ -328,10 +366,16 @@ class PostInit:
 
 WARNED: list[tuple[Any, list[str]]] = [
     (Annotated[int, AfterValidator(check)], ["#/properties/value/allOf/0/format"]),
-    (Annotated[int, BeforeValidator(check)], ["what .*check checks"]),
+    (
+        Annotated[int, BeforeValidator(check)],
+        ["^#/properties/value/allOf/0/format: what check checks is not asked of it$"],
+    ),
     (
         Checked,
-        [r"#/\$defs/Checked/properties/a/.* what .*is_even checks", r"#/\$defs/Checked/allOf/0/.* what .*is_right"],
+        [
+            r"#/\$defs/Checked/properties/a/.* what Checked.is_even checks",
+            r"#/\$defs/Checked/allOf/0/.* what Checked.is_r",
+        ],
     ),
     (Initialised, ["Initialised.__init__ checks", "model_post_init checks"]),
     (PostInit, ["PostInit.__post_init__ checks"]),
@@ -365,12 +409,21 @@ REFUSED: list[tuple[Any, str]] = [
     (pydantic.FilePath, "Give Path"),
     (list[pydantic.NewPath], "Give Path.* At #/properties/value/items"),
     (re.Pattern, "Give str for a pattern"),
-    (pydantic.PastDate, "Check the bounds of a date by constraint="),
+    (pydantic.PastDate, r"Give bounds, as in Annotated\[date, Field.* At #/properties/value"),
+    (pydantic.PastDatetime, "Check the bounds of a datetime by constraint=.* At #/properties/value"),
+    (
+        Annotated[datetime.timedelta, Field(ge=datetime.timedelta(1))],
+        "Check the bounds of a timedelta.* At #/properties/value",
+    ),
+    (pydantic.Json[int], "Give the type within Json by itself. At #/properties/value"),
     (set[list[int]], "Give a list, or tuples and frozen models"),
     (set[Dog], "Give a list, or tuples and frozen models"),
     (Callable[[], int], "Give a type that is written as JSON"),
     (Annotated[str, Field(pattern=r"a\>")], r"Write \\b for the edge"),
-    (Annotated[str, Field(pattern="(?i)a")], "Write out what the flags mean.* It stands at #/properties/value/pattern"),
+    (
+        Annotated[str, Field(pattern="(?s)a")],
+        r"Write out what the flags mean.*, \(\?s\), .* at #/properties/value/pattern",
+    ),
     (Annotated[str, Field(pattern="a++")], "Write a regular expression of ECMA-262 at #/properties/value/pattern"),
 ]
 

@@ -139,7 +139,9 @@ def _format(place: Place) -> Formula:
     if strings is not None:
         return Textual(strings)
     # Of a Python type it names a function; see `checked` of its schemas.
-    place.leave_out("format", f"{name} is not asked of it" if " checks" in name else f"the format {name!r} is not known")
+    place.leave_out(
+        "format", f"{name} is not asked of it" if " checks" in name else f"the format {name!r} is not known"
+    )
     return TRUE
 
 

@@ -106,6 +106,9 @@ def test_a_pattern_is_found_where_python_finds_it(pattern: str) -> None:
         ("^(?<year>[0-9]{4})$", ["2020"], ["20"]),
         (r"^a\/b\.\-\@\"$", ['a/b.-@"'], []),
         (r"\bfoo\b", ["a foo", "éfoo"], ["afoo", "foo_"]),
+        ("^(?i:[j-l]s|é\\x41)b$", ["Ksb", "kſb", "\N{KELVIN SIGN}Sb", "ÉAb", "éab"], ["KsB", "isb", "e\u0301ab"]),
+        (r"^(?i:[^k]\W\p{Lu})$", ["a-b", "l-B", "bſé"], ["k-a", "\N{KELVIN SIGN}-a", "aka", "a-1"]),
+        (r"^(?i:(?:a)b)c(?i:d)e$", ["ABcDe", "abcde"], ["abCde", "abcdE"]),
         (r"^(?=.*\d)(?=.*[a-z]).{3,}$", ["a1b"], ["abc", "a1"]),
         ("^(?!foo$)", ["", "fool"], ["foo"]),
         ("(?<!a)b", ["b", "aab b"], ["ab"]),
@@ -138,7 +141,7 @@ def test_a_pattern_is_searched_for() -> None:
     [
         (r"(a)\1", "back-reference"),
         (r"(?<n>a)\k<n>", "back-reference"),
-        ("(?i)a", "kind of group"),
+        ("(?i)a", r"kind of group, \(\?i\)"),
         ("(?>a)", "kind of group"),
         ("(?P<n>a)", "kind of group"),
         (r"^a\Z", "escape"),
