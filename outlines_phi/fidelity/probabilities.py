@@ -216,9 +216,10 @@ def _probabilities(
     found = text_masses(tree)
     likeliest = sorted({*found, *(listed or ())}, key=lambda text: (-found[text].p if text in found else 0.0, text))
     groups, unread = grouped(likeliest, reader, until)
-    lower, upper = tree.root.lower, tree.root.upper
-    if unread:
-        listed, lower = None, math.fsum(found[text].p for group in groups for text in group.texts if text in found)
+    listed = None if unread else listed
+    # Sums of the numerators: the tree has added the same masses in another order, and shares of that would not add up to 1.
+    lower = math.fsum(found[text].p for group in groups for text in group.texts if text in found)
+    upper = math.fsum(text.p for text in found.values()) + tree.root.gap
     masses = [(upper - lower, 0.0)] * len(groups) if unread else _undecided(tree, groups, listed, reader)
     entries = []
     for group, (may, only) in zip(groups, masses, strict=True):

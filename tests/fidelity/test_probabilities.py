@@ -110,6 +110,15 @@ def test_the_law_of_values_is_that_of_enumeration(language: Language, reader: Re
     assert [entry.p for entry in result.entries] == sorted((entry.p for entry in result.entries), reverse=True)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_value_that_is_certain_has_probability_one(seed: int) -> None:
+    """Its tokenizations are summed in one order and their total in another, which once gave 0.9999999999999998."""
+    (only,) = found(Language(f"one text {seed}", "abacab", 7, seed=seed)).entries
+    assert (only.p, only.lo, only.hi) == (1, 1, 1) and only.spellings > 2
+    (length,) = found(Language(f"one length {seed}", "[abc]{3}", 4, seed=seed), reader=len).entries
+    assert (length.p, length.lo, length.hi) == (1, 1, 1)
+
+
 @pytest.mark.in_turn
 @laws
 @readers

@@ -5,6 +5,10 @@ from __future__ import annotations
 import copy
 import logging
 import math
+from collections.abc import Callable
+from inspect import signature
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +16,7 @@ import torch
 import transformers
 
 from outlines_phi.errors import ModelError, UnsupportedError, VocabularyError
+from outlines_phi.lm.transformers.forward import Forward
 from outlines_phi.lm.transformers.packed import PackedTrees
 from outlines_phi.lm.transformers.rows import RowTrees
 from outlines_phi.lm.transformers.slots import TreeMask
@@ -126,6 +131,60 @@ def test_recurrent_models_fall_back_to_rows_with_one_warning(caplog) -> None:
     assert model.road == "rows"
     assert len(ours(caplog)) == 1
     assert "linear_attention" in caplog.text and "MambaForCausalLM" in caplog.text
+
+
+def renamed(name: str) -> Any:
+    """Return a tiny model whose forward pass calls its cache ``name``, as those of other versions of transformers do."""
+    model = fresh("qwen3")
+    inner, known = model.forward, Forward(model, SIZE, max_length=None, memory=0).cache_name
+
+    def named(self, input_ids=None, attention_mask=None, position_ids=None, CACHE=None, logits_to_keep=0, **kwargs):
+        given = {"position_ids": position_ids, "logits_to_keep": logits_to_keep, known: CACHE, **kwargs}
+        output = inner(input_ids=input_ids, attention_mask=attention_mask, **given)
+        return SimpleNamespace(logits=output.logits, **{name: output[known]})
+
+    parameters = [p.replace(name=name) if p.name == "CACHE" else p for p in signature(named).parameters.values()]
+
+    def forward(self, *args, **kwargs):
+        if name in kwargs:
+            kwargs["CACHE"] = kwargs.pop(name)
+        return named(self, *args, **kwargs)
+
+    forward.__signature__ = signature(named).replace(parameters=parameters)  # type: ignore[attr-defined]
+    model.__class__ = type("Renamed", (type(model),), {"forward": forward})
+    return model
+
+
+class Wrapped(torch.nn.Module):
+    """A wrapper that names nothing of what it hands on."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model, self.config, self.device, self.dtype = model, model.config, model.device, model.dtype
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.model(*args, **kwargs)
+
+
+MADE: dict[str, Callable[[], Any]] = {
+    "cache": lambda: renamed("cache"),
+    "past_key_values": lambda: renamed("past_key_values"),
+    "a state": lambda: fresh("mamba"),
+}
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("name", MADE)
+def test_the_cache_is_given_by_the_name_in_the_signature(name: str, wrapped: bool) -> None:
+    """Also where the model is within a wrapper; the prompt is evaluated once, so that the cache has been read."""
+    model = MADE[name]()
+    forward = Forward(Wrapped(model) if wrapped else model, SIZE, max_length=128, memory=1 << 28)
+    assert forward.recurrent == (name == "a state") and (forward.recurrent or forward.cache_name == name)
+    trees = RowTrees(forward, [PROMPTS[0]])
+    trees.roots()
+    logits = trees.extend([0], [9]).logits[0].double()
+    torch.testing.assert_close(logits, evaluate(model, [*PROMPTS[0], 9]), atol=1e-5, rtol=1e-5)
+    assert trees.counts.prompt_tokens == len(PROMPTS[0]) and trees.counts.tokens == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

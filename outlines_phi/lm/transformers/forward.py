@@ -35,6 +35,9 @@ DICTS, LISTS = frozenset({dict}), frozenset({list, tuple})
 KNOWN = frozenset({"builtins", "outlines_phi", "peft", "torch", "transformers"})
 """Packages whose modules keep all that they compute by in settings, parameters and buffers."""
 
+CACHES = ("cache", "past_key_values", "cache_params")
+"""Names by which models take and return their memory of a sequence: all since transformers 5.24; attention and Mamba before."""
+
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 INTERNAL = frozenset(nn.Module().__dict__) - {"training"}  # What every module has and no setting is
@@ -53,7 +56,13 @@ class Forward:
         self.borders = Borders(hf_model, max_length)
         parameters = inspect.signature(hf_model.forward).parameters
         anything = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-        self.recurrent = "cache_params" in parameters  # Mamba and its kin: a state instead of keys and values
+        signatures = ((each, inspect.signature(each.forward).parameters) for each in modules(hf_model))
+        named = ((each, name, taken) for each, taken in signatures for name in CACHES if name in taken)
+        # Wrappers hand on what they do not name.
+        model, self.cache_name, taken = next(named, (hf_model, "past_key_values", parameters))
+        # Mamba and its kin: a state instead of keys and values, so that a mask has nothing to hide.
+        stateful = self.cache_name == "cache_params" or getattr(model, "_is_stateful", False)
+        self.recurrent = stateful and "position_ids" not in taken
         self._takes_positions = anything or "position_ids" in parameters
         self._takes_logits_to_keep = anything or "logits_to_keep" in parameters
 
@@ -108,9 +117,10 @@ class Forward:
         Only the last columns are computed, ``[b, last, V]``, when ``last`` is given. The tensors are inference tensors, to be read
         and not written. Raises :class:`ModelError` where the model raises.
         """
-        memory = "cache_params" if self.recurrent else "past_key_values"
-        arguments: dict[str, Any] = {"input_ids": tokens, "attention_mask": mask, memory: cache}
+        arguments: dict[str, Any] = {"input_ids": tokens, "attention_mask": mask}
         arguments |= {"use_cache": True, "return_dict": True}
+        if cache is not None:  # None would stand against the keys and values that an adapter puts before the first call
+            arguments[self.cache_name] = cache
         if self._takes_positions and not self.recurrent:
             arguments["position_ids"] = positions
         if self._takes_logits_to_keep and last:
@@ -137,7 +147,7 @@ class Forward:
                 f"The model gave {logits.shape[-1]} logits but the vocabulary has {self.size} entries; build the "
                 "vocabulary with size= the rows of the model's output."
             )
-        return logits[:, -last:] if last else logits, getattr(output, memory, None)
+        return logits[:, -last:] if last else logits, getattr(output, self.cache_name, None)
 
     def checked(self, logits: Rows) -> Rows:
         """Return ``logits``, ``[n, V]``, with their check: where a row is NaN who reads them raises :class:`ModelError`."""

@@ -31,6 +31,7 @@ from transformers.utils.generic import ModelOutput
 from ...errors import UnsupportedError
 from ...guides.guide import Guide
 from ...guides.table import Table
+from ...lm.transformers.forward import CACHES
 from ...phi.constraint import Predicate, TextConstraint
 from ...phi.estimator import Phi
 from ...sampling.draws import Draws
@@ -297,17 +298,17 @@ def prompts_of(
     input_ids: Tensor,
     attention_mask: Tensor | None = None,
     position_ids: Tensor | None = None,
-    past_key_values: Any = None,
     **prepared: Any,
 ) -> list[tuple[int, ...]]:
     """Return the ids of every row, padding left out."""
-    unknown = sorted(name for name, value in prepared.items() if name not in UNTOUCHED and value is not None)
+    unknown = sorted(n for n, value in prepared.items() if n not in (*UNTOUCHED, *CACHES) and value is not None)
     if unknown:
         raise UnsupportedError(f"Leave {', '.join(unknown)} out; phi= has no use for it.")
-    if past_key_values is not None and past_key_values.get_seq_length():
-        raise UnsupportedError(
-            "Leave out past_key_values with a prompt in it; draws of one prompt share a cache of their own."
-        )
+    for name in CACHES:
+        if prepared.get(name) is not None and _filled(prepared[name]):
+            raise UnsupportedError(
+                f"Leave out {name} with a prompt in it; draws of one prompt share a cache of their own."
+            )
     mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
     usual = (mask.long().cumsum(-1) - 1)[mask]
     if position_ids is not None and not torch.equal(
@@ -315,3 +316,10 @@ def prompts_of(
     ):
         raise UnsupportedError("Leave out position_ids that do not count the tokens of a row.")
     return [tuple(ids[kept].tolist()) for ids, kept in zip(input_ids, mask, strict=True)]
+
+
+def _filled(cache: Any) -> bool:
+    try:
+        return bool(cache.get_seq_length())
+    except ValueError:  # No layer has columns to count: each holds a state
+        return bool(cache.has_previous_state())

@@ -14,6 +14,8 @@ import torch
 from transformers import (
     GenerationConfig,
     LogitsProcessor,
+    MambaConfig,
+    MambaForCausalLM,
     MaxTimeCriteria,
     NoBadWordsLogitsProcessor,
     TemperatureLogitsWarper,
@@ -26,6 +28,7 @@ from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.lm import bundled
+from outlines_phi.lm.transformers.forward import CACHES
 from outlines_phi.plugin.hosts.transformers import LOANS
 from outlines_phi.settings import SamplingSettings
 from tests.languages import ALPHA, p_value
@@ -40,6 +43,15 @@ N = 3000
 @pytest.fixture(scope="module")
 def hf() -> tuple[Any, Any]:
     return bundled.load()
+
+
+@pytest.fixture(scope="module")
+def recurrent(hf: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Return a model whose memory is a state alone."""
+    torch.manual_seed(0)
+    ends = {"eos_token_id": hf[1].eos_token_id, "pad_token_id": hf[1].pad_token_id}
+    config = MambaConfig(vocab_size=len(hf[1]), hidden_size=16, num_hidden_layers=1, state_size=4, **ends)
+    return MambaForCausalLM(config).eval(), hf[1]
 
 
 def inputs_of(tokenizer: Any, *prompts: str) -> Any:
@@ -72,6 +84,11 @@ class TestLaws:
         reference = reference_of(model, **options)
         drawn = written(hf, call(hf, PROMPT, phi="exact", seed=3, num_return_sequences=N, **options), PROMPT)
         assert len(drawn) == N
+        assert p_value(drawn, reference.mu) > ALPHA
+
+    def test_of_a_recurrent_model(self, recurrent: tuple[Any, Any]) -> None:
+        reference = reference_of(outlines_phi.from_transformers(*recurrent))
+        drawn = written(recurrent, call(recurrent, PROMPT, phi="exact", seed=3, num_return_sequences=N), PROMPT)
         assert p_value(drawn, reference.mu) > ALPHA
 
     def test_plain_masking_fails_the_same_test(self, hf: tuple[Any, Any], model: PhiTransformers) -> None:
@@ -365,9 +382,17 @@ class TestRefusals:
 
     def test_a_filled_cache(self, hf: tuple[Any, Any]) -> None:
         ids = inputs_of(hf[1], PROMPT)["input_ids"]
-        cache = hf[0](ids[:, :-1], use_cache=True).past_key_values
-        with pytest.raises(UnsupportedError, match="past_key_values with a prompt in it"):
-            call(hf, PROMPT, past_key_values=cache)
+        output = hf[0](ids[:, :-1], use_cache=True)
+        name = next(name for name in CACHES if name in output)
+        with pytest.raises(UnsupportedError, match=f"Leave out {name} with a prompt in it"):
+            call(hf, PROMPT, **{name: output[name]})
+
+    def test_a_filled_state(self, recurrent: Any) -> None:
+        ids = inputs_of(recurrent[1], PROMPT)["input_ids"]
+        output = recurrent[0](ids[:, :-1], use_cache=True)
+        name = next(name for name in CACHES if name in output)
+        with pytest.raises(UnsupportedError, match=f"Leave out {name} with a prompt in it"):
+            call(recurrent, PROMPT, **{name: output[name]})
 
     def test_a_vocabulary_of_another_model(self, hf: tuple[Any, Any]) -> None:
         other = outlines_phi.Vocabulary.from_tokens(["yes", "no", "<eos>"], 2)
