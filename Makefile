@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo docs figures proofs test test-full test-llamacpp test-mlx test-vllm test-guidance test-ray test-browser lint types format clean
+.PHONY: demo docs figures proofs test test-full test-llamacpp test-mlx test-vllm test-guidance test-ray test-newest test-browser lint types format clean
 .DEFAULT_GOAL := test
 # What pytest makes of the assertions is kept from one run to the next.
 unexport PYTHONDONTWRITEBYTECODE
@@ -34,6 +34,11 @@ test-guidance: $(VENV)-guidance/.dev
 # A cluster of this machine, with actors of which one is killed. Ray writes under /tmp/ray.
 test-ray: $(VENV)-ray/.dev
 	OMP_NUM_THREADS=1 $(VENV)-ray/bin/python -m pytest tests/hosts/test_ray.py tests/ray tests/cli/test_generate_ray.py
+
+# With the newest versions that pyproject.toml allows, in a minute: every door has the law, custom_generate, what hosts promise.
+test-newest: $(VENV)-newest/.dev
+	OMP_NUM_THREADS=1 $(VENV)-newest/bin/python -m pytest --numprocesses auto --dist worksteal tests/plugin/test_roads.py \
+	  tests/plugin/hosts/test_custom_generate.py tests/hosts/test_hosts.py tests/lm/test_transformers_model.py
 
 # Warnings are errors: a link or a name that leads nowhere fails.
 docs: $(VENV)-docs/.dev
@@ -69,7 +74,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-vllm $(VENV)-guidance $(VENV)-ray $(VENV)-docs site
+	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-vllm $(VENV)-guidance $(VENV)-ray $(VENV)-newest $(VENV)-docs site
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -111,6 +116,15 @@ $(VENV)-guidance/.dev: pyproject.toml constraints.txt
 	$(VENV)-guidance/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)-guidance/constraints.txt torch
 	$(VENV)-guidance/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)-guidance/constraints.txt \
 	  -e ".[guidance]" accelerate hypothesis pytest scipy
+	touch $@
+
+# All but torch is as new as can be; `make clean` first where newer versions have come out since.
+$(VENV)-newest/.dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-newest
+	grep '^torch=' constraints.txt > $(VENV)-newest/constraints.txt
+	$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)-newest/constraints.txt \
+	  --upgrade --upgrade-strategy eager -e ".[test]"
 	touch $@
 
 # The site is made of the sources as they lie there, so that what the package needs is left out: the extra alone is installed.
