@@ -277,7 +277,7 @@ class Kinds:
     def _is_nothing(self, shape: ArrayShape | ObjectShape) -> bool:
         if isinstance(shape, ArrayShape):
             return shape.most is not None and shape.most < shape.least
-        if shape.required & shape.absent:
+        if shape.required & shape.absent or any(one.value is FALSE for one in shape.some):
             return True
         return any(name in shape.required and self._is_never(value) for name, value in shape.members)
 

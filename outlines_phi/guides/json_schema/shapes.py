@@ -149,6 +149,10 @@ class Some(NamedTuple):
         """Whether a name is one of them."""
         return name not in self.but and self.names.contains(name)
 
+    def held(self, name: str, value: Formula) -> bool:
+        """Whether a member of a name whose value is as ``value`` says is evidently as this says."""
+        return self.covers(name) and both(value, self.value) is value
+
 
 @final
 @dataclass(frozen=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import replace
-from itertools import combinations, islice
-from typing import Any, TypeAlias, final
+from collections.abc import Callable, Hashable, Sequence
+from heapq import nsmallest
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias, final
 
 from ....errors import UnsupportedError
 from ..formula import TRUE, Formula, both
 from ..kinds import Kinds
+from ..limits import SchemaLimit
+from ..names import told_apart
 from ..shapes import ArrayShape, ObjectShape, Some
 from ..strings.composed import Composed
 from ..strings.quoting import members, spelled_size
@@ -22,11 +24,8 @@ NEVER = 1 << 40
 
 LITERALS = {"null": b"null", "true": b"true", "false": b"false"}
 
-FRESH = 64
-"""Names of one kind that are tried where members have to be added."""
-
-MOST_JOINED = 4
-"""Up to how many members that are asked for may be one."""
+MOST_TRIED = 50_000
+"""Ways to choose the members of one object of which some must be of a kind."""
 
 MOST_APART = 4_000
 """Ways to write items that must differ and are told apart; each item multiplies them."""
@@ -63,7 +62,6 @@ class Sizes:
         self._new: list[Hashable] = []
         self._waiting: dict[Hashable, None] = {}
         self._asking: Hashable = None
-        self._allowed: dict[Hashable, tuple[StringSet, ...]] = {}
 
     def of(self, formula: Formula) -> int:
         """Return the size of the smallest value; :data:`NEVER` where there is none."""
@@ -297,97 +295,79 @@ class Sizes:
         return least
 
     def _object(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str], begun: bool) -> int:
-        least = self._object_of_each(shape, ahead, taken, begun)
-        if len(shape.some) <= MOST_JOINED:
-            # One member may be as two of them say.
-            for one, other in combinations(shape.some, 2):
-                joint = Some(one.but | other.but, one.names & other.names, both(one.value, other.value))
-                others = tuple(each for each in shape.some if each not in (one, other))
-                joined = replace(shape, some=(*others, joint))
-                least = min(least, self.of_object(joined, ahead, taken, begun=begun))
-        return least
-
-    def _object_of_each(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str], begun: bool) -> int:
         if not shape.required.issubset(ahead) or (
             shape.most is not None and shape.most < max(shape.least, len(shape.required))
         ):
             return NEVER
-        chosen = {name: shape.value(name) for name in sorted(shape.required)}
-        fresh = set(taken)
-        total = 0
-        for one in shape.some:
-            total += self._add(shape, one, chosen, ahead, fresh)
-        total += sum(self.of_name(name) + 1 + self.of(value) for name, value in chosen.items())
-        members = len(chosen) + len(fresh) - len(taken)
-        if members < shape.least:
-            sizes = sorted(
-                (size for size in self._optional(shape, ahead, chosen, fresh, shape.least - members)),
-            )[: shape.least - members]
-            total += sum(sizes) if len(sizes) == shape.least - members else NEVER
-            members = shape.least
-        if shape.most is not None and members > shape.most:
-            return NEVER
-        return min(NEVER, total + members - (members > 0 and not begun) + 1)
-
-    def _add(
-        self, shape: ObjectShape, one: Some, chosen: dict[str, Formula], ahead: Iterable[str], fresh: set[str]
-    ) -> int:
-        """Choose the member that is to be as ``one`` says; return its size if it has a name of its own."""
-        options: list[tuple[int, str, Formula | None]] = []
+        chosen = {name: self._member(shape.value(name), self.of_name(name)) for name in sorted(shape.required)}
+        total = sum(one.size for one in chosen.values())
+        missing = shape.least - len(chosen)
+        if total >= NEVER or not (shape.some or missing > 0):
+            return min(NEVER, total + len(chosen) - (len(chosen) > 0 and not begun) + 1)
+        # Names of which the same is said are alike but for their lengths, so that the shortest are enough.
+        alike: dict[Hashable, list[tuple[int, str]]] = {}
         for name in ahead:
-            if one.covers(name):
-                value = both(chosen.get(name, shape.value(name)), one.value)
-                before = self.of(chosen[name]) if name in chosen else -self.of_name(name) - 1
-                options.append((self.of(value) - before, name, value))
-        best = min((option[0] for option in options), default=NEVER)
-        for name, size in islice(self._fresh(one.but, one.names & self._names_of(shape)[0], fresh), FRESH):
-            if size + 2 > best:
-                break  # with longer names nothing is shorter
-            total = size + 1 + self.of(both(shape.value(name), one.value))
-            best = min(best, total)
-            options.append((total, name, None))
-        options = [option for option in options if option[0] < NEVER // 2]
-        if not options:
-            return NEVER
-        size, name, chosen_value = min(options, key=lambda option: option[:2])
-        if chosen_value is None:
-            fresh.add(name)
-            return size
-        chosen[name] = chosen_value
-        return 0
+            if name not in chosen:
+                covered = tuple(one.covers(name) for one in shape.some)
+                alike.setdefault((shape.value(name), covered), []).append((self.of_name(name), name))
+        enough = len(shape.some) + max(missing, 0)
+        others = [nsmallest(enough, names) for names in alike.values()]
+        for cell in told_apart(frozenset(), tuple(dict.fromkeys(one.names for one in shape.every + shape.some))):
+            free = ((size + 1, name) for name, size in members(cell, ascii=self._ascii) if name not in taken)
+            others.append(list(islice(free, enough)))
+        added = [
+            (name, member)
+            for names in others
+            for size, name in names
+            if (member := self._member(shape.value(name), size)).size < NEVER
+        ]
+        added.sort(key=lambda one: one[1].size)
+        best, tried = NEVER, 0
 
-    def _optional(
-        self, shape: ObjectShape, ahead: Iterable[str], chosen: dict[str, Formula], fresh: set[str], needed: int
-    ) -> Iterator[int]:
-        """Yield the sizes of members that may be added."""
-        for name in ahead:
-            if name not in chosen and (value := self.of(shape.value(name))) < NEVER:
-                yield self.of_name(name) + 1 + value
-        seen = set(fresh)
-        for names in self._names_of(shape):
-            for name, size in islice(self._fresh(frozenset(seen), names, ()), needed + FRESH):
-                seen.add(name)
-                if (value := self.of(shape.value(name))) < NEVER:
-                    yield size + 1 + value
+        def choose(some: Sequence[Some], chosen: dict[str, _Member], total: int) -> None:
+            """Choose the members that are to be as ``some`` say, one by one (branch and bound)."""
+            nonlocal best, tried
+            tried += 1
+            if tried > MOST_TRIED:
+                raise SchemaLimit(
+                    "Ask for fewer members of some kind by not, oneOf and if",
+                    f"They may be chosen in more than {MOST_TRIED:,} ways",
+                )
+            least = max(len(chosen), shape.least)
+            if total + least >= best or (shape.most is not None and least > shape.most):
+                return
+            held = [one for one in some if any(one.held(name, member.value) for name, member in chosen.items())]
+            if some := [one for one in some if one not in held]:
+                new = ((name, one) for name, one in added if name not in chosen)
+                for name, member in (*chosen.items(), *new):
+                    if some[0].covers(name):
+                        joint = self._member(both(member.value, some[0].value), member.name)
+                        before = member.size if name in chosen else 0
+                        if joint.size < NEVER:
+                            choose(some[1:], {**chosen, name: joint}, total - before + joint.size)
+                return
+            filling = islice((one.size for name, one in added if name not in chosen), least - len(chosen))
+            sizes = list(filling)
+            if len(sizes) == least - len(chosen):
+                best = min(best, total + sum(sizes) + least - (least > 0 and not begun) + 1)
 
-    def _names_of(self, shape: ObjectShape) -> tuple[StringSet, ...]:
-        """Return sets of the names that members may have, but for those that are told apart: all, and by what their values are."""
-        never = tuple(self.of(one.value) >= NEVER for one in shape.every)
-        key = shape.every, never
-        if key not in self._allowed:
-            allowed = StringSet.all()
-            for one, is_never in zip(shape.every, never, strict=True):
-                if is_never:
-                    allowed &= ~one.names
-            others = [one.names for one, is_never in zip(shape.every, never, strict=True) if not is_never]
-            kinds = [allowed, *(kind for names in others for kind in (names & allowed, ~names & allowed))]
-            self._allowed[key] = tuple(dict.fromkeys(kinds))
-        return self._allowed[key]
+        def ways(one: Some) -> int:
+            """Return how many members may be as ``one`` says, of those that are there or may be added."""
+            own = [(name, member.value) for name, member in (*chosen.items(), *added) if one.covers(name)]
+            return sum(self.of(both(value, one.value)) < NEVER for _, value in own)
 
-    def _fresh(self, but: frozenset[str], names: StringSet, without: Iterable[str]) -> Iterator[tuple[str, int]]:
-        """Yield names of a kind that were not written yet, the shortest first, with the sizes of their spellings."""
-        seen = set(without) | but
-        for name, size in members(names, ascii=self._ascii):
-            if name not in seen:
-                seen.add(name)
-                yield name, size + 1
+        counts = {one: ways(one) for one in shape.some}
+        if all(counts.values()):
+            choose(sorted(shape.some, key=lambda one: counts[one]), chosen, total)
+        return best
+
+    def _member(self, value: Formula, name: int) -> _Member:
+        return _Member(value, name, min(NEVER, name + 1 + self.of(value)))
+
+
+class _Member(NamedTuple):
+    """What the value of a member is, and the least sizes of its name and of the whole, without a comma."""
+
+    value: Formula
+    name: int
+    size: int
