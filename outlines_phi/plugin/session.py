@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -32,7 +33,7 @@ from ..sampling.sampler import Request, Sampler
 from ..vocabulary.canonical import CanonicalTokenization
 from .call import Ban, Call, Correction, level_of, resolve_ban
 from .drafts import DraftSources
-from .mistakes import check_batch, not_pickled
+from .mistakes import check_batch, not_pickled, templated_twice
 from .options import CallOptions, Unset, check_closed, resolve_phi, search_options, texts
 from .processor import MaskLogitsProcessor
 from .progress import telling
@@ -305,6 +306,20 @@ class PhiModel(Asynchronous, ABC):
         with self.asking([prompt], table, options):
             pass
 
+    def _prompts(self, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
+        """Return the token ids of prompts.
+
+        Raises :class:`UnsupportedError`: a text holds special tokens of the chat template that is put around it. Reading it as it
+        stands instead would let whoever wrote it write the whole conversation.
+        """
+        prompts = [self._prompt_ids(item) for item in inputs]
+        if getattr(getattr(self, "type_adapter", None), "has_chat_template", False):
+            around = Counter(token for token in self._prompt_ids("x") if not self.lm.vocabulary.tokens[token])
+            for item, ids in zip(inputs, prompts, strict=True):
+                if isinstance(item, str) and any(ids.count(token) > times for token, times in around.items()):
+                    raise templated_twice(item)
+        return prompts
+
     def _options(self, call: Call) -> CallOptions:
         """Read the keywords of a call that returns texts alone."""
         return replace(CallOptions.read(call.keywords, self.defaults, call.banned), weighted=False)
@@ -320,7 +335,7 @@ class PhiModel(Asynchronous, ABC):
         return Request(
             lm=WatchedModel(self.lm),
             table=table,
-            prompts=[self._prompt_ids(item) for item in inputs],
+            prompts=self._prompts(inputs),
             settings=options.settings,
             n=options.n,
             constraint=constraint,

@@ -93,12 +93,15 @@ def wrap(
     make = _maker(model)
     if make is None:
         raise no_model(model, "wrap(model)")
-    return make(
+    made = make(
         model,
         phi=getattr(model, "phi", None) if isinstance(phi, Unset) else phi,
         banned_phrases=getattr(model, "banned_phrases", None) if isinstance(banned_phrases, Unset) else banned_phrases,
         max_tree_bytes=max_tree_bytes,
     )
+    if hasattr(model, "type_adapter"):  # which says whether texts are put into the chat template
+        vars(made)["type_adapter"] = model.type_adapter
+    return made
 
 
 def from_vllm_offline(
