@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import statistics
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, TypeVar, cast, final
 
 import numpy as np
@@ -15,6 +17,8 @@ from jinja2 import TemplateError
 
 from ..errors import BudgetError, FidelityWarning, OutlinesPhiError, UnsupportedError
 from ..guides.table import Table
+from ..numerics.checks import counted
+from ..numerics.weights import bounds_text
 from ..phi.estimator import Phi
 from ..plugin.generator import PhiGenerator
 from ..plugin.options import CallOptions
@@ -169,6 +173,7 @@ class Summary:
     # Draws, and the effective sample sizes of those that are weighted.
     draws: int = 0
     weighted: list[float] = field(default_factory=list)
+    log_phi: list[float] = field(default_factory=list)  # What is known of it: bounds, and estimates of weighted draws
     failures: int = 0  # trajectories that found no allowed token
     rejections: Counter[str] = field(default_factory=Counter)  # attempts that each banned phrase has cost
     counts: Counter[str] = field(default_factory=Counter)  # sums of the counts :data:`DRAFTED`
@@ -189,6 +194,8 @@ class Summary:
         if (draws := outcome.draws) is not None:
             self.draws += len(draws)
             self.failures += draws.failures
+            estimated = draws.guarantee <= Guarantee.WEIGHTED and draws.weighed
+            self.log_phi += [draws.log_z] if estimated else draws.log_z_bounds
             self.rejections.update(draws.rejections)
             self.counts.update({name: getattr(draws.counts, name) for name in DRAFTED})
             self.weighted += [draw.ess for draw in draws if draw.guarantee == Guarantee.WEIGHTED]
@@ -198,6 +205,12 @@ class Summary:
         for each in fields(Summary):
             mine, more = getattr(self, each.name), getattr(other, each.name)
             setattr(self, each.name, mine + more)
+
+    def note_written(self, target: Path, asked: str) -> None:
+        """Print what was written, and between what log Phi lies after all prompts."""
+        known = sorted(self.log_phi)
+        log_phi = f" log Phi is {bounds_text((known[0], known[-1]))}." if known and known[0] > -math.inf else ""
+        note(f"{counted(self.draws, 'draw')} written; {target} has {self.prompts} of {asked}.{log_phi}")
 
     def report(self, asked: str, phi: Phi | None) -> None:
         """Print what the user should know; ``asked`` says how many prompts there are."""

@@ -163,7 +163,7 @@ def _work(
         except KeyboardInterrupt:
             interrupted = True
     if output is not None:
-        note(f"{counted(summary.draws, 'draw')} written; {output} has {summary.prompts} of {asked}.")
+        summary.note_written(output, asked)
     summary.report(asked, batches.generator.phi)
     if interrupted:
         begun = "The same command, without --overwrite, goes on from there."

@@ -15,6 +15,7 @@ from ..fidelity.page import write_atomically
 from ..fidelity.probabilities import Probabilities
 from ..fidelity.report_text import TextTable, jsonable
 from ..numerics.checks import counted
+from ..numerics.weights import bounds_text
 from ..plugin.generator import Generator
 from ..plugin.options import SEARCH_EFFORT, CallOptions, check_tolerance
 from ..plugin.types.output_types import to_language
@@ -141,7 +142,8 @@ def _print(prompt: Prompt, found: Found, top: int, console: Console) -> None:
             rows.append((f"... {len(known) - top:,} more", "", "", ""))
         if not known.complete:
             rows.append(("all others", "", *map(_number, known.other)))
-        print_table(TextTable(("value", "p", "at least", "at most"), rows, f"After {prompt!r}"), console, name_width=60)
+        head, remark = ("value", "p", "at least", "at most"), f"log Phi {bounds_text(known.log_z_bounds)}"
+        print_table(TextTable(head, rows, f"After {prompt!r}", remark), console, name_width=60)
     if isinstance(found, OutlinesPhiError):
         tell("Failed", "red", message(found))
 

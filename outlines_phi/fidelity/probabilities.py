@@ -13,7 +13,7 @@ from ..errors import BudgetError, ValueReadError
 from ..guides.guide_texts import list_texts
 from ..lm.model import LanguageModel, ModelCounts
 from ..lm.watch import Progress, check_interruption, current, follow
-from ..numerics.weights import log
+from ..numerics.weights import bounds_text, log
 from ..phi.tree.best_first import enumerate_together
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.impossible import refuse_impossible
@@ -133,7 +133,7 @@ class Probabilities(Mapping[Any, Probability]):
         return {entry.value: entry.p for entry in self.entries if entry.spellings}
 
     def __str__(self) -> str:
-        """Return a table of the likeliest values."""
+        """Return a table of the likeliest values, and ``log Phi``."""
         shown = self.entries[:ROWS]
         names = [entry.text if entry.refused is None else f"{entry.text} (refused)" for entry in shown]
         rows = [(name, entry.p, entry.lo, entry.hi) for name, entry in zip(names, shown, strict=True)]
@@ -144,6 +144,7 @@ class Probabilities(Mapping[Any, Probability]):
             lines.append(f"... {len(self) - ROWS} more")
         if not self.complete:
             lines.append(f"{'all others':{width}}  {'':8}  {self.other[0]:8.4f}  {self.other[1]:8.4f}")
+        lines.append(f"log Phi {bounds_text(self.log_z_bounds)}")
         return "\n".join(lines)
 
 

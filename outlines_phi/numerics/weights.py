@@ -40,6 +40,12 @@ def log_mean(log_w: ArrayLike) -> float:
     return float(np.logaddexp.reduce(values)) - math.log(len(values)) if len(values) else -math.inf
 
 
+def bounds_text(log_bounds: tuple[float, float]) -> str:
+    """Return bounds of a log mass as a text: a number where both are shown as it."""
+    low, high = (f"{bound + 0.0:.4g}" for bound in log_bounds)  # + 0.0: not -0
+    return low if low == high else f"in [{low}, {high}]"
+
+
 def effective_size(w: Weights) -> float:
     """Return ``(sum w)^2 / sum w^2`` of weights, the effective sample size; 0 where all are zero."""
     return float(w.sum() ** 2 / (w**2).sum()) if w.any() else 0.0

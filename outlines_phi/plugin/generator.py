@@ -204,7 +204,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
 
 def Generator(  # noqa: N802 - named as the host's own function
     model: Any,
-    output_type: Any,
+    output_type: Any = None,
     *,
     phi: str | Phi | Unset | None = Unset.UNSET,
     tokenization: str = "any",
@@ -223,7 +223,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     model
         From :func:`outlines_phi.from_transformers` or :func:`outlines_phi.wrap`, or a stock one, which is wrapped.
     output_type
-        What to write: anything that Outlines takes, a guide or a table. ``None`` for free text without banned phrases.
+        What to write: anything that Outlines takes, a guide or a table. Left out, free text without ``banned_phrases``.
     phi
         ``"auto"``, ``"exact"``, ``"local"``, ``"onestep"``, an estimator, or ``None`` for plain Outlines. Left
         out, the model's own where it has one, else ``"auto"``; for free text ``"lookahead"``.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import EmptyLanguageError
 from ..numerics.checks import counted
-from ..numerics.weights import effective_size, log_mean, normalized, scaled
+from ..numerics.weights import bounds_text, effective_size, log_mean, normalized, scaled
 from .draw import Certificate, Draw, Guarantee, Population, TextSequence, numbers_of
 
 
@@ -112,13 +112,13 @@ class Draws(TextSequence[Draw]):
     @property
     def _log_phi(self) -> str:
         """``log Phi`` as text: bounds where there are any, and an estimate where it is more than their middle."""
-        low, high = (f"{bound + 0.0:.4g}" for bound in self.log_z_bounds)  # + 0.0: not -0
-        if low == high:
-            return low
+        bounds = bounds_text(self.log_z_bounds)
+        if not bounds.startswith("in"):
+            return bounds
         estimated = self.weighed and (bool(self.normalizers) or self.guarantee <= Guarantee.WEIGHTED)
         parts = [f"{self.log_z:.4g}"] if estimated else []
         if self.log_z_bounds != (-math.inf, 0.0):
-            parts.append(f"in [{low}, {high}]")
+            parts.append(bounds)
         return " ".join(parts) or "unknown"
 
     def read_by(self, reader: Callable[[str], Any]) -> Draws:

@@ -58,7 +58,7 @@ def test_the_token_count_of_plain_outlines_is_that_of_its_texts(model: PhiTransf
 
 def test_the_command_writes_a_picture_and_a_page_and_fits_80_columns(tmp_path: Path) -> None:
     prompt = "Character: Bram is a proud dwarf. JSON: "
-    arguments = ["demo", "--n", "20", "--out", str(tmp_path / "demo"), "--prompt", prompt]
+    arguments = ["demo", "--n", "20", "--output", str(tmp_path / "demo"), "--prompt", prompt]
     result = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"})
     assert result.exit_code == 0, result.output
     assert prompt in result.stdout

@@ -128,6 +128,15 @@ class TestLines:
         assert result.exit_code == 0, result.stderr
         assert all(line["value"] in allowed for line in records(result.stdout))
 
+    @pytest.mark.parametrize("phi", ["exact", "local"])
+    def test_what_is_written_to_a_file_is_told_with_log_phi(self, phi: str, cli: Cli, folder: Path) -> None:
+        result = cli(
+            "generate", "--regex", "yes|no", "--phi", phi, "--n", 5, "--seed", 1, "--output", "o.jsonl", BAKERY
+        )
+        *_, last = records((folder / "o.jsonl").read_text(encoding="utf-8"))
+        told = re.findall(r"log Phi is (-\d+\.\d+)\.\n$", result.stderr)
+        assert list(map(float, told)) == pytest.approx([last["log_z"]], rel=1e-3)
+
     def test_a_date_is_written_as_json_has_it(self, cli: Cli) -> None:
         for line in records(
             cli("generate", "--type", "formats:Day", "--n", 5, "--phi", "local", "--seed", 1, "Date: ").stdout
@@ -664,7 +673,7 @@ def test_memory_that_runs_out_is_one_line_and_the_file_goes_on(
 
 def test_one_of_a_kind_is_singular(cli: Cli, folder: Path) -> None:
     arguments = ("generate", "--type", "formats:Answer", "--phi", "local", "--seed", 1, "--output", "o.jsonl", BAKERY)
-    assert cli(*arguments).stderr == "1 draw written; o.jsonl has 1 of 1 prompt.\n"
+    assert cli(*arguments).stderr.startswith("1 draw written; o.jsonl has 1 of 1 prompt. log Phi is -")
     assert "o.jsonl has 1 of 1 prompt; going on from there." in cli(*arguments).stderr
 
 

@@ -38,7 +38,7 @@ def test_a_grammar_is_built_with_its_texts_and_verdicts(cli: Cli, folder: Path) 
 
 def test_a_model_is_asked_after_a_prompt(cli: Cli, folder: Path) -> None:
     result = cli(
-        "inspect", "build", "--regex", "yes|no", "--output-dir", "site", "--text", "no", "--prompt", "Open? ", "--effort", 20,
+        "inspect", "build", "--regex", "yes|no", "--output", "site", "--text", "no", "--prompt", "Open? ", "--effort", 20,
         "--max-new-tokens", 5, "--temperature", 0.9,
     )  # fmt: skip
     assert result.exit_code == 0, result.stderr

@@ -46,6 +46,8 @@ def test_a_table_has_the_top_and_the_rest(cli: Cli, folder: Path) -> None:
     assert result.exit_code == 0 and f"After '{ARIA}'" in result.stdout
     assert "... 29 more" in result.stdout and "all others" in result.stdout
     lines = read(folder / "p.jsonl")
+    low, high = lines[-1]["log_z_bounds"]
+    assert f"log Phi in [{low:.4g}, {high:.4g}]" in result.stdout
     assert len(lines) == 33 and [line["p"] for line in lines[:-1]] == sorted(
         (line["p"] for line in lines[:-1]), reverse=True
     )

@@ -347,9 +347,10 @@ class TestMapping:
         assert "cc (refused)" in str(result)
 
     def test_it_prints_as_a_table(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        lines = str(found(LANGUAGES[0])).splitlines()
+        *lines, log_phi = str(found(LANGUAGES[0])).splitlines()
         assert lines[0].split() == ["value", "p", "lo", "hi"]
         assert len(lines) == 22 and lines[-1].startswith("... ")
+        assert log_phi == f"log Phi {LANGUAGES[0].reference().log_phi:.4g}"
         monkeypatch.setattr(module, "LISTED_PREFIXES", 0)
         assert "all others" in str(found(LANGUAGES[0], tokens=30))
 

@@ -542,7 +542,17 @@ class TestErrors:
         with pytest.raises(UnsupportedError, match=r"free text has nothing to correct"):
             generator(PROMPT, banned_phrases=None, phi="exact")
         with pytest.raises(UnsupportedError, match=r"or banned_phrases=.*output_type=None was given"):
-            outlines_phi.Generator(model, None)
+            outlines_phi.Generator(model)
+
+    def test_a_generator_without_a_type_writes_free_text(self, model: PhiTransformers) -> None:
+        texts = [
+            generator(PROMPT, seed=3, **SHORT)
+            for generator in (
+                outlines_phi.Generator(model, banned_phrases=BAN),
+                outlines_phi.Generator(model, None, banned_phrases=BAN),
+            )
+        ]
+        assert texts[0] == texts[1] and all(phrase not in texts[0] for phrase in BAN)
 
     def test_a_look_ahead_without_phrases(self, model: PhiTransformers) -> None:
         with pytest.raises(UnsupportedError, match=r"phi='lookahead' was given.*Give banned_phrases="):

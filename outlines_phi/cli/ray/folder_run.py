@@ -79,7 +79,7 @@ class FolderRun:
             finally:
                 if held:
                     write(held)
-        note(f"{counted(summary.draws, 'draw')} written; {parts.folder} has {summary.prompts} of {asked}.")
+        summary.note_written(parts.folder, asked)
         summary.report(asked, self.task.call.phi)
         if interrupted:
             resume = "The same command, without --overwrite, goes on from there."
