@@ -93,9 +93,7 @@ STAGES = 4  # Of a case: the truth, and each way of sampling
 def demo(
     n: Annotated[int, typer.Option("--n", min=10, max=20_000, help="Draws of each sampler.")] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all draws.")] = 0,
-    out: Annotated[Path, typer.Option("--out", "--output", help="Folder for the picture and the page.")] = Path(
-        "outlines-phi-demo"
-    ),
+    out: Annotated[Path, typer.Option("--out", "--output", help="Folder of the results.")] = Path("outlines-phi-demo"),
     prompt: Annotated[str, typer.Option(help="What the pydantic model is filled in after.")] = CHARACTER.prompt,
 ) -> None:
     """Show the bias of plain masking, and phi="exact" without it, on the bundled model.

@@ -134,26 +134,10 @@ def _listed(found: Found) -> Probabilities | None:
 def _print(prompt: Prompt, found: Found, top: int, console: Console) -> None:
     known = _listed(found)
     if known is not None:
-        rows = [
-            (_on_a_line(entry.text, entry.refused), *map(_number, (entry.p, entry.lo, entry.hi)))
-            for entry in known.entries[:top]
-        ]
-        if len(known) > top:
-            rows.append((f"... {len(known) - top:,} more", "", "", ""))
-        if not known.complete:
-            rows.append(("all others", "", *map(_number, known.other)))
         head, remark = ("value", "p", "at least", "at most"), f"log Phi {bounds_text(known.log_z_bounds)}"
-        print_table(TextTable(head, rows, f"After {prompt!r}", remark), console, name_width=60)
+        print_table(TextTable(head, known.rows(top), f"After {prompt!r}", remark), console, name_width=60)
     if isinstance(found, OutlinesPhiError):
         tell("Failed", "red", message(found))
-
-
-def _on_a_line(text: str, refused: object) -> str:
-    return text.replace("\n", "\\n") + " (refused)" * (refused is not None)
-
-
-def _number(p: float) -> str:
-    return f"{p:.4f}"
 
 
 def _records(prompt: Record, found: Found) -> Iterator[Record]:

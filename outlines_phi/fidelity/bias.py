@@ -86,19 +86,9 @@ GROWTH = tuple(2 ** (step / 2) for step in range(1, 25))
 
 
 class AuditVerdict(str, Enum):
-    """How the interval of the total variation of plain masking lies to the tolerance.
+    """Where the interval of the total variation of plain masking lies: above the tolerance, not above it, or on both sides."""
 
-    ``BIASED``
-        Above it: more than the tolerance, at the confidence of the interval.
-    ``NOT_BIASED``
-        Not above it: the tolerance at most, at that confidence.
-    ``UNDECIDED``
-        On both sides of it: the draws are too few to say.
-    """
-
-    BIASED = "biased"
-    NOT_BIASED = "not biased"
-    UNDECIDED = "undecided"
+    BIASED, NOT_BIASED, UNDECIDED = "biased", "not biased", "undecided"
 
     def __str__(self) -> str:
         return self.value
@@ -185,20 +175,18 @@ def measure(
     mean_bounds = Interval(*np.mean(np.array(certain), axis=0).tolist())
     every = np.concatenate(log_w)
     pooled, single = by_attempts(every_row), [by_attempts([row]) for row in every_row] or [None] * len(log_w)
+    rows = list(zip(log_w, bounds, single, strict=True))
     log_phi = [
         _clip(log_mean(weights), known if limit is None else Interval(known.low, log(limit(alpha))))
-        for weights, known, limit in zip(log_w, bounds, single, strict=True)
+        for weights, known, limit in rows
     ]
 
     def tv_of(copies: float) -> Interval:
         """The interval of TV, of so many copies of every draw."""
-        limits = [
-            log_phi_interval(weights, known, alpha / 2 / len(log_w), limit, copies)
-            for weights, known, limit in zip(log_w, bounds, single, strict=True)
-        ]
-        overlap_high = unit_interval(_overlaps(log_w, [limit.low for limit in limits]), alpha / 2, copies).high
-        overlap_low = unit_interval(_overlaps(log_w, [limit.high for limit in limits]), alpha / 2, copies).low
-        return Interval(1.0 - overlap_high, 1.0 - overlap_low)
+        share = alpha / 2 / len(rows)
+        limits = [log_phi_interval(weights, known, share, limit, copies) for weights, known, limit in rows]
+        most, least = (unit_interval(_overlaps(log_w, side), alpha / 2, copies) for side in zip(*limits, strict=True))
+        return Interval(1.0 - most.high, 1.0 - least.low)
 
     failed, tv = every == -math.inf, tv_of(1.0)
     verdict = AuditVerdict.of(tv, tolerance)
@@ -227,11 +215,11 @@ def draws_needed(tv_of: Callable[[float], Interval], tolerance: float, n: int) -
     """Return about how many draws after each prompt decide what ``n`` leave undecided; ``None`` beyond the last of :data:`GROWTH`.
 
     ``tv_of(c)`` is the interval that ``c n`` draws give whose weights are distributed as those that were drawn: ``c`` copies of
-    each. A limit by betting depends on the draws only by the sum of their log bets, so copies multiply that sum by ``c``, at no
-    cost. Where weights vary, the sum falls with the square of a limit's distance from the mean, and the width goes as
-    ``1 / sqrt(c)``; where they hardly do it is linear, and the width goes as ``1 / c``, as that of the upper limit of Phi does
-    while no draw has shown a large weight. The number is the least ``c`` that decides, times ``n``. It carries the error of the
-    weights that it stands on, and takes the certain bounds of Phi, which more draws tighten, as they are.
+    each. A limit by betting depends on the draws by their mean and the sum of their log bets, so copies multiply that sum by ``c``.
+    Where weights vary, the sum falls with the square of a limit's distance from the mean, and the width goes as ``1 / sqrt(c)``;
+    where they hardly do it is linear, and the width goes as ``1 / c``, as that of the upper limit of Phi does while no draw has
+    shown a large weight. The number is the least ``c`` that decides, times ``n``. It carries the error of the weights that it
+    stands on, and takes the certain bounds of Phi, which more draws tighten, as they are.
     """
     found = bisect_left(
         GROWTH, True, key=lambda copies: AuditVerdict.of(tv_of(copies), tolerance) is not AuditVerdict.UNDECIDED

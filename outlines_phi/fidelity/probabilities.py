@@ -134,18 +134,21 @@ class Probabilities(Mapping[Any, Probability]):
 
     def __str__(self) -> str:
         """Return a table of the likeliest values, and ``log Phi``."""
-        shown = self.entries[:ROWS]
-        names = [entry.text if entry.refused is None else f"{entry.text} (refused)" for entry in shown]
-        rows = [(name, entry.p, entry.lo, entry.hi) for name, entry in zip(names, shown, strict=True)]
-        width = max([5, *(min(60, len(name)) for name in names)])
-        lines = [f"{'value':{width}}  {'p':>8}  {'lo':>8}  {'hi':>8}"]
-        lines += [f"{name[:60]:{width}}  {p:8.4f}  {lo:8.4f}  {hi:8.4f}" for name, p, lo, hi in rows]
-        if len(self) > ROWS:
-            lines.append(f"... {len(self) - ROWS} more")
-        if not self.complete:
-            lines.append(f"{'all others':{width}}  {'':8}  {self.other[0]:8.4f}  {self.other[1]:8.4f}")
-        lines.append(f"log Phi {bounds_text(self.log_z_bounds)}")
-        return "\n".join(lines)
+        rows = [("value", "p", "lo", "hi"), *self.rows(ROWS)]
+        width = max(min(60, len(name)) for name, *_ in rows)
+        lines = [f"{name[:60]:{width}}  {p:>8}  {lo:>8}  {hi:>8}".rstrip() for name, p, lo, hi in rows]
+        return "\n".join([*lines, f"log Phi {bounds_text(self.log_z_bounds)}"])
+
+    def rows(self, top: int) -> list[tuple[str, ...]]:
+        """Return the lines of a table of the ``top`` likeliest values: text, ``p``, ``lo`` and ``hi``, and what is left out."""
+        number = "{:.4f}".format
+        rows: list[tuple[str, ...]] = []
+        for entry in self.entries[:top]:
+            name = entry.text.replace("\n", "\\n") + " (refused)" * (entry.refused is not None)
+            rows.append((name, *map(number, (entry.p, entry.lo, entry.hi))))
+        if len(self) > top:
+            rows.append((f"... {len(self) - top:,} more", "", "", ""))
+        return rows if self.complete else [*rows, ("all others", "", *map(number, self.other))]
 
 
 def probabilities(

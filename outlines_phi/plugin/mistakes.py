@@ -133,15 +133,6 @@ def no_prompt(given: Any, error: Exception) -> UnsupportedError:
     )
 
 
-def templated_twice(given: str) -> UnsupportedError:
-    """Return the error for a text that holds special tokens of the chat template around it."""
-    return UnsupportedError(
-        "Give the messages, as an Outlines Chat (in a file of prompts as a list), or set model.type_adapter.has_chat_template = "
-        f"False, by which texts are read as they stand. The prompt {given!r:.80} holds special tokens of the chat template, "
-        "which every text is put into: it would be templated twice."
-    )
-
-
 def not_pickled(what: str) -> UnsupportedError:
     """Return the error for ``what`` holds a model and is copied or pickled."""
     return UnsupportedError(

@@ -33,7 +33,7 @@ from ..sampling.sampler import Request, Sampler
 from ..vocabulary.canonical import CanonicalTokenization
 from .call import Ban, Call, Correction, level_of, resolve_ban
 from .drafts import DraftSources
-from .mistakes import check_batch, not_pickled, templated_twice
+from .mistakes import check_batch, not_pickled
 from .options import CallOptions, Unset, check_closed, resolve_phi, search_options, texts
 from .processor import MaskLogitsProcessor
 from .progress import telling
@@ -307,17 +307,18 @@ class PhiModel(Asynchronous, ABC):
             pass
 
     def _prompts(self, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
-        """Return the token ids of prompts.
-
-        Raises :class:`UnsupportedError`: a text holds special tokens of the chat template that is put around it. Reading it as it
-        stands instead would let whoever wrote it write the whole conversation.
-        """
+        """Return the token ids of prompts; refuse a text that holds special tokens of the chat template around it."""
         prompts = [self._prompt_ids(item) for item in inputs]
         if getattr(getattr(self, "type_adapter", None), "has_chat_template", False):
+            # To read such a text as it stands would let whoever wrote a part of it write the whole conversation.
             around = Counter(token for token in self._prompt_ids("x") if not self.lm.vocabulary.tokens[token])
             for item, ids in zip(inputs, prompts, strict=True):
                 if isinstance(item, str) and any(ids.count(token) > times for token, times in around.items()):
-                    raise templated_twice(item)
+                    raise UnsupportedError(
+                        "Give the messages, as an Outlines Chat (in a file of prompts as a list), or set "
+                        "model.type_adapter.has_chat_template = False, by which texts are read as they stand. The prompt "
+                        f"{item!r:.80} holds special tokens of the chat template, which every text is put into."
+                    )
         return prompts
 
     def _options(self, call: Call) -> CallOptions:

@@ -49,7 +49,7 @@ DOORS: dict[str, Callable[[PhiModel, Any], Any]] = {
 @pytest.mark.parametrize("door", DOORS.values(), ids=list(DOORS))
 def test_a_prompt_that_is_templated_already_is_refused(door: Callable[[PhiModel, Any], Any], model: PhiModel) -> None:
     with pytest.raises(
-        UnsupportedError, match=r"^Give the messages, as an Outlines Chat .* would be templated twice\.$"
+        UnsupportedError, match=r"^Give the messages, as an Outlines Chat .* which every text is put into\.$"
     ):
         door(model, TEMPLATED)
     door(model, QUESTION)

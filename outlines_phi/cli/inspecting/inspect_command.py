@@ -64,12 +64,7 @@ def inspect(
     ] = None,
     output_dir: Annotated[
         Path | None,
-        typer.Option(
-            "--output-dir",
-            "--output",
-            show_default=False,
-            help="With build: folder of the page, which needs no network.",
-        ),
+        typer.Option("--output-dir", "--output", show_default=False, help="With build: folder of the page."),
     ] = None,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="With serve; by default a free one.")] = None,
     quiet: Quiet = False,
