@@ -14,7 +14,7 @@ from typing import Any
 from outlines.generator import SteerableGenerator
 from transformers import GenerationConfig
 
-from ..errors import UnsupportedError
+from ..errors import OutlinesPhiError, UnsupportedError
 from ..fidelity.probabilities import Probabilities, probabilities
 from ..guides.phrases.banned import BannedPhrases
 from ..guides.table import Table
@@ -152,7 +152,11 @@ class PhiModel(Asynchronous, ABC):
             return self._under(None, correction, keywords)
         plain = correction.ban is None and correction.estimator(keywords.get("sampler"), usual=None) is None
         if plain and (stock or self._leaves_to_outlines(output_type)):
-            return Call(None, self._outlines_form(output_type, backend), None, keywords)
+            try:
+                return Call(None, self._outlines_form(output_type, backend), None, keywords)
+            except Exception as error:  # what Outlines refuses stays with this package
+                if stock or isinstance(error, OutlinesPhiError):
+                    raise
         return self._under(MaskLogitsProcessor(self.table(output_type, backend=backend)), correction, keywords)
 
     def _leaves_to_outlines(self, output_type: Any) -> bool:

@@ -87,7 +87,11 @@ class TestCompilation:
             generator.sample_batch([PROMPT, "no"], 3, **options)
             outlines_phi.generate.format(fresh, output_type)(PROMPT, max_tokens=30)
         regular = output_type is not Tame
-        assert (work["compile_regex"], work["lift"], work["guide"]) == (regular, regular, not regular)
+        assert (work["compile_regex"], work["lift"], work["guide"]) == (
+            regular,
+            1,
+            not regular,
+        )  # plain JSON is Outlines'
         for _ in range(2):  # what Outlines has compiled itself is lifted as it is, once for all generators of a type
             stock = outlines.Generator(fresh, output_type)
             stock(PROMPT, phi="exact", **options)

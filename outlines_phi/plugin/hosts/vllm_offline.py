@@ -119,6 +119,7 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
                 f"Leave backend= out, or choose it for the LLM, by structured_outputs_config=. backend={backend!r} was given, and "
                 f"{LOOP} has its own."
             )
+        self.type_adapter.format_output_type(output_type)  # raises what Outlines refuses
         return output_type
 
     def _hosted(self, call: Call, given: Any, *, many: bool) -> Any:

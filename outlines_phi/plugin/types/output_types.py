@@ -179,15 +179,18 @@ def _to_regex(term: Term, output_type: Any) -> str:
 
 
 def left_to_outlines(output_type: Any, *, at_hand: bool) -> bool:
-    """Return whether Outlines itself masks for an output type where nothing is corrected: for grammars and free text, and for
-    regular languages while nothing is ``at_hand`` to mask them here.
+    """Return whether Outlines itself masks for an output type where nothing is corrected: for grammars, free text and JSON, whose
+    texts differ from those of this package, and for regular languages while nothing is ``at_hand`` to mask them here.
     """
     if output_type is None:
         return True
     if isinstance(output_type, Grammar):  # Outlines does not know it
         return False
-    term = to_term(output_type)
-    return isinstance(term, CFG) or (not at_hand and not holds_json(term))
+    try:
+        term = _term(output_type, python_types_to_terms)
+        return not at_hand or isinstance(term, CFG) or holds_json(term)
+    except OutlinesPhiError:  # Outlines refuses it
+        return False
 
 
 def holds_json(term: Term) -> bool:
