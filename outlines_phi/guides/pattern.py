@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import NamedTuple, final
 
 
@@ -105,14 +106,10 @@ class Pattern:
                 inside[-1] += last
         return sum(inside)
 
-    def deeper_than(self, depth: int) -> int | None:
-        """Return where a group is opened inside ``depth`` others; ``None`` if none is."""
-        inside = 0
-        for token in self.tokens:
-            inside += (token.kind == "open") - (token.kind == "close")
-            if inside > depth:
-                return token.start
-        return None
+    @property
+    def nesting(self) -> int:
+        """How many groups are inside each other at most."""
+        return max(accumulate((token.kind == "open") - (token.kind == "close") for token in self.tokens), default=0)
 
     def with_repeats_at_most(self, cap: int) -> str:
         """Return the pattern with every bound of a repeat above ``cap`` cut to ``cap``."""
@@ -130,6 +127,7 @@ class Pattern:
         return "".join([*pieces, self.text[done:]])
 
 
+_DIGITS = 9  # Of a bound that can be read
 _BOUND = re.compile(r"\d+")
 _BOUNDS = re.compile(r"\{\s*\d+\s*(?:,\s*\d*\s*)?\}")
 _REPEAT = re.compile(r"[*+?]|\{\s*(\d+)\s*(?:,\s*(\d+)?\s*)?\}")
@@ -250,6 +248,8 @@ class _PatternReader:
         found = _REPEAT.match(self.text, at)
         if not found:
             return Problem(at, r"a repeat is written {n}, {n,} or {m,n}; write \{ to match a brace")
+        if max(map(len, filter(None, found.groups())), default=0) > _DIGITS:
+            return Problem(at, f"this repeat has a bound of more than {_DIGITS} digits")
         if found[2] and int(found[2]) < int(found[1]):
             return Problem(at, f"this repeat asks for at least {found[1]} and at most {found[2]}")
         return Token("repeat", at, found.end())

@@ -7,7 +7,6 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -15,13 +14,16 @@ import numpy as np
 
 from ..automata.automaton import UNREACHABLE, ByteAutomaton
 from ..errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError, caret
+from ..format_limits import current_limits
+from ..numerics.cache import kept
 from . import regex_build
 from .pattern import Pattern
 from .regex_build import Transitions
 
 SMALL = 100_000  # An automaton that is expected to have no more states than this is built in this process,
-MOST_STATES = 200_000  # One that is expected to have more is built apart, and refused where it has more than this
-MOST_NESTED = 200  # How many groups inside each other are more than outlines_core reads, where it refuses a pattern
+STATES = (
+    10  # One that is expected to have more is built apart; so many states of bytes take as much as one of the limit's
+)
 
 SHORT_WORK = 10_000_000
 """if there are not too many for the length of the pattern either: a state is a set of places in the pattern."""
@@ -33,8 +35,8 @@ _PRIVATE = "".join(map(chr, range(0x10F000, 0x10F000 + _GUARD_LENGTHS[1])))
 """Characters of a private plane, for guards longer than ASCII."""
 
 
-@lru_cache(maxsize=128)
-def compile_regex(pattern: str, *, states: int = MOST_STATES, megabytes: int = 2048) -> ByteAutomaton:
+@kept
+def compile_regex(pattern: str, *, states: int | None = None, megabytes: int = 2048) -> ByteAutomaton:
     """Return the trimmed byte automaton of the texts that ``pattern`` matches as a whole, in the dialect of Outlines.
 
     It is built by ``outlines_core.Index`` over the 256 single bytes from ``GUARD(?:pattern)\\z``, for three reasons:
@@ -50,9 +52,9 @@ def compile_regex(pattern: str, *, states: int = MOST_STATES, megabytes: int = 2
     The states of the guard are dropped afterwards. So the language contains what Outlines can write with any vocabulary, and is
     equal to it where no member is the beginning of another, as with JSON objects.
 
-    The syntax is that of the Rust crate ``regex``. ``states`` and ``megabytes`` are what the automaton may take when it seems to
-    grow exponentially with the pattern's repeats, as that of ``(a|b)*a(a|b){20}`` does. It is built in another process then,
-    because a native build cannot be interrupted in this one.
+    The syntax is that of the Rust crate ``regex``. ``states``, by default ten times those of the limits of formats, and
+    ``megabytes`` are what the automaton may take when it seems to grow exponentially with the pattern's repeats, as that of
+    ``(a|b)*a(a|b){20}`` does. It is built in another process then, because a native build cannot be interrupted in this one.
 
     A :class:`GrammarError` where the pattern cannot be read, an :class:`UnsupportedError` where it uses a feature that Outlines
     does not offer or its automaton is too large, an :class:`EmptyLanguageError` where it, or a branch of it, matches nothing.
@@ -62,7 +64,11 @@ def compile_regex(pattern: str, *, states: int = MOST_STATES, megabytes: int = 2
     except UnicodeEncodeError as error:
         readable = pattern.encode(errors="backslashreplace").decode()
         raise GrammarError("a lone surrogate cannot be written in UTF-8; remove it", readable, error.start) from None
+    bounds = current_limits()
+    bounds.check("source", len(pattern), "The length of the regular expression")
     shape = Pattern.read(pattern)
+    bounds.check("nesting", shape.nesting, "The number of groups inside each other in the regular expression")
+    states = states or STATES * bounds.states
     try:
         guard = _guard(shape)
         apart = _may_explode(shape, guard)
@@ -228,10 +234,6 @@ def _explain(refusal: str, shape: Pattern) -> OutlinesPhiError:
                 f"{message} is not offered in a regular expression for generation; {alternative}\n{caret(text, position)}"
             )
         return GrammarError(message, text, position)
-    if (deep := shape.deeper_than(MOST_NESTED)) is not None:
-        return GrammarError(
-            f"more than {MOST_NESTED} groups are inside each other here; leave out those without effect", text, deep
-        )
     for token in shape.tokens:
         if token.kind == "atom" and regex_build.first_ascii(text[token.start : token.end]) is None:
             return GrammarError("this escape or character class is not known", text, token.start)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import io
 import os
+import sys
 import tempfile
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
-from typing import Any, Generic, TypeVar, final
+from types import FunctionType, ModuleType
+from typing import Any, Generic, ParamSpec, TypeVar, final
 
 import numpy as np
 import platformdirs
@@ -18,6 +23,7 @@ from numpy.typing import NDArray
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
+Arguments = ParamSpec("Arguments")
 
 CACHE_VARIABLE = "OUTLINES_PHI_CACHE"
 """Environment variable: the folder where arrays are kept between processes; empty for none."""
@@ -44,6 +50,13 @@ class Cache(Generic[Key, Value]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def get(self, key: Key) -> Value | None:
+        """Return what is kept under ``key``, ``None`` for nothing."""
+        if key not in self._entries:
+            return None
+        self._entries.move_to_end(key)
+        return self._entries[key][0]
+
     def of(self, key: Key, make: Callable[[], Value], size: Callable[[Value], int] | None = None) -> Value:
         """Return what is kept under ``key``; else make it, and keep it."""
         entry = self._entries.get(key)
@@ -59,6 +72,15 @@ class Cache(Generic[Key, Value]):
         self.drop(key)
         self._entries[key] = value, size
         self.size += size
+        self._shrink()
+
+    def weigh(self, size: Callable[[Value], int]) -> None:
+        """Take the sizes anew of values that have grown."""
+        self._entries = OrderedDict((key, (value, size(value))) for key, (value, _) in self._entries.items())
+        self.size = sum(each for _, each in self._entries.values())
+        self._shrink()
+
+    def _shrink(self) -> None:
         while self.size > self._most and len(self._entries) > self._least:
             self.size -= self._entries.popitem(last=False)[1][1]
 
@@ -72,6 +94,47 @@ class Cache(Generic[Key, Value]):
         """Forget every entry."""
         self._entries.clear()
         self.size = 0
+
+
+def memory_of(value: Any, *apart: Any) -> int:
+    """Return the bytes of a value and of all that it holds, without types, functions, and what it holds ``apart``."""
+    seen, found, total = set(map(id, apart)), [value], 0
+    while found:
+        each = found.pop()
+        if id(each) not in seen and not isinstance(each, (type, FunctionType, ModuleType)):
+            seen.add(id(each))
+            total += each.nbytes if isinstance(each, np.ndarray) else sys.getsizeof(each)
+            found += gc.get_referents(each)
+    return total
+
+
+PARTS_BYTES = 1 << 26  # Of all parts of formats that are kept
+_parts: Cache[tuple[Any, ...], tuple[Any]] = Cache(PARTS_BYTES, least=64)
+_keeping = threading.RLock()
+
+
+def kept(make: Callable[Arguments, Value]) -> Callable[Arguments, Value]:
+    """Return a function of hashable arguments that makes each part of a format once, while all parts fit :data:`PARTS_BYTES`."""
+
+    @wraps(make)
+    def part(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Value:
+        key = (make, arguments, *keywords.items())
+        with _keeping:
+            found = _parts.get(key)
+        if found is None:
+            found = (make(*arguments, **keywords),)
+            with _keeping:
+                _parts.put(key, found, memory_of((key, found)))
+        value: Value = found[0]
+        return value
+
+    return part
+
+
+def forget_parts() -> None:
+    """Forget every part of a format."""
+    with _keeping:
+        _parts.clear()
 
 
 def load_arrays(name: str) -> dict[str, NDArray[Any]] | None:

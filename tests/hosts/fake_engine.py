@@ -8,7 +8,7 @@ import importlib.util
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -87,7 +87,8 @@ def configuration(vocabulary_size: int, eos: int, context: int, **changes: Any) 
     fields: dict[str, Any] = {
         "speculative_config": None, "use_v2_model_runner": False, "enable_chunked_prefill": False,
         "long_prefill_token_threshold": 0, "runner_type": "generate", "is_encoder_decoder": False,
-        "logprobs_mode": "processed_logits", "max_logprobs": 20, "max_model_len": context, **changes,
+        "logprobs_mode": "processed_logits", "max_logprobs": 20, "max_model_len": context,
+        "lora_config": None, "is_multimodal_model": False, "enable_prompt_embeds": False, **changes,
     }  # fmt: skip
     model = SimpleNamespace(
         **fields,
@@ -298,11 +299,12 @@ def client_of(
     vocabulary: Vocabulary,
     encode: Callable[[str], list[int]],
     context: int = 64,
+    configured: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> FakeClient:
-    """Return a client of a server of a language model; ``options`` are those of the engine."""
+    """Return a client of a server of a language model; ``options`` are those of the engine, ``configured`` of its configuration."""
     monkeypatch.setattr(sys.modules[vllm.PhiAttempts.__module__], "vocabulary_of", lambda model: vocabulary)
-    config = configuration(len(vocabulary), vocabulary.eos_ids[0], context)
+    config = configuration(len(vocabulary), vocabulary.eos_ids[0], context, **(configured or {}))
     processor = vllm.PhiAttempts(config, torch.device("cpu"), False)
 
     def logits(contexts: list[tuple[int, ...]]) -> torch.Tensor:

@@ -8,6 +8,7 @@ import importlib
 import json
 import math
 import re
+import time
 from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
@@ -39,7 +40,7 @@ from outlines_phi.plugin.hosts.vllm_server import engine_walks, request_rounds, 
 from outlines_phi.plugin.hosts.vllm_server.answer import MARK
 from outlines_phi.plugin.hosts.vllm_server.engine_walks import WalkEnd
 from outlines_phi.plugin.hosts.vllm_server.phi_vllm import PhiVLLM
-from outlines_phi.plugin.hosts.vllm_server.served_call import ARGUMENT, BYTES, ServedCall
+from outlines_phi.plugin.hosts.vllm_server.served_call import ARGUMENT, BYTES, LIMITS, ServedCall
 from outlines_phi.plugin.types.output_types import to_language
 from outlines_phi.plugin.types.tables import CompiledTypes
 from outlines_phi.settings import SamplingSettings
@@ -316,8 +317,7 @@ class TestTheArgument:
             ban=BannedPhrases(["a", re.compile("b{1,3}", re.I)], whole_word=True),
             settings=SamplingSettings(temperature=0.3, seed=2**61),
             row=3,
-            prompt="p",
-            tree="t",
+            alone=True,
         )
         read = ServedCall.read(call.text())
         assert read.text() == call.text() and (read.language, read.settings) == (call.language, call.settings)
@@ -394,6 +394,78 @@ def asked(client: FakeClient, n: int) -> list[Any]:
     assert client.engine is not None
     client.engine.waiting += children
     return children
+
+
+FOREIGN = Language("foreign", MAKES.pattern, MAKES.budget, seed=71, scale=3.0)  # the law of another adapter
+
+
+class TestTreesOfSeveralClients:
+    @pytest.mark.parametrize("what", ["lora_config", "is_multimodal_model", "enable_prompt_embeds", None])
+    def test_no_client_turns_the_draws_of_others(self, what: str | None, small: Any) -> None:
+        """Requests of the same tokens, name and settings with another distribution, which an engine of tokens alone has not."""
+        client = small(MAKES, configured={what: True} if what else None)
+        own = client.engine.logits
+        client.engine.logits = lambda contexts: FOREIGN.lm.trees(contexts).roots().logits.clone()
+        for _ in range(3):
+            drawn(client, MAKES, 200)
+        client.engine.logits = own
+        turned = p_value(ids(drawn(client, MAKES, 600)), MAKES.reference().mu) < 1e-9
+        assert turned == (what is None)
+
+    def test_what_tokens_tell_is_shared_whatever_clients_call_it(self, small: Any) -> None:
+        client = small(MAKES)
+        for name in ("m", "another"):
+            Generator(outlines_phi.wrap(VLLM(client, name)), regex(MAKES.pattern)).sample("ab", phi="exact")
+        assert client.engine.processor.served.trees == 1
+
+
+def nested(n: int) -> Any:
+    part: Any = "a"
+    for _ in range(n):
+        part = {"Joined": [part, "b"]}
+    return {"json": part}
+
+
+def schema(text: str) -> Any:
+    return {"json": {"Written": {"schema": text, "whitespace_pattern": None, "plain": False}}}
+
+
+WORK = {
+    "a long phrase": {"ban": {"phrases": ["x" * 10**6]}},
+    "a phrase that is deep": {"ban": {"phrases": ["x" * 5_000]}},
+    "nested joins": {"language": nested(400)},
+    "deep JSON": {"language": schema("[" * 30_000)},
+    "a deep schema": {"language": schema('{"not":' * 300 + "{}" + "}" * 300)},
+    "a long text": {"language": "a" * 10**6},
+    "groups": {"language": "(" * 60 + "a" + ")" * 60},
+    "states": {"language": "(a|b)*a(a|b){16}"},
+    "a huge bound": {"language": "a{" + "9" * 5_000 + "}"},
+    "groups of a grammar": {"language": {"grammar": "start: " + "(" * 60 + '"a"' + ")" * 60}},
+}
+"""What takes long, or more memory or stack than there is, of a few thousand bytes or of a megabyte."""
+
+
+class TestLimits:
+    @pytest.mark.parametrize("given", WORK.values(), ids=WORK.keys())
+    def test_what_takes_long_is_refused_when_the_request_arrives(self, given: Any, vllm: SimpleNamespace) -> None:
+        good = json.loads(ServedCall(road="exact", language="a", settings=SamplingSettings(seed=1)).text())
+        text = json.dumps({**good, **given})
+        params = vllm.SamplingParams(seed=0, logprobs=6, temperature=1.0, extra_args={ARGUMENT: text})
+        started = time.process_time()
+        with pytest.raises((UnsupportedError, GrammarError)):
+            vllm.PhiAttempts.validate_params(params)
+        assert time.process_time() - started < 3
+
+    def test_a_server_may_take_more(self, vllm: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+        call = ServedCall(road="exact", ban=BannedPhrases(["x" * 5_000]), settings=SamplingSettings(seed=1))
+        params = vllm.SamplingParams(seed=0, logprobs=6, temperature=1.0, extra_args={ARGUMENT: call.text()})
+        with pytest.raises(UnsupportedError, match="banned phrases is 5,000, more than 4,096"):
+            vllm.PhiAttempts.validate_params(params)
+        monkeypatch.setenv(LIMITS, "phrases=6000,states=9000")
+        vllm.PhiAttempts.validate_params(params)
+        monkeypatch.setenv(LIMITS, "phrases:6000")
+        with pytest.raises(UnsupportedError, match=f"Set {LIMITS} as in states=5000"):
+            vllm.PhiAttempts.validate_params(params)
 
 
 class TestEngines:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import final
 
 from ...automata.automaton import ByteAutomaton
 from ...errors import EmptyLanguageError
+from ...numerics.cache import kept
 from ...vocabulary.vocabulary import Vocabulary
 from ..fsm import FSMGuide
 from ..grammar.cfg_guide import CFGGuide
@@ -113,7 +114,7 @@ class GuidanceGrammar:
         return reading.captures
 
 
-@lru_cache(maxsize=64)
+@kept
 def read(text: str) -> GuidanceGrammar:
     """Return the grammar that a text is; errors as of :class:`GuidanceGrammar`."""
     return GuidanceGrammar(text)

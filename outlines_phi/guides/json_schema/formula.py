@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, ClassVar, final
 from weakref import WeakValueDictionary
 
@@ -20,7 +19,8 @@ class Formula:
     says the kind, too.
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "negation")
+    negation: Formula  # once it was asked for
     asked_of: ClassVar[str | None] = None
     """The kind of values that an atom asks something of."""
 
@@ -244,9 +244,14 @@ def _joined(join: type[And] | type[Or], neutral: Formula, absorbing: Formula, fo
     return join(tuple(found))
 
 
-@lru_cache(maxsize=1 << 14)
 def negated(formula: Formula) -> Formula:
     """Return the negation, with negations moved down to the atoms (De Morgan)."""
+    if not hasattr(formula, "negation"):
+        formula.negation = _negation(formula)
+    return formula.negation
+
+
+def _negation(formula: Formula) -> Formula:
     match formula:
         case Constant():
             return FALSE if formula.truth else TRUE

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any, TypeVar, final
 
 from ...automata.automaton import ByteAutomaton
 from ...errors import UnsupportedError
+from ...numerics.cache import kept
 from ..regex import compile_regex
 from .formula import (
     FALSE,
@@ -376,7 +376,7 @@ class Kinds:
         return self._definitions[formula.key]
 
 
-@lru_cache(maxsize=256)
+@kept
 def _spelled_apart(plain: NumberSet, other: NumberSet) -> ByteAutomaton:
     """Return the texts of some numbers where they are plain, and of others where they are not."""
     whole = compile_regex("-?[0-9]+")

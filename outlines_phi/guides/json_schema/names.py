@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
+from ...numerics.cache import kept
 from .limits import SchemaLimit
 from .shapes import ObjectShape
 from .strings.string_set import StringSet
@@ -26,7 +26,7 @@ def refuse_large(shapes: Sequence[ObjectShape]) -> None:
         told_apart(frozenset(), tuple(names))
 
 
-@lru_cache(maxsize=256)
+@kept
 def told_apart(taken: frozenset[str], asked: Sequence[StringSet]) -> list[StringSet]:
     """Return the names that are not taken, cut into sets that none of those asked for tells apart."""
     cells = [~StringSet.of_values(taken)]

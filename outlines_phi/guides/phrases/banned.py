@@ -14,6 +14,7 @@ import numpy as np
 
 from ...automata.automaton import DEAD, ByteAutomaton
 from ...errors import EmptyLanguageError, UnsupportedError, caret
+from ...format_limits import current_limits
 from ..pattern import Pattern, Token
 from ..regex import compile_regex
 from .lazy_matcher import LazyMatcher, SideBySide
@@ -93,7 +94,10 @@ class BannedPhrases:
             raise UnsupportedError(
                 f"level={level!r} was given for banned phrases; expected one of {expected}, or None."
             )
-        for name, given in {"phrases": _distinct(phrases), **options, "level": level}.items():
+        distinct = _distinct(phrases)
+        length = sum(len(phrase.encode() if isinstance(phrase, str) else phrase.pattern) for phrase in distinct)
+        current_limits().check("phrases", length, "The number of bytes of the banned phrases")
+        for name, given in {"phrases": distinct, **options, "level": level}.items():
             object.__setattr__(self, name, given)
         # Regular expressions are refused here and not when the matcher is built.
         object.__setattr__(self, "_automata", self._compiled_patterns())

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 from jsonschema.exceptions import SchemaError
@@ -16,6 +15,7 @@ from outlines.types.dsl import CFG, Choice, JsonSchema, Regex, Sequence, Term, p
 from ...errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
 from ...guides.grammar.grammar import Grammar
 from ...guides.json_schema.values import Path, pointer_to
+from ...numerics.cache import kept
 from ..mistakes import no_format, too_deep
 from .guidance import GuidanceText, is_guidance
 from .json_text import JSONText, not_json, parts_of, to_pattern
@@ -36,7 +36,7 @@ READ = {
 """The types, and the keywords beside each that outlines_core honours."""
 
 
-@lru_cache(maxsize=128)
+@kept
 def check_core(text: str) -> None:
     """Refuse the text of a schema of which outlines_core leaves something out, or which it misreads."""
     document = json.loads(text)

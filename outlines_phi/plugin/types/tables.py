@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
+from collections.abc import Callable
+from itertools import accumulate
 from typing import Any, final
 from weakref import WeakKeyDictionary
 
@@ -14,6 +17,7 @@ from outlines_core import Index
 
 from ...automata.automaton import ByteAutomaton
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError, VocabularyError
+from ...format_limits import current_limits
 from ...guides.fsm import FSMGuide
 from ...guides.grammar.cfg_guide import CFGGuide
 from ...guides.grammar.grammar import Grammar
@@ -27,8 +31,9 @@ from ...guides.phrases.product import ProductGuide
 from ...guides.regex import compile_regex
 from ...guides.regex_build import Stopped
 from ...guides.table import Table
-from ...numerics.cache import Cache
+from ...numerics.cache import Cache, forget_parts, memory_of
 from ...vocabulary.vocabulary import Vocabulary
+from ..mistakes import too_deep
 from ..processor import TableLogitsProcessor
 from .guidance import GuidanceText
 from .json_text import JSONText
@@ -49,7 +54,10 @@ def masks_only(backend: str | None) -> bool:
     return backend in MASKING
 
 
-KEPT = 32  # Patterns, tables, and tables without banned phrases, kept per model
+KEPT = 32  # Types whose languages are kept per model
+
+KEPT_BYTES, LEAST_BYTES = 2**29, 2**21
+"""The memory of the tables kept per model by each kind of key, and what one is counted as at least: it grows as texts are drawn."""
 
 
 @final
@@ -65,9 +73,11 @@ class CompiledTypes:
         self._vocabulary = vocabulary
         self._compiling = threading.RLock()
         self._languages: Cache[tuple[type, int], tuple[Any, Language]] = Cache(KEPT)
-        self._by_language: Cache[Language, Table] = Cache(KEPT)
-        self._by_content: Cache[str, Table] = Cache(KEPT)
-        self._by_ban: Cache[tuple[Any, ...], Table] = Cache(KEPT)
+        self._by_language: Cache[Language, Table] = Cache(KEPT_BYTES)
+        self._by_content: Cache[str, Table] = Cache(KEPT_BYTES)
+        self._by_ban: Cache[tuple[Any, ...], Table] = Cache(KEPT_BYTES)
+        self._memory: WeakKeyDictionary[Table, int] = WeakKeyDictionary()
+        self._latest: Table | None = None
         # A processor cannot be a key that outlives it: ids are used again, and an index is not hashable.
         self._by_processor: WeakKeyDictionary[Any, Table] = WeakKeyDictionary()
         self._written: WeakKeyDictionary[Table, tuple[Language | None, BannedPhrases | None]] = WeakKeyDictionary()
@@ -98,16 +108,20 @@ class CompiledTypes:
             table = None if language is None else self.of(language)
             # The level is no part of the language. A table is held by its key, so no other one can have its identity.
             key = table, ban.phrases, ban.ignore_case, ban.whole_word, ban.across_prompt
-            found = self._by_ban.of(
-                key, lambda: Table(free_text(self._vocabulary, ban) if table is None else banned(table.guide, ban))
+            found = self._kept(
+                self._by_ban,
+                key,
+                lambda: Table(free_text(self._vocabulary, ban) if table is None else banned(table.guide, ban)),
             )
             language, before = (None, None) if table is None else self._written.get(table, (None, ban))
             if before is None:
                 self._written.setdefault(found, (language, ban))
             if not watched or table is None or isinstance(found.guide, BanningGuide):
                 return found
-            return self._by_ban.of(
-                (*key, watched), lambda: Table(ProductGuide(table.guide, PhraseGuide(self._vocabulary, ban)))
+            return self._kept(
+                self._by_ban,
+                (*key, watched),
+                lambda: Table(ProductGuide(table.guide, PhraseGuide(self._vocabulary, ban))),
             )
 
     def of_type(self, output_type: Any, backend: str | None = None) -> Table:
@@ -164,9 +178,16 @@ class CompiledTypes:
         with self._compiling:
             for kept in (self._languages, self._by_language, self._by_content, self._by_ban, self._by_processor):
                 kept.clear()
+            self._latest = None
+        forget_parts()
 
     def _of_language(self, language: Language, output_type: Any) -> Table:
-        table = self._by_language.of(language, lambda: self._table(language, output_type))
+        if isinstance(language, (GrammarText, GuidanceText)):
+            check_text(language.text)
+        try:
+            table = self._kept(self._by_language, language, lambda: self._table(language, output_type))
+        except RecursionError:
+            raise too_deep("output type") from None
         self._written.setdefault(table, (language, None))
         return table
 
@@ -213,7 +234,7 @@ class CompiledTypes:
             raise UnsupportedError(
                 f"Make the generator with this model, outlines.Generator(model, T), or use phi=None: {error}."
             ) from error
-        return self._by_content.of(guide.fingerprint(), lambda: Table(guide))
+        return self._kept(self._by_content, guide.fingerprint(), lambda: Table(guide))
 
     def _lifted(self, automaton: ByteAutomaton) -> Table:
         shape = (automaton.start, automaton.targets.shape)
@@ -221,7 +242,36 @@ class CompiledTypes:
         for array in (automaton.targets, automaton.byte_class, automaton.accepting):
             digest.update(array.tobytes())
         key = digest.hexdigest()
-        return self._by_content.of(key, lambda: Table(FSMGuide.from_automaton(automaton, self._vocabulary)))
+        return self._kept(self._by_content, key, lambda: Table(FSMGuide.from_automaton(automaton, self._vocabulary)))
+
+    def _kept(self, tables: Cache[Any, Table], key: Any, make: Callable[[], Table]) -> Table:
+        """Return what is kept under a key; else make it, and forget what was used least recently where all takes too much."""
+        found = tables.get(key)
+        if found is None:
+            found = make()
+            tables.put(key, found, 0)
+            for table in (self._latest or found, found):  # the one before has grown to what calls need of it
+                self._memory[table] = memory_of((key, table), self._vocabulary)
+            self._latest = found
+            tables.weigh(lambda table: max(LEAST_BYTES, self._memory.get(table, 0), table.bytes))
+        return found
+
+
+def check_text(text: str) -> None:
+    """Raise :class:`UnsupportedError` where the text of a grammar exceeds a limit."""
+    bounds = current_limits()
+    bounds.check("source", len(text), "The length of the grammar")
+    bounds.check("nesting", _nesting(_QUOTED.sub("", text)), "The number of groups inside each other")
+
+
+_QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?![/*])(?:\\.|[^/\\\n])+/|(?://|#)[^\n]*')
+"""Where brackets group nothing in a grammar: strings, regular expressions and comments."""
+
+
+def _nesting(text: str) -> int:
+    """Return how many brackets are open at most."""
+    steps = (1 if bracket in "([{" else -1 for bracket in re.findall(r"[][(){}]", text))
+    return max(accumulate(steps), default=0)
 
 
 def _automaton(pattern: str, output_type: Any) -> ByteAutomaton:

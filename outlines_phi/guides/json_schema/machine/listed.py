@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import NamedTuple, final
 
 from ....automata.automaton import DEAD, ByteAutomaton
+from ....numerics.cache import kept
 from ..strings.quoting import BACKSLASH, NOT_RAW, QUOTE, RAW_ASCII, SHORT, free, spelled_size, spellings
 from ..strings.string_set import StringSet
 from .sizes import NEVER
@@ -39,7 +39,7 @@ class Words:
         self.paths: dict[Listed, dict[int, None]] = {}
 
     @classmethod
-    @lru_cache(maxsize=4096)
+    @kept
     def of(cls, strings: StringSet, *, ascii: bool) -> Words:
         """Return those of a set that values tell."""
         assert strings.values is not None

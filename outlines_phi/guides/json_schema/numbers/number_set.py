@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import TypeAlias, final
 
 from ....automata.automaton import ByteAutomaton
+from ....numerics.cache import kept
 from ..limits import SchemaLimit
 from .multiples import EVERY_NUMBER, NO_NUMBER, Multiples, is_decimal
 from .texts import ANY_NUMBER, LISTED, spell, spell_all_but, spell_far
@@ -197,12 +198,12 @@ _ALL = NumberSet((), (), (EVERY_NUMBER,))
 _NONE = NumberSet((), (), (NO_NUMBER,))
 
 
-@lru_cache(maxsize=256)
+@kept
 def _multiples(x: Fraction) -> NumberSet:
     return NumberSet((), (), (Multiples(0, ((x, 1),)),))
 
 
-@lru_cache(maxsize=1024)
+@kept
 def _spelled(
     cuts: tuple[Fraction, ...], at: tuple[bool, ...], between: tuple[Multiples, ...]
 ) -> ByteAutomaton:  # by its parts: many sets have one hash

@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Container, Iterable, Sequence
 from fractions import Fraction
-from functools import lru_cache
 from itertools import accumulate
 from math import prod
 from operator import or_
@@ -19,6 +18,7 @@ from typing import NamedTuple, TypeAlias, final
 import numpy as np
 
 from ....automata.automaton import DEAD, ByteAutomaton
+from ....numerics.cache import kept
 from ...regex import compile_regex
 from ..limits import SchemaLimit
 from .multiples import EVERY_NUMBER, NO_NUMBER, Divisor, Multiples, decimals
@@ -304,7 +304,7 @@ def _remainders(piece: Multiples) -> int:
     return prod(_divisor(q).size for q, _ in piece.terms)
 
 
-@lru_cache(maxsize=256)
+@kept
 def _divisor(q: Fraction) -> Divisor:
     return Divisor.of(q)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from functools import lru_cache
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....automata.automaton import DEAD, UNREACHABLE
+from ....numerics.cache import kept
 from .code_automaton import CodeAutomaton
 from .quoting import QUOTE, spelling_of
 from .spelled import FAR, NOWHERE
@@ -62,7 +62,7 @@ class Composed:
         self._to_end: list[int] | None = None
 
     @classmethod
-    @lru_cache(maxsize=1024)
+    @kept
     def of(cls, strings: StringSet, *, ascii: bool) -> Composed:
         """Return the spellings of a set."""
         return cls(strings.code_automaton, ascii=ascii)

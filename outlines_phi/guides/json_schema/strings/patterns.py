@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from ....format_limits import current_limits
+from ....numerics.cache import kept
 from ..limits import SchemaLimit
 from . import ecma
 from .code_automaton import CodeAutomaton, check_states
@@ -31,7 +31,7 @@ Duties = frozenset[tuple[int, int]]
 NO_DUTIES: Duties = frozenset()
 
 
-@lru_cache(maxsize=1024)
+@kept
 def matching(pattern: str) -> StringSet:
     """Return the strings in which ``pattern`` is found: anywhere, unless ``^`` or ``$`` says where.
 

@@ -9,6 +9,7 @@ from functools import lru_cache
 from itertools import count
 
 from ....automata.automaton import ByteAutomaton
+from ....numerics.cache import kept
 from .spelled import Spelling, spelled
 from .string_set import StringSet
 
@@ -30,7 +31,7 @@ AFTER_HIGH: list[list[tuple[int, ...]]] = [HEX, HEX, [(BACKSLASH,)], [(U,)], [HE
 """What comes after the first two digits of a high surrogate, d8 to db: two more, and the low surrogate, dc00 to dfff."""
 
 
-@lru_cache(maxsize=1024)
+@kept
 def quoted(strings: StringSet, *, ascii: bool = False) -> ByteAutomaton:
     r"""Return the automaton of the JSON spellings of the members, from after the opening quote; it ends with the closing one.
 
@@ -110,7 +111,7 @@ class _Spellings:
             return spelling is not None
 
 
-@lru_cache(maxsize=256)
+@kept
 def _spelled(strings: StringSet, ascii: bool) -> _Spellings:
     return _Spellings(strings, ascii=ascii)
 
@@ -120,13 +121,13 @@ def spelling_of(bounds: tuple[int, ...], classes: tuple[int, ...], *, ascii: boo
     return (_in_ascii if ascii else _in_json)(bounds, classes)
 
 
-@lru_cache(maxsize=256)
+@kept
 def _in_json(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spelling, int]:
     """Return the spelling of characters inside a JSON string, and where it begins."""
     return _in_bytes(bounds, classes, 0x110000)
 
 
-@lru_cache(maxsize=256)
+@kept
 def _in_ascii(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spelling, int]:
     """Return the same without raw UTF-8."""
     return _in_bytes(bounds, classes, 0x80)

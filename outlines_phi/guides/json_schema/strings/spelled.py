@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....automata.automaton import DEAD, UNREACHABLE, ByteAutomaton
+from ....numerics.cache import kept
 from ....vocabulary.trie import spans
 from .code_automaton import CodeAutomaton
 from .code_points import AFTER_SURROGATES, CODE_POINTS, FIRST_SURROGATE
@@ -145,7 +146,7 @@ class Spelling:
         return edges
 
 
-@lru_cache(maxsize=64)
+@kept
 def utf8(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spelling, int]:
     """Return the spelling of characters in UTF-8, and where it begins."""
     spelling = Spelling(bounds, classes)

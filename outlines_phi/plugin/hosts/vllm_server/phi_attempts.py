@@ -69,7 +69,8 @@ class PhiAttempts(LogitsProcessor):
         ):
             if wrong:
                 raise UnsupportedError(f"{START}. {what}.")
-        self.served = ServedWalks(vocabulary_of(model), model.max_model_len)
+        tokens_tell = not (vllm_config.lora_config or model.is_multimodal_model or model.enable_prompt_embeds)
+        self.served = ServedWalks(vocabulary_of(model), model.max_model_len, tokens_tell=tokens_tell)
         self.rows = BatchRows(self._begun)
 
     @classmethod

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as WaitTimeout
@@ -12,7 +10,6 @@ from contextvars import copy_context
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, NoReturn, TypeVar, final
-from uuid import uuid4
 
 from outlines.exceptions import normalize_provider_errors
 from outlines.models.vllm import VLLM, AsyncVLLM, VLLMTypeAdapter
@@ -135,12 +132,12 @@ class ServedModel(PhiModel):
             language=language,
             ban=ban,
             settings=options.settings,
-            tree="" if options.settings.seed is None else uuid4().hex,
+            alone=options.settings.seed is not None,
         )
 
         def drawn(row: int) -> Draws | BudgetError:
             send, (seed, place) = partial(self._send, messages=messages[row]), seed_of(row)
-            own = replace(call, settings=replace(call.settings, seed=seed), row=place, prompt=self._name(messages[row]))
+            own = replace(call, settings=replace(call.settings, seed=seed), row=place)
             if not self._probed:
                 RequestRounds(send, replace(own, road="probe")).probe()
                 self._probed = True
@@ -170,10 +167,6 @@ class ServedModel(PhiModel):
         except (TypeError, ValueError, NotImplementedError) as error:
             raise no_prompt(item, error) from error
         return messages
-
-    def _name(self, messages: list[Any]) -> str:
-        said = json.dumps([self.model_name, messages], sort_keys=True, default=str)
-        return hashlib.blake2b(said.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
     def _send(self, **request: Any) -> Any:
         """Make a request, as Outlines does."""

@@ -60,7 +60,7 @@ class RequestRounds:
                 hope = max(LEAST_HOPE, successes / max(1, launched), math.exp(low - high))
                 left = effort.attempts * n - launched, math.ceil((effort.tokens * n - spent) / shortest)
                 # Which attempts share a step is a matter of time. Of a seed that says the texts there is one after the other.
-                many = min(1 if self.call.tree else room, math.ceil(missing / hope), MOST, *left)
+                many = min(1 if self.call.alone else room, math.ceil(missing / hope), MOST, *left)
                 if many <= 0 or current().over:
                     self._refuse(self._draws(accepted, seen, low, high), n)
                 answers = self._ask(many, launched)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, final
+from uuid import uuid4
 
 from ....errors import OutlinesPhiError, UnsupportedError
+from ....format_limits import current_limits, limits, limits_of
 from ....guides.phrases.banned import BannedPhrases
 from ....numerics.checks import is_count
 from ....settings import SamplingSettings
@@ -18,11 +22,24 @@ from ...types.tables import CompiledTypes
 
 ARGUMENT = "outlines_phi"  # The name of the argument
 
-FORM = 1
+FORM = 2
 """The form of the arguments; that of client and server is one."""
 
 BYTES = Vocabulary.from_tokens([*(bytes([byte]) for byte in range(256)), b""], eos=256)
 """The vocabulary of bytes: what a language is compiled for where the model's own tokens are not known, to see that it can be."""
+
+
+LIMITS = "OUTLINES_PHI_SERVED_LIMITS"
+"""Environment variable of a server: limits on the formats of requests other than these, as in ``states=5000,source=200000``."""
+
+SERVED = {"source": 1 << 17, "nesting": 50, "states": 2_000, "members": 2_000, "phrases": 1 << 12}
+
+
+@contextmanager
+def served_limits() -> Iterator[None]:
+    """Set the limits on what anybody may ask an engine to compile: they bound the time for which a step waits."""
+    with limits(**{**SERVED, **limits_of(LIMITS)}):
+        yield
 
 
 @final
@@ -33,8 +50,8 @@ class ServedCall:
     ``road``: Attempts by rejection, masking, or nothing at all: whether somebody is there.
     ``language``, ``ban``: What may be written, ``None`` for free text, and what not.
     ``settings``: The distribution; its seed is the randomness of the draws, with ``row``, the place of the prompt in its batch.
-    ``prompt``: A name for what the prompt's tokens do not tell: the model, and what stands in the prompt beside text.
-    ``tree``: A name for a tree of its own, which a call with a seed has; empty for the one that is shared.
+    ``alone``: Whether the prompt has a tree of its own, as in a call with a seed.
+    ``name``: A random name of the call, which nobody else can guess: what it names is shared with no other call.
     """
 
     road: Literal["exact", "local", "probe"]
@@ -42,8 +59,8 @@ class ServedCall:
     ban: BannedPhrases | None = None
     settings: SamplingSettings = SamplingSettings()
     row: int = 0
-    prompt: str = ""
-    tree: str = ""
+    alone: bool = False
+    name: str = field(default_factory=lambda: uuid4().hex)
 
     def text(self) -> str:
         """Return the argument."""
@@ -54,12 +71,13 @@ class ServedCall:
             "ban": None if self.ban is None else _ban_said(self.ban),
             "settings": asdict(self.settings),
         }
-        return json.dumps({**said, "row": self.row, "prompt": self.prompt, "tree": self.tree})
+        return json.dumps({**said, "row": self.row, "alone": self.alone, "name": self.name})
 
     @classmethod
     def read(cls, text: object) -> ServedCall:
         """Return the call of an argument. Raises :class:`UnsupportedError`."""
         try:
+            current_limits().check("source", len(text), f"The length of the argument {ARGUMENT}")  # type: ignore[arg-type]
             said = json.loads(text)  # type: ignore[arg-type]
             if said["form"] != FORM:
                 raise UnsupportedError(
@@ -85,9 +103,11 @@ class ServedCall:
             call.road not in ("exact", "local", "probe")
             or not is_count(call.row)
             or not isinstance(call.settings.seed, int)
+            or not isinstance(call.name, str)
+            or len(call.name) != len(uuid4().hex)
         ):
             raise UnsupportedError(
-                f"Give a road, a row and a seed that there are. The argument {ARGUMENT} has {text!r:.200}."
+                f"Give a road, a row, a seed and a name that there are. The argument {ARGUMENT} has {text!r:.200}."
             )
         return call
 
@@ -97,9 +117,18 @@ _COMPILED = CompiledTypes(BYTES)
 
 def check(text: object) -> None:
     """Raise what is wrong with an argument: that it cannot be read, or the error of :class:`CompiledTypes` for its language."""
-    call = ServedCall.read(text)
-    if call.road != "probe":
-        _COMPILED.of_written(call.language, call.ban)
+    with served_limits():
+        call = ServedCall.read(text)
+        if call.road == "probe":
+            return
+        try:
+            _COMPILED.of_written(call.language, call.ban)
+        except OutlinesPhiError:
+            raise
+        except Exception as error:  # as a format of anybody may
+            raise UnsupportedError(
+                f"Write another output type. It cannot be compiled: {type(error).__name__}: {error!s:.200}."
+            ) from error
 
 
 def _ban_said(ban: BannedPhrases) -> dict[str, Any]:

@@ -24,14 +24,14 @@ from ....vocabulary.vocabulary import Vocabulary
 from ...types.tables import CompiledTypes
 from .answer import force
 from .engine_walks import EngineWalk, ExactWalk, MaskedWalk, StoppedWalk, WalkEnd
-from .served_call import ServedCall
+from .served_call import ServedCall, served_limits
 
 LOG = logging.getLogger("outlines_phi.vllm")
 
 TREES_BYTES, TREES = 2**30, 1024
 """Bounds on the kept trees, in memory and in number; a single one may take a quarter of the memory."""
 
-CALLS = 256  # Calls whose arguments are kept, read
+CALLS, CALLS_BYTES = 256, 2**22  # Calls that are kept: their launches, and the arguments, read
 
 
 @final
@@ -68,6 +68,9 @@ class ServedWalk:
 class ServedWalks:
     """All walks of an engine, over the tokens of its model, which takes ``max_length`` of them.
 
+    Calls share what they learn only where the tokens of a prompt tell the distribution (``tokens_tell``). With adapters, pictures
+    or embeddings they do not, and a client's word for the rest would let it turn the draws of others: each call has its own trees.
+
     Nothing here raises: an exception would end the engine, and the requests of everybody. Whatever goes wrong ends one request, by
     an :class:`WalkEnd` that says so. Nor does anything depend on time or on chance that is not in the arguments: every rank of a
     tensor-parallel engine does the same.
@@ -75,10 +78,10 @@ class ServedWalks:
     ``walks``: Those that there are: a walk lives as long as its request, which holds it.
     """
 
-    def __init__(self, vocabulary: Vocabulary, max_length: int) -> None:
-        self.vocabulary, self._max_length = vocabulary, max_length
+    def __init__(self, vocabulary: Vocabulary, max_length: int, *, tokens_tell: bool) -> None:
+        self.vocabulary, self._max_length, self._tokens_tell = vocabulary, max_length, tokens_tell
         self._compiled = CompiledTypes(vocabulary)
-        self._calls: Cache[str, ServedCall] = Cache(CALLS)
+        self._calls: Cache[str, ServedCall] = Cache(CALLS_BYTES)
         self._launches: Cache[tuple[int, int], count[int]] = Cache(CALLS)
         self._trees: OrderedDict[Hashable, BoundsTree] = OrderedDict()
         self.walks: WeakSet[ServedWalk] = WeakSet()
@@ -92,7 +95,9 @@ class ServedWalks:
         """Return the walk of a request: attempt or draw ``number`` of its call, of at most ``limit`` tokens."""
         ids = tuple(prompt or ())
         try:
-            walk = self._begun(self._calls.of(argument, lambda: ServedCall.read(argument)), number, ids, limit)
+            with served_limits():
+                call = self._calls.of(argument, lambda: ServedCall.read(argument), lambda _: len(argument))
+                walk = self._begun(call, number, ids, limit)
         except EmptyLanguageError:
             walk = self._stopped(WalkEnd.EMPTY)
         except Exception:
@@ -199,16 +204,8 @@ class ServedWalks:
         return ServedWalk(StoppedWalk(outcome), SamplingSettings(), (), budget, 0)
 
     def _tree(self, call: ServedCall, table: Table, prompt: tuple[int, ...], start: int, budget: int) -> BoundsTree:
-        key = (
-            table,
-            call.settings.law_key,
-            call.prompt,
-            call.tree,
-            call.row if call.tree else 0,
-            prompt,
-            start,
-            budget,
-        )
+        own = (call.name, call.row) if call.alone or not self._tokens_tell else None
+        key = (table, call.settings.law_key, own, prompt, start, budget)
         if key not in self._trees:
             self._trees[key] = BoundsTree(table, budget, start=start)
             while len(self._trees) > TREES or sum(tree.bytes for tree in self._trees.values()) > TREES_BYTES:
