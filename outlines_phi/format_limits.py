@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -35,7 +34,7 @@ class Limits:
     nesting: int = 200
     states: int = 20_000
     members: int = 20_000
-    phrases: int = 1 << 16
+    phrases: int = 1 << 18
 
     def check(self, name: str, found: int, what: str) -> None:
         """Raise :class:`UnsupportedError` where ``found`` exceeds the limit ``name``; ``what`` has so many of them."""
@@ -57,18 +56,6 @@ _limits: ContextVar[Limits] = ContextVar("outlines_phi.limits", default=_DEFAULT
 def current_limits() -> Limits:
     """Return the limits in force."""
     return _limits.get()
-
-
-def limits_of(variable: str) -> dict[str, int]:
-    """Return the limits in an environment variable, as in ``states=5000,source=200000``.
-
-    Raises :class:`UnsupportedError` for what is not written so.
-    """
-    given = os.environ.get(variable, "")
-    try:
-        return {name.strip(): int(bound) for name, bound in (each.split("=") for each in given.split(",") if each)}
-    except ValueError:
-        raise UnsupportedError(f"Set {variable} as in states=5000,source=200000. It is {given!r:.80}.") from None
 
 
 @contextmanager

@@ -40,7 +40,7 @@ from outlines_phi.plugin.hosts.vllm_server import engine_walks, request_rounds, 
 from outlines_phi.plugin.hosts.vllm_server.answer import MARK
 from outlines_phi.plugin.hosts.vllm_server.engine_walks import WalkEnd
 from outlines_phi.plugin.hosts.vllm_server.phi_vllm import PhiVLLM
-from outlines_phi.plugin.hosts.vllm_server.served_call import ARGUMENT, BYTES, LIMITS, ServedCall
+from outlines_phi.plugin.hosts.vllm_server.served_call import ARGUMENT, BYTES, LIMITS, ServedCall, reading
 from outlines_phi.plugin.types.output_types import to_language
 from outlines_phi.plugin.types.tables import CompiledTypes
 from outlines_phi.settings import SamplingSettings
@@ -319,7 +319,8 @@ class TestTheArgument:
             row=3,
             alone=True,
         )
-        read = ServedCall.read(call.text())
+        with reading():
+            read = ServedCall.read(call.text())
         assert read.text() == call.text() and (read.language, read.settings) == (call.language, call.settings)
         assert read.ban is not None and read.ban.phrases == call.ban.phrases  # type: ignore[union-attr]
 
@@ -461,10 +462,10 @@ class TestLimits:
         params = vllm.SamplingParams(seed=0, logprobs=6, temperature=1.0, extra_args={ARGUMENT: call.text()})
         with pytest.raises(UnsupportedError, match="banned phrases is 5,000, more than 4,096"):
             vllm.PhiAttempts.validate_params(params)
-        monkeypatch.setenv(LIMITS, "phrases=6000,states=9000")
+        monkeypatch.setenv(LIMITS, '{"phrases": 6000, "states": 9000}')
         vllm.PhiAttempts.validate_params(params)
-        monkeypatch.setenv(LIMITS, "phrases:6000")
-        with pytest.raises(UnsupportedError, match=f"Set {LIMITS} as in states=5000"):
+        monkeypatch.setenv(LIMITS, '{"phrase": 6000}')
+        with pytest.raises(UnsupportedError, match="'phrase' is not a limit"):
             vllm.PhiAttempts.validate_params(params)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Any, Literal, final
 from uuid import uuid4
 
 from ....errors import OutlinesPhiError, UnsupportedError
-from ....format_limits import current_limits, limits, limits_of
+from ....format_limits import current_limits, limits
 from ....guides.phrases.banned import BannedPhrases
 from ....numerics.checks import is_count
 from ....settings import SamplingSettings
@@ -30,16 +31,24 @@ BYTES = Vocabulary.from_tokens([*(bytes([byte]) for byte in range(256)), b""], e
 
 
 LIMITS = "OUTLINES_PHI_SERVED_LIMITS"
-"""Environment variable of a server: limits on the formats of requests other than these, as in ``states=5000,source=200000``."""
+"""Environment variable of a server: limits on formats other than these, as in ``{"states": 5000, "source": 200000}``."""
 
 SERVED = {"source": 1 << 17, "nesting": 50, "states": 2_000, "members": 2_000, "phrases": 1 << 12}
 
 
 @contextmanager
-def served_limits() -> Iterator[None]:
-    """Set the limits on what anybody may ask an engine to compile: they bound the time for which a step waits."""
-    with limits(**{**SERVED, **limits_of(LIMITS)}):
-        yield
+def reading() -> Iterator[None]:
+    """Set the limits on what anybody may ask an engine to compile, which bound the wait of its steps, and type all errors."""
+    try:
+        with limits(**{**SERVED, **json.loads(os.environ.get(LIMITS, "{}"))}):
+            yield
+    except OutlinesPhiError:
+        raise
+    except Exception as error:  # it runs over a text of anybody
+        raise UnsupportedError(
+            f"Draw by outlines_phi.wrap(outlines.from_vllm(client, model)), which writes the argument {ARGUMENT}, with a smaller "
+            f"format. It cannot be read: {type(error).__name__}: {error!s:.200}."
+        ) from error
 
 
 @final
@@ -75,30 +84,22 @@ class ServedCall:
 
     @classmethod
     def read(cls, text: object) -> ServedCall:
-        """Return the call of an argument. Raises :class:`UnsupportedError`."""
-        try:
-            current_limits().check("source", len(text), f"The length of the argument {ARGUMENT}")  # type: ignore[arg-type]
-            said = json.loads(text)  # type: ignore[arg-type]
-            if said["form"] != FORM:
-                raise UnsupportedError(
-                    f"Install the same version of outlines_phi beside the client and beside the server. Arguments of the form "
-                    f"{said['form']!r:.20} were given; this server reads the form {FORM}."
-                )
-            del said["form"]
-            ban = said.pop("ban")
-            call = cls(
-                language=_language_read(said.pop("language")),
-                ban=None if ban is None else BannedPhrases(map(_phrase_read, ban.pop("phrases")), **ban),
-                settings=SamplingSettings(**said.pop("settings")),
-                **said,
-            )
-        except OutlinesPhiError:
-            raise
-        except Exception as error:  # it runs over a text of anybody
+        """Return the call of an argument, while :func:`reading`."""
+        current_limits().check("source", len(text), f"The length of the argument {ARGUMENT}")  # type: ignore[arg-type]
+        said = json.loads(text)  # type: ignore[arg-type]
+        if said["form"] != FORM:
             raise UnsupportedError(
-                f"Draw by outlines_phi.wrap(outlines.from_vllm(client, model)), which writes the argument {ARGUMENT}. It cannot be "
-                f"read: {type(error).__name__}: {error}."
-            ) from error
+                f"Install the same version of outlines_phi beside the client and beside the server. Arguments of the form "
+                f"{said['form']!r:.20} were given; this server reads the form {FORM}."
+            )
+        del said["form"]
+        ban = said.pop("ban")
+        call = cls(
+            language=_language_read(said.pop("language")),
+            ban=None if ban is None else BannedPhrases(map(_phrase_read, ban.pop("phrases")), **ban),
+            settings=SamplingSettings(**said.pop("settings")),
+            **said,
+        )
         if (
             call.road not in ("exact", "local", "probe")
             or not is_count(call.row)
@@ -117,18 +118,10 @@ _COMPILED = CompiledTypes(BYTES)
 
 def check(text: object) -> None:
     """Raise what is wrong with an argument: that it cannot be read, or the error of :class:`CompiledTypes` for its language."""
-    with served_limits():
+    with reading():
         call = ServedCall.read(text)
-        if call.road == "probe":
-            return
-        try:
+        if call.road != "probe":
             _COMPILED.of_written(call.language, call.ban)
-        except OutlinesPhiError:
-            raise
-        except Exception as error:  # as a format of anybody may
-            raise UnsupportedError(
-                f"Write another output type. It cannot be compiled: {type(error).__name__}: {error!s:.200}."
-            ) from error
 
 
 def _ban_said(ban: BannedPhrases) -> dict[str, Any]:

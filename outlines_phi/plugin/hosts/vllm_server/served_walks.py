@@ -24,7 +24,7 @@ from ....vocabulary.vocabulary import Vocabulary
 from ...types.tables import CompiledTypes
 from .answer import force
 from .engine_walks import EngineWalk, ExactWalk, MaskedWalk, StoppedWalk, WalkEnd
-from .served_call import ServedCall, served_limits
+from .served_call import ServedCall, reading
 
 LOG = logging.getLogger("outlines_phi.vllm")
 
@@ -95,7 +95,7 @@ class ServedWalks:
         """Return the walk of a request: attempt or draw ``number`` of its call, of at most ``limit`` tokens."""
         ids = tuple(prompt or ())
         try:
-            with served_limits():
+            with reading():
                 call = self._calls.of(argument, lambda: ServedCall.read(argument), lambda _: len(argument))
                 walk = self._begun(call, number, ids, limit)
         except EmptyLanguageError:
