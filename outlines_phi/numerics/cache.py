@@ -59,28 +59,18 @@ class Cache(Generic[Key, Value]):
 
     def of(self, key: Key, make: Callable[[], Value], size: Callable[[Value], int] | None = None) -> Value:
         """Return what is kept under ``key``; else make it, and keep it."""
-        entry = self._entries.get(key)
-        if entry is not None:
-            self._entries.move_to_end(key)
-            return entry[0]
-        value = make()
-        self.put(key, value, 1 if size is None else size(value))
-        return value
+        if key not in self._entries:
+            value = make()
+            self.put(key, value, 1 if size is None else size(value))
+            return value
+        self._entries.move_to_end(key)
+        return self._entries[key][0]
 
     def put(self, key: Key, value: Value, size: int = 1) -> None:
         """Keep a value in place of what was kept under its key."""
         self.drop(key)
         self._entries[key] = value, size
         self.size += size
-        self._shrink()
-
-    def weigh(self, size: Callable[[Value], int]) -> None:
-        """Take the sizes anew of values that have grown."""
-        self._entries = OrderedDict((key, (value, size(value))) for key, (value, _) in self._entries.items())
-        self.size = sum(each for _, each in self._entries.values())
-        self._shrink()
-
-    def _shrink(self) -> None:
         while self.size > self._most and len(self._entries) > self._least:
             self.size -= self._entries.popitem(last=False)[1][1]
 

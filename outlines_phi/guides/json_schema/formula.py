@@ -20,7 +20,7 @@ class Formula:
     """
 
     __slots__ = ("__weakref__", "negation")
-    negation: Formula  # once it was asked for
+    negation: Formula  # of a conjunction or a disjunction, once it was asked for
     asked_of: ClassVar[str | None] = None
     """The kind of values that an atom asks something of."""
 
@@ -246,21 +246,15 @@ def _joined(join: type[And] | type[Or], neutral: Formula, absorbing: Formula, fo
 
 def negated(formula: Formula) -> Formula:
     """Return the negation, with negations moved down to the atoms (De Morgan)."""
-    if not hasattr(formula, "negation"):
-        formula.negation = _negation(formula)
-    return formula.negation
-
-
-def _negation(formula: Formula) -> Formula:
     match formula:
         case Constant():
             return FALSE if formula.truth else TRUE
         case Kind():
             return kind(KINDS - formula.kinds)
-        case And():
-            return either(*map(negated, formula.formulas))
-        case Or():
-            return both(*map(negated, formula.formulas))
+        case And() | Or():
+            if not hasattr(formula, "negation"):
+                formula.negation = (either if isinstance(formula, And) else both)(*map(negated, formula.formulas))
+            return formula.negation
         case Not():
             return formula.formula
     return Not(formula)

@@ -56,7 +56,7 @@ def masks_only(backend: str | None) -> bool:
 
 KEPT = 32  # Types whose languages are kept per model
 
-KEPT_BYTES, LEAST_BYTES = 2**29, 2**21
+KEPT_BYTES, LEAST_BYTES = 2**29, 2**24
 """The memory of the tables kept per model by each kind of key, and what one is counted as at least: it grows as texts are drawn."""
 
 
@@ -76,8 +76,6 @@ class CompiledTypes:
         self._by_language: Cache[Language, Table] = Cache(KEPT_BYTES)
         self._by_content: Cache[str, Table] = Cache(KEPT_BYTES)
         self._by_ban: Cache[tuple[Any, ...], Table] = Cache(KEPT_BYTES)
-        self._memory: WeakKeyDictionary[Table, int] = WeakKeyDictionary()
-        self._latest: Table | None = None
         # A processor cannot be a key that outlives it: ids are used again, and an index is not hashable.
         self._by_processor: WeakKeyDictionary[Any, Table] = WeakKeyDictionary()
         self._written: WeakKeyDictionary[Table, tuple[Language | None, BannedPhrases | None]] = WeakKeyDictionary()
@@ -178,7 +176,6 @@ class CompiledTypes:
         with self._compiling:
             for kept in (self._languages, self._by_language, self._by_content, self._by_ban, self._by_processor):
                 kept.clear()
-            self._latest = None
         forget_parts()
 
     def _of_language(self, language: Language, output_type: Any) -> Table:
@@ -249,11 +246,7 @@ class CompiledTypes:
         found = tables.get(key)
         if found is None:
             found = make()
-            tables.put(key, found, 0)
-            for table in (self._latest or found, found):  # the one before has grown to what calls need of it
-                self._memory[table] = memory_of((key, table), self._vocabulary)
-            self._latest = found
-            tables.weigh(lambda table: max(LEAST_BYTES, self._memory.get(table, 0), table.bytes))
+            tables.put(key, found, max(LEAST_BYTES, memory_of((key, found), self._vocabulary)))
         return found
 
 
@@ -261,17 +254,12 @@ def check_text(text: str) -> None:
     """Raise :class:`UnsupportedError` where the text of a grammar exceeds a limit."""
     bounds = current_limits()
     bounds.check("source", len(text), "The length of the grammar")
-    bounds.check("nesting", _nesting(_QUOTED.sub("", text)), "The number of groups inside each other")
+    steps = (1 if bracket in "([{" else -1 for bracket in re.findall(r"[][(){}]", _QUOTED.sub("", text)))
+    bounds.check("nesting", max(accumulate(steps), default=0), "The number of groups inside each other")
 
 
 _QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?![/*])(?:\\.|[^/\\\n])+/|(?://|#)[^\n]*')
 """Where brackets group nothing in a grammar: strings, regular expressions and comments."""
-
-
-def _nesting(text: str) -> int:
-    """Return how many brackets are open at most."""
-    steps = (1 if bracket in "([{" else -1 for bracket in re.findall(r"[][(){}]", text))
-    return max(accumulate(steps), default=0)
 
 
 def _automaton(pattern: str, output_type: Any) -> ByteAutomaton:

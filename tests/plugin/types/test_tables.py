@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import re
+import weakref
+from contextlib import nullcontext
 from typing import Literal
 
 import outlines
 import pytest
 from outlines.types import regex
+from outlines.types.dsl import CFG, JsonSchema
 from pydantic import BaseModel
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from outlines_phi import ExactPhi, LocalPhi, PhiTransformers, UnsupportedError, Vocabulary
+from outlines_phi import BannedPhrases, ExactPhi, GrammarError, LocalPhi, PhiTransformers, UnsupportedError, Vocabulary
 from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DEAD
+from outlines_phi.guides.json_schema.formula import Formula
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.lm import bundled
+from outlines_phi.numerics.cache import memory_of
 from outlines_phi.phi.estimator import Phi
 from outlines_phi.plugin.options import CallOptions
 from outlines_phi.plugin.processor import MaskLogitsProcessor
+from outlines_phi.plugin.types import tables
 from outlines_phi.plugin.types.tables import CompiledTypes
 from outlines_phi.settings import SamplingSettings
 from tests.languages import ALPHA, p_value
@@ -139,3 +146,65 @@ def test_backends_that_cannot_be_read(
     processor = outlines.Generator(stock, ANSWER, backend=backend).logits_processor
     with pytest.raises(UnsupportedError, match="The language of a LLGuidanceLogitsProcessor cannot be read"):
         compiled.of_processor(processor)
+
+
+def numbered(i: int) -> JsonSchema:
+    return JsonSchema(
+        {
+            "type": "object",
+            "properties": {
+                f"a{i}": {"type": "string", "pattern": f"^[a-z]{{2,9}}{i}$"},
+                f"b{i}": {"enum": [f"x{i}", i]},
+                "c": {"not": {"type": "number", "minimum": i, "multipleOf": 0.5}},
+            },
+        }
+    )
+
+
+def test_nothing_of_a_format_is_left_when_all_are_forgotten(compiled: CompiledTypes) -> None:
+    for i in range(3):
+        compiled.of(numbered(i))
+    compiled.clear()
+    gc.collect()
+    before = len(Formula._made)
+    found = [weakref.ref(compiled.of(numbered(i))) for i in range(100, 120)]
+    assert len(Formula._made) > before + 20
+    compiled.clear()
+    gc.collect()
+    assert len(Formula._made) <= before and not any(table() for table in found)
+
+
+def test_formats_are_kept_within_a_bound_of_memory(
+    compiled: CompiledTypes, model: PhiTransformers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "LEAST_BYTES", 1)
+    one = memory_of(compiled.of(numbered(0)), model.lm.vocabulary)
+    monkeypatch.setattr(tables, "KEPT_BYTES", 4 * one)
+    few = CompiledTypes(model.lm.vocabulary)
+    found = [weakref.ref(few.of(numbered(i))) for i in range(10)]
+    gc.collect()
+    assert found[-1]() is not None and 1 <= sum(table() is not None for table in found) <= 5
+
+
+@pytest.mark.parametrize(
+    ("output_type", "words"),
+    [
+        (CFG("start: " + "(" * 300 + '"a"' + ")" * 300), r"limits\(nesting=300\)"),
+        (CFG('start: "a"' + '\n  | "(([{" /\\(+/ // ((((' * 300), None),
+        (CFG("start: " + '"a" ' * 300_000), r"limits\(source=\d+\)"),
+        (regex("(" * 300 + "a" + ")" * 300), r"limits\(nesting=30[0-2]\)"),
+        (regex("a{" + "9" * 5000 + "}"), "more than 9 digits"),
+        (regex("a" * 1_100_000), r"limits\(source=1100\d+\)"),
+    ],
+    ids=range(6),
+)
+def test_what_is_too_large_is_refused_before_it_is_read(
+    output_type: object, words: str | None, compiled: CompiledTypes
+) -> None:
+    with nullcontext() if words is None else pytest.raises((UnsupportedError, GrammarError), match=words):
+        compiled.of(output_type)
+
+
+def test_banned_phrases_have_a_limit() -> None:
+    with pytest.raises(UnsupportedError, match=r"limits\(phrases=1000000\)"):
+        BannedPhrases(["x" * 10**6])

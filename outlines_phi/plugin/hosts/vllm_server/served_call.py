@@ -105,7 +105,6 @@ class ServedCall:
             or not is_count(call.row)
             or not isinstance(call.settings.seed, int)
             or not isinstance(call.name, str)
-            or len(call.name) != len(uuid4().hex)
         ):
             raise UnsupportedError(
                 f"Give a road, a row, a seed and a name that there are. The argument {ARGUMENT} has {text!r:.200}."
