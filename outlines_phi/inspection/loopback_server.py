@@ -83,10 +83,9 @@ class InspectionRequest(BaseHTTPRequestHandler):
         try:
             self._check_origin()
             content, kind = find()
-        except Refused as refusal:
-            status, (content, kind) = refusal.status, _json({"error": " ".join(str(refusal).split())})
-        except (OutlinesPhiError, ValueError) as error:
+        except (OutlinesPhiError, ValueError, PermissionError) as error:
             status = HTTPStatus.BAD_REQUEST if self.command == "POST" else HTTPStatus.NOT_FOUND
+            status = HTTPStatus.FORBIDDEN if isinstance(error, PermissionError) else status
             content, kind = _json({"error": " ".join(str(error).split())})
         self.send_response(status)
         for name, value in {"Content-Type": kind, "Content-Length": str(len(content)), **HEADERS}.items():
@@ -135,21 +134,15 @@ class InspectionRequest(BaseHTTPRequestHandler):
         origin = self.headers.get("Origin", f"http://{host}")
         site = self.headers.get("Sec-Fetch-Site", "none")  # "none" is what the user has opened
         if host not in hosts or origin != f"http://{host}" or site not in ("none", "same-origin"):
-            raise Refused(
+            raise PermissionError(
                 f"Open the address that was printed, by hand. {host!r:.60} was asked for, from {origin!r:.60}, {site!r:.20}."
             )
 
     def _check_token(self, given: str) -> None:
         if not secrets.compare_digest(given.encode(), self.server.token.encode()):
-            raise Refused(
+            raise PermissionError(
                 "Open the address that was printed, which ends in ?token=... That of another run, or none, was given."
             )
-
-
-class Refused(UnsupportedError):
-    """A request of somebody to whom nothing is told."""
-
-    status = HTTPStatus.FORBIDDEN
 
 
 def _json(value: Any) -> tuple[bytes, str]:
