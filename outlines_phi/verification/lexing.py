@@ -59,10 +59,8 @@ class LongestMatch:
 
     def __init__(self, terminals: Sequence[Terminal]) -> None:
         self.terminals = tuple(terminals)
-        self._lexemes = [Lexemes(terminal.pattern, terminal.shortest) for terminal in terminals]
-        self._residuals = [
-            Residual(tuple((t, each.start) for t, each in enumerate(self._lexemes) if each.start.places))
-        ]
+        self._lexemes = {t: Lexemes(each.pattern, each.shortest) for t, each in enumerate(terminals) if not each.of}
+        self._residuals = [Residual(tuple((t, each.start) for t, each in self._lexemes.items() if each.start.places))]
         self._number: dict[Residual, int] = {}
         self._moves: dict[tuple[int, int], Move | None] = {}
 
@@ -140,8 +138,12 @@ class LongestMatch:
         return tuple(t for t in word if not self.terminals[t].ignored)
 
     def _matched(self, readings: Readings) -> list[int]:
-        found = [t for t, reading in readings if self._lexemes[t].matches(reading)]
-        return sorted(found, key=lambda t: (-self.terminals[t].priority, not self.terminals[t].literal, t))
+        found = {t for t, reading in readings if self._lexemes[t].matches(reading)}
+        found |= {t for t, each in enumerate(self.terminals) if each.of and found.issuperset(each.of)}
+        return sorted(found, key=lambda t: self._place(t, self.terminals[t]))
+
+    def _place(self, number: int, terminal: Terminal) -> tuple[int, ...]:
+        return -terminal.priority, not terminal.literal, -len(terminal.of), number
 
     def _longer(self, readings: Readings, byte: int) -> Readings:
         return tuple(

@@ -246,18 +246,25 @@ def _numbered(rules: _Rules, engine: Grammar) -> SecondReading:
         else:
             differences += _told_apart(name, terminals[place], mine)
         terminals[number[symbol]] = Terminal(name, pattern, mine.priority, mine.literal, mine.ignored, shortest)
-    for place in set(range(len(engine.terminals))) - set(number.values()):
+    shared = [place for place, terminal in enumerate(engine.terminals) if terminal.of]
+    for place in set(range(len(engine.terminals))) - set(number.values()) - set(shared):
         differences.append(f"the engine alone has a terminal {terminals[place].name!r}")
         terminals[place] = Terminal(terminals[place].name, _NOTHING, ignored=terminals[place].ignored)
     heads = [head for head in rules.found if head in used]
     number |= {head: len(terminals) + place for place, head in enumerate(heads)}
-    productions = tuple(
-        Production(number[head], tuple(number[symbol] for symbol in body))
+    # A lexeme of several terminals is read as any of them: where the rules have one, it may stand as well.
+    parts = sorted({t for place in shared for t in terminals[place].of})
+    choice = {t: len(terminals) + len(heads) + place for place, t in enumerate(parts)}
+    productions = [
+        Production(number[head], tuple(choice.get(number[symbol], number[symbol]) for symbol in body))
         for head in heads
         for body in rules.found[head]
         if used.issuperset(body)
-    )
-    found = Grammar(tuple(terminals), tuple(" ".join(head[1:]) for head in heads), productions, number[rules.start])
+    ]
+    for t, head in choice.items():
+        productions += [Production(head, (way,)) for way in (t, *shared) if way == t or t in terminals[way].of]
+    names = (*(" ".join(head[1:]) for head in heads), *(terminals[t].name for t in parts))
+    found = Grammar(tuple(terminals), names, tuple(productions), number[rules.start])
     return SecondReading(found, "", tuple(differences), tuple(patterns))
 
 
@@ -288,7 +295,7 @@ def _told_apart(name: str, engine: Terminal, mine: Terminal) -> Iterator[str]:
 
 def _pairs(mine: Sequence[tuple[Symbol, Terminal]], engine: Sequence[Terminal]) -> Iterator[tuple[Symbol, int | None]]:
     """Yield each terminal with the place of the engine's that is the same: of its name, or else without a name of its pattern."""
-    free = {terminal.name: place for place, terminal in enumerate(engine)}
+    free = {terminal.name: place for place, terminal in enumerate(engine) if not terminal.of}
     nameless = []
     for symbol, terminal in mine:
         if terminal.name:

@@ -280,7 +280,8 @@ def _distances(guide: CFGGuide, stack: int, lexer_state: int) -> NDArray[np.int6
     found = np.full(spans.partition.size, UNREACHABLE, dtype=np.int64)
     lexed = np.flatnonzero(spans.target != DEAD)
     numbers, place = np.unique(spans.word[lexed], return_inverse=True)
-    after = np.array([guide.parser.read(stack, guide.spanner.words[number]) for number in numbers.tolist()])
+    read = (guide.parser.read(stack, guide.spanner.words[number]) for number in numbers.tolist())
+    after = np.fromiter(read, np.int64, len(numbers))
     found[lexed] = guide.completion.distances(after[place.reshape(-1)], spans.target[lexed])
     if spans.target[EOS] != DEAD:
         found[EOS] = (

@@ -22,6 +22,7 @@ from .grammar import Grammar
 from .lexing.lexer import START, Lexer
 from .lexing.spanner import Spanner
 from .parsing.parser import ERROR, Parser
+from .shared_lexemes import told_apart_by_rules
 from .suffix_distances import SuffixDistances, TerminalWords
 
 _FIRST = DONE + 1  # The number of the first state that is a pair
@@ -77,6 +78,7 @@ class CFGGuide(Guide):
             raise GrammarError(
                 "the grammar derives the empty text alone: no rule that the start rule needs has a terminal"
             )
+        grammar = told_apart_by_rules(grammar)
         guide = cls(Spanner(Lexer.of(grammar.terminals), vocabulary), Parser.of(grammar))
         if guide.min_tokens(guide.start) >= UNREACHABLE:
             raise EmptyLanguageError(guide.why_empty(b""))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
@@ -26,6 +26,8 @@ class Terminal:
     # A byte that can make a complete lexeme of it longer does, even if nothing comes of it: no other lexeme that may follow begins
     # with such a byte, so longest match never goes back behind it.
     committed: bool = False
+    # Where not empty, the numbers of other terminals: its lexemes are those that all of these match, before each of them alone.
+    of: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ class Grammar:
         nonterminals = [symbol for symbol in self._nonterminals() if symbol in symbols]
         number = {symbol: new for new, symbol in enumerate([*kept, *nonterminals])}
         return Grammar(
-            tuple(self.terminals[symbol] for symbol in kept),
+            tuple(replace(t, of=tuple(number[each] for each in t.of)) for t in map(self.terminals.__getitem__, kept)),
             tuple(self.name(symbol) for symbol in nonterminals),
             tuple(
                 Production(number[p.head], tuple(number[symbol] for symbol in p.body), p.line)

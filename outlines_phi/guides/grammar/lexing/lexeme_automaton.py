@@ -39,17 +39,19 @@ class LexemeAutomaton:
     def of(cls, terminals: Sequence[Terminal]) -> LexemeAutomaton:
         """Return the automaton of the lexemes of ``terminals``.
 
-        Where several match a byte string, it is a lexeme of the one with the highest priority, of a literal if two of them tie.
-        Raises :class:`GrammarError` where a terminal matches nothing or the empty text, or two match the same text and neither
-        comes first.
+        Where several match a byte string, it is a lexeme of the one with the highest priority, of a literal if two of them tie, of
+        the one that is of all of them if there is such a one. Raises :class:`GrammarError` where a terminal matches nothing or the
+        empty text, or two match the same text and neither comes first.
         """
-        joint = JointAutomaton.of([_automaton(terminal) for terminal in terminals])
-        targets, byte_class, matched = joint.targets, joint.byte_class, joint.matched
-        label, tied = _labels(terminals, matched)
+        joint, matched = joint_of(terminals)
+        targets, byte_class = joint.targets, joint.byte_class
+        label, first = candidates(terminals, matched)
+        # Which of two ignored terminals it is does not matter.
+        tied = (first.sum(axis=1) > 1) & ~(first <= [terminal.ignored for terminal in terminals]).all(axis=1)
         if tied.any():
             text = ByteAutomaton(targets, byte_class, 1, tied).shortest()
             state = ByteAutomaton(targets, byte_class, 1, tied).advance(1, text)
-            raise GrammarError(_tie(terminals, matched[state], text))
+            raise GrammarError(_tie([terminals[t] for t in np.flatnonzero(first[state])], text))
         block = blocks(label, targets)
         _, kept = np.unique(block, return_index=True)
         return cls(block[targets[kept]], byte_class, int(block[1]), label[kept])
@@ -178,22 +180,43 @@ def _product(
     return np.concatenate(states), np.concatenate(targets)
 
 
-def _labels(terminals: Sequence[Terminal], matched: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Return the terminal of each state, and where it is not decided."""
-    rank = np.array([2 * terminal.priority + terminal.literal for terminal in terminals], dtype=np.int64)
-    ignored = np.array([terminal.ignored for terminal in terminals])
-    highest = np.where(matched, rank, rank.min() - 1).max(axis=1)
+def joint_of(terminals: Sequence[Terminal]) -> tuple[JointAutomaton, NDArray[np.bool_]]:
+    """Return the product of the automata of ``terminals``, and ``bool[S, T]``, which of them match in each state."""
+    plain = [t for t, terminal in enumerate(terminals) if not terminal.of]
+    joint = JointAutomaton.of([_automaton(terminals[t]) for t in plain])
+    matched = np.zeros((len(joint.targets), len(terminals)), dtype=bool)
+    matched[:, plain] = joint.matched
+    for t, terminal in enumerate(terminals):
+        if terminal.of:
+            matched[:, t] = matched[:, terminal.of].all(axis=1)
+    return joint, matched
+
+
+def candidates(
+    terminals: Sequence[Terminal], matched: NDArray[np.bool_]
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Return the first terminal that comes before all others which match in a state, :data:`NOTHING` where none does, and
+    ``bool[S, T]``, all that do.
+    """
+    rank = [(2 * each.priority + each.literal) * (len(terminals) + 1) + len(each.of) for each in terminals]
+    highest = np.where(matched, rank, min(rank) - 1).max(axis=1)
     first = matched & (rank == highest[:, None])
-    label = np.where(first.any(axis=1), first.argmax(axis=1), NOTHING).astype(np.int32)
-    # Which of two ignored terminals it is does not matter.
-    return label, (first.sum(axis=1) > 1) & ~(first <= ignored).all(axis=1)
+    return np.where(first.any(axis=1), first.argmax(axis=1), NOTHING).astype(np.int32), first
 
 
-def _tie(terminals: Sequence[Terminal], matched: NDArray[np.bool_], text: bytes) -> str:
-    both = [terminals[t] for t in np.flatnonzero(matched)]
-    highest = max((terminal.priority, terminal.literal) for terminal in both)
-    names = " and ".join(t.name for t in both if (t.priority, t.literal) == highest)
+def as_prior(terminal: Terminal, priority: int) -> str:
+    """Return how ``terminal`` is written with a priority; what has no name in the grammar is given one."""
+    if terminal.name.isidentifier():
+        return f"as in `{terminal.name}.{priority}: ...`"
+    return f"and a name to put it on, as in `NAMED.{priority}: {terminal.name}`"
+
+
+def _tie(both: Sequence[Terminal], text: bytes) -> str:
+    ignored = next((terminal.name for terminal in both if terminal.ignored), None)
+    names = " and ".join(terminal.name for terminal in both)
+    kind = f"{ignored} is ignored, and may stand anywhere" if ignored else "both may stand there"
     return (
-        f"the terminals {names} all match {text.decode(errors='backslashreplace')!r}, with the same priority, so it is not decided "
-        f"which it is. Give one of them a higher priority, as in `{both[0].name}.{highest[0] + 1}: ...`, or use one for both"
+        f"Leave texts such as {text.decode(errors='backslashreplace')!r} out of the pattern of all but one of {names}, or give one "
+        f"a higher priority, {as_prior(both[0], both[0].priority + 1)}. All of them match it, and {kind}, so it is not decided "
+        "which it is."
     )

@@ -105,10 +105,7 @@ def _read_lark(text: str, starts: tuple[str, ...], path: Path | None) -> Grammar
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # Python announces that it may read `[[` in another way one day
         grammar = _read(source, starts, path)
-    grammar = grammar.reduced()
-    if cycle := grammar.unit_cycle():
-        raise source.unit_cycle(cycle)
-    return grammar
+    return grammar.reduced()
 
 
 def _read(source: Source, starts: tuple[str, ...], path: Path | None) -> Grammar:

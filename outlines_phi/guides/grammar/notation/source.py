@@ -119,21 +119,6 @@ class Source:
             f"there is no rule {start!r} to start with; {hint} Define it, or name another with `start=`", written[0]
         )
 
-    def unit_cycle(self, cycle: Sequence[str]) -> GrammarError:
-        """Return the error of rules that derive themselves."""
-        owner = self._owner(cycle[0])
-        if repeats := [name for name in cycle if _HELPER.fullmatch(name)]:
-            owner = self._owner(repeats[0])
-            return self.error(
-                f"rule {owner!r} repeats something that may be empty, so it has infinitely many trees. Let what is repeated have "
-                "at least one lexeme: the repeat itself may be empty",
-                owner,
-            )
-        return self.error(
-            f"a rule derives itself: {' -> '.join(cycle)}, so a text has infinitely many trees. Remove one of these alternatives",
-            owner,
-        )
-
     def unexpected(self, error: UnexpectedInput) -> GrammarError:
         """Return the error of a text that Lark's own grammar does not match."""
         if found := _GBNF.search(self.text):
