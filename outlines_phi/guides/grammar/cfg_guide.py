@@ -22,7 +22,7 @@ from .grammar import Grammar
 from .lexing.lexer import START, Lexer
 from .lexing.spanner import Spanner
 from .parsing.parser import ERROR, Parser
-from .shared_lexemes import told_apart_by_rules
+from .shared_lexemes import impossible_neighbours, told_apart_by_rules, warn_of_priorities
 from .suffix_distances import SuffixDistances, TerminalWords
 
 _FIRST = DONE + 1  # The number of the first state that is a pair
@@ -80,9 +80,15 @@ class CFGGuide(Guide):
             )
         grammar = told_apart_by_rules(grammar)
         guide = cls(Spanner(Lexer.of(grammar.terminals), vocabulary), Parser.of(grammar))
-        if guide.min_tokens(guide.start) >= UNREACHABLE:
-            raise EmptyLanguageError(guide.why_empty(b""))
-        return guide
+        if guide.min_tokens(guide.start) < UNREACHABLE:
+            warn_of_priorities(grammar, guide.parser.tables)
+            return guide
+        if why := impossible_neighbours(guide.lexer, guide.parser.tables):
+            raise EmptyLanguageError(
+                "Let the patterns of terminals that stand side by side exclude each other's texts, make one terminal of two that "
+                f"do, or write the same rules in GBNF, which has no lexemes. No text can be written: {why}."
+            )
+        raise EmptyLanguageError(guide.why_empty(b""))
 
     def __reduce__(self) -> tuple[Any, ...]:
         with self._lock, self.spanner.growing:  # other threads go on to meet states

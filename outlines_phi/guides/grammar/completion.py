@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...format_limits import current_limits
 from ..guide import UNREACHABLE
 from .lexing.lexeme_distances import FAR, Distances, LexemeDistances, LookaheadStates, then
 from .lexing.lexer import Word
@@ -80,6 +81,8 @@ class Completion:
         self._lookahead = LookaheadStates.of(spanner)
         self._states = len(self._lookahead.emitted)
         lexemes = LexemeDistances.of(self._lookahead)
+        triples = lexemes.to_end_of.shape[0] * lexemes.contexts * (self._rules.terminals + len(self._rules.by_head))
+        current_limits().check("states", triples // 1000, "The number of triples of two states and a symbol, in thousands,")
         self._of_symbol = {symbol: lexemes.distances(symbol) for symbol in range(self._rules.terminals)}
         for symbol in self._rules.by_head:
             self._of_symbol[symbol] = np.full_like(self._of_symbol[0], FAR)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import final
+from itertools import pairwise
 
 import numpy as np
 
+from ...automata.automaton import DEAD, ByteAutomaton
 from ...errors import warn_of_grammar
-from .grammar import Grammar, Production, Terminal
-from .lexing.lexeme_automaton import LexemeAutomaton, candidates, joint_of
+from ...format_limits import current_limits
+from .grammar import Grammar, Production
+from .lexing.lexeme_automaton import candidates, joint_of
+from .lexing.lexer import START, Lexer
 from .parsing.lr_tables import LRTables
 
 
@@ -24,9 +27,11 @@ def told_apart_by_rules(grammar: Grammar) -> Grammar:
     ignored = np.array([terminal.ignored for terminal in terminals])
     shared = np.unique(first[(first.sum(axis=1) > 1) & ~(first & ignored).any(axis=1)], axis=0)
     sets = [tuple(np.flatnonzero(row).tolist()) for row in shared]
+    size, more = len(terminals), len(sets)
+    pairs = len(first) * (size + more)
+    current_limits().check("states", pairs // 100, "The number of pairs of states and terminals, in hundreds,")
     if not sets:
         return grammar
-    size, more = len(terminals), len(sets)
     joint = tuple(
         replace(terminals[of[0]], name=" or ".join(terminals[t].name for t in of), pattern="", shortest=False, of=of)
         for of in sets
@@ -47,3 +52,59 @@ def told_apart_by_rules(grammar: Grammar) -> Grammar:
     productions += [Production(heads[t], (way,)) for t, several in ways.items() for way in several]
     names = (*grammar.nonterminals, *(f"__{terminals[t].name}" for t in ways))
     return Grammar((*terminals, *joint), names, tuple(dict.fromkeys(productions)), grammar.start + more)
+
+
+def warn_of_priorities(grammar: Grammar, tables: LRTables) -> None:
+    """Warn of priorities that take texts from a terminal where the rules can use it, and not the one that comes before it."""
+    terminals = grammar.terminals
+    if any(terminal.committed for terminal in terminals) or len({terminal.priority for terminal in terminals}) == 1:
+        return
+    joint, matched = joint_of(terminals)
+    label, _ = candidates(terminals, matched)
+    for loser, terminal in enumerate(terminals):
+        uses = [state for state, row in enumerate(tables.shifts) if loser in row]
+        for winner in np.unique(label[matched[:, loser]]).tolist():
+            lost = [s for s in uses if winner not in tables.shifts[s] and winner not in tables.reductions[s]]
+            if terminals[winner].priority > terminal.priority and lost and not terminal.of:
+                taken = matched[:, loser] & (label == winner)
+                text = ByteAutomaton(joint.targets, joint.byte_class, 1, taken).shortest()
+                warn_of_grammar(
+                    f"Leave the priority of {terminals[winner].name} out, and the rules decide which of several terminals a text "
+                    f"is. It takes texts such as {text.decode(errors='backslashreplace')!r} from {terminal.name} even where the "
+                    f"rules can use {terminal.name} alone, so that they cannot stand there."
+                )
+
+
+def impossible_neighbours(lexer: Lexer, tables: LRTables) -> str:
+    """Return which terminals cannot stand where the rules have them, since other terminals take their texts; else nothing."""
+    terminals = lexer.terminals
+    pairs = np.zeros((len(terminals), len(terminals)), dtype=bool)
+    pairs_of = np.stack([lexer.emits, lexer.targets])[:, lexer.emits != 0]
+    for word, target in np.unique(pairs_of, axis=1).T.tolist():
+        for one, other in pairwise(lexer.words[word]):
+            pairs[one, other] = True
+        pairs[lexer.words[word][-1]] |= lexer.reaches[target]
+    for t, terminal in enumerate(terminals):  # what is ignored may stand between
+        if terminal.ignored:
+            pairs |= pairs[:, t, None] & pairs[t]
+    _, matched = joint_of(terminals)
+    label, _ = candidates(terminals, matched)
+    takers = [np.unique(label[has]).tolist() for has in matched.T]
+    found = [
+        f"{' or '.join(terminals[w].name for w in takers[t])} has all texts of {terminal.name}, and comes first"
+        for t, terminal in enumerate(terminals)
+        if not (terminal.ignored or terminal.of) and all(t != w and t not in terminals[w].of for w in takers[t])
+    ]
+    for row in tables.shifts:
+        for one, after in row.items():
+            for other in sorted(tables.shifts[after].keys() | tables.reductions[after].keys()):
+                if other < 0 or pairs[one, other] or not (one in takers[one] and other in takers[other]):
+                    continue
+                begins = (lexer.targets[START] != DEAD) & lexer.reaches[lexer.targets[START], other]
+                longer = lexer.targets[np.ix_(lexer.label == one, begins)]
+                taking = [terminals[t].name for t in np.flatnonzero(lexer.reaches[longer].any(axis=(0, 1)))]
+                found.append(
+                    f"{terminals[other].name} cannot stand behind {terminals[one].name}, for the text of both "
+                    + (f"is read as {' or '.join(taking)}" if taking else "is no beginning of a lexeme")
+                )
+    return "; ".join(dict.fromkeys(found[:3]))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ....automata.automaton import DEAD, UNREACHABLE, ByteAutomaton, distances
 from ....errors import EmptyLanguageError, GrammarError, UnsupportedError
+from ....format_limits import current_limits
 from ...regex import compile_regex
 from ..grammar import Terminal
 
@@ -170,6 +171,7 @@ def _product(
         before = len(number)
         keys = np.ascontiguousarray(after).view(f"V{4 * width}").ravel().tolist()
         numbers = np.array([number.setdefault(key, len(number) + 1) for key in keys], dtype=np.int32)
+        current_limits().check("states", len(number), "The number of states of the automaton of all terminals")
         row = np.zeros(len(frontier) * tables[0].shape[1], dtype=np.int32)
         row[live] = numbers
         targets.append(row.reshape(len(frontier), -1))

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ....format_limits import current_limits
 from ...guide import UNREACHABLE
 from .lexer import NOTHING, Word
 from .spanner import Spanner
@@ -81,6 +82,9 @@ def _last(word: Word, taken: Word) -> int:
     return word[-1] if len(word) > len(taken) else SILENT
 
 
+_CHUNK = 1 << 24  # How many entries are looked at together: it bounds the memory, not the result
+
+
 FAR = np.int32(UNREACHABLE // 4)  # No way; a sum of three does not overflow
 
 Distances: TypeAlias = NDArray[np.int32]
@@ -106,23 +110,27 @@ class LexemeDistances(NamedTuple):
         size = len(states.emitted)
         # Where tokens that end just this lexeme lead, from the states in which one is complete.
         ends = (states.terminal != NOTHING) & (states.terminal == states.complete[states.source])
-        lands = np.zeros((size, size + 1), dtype=bool)
-        lands[states.source[ends], states.target[ends]] = True
-        lands[:, -1] = states.end == states.complete
         counts = np.flatnonzero(states.complete != NOTHING)
-        after, context = np.unique(lands[counts], axis=0, return_inverse=True)
-        groups, group = np.unique(np.stack([states.complete[counts], context.reshape(-1)]), axis=1, return_inverse=True)
+        landing: list[set[int]] = [set() for _ in range(size)]
+        for at, there in zip(states.source[ends].tolist(), states.target[ends].tolist(), strict=True):
+            landing[at].add(there)
+        number: dict[tuple[frozenset[int], bool], int] = {}
+        is_last = (states.end == states.complete).tolist()
+        context = np.array([number.setdefault((frozenset(landing[at]), is_last[at]), len(number)) for at in counts])
+        groups, group = np.unique(np.stack([states.complete[counts], context]), axis=1, return_inverse=True)
+        pairs = size * groups.shape[1]
+        current_limits().check("states", pairs // 100, "The number of pairs of states and ends of lexemes, in hundreds,")
         goals = np.zeros((size, groups.shape[1] + 1), dtype=bool)
         goals[counts, group.reshape(-1)] = True
         goals[:, -1] = states.end == SILENT
         silent = states.terminal == NOTHING
         from_states = _levels(states.source[silent], states.target[silent], goals)
-        from_contexts = np.full((len(after), goals.shape[1]), FAR, dtype=np.int32)
-        for row, landing in zip(from_contexts, after[:, :-1], strict=True):
-            row[:] = from_states[landing].min(axis=0, initial=FAR)
+        from_contexts = np.full((len(number), goals.shape[1]), FAR, dtype=np.int32)
+        for row, (after, _) in zip(from_contexts, number, strict=True):
+            row[:] = from_states[list(after)].min(axis=0, initial=FAR)
         rows = np.minimum(np.concatenate([from_states, 1 + from_contexts]), FAR)
         end = np.minimum(rows[:, -1] + 1, FAR)
-        end[size:] = np.where(after[:, -1], 1, FAR)
+        end[size:] = [1 if last else FAR for _, last in number]
         return cls(rows[:, :-1], groups[0], groups[1], len(from_contexts), end.astype(np.int32))
 
     def distances(self, terminal: int) -> Distances:
@@ -135,13 +143,17 @@ class LexemeDistances(NamedTuple):
 
 def _levels(source: NDArray[np.integer], target: NDArray[np.integer], goals: NDArray[np.bool_]) -> Distances:
     """Return ``int32[S, J]``: the length of a shortest path from each state to a goal ``j``, breadth-first from the goals."""
-    steps = np.zeros((len(goals), len(goals)), dtype=np.float32)
-    steps[source, target] = 1
+    source, target = np.unique(np.stack([source, target]), axis=1)
+    starts, first = np.unique(source, return_index=True)
     distances = np.where(goals, np.int32(0), FAR)
     frontier, length = goals, 0
-    while frontier.any():
+    while frontier.any() and len(starts):
         length += 1
-        frontier = (steps @ frontier.astype(np.float32) > 0) & (distances == FAR)
+        reached = np.zeros_like(frontier)
+        for column in range(0, goals.shape[1], _CHUNK // len(target) + 1):
+            here = slice(column, column + _CHUNK // len(target) + 1)
+            reached[starts, here] = np.logical_or.reduceat(frontier[target, here], first)
+        frontier = reached & (distances == FAR)
         distances[frontier] = length
     return distances
 

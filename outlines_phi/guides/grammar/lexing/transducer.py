@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ....automata.automaton import DEAD, UNREACHABLE, distances
 from ....errors import GrammarError
+from ....format_limits import current_limits
 from ..grammar import Terminal
 from .lexeme_automaton import NOTHING, LexemeAutomaton
 
@@ -155,6 +156,7 @@ def _reachable(
             steps.append(np.unique(np.stack([frontier[row], target, np.full(len(row), emits)], axis=1), axis=0))
         frontier = np.setdiff1d(np.concatenate([step[:, 1] for step in steps[-2:]]), found)
         found = np.union1d(found, frontier)
+        current_limits().check("states", len(found) // 100, "The number of pairs of states of lexemes, in hundreds,")
     source, target, emits = np.concatenate(steps).T
     return (
         found,
