@@ -1,14 +1,11 @@
 """Grammars over characters, as grammars over lexemes: pieces of the rules that longest match finds again in every text.
 
 A rule over characters says nothing of lexemes, and every way to derive a text counts. Regular pieces of it may be terminals where
-this changes nothing (grammar-theory.md, section 2.4):
+this changes nothing (grammar-theory.md, section 2.4): no terminal that is complete is continued, by itself or by another one, with a
+byte with which what may follow it begins. Then the longest lexemes of a member are the pieces that it was derived from, and a text of
+several terminals is any of them.
 
-- no terminal that is complete is continued, by itself or by another one, with a byte with which what may follow it begins; so the
-  longest lexemes of a member are the pieces that it was derived from;
-- of two terminals that share a lexeme, one contains the other. The smaller one is what the lexer sees, and where the rules have
-  the larger one, they allow the smaller one as well.
-
-The pieces are as large as they can be at first, and taken apart until both hold. Of single characters they do, so every grammar is
+The pieces are as large as they can be at first, and taken apart until this holds. Of single characters it does, so every grammar is
 read.
 """
 
@@ -128,35 +125,20 @@ class _Cut:
         automata = list(map(self._pieces.automaton, self._terminals))
         wrong = {i for i, automaton in enumerate(automata) if automaton is None}
         if not wrong and automata:
-            wrong = self._prolonged() | self._crossing()
+            wrong = self._prolonged()
         apart = {self._terminals[i] for i in wrong if not isinstance(self._terminals[i], Characters)}
         assert bool(apart) == bool(wrong), "single characters are never taken apart"
         return apart.union(*(self._sources.get(terminal, ()) for terminal in apart))
 
     def grammar(self) -> Grammar:
         """Return the grammar of a cut without conflicts."""
-        inside = self._shared & self._contained if self._terminals else np.zeros((0, 0), dtype=bool)
-        equal_to = [int(row.argmax()) for row in inside & inside.T]  # the first of those with the same lexemes
+        matched = self._joint.matched if self._terminals else np.zeros((1, 0), dtype=bool)
+        equal_to = [int((matched.T == row).all(axis=1).argmax()) for row in matched.T]  # the first with the same lexemes
         kept = sorted(set(equal_to))
-        smaller = {t: [other for other in kept if inside[other, t] and other != t] for t in kept}
         terminals = [
-            Terminal(
-                self._name(self._terminals[t]),
-                self._pieces.written(self._terminals[t]),
-                priority=sum(t in others for others in smaller.values()),
-                committed=True,
-            )
-            for t in kept
+            Terminal(self._name(self._terminals[t]), self._pieces.written(self._terminals[t]), committed=True) for t in kept
         ]
-        names, widened = list(self._names), []
-        symbol_of = {t: number for number, t in enumerate(kept)}
-        for t, others in smaller.items():
-            if others:  # of a text of several, the lexer sees the smallest
-                names.append(f"__{terminals[kept.index(t)].name}")
-                head = len(kept) + len(names) - 1
-                widened += [Production(head, (kept.index(each),)) for each in (t, *others)]
-                symbol_of[t] = head
-        symbols = {terminal: symbol_of[equal_to[t]] for t, terminal in enumerate(self._terminals)}
+        symbols = {terminal: kept.index(equal_to[t]) for t, terminal in enumerate(self._terminals)}
         written = [
             Production(
                 len(kept) + made.head,
@@ -165,7 +147,7 @@ class _Cut:
             )
             for made in self._made
         ]
-        return Grammar(tuple(terminals), tuple(names), tuple(dict.fromkeys([*written, *widened])), len(kept))
+        return Grammar(tuple(terminals), tuple(self._names), tuple(dict.fromkeys(written)), len(kept))
 
     def _name(self, terminal: Expression) -> str:
         if isinstance(terminal, RuleName):
@@ -176,22 +158,6 @@ class _Cut:
     @cached_property
     def _joint(self) -> JointAutomaton:
         return JointAutomaton.of([automaton for t in self._terminals if (automaton := self._pieces.automaton(t))])
-
-    @cached_property
-    def _shared(self) -> NDArray[np.bool_]:
-        """``bool[T, T]``: the terminals that have a lexeme in common."""
-        matched = self._joint.matched.astype(np.float32)
-        return np.asarray(matched.T @ matched > 0)
-
-    @cached_property
-    def _contained(self) -> NDArray[np.bool_]:
-        """``bool[T, T]``: whether every lexeme of the first is one of the second."""
-        matched = self._joint.matched.astype(np.float32)
-        return np.asarray(matched.T @ (1 - matched) == 0)
-
-    def _crossing(self) -> set[int]:
-        """Return the terminals that share a lexeme with another one where neither contains the other."""
-        return set(np.flatnonzero((self._shared & ~self._contained & ~self._contained.T).any(axis=1)).tolist())
 
     def _prolonged(self) -> set[int]:
         """Return the terminals that go on behind a complete lexeme with a byte with which what may follow that begins."""

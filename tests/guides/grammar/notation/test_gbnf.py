@@ -9,6 +9,7 @@ import pytest
 from outlines_phi.errors import EmptyLanguageError, GrammarError, GrammarWarning, UnsupportedError
 from outlines_phi.guides.grammar.notation.gbnf import read_gbnf
 from outlines_phi.guides.grammar.notation.reader import read_grammar
+from outlines_phi.guides.grammar.shared_lexemes import told_apart_by_rules
 from outlines_phi.verification.oracle import GrammarOracle
 from tests.guides.grammar.notation.gbnf_grammars import GRAMMARS, ends
 
@@ -37,7 +38,7 @@ NOTATION: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
 @pytest.mark.parametrize("name", [*NOTATION, *GRAMMARS])
 def test_the_language(name: str) -> None:
     text, members, others = (NOTATION | GRAMMARS)[name]
-    oracle, rules = GrammarOracle(read_grammar(text, dialect="gbnf")), read_gbnf(text, ("root",))
+    oracle, rules = GrammarOracle(told_apart_by_rules(read_grammar(text, dialect="gbnf"))), read_gbnf(text, ("root",))
     for sample in (*members, *others):
         assert (len(sample) in ends(rules, "root", sample)) == (sample in members), sample
         assert oracle.is_member(sample.encode()) == (sample in members), sample
