@@ -66,10 +66,12 @@ class CFGGuide(Guide):
         Raises
         ------
         GrammarError
-            No terminals, one that may be empty, some of one priority that match the same text, or a lexeme whose end no bounded
-            look ahead tells.
+            No terminals, one that may be empty, an ignored one of the priority of another that match the same text, or a lexeme
+            whose end no bounded look ahead tells.
         EmptyLanguageError
-            The grammar derives no text, or none that the vocabulary can write.
+            The grammar derives no text, or none that longest match cuts so, or that the vocabulary can write.
+        UnsupportedError
+            Its tables would exceed a limit of :func:`~outlines_phi.format_limits.limits`.
         """
         check_kind("CFGGuide.of", "grammar", grammar, Grammar, "a grammar, as read_grammar(text) returns")
         check_vocabulary("CFGGuide.of", vocabulary)

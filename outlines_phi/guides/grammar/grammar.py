@@ -132,7 +132,7 @@ class Grammar:
     def unit_cycle(self) -> tuple[str, ...] | None:
         """Return nonterminals ``A, B, .., A`` that each derive the next alone, or ``None`` if no symbol derives itself.
 
-        With such a cycle one word has infinitely many derivations, and a parser would reduce without end.
+        With such a cycle one word has infinitely many derivations.
         """
         successors: dict[int, dict[int, None]] = {}
         for production in self.productions:

@@ -40,7 +40,9 @@ def told_apart_by_rules(grammar: Grammar) -> Grammar:
     heads = {t: size + more + len(grammar.nonterminals) + place for place, t in enumerate(ways)}
 
     def bodies(body: tuple[int, ...]) -> list[tuple[int, ...]]:
-        if len(body) == 1 and body[0] in ways:  # without a nonterminal, so that the choice of two terminals is no conflict
+        if (
+            len(body) == 1 and body[0] in ways
+        ):  # without a nonterminal, so that the choice of two terminals is no conflict
             return [(way,) for way in ways[body[0]]]
         return [tuple(symbol + more if symbol >= size else heads.get(symbol, symbol) for symbol in body)]
 

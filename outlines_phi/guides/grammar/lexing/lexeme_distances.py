@@ -119,7 +119,9 @@ class LexemeDistances(NamedTuple):
         context = np.array([number.setdefault((frozenset(landing[at]), is_last[at]), len(number)) for at in counts])
         groups, group = np.unique(np.stack([states.complete[counts], context]), axis=1, return_inverse=True)
         pairs = size * groups.shape[1]
-        current_limits().check("states", pairs // 100, "The number of pairs of states and ends of lexemes, in hundreds,")
+        current_limits().check(
+            "states", pairs // 100, "The number of pairs of states and ends of lexemes, in hundreds,"
+        )
         goals = np.zeros((size, groups.shape[1] + 1), dtype=bool)
         goals[counts, group.reshape(-1)] = True
         goals[:, -1] = states.end == SILENT

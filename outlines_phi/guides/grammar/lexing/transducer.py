@@ -15,7 +15,7 @@ from ....automata.automaton import DEAD, UNREACHABLE, distances
 from ....errors import GrammarError
 from ....format_limits import current_limits
 from ..grammar import Terminal
-from .lexeme_automaton import NOTHING, LexemeAutomaton
+from .lexeme_automaton import NOTHING, LexemeAutomaton, as_prior
 
 _FAILED = -1  # Instead of a pair: the longer lexeme has failed
 HELD = 8  # The most terminals that are held back until it is known whether a longer lexeme comes about
@@ -113,7 +113,7 @@ class Rollbacks:
         return GrammarError(
             f"no bounded number of bytes tells how {_shown(text)} is read: {_shown(complete)} is a complete {short.name}; what "
             f"follows may be part of a longer {names}, or, if that never ends, lexemes of its own. If what begins like {names} has "
-            f"to be one, give it a higher priority than {short.name}, as in `{longer_ones[0].name}.{short.priority + 1}: ...`; "
+            f"to be one, give it a higher priority than {short.name}, {as_prior(longer_ones[0], short.priority + 1)}; "
             f"else change the patterns so that {short.name} is not how {names} begins"
         )
 

@@ -1,17 +1,25 @@
-"""How large a grammar in Lark's dialect becomes when its terminals and templates are written out, before Lark does it."""
+"""How large a grammar in Lark's dialect becomes when its terminals, templates and choices are written out, before Lark does it."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
+from lark.grammar import NonTerminal
+from lark.lexer import Token
 from lark.tree import Tree
 
 from .source import Source
 
 MOST_WRITTEN = 100_000
 """How many characters all terminals may have when those inside them are written out, and all templates for their arguments."""
+
+MOST_ALTERNATIVES = 64
+"""How many alternatives of one sequence are written out."""
+
+_LONG = 50  # Repeats of at least so many times get rules of their own from Lark
 
 _SHOWN = 60  # How much of a template with its arguments a message shows
 
@@ -86,6 +94,45 @@ def check_templates(definitions: Mapping[str, Any], source: Source) -> None:
                 if written > MOST_WRITTEN:
                     raise _too_large(key, parents, source)
                 waiting.append((key, template, dict(zip(known.parameters, arguments, strict=True))))
+
+
+def give_parts_rules(definitions: dict[str, Any]) -> None:
+    """Give choices and optional parts rules of their own where Lark would write out more than :data:`MOST_ALTERNATIVES`.
+
+    Lark writes all choices of a sequence out, so that the alternatives of its parts multiply.
+    """
+    for name, definition in list(definitions.items()):
+        if not definition.is_term:
+            parameters = [Tree("value", [NonTerminal(parameter)]) for parameter in definition.params]
+
+            def apart(tree: Any, definition: Any = definition, name: str = name, uses: list[Any] = parameters) -> Any:
+                part = NonTerminal(f"{name}…{len(definitions)}")
+                body = Tree("expansions", [Tree("expansion", [tree])])
+                definitions[part.name] = type(definition)(False, body, definition.params, definition.options)
+                return Tree("value", [Tree("template_usage", [part, *uses]) if uses else part])
+
+            _alternatives(definition.tree, apart)
+
+
+def _alternatives(tree: Any, apart: Callable[[Any], Any]) -> int:
+    """Return how many alternatives Lark makes of a part of a rule, with a rule for each choice where they would multiply."""
+    if not isinstance(tree, Tree) or tree.data == "value":
+        return 1
+    counts = [_alternatives(child, apart) for child in tree.children]
+    if tree.data == "expansions":
+        return sum(counts)
+    if tree.data == "maybe":  # `[a]` differs from `a?` in trees alone
+        tree.data, tree.children[1:] = "expr", [Token("OP", "?")]
+    operator, *bounds = map(str, tree.children[1:]) if tree.data == "expr" else ("",)
+    times = [int(bound) for bound in bounds] or [1]
+    if prod(counts) ** min(times[-1], _LONG) > MOST_ALTERNATIVES:
+        for place, count in enumerate(counts):
+            if count > 1:
+                tree.children[place] = apart(tree.children[place])
+        counts = [1]
+    if operator == "~":
+        return 1 if times[-1] >= _LONG else (max(times[-1] - times[0], 0) + 1) * prod(counts) ** times[-1]
+    return {"*": 2, "+": 1}.get(operator, prod(counts) + (operator == "?"))
 
 
 def _too_large(key: str, parents: _Parents, source: Source) -> Exception:

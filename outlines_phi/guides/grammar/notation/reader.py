@@ -4,8 +4,8 @@ Lark reads the text and writes EBNF, templates, imports, aliases, inlined rules 
 terminals. Two things differ from a parser that Lark would build:
 
 - Where two terminals match the same lexeme, the higher priority wins, as in Lark; on a tie a string wins against a regular
-  expression. Lark would then look at the length of the pattern and at the name; here such terminals are refused when the lexer is
-  built. Priorities of rules choose between trees, not between texts, so they have no effect.
+  expression. Lark would then look at the length of the pattern and at the name; here it is any that the rules can use. Priorities of
+  rules choose between trees, not between texts, so they have no effect.
 - A lexeme is always the longest possible (see :mod:`~outlines_phi.guides.grammar.notation.dialect`), in every context.
 """
 
@@ -15,26 +15,20 @@ import difflib
 import re
 import warnings
 from pathlib import Path
-from typing import Any
 
 from lark.exceptions import LarkError, UnexpectedInput, VisitError
 from lark.grammar import NonTerminal, Rule
 from lark.lexer import PatternStr, TerminalDef
 from lark.load_grammar import GrammarBuilder
-from lark.tree import Tree
 
 from ....errors import GrammarError, UnsupportedError
 from ..grammar import Grammar, Production, Terminal
 from .dialect import Untranslatable, literal, translate
-from .expansion import check_templates, check_terminals
+from .expansion import check_templates, check_terminals, give_parts_rules
 from .gbnf import read_gbnf
 from .imports import Imports
 from .scannerless import over_lexemes
 from .source import Source
-
-_MOST_ALTERNATIVES = 20_000
-"""Lark writes optional parts out, so the alternatives of a rule multiply; more than this take it minutes and gigabytes."""
-
 
 _STARTS = {"lark": "start", "gbnf": "root"}
 """The dialects, and the rule of a whole text in each."""
@@ -58,8 +52,8 @@ def read_grammar(text: str | Path, start: str | tuple[str, ...] = (), *, dialect
     Raises
     ------
     GrammarError
-        The text cannot be read, a name is not defined, a terminal is not regular or matches the empty text, or a rule derives
-        itself; with line, column and caret.
+        The text cannot be read, a name is not defined, or a terminal is not regular or matches the empty text; with line, column
+        and caret.
     EmptyLanguageError
         The start rule derives no text.
     """
@@ -151,12 +145,7 @@ def _expanded(
                 )
             if definition.is_term and any(definition.tree.find_data("alias")):
                 raise source.error(f"terminal {name!r} has an alias; only alternatives of rules do. Remove it", name)
-            if not definition.is_term and _alternatives(definition.tree) > _MOST_ALTERNATIVES:
-                raise source.error(
-                    f"rule {str(name)!r} has more than {_MOST_ALTERNATIVES} alternatives when its optional parts and choices "
-                    "are written out. Give parts of it rules of their own",
-                    name,
-                )
+        give_parts_rules(definitions)
         check_templates(definitions, source)
         terminals, productions, ignored = builder.build().compile(rules, [])
     except UnexpectedInput as error:
@@ -206,35 +195,6 @@ def _name(definition: TerminalDef) -> str:
     if not definition.name.startswith("__"):
         return str(definition.name)
     return definition.pattern.raw or f"/{definition.pattern.to_regexp()}/"
-
-
-def _alternatives(tree: Any) -> int:
-    """Return how many alternatives a part of a rule becomes when its optional parts and choices are written out."""
-    if not isinstance(tree, Tree):
-        return 1
-    inner = [_alternatives(child) for child in tree.children if isinstance(child, Tree)]
-    if tree.data == "expansions":
-        return min(sum(inner), 10 * _MOST_ALTERNATIVES)
-    if tree.data == "maybe":
-        return inner[0] + 1
-    product = 1
-    for count in inner:
-        product = min(product * count, 10 * _MOST_ALTERNATIVES)
-    if tree.data != "expr":
-        return product
-    operator, *bounds = (str(child) for child in tree.children[1:])
-    if operator == "~":
-        return _repeated(product, int(bounds[0]), int(bounds[-1]))
-    if product > _MOST_ALTERNATIVES:  # of the rule that the repeat becomes
-        return product
-    return {"?": product + 1, "*": 2, "+": 1}[operator]
-
-
-def _repeated(count: int, least: int, most: int) -> int:
-    """Return the alternatives of a part that is repeated; Lark gives long repeats rules of their own."""
-    if most >= 50 or count == 1:
-        return max(most - least + 1, 1) if most < 50 else 1
-    return min(sum(min(count, 1000) ** n for n in range(least, most + 1)), 10 * _MOST_ALTERNATIVES)
 
 
 _FOLDER = Path(__file__).parents[1] / "library"

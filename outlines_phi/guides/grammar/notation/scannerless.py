@@ -133,10 +133,13 @@ class _Cut:
     def grammar(self) -> Grammar:
         """Return the grammar of a cut without conflicts."""
         matched = self._joint.matched if self._terminals else np.zeros((1, 0), dtype=bool)
-        equal_to = [int((matched.T == row).all(axis=1).argmax()) for row in matched.T]  # the first with the same lexemes
+        equal_to = [
+            int((matched.T == row).all(axis=1).argmax()) for row in matched.T
+        ]  # the first with the same lexemes
         kept = sorted(set(equal_to))
         terminals = [
-            Terminal(self._name(self._terminals[t]), self._pieces.written(self._terminals[t]), committed=True) for t in kept
+            Terminal(self._name(self._terminals[t]), self._pieces.written(self._terminals[t]), committed=True)
+            for t in kept
         ]
         symbols = {terminal: kept.index(equal_to[t]) for t, terminal in enumerate(self._terminals)}
         written = [

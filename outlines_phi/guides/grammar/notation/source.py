@@ -177,7 +177,7 @@ class Source:
 
     def _owner(self, name: str) -> str:
         found = _HELPER.fullmatch(name)
-        return (found[1] if found else name).split("{", 1)[0]
+        return re.split("[{…]", found[1] if found else name)[0]
 
     def position_of_import(self, path: str) -> int | None:
         """Return where a grammar is imported, by the last part of its name."""

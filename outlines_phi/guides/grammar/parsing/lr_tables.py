@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import NamedTuple, TypeVar, final
 
+from ....format_limits import current_limits
 from .rules import END, Rules
 
 
@@ -39,7 +40,7 @@ class LR0Automaton:
         beginnings = _beginnings(rules)
         start = tuple(LRItem(number, 0) for number in rules.by_head[rules.start])
         number_of = {start: 0}
-        kernels, transitions, complete = [start], [], []
+        kernels, transitions, complete, steps = [start], [], [], 0
         for kernel in kernels:  # it grows
             begun, empty = beginnings(frozenset(_next_symbols(rules, kernel)))
             moved = {symbol: list(items) for symbol, items in begun.items()}
@@ -57,6 +58,8 @@ class LR0Automaton:
                 if row[symbol] == len(kernels):
                     kernels.append(key)
             transitions.append(row)
+            steps += len(row)
+            current_limits().check("states", steps // 10, "The number of steps of the parser's automaton, in tens,")
             complete.append(tuple(done))
         return cls(rules, tuple(kernels), tuple(transitions), tuple(complete))
 
@@ -116,19 +119,19 @@ def lookaheads(automaton: LR0Automaton) -> list[dict[int, frozenset[int]]]:
     ``q``: those of the canonical LR(1) parser, merged over the states with the same dotted rules.
     """
     rules, transitions = automaton.rules, automaton.transitions
-    nullable = rules.nullable
+    nullable, first = rules.nullable, rules.terminals
+    next_terminals = [sum(1 << (symbol - END) for symbol in row if symbol < first) for row in transitions]
     bits: dict[Transition, int] = {}
     reads: dict[Transition, list[Transition]] = {}
     includes: dict[Transition, list[Transition]] = {}
     lookback: dict[Transition, list[Transition]] = {}  # (state, production) -> transitions by its head
     for state, row in enumerate(transitions):
         for symbol, target in row.items():
-            if symbol < rules.terminals:
+            if symbol < first:
                 continue
             here = (state, symbol)
-            after = transitions[target]
-            bits[here] = sum(1 << (terminal - END) for terminal in after if terminal < rules.terminals)
-            reads[here] = [(target, empty) for empty in after if empty in nullable]
+            bits[here] = next_terminals[target]
+            reads[here] = [(target, empty) for empty in nullable if empty in transitions[target]]
             for number in rules.by_head[symbol]:
                 body = rules.productions[number].body
                 # Only the last symbols, behind which all may be empty, include what follows the head.
@@ -137,7 +140,7 @@ def lookaheads(automaton: LR0Automaton) -> list[dict[int, frozenset[int]]]:
                     tail -= 1
                 at = state
                 for place, passed in enumerate(body):
-                    if place >= tail - 1 and passed >= rules.terminals:
+                    if place >= tail - 1 and passed >= first:
                         includes.setdefault((at, passed), []).append(here)
                     at = transitions[at][passed]
                 lookback.setdefault((at, number), []).append(here)

@@ -1,0 +1,233 @@
+"""Texts that several terminals match are any of them that the rules can use, as Lark's contextual lexer and its Earley parser have it."""
+
+from __future__ import annotations
+
+import random
+import re
+import warnings
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+from lark import Lark
+from lark.exceptions import GrammarError as LarkGrammarError
+from lark.exceptions import LarkError
+
+import outlines_phi
+from outlines_phi.errors import EmptyLanguageError, GrammarError, GrammarWarning, UnsupportedError
+from outlines_phi.guides.grammar.cfg_guide import CFGGuide
+from outlines_phi.guides.grammar.notation.reader import read_grammar
+from outlines_phi.guides.guide import DONE
+from outlines_phi.lm import bundled
+from outlines_phi.verification.certificates.certificate import certificate
+from outlines_phi.verification.subject import Subject
+from outlines_phi.verification.verification import verify
+from tests.guides.grammar.fixtures import vocabulary
+
+ASCII = [chr(code) for code in (10, *range(0x20, 0x7F))]
+KEYS = 'start: line+\nline: KEY ":" REST "\\n"\nKEY: /[a-z]+/\nREST: /[^\\n:]+/'
+
+
+def compiled(text: str, tokens: list[str] = ASCII) -> CFGGuide:
+    return CFGGuide.of(read_grammar(text), vocabulary(*tokens))
+
+
+def accepts(guide: CFGGuide, text: str) -> bool:
+    state, tokens = guide.start, guide.vocabulary.tokens
+    for letter in text:
+        state = guide.advance(state, tokens.index(letter.encode()))
+    return guide.advance(state, guide.vocabulary.eos_ids[0]) == DONE
+
+
+def lark_accepts(lark: Lark, text: str) -> bool:
+    try:
+        lark.parse(text)
+    except LarkError:
+        return False
+    return True
+
+
+EXAMPLES = {
+    "keys and values": (KEYS, ["name:nora\n", "name:Nora 7\n", "a:b\nc:D e\n"], ["Name:nora\n", "name:\n", "a:b"]),
+    "one pattern": ('start: A "=" B\nA: /[a-z]+/\nB: /[a-z]+/', ["a=b", "ab=ab"], ["=b", "a=", "a=b=c"]),
+    "crossing": (
+        'start: A ":" B | B ";" C | C "." A\nA: /[ab]+/\nB: /[bc]+/\nC: /[ac]+|b/',
+        ["b:b", "a:b", "b;b", "cb;ac", "b.b", "ac.ab"],
+        ["a;b", "c:b", "ab:ab", "bb.a"],
+    ),
+    "csv": (
+        "table: heading EOL row+\nheading: HASH GAP? (WORD GAP?)+\nrow: (cell GAP?)+ EOL\ncell: INT | WORD | OTHER | DECIMAL\n"
+        'start: table\nHASH: "#"\nWORD: /[a-zA-Z]+/\nOTHER: /[a-zA-Z.;\\/]+/\nINT: /[0-9]+/\nDECIMAL: /[0-9]+\\.[0-9]+/\n'
+        'GAP: / +/ | ","\nEOL: /\\n+/',
+        ["# name age\nNora 34\n", "#a,b\nx.y,1.5\nz,2\n", "# a\nb/c d;e 3\n\n"],
+        ["name age\nNora 34\n", "# a.b\nc\n", "# a\n", "# a\nb"],
+    ),
+    "sections": (
+        'start: section+\nsection: "[" WORD "]" NL (setting | NL)*\nsetting: WORD "=" VALUE? NL\nWORD: /[a-z][a-z0-9]*/\n'
+        "VALUE: /[^\\n=\\[\\] ]+/\nNL: /\\n/\n%ignore / +/",
+        ["[a]\nb = c\n\nd=7.5\n", "[a]\nb=\n[c]\n", "[a]\nb=B\n"],
+        ["b=c\n", "[A]\n", "[a]\nB=c\n", "[a]\nb=c"],
+    ),
+    "storage": (
+        'start: (row | "{" GAP? pair ("," GAP? pair)* "}" EOL)+\npair: WORD ":" GAP? value\nvalue: WORD | NUM\n'
+        "row: cell (BLANK cell)* EOL\ncell: WORD | LETTERS | NUM\nWORD: /[a-z]+/\nLETTERS: /[a-zA-Z.]+/\nNUM: /[0-9]+/\n"
+        "BLANK: / +|\\t/\nGAP: /[ \\n]+/\nEOL: /\\n/",
+        ["a b.C 1\n", "{a:  1, b:c}\n", "{ \na:b}\na\tb\n"],
+        ["a\n\nb\n", "{a.b:1}\n", "{a:\t1}\n"],
+    ),
+    "comments": (
+        'start: "module" NAME ";" statement* "endmodule"\nstatement: "assign" NAME "=" sum ";"\nsum: NAME ("&" NAME)*\n'
+        "NAME: /[a-z_]+/\nLINE: /\\/\\/[^\\n]*/\nBLOCK: /\\/\\*([^*]|\\*+[^*\\/])*\\*+\\//\n%ignore LINE\n%ignore BLOCK\n%ignore /[ \\n]+/",
+        ["module m; endmodule", "module m; // assign\nassign a = b & c; /* ** / */ endmodule"],
+        ["module m endmodule", "module m; /* endmodule", "module m; assign a = b / c; endmodule"],
+    ),
+    "sql": (
+        'start: "SELECT" [expr ","]* expr "FROM" NAME ["WHERE" expr "IN" "(" [expr ","]* expr ")"]\nexpr: NAME | INT | QUOTED\n'
+        "NAME: /[a-z]+/\nINT: /[0-9]+/\nQUOTED: /'[^'\\n]*'/\n%ignore / +/",
+        ["SELECT a FROM t", "SELECT a, 1, 'x y' FROM t WHERE a IN (1, 'b', c)", "SELECT a FROM t WHERE 1 IN (2)"],
+        ["SELECT FROM t", "SELECT a, FROM t", "SELECT a FROM t WHERE a IN ()"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "members", "others"), EXAMPLES.values(), ids=EXAMPLES)
+def test_examples(text: str, members: list[str], others: list[str]) -> None:
+    guide, lark = compiled(text, [*ASCII, "\t"]), Lark(text, parser="earley")
+    for sample in (*members, *others):
+        assert accepts(guide, sample) == lark_accepts(lark, sample) == (sample in members), sample
+
+
+@pytest.mark.parametrize("name", ["keys and values", "one pattern", "sections", "comments"])
+def test_examples_that_lark_reads_with_one_token_of_lookahead(name: str) -> None:
+    text, members, _ = EXAMPLES[name]
+    lark = Lark(text, parser="lalr")
+    assert all(lark_accepts(lark, sample) for sample in members)
+
+
+CLASSES = ("[ab]", "[bc]", "b", "[abc]", "[ac]", "c")
+
+
+def random_text(rng: random.Random) -> str:
+    """A grammar whose terminals match single letters, so that lexers differ in nothing but which terminal a letter is."""
+    names = [f"T{number}" for number in range(rng.randrange(2, 5))]
+    symbols = [*names, "start", "x", "y"]
+
+    def part() -> str:
+        symbol = rng.choice(symbols if rng.random() < 0.5 else names)
+        return rng.choice(["{}", "{}", "{}", "{}?", "({})?", "({})*", "{}+"]).format(symbol)
+
+    def body() -> str:
+        return " | ".join(" ".join(part() for _ in range(rng.randrange(1, 4))) for _ in range(rng.randrange(1, 4)))
+
+    rules = [f"{head}: {body()}" for head in ("start", "x", "y")]
+    rules[1] += f" | {rng.choice(names)}"
+    return "\n".join([*rules, *(f"{name}: /{rng.choice(CLASSES)}/" for name in names)])
+
+
+def random_grammars(count: int) -> Iterator[tuple[str, CFGGuide]]:
+    rng = random.Random(39)
+    while count:
+        text = random_text(rng)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GrammarWarning)
+            try:
+                yield text, compiled(text, [*"abc"])
+            except (EmptyLanguageError, GrammarError):  # no text, or the empty one alone
+                continue
+        count -= 1
+
+
+def test_random_grammars_are_those_of_lark() -> None:
+    words = ["".join(word) for length in range(4) for word in product("abc", repeat=length)]
+    shared = lalr = taken = 0
+    for text, guide in random_grammars(25):
+        ours = {word for word in words if accepts(guide, word)}
+        earley = Lark(text, parser="earley", maybe_placeholders=False)
+        assert ours == {word for word in words if lark_accepts(earley, word)}, text
+        shared += any(terminal.of for terminal in guide.grammar.terminals)
+        taken += 0 < len(ours) < len(words)
+        try:
+            contextual = Lark(text, parser="lalr", maybe_placeholders=False)
+        except LarkGrammarError:  # conflicts
+            continue
+        lalr += 1
+        assert ours >= {word for word in words if lark_accepts(contextual, word)}, text
+    assert shared > 12 and taken > 12 and lalr > 1
+
+
+def test_what_is_checked_holds_for_shared_lexemes() -> None:
+    letters = vocabulary(*"abc:;.", "ab", "b:", ";b")
+    for text in (EXAMPLES["crossing"][0], "start: (X | Y)+ Z\nX: /[ab]+;/\nY: /[bc]+;/\nZ: /[ab:]+;/"):
+        subject = Subject.of_grammar(read_grammar(text), letters, text, depth=3)
+        assert any(terminal.of for terminal in subject.parts.guide.grammar.terminals)
+        found = verify(subject)
+        assert [result for result in found.results if result.finding.verdict == "COUNTEREXAMPLE"] == []
+        assert subject.parts.reading is not None and not subject.parts.reading.shared
+        assert len(certificate(subject.parts.guide)["samples"]) > 3
+
+
+def test_a_set_that_is_left_out_is_found_out() -> None:
+    text = EXAMPLES["one pattern"][0]
+    guide = compiled(text)
+    (joint,) = (terminal for terminal in guide.grammar.terminals if terminal.of)
+    assert [guide.grammar.name(t) for t in joint.of] == ["A", "B"] and joint.name == "A or B"
+    assert CFGGuide.of(guide.grammar, guide.vocabulary).grammar == guide.grammar
+
+
+def test_draws_have_texts_of_both() -> None:
+    model = outlines_phi.from_transformers(*bundled.load())
+    draws = outlines_phi.Generator(model, read_grammar(KEYS), phi="local").sample(
+        "Person: ", 4, max_new_tokens=8, seed=0
+    )
+    assert all(re.fullmatch(r"([a-z]+:[^\n:]+\n)+", text) for text in draws.texts)
+
+
+def test_a_priority_that_takes_texts_is_warned_of() -> None:
+    with pytest.warns(GrammarWarning, match="Leave the priority of KEY out.*such as 'a' from REST") as caught:
+        guide = compiled(KEYS.replace("KEY:", "KEY.1:"))
+    assert len(caught) == 1
+    assert accepts(guide, "name:Nora 7\n") and not accepts(guide, "name:nora\n")
+    compiled("start: (A | B)+\nA.1: /a/\nB: /[ab]/")  # A may stand wherever B may
+    compiled('start: "if" NAME\nNAME: /[a-z]+/\n%ignore " "')  # strings come first, as everywhere
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (KEYS.replace("REST:", "REST.1:"), "REST has all texts of KEY, and comes first"),
+        (KEYS.replace("[^\\n:]", "[^\\n]"), "REST"),
+        ('start: "(" N N ")"\nN: /[0-9]+/', "N cannot stand behind N, for the text of both is read as N"),
+    ],
+)
+def test_an_empty_language_names_the_terminals(text: str, said: str) -> None:
+    with pytest.raises(EmptyLanguageError, match="write the same rules in GBNF") as caught:
+        compiled(text)
+    assert said in str(caught.value) and "vocabulary" not in str(caught.value)
+
+
+def test_a_language_that_the_vocabulary_cannot_write_says_so() -> None:
+    with pytest.raises(EmptyLanguageError, match="with this vocabulary"):
+        compiled('start: "é"')
+
+
+def test_what_is_ignored_shares_no_text_with_what_is_used() -> None:
+    text = "start: A EOL A\nA: /a/\nEOL: /\\n/\n%ignore /[ \\n]+/"
+    with pytest.raises(GrammarError, match=r"Leave texts such as '\\n' out of .*EOL.*`EOL.1: ...`.*is ignored"):
+        compiled(text)
+    with pytest.raises(GrammarError, match=r"a name to put it on, as in `NAMED.1: /"):
+        compiled('start: "a" /#[a-z ]*/ "b"\n%ignore /#[a-z]*/')
+
+
+@pytest.mark.parametrize("count", [10, 13])
+def test_lexers_that_are_too_large_are_refused_before_their_tables_are_made(count: int) -> None:
+    terminals = [f"T{k}: /[a-z]*c[a-z]{{{k}}}n/" for k in range(1, count + 1)]
+    names = " | ".join(f"T{k}" for k in range(1, count + 1))
+    with pytest.raises(UnsupportedError, match=r"limits\(states=[0-9]+\)"):
+        compiled("\n".join([f"start: {names}", *terminals]))
+
+
+def test_a_limit_can_be_raised() -> None:
+    text = "start: " + " ".join(f'["a{number}"]' for number in range(30))
+    with outlines_phi.limits(states=100), pytest.raises(UnsupportedError, match="Write a smaller format"):
+        compiled(text)
+    assert accepts(compiled(text), "a3a7")
