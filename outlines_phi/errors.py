@@ -172,7 +172,7 @@ class SchemaWarning(UserWarning):
 
 
 class GrammarWarning(UserWarning):
-    """A grammar has rules of no use, which are left out, or a priority that takes texts which the rules would use; they are named."""
+    """A grammar has rules of no use, which are left out, or a priority that takes texts which the rules would use."""
 
 
 def _restored(kind: type[OutlinesPhiError], arguments: tuple[Any, ...]) -> OutlinesPhiError:

@@ -1,4 +1,4 @@
-"""Texts that several terminals match are any of them that the rules can use, as Lark's contextual lexer and its Earley parser have it."""
+"""Texts that several terminals match are any of them that the rules can use, as Lark's Earley parser has it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ EXAMPLES = {
     ),
     "comments": (
         'start: "module" NAME ";" statement* "endmodule"\nstatement: "assign" NAME "=" sum ";"\nsum: NAME ("&" NAME)*\n'
-        "NAME: /[a-z_]+/\nLINE: /\\/\\/[^\\n]*/\nBLOCK: /\\/\\*([^*]|\\*+[^*\\/])*\\*+\\//\n%ignore LINE\n%ignore BLOCK\n%ignore /[ \\n]+/",
+        "NAME: /[a-z_]+/\nLINE: /\\/\\/[^\\n]*/\nBLOCK: /\\/\\*([^*]|\\*+[^*\\/])*\\*+\\//\n%ignore LINE\n"
+        "%ignore BLOCK\n%ignore /[ \\n]+/",
         ["module m; endmodule", "module m; // assign\nassign a = b & c; /* ** / */ endmodule"],
         ["module m endmodule", "module m; /* endmodule", "module m; assign a = b / c; endmodule"],
     ),

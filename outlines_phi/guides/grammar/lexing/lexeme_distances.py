@@ -116,7 +116,8 @@ class LexemeDistances(NamedTuple):
             landing[at].add(there)
         number: dict[tuple[frozenset[int], bool], int] = {}
         is_last = (states.end == states.complete).tolist()
-        context = np.array([number.setdefault((frozenset(landing[at]), is_last[at]), len(number)) for at in counts])
+        found = (number.setdefault((frozenset(landing[at]), is_last[at]), len(number)) for at in counts.tolist())
+        context = np.fromiter(found, np.int64, len(counts))
         groups, group = np.unique(np.stack([states.complete[counts], context]), axis=1, return_inverse=True)
         pairs = size * groups.shape[1]
         current_limits().check(

@@ -4,8 +4,8 @@ Lark reads the text and writes EBNF, templates, imports, aliases, inlined rules 
 terminals. Two things differ from a parser that Lark would build:
 
 - Where two terminals match the same lexeme, the higher priority wins, as in Lark; on a tie a string wins against a regular
-  expression. Lark would then look at the length of the pattern and at the name; here it is any that the rules can use. Priorities of
-  rules choose between trees, not between texts, so they have no effect.
+  expression. Lark would then look at the length of the pattern and at the name; here it is any that the rules can use. Priorities
+  of rules choose between trees, not between texts, so they have no effect.
 - A lexeme is always the longest possible (see :mod:`~outlines_phi.guides.grammar.notation.dialect`), in every context.
 """
 

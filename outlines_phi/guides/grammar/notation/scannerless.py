@@ -1,9 +1,9 @@
 """Grammars over characters, as grammars over lexemes: pieces of the rules that longest match finds again in every text.
 
 A rule over characters says nothing of lexemes, and every way to derive a text counts. Regular pieces of it may be terminals where
-this changes nothing (grammar-theory.md, section 2.4): no terminal that is complete is continued, by itself or by another one, with a
-byte with which what may follow it begins. Then the longest lexemes of a member are the pieces that it was derived from, and a text of
-several terminals is any of them.
+this changes nothing (grammar-theory.md, section 2.4): no terminal that is complete is continued, by itself or by another one, with
+a byte with which what may follow it begins. Then the longest lexemes of a member are the pieces that it was derived from, and a
+text of several terminals is any of them.
 
 The pieces are as large as they can be at first, and taken apart until this holds. Of single characters it does, so every grammar is
 read.
