@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -142,13 +143,15 @@ def _likeliest(node: Node) -> int | None:
 
     Where the distribution was evicted, the children alone are left.
     """
-    children = {child.token: child.p * child.upper for child in node.children.values()} if node.expanded else {}
+    children = (
+        {child.token: child.log_step + child.log_upper for child in node.children.values()} if node.expanded else {}
+    )
     token = max(children, key=children.__getitem__, default=None)
-    share = 0.0 if token is None else children[token]
+    log_share = -math.inf if token is None else children[token]
     free = None if node.distribution is None else node.distribution.likeliest()
-    if free is not None and free[1] > share:
+    if free is not None and free[1] > log_share:
         return free[0]
-    return token if share > 0 else None
+    return token if log_share > -math.inf else None
 
 
 WORD = re.compile(rb"\s*[\w\x80-\xff]+")

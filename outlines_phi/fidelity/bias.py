@@ -167,7 +167,7 @@ def measure(
         if not any(evidence[row].attempts for row in rows):
             return None
         return lambda share: float(
-            np.mean([min(certain[row][1], evidence[row].limit(share / len(rows))) for row in rows])
+            np.mean([min(certain[row][1], math.exp(evidence[row].log_limit(share / len(rows)))) for row in rows])
         )
 
     every_row = range(len(log_w)) if evidence else ()

@@ -13,7 +13,7 @@ from ..errors import BudgetError, ValueReadError
 from ..guides.guide_texts import list_texts
 from ..lm.model import LanguageModel, ModelCounts
 from ..lm.watch import Progress, check_interruption, current, follow
-from ..numerics.weights import bounds_text, log
+from ..numerics.weights import bounds_text, ratio
 from ..phi.tree.best_first import enumerate_together
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.impossible import refuse_impossible
@@ -181,7 +181,7 @@ def probabilities(
     an :class:`EmptyLanguageError` where no member of the language has any probability.
     """
     evaluator, known = Evaluator(lm, settings, prompts, trees), [tree.expansions for tree in trees]
-    follow(lambda: Progress.of(evaluator.counts, bounds=[tree.bounds for tree in trees]))
+    follow(lambda: Progress.of(evaluator.counts, log_bounds=[tree.log_bounds for tree in trees]))
     expand_towards(trees, evaluator, min(FINITE_PREFIXES, max_tokens), tolerance=tolerance)
     spent = [tree.expansions - n for tree, n in zip(trees, known, strict=True)]
     reached = enumerate_together(trees, evaluator, tolerance, max_tokens, max_bytes, spent=spent)
@@ -195,12 +195,12 @@ def probabilities(
     for row, (result, unread) in enumerate(results):
         if reached[row] and not unread:
             continue
-        lower, upper = map(math.exp, result.log_z_bounds)
+        low, high = result.log_z_bounds
         when = watch.end_of("its effort or its memory was used")
         raise BudgetError.of(
             "Give a larger effort or tolerance, or a smaller language: a lower max_new_tokens, or an output type with bounds",
             f"Prompt {row}: {trees[row].expansions} expanded prefixes ({counts.tokens} model tokens, paths that were evaluated "
-            f"again included) left Phi between {lower:.3g} and {upper:.3g}, short of tolerance={tolerance}, when {when}"
+            f"again included) left log Phi between {low:.4g} and {high:.4g}, short of tolerance={tolerance}, when {when}"
             + (f"; {unread:,} of the texts found were not read" if unread else ""),
             "the error's .partial has the probabilities with the bounds so far",
             partial=[found for found, _ in results],
@@ -218,18 +218,18 @@ def _probabilities(
 ) -> tuple[Probabilities, int]:
     """Return the probabilities by what was read ``until`` then, in seconds of the call, and how many texts were not."""
     found = text_masses(tree)
-    likeliest = sorted({*found, *(listed or ())}, key=lambda text: (-found[text].p if text in found else 0.0, text))
+    likeliest = sorted({*found, *(listed or ())}, key=lambda text: (-found[text].share if text in found else 0.0, text))
     groups, unread = grouped(likeliest, reader, until)
     listed = None if unread else listed
     # Sums of the numerators: the tree has added the same masses in another order, and shares of that would not add up to 1.
-    lower = math.fsum(found[text].p for group in groups for text in group.texts if text in found)
-    upper = math.fsum(text.p for text in found.values()) + tree.root.gap
+    lower = math.fsum(found[text].share for group in groups for text in group.texts if text in found)
+    upper = math.fsum(text.share for text in found.values()) + ratio(tree.root.log_gap, tree.root.log_upper)
     masses = [(upper - lower, 0.0)] * len(groups) if unread else _undecided(tree, groups, listed, reader)
     entries = []
     for group, (may, only) in zip(groups, masses, strict=True):
         known = [found.get(text, TextMass()) for text in group.texts]
-        p = math.fsum(text.p for text in known)
-        ranked = sorted(zip(group.texts, known, strict=True), key=lambda pair: -pair[1].p)
+        p = math.fsum(text.share for text in known)
+        ranked = sorted(zip(group.texts, known, strict=True), key=lambda pair: -pair[1].share)
         entry = Probability(
             value=group.value,
             p=min(1.0, p / lower) if lower > 0 else math.nan,
@@ -245,7 +245,7 @@ def _probabilities(
         entries=tuple(entries),
         other=(0.0, 0.0 if listed is not None else (upper - lower) / upper),
         complete=listed is not None,
-        log_z_bounds=(log(lower), log(upper)),
+        log_z_bounds=(tree.root.log_lower, tree.root.log_upper),
         counts=counts,
         budget=tree.budget,
     ), unread
@@ -255,7 +255,7 @@ def _undecided(
     tree: BoundsTree, groups: Sequence[Group], listed: list[bytes] | None, reader: Callable[[str], Any] | None
 ) -> list[tuple[float, float]]:
     """Return, for each group, the undecided mass that may go to it, and the part that can go nowhere else."""
-    gap = tree.root.gap
+    gap = ratio(tree.root.log_gap, tree.root.log_upper)
     if gap <= 0:
         return [(0.0, 0.0)] * len(groups)
     if listed is None and reader is not None:

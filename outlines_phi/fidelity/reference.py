@@ -227,5 +227,5 @@ class WalkEstimate(Estimate):
             for token in tokens:
                 node = node.children.get(token) if node is not None else None
             for token, child in (node.children if node is not None else {}).items():
-                log_p[i, token] += math.log(child.upper) if child.upper > 0 else -math.inf
+                log_p[i, token] += child.log_upper
         return log_p

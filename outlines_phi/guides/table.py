@@ -22,6 +22,7 @@ from .guide import DEAD, DONE, UNREACHABLE, Guide
 
 Cached = TypeVar("Cached")
 
+FAINT = 1e-30  # The mass of a destination, to the likeliest token, from which on single precision has all its digits
 FEW = 8  # Live tokens are few where they are at most one in so many
 
 
@@ -64,11 +65,26 @@ class Moves:
         states, places[here] = np.unique(self.leads[here], return_inverse=True)
         return Destinations(states, places)
 
-    def masses(self, p: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return the sum of ``p``, ``[k]``, over the tokens of each of :attr:`destinations`."""
-        found, by_class = self.destinations, np.bincount(self.classes, weights=p, minlength=len(self.leads))
+    def log_masses(self, log_p: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return the log of the sum of ``p``, ``[k]``, over the tokens of each of :attr:`destinations`.
+
+        Summed relative to the likeliest token of all, and again relative to its own likeliest where a destination is faint.
+        """
+        found, top = self.destinations, log_p.max(initial=-np.inf)
+        if top == -np.inf:
+            return np.full(len(found.states), -np.inf)
+        by_class = np.bincount(self.classes, weights=np.exp(log_p - top), minlength=len(self.leads))
         here = found.places >= 0
-        return np.bincount(found.places[here], weights=by_class[here], minlength=len(found.states)).astype(float)
+        sums = np.bincount(found.places[here], weights=by_class[here], minlength=len(found.states)).astype(float)
+        tops = np.full(len(sums), float(top))
+        places = np.flatnonzero((sums < FAINT)[found.places][self.classes] & (log_p > -np.inf))
+        if places.size:
+            faint = found.places[self.classes[places]]
+            tops[faint], sums[faint] = -np.inf, 0.0
+            np.maximum.at(tops, faint, log_p[places])
+            np.add.at(sums, faint, np.exp(log_p[places] - tops[faint]))
+        with np.errstate(divide="ignore"):
+            return tops + np.log(sums)
 
     def leading_to(self, place: int) -> NDArray[np.int64]:
         """Return the places of the tokens that lead to the ``place``-th of :attr:`destinations`."""

@@ -14,6 +14,7 @@ from ..errors import ModelError
 from ..guides.guide import DONE
 from ..guides.table import Moves, Table
 from ..lm.model import LanguageModel
+from ..numerics.weights import log, ratio
 from ..phi.tree.best_first import enumerate_together
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.tree import BoundsTree, Node
@@ -137,8 +138,8 @@ class PromptedModel:
                 StepMasses(
                     live,
                     log_live,
-                    (node.lower, node.upper),
-                    self._targets(inspected, at, node, moves, p),
+                    (math.exp(node.log_lower), math.exp(node.log_upper)),
+                    self._targets(inspected, at, node, moves, log_p),
                     tuple(branches),
                     tuple(LostToken(why.text, float(p[v]), why) for v, why in masked if why is not None),
                 )
@@ -168,15 +169,18 @@ class PromptedModel:
         return np.asarray(log_p.double().cpu().numpy())
 
     def _targets(
-        self, inspected: Inspected, at: TextPlace, node: Node, moves: Moves, p: NDArray[np.float64]
+        self, inspected: Inspected, at: TextPlace, node: Node, moves: Moves, log_p: NDArray[np.float64]
     ) -> tuple[TargetMass, ...]:
         """Return the masses of the states that live tokens lead to, the largest first."""
-        masses = moves.masses(p[moves.tokens])
+        p, masses = np.exp(log_p), np.exp(moves.log_masses(log_p[moves.tokens]))
         lower, upper = p[moves.tokens].copy(), p[moves.tokens].copy()
         lower[moves.targets != DONE] = 0.0
         for child in node.children.values():
             place = int(moves.tokens.searchsorted(child.token))
-            lower[place], upper[place] = p[child.token] * child.lower, p[child.token] * child.upper
+            lower[place], upper[place] = (
+                p[child.token] * math.exp(child.log_lower),
+                p[child.token] * math.exp(child.log_upper),
+            )
         found = []
         for number in np.argsort(-masses, kind="stable")[:BRANCHES].tolist():
             members = moves.leading_to(number)
@@ -193,14 +197,16 @@ class PromptedModel:
 
     def _branch(self, inspected: Inspected, node: Node, token: int, p: NDArray[np.float64], live: float) -> TokenMass:
         child = node.children.get(token)
-        lower, upper = (0.0, 1.0) if child is None else (child.lower, child.upper)
+        lower, upper = (-math.inf, 0.0) if child is None else (child.log_lower, child.log_upper)
         ends = token == inspected.vocabulary.eos_ids[0]
         if ends:
-            lower, upper = 1.0, 1.0
+            lower, upper = 0.0, 0.0
         share, text = float(p[token]), name_of(inspected, token)
-        least = share * lower / node.upper if node.upper > 0 else 0.0
-        most = min(1.0, share * upper / node.lower) if node.lower > 0 else 1.0
-        return TokenMass(token, text, share, (lower, upper), share / live if live > 0 else 0.0, (least, most))
+        least = ratio(log(share) + lower, node.log_upper)
+        most = ratio(log(share) + upper, node.log_lower) if node.log_lower > -math.inf else 1.0
+        return TokenMass(
+            token, text, share, (math.exp(lower), math.exp(upper)), share / live if live > 0 else 0.0, (least, most)
+        )
 
 
 def _top(tokens: NDArray[np.int64], p: NDArray[np.float64], most: int) -> list[int]:

@@ -15,7 +15,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import final
 
-from ..numerics.weights import log
 from .model import Evaluation, ModelCounts, TokenTrees, WrappedModel
 
 PATIENCE = 0.02  # Seconds between two looks at the flag while work waits for its turn
@@ -109,9 +108,9 @@ class Progress:
         draws: int = 0,
         wanted: int = 0,
         attempts: int = 0,
-        bounds: Iterable[tuple[float, float]] = (),
+        log_bounds: Iterable[tuple[float, float]] = (),
     ) -> Progress:
-        """Return the progress of the call that is watched now, with ``bounds`` of ``Phi`` itself."""
+        """Return the progress of the call that is watched now, with bounds of ``log Phi``."""
         return cls(
             draws=draws,
             wanted=wanted,
@@ -119,7 +118,7 @@ class Progress:
             calls=counts.calls,
             tokens=counts.tokens,
             seconds=current().seconds,
-            log_z_bounds=tuple((log(lower), log(upper)) for lower, upper in bounds),
+            log_z_bounds=tuple(log_bounds),
         )
 
     def __str__(self) -> str:

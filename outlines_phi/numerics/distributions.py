@@ -225,8 +225,8 @@ def draw_ahead(scores: Tensor, uniforms: Tensor) -> Tensor:
     """Return ``m`` independent draws of each distribution ``exp(score(v)) / S``, and what it holds beside them.
 
     Distinct tokens of independent draws, in the order of their first, are draws without replacement: each has, given those before
-    it, the distribution without them. The rest is summed without the tokens that were drawn, so that it is as exact where they hold
-    nearly everything: its relative error is that of :class:`Distributions`.
+    it, the distribution without them. The rest is summed without the tokens that were drawn, relative to the likeliest of it, so
+    that it is as exact where they hold nearly everything: its relative error is that of :class:`Distributions`.
 
     ``scores``: ``[n, V]``, ``-inf`` where a token is not allowed.
     ``uniforms``: ``[n, m]`` float64 in [0, 1).
@@ -244,9 +244,8 @@ def draw_ahead(scores: Tensor, uniforms: Tensor) -> Tensor:
     row = torch.arange(rows, device=scores.device)[:, None]
     tokens = (block * BLOCK + _place_at(blocks[row, block].double(), below)).clamp_(max=size - 1)
     drawn = scores.gather(-1, tokens).double()
-    # softmax has divided by its own sum, which the likeliest token that was drawn still knows.
-    scale = (drawn - shares.gather(-1, tokens).double().log()).gather(-1, drawn.argmax(-1, keepdim=True))
-    shares.scatter_(-1, tokens, 0.0)
-    rest = sums.scatter_(-1, block, blocks[row, block].sum(-1).double()).sum(-1, keepdim=True)
-    log_rest = (scale + rest.log()).nan_to_num_(nan=-math.inf, neginf=-math.inf)
+    left = scores.scatter(-1, tokens, -math.inf)
+    top = left.amax(-1, keepdim=True)
+    rest = block_sums(left.sub_(top).exp_()).sum(-1, keepdim=True)
+    log_rest = (top.double() + rest.log()).nan_to_num_(nan=-math.inf, neginf=-math.inf)
     return torch.cat([tokens.double(), drawn, log_rest], -1)

@@ -6,6 +6,8 @@ Rounding may put a quantile at the total mass itself; a draw is then the last in
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 Weights = NDArray[np.float64]
+Real = TypeVar("Real", bound=np.floating[Any])
 
 STRETCH = 128  # Weights that are summed together where there are more than so many times as many
 
@@ -22,10 +25,29 @@ def log(x: float) -> float:
     return math.log(x) if x > 0 else -math.inf
 
 
-def scaled(log_w: Weights) -> Weights:
-    """Return the weights divided by the largest; zeros where all are zero."""
+def log_sum(log_x: Iterable[float]) -> float:
+    """Return the log of the sum of numbers given by their logs; ``-inf`` of none."""
+    values = [x for x in log_x if x > -math.inf]
+    top = max(values, default=-math.inf)
+    return top + math.log(sum([math.exp(x - top) for x in values])) if len(values) > 1 else top
+
+
+def log_difference(log_x: float, log_y: float) -> float:
+    """Return the log of the difference of two numbers given by their logs; ``-inf`` where it is not positive."""
+    return log_x + math.log(-math.expm1(log_y - log_x)) if log_x > log_y else -math.inf
+
+
+def ratio(log_part: float, log_whole: float) -> float:
+    """Return the ratio of two numbers given by their logs, 1 at most; 0 of 0."""
+    if log_part == -math.inf:
+        return 0.0
+    return math.exp(log_part - log_whole) if log_part < log_whole else 1.0
+
+
+def scaled(log_w: NDArray[Real]) -> NDArray[Real]:
+    """Return the weights divided by the largest, in the precision of their logs; zeros where all are zero."""
     top = log_w.max(initial=-math.inf)
-    return np.exp(log_w - top) if top > -math.inf else np.zeros(len(log_w))
+    return np.exp(log_w - top) if top > -math.inf else np.zeros_like(log_w)
 
 
 def normalized(log_w: Weights) -> Weights:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import astuple, replace
 from types import FunctionType, UnionType
 from typing import Any, get_origin
@@ -163,14 +164,18 @@ def _bounded(
 
     def progress() -> Progress:
         spent = ModelCounts(*map(sum, zip(astuple(before), astuple(evaluator.counts), strict=True)))
-        return Progress.of(spent, draws=drawn, wanted=drawn, attempts=drawn, bounds=[tree.bounds for tree in trees])
+        return Progress.of(
+            spent, draws=drawn, wanted=drawn, attempts=drawn, log_bounds=[tree.log_bounds for tree in trees]
+        )
 
     follow(progress)
     found = certify(trees, evaluator, TOLERANCE, confidence, request.stream, **limits)
     counts.calls += evaluator.counts.calls
     counts.prompt_tokens += evaluator.counts.prompt_tokens
     counts.tokens += evaluator.counts.tokens
-    return [tree.bounds for tree in trees], [row.evidence for row in found]
+    return [(math.exp(low), math.exp(high)) for low, high in (tree.log_bounds for tree in trees)], [
+        row.evidence for row in found
+    ]
 
 
 def _notes(settings: dict[str, Any], defaults: GenerationConfig | None) -> list[str]:

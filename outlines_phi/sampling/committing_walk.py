@@ -102,7 +102,7 @@ class CommittingWalk:
                 waiting += [(normalizer.window, node) for node in nodes]
             else:
                 self._normalizers.remove(normalizer)
-                self.trajectory.log_w += math.log(normalizer.estimate)
+                self.trajectory.log_w += normalizer.log_estimate
         while self._writing:
             if nodes := self._tree.grow(self._attempts):
                 waiting += [(self._tree, node) for node in nodes]

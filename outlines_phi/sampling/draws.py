@@ -72,8 +72,8 @@ class Draws(TextSequence[Draw]):
     log_z_bounds
         ``(lower, upper)`` bounds of ``log Phi(prompt)``, in nats: those that the draws ended with, or, for certified and
         confident draws, those of the certificate; these hold at its confidence.
-    normalizers
-        Unbiased estimates of ``Phi(prompt)``, one per residual attempt.
+    log_normalizers
+        Logs of unbiased estimates of ``Phi(prompt)``, :attr:`normalizers`, one per residual attempt.
     certificate
         How far the distribution of a draw is from ``mu*``, at most: 0 for exact draws. ``None`` where nothing bounds it. Where a
         ``BudgetError`` has draws that are missing for want of a certificate: what was certified by then.
@@ -92,7 +92,7 @@ class Draws(TextSequence[Draw]):
     budget: int
     failures: int = 0
     log_z_bounds: tuple[float, float] = (-math.inf, 0.0)
-    normalizers: tuple[float, ...] = ()
+    log_normalizers: tuple[float, ...] = ()
     certificate: Certificate | None = None
     populations: tuple[Population, ...] = field(default=(), compare=False)
     rejections: Mapping[str, int] = field(default_factory=dict, hash=False)
@@ -115,7 +115,7 @@ class Draws(TextSequence[Draw]):
         bounds = bounds_text(self.log_z_bounds)
         if not bounds.startswith("in"):
             return bounds
-        estimated = self.weighed and (bool(self.normalizers) or self.guarantee <= Guarantee.WEIGHTED)
+        estimated = self.weighed and (bool(self.log_normalizers) or self.guarantee <= Guarantee.WEIGHTED)
         parts = [f"{self.log_z:.4g}"] if estimated else []
         if self.log_z_bounds != (-math.inf, 0.0):
             parts.append(bounds)
@@ -188,6 +188,11 @@ class Draws(TextSequence[Draw]):
         return w if w.any() else np.full(len(w), 1 / max(1, len(w)))
 
     @property
+    def normalizers(self) -> tuple[float, ...]:
+        """Unbiased estimates of ``Phi(prompt)``, one per residual attempt."""
+        return tuple(map(math.exp, self.log_normalizers))
+
+    @property
     def log_z(self) -> float:
         """Estimate of ``log Phi(prompt)``, in nats; biased low, being the log of an unbiased estimate.
 
@@ -196,8 +201,8 @@ class Draws(TextSequence[Draw]):
         """
         if not self.weighed:
             return math.nan
-        if self.normalizers:
-            return math.log(math.fsum(self.normalizers) / len(self.normalizers)) if any(self.normalizers) else -math.inf
+        if self.log_normalizers:
+            return log_mean(self.log_normalizers)
         if self.guarantee <= Guarantee.WEIGHTED and len(self.log_w):
             return log_mean(self.log_w)
         return middle(self.log_z_bounds)

@@ -20,7 +20,6 @@ from ..phi.tree.tree import BoundsTree
 from .draw import TextSequence, WrittenText
 from .draws import DrawCounts
 from .phi_options import Effort
-from .rejection.tree_call import logs
 from .sampler import Request
 
 
@@ -144,7 +143,7 @@ def rank(
                 evaluator.counts,
                 draws=sum(len(each.members) for each in searches),
                 wanted=top * len(searches),
-                bounds=[tree.bounds for tree in trees],
+                log_bounds=[tree.log_bounds for tree in trees],
             )
         )
         grow_trees(searches, evaluator)
@@ -176,7 +175,7 @@ def _ranking(search: ModeSearch, top: int, counts: ModelCounts, reader: Callable
         items=tuple(items),
         asked=top,
         log_p_bound=search.bound,
-        log_z_bounds=logs(tree.bounds),
+        log_z_bounds=tree.log_bounds,
         counts=DrawCounts(**vars(counts)),
         budget=tree.budget,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -13,7 +14,7 @@ from ..drafting.drafter import Site
 from ..guides.guide import DEAD, DONE
 from ..lm.model import ModelCounts
 from ..numerics.distributions import Rows
-from ..numerics.weights import draw
+from ..numerics.weights import draw, log, log_difference, log_sum, ratio
 from ..phi.tree.best_first import TreeWalks
 from ..phi.tree.tree import BoundsTree, Node
 from .drafted_stepper import Prefetch, Prefetching
@@ -244,13 +245,13 @@ class WindowAttempts(Attempts):
         self.failed: dict[int, Node] = {}
         if first is not None:
             attempt = Attempt(0, tree.root, rng)
-            attempt.node, attempt.bound = first, first.upper
+            attempt.node, attempt.log_bound = first, first.log_upper
             self._waiting, self._launched = [attempt], 1
 
     def _walk(self, attempt: Attempt) -> bool | None:
         arrived = descend(self.tree, attempt)
         if arrived is False:
-            self.failed[attempt.number] = lost_at(attempt.node, attempt.bound, self._diagnostics)
+            self.failed[attempt.number] = lost_at(attempt.node, attempt.log_bound, self._diagnostics)
             self._width = min(self._most, len(self.failed))
         return arrived
 
@@ -259,18 +260,18 @@ class WindowAttempts(Attempts):
         return (node for number, node in self.failed.items() if number < self.read)
 
 
-def lost_at(node: Node, bound: float, rng: np.random.Generator) -> Node:
-    """Return the prefix whose dead tokens an attempt fails for at ``node``, which it chose with an upper bound of ``bound``.
+def lost_at(node: Node, log_bound: float, rng: np.random.Generator) -> Node:
+    """Return the prefix whose dead tokens an attempt fails for at ``node``, which it chose with an upper bound of ``log_bound``.
 
     That is ``node`` itself, or one below it, where other attempts have been meanwhile: drawn by what is lost there.
     """
-    fresh = bound >= 1  # nothing was known to be lost when it was chosen
+    fresh = log_bound >= 0  # nothing was known to be lost when it was chosen
     while True:
-        children = [child for child in node.children.values() if child.upper < 1 and child.state != DEAD]
+        children = [child for child in node.children.values() if child.log_upper < 0 and child.state != DEAD]
         if not children:
             return node
-        lost = [child.p * (1 - child.upper) for child in children]
-        here = max(0.0, 1 - node.rest - sum(child.p for child in node.children.values())) if fresh else 0.0
+        lost = [-math.exp(child.log_step) * math.expm1(child.log_upper) for child in children]
+        here = -math.expm1(min(0.0, node.log_live)) if fresh else 0.0
         if not any(lost) or (place := draw(np.array([*lost, here]), rng)) == len(children):
             return node
         node, fresh = children[place], True
@@ -291,11 +292,11 @@ class NormalizerWalk:
         self.window, self.tree = window, window.tree
         self._rng = rng
         root = window.tree.root
-        self._lower, self._gap = root.lower, root.gap
-        self._chance = min(1.0, root.gap / (COARSENESS * root.upper))
+        self._log_lower, self._log_gap = root.log_lower, root.log_gap
+        self._chance = min(1.0, ratio(root.log_gap, root.log_upper) / COARSENESS)
         self._node: Node | None = root if rng.random() < self._chance else None
         self._descending = True
-        self._success = 1.0
+        self._log_success = 0.0
 
     def advance(self) -> list[Node]:
         """Walk as far as distributions are known; return the node that the walk waits for, none when the estimate is there."""
@@ -305,14 +306,15 @@ class NormalizerWalk:
                 node = self.tree.choose_undecided(node, self._rng)
                 self._descending = node.expanded
                 continue
-            live = node.live
-            self._success *= live
-            node = self.tree.choose(node, unweighted, self._rng) if live > 0 else None
+            self._log_success += (log_live := min(0.0, node.log_live))
+            node = self.tree.choose(node, unweighted, self._rng) if log_live > -math.inf else None
         self._node = node if node is not None and node.state != DONE else None
         return [] if self._node is None else [self._node]
 
     @property
-    def estimate(self) -> float:
-        """``Psi_hat``."""
-        missed = (1 - self._success) / self._chance if self._success < 1 else 0.0
-        return self._lower + self._gap * (1 - missed)
+    def log_estimate(self) -> float:
+        """``log Psi_hat``, with ``Psi_hat = Lo + (U - Lo) (1 - (1 - s) / c)``."""
+        if self._chance == 1:
+            return log_sum([self._log_lower, self._log_gap + self._log_success])
+        log_missed = log(-math.expm1(self._log_success) / self._chance) + self._log_gap
+        return log_difference(log_sum([self._log_lower, self._log_gap]), log_missed)

@@ -172,7 +172,7 @@ def test_residual_attempts_narrow_the_intervals_which_hold_at_their_rate(
             [tree], evaluator, 1e-3, 1 - ALPHA, lambda _, number, i=i: np.random.default_rng((i, number)),
             max_tokens=60, max_attempts=500, width=16,
         )  # fmt: skip
-        certain = [tree.bounds]
+        certain = [tuple(map(math.exp, tree.log_bounds))]
         found, without = measure([log_w], certain, ALPHA, [row.evidence]), measure([log_w], certain, ALPHA)
         assert found.residual is not None and found.attempts == row.evidence.attempts > 0
         assert found.certain == without.certain and found.residual.low == found.certain.low
@@ -181,7 +181,7 @@ def test_residual_attempts_narrow_the_intervals_which_hold_at_their_rate(
         narrower.append(without.phi.interval.high / found.phi.interval.high)
         louder = Evidence()
         for wave in row.evidence.waves:
-            louder.add(wave._replace(lower=wave.lower * 0.25, gap=wave.gap * 0.25))
+            louder.add(wave._replace(log_lower=wave.log_lower - math.log(4), log_gap=wave.log_gap - math.log(4)))
         wrong += not phi <= measure([log_w], certain, ALPHA, [louder]).phi.interval.high
     print(f"{language}: misses {misses} of {audits}, {np.mean(narrower):.2f} times narrower above")
     assert (misses <= ALPHA * audits).all() and np.mean(narrower) > 1.05
@@ -192,21 +192,21 @@ def test_attempts_of_several_prompts_share_the_error() -> None:
     """The limit of a mean is the mean of limits, each at its share; a prompt without attempts keeps its certain bound."""
     log_w = [log_weights(many(language)[:100]) for language in LANGUAGES[:2]]
     found = Evidence()
-    found.add(Wave(0.01, 0.2, 50, 0))
+    found.add(Wave(math.log(0.01), math.log(0.2), 50, 0))
     certain = [(0.01, 0.21), (0.0, 0.5)]
     both = measure(log_w, certain, 0.1, [found, Evidence()])
     assert both.residual is not None
-    assert both.residual.high == pytest.approx((found.limit(0.05) + 0.5) / 2)
+    assert both.residual.high == pytest.approx((math.exp(found.log_limit(0.05)) + 0.5) / 2)
     assert both.residual.low == pytest.approx(0.005) and both.attempts == 50
     alone = measure(log_w[:1], certain[:1], 0.1, [found])
-    assert alone.residual is not None and alone.residual.high == pytest.approx(found.limit(0.1))
-    assert alone.phi.interval.high == pytest.approx(min(found.limit(0.025), alone.phi.interval.high))
+    assert alone.residual is not None and alone.residual.high == pytest.approx(math.exp(found.log_limit(0.1)))
+    assert alone.phi.interval.high == pytest.approx(min(math.exp(found.log_limit(0.025)), alone.phi.interval.high))
     assert measure(log_w, certain, 0.1, [Evidence(), Evidence()]) == measure(log_w, certain, 0.1)
 
 
 def test_the_report_says_which_bound_is_certain() -> None:
     found = Evidence()
-    found.add(Wave(0.0, 1.0, 500, 20))
+    found.add(Wave(-math.inf, 0.0, 500, 20))
     traces = [list(many(LANGUAGES[0])[:200])]
     report = audited(traces, evidence=[found], bounds=[(0.0, 1.0)])
     text = " ".join(str(report).split())

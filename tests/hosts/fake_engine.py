@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import importlib
 import importlib.util
+import math
 import sys
 import threading
 import types
@@ -286,9 +287,9 @@ def without_coin(tree: Any, attempt: Attempt) -> bool | None:
     while attempt.node.state != DONE:
         if attempt.node.free is None:
             return None
-        if attempt.node.upper <= 0:
+        if attempt.node.log_upper == -math.inf:
             return False
-        attempt.node = tree.choose(attempt.node, lambda child: child.upper, attempt.rng)
+        attempt.node = tree.choose(attempt.node, lambda child: child.log_upper, attempt.rng)
     return True
 
 

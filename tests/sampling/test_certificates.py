@@ -95,14 +95,14 @@ def test_certificates_hold_at_their_rate(case: int) -> None:
     true = [distance(language, row.tree) for row in rows]
     wrong = sum(row.certificate.total_variation < tv - 1e-9 for row, tv in zip(rows, true, strict=True))
     stated = np.mean([row.certificate.total_variation for row in rows])
-    certain = np.mean([row.tree.root.gap / row.tree.root.upper for row in rows])
+    certain = np.mean([math.exp(row.tree.root.log_gap) / math.exp(row.tree.root.log_upper) for row in rows])
     print(
         f"{language}: {wrong} wrong of {REPEATS}, true {np.mean(true):.3f}, stated {stated:.3f}, certain {certain:.3f}"
     )
     assert wrong <= (1 - CONFIDENCE) * REPEATS
     assert stated < 0.95 * certain
     for row, tv in zip(rows, true, strict=True):
-        assert tv == pytest.approx(1 - row.tree.root.lower / phi_of(language), abs=1e-9)
+        assert tv == pytest.approx(1 - math.exp(row.tree.root.log_lower) / phi_of(language), abs=1e-9)
         assert row.certificate.confidence == (1.0 if row.certain else CONFIDENCE)
         assert row.reached == (row.certain or row.certificate.total_variation <= tolerance * (1 + 1e-9))
         assert row.reached or row.tree.expansions >= tokens
@@ -116,16 +116,20 @@ def test_certificates_hold_under_a_constraint_that_is_found_out_node_by_node() -
     wrong = 0
     for row in rows:
         known = members(row.tree)
-        assert known <= mu.keys() and sum(mu[ids] for ids in known) == pytest.approx(row.tree.root.lower / phi)
-        wrong += row.certificate.total_variation < 1 - row.tree.root.lower / phi - 1e-9
+        assert known <= mu.keys() and sum(mu[ids] for ids in known) == pytest.approx(
+            math.exp(row.tree.root.log_lower) / phi
+        )
+        wrong += row.certificate.total_variation < 1 - math.exp(row.tree.root.log_lower) / phi - 1e-9
     assert sum(row.reached and not row.certain for row in rows) > 20
     assert wrong <= (1 - CONFIDENCE) * len(rows)
 
 
 def test_the_count_of_wrong_certificates_has_power(monkeypatch: pytest.MonkeyPatch) -> None:
     """Power control: an estimate of Phi in the place of its limit."""
-    monkeypatch.setattr(Evidence, "limit", lambda self, alpha: point(self))
-    monkeypatch.setattr(Evidence, "rules_out", lambda self, phi, alpha: self.attempts > 0 and phi > point(self))
+    monkeypatch.setattr(Evidence, "log_limit", lambda self, alpha: math.log(point(self)))
+    monkeypatch.setattr(
+        Evidence, "rules_out", lambda self, log_phi, alpha: self.attempts > 0 and math.exp(log_phi) > point(self)
+    )
     (language, tolerance, tokens), repeats = CASES[2], 20
     rows = [certification(language, seed, tolerance, tokens) for seed in range(repeats)]
     wrong = sum(row.certificate.total_variation < distance(language, row.tree) - 1e-9 for row in rows)
@@ -133,7 +137,9 @@ def test_the_count_of_wrong_certificates_has_power(monkeypatch: pytest.MonkeyPat
 
 
 def point(evidence: Evidence) -> float:
-    values = [wave.lower + wave.gap * wave.successes / wave.attempts for wave in evidence.waves]
+    values = [
+        math.exp(wave.log_lower) + math.exp(wave.log_gap) * wave.successes / wave.attempts for wave in evidence.waves
+    ]
     return float(np.mean(values)) if values else 1.0
 
 
@@ -291,7 +297,7 @@ def test_a_small_memory_costs_evaluations_and_nothing_else() -> None:
     grow_trees([row], evaluator)
     assert evaluator.counts.tokens > sum(node.expanded and node.state != DONE for node in tree.walk())
     assert row.certificate.total_variation >= distance(LONG, tree)
-    assert tree.root.lower <= phi_of(LONG) <= tree.root.upper
+    assert math.exp(tree.root.log_lower) <= phi_of(LONG) <= math.exp(tree.root.log_upper)
 
 
 def test_attempts_are_the_same_however_many_walk_at_once() -> None:

@@ -226,7 +226,7 @@ def residual_means(runs: int, together: int) -> np.ndarray:
         evaluator.expand([(tree, tree.root)])
         attempts = ResidualAttempts(tree, [request.stream(0, i) for i in range(together)], width=together)
         grow_trees([attempts], evaluator)
-        means.append(np.mean(attempts.estimates) / phi)
+        means.append(np.mean(np.exp(attempts.log_estimates)) / phi)
     return np.array(means)
 
 
@@ -244,7 +244,7 @@ def test_residual_attempts_that_rule_things_out_for_one_another(coin: bool, monk
 def without_coin(self: ResidualAttempts, number: int) -> Node | None:
     node = self._places[number]
     while node is not None and node.expanded and node.distribution is not None:
-        node = self.tree.choose(node, lambda child: child.gap, self._streams[number])
+        node = self.tree.choose(node, lambda child: child.log_gap, self._streams[number])
     return None if node is None or node.state == DEAD else node
 
 

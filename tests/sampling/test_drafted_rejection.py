@@ -120,8 +120,7 @@ def coin_for_dead_tokens_alone(self: Attempts, attempt: Attempt) -> bool | None:
     """Walk on from a fresh node with the probability of its live tokens, whatever is known of these by now."""
     node = attempt.node
     if node.distribution is not None:
-        live = node.rest + sum(child.p for child in node.children.values())
-        attempt.bound = node.upper / live if live > 0 else attempt.bound
+        attempt.log_bound = node.log_upper - node.log_live if node.log_live > -math.inf else attempt.log_bound
     return WALK(self, attempt)
 
 

@@ -29,7 +29,7 @@ SHOWN = {
     "at most 1": (replace(DRAWS, log_z_bounds=(-3.25, -0.0)), "log Phi in [-3.25, 0],"),
     "estimate": (replace(WEIGHTED, log_z_bounds=(-math.inf, 0.0)), "log Phi -2.5,"),
     "estimate and interval": (WEIGHTED, "log Phi -2.5 in [-3.25, -2.125],"),
-    "normalizers": (replace(DRAWS, normalizers=(math.exp(-3), math.exp(-3))), "log Phi -3 in [-3.25, -2.125],"),
+    "normalizers": (replace(DRAWS, log_normalizers=(-3.0, -3.0)), "log Phi -3 in [-3.25, -2.125],"),
     "nothing": (replace(LOOKED_AHEAD, log_z_bounds=(-math.inf, 0.0)), "log Phi unknown,"),
     "no weights": (LOOKED_AHEAD, "log Phi in [-3.25, -2.125],"),
 }

@@ -59,7 +59,7 @@ def test_confident_draws_are_of_all_members_that_the_lower_bound_counts(max_byte
     evaluator.expand((tree, each) for each in wanted)
     expanded = {each.tokens() for each in wanted}
     mu = {ids: p for ids, p in reference().mu.items() if ids[:-1] in expanded}
-    assert tree.root.lower == pytest.approx(sum(mu.values()) * math.exp(reference().log_phi))
+    assert math.exp(tree.root.log_lower) == pytest.approx(sum(mu.values()) * math.exp(reference().log_phi))
     attempts = ConfidentAttempts(
         tree, 4000, partial(stream, 1), width=64, effort=Effort(tokens=10**6), max_bytes=max_bytes
     )
@@ -79,7 +79,10 @@ def test_ends_that_a_constraint_may_refuse_are_not_counted_beforehand() -> None:
         evaluator = Evaluator(LM, SETTINGS, [PROMPT], [tree])
         row = RejectionAttempts(tree, 1, partial(stream, seed), width=4, effort=Effort(), max_bytes=2**30)
         grow_trees([row], evaluator)
-        assert tree.bounds[0] <= phi + 1e-12 and phi <= tree.bounds[1] + 1e-12
+        assert (
+            tuple(map(math.exp, tree.log_bounds))[0] <= phi + 1e-12
+            and phi <= tuple(map(math.exp, tree.log_bounds))[1] + 1e-12
+        )
         residual = ResidualAttempts(tree, [stream(seed, 1000 + i) for i in range(16)], width=16)
         grow_trees([residual], evaluator)
         estimates.append(float(np.mean(residual.estimates)))

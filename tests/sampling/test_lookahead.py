@@ -16,6 +16,7 @@ from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.phrases.product import ProductGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
+from outlines_phi.numerics.weights import log_sum
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.sampling import window_walks as windows
 from outlines_phi.sampling.ancestral import AncestralSampler
@@ -95,7 +96,8 @@ def test_the_law_does_not_depend_on_the_width(width: int) -> None:
 
 
 def descend_without_coin(tree: object, attempt: Attempt) -> bool | None:
-    attempt.bound = attempt.node.upper if attempt.node.distribution is not None else attempt.bound
+    if attempt.node.distribution is not None:
+        attempt.log_bound = attempt.node.log_upper
     return descend(tree, attempt)  # type: ignore[arg-type]
 
 
@@ -139,7 +141,7 @@ def keep_the_queue(self: Attempts, attempt: Attempt) -> bool | None:
     """Restart from the kept queue, not from the committed text."""
     first = self.__dict__.setdefault("queue", attempt.node if attempt.node is not self.tree.root else None)
     if first is not None and attempt.node is self.tree.root:
-        attempt.node, attempt.bound = first, first.upper
+        attempt.node, attempt.log_bound = first, first.log_upper
     return WALK(self, attempt)
 
 
@@ -186,7 +188,9 @@ def test_the_weight_of_a_text_is_the_product_of_its_windows(case: Banned) -> Non
 
 
 def test_the_upper_bound_is_no_weight(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(NormalizerWalk, "estimate", property(lambda self: self._lower + self._gap))
+    monkeypatch.setattr(
+        NormalizerWalk, "log_estimate", property(lambda self: log_sum([self._log_lower, self._log_gap]))
+    )
     w = np.exp(drawn.__wrapped__(SHORT, LookaheadPhi(weights=True)).log_w)
     assert w.mean() - SHORT.phi() > 4 * w.std() / math.sqrt(N)
 

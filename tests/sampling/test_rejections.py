@@ -93,18 +93,18 @@ def test_a_word_counts_where_the_end_of_sequence_completes_it() -> None:
 def test_an_attempt_fails_for_what_is_lost_below_it() -> None:
     """At a prefix, 0.1 is dead; 0.25 of its child of 0.4 has been lost since, and half of another one of 0.2."""
     root = Node(None, -1, 2, 5)
-    root.rest = 0.3
+    root.log_rest = math.log(0.3)
     for token, p, upper in ((1, 0.4, 0.75), (2, 0.2, 0.5)):
         child = root.children[token] = Node(root, token, 2, 4)
-        child.p, child.upper, child.rest = p, upper, upper
+        child.log_step, child.log_upper, child.log_rest = math.log(p), math.log(upper), math.log(upper)
     rng, n = np.random.default_rng(0), 6000
-    found = Counter(lost_at(root, 1.0, rng).token for _ in range(n))
+    found = Counter(lost_at(root, 0.0, rng).token for _ in range(n))
     assert all(abs(found[token] - n / 3) < 4 * math.sqrt(n * 2 / 9) for token in (-1, 1, 2))
-    found = Counter(lost_at(root, 0.9, rng).token for _ in range(n))
+    found = Counter(lost_at(root, math.log(0.9), rng).token for _ in range(n))
     assert found[-1] == 0 and abs(found[1] - n / 2) < 4 * math.sqrt(n / 4), "what is dead here was known before"
     for child in root.children.values():
-        child.upper = 1.0
-    assert {lost_at(root, 1.0, rng).token for _ in range(20)} == {-1}
+        child.log_upper = 0.0
+    assert {lost_at(root, 0.0, rng).token for _ in range(20)} == {-1}
 
 
 def test_exact_draws_count_attempts_alone() -> None:

@@ -57,8 +57,10 @@ def test_the_estimate_of_a_window_is_unbiased(case: Banned, coarseness: float, m
         assert attempts.satisfied
         weighing = NormalizerWalk(here, rng)
         run(here, weighing, case)
-        assert (1 - max(coarseness, here.tree.root.gap)) * here.tree.root.lower <= weighing.estimate + 1e-12
-        estimates.append(weighing.estimate)
+        assert (1 - max(coarseness, math.exp(here.tree.root.log_gap))) * math.exp(here.tree.root.log_lower) <= math.exp(
+            weighing.log_estimate
+        ) + 1e-12
+        estimates.append(math.exp(weighing.log_estimate))
     assert abs(np.mean(estimates) - psi) < 4 * np.std(estimates) / math.sqrt(len(estimates))
 
 
@@ -71,7 +73,7 @@ def test_a_walk_is_rare_where_little_is_undecided() -> None:
         here = WindowTree(Windows(case.table, Renewal(16)).tree(2, 3), EvaluatedText(-1, -1, 0, log_p), 0)
         here.grow(WindowAttempts(here.tree, rng, width=1, effort=Effort(), diagnostics=rng))
         launched.append(bool(here.grow(NormalizerWalk(here, rng))))
-    assert here.tree.root.gap == pytest.approx(0.0015)
+    assert math.exp(here.tree.root.log_gap) == pytest.approx(0.0015)
     assert abs(np.mean(launched) - 0.006) < 4 * math.sqrt(0.006 / 2000)
 
 

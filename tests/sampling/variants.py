@@ -13,7 +13,8 @@ RECOMPUTE = Node.recompute
 
 def without_coin(self: Attempts, attempt: Attempt) -> bool | None:
     """Walk as if an attempt had always carried the bound of now."""
-    attempt.bound = attempt.node.upper if attempt.node.distribution is not None else attempt.bound
+    if attempt.node.distribution is not None:
+        attempt.log_bound = attempt.node.log_upper
     return WALK(self, attempt)
 
 
@@ -47,7 +48,7 @@ def keep_bounds_after_eviction(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def walk(self: Attempts, attempt: Attempt) -> bool | None:
         if attempt.node.distribution is not None:
-            attempt.bound = 1.0 if attempt.node in fresh else attempt.bound
+            attempt.log_bound = 0.0 if attempt.node in fresh else attempt.log_bound
         else:
             fresh.add(attempt.node)
         success = WALK(self, attempt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import islice
 
@@ -53,13 +54,16 @@ def watched(tree: BoundsTree, attempt: Attempt, found: list[tuple[Step, int]]) -
     assert isinstance(rng, Heard)
 
     def masses(node: Node, since: int) -> tuple[int, ...]:
-        shares = [child.p * child.upper for child in islice(node.children.values(), since, None)]
-        return tuple(round(share * SCALE) for share in [*shares, node.rest])
+        shares = [math.exp(child.log_step + child.log_upper) for child in islice(node.children.values(), since, None)]
+        return tuple(round(share * SCALE) for share in [*shares, math.exp(node.log_rest)])
 
     def chosen(node: Node, since: int, rng: Heard) -> Node | None:
         before, listed = masses(node, since), list(islice(node.children.values(), since, None))
-        bound, first = attempt.bound, len(rng.uniforms)
-        coin, total = rng.uniforms[-1], node.rest + sum(child.p * child.upper for child in listed)
+        bound, first = math.exp(attempt.log_bound), len(rng.uniforms)
+        coin, total = (
+            rng.uniforms[-1],
+            math.exp(node.log_rest) + sum(math.exp(child.log_step + child.log_upper) for child in listed),
+        )
         child = choose(node, since, rng)
         place = next((place for place, each in enumerate(listed) if each is child), len(listed))
         step = (round(coin * bound * SCALE), round(rng.uniforms[first] * total * SCALE), before)
@@ -72,7 +76,7 @@ def watched(tree: BoundsTree, attempt: Attempt, found: list[tuple[Step, int]]) -
     finally:
         tree.choose_since = choose  # type: ignore[method-assign]
     if outcome is False and rng.uniforms:
-        coin = round(rng.uniforms[-1] * attempt.bound * SCALE)
+        coin = round(rng.uniforms[-1] * math.exp(attempt.log_bound) * SCALE)
         found.append(((coin, 0, masses(attempt.node, attempt.since)), FAILED))
     return outcome
 

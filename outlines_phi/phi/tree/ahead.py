@@ -84,7 +84,7 @@ class WideNodes:
             yield TokensAhead(
                 dict(zip(named, log_named, strict=False)),
                 {token: x for token, x in zip(tokens, log_p, strict=True) if x > -math.inf},
-                math.exp(log_rest),
+                log_rest,
                 can_end=end,
                 ending=self._table.guide.open and node.remaining <= 1,
             )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ...guides.guide import DEAD, DONE
 from ...lm.watch import current
+from ...numerics.weights import log, ratio
 from .evaluator import Evaluator, Foresight
 from .tree import BoundsTree, Node
 
@@ -59,9 +60,9 @@ class Frontier:
 
     def offer(self, node: Node) -> None:
         """Queue what is open at a node: itself before its evaluation, else its free tokens by falling probability, lazily."""
-        if not node.expanded or (node.distribution is None and node.rest > 0):
+        if not node.expanded or (node.distribution is None and node.log_rest > -math.inf):
             self._push(node.log_p, node, -1)
-        elif node.distribution is not None and node.rest > 0:
+        elif node.distribution is not None and node.log_rest > -math.inf:
             self._push_free(node, 0)
 
     def pop(self) -> Node | None:
@@ -89,8 +90,8 @@ class Frontier:
                 continue
             assert node.distribution is not None
             self._order.pop(node, None)
-            open_ = np.flatnonzero(node.distribution.free)
-            log_p = node.log_p + node.distribution.log_scale + np.log(node.distribution.free[open_].astype(np.float64))
+            open_ = np.flatnonzero(node.distribution.log_free > -np.inf)
+            log_p = node.log_p + node.distribution.log_scale + node.distribution.log_free[open_].astype(np.float64)
             self._forgotten = max(self._forgotten, log_p[log_p < least].max(initial=-math.inf))
             likely = open_[log_p >= least]
             for token in node.distribution.moves.tokens[likely].tolist():
@@ -107,7 +108,7 @@ class Frontier:
                 heapq.heappop(self._heap)
             else:
                 assert node.distribution is not None
-                if node.distribution.free[self._order[node][rank]] > 0:
+                if node.distribution.log_free[self._order[node][rank]] > -math.inf:
                     return
                 heapq.heappop(self._heap)
                 self._push_free(node, rank + 1)
@@ -115,16 +116,16 @@ class Frontier:
     def _push_free(self, node: Node, rank: int) -> None:
         """Queue the next free token of a node, from a short list of its likeliest that is made anew when it is used up."""
         assert node.distribution is not None
-        free = node.distribution.free
+        free = node.distribution.log_free
         order = self._order.get(node, np.empty(0, dtype=np.int64))
-        # A token that a walk has materialised since is offered as a child already; its free part is 0.
-        while rank < order.size and free[order[rank]] == 0:
+        # A token that a walk has materialised since is offered as a child already, and is free no more.
+        while rank < order.size and free[order[rank]] == -math.inf:
             rank += 1
         if rank == order.size:
             order = self._order[node] = _likeliest(free)
             rank = 0
         if order.size:
-            self._push(node.log_p + node.distribution.log_scale + math.log(float(free[order[rank]])), node, rank)
+            self._push(node.log_p + node.distribution.log_scale + float(free[order[rank]]), node, rank)
         else:
             del self._order[node]
 
@@ -135,11 +136,11 @@ class Frontier:
 
 
 def _likeliest(free: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Return the next indices of ``free``, by falling value; none where nothing is left."""
-    most = free.max(initial=0)
-    if most == 0:
+    """Return the next indices of the log probabilities ``free``, by falling value; none where nothing is left."""
+    most = free.max(initial=-math.inf)
+    if most == -math.inf:
         return np.empty(0, dtype=np.int64)
-    best = np.flatnonzero(free >= most * NEXT)
+    best = np.flatnonzero(free >= most + math.log(NEXT))
     if best.size > SHORT_LIST:
         best = np.sort(best[np.argpartition(-free[best], SHORT_LIST)[:SHORT_LIST]])
     return best[np.argsort(-free[best], kind="stable")]
@@ -183,7 +184,7 @@ def enumerate_together(
 
 def is_decided(tree: BoundsTree, tolerance: float) -> bool:
     """Return whether ``U - Lo <= tolerance * Lo`` at the root."""
-    return tree.root.expanded and tree.root.gap <= tolerance * tree.root.lower
+    return tree.root.expanded and tree.root.log_gap <= tree.root.log_lower + log(tolerance)
 
 
 @final
@@ -220,14 +221,15 @@ class BestFirst:
         if self.reached or (spent and self.tree.root.expanded):
             return []
         width = min(self._width, max(1, self._last - self.tree.expansions))
-        left, enough = self.tree.root.gap, LEFT * self._tolerance * self.tree.root.upper
+        log_upper = self.tree.root.log_upper
+        left, enough = ratio(self.tree.root.log_gap, log_upper), LEFT * self._tolerance
         if self._tolerance == 0:
             enough = -math.inf  # whatever rounding makes of the sums
         while len(self._batch) < width and (left > enough or len(self._batch) < FREE):
             if (node := self._frontier.pop()) is None:
                 break
             self._batch.append(node)
-            left -= math.exp(node.log_p)
+            left -= ratio(node.log_p, log_upper)
         return self._batch
 
 
@@ -334,11 +336,13 @@ class ModeSearch:
 def _continuations(node: Node, size: int) -> Iterator[tuple[float, Node, int, int]]:
     """Yield ``log p``, parent, token and target of the ``size`` likeliest free tokens of a node, and of its children."""
     assert node.distribution is not None
-    yield from ((child.log_p, node, child.token, child.state) for child in node.children.values() if child.p > 0)
-    free, moves = node.distribution.free, node.distribution.moves
+    yield from (
+        (child.log_p, node, child.token, child.state) for child in node.children.values() if child.log_step > -math.inf
+    )
+    free, moves = node.distribution.log_free, node.distribution.moves
     for i in np.argpartition(-free, size)[:size] if free.size > size else range(free.size):
-        if free[i] > 0:
-            log_p = node.log_p + node.distribution.log_scale + math.log(float(free[i]))
+        if free[i] > -math.inf:
+            log_p = node.log_p + node.distribution.log_scale + float(free[i])
             yield log_p, node, int(moves.tokens[i]), int(moves.leads[moves.classes[i]])
 
 

@@ -1,4 +1,7 @@
-"""The next-token distribution of a node of a token tree, as far as its children leave it: whole, or by tokens drawn ahead."""
+"""The next-token distribution of a node of a token tree, as far as its children leave it: whole, or by tokens drawn ahead.
+
+Everything is a log probability: a token may be the only one that can still succeed, however much likelier others are.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...guides.table import Moves
-from ...numerics.weights import draw
+from ...numerics.weights import draw, log_sum, scaled
 
 AHEAD_BYTES, ENTRY_BYTES = 450, 100  # Measured footprint of tokens drawn ahead: of none, and of each, on CPython 3.11
 
@@ -25,18 +28,18 @@ class TokensAhead:
 
     ``named``: ``log p`` of the tokens that the node has children for, or will have at once.
     ``drawn``: ``log p`` of the tokens drawn ahead, in their order.
-    ``rest``: the probability of all other live tokens.
+    ``log_rest``: the log probability of all other live tokens.
     ``can_end``: whether the end of sequence is live.
     ``ending``: whether every free token ends the text, as at the limit of free text; else none does.
     ``nbytes``: memory that it holds by itself.
     """
 
-    __slots__ = ("_drawn", "_ending", "_named", "_rest", "can_end", "nbytes")
+    __slots__ = ("_drawn", "_ending", "_log_rest", "_named", "can_end", "nbytes")
 
     def __init__(
-        self, named: dict[int, float], drawn: dict[int, float], rest: float, *, can_end: bool, ending: bool
+        self, named: dict[int, float], drawn: dict[int, float], log_rest: float, *, can_end: bool, ending: bool
     ) -> None:
-        self._named, self._drawn, self._rest = named, drawn, rest
+        self._named, self._drawn, self._log_rest = named, drawn, log_rest
         self.can_end, self._ending = can_end, ending
         self.nbytes = AHEAD_BYTES + ENTRY_BYTES * (len(drawn) + len(named))
 
@@ -49,95 +52,98 @@ class TokensAhead:
         known = self._drawn if token in self._drawn else self._named
         return known.pop(token)
 
-    def mass(self) -> float:
-        """Return the probability of all free tokens."""
-        return math.fsum([self._rest, *map(math.exp, self._drawn.values())])
+    def log_mass(self) -> float:
+        """Return the log probability of all free tokens."""
+        return log_sum([self._log_rest, *self._drawn.values()])
 
-    def ends(self) -> float:
-        """Return the probability of the free tokens that end the text."""
-        return self.mass() if self._ending else 0.0
+    def log_ends(self) -> float:
+        """Return the log probability of the free tokens that end the text."""
+        return self.log_mass() if self._ending else -math.inf
 
     def draw(self, rng: np.random.Generator) -> int | None:
         """Return the next of the tokens drawn ahead; ``None`` where all of them have become children."""
         return next(iter(self._drawn), None)
 
     def likeliest(self) -> tuple[int, float] | None:
-        """Return the likeliest token drawn ahead, and its probability; ``None`` where none is left."""
-        if not self._drawn:
-            return None
-        token = max(self._drawn, key=self._drawn.__getitem__)
-        return token, math.exp(self._drawn[token])
+        """Return the likeliest token drawn ahead, and its ``log p``; ``None`` where none is left."""
+        return max(self._drawn.items(), key=lambda pair: pair[1], default=None)
 
 
 @final
 class Distribution:
     """A node's next-token distribution without its materialised children, with the probability of every live token.
 
-    It is made of ``log p`` of the live tokens ``moves``, ``live[k]``, and of ``h``.
-
     ``moves``: the live tokens, shared with the table.
-    ``free``: ``[k]``, in the model's precision: ``p(v | y) / exp(log_scale)`` of live tokens without a child node, else 0.
-        Relative to the likeliest live token, so that a tiny live mass keeps its proportions.
+    ``log_free``: ``[k]``, in the model's precision: ``log p(v | y) - log_scale`` of live tokens without a child, else ``-inf``.
     ``h``: ``[k]``: what an estimator says of ``Phi`` of every live token; a single 1 where there is none.
-    ``log_scale``: ``log p`` of the likeliest live token.
+    ``log_scale``: 0, or what the free part is scaled by, see :meth:`rescale`.
     """
 
-    __slots__ = ("free", "h", "log_scale", "moves")
+    __slots__ = ("h", "log_free", "log_scale", "moves")
 
     def __init__(self, moves: Moves, live: NDArray[np.floating], h: NDArray[np.floating] = UNKNOWN) -> None:
-        self.moves = moves
-        self.log_scale = float(live.max()) if live.size else -math.inf
-        self.free = np.exp(live - live.dtype.type(self.log_scale)) if self.log_scale > -math.inf else live[:0]
-        self.h = h if self.free.size else UNKNOWN
+        self.moves, self.log_scale = moves, 0.0
+        possible = live.max(initial=-math.inf) > -math.inf
+        self.log_free, self.h = (live, h) if possible else (live[:0], UNKNOWN)
 
     @property
     def nbytes(self) -> int:
         """Memory that the distribution holds by itself."""
-        return self.free.nbytes + (self.h.nbytes if self.h.ndim else 0)
+        return self.log_free.nbytes + (self.h.nbytes if self.h.ndim else 0)
+
+    def _place(self, token: int) -> int:
+        """Return the place of a live ``token``."""
+        return int(self.moves.tokens.searchsorted(token))
 
     def h_of(self, token: int) -> float:
         """Return ``h`` of a live ``token``."""
-        return float(self.h[int(self.moves.tokens.searchsorted(token))] if self.h.ndim else self.h)
+        return float(self.h[self._place(token)] if self.h.ndim else self.h)
+
+    def log_p(self, token: int) -> float:
+        """Return ``log p`` of a free token; ``-inf`` of any other."""
+        place = self._place(token)
+        free = place < self.log_free.size and self.moves.tokens[place] == token
+        return float(self.log_free[place]) + self.log_scale if free else -math.inf
 
     def take(self, token: int) -> float:
-        """Remove ``token`` from the free part and return its ``log p``."""
-        index = int(self.moves.tokens.searchsorted(token))
-        share = float(self.free[index]) if self.free.size else 0.0
-        self.free[index : index + 1] = 0.0
-        return self.log_scale + math.log(share) if share > 0 else -math.inf
+        """Remove a live ``token`` from the free part and return its ``log p``."""
+        log_p = self.log_p(token)
+        if self.log_free.size:
+            self.log_free[self._place(token)] = -math.inf
+        return log_p
 
-    def mass(self) -> float:
-        """Return the probability of all free tokens, summed in float64."""
-        return float(self.free.sum(dtype=np.float64)) * math.exp(self.log_scale) if self.free.size else 0.0
+    def log_mass(self) -> float:
+        """Return the log probability of all free tokens, summed in float64."""
+        return self._log_sum(self.log_free)
 
-    def ends(self) -> float:
-        """Return the probability of the free tokens that end the text."""
-        if not self.free.size or not self.moves.ended.size:
-            return 0.0
-        return float(self.free[self.moves.ended].sum(dtype=np.float64)) * math.exp(self.log_scale)
+    def log_ends(self) -> float:
+        """Return the log probability of the free tokens that end the text."""
+        ended = self.moves.ended
+        return self._log_sum(self.log_free[ended]) if self.log_free.size and ended.size else -math.inf
 
-    def rescale(self, mass: float) -> None:
-        """Scale the free part to ``mass``: what a node's distribution was when its children's probabilities were taken from it."""
-        now = self.mass()
-        if now > 0 and mass > 0:
-            self.log_scale += math.log(mass / now)
+    def log_undecided(self) -> float:
+        """Return the log probability of the free tokens that do not end the text."""
+        return self._log_sum(self._unended())
+
+    def rescale(self, log_mass: float) -> None:
+        """Scale the free part to ``log_mass``, which it had when the children's probabilities were taken from it."""
+        now = self.log_mass()
+        if now > -math.inf and log_mass > -math.inf:
+            self.log_scale += log_mass - now
         else:
-            self.free[:] = 0.0
+            self.log_free[:] = -math.inf
 
     def likeliest(self) -> tuple[int, float] | None:
-        """Return the likeliest free token, and its probability; ``None`` where none is left."""
-        if not self.free.size:
+        """Return the likeliest free token, and its ``log p``; ``None`` where none is left."""
+        if not self.log_free.size:
             return None
-        place = int(self.free.argmax())
-        return int(self.moves.tokens[place]), float(self.free[place]) * math.exp(self.log_scale)
-
-    def undecided(self) -> float:
-        """Return the probability of the free tokens that do not end the text."""
-        return float(self._unended().sum(dtype=np.float64)) * math.exp(self.log_scale) if self.free.size else 0.0
+        place = int(self.log_free.argmax())
+        log_p = float(self.log_free[place])
+        return (int(self.moves.tokens[place]), log_p + self.log_scale) if log_p > -math.inf else None
 
     def draw(self, rng: np.random.Generator) -> int:
         """Draw a free token in proportion to its probability."""
-        return self._draw(self.free, rng)
+        return self._draw(self.log_free, rng)
 
     def draw_undecided(self, rng: np.random.Generator) -> int:
         """Draw a free token that does not end the text in proportion to its probability."""
@@ -146,22 +152,36 @@ class Distribution:
     def draw_leading_to(self, place: int, rng: np.random.Generator, *, by_h: bool) -> int:
         """Draw a free token of the ``place``-th of the destinations in proportion to its probability, times ``h`` if need be."""
         tokens = self.moves.leading_to(place)
-        weights = self.free[tokens] * self.h[tokens] if by_h and self.h.ndim else self.free[tokens]
+        weights = scaled(self.log_with_h(tokens) if by_h else self.log_free[tokens])
         return int(self.moves.tokens[tokens[draw(weights, rng)]])
 
     def draw_ended(self, rng: np.random.Generator) -> int:
         """Draw a free token that ends the text in proportion to its probability."""
         ended = self.moves.ended
-        return int(self.moves.tokens[ended[draw(self.free[ended], rng)]])
+        return int(self.moves.tokens[ended[draw(scaled(self.log_free[ended]), rng)]])
+
+    def log_with_h(self, tokens: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.floating]:
+        """Return ``log(p h)`` of the free tokens at some places, but for :attr:`log_scale`."""
+        if not self.h.ndim:
+            return self.log_free[tokens]
+        with np.errstate(divide="ignore"):
+            return self.log_free[tokens] + np.log(self.h[tokens])
 
     def _unended(self) -> NDArray[np.floating]:
         """Return the free part without what ends the text; in a closed guide the end of sequence, which has a node at once."""
-        free = self.free.copy()
-        free[self.moves.ended] = 0
+        free = self.log_free.copy()
+        if free.size:
+            free[self.moves.ended] = -math.inf
         return free
 
-    def _draw(self, free: NDArray[np.floating], rng: np.random.Generator) -> int:
-        return int(self.moves.tokens[draw(free, rng)])
+    def _log_sum(self, log_free: NDArray[np.floating]) -> float:
+        top = float(log_free.max(initial=-math.inf))
+        if top == -math.inf:
+            return top
+        return self.log_scale + top + math.log(float(scaled(log_free).sum(dtype=np.float64)))
+
+    def _draw(self, log_free: NDArray[np.floating], rng: np.random.Generator) -> int:
+        return int(self.moves.tokens[draw(scaled(log_free), rng)])
 
     def target(self, token: int) -> int:
         """Return the guide state that ``token`` leads to, :data:`DEAD` where it is not live."""

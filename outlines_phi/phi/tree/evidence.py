@@ -8,20 +8,22 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...numerics.weights import log, log_difference, log_sum, ratio
+
 STAKES = np.array([1.0, 0.85, 0.6, 0.4, 0.2, 0.07])
 """Shares of its capital that each of the bettors stakes on the failure of an attempt."""
 
 CAPITAL = np.array([0.5, 0.1, 0.1, 0.1, 0.1, 0.1])
 """The capital that each begins with. Half goes to the one who stakes all, the fastest where nothing undecided is valid."""
 
-HALVINGS = 60  # Bisections of the bracket of a limit: to `2^-60` of it
+HALVINGS = 60  # Bisections of the bracket of a limit, in nats
 
 
 class Wave(NamedTuple):
-    """Residual attempts launched at the same bounds: ``(Lo, U - Lo)`` of the root then, and how many succeeded."""
+    """Residual attempts launched at the same bounds: the logs of ``(Lo, U - Lo)`` of the root then, and how many succeeded."""
 
-    lower: float
-    gap: float
+    log_lower: float
+    log_gap: float
     attempts: int
     successes: int
 
@@ -48,44 +50,51 @@ class Evidence:
         """Take note of a wave that is finished, all of it."""
         self.waves.append(wave)
 
-    def limit(self, alpha: float) -> float:
-        """Return a number that Phi is above with probability at most ``alpha``; the least certain bound of the waves, at most."""
-        high = min((wave.lower + wave.gap for wave in self.waves), default=1.0)
-        low = max((wave.lower for wave in self.waves), default=0.0)
+    def log_limit(self, alpha: float) -> float:
+        """Return what ``log Phi`` is above with probability at most ``alpha``; the least certain bound of the waves, at most."""
+        high = min((log_sum([wave.log_lower, wave.log_gap]) for wave in self.waves), default=0.0)
+        low = max((wave.log_lower for wave in self.waves), default=-math.inf)
         if not self.rules_out(high, alpha):
             return high
+        below, above = 0.0, 1.0  # Shares of the bracket, laid out by masses above its lower end
         for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            low, high = (low, middle) if self.rules_out(middle, alpha) else (middle, high)
-        return high
+            middle = (below + above) / 2
+            ruled_out = self.rules_out(_between(low, high, middle), alpha)
+            below, above = (below, middle) if ruled_out else (middle, above)
+        return _between(low, high, above)
 
-    def rules_out(self, phi: float, alpha: float) -> bool:
-        """Return whether Phi is under ``phi``: wrong at any time with probability at most ``alpha``."""
-        return alpha > 0 and float(np.logaddexp.reduce(self._log_capital(phi))) >= -math.log(alpha)
+    def rules_out(self, log_phi: float, alpha: float) -> bool:
+        """Return whether ``log Phi`` is under ``log_phi``: wrong at any time with probability at most ``alpha``."""
+        return alpha > 0 and float(np.logaddexp.reduce(self._log_capital(log_phi))) >= -math.log(alpha)
 
-    def missing(self, phi: float, alpha: float, lower: float, gap: float) -> float:
-        """Return how many more attempts at bounds ``(lower, lower + gap)`` rule out ``phi`` if all fail; ``inf`` where none do."""
-        t = _share(phi, lower, gap)
+    def missing(self, log_phi: float, alpha: float, log_lower: float, log_gap: float) -> float:
+        """Return how many more attempts at bounds ``(Lo, Lo + R)`` rule out ``log_phi`` if all fail; ``inf`` where none do."""
+        t = _share(log_phi, log_lower, log_gap)
         if alpha <= 0 or t <= 0:
             return math.inf
-        short = -math.log(alpha) - self._log_capital(phi)
+        short = -math.log(alpha) - self._log_capital(log_phi)
         with np.errstate(over="ignore", divide="ignore"):  # more than a float can count where Phi is hardly above 0
             missing = float((short / np.log1p(STAKES * t / (1 - t))).min())
         return max(1.0, float(np.ceil(missing)))
 
-    def _log_capital(self, phi: float) -> NDArray[np.float64]:
-        """Return the log of what each bettor has, against ``Phi >= phi``."""
+    def _log_capital(self, log_phi: float) -> NDArray[np.float64]:
+        """Return the log of what each bettor has, against ``log Phi >= log_phi``."""
         log_capital = np.log(CAPITAL)
         with np.errstate(divide="ignore"):  # a whole stake is lost at the first success
             lost = np.log1p(-STAKES)
-        for lower, gap, attempts, successes in self.waves:
-            t = _share(phi, lower, gap)
+        for log_lower, log_gap, attempts, successes in self.waves:
+            t = _share(log_phi, log_lower, log_gap)
             log_capital += (attempts - successes) * np.log1p(STAKES * t / (1 - t))
             if successes:
                 log_capital += successes * lost
         return log_capital
 
 
-def _share(phi: float, lower: float, gap: float) -> float:
-    """Return the success rate at which Phi would be ``phi``, a little under 1 at most."""
-    return min(max(0.0, (phi - lower) / gap), 1 - 1e-12) if gap > 0 else 0.0
+def _between(log_low: float, log_high: float, share: float) -> float:
+    """Return the log of the number at a share of the way from one to another."""
+    return log_sum([log_low, log(share) + log_difference(log_high, log_low)])
+
+
+def _share(log_phi: float, log_lower: float, log_gap: float) -> float:
+    """Return the success rate at which ``log Phi`` would be ``log_phi``, a little under 1 at most."""
+    return min(ratio(log_difference(log_phi, log_lower), log_gap), 1 - 1e-12)

@@ -6,21 +6,15 @@ import math
 from collections.abc import Sequence
 
 from ...errors import EmptyLanguageError
-from ...guides.guide import DONE
 from ...settings import SamplingSettings
-from .tree import BoundsTree, Node
+from .tree import BoundsTree
 
 
 def refuse_impossible(trees: Sequence[BoundsTree], settings: SamplingSettings) -> None:
-    """Raise :class:`EmptyLanguageError` where no member of a tree has any probability, or Phi is too small for the bounds."""
+    """Raise :class:`EmptyLanguageError` where no member of a tree has any probability."""
     for index, tree in enumerate(trees):
-        if tree.root.upper > 0:
+        if tree.root.log_upper > -math.inf:
             continue
-        if any(_hopeful(node) for node in tree.walk()):
-            raise EmptyLanguageError(
-                f"Prompt {index}: Phi is under 1e-308, which bounds cannot tell from 0, and not proven to be 0. Draw with "
-                "weights (phi='local'), whose log_z has no such limit, or move the prompt closer to the format."
-            )
         cause = f" under {settings.truncation}" if settings.truncation else ""
         remedy = "Loosen the truncation"
         if (phrases := tree.table.guide.phrases) is not None:
@@ -36,8 +30,3 @@ def refuse_impossible(trees: Sequence[BoundsTree], settings: SamplingSettings) -
             f"Prompt {index}: no member of the language has any probability{cause}; the tree of all live prefixes proves "
             f"Phi = 0. {remedy}, or check that the model gives the format any probability at all."
         )
-
-
-def _hopeful(node: Node) -> bool:
-    """Return whether a node of positive probability is a member, or has something open below it."""
-    return node.log_p > -math.inf and (node.state == DONE or not node.expanded or node.rest > 0)

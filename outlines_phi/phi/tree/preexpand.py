@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -59,7 +60,9 @@ def live_prefixes(tree: BoundsTree, limit: int) -> list[Node] | None:
 
 def expand_finite(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int = FINITE_PREFIXES) -> None:
     """Expand every tree of at most ``limit`` live prefixes whole, all in one call of ``evaluator``."""
-    open_ = [(tree, live_prefixes(tree, limit)) for tree in trees if not tree.root.expanded or tree.root.gap > 0]
+    open_ = [
+        (tree, live_prefixes(tree, limit)) for tree in trees if not tree.root.expanded or tree.root.log_gap > -math.inf
+    ]
     evaluator.expand((tree, node) for tree, nodes in open_ for node in nodes or () if not node.expanded)
 
 

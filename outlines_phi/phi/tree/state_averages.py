@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...guides.guide import DEAD, DONE
+from ...numerics.weights import log, log_sum
 from ..state_values import EMPTY, Observed
 from .tree import BoundsTree, Node
 
@@ -21,15 +22,15 @@ FLOOR = 1e-3  # Of the value of a state that is taken as usual, to the largest a
 class FreeMass(NamedTuple):
     """The free part of a node's distribution by target."""
 
-    states: NDArray[np.integer]  # The targets, and the probability `mass[k]` of `states[k]`
-    mass: NDArray[np.float64]
-    # `[k]`: the sum of `p h` over the same tokens; `mass` itself where no estimator says anything
-    expected: NDArray[np.float64]
+    states: NDArray[np.integer]  # The targets, and the log probability `log_mass[k]` of `states[k]`
+    log_mass: NDArray[np.float64]
+    # `[k]`: the log of the sum of `p h` over the same tokens; `log_mass` itself where no estimator says anything
+    log_expected: NDArray[np.float64]
 
 
 @final
 class BackedUpValues:
-    """An estimate ``V`` of Phi at every prefix of a tree, and beyond it.
+    """An estimate ``V`` of Phi at every prefix of a tree, and beyond it, as logs.
 
     ``V(y) = sum_v p(v|y) V(yv)`` at expanded prefixes, held within the bounds ``[Lo, U]``. An unexpanded prefix has ``V = h c(s)``:
     what an estimator says of it (1 without one), and what ``V / h`` was at the expanded prefixes in its guide state, in the mean
@@ -77,7 +78,7 @@ class BackedUpValues:
         self._seen.update(new)
         observed = []
         for node in sorted(new, key=lambda node: node.touched):
-            observed.append(Observed(node.state, self.free(node).states, self._mass(node)[None]))
+            observed.append(Observed(node.state, self.free(node).states, np.exp(self._log_mass(node))[None]))
         self._known = self._known.after(observed)
 
     def _first(self, nodes: Sequence[Node]) -> dict[int, float]:
@@ -85,23 +86,24 @@ class BackedUpValues:
         by_state: dict[int, list[float]] = defaultdict(list)
         for node in nodes:
             if node.state != DEAD:
-                by_state[node.state].append(node.h)
-        values = np.exp(self._known.log_values(np.array(list(by_state), dtype=np.int64)))
+                by_state[node.state].append(log(node.h))
+        log_values = self._known.log_values(np.array(list(by_state), dtype=np.int64))
         found = {}
-        for (state, h), value in zip(by_state.items(), values.tolist(), strict=True):
-            found[state] = value / (_geometric_mean(h) or 1.0) if value > 0 else self._of_state.get(state, 0.0)
+        for (state, log_h), log_v in zip(by_state.items(), log_values.tolist(), strict=True):
+            promised = _mean(log_h) if max(log_h) > -math.inf else 0.0
+            found[state] = log_v - promised if log_v > -math.inf else self._of_state.get(state, -math.inf)
         return self._of_state | found
 
     def usual(self, node: Node) -> NDArray[np.float64]:
-        """Return the value of each target state of an evaluated node, by state alone; none far below its siblings."""
+        """Return the log value of each target state of an evaluated node, by state alone; none far below its siblings."""
         if node not in self._usual:
             free = self.free(node)
             log_v = self._known.log_values(free.states)
-            done, known = free.states == DONE, log_v > -np.inf
-            value = np.where(known, np.exp(np.where(known, log_v, 0.0)), 0.0)
-            inner = value[known & ~done]
-            value[np.isnan(log_v)] = math.exp(float(log_v[known & ~done].mean())) if inner.size else 1.0
-            self._usual[node] = np.where(done, 1.0, np.maximum(value, FLOOR * value[~done].max(initial=0.0)))
+            done = free.states == DONE
+            inner = log_v[(log_v > -np.inf) & ~done]
+            log_v = np.where(np.isnan(log_v), inner.mean() if inner.size else 0.0, log_v)
+            least = log_v[~done].max(initial=-np.inf) + math.log(FLOOR)
+            self._usual[node] = np.where(done, 0.0, np.maximum(log_v, least))
         return self._usual[node]
 
     def _sweep(self, nodes: Sequence[Node]) -> float:
@@ -112,46 +114,48 @@ class BackedUpValues:
         for node in nodes:
             values[node] = self._backed_up(node)
             if node.state != DEAD and node.h > 0:
-                by_state[node.state].append(values[node] / node.h)
+                by_state[node.state].append(values[node] - math.log(node.h))
         before = self._of_state
-        self._of_state = before | {state: _geometric_mean(found) for state, found in by_state.items()}
+        self._of_state = before | {state: _mean(found) for state, found in by_state.items()}
         return max((_distance(before[state], self._of_state[state]) for state in by_state), default=0.0)
 
     def of(self, node: Node, child: Node) -> float:
-        """Return ``V`` of a child of an evaluated node."""
+        """Return ``log V`` of a child of an evaluated node."""
         if child.state == DONE:
-            return 1.0
+            return 0.0
         if child in self._of_node:  # a child that was ruled out during the round keeps the value that it was chosen by
             return self._of_node[child]
         assert node.distribution is not None
         target = node.distribution.target(child.token)
         if target == DONE:  # ruled out when the node was expanded
-            return 0.0
-        return child.h * float(self.beyond(node)[self.free(node).states.searchsorted(target)])
+            return -math.inf
+        return log(child.h) + float(self.beyond(node)[self.free(node).states.searchsorted(target)])
 
     def beyond(self, node: Node) -> NDArray[np.float64]:
-        """Return ``c``, that is ``V / h``, of what an evaluated node has not expanded, by target, in the order of :meth:`free`.
+        """Return ``log c``, ``c = V / h``, of what an evaluated node has not expanded, by target, in the order of :meth:`free`.
 
         The siblings of a target without a visit are all others, the expanded ones too.
         """
         if node not in self._beyond:
-            states, mass = self.free(node).states.tolist(), self._mass(node)
-            known = np.array([1.0 if state == DONE else self._of_state.get(state, np.nan) for state in states])
-            live = known > 0  # not nan
-            shared = mass[live].sum()
-            average = float(mass[live] @ known[live] / shared) if shared > 0 else 1.0
-            known[np.isnan(known) if shared > 0 else ~live] = average
+            states, log_mass = self.free(node).states.tolist(), self._log_mass(node)
+            known = np.array([0.0 if state == DONE else self._of_state.get(state, np.nan) for state in states])
+            live = known > -np.inf  # not nan
+            log_shared = log_sum(log_mass[live].tolist())
+            if log_shared > -math.inf:
+                known[np.isnan(known)] = log_sum((log_mass[live] + known[live]).tolist()) - log_shared
+            else:
+                known[~live] = 0.0
             self._beyond[node] = known
         return self._beyond[node]
 
-    def _mass(self, node: Node) -> NDArray[np.float64]:
-        """Return the probability of each target of an evaluated node, in the order of :meth:`free`."""
+    def _log_mass(self, node: Node) -> NDArray[np.float64]:
+        """Return the log probability of each target of an evaluated node, in the order of :meth:`free`."""
         free = self.free(node)
-        mass = free.mass.copy()
-        for child in node.children.values():
-            if child.state != DEAD:
-                mass[free.states.searchsorted(child.state)] += child.p
-        return mass
+        log_mass = free.log_mass.copy()
+        live = [child for child in node.children.values() if child.state != DEAD]
+        places = free.states.searchsorted([child.state for child in live])
+        np.logaddexp.at(log_mass, places, [child.log_step for child in live])
+        return log_mass
 
     def free(self, node: Node) -> FreeMass:
         """Return the free part of an evaluated node by target."""
@@ -160,38 +164,34 @@ class BackedUpValues:
             p = node.distribution
             assert p is not None
             states = p.moves.destinations.states
-            mass: NDArray[np.float64] = np.zeros(len(states))
-            expected = mass
-            if p.free.size and node.rest > 0:
-                share = p.moves.masses(p.free)
-                scale = node.rest / share.sum()
-                mass = share * scale
-                expected = p.moves.masses(p.free * p.h) * scale if p.h.ndim else mass
-            free = FreeMass(states, mass, expected)
+            log_mass: NDArray[np.float64] = np.full(len(states), -np.inf)
+            log_expected = log_mass
+            if p.log_free.size:
+                log_mass = p.moves.log_masses(p.log_free) + p.log_scale
+                log_expected = p.moves.log_masses(p.log_with_h()) + p.log_scale if p.h.ndim else log_mass
+            free = FreeMass(states, log_mass, log_expected)
             self._free[node] = (len(node.children), free)
         return free
 
     def _backed_up(self, node: Node) -> float:
         if node.state == DEAD:
-            return 0.0
+            return -math.inf
         if node.distribution is None:  # evicted: only its children and its bounds are left
-            usual = self._of_state[node.state] * node.h
-            inside = sum(
-                child.p * self._of_node.get(child, usual) for child in node.children.values() if child.state != DONE
-            )
-            value = inside + node.rest * usual + node.lower
+            usual = self._of_state[node.state] + log(node.h)
+            inner = (child for child in node.children.values() if child.state != DONE)
+            inside = (child.log_step + self._of_node.get(child, usual) for child in inner)
+            value = log_sum([*inside, node.log_rest + usual, node.log_lower])
         else:
-            value = float(self.free(node).expected @ self.beyond(node))
-            value += sum(child.p * self.of(node, child) for child in node.children.values())
-        return min(max(value, node.lower), node.upper)
+            beyond = (self.free(node).log_expected + self.beyond(node)).tolist()
+            value = log_sum([*beyond, *(child.log_step + self.of(node, child) for child in node.children.values())])
+        return min(max(value, node.log_lower), node.log_upper)
 
 
-def _geometric_mean(values: Sequence[float]) -> float:
-    positive = [value for value in values if value > 0]
-    return math.exp(math.fsum(map(math.log, positive)) / len(positive)) if positive else 0.0
+def _mean(log_values: Sequence[float]) -> float:
+    """Return the log of the geometric mean of the positive ones; ``-inf`` where there is none."""
+    positive = [log_v for log_v in log_values if log_v > -math.inf]
+    return math.fsum(positive) / len(positive) if positive else -math.inf
 
 
 def _distance(before: float, after: float) -> float:
-    if before == after:
-        return 0.0
-    return abs(math.log(after / before)) if before > 0 and after > 0 else math.inf
+    return 0.0 if before == after else abs(after - before)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import final
 
 from ...guides.guide import DONE
-from .distribution import Distribution
 from .tree import BoundsTree, Node
 
 Place = tuple[
@@ -20,9 +19,9 @@ Place = tuple[
 @final
 @dataclass
 class TextMass:
-    """The tokenizations of one text that a tree has reached: their probability, and how many they are."""
+    """The tokenizations of one text that a tree has reached: their share of ``U``, and how many they are."""
 
-    p: float = 0.0
+    share: float = 0.0
     count: int = 0
 
 
@@ -32,14 +31,14 @@ def text_masses(tree: BoundsTree) -> dict[bytes, TextMass]:
     for node in tree.walk():
         if node.state == DONE and node.log_p > -math.inf:
             text = found[tree.table.vocabulary.decode(node.tokens())]
-            text.p += math.exp(node.log_p)
+            text.share += math.exp(node.log_p - tree.root.log_upper)
             text.count += 1
     return dict(found)
 
 
 @final
 class Undecided:
-    """The undecided mass ``U - Lo`` of a tree, by the texts that it may still go to.
+    """The undecided mass ``U - Lo`` of a tree, in shares of ``U``, by the texts that it may still go to.
 
     An undecided prefix can go to a text only if the text begins with what the prefix has written, so most of the undecided mass is
     out of the question for most texts. The tree must not change meanwhile.
@@ -54,28 +53,22 @@ class Undecided:
         self._longest = max(map(len, self._tokens_writing))
 
     def below(self, text: bytes) -> Iterator[tuple[Place, bytes, float]]:
-        """Yield every undecided place that may go to ``text``, what it has written, and its probability."""
+        """Yield every undecided place that may go to ``text``, what it has written, and its share."""
         stack = [(self._root, 0)]
         while stack:
             node, at = stack.pop()
-            if not node.expanded or (node.distribution is None and node.rest > 0):
-                yield (node, -1), text[:at], math.exp(node.log_p) * (node.rest if node.expanded else 1.0)
+            log_share = node.log_p - self._root.log_upper
+            if not node.expanded or (node.distribution is None and node.log_rest > -math.inf):
+                yield (node, -1), text[:at], math.exp(log_share + (node.log_rest if node.expanded else 0.0))
             for token, end in self._tokens(text, at) if node.expanded else ():
                 child = node.children.get(token)
                 if child is not None:
                     stack.append((child, end))
-                elif node.distribution is not None and (share := _free(node.distribution, token)) > 0:
-                    yield (node, token), text[:end], share * math.exp(node.log_p + node.distribution.log_scale)
+                elif node.distribution is not None and (log_p := node.distribution.log_p(token)) > -math.inf:
+                    yield (node, token), text[:end], math.exp(log_share + log_p)
 
     def _tokens(self, text: bytes, at: int) -> Iterator[tuple[int, int]]:
         """Yield every token that ``text`` may go on with at a position, and the position after it."""
         for end in range(at + 1, min(at + self._longest, len(text)) + 1):
             for token in self._tokens_writing.get(text[at:end], ()):
                 yield token, end
-
-
-def _free(distribution: Distribution, token: int) -> float:
-    """Return what a distribution holds free for a token, relative to its scale; 0 for one that is not live."""
-    index = int(distribution.moves.tokens.searchsorted(token))
-    live = index < distribution.free.size and distribution.moves.tokens[index] == token
-    return float(distribution.free[index]) if live else 0.0

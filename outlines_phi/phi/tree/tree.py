@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ...guides.guide import DEAD, DONE
 from ...guides.table import Moves, Table
+from ...numerics.weights import log_difference, log_sum, ratio, scaled
 from ..constraint import Constraint
 from .distribution import UNKNOWN, Distribution, TokensAhead
 
@@ -27,13 +28,13 @@ class Node:
 
     ``parent``, ``token``: the prefix without its last token, and that token; ``None`` and -1 at the root.
     ``state``, ``remaining``: the guide state after ``y``, and the tokens that may still be written, the end of sequence included.
-    ``p``, ``log_p``: ``p(last token | parent)``, and ``log p(y)`` of the whole path in nats; ``nan`` while the parent is
-        unexpanded.
+    ``log_step``, ``log_p``: ``log p(last token | parent)``, and ``log p(y)`` of the whole path in nats; ``nan`` while the parent
+        is unexpanded.
     ``h``: the estimate of ``Phi(y)`` when the parent was evaluated; 1 where there is none.
-    ``upper``, ``lower``: ``lower <= Phi(y) <= upper``, the numbers that the walk samples with.
+    ``log_upper``, ``log_lower``: ``log_lower <= log Phi(y) <= log_upper``, the numbers that the walk samples with.
     ``children``: the materialised children. All others are in the distribution's free part.
-    ``rest``, ``ends``: probability of the free part, and of those free tokens that end the text: all others have bounds (1, 0),
-        these (1, 1). A constraint has not been asked about any of them, so beside one ``ends`` is 0.
+    ``log_rest``, ``log_ends``: log probability of the free part, and of those free tokens that end the text: all others have
+        bounds (1, 0), these (1, 1). A constraint has not been asked about any of them, so beside one ``log_ends`` is ``-inf``.
     ``distribution``: that of the next token, whole; ``None`` before it is evaluated, after its eviction, and where ``drawn`` stands
         for it.
     ``drawn``: the next tokens drawn ahead; all that a walk needs as long as there are some, and nothing to search.
@@ -41,18 +42,18 @@ class Node:
     """
 
     __slots__ = (
-        "children", "distribution", "drawn", "ends", "expanded", "h", "log_p", "lower", "p", "parent", "remaining", "rest", "state",
-        "token", "touched", "upper",
+        "children", "distribution", "drawn", "expanded", "h", "log_ends", "log_lower", "log_p", "log_rest", "log_step",
+        "log_upper", "parent", "remaining", "state", "token", "touched",
     )  # fmt: skip
 
     def __init__(self, parent: Node | None, token: int, state: int, remaining: int) -> None:
         self.parent, self.token, self.state, self.remaining = parent, token, state, remaining
-        self.p = self.log_p = 0.0 if parent is None else math.nan
+        self.log_step = self.log_p = 0.0 if parent is None else math.nan
         self.h = 1.0
         done = state == DONE
-        self.upper, self.lower = 1.0, float(done)
+        self.log_upper, self.log_lower = 0.0, 0.0 if done else -math.inf
         self.children: dict[int, Node] = {}
-        self.rest = self.ends = 0.0
+        self.log_rest = self.log_ends = -math.inf
         self.distribution: Distribution | None = None
         self.drawn: TokensAhead | None = None
         self.expanded = done
@@ -69,20 +70,21 @@ class Node:
         return self.drawn if self.distribution is None else self.distribution
 
     @property
-    def gap(self) -> float:
-        """``upper - lower``: the probability that is not decided yet."""
-        return self.upper - self.lower
+    def log_gap(self) -> float:
+        """``log(U - Lo)``, of the probability that is not decided yet."""
+        return log_difference(self.log_upper, self.log_lower)
 
     @property
-    def live(self) -> float:
-        """The probability of the live tokens of an evaluated node."""
-        return self.rest + sum(child.p for child in self.children.values())
+    def log_live(self) -> float:
+        """The log probability of the live tokens of an evaluated node."""
+        return log_sum([self.log_rest, *(child.log_step for child in self.children.values())])
 
-    def open_since(self, since: int) -> float:
-        """Return the upper bound without the first ``since`` children: :attr:`upper` itself where that is 0."""
+    def log_open(self, since: int) -> float:
+        """Return the upper bound without the first ``since`` children: :attr:`log_upper` itself where that is 0."""
         if since == 0:
-            return self.upper
-        return self.rest + sum(child.p * child.upper for child in islice(self.children.values(), since, None))
+            return self.log_upper
+        children = islice(self.children.values(), since, None)
+        return log_sum([self.log_rest, *(child.log_step + child.log_upper for child in children)])
 
     def path(self) -> list[Node]:
         """Return the nodes from the root's child down to this one."""
@@ -99,15 +101,15 @@ class Node:
 
     def rule_out(self) -> None:
         """Mark the prefix as one that nothing in the language begins with."""
-        self.state, self.upper, self.lower, self.expanded = DEAD, 0.0, 0.0, True
+        self.state, self.log_upper, self.log_lower, self.expanded = DEAD, -math.inf, -math.inf, True
 
     def recompute(self) -> bool:
         """Sum both bounds afresh from the children; return whether either changed."""
         children = self.children.values()
-        upper = self.rest + sum(child.p * child.upper for child in children)
-        lower = self.ends + sum(child.p * child.lower for child in children)
-        changed = upper != self.upper or lower != self.lower
-        self.upper, self.lower = upper, lower
+        log_upper = log_sum([self.log_rest, *(child.log_step + child.log_upper for child in children)])
+        log_lower = log_sum([self.log_ends, *(child.log_step + child.log_lower for child in children)])
+        changed = log_upper != self.log_upper or log_lower != self.log_lower
+        self.log_upper, self.log_lower = log_upper, log_lower
         return changed
 
 
@@ -141,7 +143,7 @@ class BoundsTree:
         self.nodes = 1
         self.distribution_bytes = 0
         self.expansions = 0
-        self._upper, self._lower = 1.0, 0.0
+        self._log_upper, self._log_lower = 0.0, -math.inf
 
     @property
     def bytes(self) -> int:
@@ -150,9 +152,9 @@ class BoundsTree:
         return self.nodes * NODE_BYTES + self.distribution_bytes + verdicts
 
     @property
-    def bounds(self) -> tuple[float, float]:
-        """``(lower, upper)`` bounds of ``Phi`` of the prompt, as reported: they only ever tighten."""
-        return self._lower, self._upper
+    def log_bounds(self) -> tuple[float, float]:
+        """``(lower, upper)`` bounds of ``log Phi`` of the prompt, as reported: they only ever tighten."""
+        return self._log_lower, self._log_upper
 
     def target(self, node: Node, token: int) -> int:
         """Return the guide state that ``token`` leads to from ``node``, :data:`DEAD` where it is not live."""
@@ -178,7 +180,7 @@ class BoundsTree:
             child = self._add(node, token, target)
             if (free := node.free) is not None:
                 self._attach(free, node, child)
-                node.rest, node.ends = free.mass(), self._ends(free)
+                node.log_rest, node.log_ends = free.log_mass(), self._log_ends(free)
                 if child.state == DEAD:
                     self.propagate([node])
         return child
@@ -220,17 +222,17 @@ class BoundsTree:
         elif isinstance(free, Distribution):
             for child in node.children.values():
                 free.take(child.token)
-            free.rescale(node.rest)
-        node.rest, node.ends = free.mass(), self._ends(free)
+            free.rescale(node.log_rest)
+        node.log_rest, node.log_ends = free.log_mass(), self._log_ends(free)
 
     def forget(self, node: Node) -> None:
         """Drop what is known of the tokens without a child; bounds stay, and the model is asked where a walk needs it again."""
         self.distribution_bytes -= node.free.nbytes if node.free is not None else 0
         node.distribution = node.drawn = None
 
-    def _ends(self, free: Distribution | TokensAhead) -> float:
-        """Return the free mass that is known to end the text: none where a constraint has still to be asked about it."""
-        return free.ends() if self.constraint is None else 0.0
+    def _log_ends(self, free: Distribution | TokensAhead) -> float:
+        """Return the free log mass that is known to end the text: none where a constraint has still to be asked about it."""
+        return free.log_ends() if self.constraint is None else -math.inf
 
     def _add(self, node: Node, token: int, target: int) -> Node:
         child = node.children[token] = Node(node, token, target, node.remaining - 1)
@@ -241,13 +243,14 @@ class BoundsTree:
             if not self.constraint.allows(written, finished=target == DONE):
                 child.rule_out()
             elif target == DONE and token != self.table.vocabulary.eos_ids[0]:
-                child.lower = 0.0  # undecided, as the other ends at the limit that are still to be asked about
+                # Undecided, as the other ends at the limit that are still to be asked about.
+                child.log_lower = -math.inf
         return child
 
     def _attach(self, free: Distribution | TokensAhead, node: Node, child: Node) -> None:
-        log_p = free.take(child.token)
-        child.p, child.log_p = math.exp(log_p), node.log_p + log_p
-        child.h = free.h_of(child.token) if log_p > -math.inf else 1.0
+        child.log_step = free.take(child.token)
+        child.log_p = node.log_p + child.log_step
+        child.h = free.h_of(child.token) if child.log_step > -math.inf else 1.0
 
     def drift(self, log_p: NDArray[np.floating]) -> float:
         """Return how far the root's distribution ``p`` is from a second evaluation, ``log_p'[V]``, in nats.
@@ -256,15 +259,15 @@ class BoundsTree:
         """
         first = self.root.distribution
         assert first is not None
-        if not first.free.size:  # truncation left nothing
+        if not first.log_free.size:  # truncation left nothing
             return 0.0
-        before = np.exp(first.log_scale) * first.free.astype(np.float64)
+        before = first.log_free.astype(np.float64) + first.log_scale
         now = log_p[first.moves.tokens].astype(np.float64)
         for child in self.root.children.values():
-            before[first.moves.tokens.searchsorted(child.token)] = child.p
-        held = before > 0
-        difference = np.log(before[held]) - now[held]
-        return float(np.sqrt(np.average(difference**2, weights=before[held]))) if held.any() else 0.0
+            before[first.moves.tokens.searchsorted(child.token)] = child.log_step
+        weights = scaled(before)
+        held = weights > 0
+        return float(np.sqrt(np.average((before[held] - now[held]) ** 2, weights=weights[held])))
 
     def propagate(self, nodes: Iterable[Node]) -> None:
         """Recompute the bounds of ``nodes`` and of every ancestor that they change, deepest first."""
@@ -276,12 +279,13 @@ class BoundsTree:
             if node is not last and node.recompute() and node.parent is not None:
                 heapq.heappush(heap, (node.parent.remaining, id(node.parent), node.parent))
             last = node
-        self._upper, self._lower = min(self._upper, self.root.upper), max(self._lower, self.root.lower)
+        self._log_upper = min(self._log_upper, self.root.log_upper)
+        self._log_lower = max(self._log_lower, self.root.log_lower)
 
-    def choose(self, node: Node, weight: Callable[[Node], float], rng: np.random.Generator) -> Node:
+    def choose(self, node: Node, log_weight: Callable[[Node], float], rng: np.random.Generator) -> Node:
         """Draw a child of a node with a distribution in proportion to ``p(child) weight(child)``, a free token's weight being 1."""
         assert node.distribution is not None
-        return _made(self._choose(node, weight, node.rest, node.distribution.draw, rng))
+        return _made(self._choose(node, log_weight, node.log_rest, node.distribution.draw, rng))
 
     def choose_since(self, node: Node, since: int, rng: np.random.Generator) -> Node | None:
         """Draw a child but the first ``since`` of an evaluated node in proportion to ``p(child) U(child)``.
@@ -289,35 +293,37 @@ class BoundsTree:
         ``None`` where it is a free token, and those that were drawn ahead are used up.
         """
         assert node.free is not None
-        return self._choose(node, attrgetter("upper"), node.rest, node.free.draw, rng, since)
+        return self._choose(node, attrgetter("log_upper"), node.log_rest, node.free.draw, rng, since)
 
     def choose_undecided(self, node: Node, rng: np.random.Generator) -> Node:
         """Draw a child of a node with a distribution in proportion to ``p(child) (U - Lo)(child)``."""
         free = node.distribution
         assert free is not None
-        rest, draw = (free.undecided(), free.draw_undecided) if self.constraint is None else (node.rest, free.draw)
-        return _made(self._choose(node, attrgetter("gap"), rest, draw, rng))
+        if self.constraint is not None:
+            return _made(self._choose(node, attrgetter("log_gap"), node.log_rest, free.draw, rng))
+        return _made(self._choose(node, attrgetter("log_gap"), free.log_undecided(), free.draw_undecided, rng))
 
     def _choose(
         self,
         node: Node,
-        weight: Callable[[Node], float],
-        rest: float,
+        log_weight: Callable[[Node], float],
+        log_rest: float,
         draw: Callable[[np.random.Generator], int | None],
         rng: np.random.Generator,
         since: int = 0,
     ) -> Node | None:
-        """Draw a child by its weight, or by ``draw`` one that has no node yet, all of which weigh ``rest``."""
+        """Draw a child by its weight, or by ``draw`` one that has no node yet, all of which weigh ``exp(log_rest)``."""
         children = list(islice(node.children.values(), since, None))
-        shares = [child.p * weight(child) for child in children]
-        threshold = rng.random() * (sum(shares) + rest)
+        log_shares = [child.log_step + log_weight(child) for child in children]
+        log_total = log_sum([log_rest, *log_shares])
+        threshold = rng.random()
         last: Node | None = None
-        for child, share in zip(children, shares, strict=True):
-            threshold -= share
+        for child, log_share in zip(children, log_shares, strict=True):
+            threshold -= ratio(log_share, log_total)
             if threshold < 0:
                 return child
-            last = child if share > 0 else last
-        if rest > 0 or last is None:
+            last = child if log_share > -math.inf else last
+        if log_rest > -math.inf or last is None:
             token = draw(rng)
             return None if token is None else self.child(node, token, self.target(node, token))
         return last  # rounding pushed the threshold past the sum
@@ -357,9 +363,9 @@ class BoundsTree:
         for below in list(self.walk(node)):
             self.forget(below)
             self.nodes -= 1
-            below.children, below.rest, below.ends = {}, 0.0, 0.0
+            below.children, below.log_rest, below.log_ends = {}, -math.inf, -math.inf
         self.nodes += 1
-        node.expanded, node.upper, node.lower = False, 1.0, 0.0
+        node.expanded, node.log_upper, node.log_lower = False, 0.0, -math.inf
         assert node.parent is not None
         self.propagate([node.parent])
 

@@ -133,7 +133,7 @@ class Windows:
 
     def _moves(self, node: Node) -> Moves:
         path = node.path()
-        survival = math.prod(below.parent.live for below in path if below.parent is not None)
+        survival = math.exp(math.fsum(below.parent.log_live for below in path if below.parent is not None))
         allowance = self.ending.allowance(self.lengths([below.token for below in path]), survival)
 
         def build(state: int, remaining: int) -> Moves:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...guides.guide import DEAD, DONE
 from ...lm.watch import check_interruption
-from ...numerics.weights import draw
+from ...numerics.weights import draw, log, log_sum, scaled
 from ...phi.tree.state_averages import BackedUpValues
 from ...phi.tree.tree import BoundsTree, Node
 
@@ -59,10 +59,10 @@ class Choices(NamedTuple):
     children: list[Node]
     states: list[int]  # Of the children
     targets: NDArray[np.integer]
-    # `[2, choices]`: under the usual values of states and those of prefixes; of targets `V / h`
-    values: NDArray[np.float64]
-    shares: NDArray[np.float64]  # `[3, choices]`: in proportion to the probability under each part
-    totals: list[float]  # Of the shares of each part
+    # `[2, choices]`: logs, under the usual values of states and those of prefixes; of targets `V / h`
+    log_values: NDArray[np.float64]
+    log_shares: NDArray[np.float64]  # `[3, choices]`: in proportion to the probability under each part
+    log_totals: list[float]  # Of the shares of each part
 
 
 @final
@@ -143,22 +143,21 @@ class AdaptiveTrajectories:
         """Draw the next token and keep account of all parts of the proposal."""
         assert node.distribution is not None
         choices = self._choices_at(node)
-        if choices.totals[trajectory.part] <= 0:
+        if choices.log_totals[trajectory.part] == -math.inf:
             trajectory.node = None
             return
-        choice = draw(choices.shares[trajectory.part], trajectory.rng)
+        choice = draw(scaled(choices.log_shares[trajectory.part]), trajectory.rng)
         place = choice - len(choices.children)
         if place < 0:
             child = choices.children[choice]
         else:
             token = node.distribution.draw_leading_to(place, trajectory.rng, by_h=trajectory.part == TREE)
             child = self.tree.child(node, token, int(choices.targets[place]))
-        of_state, of_tree = choices.values[:, choice].tolist()
-        values = (1.0, of_state, of_tree if place < 0 else child.h * of_tree)
-        log_p = child.log_p - node.log_p
-        for part, (value, total) in enumerate(zip(values, choices.totals, strict=True)):
-            found = value > 0 and total > 0
-            trajectory.log_q[part] += log_p + math.log(value) - math.log(total) if found else -math.inf
+        of_state, of_tree = choices.log_values[:, choice].tolist()
+        log_values = (0.0, of_state, of_tree if place < 0 else log(child.h) + of_tree)
+        for part, (log_v, log_total) in enumerate(zip(log_values, choices.log_totals, strict=True)):
+            found = log_v > -math.inf and log_total > -math.inf
+            trajectory.log_q[part] += child.log_step + log_v - log_total if found else -math.inf
         trajectory.node = child if child.state != DEAD else None
 
     def _choices_at(self, node: Node) -> Choices:
@@ -170,14 +169,15 @@ class AdaptiveTrajectories:
             return known
         free, beyond, usual = self._values.free(node), self._values.beyond(node), self._values.usual(node)
         n = len(children)
-        shares, values = np.empty((3, n + len(usual))), np.empty((2, n + len(usual)))
+        log_shares, log_values = np.empty((3, n + len(usual))), np.empty((2, n + len(usual)))
         # A child that was ruled out keeps the place of its target for the mask, and has no value.
-        values[0, :n] = [usual[free.states.searchsorted(state)] if state != DEAD else 0.0 for state in states]
-        values[1, :n] = [self._values.of(node, child) for child in children]
-        values[0, n:], values[1, n:] = usual, beyond
-        shares[:, :n] = [child.p for child in children]
-        shares[:2, n:], shares[2, n:] = free.mass, free.expected
-        shares[1:] *= values
-        found = Choices(children, states, free.states, values, shares, shares.sum(1).tolist())
+        log_values[0, :n] = [usual[free.states.searchsorted(state)] if state != DEAD else -np.inf for state in states]
+        log_values[1, :n] = [self._values.of(node, child) for child in children]
+        log_values[0, n:], log_values[1, n:] = usual, beyond
+        log_shares[:, :n] = [child.log_step for child in children]
+        log_shares[:2, n:], log_shares[2, n:] = free.log_mass, free.log_expected
+        log_shares[1:] += log_values
+        log_totals = [log_sum(row) for row in log_shares.tolist()]
+        found = Choices(children, states, free.states, log_values, log_shares, log_totals)
         self._choices[node] = found
         return found

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...guides.guide import DEAD, DONE
 from ...lm.watch import check_interruption, current
-from ...numerics.weights import draw, scaled
+from ...numerics.weights import draw, ratio, scaled
 from ...phi.tree.tree import BoundsTree, Node
 from ..phi_options import Effort
 
@@ -25,16 +25,16 @@ class Attempt:
 
     ``number``: Its place in the launch order.
     ``node``: Where it stands.
-    ``bound``: The upper bound that ``node`` had when the walk chose it, without the first ``since`` of its children.
+    ``log_bound``: The upper bound that ``node`` had when the walk chose it, without the first ``since`` of its children.
     ``since``: How many children of ``node`` it has decided against: all that there were when it chose a free token while none was
         left of those drawn ahead; else 0.
     ``turns``: How often it has waited for the model.
     """
 
-    __slots__ = ("bound", "node", "number", "rng", "since", "turns")
+    __slots__ = ("log_bound", "node", "number", "rng", "since", "turns")
 
     def __init__(self, number: int, root: Node, rng: np.random.Generator) -> None:
-        self.number, self.node, self.bound, self.rng = number, root, root.upper, rng
+        self.number, self.node, self.log_bound, self.rng = number, root, root.log_upper, rng
         self.since = self.turns = 0
 
 
@@ -93,7 +93,7 @@ class Attempts(ABC):
     @property
     def impossible(self) -> bool:
         """Whether the tree knows by now that nothing in the language has any probability."""
-        return self.tree.root.upper <= 0
+        return self.tree.root.log_upper == -math.inf
 
     @property
     def waiting(self) -> list[Node]:
@@ -136,7 +136,8 @@ class Attempts(ABC):
         missing = self._wanted - self._successes
         room = max(self._width, min(self._grown, self._most, missing))
         # How many attempts in one may succeed: a guess, that decides only how many to launch.
-        hope = max(LEAST_HOPE, self._successes / max(1, len(self._finished) + self.read), root.lower / root.upper)
+        succeeded = self._successes / max(1, len(self._finished) + self.read)
+        hope = max(LEAST_HOPE, succeeded, ratio(root.log_lower, root.log_upper))
         # The model tokens of this call are those spent, and the least that the attempts in flight will come to.
         spent, least = self.tree.expansions - self._spent_before, self.tree.table.guide.min_tokens(root.state)
         in_flight = len(self._waiting) + len(moving)
@@ -202,21 +203,21 @@ def descend(tree: BoundsTree, attempt: Attempt) -> bool | None:
             return None
         # The coin of thinning: fails with probability 1 - upper / bound, always where nothing is open. A member has the bound 1, so
         # none is tossed for it.
-        if attempt.rng.random() * attempt.bound >= node.open_since(attempt.since):
+        if attempt.rng.random() >= ratio(node.log_open(attempt.since), attempt.log_bound):
             return False
         child = tree.choose_since(node, attempt.since, attempt.rng)
         if child is None:
             # It has chosen among the free tokens of now. Those that become children before it goes on are still among them.
-            attempt.since, attempt.bound = len(node.children), node.rest
+            attempt.since, attempt.log_bound = len(node.children), node.log_rest
             tree.forget(node)
             return None
-        attempt.node, attempt.bound, attempt.since = child, child.upper, 0
+        attempt.node, attempt.log_bound, attempt.since = child, child.log_upper, 0
     return True
 
 
 def unweighted(node: Node) -> float:
-    """Weigh every child alike: a choice by ``p`` alone."""
-    return 1.0
+    """Weigh every child alike, by ``log 1``: a choice by ``p`` alone."""
+    return 0.0
 
 
 @final
@@ -229,7 +230,7 @@ class CertifiedAttempts(Attempts):
 
     def __init__(self, tree: BoundsTree, *arguments: Any, **options: Any) -> None:
         super().__init__(tree, *arguments, **options)
-        self._frozen = {node: node.upper for node in tree.walk()}
+        self._frozen = {node: node.log_upper for node in tree.walk()}
 
     def _walk(self, attempt: Attempt) -> bool | None:
         while attempt.node.state != DONE:
@@ -239,13 +240,14 @@ class CertifiedAttempts(Attempts):
                 return False
             if node.distribution is None:
                 return None
-            if node.rest + sum(child.p * self._weight(child) for child in node.children.values()) <= 0:
+            shares = (child.log_step + self._log_weight(child) for child in node.children.values())
+            if max(node.log_rest, *shares, -math.inf) == -math.inf:
                 return False
-            attempt.node = self.tree.choose(node, self._weight, attempt.rng)
+            attempt.node = self.tree.choose(node, self._log_weight, attempt.rng)
         return True
 
-    def _weight(self, node: Node) -> float:
-        return self._frozen.get(node, 1.0)
+    def _log_weight(self, node: Node) -> float:
+        return self._frozen.get(node, 0.0)
 
 
 @final
@@ -261,9 +263,9 @@ class ConfidentAttempts(Attempts):
         super().__init__(tree, *arguments, **options)
         nodes = list(tree.walk())
         members = [node for node in nodes if node.state == DONE and node.log_p > -math.inf]
-        ending = [node for node in nodes if node.ends > 0]
+        ending = [node for node in nodes if node.log_ends > -math.inf]
         self._held, self._members = members + ending, set(members)
-        log_p = [node.log_p for node in members] + [node.log_p + math.log(node.ends) for node in ending]
+        log_p = [node.log_p for node in members] + [node.log_p + node.log_ends for node in ending]
         self._p = scaled(np.array(log_p))
         self._chosen: dict[int, Node] = {}
 
@@ -280,5 +282,5 @@ class ConfidentAttempts(Attempts):
         """Draw one of the ends of ``node`` that had no node at the start."""
         assert node.distribution is not None
         made = [child for child in node.children.values() if child.state == DONE and child not in self._members]
-        place = draw(np.array([*(child.p for child in made), node.ends]), rng)
+        place = draw(scaled(np.array([*(child.log_step for child in made), node.log_ends])), rng)
         return made[place] if place < len(made) else self.tree.child(node, node.distribution.draw_ended(rng), DONE)

@@ -24,7 +24,7 @@ from ..phi_options import AutoPhi, Effort
 from ..sampler import Request, Sampler, Stream
 from .adaptive_proposal import ROUND, AdaptiveTrajectories, Candidate
 from .attempts import Attempts, RejectionAttempts
-from .tree_call import TreeCall, logs
+from .tree_call import TreeCall
 
 TRIAL = 8
 """Trial walks of the proposal: they show how long candidates walk, and the tree how texts end."""
@@ -187,7 +187,7 @@ class AutoSampler(Sampler):
                 node, waited, attributes = pick
                 turns += waited
                 picked.append(call.draw(node, guarantee=Guarantee.WEIGHTED, **attributes))
-        bounds = logs(tree.bounds)
+        bounds = tree.log_bounds
         log_z = log_mean([trajectory.log_w for trajectory in trajectories]) if trajectories else middle(bounds)
         exact = (call.draw(node, log_w=log_z, guarantee=Guarantee.EXACT) for node in attempts.accepted)
         items = (*exact, *picked)

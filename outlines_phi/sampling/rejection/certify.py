@@ -10,6 +10,7 @@ import numpy as np
 
 from ...guides.guide import DEAD, DONE
 from ...lm.watch import current
+from ...numerics.weights import log_sum, ratio
 from ...phi.tree.best_first import BestFirst, grow_trees, is_decided
 from ...phi.tree.evaluator import Evaluator
 from ...phi.tree.evidence import Evidence, Wave
@@ -33,10 +34,10 @@ class ResidualAttempts:
 
     def __init__(self, tree: BoundsTree, streams: list[np.random.Generator], *, width: int) -> None:
         self.tree, self._streams, self._width = tree, streams, width
-        self._lower, self._gap = tree.root.lower, tree.root.gap
-        self._places: list[Node | None] = [tree.root if self._gap > 0 else None for _ in streams]
-        self._gaps = [self._gap] * len(streams)
-        self._descending = self._gap > 0
+        self._log_lower, self._log_gap = tree.root.log_lower, tree.root.log_gap
+        self._descending = self._log_gap > -math.inf
+        self._places: list[Node | None] = [tree.root if self._descending else None for _ in streams]
+        self._log_gaps = [self._log_gap] * len(streams)
         self._walking: list[int] = []
 
     def advance(self) -> list[Node]:
@@ -66,24 +67,25 @@ class ResidualAttempts:
         return sum(node is not None for node in self._places)
 
     @property
-    def estimates(self) -> tuple[float, ...]:
-        """``Z_hat`` of each finished attempt."""
-        return tuple(self._lower + (self._gap if node is not None else 0.0) for node in self._places)
+    def log_estimates(self) -> tuple[float, ...]:
+        """``log Z_hat`` of each finished attempt."""
+        success = log_sum([self._log_lower, self._log_gap])
+        return tuple(self._log_lower if node is None else success for node in self._places)
 
     def _descend(self, number: int) -> Node | None:
         node, rng = self._places[number], self._streams[number]
         while node is not None and node.expanded and node.distribution is not None:
             self.tree.visit(node)
-            if rng.random() * self._gaps[number] >= node.gap:
+            if rng.random() >= ratio(node.log_gap, self._log_gaps[number]):
                 return None
             node = self.tree.choose_undecided(node, rng)
-            self._gaps[number] = node.gap
+            self._log_gaps[number] = node.log_gap
         return None if node is None or node.state == DEAD else node
 
     def _continue(self, node: Node, rng: np.random.Generator) -> Node | None:
         while node.state != DONE and node.distribution is not None:
             self.tree.visit(node)
-            if rng.random() >= node.live:
+            if rng.random() >= ratio(node.log_live, 0.0):
                 return None
             node = self.tree.choose(node, unweighted, rng)
         return node if node.state != DEAD else None
@@ -149,7 +151,7 @@ class Certification:
     @property
     def reached(self) -> bool:
         """Whether the tolerance is certified, for certain or at the confidence."""
-        return self.certain or self.evidence.rules_out(self._goal, 1 - self.confidence)
+        return self.certain or self.evidence.rules_out(self._log_goal, 1 - self.confidence)
 
     @property
     def certificate(self) -> Certificate:
@@ -157,18 +159,19 @@ class Certification:
         root = self.tree.root
         if self.certain or not self.evidence.attempts:
             # Walks by the upper bounds, or by the lower ones.
-            return Certificate(total_variation=root.gap / root.upper if root.upper > 0 else 0.0)
-        return Certificate(total_variation=1 - root.lower / self._limit, confidence=self.confidence)
+            return Certificate(total_variation=ratio(root.log_gap, root.log_upper))
+        return Certificate(total_variation=1 - ratio(root.log_lower, self._log_limit), confidence=self.confidence)
 
     @property
-    def bounds(self) -> tuple[float, float]:
-        """Bounds of Phi: those of the certificate where it holds at a confidence, else the tree's, which are certain."""
-        return (self.tree.root.lower, self._limit) if self.reached and not self.certain else self.tree.bounds
-
-    @property
-    def _limit(self) -> float:
+    def log_bounds(self) -> tuple[float, float]:
+        """Bounds of log Phi: those of the certificate where it holds at a confidence, else the tree's, which are certain."""
         root = self.tree.root
-        return max(root.lower, min(root.upper, self.evidence.limit(1 - self.confidence)))
+        return (root.log_lower, self._log_limit) if self.reached and not self.certain else self.tree.log_bounds
+
+    @property
+    def _log_limit(self) -> float:
+        root = self.tree.root
+        return max(root.log_lower, min(root.log_upper, self.evidence.log_limit(1 - self.confidence)))
 
     def advance(self) -> list[Node]:
         """Return the nodes to expand next; none when the tolerance is certified or the effort is spent."""
@@ -199,20 +202,20 @@ class Certification:
     def _attempt(self, count: int) -> Steps[None]:
         """Launch a wave of residual attempts at the bounds of now."""
         root, first, begun = self.tree.root, self.evidence.attempts, self.tree.expansions
-        lower, gap = root.lower, root.gap
+        log_lower, log_gap = root.log_lower, root.log_gap
         walks = ResidualAttempts(self.tree, list(map(self._stream, range(first, first + count))), width=self._width)
         while nodes := walks.advance():
             self.tree.drop_distributions(self._max_bytes)
             yield nodes
         self._attempts_cost += self.tree.expansions - begun
-        self.evidence.add(Wave(lower, gap, count, walks.successes))
+        self.evidence.add(Wave(log_lower, log_gap, count, walks.successes))
 
     def _worthwhile(self) -> int:
         """Return how many attempts to launch now rather than to enumerate; 0 where they would cost more than that has so far."""
         root, affordable = self.tree.root, self._affordable()
-        if not affordable or root.lower <= 0:
+        if not affordable or root.log_lower == -math.inf:
             return 0
-        missing = self.evidence.missing(self._goal, 1 - self.confidence, root.lower, root.gap)
+        missing = self.evidence.missing(self._log_goal, 1 - self.confidence, root.log_lower, root.log_gap)
         cost = self._attempts_cost + missing * self._cost
         enumerated = self.tree.expansions - self._attempts_cost
         if cost > enumerated or missing * self._cost > self._left:
@@ -227,9 +230,9 @@ class Certification:
         return min(wave, max(1, int(self._left / self._cost)), self._max_attempts - self.evidence.attempts)
 
     @property
-    def _goal(self) -> float:
-        """The value that Phi must be under."""
-        return self.tree.root.lower / (1 - self.tolerance)
+    def _log_goal(self) -> float:
+        """The value that log Phi must be under."""
+        return self.tree.root.log_lower - math.log1p(-self.tolerance)
 
     @property
     def _left(self) -> int:

@@ -10,7 +10,7 @@ from typing import final
 
 from ...errors import COST, BudgetError
 from ...lm.watch import current, follow, limited
-from ...numerics.weights import log
+from ...numerics.weights import log_mean
 from ...phi.tree.impossible import refuse_impossible
 from ...phi.tree.preexpand import expand_towards
 from ...phi.tree.store import TreeStore, afresh
@@ -22,7 +22,7 @@ from ..phi_options import ExactPhi
 from ..sampler import Request, Sampler, Stream
 from .attempts import Attempts, CertifiedAttempts, ConfidentAttempts, RejectionAttempts
 from .certify import Certification, ResidualAttempts, certify
-from .tree_call import TreeCall, logs
+from .tree_call import TreeCall
 
 MOST = 512
 """Attempts in flight of all prompts together, at most, where many draws are wanted and most attempts succeed."""
@@ -87,7 +87,7 @@ class ExactSampler(Sampler):
             max_bytes=call.max_bytes,
         )
         # As they are now: draws may make the bounds better, but not the distribution that was frozen here.
-        stated = [(row.certificate, row.bounds) for row in found]
+        stated = [(row.certificate, row.log_bounds) for row in found]
         rows = {
             index: self._attempts(call, _kind(certificate), index)
             for index, (row, (certificate, _)) in enumerate(zip(found, stated, strict=True))
@@ -113,10 +113,10 @@ class ExactSampler(Sampler):
 
         def results() -> list[Draws]:
             return [
-                self._draws(call, index, rows[index], bounds, each, certificate)
+                self._draws(call, index, rows[index], log_bounds, each, certificate)
                 if index in rows
-                else Draws(items=(), budget=trees[index].budget, log_z_bounds=logs(bounds), certificate=certificate)
-                for index, ((certificate, bounds), each) in enumerate(
+                else Draws(items=(), budget=trees[index].budget, log_z_bounds=log_bounds, certificate=certificate)
+                for index, ((certificate, log_bounds), each) in enumerate(
                     zip(known or _exactly(trees), estimates, strict=True)
                 )
             ]
@@ -136,25 +136,26 @@ class ExactSampler(Sampler):
             for row, tree in enumerate(call.trees)
         ]
         call.grow(rows)
-        return [row.estimates for row in rows]
+        return [row.log_estimates for row in rows]
 
     def _draws(
         self,
         call: TreeCall,
         index: int,
         row: Attempts,
-        bounds: tuple[float, float],
-        estimates: tuple[float, ...],
+        log_bounds: tuple[float, float],
+        log_estimates: tuple[float, ...],
         certificate: Certificate,
     ) -> Draws:
-        log_w = log(math.fsum(estimates) / len(estimates)) if any(estimates) else middle(logs(bounds))
+        known = max(log_estimates, default=-math.inf) > -math.inf
+        log_w = log_mean(log_estimates) if known else middle(log_bounds)
         items = tuple(call.draw(node, log_w=log_w, guarantee=self._guarantee(certificate)) for node in row.accepted)
         return Draws(
             items=items,
             counts=call.counts(index, items, turns=row.turns, attempts=row.read),
             budget=row.tree.budget,
-            log_z_bounds=logs(bounds),
-            normalizers=estimates,
+            log_z_bounds=log_bounds,
+            log_normalizers=log_estimates,
             certificate=certificate,
         )
 
@@ -184,17 +185,17 @@ class ExactSampler(Sampler):
 
     def _refuse_certificate(self, found: Sequence[Certification], results: list[Draws]) -> None:
         index = next(i for i, row in enumerate(found) if not row.reached)
-        lower, upper = found[index].tree.bounds
+        low, high = found[index].tree.log_bounds
         reached, attempts = results[index].certificate, found[index].evidence.attempts
         by = f"what {attempts} residual attempts certify: {reached}" if attempts else f"what that certifies: {reached}"
         tested = "" if attempts else "confidence=0.95 for residual attempts on what is undecided, "
         raise BudgetError.of(
             f"Give a larger tolerance or effort, {tested}or tolerance=0 (rejection needs no certificate)",
-            f"Prompt {index}: enumeration left Phi between {lower:.3g} and {upper:.3g}, short of tolerance={self.phi.tolerance}, "
+            f"Prompt {index}: enumeration left log Phi between {low:.4g} and {high:.4g}, short of tolerance={self.phi.tolerance}, "
             f"when {current().end_of(f'its effort ({self.phi.effort.tokens} model tokens) or its memory was used')}",
             by,
             draws=results,
-            log_z_bounds=logs((lower, upper)),
+            log_z_bounds=(low, high),
         )
 
 
@@ -203,4 +204,4 @@ def _kind(certificate: Certificate) -> type[Attempts]:
 
 
 def _exactly(trees: Sequence[BoundsTree]) -> list[tuple[Certificate, tuple[float, float]]]:
-    return [(NO_DISTANCE, tree.bounds) for tree in trees]
+    return [(NO_DISTANCE, tree.log_bounds) for tree in trees]

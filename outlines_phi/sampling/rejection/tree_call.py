@@ -10,7 +10,6 @@ from typing import final
 
 from ...errors import InterruptedDraws
 from ...lm.watch import Progress
-from ...numerics.weights import log
 from ...phi.estimator import ProposalPhi
 from ...phi.tree.best_first import TreeWalks, grow_trees
 from ...phi.tree.evaluator import Evaluator, Foresight
@@ -83,7 +82,7 @@ class TreeCall:
             draws=draws,
             wanted=self.request.n * len(self.trees),
             attempts=attempts,
-            bounds=[tree.bounds for tree in self.trees],
+            log_bounds=[tree.log_bounds for tree in self.trees],
         )
 
     def draw(self, node: Node, **attributes: object) -> Draw:
@@ -108,8 +107,3 @@ class TreeCall:
             if any(made := draws()):
                 raise InterruptedDraws.of(made, self.request.n).with_traceback(error.__traceback__) from None
             raise
-
-
-def logs(bounds: tuple[float, float]) -> tuple[float, float]:
-    """Return the logs of two bounds, in nats."""
-    return log(bounds[0]), log(bounds[1])

@@ -120,8 +120,8 @@ def test_every_prefix_above_the_result_is_expanded_and_none_far_below() -> None:
                 needed += node.expanded and node.log_p >= last
             assert (
                 node.distribution is None
-                or not node.distribution.free.any()
-                or (node.log_p + node.distribution.log_scale + math.log(float(node.distribution.free.max())) < last)
+                or not (node.distribution.log_free > -math.inf).any()
+                or (node.log_p + node.distribution.log_scale + float(node.distribution.log_free.max()) < last)
             )
         assert tree.expansions <= 1.25 * needed + best_first.BEAM * language.budget + best_first.LEAST_WIDTH * 2
 
@@ -234,7 +234,7 @@ def root(request: pytest.FixtureRequest) -> BoundsTree:
     evaluator = Evaluator(TableModel.random(WIDE, seed=1, scale=request.param), SamplingSettings(), [(1,)], [tree])
     evaluator.expand([(tree, tree.root)])
     assert tree.root.distribution is not None
-    token = int(tree.root.distribution.moves.tokens[tree.root.distribution.free.argmax()])
+    token = int(tree.root.distribution.moves.tokens[tree.root.distribution.log_free.argmax()])
     evaluator.expand([(tree, tree.child(tree.root, token, tree.root.distribution.target(token)))])
     return tree
 
@@ -244,8 +244,8 @@ def open_prefixes(tree: BoundsTree) -> list[float]:
     found = []
     for node in tree.walk():
         if node.distribution is not None:
-            shares = node.distribution.free[node.distribution.free > 0].tolist()
-            found += [node.log_p + node.distribution.log_scale + math.log(share) for share in shares]
+            log_free = node.distribution.log_free[node.distribution.log_free > -math.inf].tolist()
+            found += [node.log_p + node.distribution.log_scale + log_p for log_p in log_free]
         elif not node.expanded:
             found.append(node.log_p)
     return sorted(found, reverse=True)
@@ -277,7 +277,7 @@ def test_what_others_have_taken_is_left_out(root: BoundsTree) -> None:
     taken = [frontier.pop() for _ in range(5)]
     law = root.root.distribution
     assert law is not None
-    best = int(law.moves.tokens[law.free.argmax()])
+    best = int(law.moves.tokens[law.log_free.argmax()])
     other = root.child(root.root, best, law.target(best))  # a walk makes a node of it
     rest = drained(frontier)
     assert other.log_p not in rest and all(node is not None and node.log_p not in rest for node in taken)

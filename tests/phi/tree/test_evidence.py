@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from outlines_phi.numerics.weights import log
 from outlines_phi.phi.tree.evidence import Evidence, Wave
 
 ALPHA = 0.2
@@ -16,13 +17,17 @@ ALPHA = 0.2
 
 def evidence(*waves: tuple[float, float, int, int]) -> Evidence:
     found = Evidence()
-    for wave in waves:
-        found.add(Wave(*wave))
+    for lower, gap, *counts in waves:
+        found.add(Wave(log(lower), log(gap), *counts))
     return found
 
 
+def limit(found: Evidence, alpha: float) -> float:
+    return math.exp(found.log_limit(alpha))
+
+
 def capital(found: Evidence, phi: float) -> float:
-    return float(np.exp(np.logaddexp.reduce(found._log_capital(phi))))
+    return float(np.exp(np.logaddexp.reduce(found._log_capital(log(phi)))))
 
 
 def expected_capital(truth: float, phi: float) -> float:
@@ -48,30 +53,30 @@ def test_without_successes_the_limit_is_that_of_clopper_and_pearson_at_half_the_
     for attempts in (5, 40, 300):
         found = evidence((0.0, 1.0, attempts, 0))
         fixed = stats.beta.ppf(1 - 0.05 / 2, 1, attempts)
-        assert 0.9 * fixed < found.limit(0.05) <= fixed
+        assert 0.9 * fixed < limit(found, 0.05) <= fixed
 
 
 def test_the_limit_falls_with_failures_and_with_the_error_and_stays_within_the_bounds() -> None:
-    limits = [evidence((0.1, 0.5, 50, successes)).limit(0.05) for successes in range(51)]
+    limits = [limit(evidence((0.1, 0.5, 50, successes)), 0.05) for successes in range(51)]
     assert limits == sorted(limits) and 0.1 < limits[0] and limits[-1] == pytest.approx(0.6)
-    assert evidence((0.1, 0.5, 50, 3)).limit(0.01) > limits[3] > evidence((0.1, 0.5, 50, 3)).limit(0.2)
-    assert Evidence().limit(0.05) == 1.0
-    assert evidence((0.1, 0.5, 50, 0)).limit(0.0) == pytest.approx(0.6)
-    tiny = evidence((1e-14, 1e-12, 50, 0)).limit(0.05)
+    assert limit(evidence((0.1, 0.5, 50, 3)), 0.01) > limits[3] > limit(evidence((0.1, 0.5, 50, 3)), 0.2)
+    assert limit(Evidence(), 0.05) == 1.0
+    assert limit(evidence((0.1, 0.5, 50, 0)), 0.0) == pytest.approx(0.6)
+    tiny = limit(evidence((1e-14, 1e-12, 50, 0)), 0.05)
     assert tiny == pytest.approx(1e-14 + 1e-12 * (limits[0] - 0.1) / 0.5)
 
 
 @pytest.mark.parametrize("waves", [(), ((0.1, 0.5, 20, 0),), ((0.1, 0.5, 20, 2), (0.15, 0.3, 30, 1))])
 def test_as_many_failures_as_are_missing_rule_a_value_out(waves: tuple[tuple[float, float, int, int], ...]) -> None:
     for phi in (0.17, 0.2, 0.28):
-        missing = int(evidence(*waves).missing(phi, 0.05, 0.16, 0.2))
+        missing = int(evidence(*waves).missing(log(phi), 0.05, log(0.16), log(0.2)))
         assert missing >= 1
-        assert evidence(*waves, (0.16, 0.2, missing, 0)).rules_out(phi, 0.05)
+        assert evidence(*waves, (0.16, 0.2, missing, 0)).rules_out(log(phi), 0.05)
         if missing > 3:
-            assert not evidence(*waves, (0.16, 0.2, missing // 2, 0)).rules_out(phi, 0.05)
-    assert evidence(*waves).missing(0.16, 0.05, 0.16, 0.2) == math.inf
-    assert evidence(*waves).missing(0.2, 0.0, 0.16, 0.2) == math.inf
-    assert evidence(*waves).missing(1e-310, 0.05, 1e-311, 1.0) == math.inf  # more than a float can count
+            assert not evidence(*waves, (0.16, 0.2, missing // 2, 0)).rules_out(log(phi), 0.05)
+    assert evidence(*waves).missing(log(0.16), 0.05, log(0.16), log(0.2)) == math.inf
+    assert evidence(*waves).missing(log(0.2), 0.0, log(0.16), log(0.2)) == math.inf
+    assert evidence(*waves).missing(log(1e-310), 0.05, log(1e-311), log(1.0)) == math.inf  # more than a float can count
 
 
 REPEATS, LOOKS = 200, 30
@@ -83,7 +88,7 @@ def misses(wrong: Callable[[Evidence, float], bool], rate: float) -> int:
     for _ in range(REPEATS):
         found = Evidence()
         for successes in rng.binomial(5, rate, LOOKS).tolist():
-            found.add(Wave(0.1, 0.5, 5, successes))
+            found.add(Wave(log(0.1), log(0.5), 5, successes))
             if wrong(found, truth):
                 count += 1
                 break
@@ -91,7 +96,7 @@ def misses(wrong: Callable[[Evidence, float], bool], rate: float) -> int:
 
 
 def by_evidence(found: Evidence, truth: float) -> bool:
-    return found.rules_out(truth, ALPHA)
+    return found.rules_out(log(truth), ALPHA)
 
 
 def by_the_point_estimate(found: Evidence, truth: float) -> bool:
@@ -124,5 +129,5 @@ def test_attempts_count_at_the_bounds_they_were_launched_at(moved: bool) -> None
     for _ in range(REPEATS):
         first, second = rng.binomial(40, 0.02 / 0.5), rng.binomial(10, 0.01 / 0.02)
         launched = (0.11, 0.02) if moved else (0.1, 0.5)
-        count += evidence((*launched, 40, int(first)), (0.11, 0.02, 10, int(second))).rules_out(0.12, ALPHA)
+        count += evidence((*launched, 40, int(first)), (0.11, 0.02, 10, int(second))).rules_out(log(0.12), ALPHA)
     assert count > 0.9 * REPEATS if moved else count <= ALPHA * REPEATS

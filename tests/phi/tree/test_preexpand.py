@@ -48,7 +48,7 @@ def expanded(tree: BoundsTree) -> set[tuple[int, ...]]:
 def test_few_prefixes_are_read_at_once() -> None:
     tree, evaluator = ready()
     assert len(expanded(tree)) == WHOLE > 16 and evaluator.counts.calls == 1
-    assert tree.root.gap < 1e-12
+    assert math.exp(tree.root.log_gap) < 1e-12
 
 
 def test_usual_tokenizations_come_first_and_the_others_all_at_once(larger: None) -> None:
@@ -66,7 +66,7 @@ def test_usual_tokenizations_come_first_and_the_others_all_at_once(larger: None)
         and (child := tree.child(tree.root, token, target)).distribution is None
     )
     evaluator.expand([(tree, unusual)])
-    assert len(expanded(tree)) == WHOLE and evaluator.counts.calls == 2 and tree.root.gap < 1e-12
+    assert len(expanded(tree)) == WHOLE and evaluator.counts.calls == 2 and math.exp(tree.root.log_gap) < 1e-12
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -103,7 +103,7 @@ def test_an_enumeration_begins_with_usual_tokenizations(larger: None) -> None:
         tree = BoundsTree(TEXTS.table, TEXTS.budget)
         (found,) = probabilities(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree], tolerance=tolerance, max_tokens=1000)
         assert (found.counts.calls, found.counts.tokens) == (calls, spent)
-        lower, upper = tree.bounds
+        lower, upper = tuple(map(math.exp, tree.log_bounds))
         assert lower <= phi * (1 + 1e-12) and phi <= upper * (1 + 1e-12) and upper - lower <= tolerance * lower + 1e-12
         for text, p in law.items():
             assert found[text].lo - 1e-12 <= p <= found[text].hi + 1e-12
@@ -127,9 +127,9 @@ def test_an_effort_of_few_tokens_reads_no_more(larger: None, effort: int) -> Non
 def test_a_search_after_walks_knows_the_language(larger: None) -> None:
     """Whatever walks have left open: the bounds of a short language are points."""
     tree, evaluator = ready()
-    assert tree.root.gap > 0
+    assert math.exp(tree.root.log_gap) > 0
     expand_finite([tree], evaluator)
-    assert tree.root.gap == 0 and evaluator.counts.calls == 2
+    assert math.exp(tree.root.log_gap) == 0 and evaluator.counts.calls == 2
     expand_finite([tree], evaluator)
     assert evaluator.counts.calls == 2 and evaluator.counts.tokens == WHOLE - 1
 
@@ -137,15 +137,17 @@ def test_a_search_after_walks_knows_the_language(larger: None) -> None:
 def test_laws_that_were_dropped(larger: None) -> None:
     """To learn a law again is no reason to learn others, and no child gets a probability that nobody knows."""
     tree, evaluator = ready()
-    known = tree.root.lower, tree.root.upper
+    known = math.exp(tree.root.log_lower), math.exp(tree.root.log_upper)
     tree.drop_distributions(0)
     dropped = [node for node in tree.walk() if node.expanded and node.distribution is None and node.state > 1]
     evaluator.expand([(tree, dropped[0])])
-    assert dropped[0].distribution is not None and (tree.root.lower, tree.root.upper) == known
+    assert (
+        dropped[0].distribution is not None and (math.exp(tree.root.log_lower), math.exp(tree.root.log_upper)) == known
+    )
     for search in (evaluator, Evaluator(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree])):
         tree.drop_distributions(0)
         expand_finite([tree], search)
-        assert known[0] <= tree.root.lower <= tree.root.upper <= known[1]
+        assert known[0] <= math.exp(tree.root.log_lower) <= math.exp(tree.root.log_upper) <= known[1]
 
 
 @pytest.mark.parametrize("max_bytes", [0, 300, 1000])

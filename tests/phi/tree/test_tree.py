@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from outlines_phi.guides.guide import DONE
+from outlines_phi.numerics.weights import log_sum
 from outlines_phi.phi.tree import best_first, evaluator
 from outlines_phi.phi.tree.best_first import enumerate_together
 from outlines_phi.phi.tree.evaluator import Evaluator
@@ -38,7 +39,7 @@ def expand_all(tree: BoundsTree, evaluator: Evaluator) -> None:
 def test_a_finite_language_ends_with_equal_bounds(language: Language) -> None:
     tree, evaluator = planted(language)
     expand_all(tree, evaluator)
-    lower, upper = tree.bounds
+    lower, upper = tuple(map(math.exp, tree.log_bounds))
     phi = math.exp(language.reference().log_phi)
     assert lower == pytest.approx(phi, rel=1e-12) and upper == pytest.approx(phi, rel=1e-12)
     assert evaluator.counts.calls == 1
@@ -51,23 +52,23 @@ def test_bounds_are_what_the_recursion_says() -> None:
     for _ in range(12):
         node = tree.root
         while node.distribution is not None and node.state != DONE:
-            node = tree.choose(node, lambda child: 1.0, rng)
+            node = tree.choose(node, lambda child: 0.0, rng)
         if node.state != DONE:
             evaluator.expand([(tree, node)])
     settings = WORDS.settings()
     for node in tree.walk():
         if node.distribution is None:
-            assert (node.upper, node.lower) == (1.0, float(node.state == DONE))
+            assert (math.exp(node.log_upper), math.exp(node.log_lower)) == (1.0, float(node.state == DONE))
             continue
         logits = WORDS.lm.logits(PROMPT + node.tokens())
         p = settings.log_p(torch.from_numpy(logits)[None], WORDS.table.vocabulary, ())[0].exp().numpy()
         upper = lower = 0.0
         for token in WORDS.table.moves(node.state, node.remaining).tokens.tolist():
             child = node.children.get(token)
-            upper += p[token] * (1.0 if child is None else child.upper)
-            lower += 0.0 if child is None else p[token] * child.lower
-        assert node.upper == pytest.approx(upper, rel=1e-12)
-        assert node.lower == pytest.approx(lower, rel=1e-12)
+            upper += p[token] * (1.0 if child is None else math.exp(child.log_upper))
+            lower += 0.0 if child is None else p[token] * math.exp(child.log_lower)
+        assert math.exp(node.log_upper) == pytest.approx(upper, rel=1e-12)
+        assert math.exp(node.log_lower) == pytest.approx(lower, rel=1e-12)
 
 
 def test_choose_draws_in_proportion_to_p_and_weight() -> None:
@@ -82,11 +83,14 @@ def test_choose_draws_in_proportion_to_p_and_weight() -> None:
     counts = dict.fromkeys(tokens, 0)
     fresh: list[float] = []
     for _ in range(4000):
-        child = tree.choose(tree.root, lambda node: 0.25 if node is known else 1.0, rng)
+        child = tree.choose(tree.root, lambda node: math.log(0.25) if node is known else 0.0, rng)
         counts[child.token] += 1
         fresh.append(child.token)
-    expected = {child.token: child.p * (0.25 if child is known else 1.0) for child in tree.root.children.values()}
-    total = sum(expected.values()) + tree.root.rest
+    expected = {
+        child.token: math.exp(child.log_step) * (0.25 if child is known else 1.0)
+        for child in tree.root.children.values()
+    }
+    total = sum(expected.values()) + math.exp(tree.root.log_rest)
     for token, share in expected.items():
         p = share / total
         assert abs(counts[token] / 4000 - p) < 5 * math.sqrt(p * (1 - p) / 4000) + 1e-9
@@ -95,14 +99,14 @@ def test_choose_draws_in_proportion_to_p_and_weight() -> None:
 def test_materialised_children_take_their_probability_out_of_the_rest() -> None:
     tree, evaluator = planted()
     evaluator.expand([(tree, tree.root)])
-    before = tree.root.upper
+    before = math.exp(tree.root.log_upper)
     law = tree.root.distribution
     assert law is not None
     for token in law.moves.tokens.tolist():
         tree.child(tree.root, token, law.target(token))
-    assert tree.root.rest == 0.0
+    assert math.exp(tree.root.log_rest) == 0.0
     tree.root.recompute()
-    assert tree.root.upper == pytest.approx(before, rel=1e-12)
+    assert math.exp(tree.root.log_upper) == pytest.approx(before, rel=1e-12)
 
 
 def test_a_law_can_be_dropped_and_learned_again() -> None:
@@ -110,26 +114,34 @@ def test_a_law_can_be_dropped_and_learned_again() -> None:
     tree, evaluator = planted()
     expand_all(tree, evaluator)
     node = next(iter(tree.root.children.values()))
-    before = (node.upper, node.lower, node.rest, {token: child.p for token, child in node.children.items()})
+
+    def known() -> tuple[float, float, float, dict[int, float]]:
+        steps = {token: child.log_step for token, child in node.children.items()}
+        return node.log_upper, node.log_lower, node.log_rest, steps
+
+    before = known()
     node.distribution = None
     evaluator.expand([(tree, node)])
     assert node.distribution is not None
-    assert (node.upper, node.lower, node.rest, {token: child.p for token, child in node.children.items()}) == before
+    assert known() == before
 
 
 def test_a_forgotten_subtree_resets_its_bounds_up_to_the_root() -> None:
     tree, evaluator = planted()
     expand_all(tree, evaluator)
-    phi = tree.root.upper
+    log_phi = tree.root.log_upper
     nodes = tree.nodes
     tree.evict(0)
     below = [node for node in tree.root.children.values() if node.state != DONE]
-    assert all((node.upper, node.lower, node.expanded, node.children) == (1.0, 0.0, False, {}) for node in below)
-    assert tree.root.upper == pytest.approx(sum(child.p * child.upper for child in tree.root.children.values()))
-    assert tree.root.upper > phi
+    assert all(
+        (node.log_upper, node.log_lower, node.expanded, node.children) == (0.0, -math.inf, False, {}) for node in below
+    )
+    children = tree.root.children.values()
+    assert tree.root.log_upper == pytest.approx(log_sum(child.log_step + child.log_upper for child in children))
+    assert tree.root.log_upper > log_phi
     assert tree.nodes == 1 + len(tree.root.children) < nodes
     assert tree.nodes == sum(1 for _ in tree.walk())
-    assert tree.bounds[1] == pytest.approx(phi)  # what was reported once stays true
+    assert tree.log_bounds[1] == pytest.approx(log_phi)  # what was reported once stays true
 
 
 def test_pinned_paths_survive_eviction() -> None:
@@ -144,7 +156,7 @@ def test_enumeration_reaches_its_tolerance_and_says_when_it_cannot() -> None:
     tree, evaluator = planted(LOOP)
     assert enumerate_together([tree], evaluator, 1e-6, max_tokens=4, width=2) == [False]
     assert enumerate_together([tree], evaluator, 0.05, max_tokens=1000, width=2) == [True]
-    lower, upper = tree.bounds
+    lower, upper = tuple(map(math.exp, tree.log_bounds))
     assert upper - lower <= 0.05 * lower
     assert lower <= math.exp(LOOP.reference().log_phi) <= upper
     assert enumerate_together([tree], evaluator, 0.0, max_tokens=10_000) == [True]
@@ -161,7 +173,7 @@ def test_enumeration_takes_no_more_than_it_needs(
         monkeypatch.setattr(best_first, "LEFT", left)
         tree, evaluator = planted(language)
         assert enumerate_together([tree], evaluator, tolerance, max_tokens=10_000) == [True]
-        lower, upper = tree.bounds
+        lower, upper = tuple(map(math.exp, tree.log_bounds))
         assert upper - lower <= tolerance * lower
         assert lower <= math.exp(language.reference().log_phi) * (1 + 1e-12) <= upper * (1 + 2e-12)
         spent[left] = evaluator.counts
@@ -205,7 +217,7 @@ def test_a_compacted_cache_is_evaluated_again(monkeypatch: pytest.MonkeyPatch) -
     roomy_tree, roomy = planted(LOOP)
     assert enumerate_together([roomy_tree], roomy, 0.0, max_tokens=100_000, width=2) == [True]
     assert tight.counts.tokens > roomy.counts.tokens
-    assert small.root.upper == pytest.approx(roomy_tree.root.upper, rel=1e-12)
+    assert math.exp(small.root.log_upper) == pytest.approx(math.exp(roomy_tree.root.log_upper), rel=1e-12)
 
 
 def test_a_store_keeps_trees_under_its_bound() -> None:

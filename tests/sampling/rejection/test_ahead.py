@@ -77,8 +77,8 @@ def test_tokens_are_drawn_ahead_and_take_little_memory(monkeypatch: pytest.Monke
     assert all(node.drawn is None or node.distribution is None for node in nodes)
     assert tree.distribution_bytes == sum(node.free.nbytes for node in tree.walk() if node.free is not None)
     for node in nodes:
-        total = node.rest + math.fsum(child.p for child in node.children.values())
-        assert total <= 1 + 1e-6 and node.lower <= node.upper + 1e-12
+        total = math.exp(node.log_rest) + math.fsum(math.exp(child.log_step) for child in node.children.values())
+        assert total <= 1 + 1e-6 and math.exp(node.log_lower) <= math.exp(node.log_upper) + 1e-12
 
 
 def test_a_tree_with_tokens_drawn_ahead_serves_every_other_call() -> None:

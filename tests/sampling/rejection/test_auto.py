@@ -25,6 +25,7 @@ from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
 from outlines_phi.lm.table_model import TableModel
+from outlines_phi.numerics.weights import log_sum
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.state_averages import BackedUpValues
 from outlines_phi.phi.tree.store import TreeStore
@@ -109,11 +110,12 @@ def rescored(values: BackedUpValues, node) -> list[float]:
     for below in node.path():
         parent = below.parent
         free, usual, beyond = values.free(parent), values.usual(parent), values.beyond(parent)
-        total = np.array([free.mass @ usual, free.expected @ beyond])
+        log_totals = [log_sum(free.log_mass + usual), log_sum(free.log_expected + beyond)]
         for child in parent.children.values():
-            total += child.p * np.array([usual[free.states.searchsorted(child.state)], values.of(parent, child)])
-        value = np.array([usual[free.states.searchsorted(below.state)], values.of(parent, below)])
-        log_q += below.log_p - parent.log_p + np.log(value / total)
+            log_v = np.array([usual[free.states.searchsorted(child.state)], values.of(parent, child)])
+            log_totals = np.logaddexp(log_totals, child.log_step + log_v)
+        log_v = np.array([usual[free.states.searchsorted(below.state)], values.of(parent, below)])
+        log_q += below.log_step + log_v - log_totals
     return log_q.tolist()
 
 
@@ -284,8 +286,8 @@ def test_values_meet_phi_where_the_tree_is_complete(language: Language) -> None:
     for node in tree.walk():
         if node.parent is not None and node.parent.distribution is not None and node.state != DONE:
             value = values.of(node.parent, node)
-            assert node.lower <= value + 1e-15 and (not node.expanded or value <= node.upper)
-            assert value > 0 or node.upper == 0
+            assert node.log_lower <= value and (not node.expanded or value <= node.log_upper)
+            assert value > -math.inf or node.log_upper == -math.inf
 
 
 class TestWarning:
@@ -401,9 +403,9 @@ def test_the_share_of_a_state_that_nobody_visited_is_that_of_an_average_sibling(
             if node.distribution is not None and node.state != DONE:
                 free, beyond = values.free(node), values.beyond(node)
                 known = np.array([state in visited for state in free.states.tolist()])
-                if known.any() and (new := ~known & (free.mass > 0)).any():
+                if known.any() and (new := ~known & (free.log_mass > -np.inf)).any():
                     seen += 1
-                    assert beyond[new].max() <= beyond[known].max() * (1 + 1e-9)
+                    assert beyond[new].max() <= beyond[known].max() + 1e-9
     assert seen
 
 

@@ -129,11 +129,11 @@ def test_bounds_tighten_with_every_draw_and_never_cross_phi() -> None:
     evaluator = Evaluator(LOOP.lm, LOOP.settings(), [PROMPT], [tree])
     request = LOOP.request(40, seed=2)
     attempts = RejectionAttempts(tree, 40, lambda i: request.stream(0, i), width=3, effort=Effort(), max_bytes=2**30)
-    history = [tree.bounds]
+    history = [tuple(map(math.exp, tree.log_bounds))]
     while waiting := attempts.advance():
         evaluator.expand((tree, node) for node in waiting)
         tree.evict(8_000, pinned=waiting)
-        history.append(tree.bounds)
+        history.append(tuple(map(math.exp, tree.log_bounds)))
     lowers, uppers = zip(*history, strict=True)
     assert len(history) > 5 and uppers[-1] < 0.9
     assert list(lowers) == sorted(lowers) and list(uppers) == sorted(uppers, reverse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from enum import IntEnum
@@ -14,7 +15,6 @@ from torch import Tensor
 from ....guides.guide import DONE
 from ....guides.table import Table
 from ....numerics.distributions import Distributions, add_rows
-from ....numerics.weights import log
 from ....phi.tree.tree import BoundsTree
 from ....sampling.rejection.attempts import Attempt, descend
 
@@ -97,13 +97,13 @@ class ExactWalk(EngineWalk):
             found = descend(tree, walk.attempt)
             walk.tokens = walk.attempt.node.tokens()
             if found is not None:
-                possible = tree.root.upper > 0
+                possible = tree.root.log_upper > -math.inf
                 walk.outcome = WalkEnd.MEMBER if found else WalkEnd.FAILED if possible else WalkEnd.NOWHERE
 
     @property
     def account(self) -> WalkAccount:
         """The bounds are those of the tree now."""
-        return WalkAccount(self.attempt.node.log_p, *map(log, self.tree.bounds))
+        return WalkAccount(self.attempt.node.log_p, *self.tree.log_bounds)
 
 
 @final
