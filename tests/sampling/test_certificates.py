@@ -311,8 +311,10 @@ def test_attempts_are_the_same_however_many_walk_at_once() -> None:
             waiting = max(waiting, len(nodes))
             evaluator.expand((tree, node) for node in nodes)
         assert waiting <= width
-        estimates.append(walks.estimates)
-        assert walks.successes == len([estimate for estimate in walks.estimates if estimate > min(walks.estimates)])
+        estimates.append(walks.log_estimates)
+        assert walks.successes == len(
+            [estimate for estimate in walks.log_estimates if estimate > min(walks.log_estimates)]
+        )
     assert estimates[0] == estimates[1] == estimates[2] and len(set(estimates[0])) == 2
 
 

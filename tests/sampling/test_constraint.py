@@ -23,6 +23,7 @@ from outlines_phi.phi.tree.best_first import grow_trees
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.tree import BoundsTree, Node
 from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi
 from outlines_phi.sampling.ranking import rank
 from outlines_phi.sampling.rejection import tree_call as exact
@@ -250,13 +251,14 @@ def without_coin(self: ResidualAttempts, number: int) -> Node | None:
 
 @pytest.mark.parametrize("road", ["grown"], indirect=True)
 @pytest.mark.parametrize("sampler", [ExactSampler(ExactPhi()), AutoSampler(AutoPhi())], ids=["exact", "auto"])
-def test_a_phi_that_bounds_cannot_hold_is_no_proof_of_an_empty_language(sampler: ExactSampler | AutoSampler) -> None:
+def test_a_phi_below_all_floats_is_held_by_bounds(sampler: ExactSampler | AutoSampler) -> None:
     p = np.full(len(VOCABULARY), 1e-8)
     p[5] = 1.0
     lm = TableModel(VOCABULARY, lambda sequence: np.log(p))
     language = Language("sixty", "x{60}", 61, seed=1)
     request = Request(lm=lm, table=language.table, prompts=[PROMPT], settings=language.settings(5), n=2)
-    with pytest.raises(EmptyLanguageError, match="under 1e-308"):
-        sampler.sample(request)
     log_phi = 61 * math.log(1e-8 / p.sum())
+    (draws,) = sampler.sample(request)
+    assert len(draws) == 2 and draws.guarantee == Guarantee.EXACT
+    assert draws.log_z_bounds == pytest.approx((log_phi, log_phi), rel=1e-6)
     assert AncestralSampler(LocalPhi()).sample(request)[0].log_z == pytest.approx(log_phi, rel=1e-6)

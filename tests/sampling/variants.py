@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from outlines_phi.phi.tree.tree import BoundsTree, Node
@@ -40,7 +42,7 @@ def keep_bounds_after_eviction(monkeypatch: pytest.MonkeyPatch) -> None:
     def forget(self: BoundsTree, node: Node) -> None:
         for below in list(self.walk(node)):
             self.nodes -= 1
-            below.children, below.distribution, below.rest, below.expanded = {}, None, 0.0, False
+            below.children, below.distribution, below.log_rest, below.expanded = {}, None, -math.inf, False
         self.nodes += 1
 
     def recompute(self: Node) -> bool:
