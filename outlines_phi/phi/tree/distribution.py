@@ -11,10 +11,13 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...guides.guide import DONE
 from ...guides.table import Moves
-from ...numerics.weights import draw, log_sum, scaled
+from ...numerics.weights import draw, log, log_sum, scaled
 
 AHEAD_BYTES, ENTRY_BYTES = 450, 100  # Measured footprint of tokens drawn ahead: of none, and of each, on CPython 3.11
+
+LITTLE = 2.0**-10  # The share of a sum that is left where it is summed afresh
 
 UNKNOWN: NDArray[np.floating] = np.ones(())  # `h` of every token where there is no estimator
 
@@ -70,6 +73,38 @@ class TokensAhead:
 
 
 @final
+class RunningMass:
+    """The log mass of some free tokens, which are taken one by one; summed afresh, in float64, where little of a sum is left.
+
+    So a sum and what was taken from it agree to about ``1 / LITTLE`` times the precision of float64.
+    """
+
+    __slots__ = ("_least", "_log_free", "_mass", "_places", "_top")
+
+    def __init__(self, log_free: NDArray[np.floating], places: NDArray[np.int64] | slice = slice(None)) -> None:
+        self._log_free, self._places = log_free, places
+        self._sum()
+
+    def _sum(self) -> None:
+        log_free = self._log_free[self._places].astype(np.float64)
+        self._top = float(log_free.max(initial=-math.inf))
+        self._mass = float(scaled(log_free).sum())
+        self._least = LITTLE * self._mass
+
+    def take(self, log_p: float) -> None:
+        """Take a token, which is no free one any more."""
+        if log_p > -math.inf:
+            self._mass -= math.exp(log_p - self._top)
+            if self._mass < self._least:
+                self._sum()
+
+    @property
+    def log(self) -> float:
+        """The log mass."""
+        return self._top + log(self._mass)
+
+
+@final
 class Distribution:
     """A node's next-token distribution without its materialised children, with the probability of every live token.
 
@@ -79,12 +114,14 @@ class Distribution:
     ``log_scale``: 0, or what the free part is scaled by, see :meth:`rescale`.
     """
 
-    __slots__ = ("h", "log_free", "log_scale", "moves")
+    __slots__ = ("_ends", "_mass", "h", "log_free", "log_scale", "moves")
 
     def __init__(self, moves: Moves, live: NDArray[np.floating], h: NDArray[np.floating] = UNKNOWN) -> None:
         self.moves, self.log_scale = moves, 0.0
         possible = live.max(initial=-math.inf) > -math.inf
         self.log_free, self.h = (live, h) if possible else (live[:0], UNKNOWN)
+        self._mass = RunningMass(self.log_free)
+        self._ends = RunningMass(self.log_free, moves.ended if possible else slice(None))
 
     @property
     def nbytes(self) -> int:
@@ -107,23 +144,27 @@ class Distribution:
 
     def take(self, token: int) -> float:
         """Remove a live ``token`` from the free part and return its ``log p``."""
-        log_p = self.log_p(token)
-        if self.log_free.size:
-            self.log_free[self._place(token)] = -math.inf
-        return log_p
+        if not self.log_free.size:
+            return -math.inf
+        place = self._place(token)
+        log_free = float(self.log_free[place])
+        self.log_free[place] = -math.inf
+        self._mass.take(log_free)
+        if self.moves.leads[self.moves.classes[place]] == DONE:
+            self._ends.take(log_free)
+        return log_free + self.log_scale
 
     def log_mass(self) -> float:
-        """Return the log probability of all free tokens, summed in float64."""
-        return self._log_sum(self.log_free)
+        """Return the log probability of all free tokens."""
+        return self._mass.log + self.log_scale
 
     def log_ends(self) -> float:
         """Return the log probability of the free tokens that end the text."""
-        ended = self.moves.ended
-        return self._log_sum(self.log_free[ended]) if self.log_free.size and ended.size else -math.inf
+        return self._ends.log + self.log_scale
 
     def log_undecided(self) -> float:
         """Return the log probability of the free tokens that do not end the text."""
-        return self._log_sum(self._unended())
+        return RunningMass(self._unended()).log + self.log_scale
 
     def rescale(self, log_mass: float) -> None:
         """Scale the free part to ``log_mass``, which it had when the children's probabilities were taken from it."""
@@ -131,7 +172,8 @@ class Distribution:
         if now > -math.inf and log_mass > -math.inf:
             self.log_scale += log_mass - now
         else:
-            self.log_free[:] = -math.inf
+            self.log_free, self.h = self.log_free[:0], UNKNOWN
+            self._mass = self._ends = RunningMass(self.log_free)
 
     def likeliest(self) -> tuple[int, float] | None:
         """Return the likeliest free token, and its ``log p``; ``None`` where none is left."""
@@ -173,12 +215,6 @@ class Distribution:
         if free.size:
             free[self.moves.ended] = -math.inf
         return free
-
-    def _log_sum(self, log_free: NDArray[np.floating]) -> float:
-        top = float(log_free.max(initial=-math.inf))
-        if top == -math.inf:
-            return top
-        return self.log_scale + top + math.log(float(scaled(log_free).sum(dtype=np.float64)))
 
     def _draw(self, log_free: NDArray[np.floating], rng: np.random.Generator) -> int:
         return int(self.moves.tokens[draw(scaled(log_free), rng)])
