@@ -79,7 +79,7 @@ class TestProbabilities:
         assert 10 * usual.counts.tokens < whole.counts.tokens
         assert 0 < usual.tolerance < 1e-3 and whole.tolerance < 1e-12
         for value, entry in usual.items():
-            assert entry.lo <= whole[value].p <= entry.hi
+            assert entry.lo - 1e-6 <= whole[value].p <= entry.hi + 1e-6  # of two evaluations in float32
 
     def test_few_prefixes_of_a_record_decide(self, fresh: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
         """A call takes what may count, not all that it has room for."""
