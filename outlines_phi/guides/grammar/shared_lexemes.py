@@ -28,8 +28,8 @@ def told_apart_by_rules(grammar: Grammar) -> Grammar:
     shared = np.unique(first[(first.sum(axis=1) > 1) & ~(first & ignored).any(axis=1)], axis=0)
     sets = [tuple(np.flatnonzero(row).tolist()) for row in shared]
     size, more = len(terminals), len(sets)
-    pairs = len(first) * (size + more)
-    current_limits().check("states", pairs // 100, "The number of pairs of states and terminals, in hundreds,")
+    pairs = len(first) * more
+    current_limits().check("states", pairs // 100, "The number of states times sets of terminals, in hundreds,")
     if not sets:
         return grammar
     joint = tuple(

@@ -105,6 +105,34 @@ def test_examples_that_lark_reads_with_one_token_of_lookahead(name: str) -> None
     assert all(lark_accepts(lark, sample) for sample in members)
 
 
+REPEATS = {
+    "an optional list": ('start: "(" [NUM ","]* NUM ")"\nNUM: /[0-9]/', ["(1)", "(1,2)"], ["()", "(1,)"]),
+    "a repeat of what may be empty": ("start: (NUM?)+\nNUM: /[0-9]/", ["", "12"], ["a"]),
+    "optional parts": ('start: (["a"] ["b"])*', ["", "ab", "bba"], ["c"]),
+    "empty items": ('start: item*\nitem: "a"?', ["", "aa"], ["b"]),
+    "a repeat of a repeat": ('start: ("a"*)*', ["", "aaa"], ["b"]),
+    "equal parts": ('start: [a] [a]\na: "x"', ["", "x", "xx"], ["xxx"]),
+    "rules that derive each other": ('start: a\na: b | "x"\nb: a | "y"', ["x", "y"], ["", "xy"]),
+    "a rule that derives itself": ('start: start | "a" | start n\nn: "y"?', ["a", "ay", "ayy"], ["", "y", "aa"]),
+}
+
+
+@pytest.mark.parametrize(("text", "members", "others"), REPEATS.values(), ids=REPEATS)
+def test_repeats_of_what_may_be_empty(text: str, members: list[str], others: list[str]) -> None:
+    guide = compiled(text)
+    assert [accepts(guide, sample) for sample in members] == [True] * len(members)
+    assert not any(accepts(guide, sample) for sample in others)
+
+
+def test_a_long_grammar_is_refused_before_it_is_read() -> None:
+    with outlines_phi.limits(source=100), pytest.raises(UnsupportedError, match="source=1"):
+        read_grammar('start: "a"' + " " * 100)
+
+
+def test_a_thousand_strings_are_within_the_limits() -> None:
+    assert accepts(compiled("start: " + " | ".join(f'"{number:x}q"' for number in range(1000))), "3e7q")
+
+
 CLASSES = ("[ab]", "[bc]", "b", "[abc]", "[ac]", "c")
 
 

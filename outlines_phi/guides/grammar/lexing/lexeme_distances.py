@@ -121,7 +121,7 @@ class LexemeDistances(NamedTuple):
         groups, group = np.unique(np.stack([states.complete[counts], context]), axis=1, return_inverse=True)
         pairs = size * groups.shape[1]
         current_limits().check(
-            "states", pairs // 100, "The number of pairs of states and ends of lexemes, in hundreds,"
+            "states", pairs // 1000, "The number of pairs of states and ends of lexemes, in thousands,"
         )
         goals = np.zeros((size, groups.shape[1] + 1), dtype=bool)
         goals[counts, group.reshape(-1)] = True

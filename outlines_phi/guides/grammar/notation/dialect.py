@@ -60,6 +60,9 @@ def literal(text: str, *, ignore_case: bool = False) -> Translation:
     return Translation(f"(?i:{written})" if ignore_case else written)
 
 
+_TOO_LARGE = "the regular expression is too large or nested too deeply; write it as several terminals"
+
+
 def translate(pattern: str) -> Translation:
     """Return what matches the same lexemes as ``pattern`` does in Python.
 
@@ -70,14 +73,16 @@ def translate(pattern: str) -> Translation:
         tree = sre_parser.parse(pattern)
     except re.error as error:
         raise Untranslatable(f"the regular expression cannot be read: {error}{_hint(str(error))}") from None
-    except (OverflowError, RecursionError):
-        raise Untranslatable(
-            "the regular expression is too large or nested too deeply; write it as several terminals"
-        ) from None
+    except (OverflowError, RecursionError, ValueError):
+        raise Untranslatable(_TOO_LARGE) from None
     writer = _Writer()
     flags = tree.state.flags
-    written = writer.sequence(_nodes(tree, flags), at_end=True, alone=True)
-    if tree.getwidth()[0] == 0:
+    try:
+        written = writer.sequence(_nodes(tree, flags), at_end=True, alone=True)
+        least, _ = tree.getwidth()
+    except RecursionError:
+        raise Untranslatable(_TOO_LARGE) from None
+    if least == 0:
         raise Untranslatable(
             "it matches the empty text, and no lexeme is empty. Ask for at least one character (`+` for `*`), and make the "
             "terminal optional where rules use it"

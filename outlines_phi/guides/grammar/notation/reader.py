@@ -22,6 +22,7 @@ from lark.lexer import PatternStr, TerminalDef
 from lark.load_grammar import GrammarBuilder
 
 from ....errors import GrammarError, UnsupportedError
+from ....format_limits import current_limits
 from ..grammar import Grammar, Production, Terminal
 from .dialect import Untranslatable, literal, translate
 from .expansion import check_templates, check_terminals, give_parts_rules
@@ -73,6 +74,7 @@ def read_grammar(text: str | Path, start: str | tuple[str, ...] = (), *, dialect
             f"the start rule is given by its name, or several as a tuple, not as {start!r:.60} of type {type(start).__name__!r}"
         )
     written = text if isinstance(text, str) else _read_file(text)
+    current_limits().check("source", len(written), "The number of characters of the grammar")
     return _read_gbnf(written, starts) if dialect == "gbnf" else _read_lark(written, starts, path)
 
 

@@ -262,6 +262,13 @@ WRONG: dict[str, tuple[str, str, int, int]] = {
     "unfinished escape": ('start: "a\\"', "backslash before a quote", 1, 8),
     "zero": ('start: "a\0"', "zero character", 1, 10),
     "surrogate": ('start: "\ud800"', "surrogate", 1, 9),
+    "too deep in a terminal": (
+        "start: A\nA: " + '("a" ' * 300 + '"b"' + ")?" * 299 + ")",
+        "terminal A .* nested too deeply",
+        2,
+        1,
+    ),
+    "too large a number": ("start: /a{1," + "9" * 5000 + "}/", "too large or nested", 1, 8),
     "too deep": ("start: " + "(" * 3000 + '"a"' + ")" * 3000, "nested too deeply", 1, 1),
 }
 
