@@ -16,11 +16,22 @@ MOST_CELLS = 128
 """Sets of names that are told apart in one object."""
 
 
+MOST_CHOICES = 1_000
+"""Names of one object, times members of which something is asked whatever their names are."""
+
+
 def refuse_large(shapes: Sequence[ObjectShape]) -> None:
     """Raise where objects need more members than are counted, or tell more names apart than are looked at."""
     most = max((shape.least - len(shape.required) for shape in shapes), default=0)
     if most > MOST_NAMES:
         raise SchemaLimit(f"Ask for at most {MOST_NAMES:,} members of an object", f"There are {most:,} of any name")
+    asked = [(shape, len(shape.some) + (shape.least > len(shape.required) + 1)) for shape in shapes]
+    choices = max((count * len(set(shape.names())) for shape, count in asked if count), default=0)
+    if choices > MOST_CHOICES:
+        raise SchemaLimit(
+            "Name fewer members of an object beside minProperties, or beside what not, oneOf and if ask of any of its members",
+            f"What must come may be each of them, in {choices:,} ways, more than {MOST_CHOICES:,}",
+        )
     names = dict.fromkeys(one.names for shape in shapes for one in shape.every + shape.some)
     if 1 << len(names) > MOST_CELLS:
         told_apart(frozenset(), tuple(names))

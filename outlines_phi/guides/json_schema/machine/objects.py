@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cached_property
+from operator import lt
 from typing import Any, NamedTuple, final
 
 from ..names import told_apart
@@ -66,9 +67,7 @@ class Object(State):
 
     @cached_property
     def sizes(self) -> Sequence[int]:
-        goals, ahead, taken, begun = self._members
-        of = self._machine.sizes.of_object
-        return [min((of(shape, ahead, taken, begun=begun) for shape in goal), default=NEVER) for goal in goals]
+        return [min((total for _, total in goal), default=NEVER) for goal in self._totals]
 
     def after(self, name: str) -> tuple[State, Sequence[State]] | None:
         """Return the state before the value of a member of this name, and those after it; ``None`` where there is none."""
@@ -96,6 +95,28 @@ class Object(State):
             machine.object(Members(by_goal(held, len(members.goals)), ahead, taken, begun=True)) for _, held in cells
         )
         return machine.value(tuple(cell for cell, _ in cells)), after
+
+    def bounds_behind(self, name: str) -> Sequence[int]:
+        """Return lower bounds of the sizes behind a name, with each outcome, without the states there."""
+        size_of, spelled = self._machine.sizes.of, self._machine.sizes.of_name(name) + self._members.begun
+        found = []
+        for goal in self._totals:
+            least = NEVER
+            for shape, total in goal:
+                value = 1 + size_of(shape.value(name))
+                if name in shape.required or shape.some or shape.least > len(shape.required):
+                    least = min(least, max(value + 1, total - spelled))
+                else:  # a member more, and the rest as without it
+                    least = min(least, value + total)
+            found.append(least)
+        return found
+
+    @cached_property
+    def _totals(self) -> Sequence[Sequence[tuple[ObjectShape, int]]]:
+        """The shapes of each outcome, with the size of the least rest of each."""
+        goals, ahead, taken, begun = self._members
+        of = self._machine.sizes.of_object
+        return [[(shape, of(shape, ahead, taken, begun=begun)) for shape in goal] for goal in goals]
 
     def _passed(self, name: str) -> tuple[str, ...]:
         """Return the names that cannot come behind one: those before it in the same ``properties``; behind others none of any."""
@@ -137,15 +158,20 @@ class Object(State):
         machine, members = self._machine, self._members
         found = set[str]()
         for shape in (shape for goal in members.goals for shape in goal):
-            if shape.least or shape.most is not None or shape.some:
-                found.update(name for name in members.ahead if self.after(name) is not None)
-                continue
             # The others that are asked for may still come, whatever comes before them: but behind those, not before.
             passed = set[str]()
-            for name in members.ahead:
-                places = machine.places(name)
-                if name not in found and passed.isdisjoint(places) and machine.sizes.of(shape.value(name)) < NEVER:
-                    found.add(name)
+            live = [name for name in members.ahead if machine.sizes.of(shape.value(name)) < NEVER]
+            behind = len(live)
+            for name in live:
+                places, behind = machine.places(name), behind - 1
+                if name not in found and passed.isdisjoint(places):
+                    count = len(shape.required) + (name not in shape.required)
+                    if shape.some or shape.least > count + behind - len(shape.required):  # those behind it may come
+                        is_possible = self.after(name) is not None
+                    else:
+                        is_possible = shape.most is None or count <= shape.most
+                    if is_possible:
+                        found.add(name)
                 if name in shape.required:
                     passed |= places
         return found
@@ -215,12 +241,20 @@ class Key(State):
 
     @cached_property
     def sizes(self) -> Sequence[int]:
-        found: list[int] = []
-        for member, spelled in self.names:
-            ways = spelled.ways() if member is None and isinstance(spelled, Listed) else [(member or "", spelled.size)]
-            for name, least in ways:
-                sizes = [least + size for size in self._machine.colon(self._members, name).sizes]
-                found = sizes if not found else list(map(min, found, sizes))
+        ways = [
+            (name, least, [least + bound for bound in self._members.bounds_behind(name)])
+            for member, spelled in self.names
+            for name, least in (
+                spelled.ways() if member is None and isinstance(spelled, Listed) else [(member or "", spelled.size)]
+            )
+        ]
+        # States behind names are made for those alone that may be the least (branch and bound).
+        ways.sort(key=lambda way: min(way[2]))
+        found = [NEVER] * len(ways[0][2])
+        for name, least, bounds in ways:
+            if any(map(lt, bounds, found)):
+                sizes = self._machine.colon(self._members, name).sizes
+                found = [min(size, least + more) for size, more in zip(found, sizes, strict=True)]
         return found
 
     @property

@@ -58,7 +58,9 @@ class Sizes:
         self._known: dict[Hashable, int] = {}
         self._open: dict[Hashable, int] | None = None
         self._equations: dict[Hashable, Callable[[], int]] = {}
-        self._askers: dict[Hashable, dict[Hashable, None]] = {}
+        self._askers: dict[
+            Hashable, dict[int, Hashable]
+        ] = {}  # by their identity: hashing thousands of names takes long
         self._new: list[Hashable] = []
         self._waiting: dict[Hashable, None] = {}
         self._asking: Hashable = None
@@ -203,7 +205,7 @@ class Sizes:
             self._open[key] = NEVER
             self._equations[key] = equation
             self._new.append(key)
-        self._askers.setdefault(key, {})[self._asking] = None
+        self._askers.setdefault(key, {})[id(self._asking)] = self._asking
         return self._open[key]
 
     def _solved(self, key: Hashable, equation: Callable[[], int]) -> int:
@@ -217,7 +219,7 @@ class Sizes:
                 found = self._equations[self._asking]()
                 if found < self._open[self._asking]:
                     self._open[self._asking] = found
-                    self._waiting.update(self._askers.get(self._asking, {}))
+                    self._waiting.update(dict.fromkeys(self._askers.get(self._asking, {}).values()))
             self._known.update(self._open)
         finally:
             self._open = None
