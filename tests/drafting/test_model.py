@@ -24,6 +24,7 @@ from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.drafting.runs import propose, run_of, site_of, table_of
 from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
+from tests.precision import SHARE
 
 SMALL = TableModel.random(VOCABULARY, seed=77, scale=1.0)
 SIZE = len(VOCABULARY)
@@ -252,7 +253,7 @@ def test_a_real_model() -> None:
                 live = np.zeros(len(log_p), dtype=bool)
                 live[table.moves(here.state, here.remaining).tokens] = True
                 law = torch.where(torch.from_numpy(live), log_p, -math.inf).softmax(-1)
-                assert torch.allclose(log_r.exp(), law, atol=1e-4)
+                assert torch.allclose(log_r.exp(), law, atol=SHARE)
                 here = here.after(token, table)
         sites = [moved(run, site, draft, rng) for site, draft in zip(sites, drafts, strict=True)]
         sites = [site if site.state != DONE else site_of(run, row=site.row, budget=60) for site in sites]

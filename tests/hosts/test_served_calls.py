@@ -47,6 +47,7 @@ from outlines_phi.settings import SamplingSettings
 from tests.hosts.fake_engine import FakeClient, client_of, configuration, vllm_or_stand_ins, without_coin
 from tests.languages import LANGUAGES, VOCABULARY, Language, p_value, pooled_p_value
 from tests.leaks import leaks
+from tests.precision import NATS, near_log
 
 ALPHA = 1e-3
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
@@ -151,18 +152,18 @@ class TestLaws:
             assert p_value(ids(draws), reference.mask) > ALPHA > p_value(ids(draws), reference.mu)
             assert draws.guarantee is Guarantee.WEIGHTED
             for draw in draws:
-                assert draw.log_p == pytest.approx(reference.log_p[draw.token_ids], abs=1e-4)
-                assert draw.log_w == pytest.approx(draw.log_p - reference.log_mask[draw.token_ids], abs=1e-4)
+                assert draw.log_p == near_log(reference.log_p[draw.token_ids])
+                assert draw.log_w == near_log(draw.log_p - reference.log_mask[draw.token_ids])
 
     def test_the_numbers_of_exact_draws(self, small: Any) -> None:
         reference = MAKES.reference()
         draws = drawn(small(MAKES), MAKES, 400, seed=1)
         low, high = draws.log_z_bounds
-        assert low - 1e-5 <= reference.log_phi <= high + 1e-5 and high - low < 0.2
+        assert low - NATS <= reference.log_phi <= high + NATS and high - low < 0.2
         assert draws.guarantee is Guarantee.EXACT and draws.budget == MAKES.budget
         assert draws.counts.accepted == 400 <= draws.counts.attempts and draws.counts.tokens > 400
         for draw in draws:
-            assert draw.log_p == pytest.approx(reference.log_p[draw.token_ids], abs=1e-4)
+            assert draw.log_p == near_log(reference.log_p[draw.token_ids])
             assert draw.log_w == pytest.approx(draws.log_z)
 
     @pytest.mark.parametrize("options", [{"temperature": 0.5}, {"top_k": 6}, {"repetition_penalty": 5.0}], ids=str)
@@ -204,7 +205,7 @@ class TestWithTheBundledModel:
             for each in (wrap(client), transformers)
         )
         assert here.texts == there.texts and ids(here) == ids(there) and here.values == there.values
-        assert here.log_w == pytest.approx(there.log_w, abs=1e-4)
+        assert here.log_w == near_log(there.log_w)
 
     @pytest.mark.parametrize("output_type", FORMATS, ids=str)
     def test_exact_texts_are_in_the_format(self, output_type: Any, client: FakeClient) -> None:

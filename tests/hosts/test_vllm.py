@@ -20,6 +20,7 @@ from outlines_phi.errors import ModelError
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.session import PhiModel
 from tests.hosts.test_hosts import QUESTION
+from tests.precision import near_log
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what vLLM and its libraries say of one another
@@ -206,7 +207,7 @@ def test_little_room_changes_nothing(name: str, elsewhere: PhiModel, request: py
         here, there = (Generator(each, output_type).sample_batch(prompts, **asked) for each in (model, elsewhere))
         for one, other in zip(here, there, strict=True):
             assert one.texts == other.texts
-            assert [draw.log_p for draw in one] == pytest.approx([draw.log_p for draw in other], abs=1e-4)
+            assert [draw.log_p for draw in one] == near_log([draw.log_p for draw in other])
 
 
 def test_models_over_one_engine_share_its_room(narrow: Any) -> None:

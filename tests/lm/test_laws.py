@@ -18,6 +18,7 @@ from outlines_phi.lm.transformers.roads import RegionTrees
 from outlines_phi.lm.transformers.rows import RowTrees
 from outlines_phi.testing import TreeGrowth
 from tests.lm.gardens import SIZE, VOCABULARY, build, evaluate
+from tests.precision import NATS
 
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [5, 6, 7, 8, 9], [12, 13, 14, 15, 16, 17, 18]]
 CONTEXT = 40
@@ -29,7 +30,7 @@ class Road:
 
     trees: Callable[[], TokenTrees]
     law: Callable[[tuple[int, ...]], Tensor]
-    tolerance: float = 1e-4
+    tolerance: float = NATS
     evaluates_again: bool = False
 
 

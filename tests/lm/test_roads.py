@@ -18,6 +18,7 @@ from outlines_phi.lm.transformers.roads import RegionTrees
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.testing import TreeGrowth
 from tests.lm.gardens import LLAMA, SIZE, VOCABULARY, build, evaluate
+from tests.precision import NATS
 
 GPT_NEO = {
     "vocab_size": SIZE,
@@ -93,7 +94,7 @@ def test_longrope_alone_and_in_company(lengths: tuple[int, ...]) -> None:
     assert isinstance(trees, RegionTrees)
     gardener = TreeGrowth(trees, given, SIZE)
     gardener.live()
-    assert worst(gardener, hf_model) < 1e-3
+    assert worst(gardener, hf_model) < NATS
 
 
 def test_longrope_without_regions_is_wrong() -> None:
@@ -114,7 +115,7 @@ def test_windows_by_slot_are_found_out_by_short_prompts(caplog: pytest.LogCaptur
         gardener = TreeGrowth(lm.trees(given), given, SIZE)
     assert lm.road == "rows" and "off by" in caplog.text
     gardener.live()
-    assert worst(gardener, hf_model) < 1e-3
+    assert worst(gardener, hf_model) < NATS
 
 
 def test_a_border_whose_trial_failed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +127,7 @@ def test_a_border_whose_trial_failed_is_tried_again(monkeypatch: pytest.MonkeyPa
         with pytest.raises(torch.OutOfMemoryError):
             trees.extend([0], [5])
     found = trees.extend([0], [5]).logits[0].double()
-    torch.testing.assert_close(found, evaluate(hf_model, [*prompt, 5]), atol=1e-3, rtol=0)
+    torch.testing.assert_close(found, evaluate(hf_model, [*prompt, 5]), atol=NATS, rtol=0)
 
 
 def test_what_a_model_raises_has_a_type() -> None:

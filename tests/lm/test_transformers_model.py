@@ -25,6 +25,7 @@ from outlines_phi.settings import SamplingSettings
 from outlines_phi.testing import TreeGrowth
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.lm.gardens import LLAMA, SIZE, VOCABULARY, build, evaluate
+from tests.precision import NATS
 
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14, 15, 16, 17, 18]]
 
@@ -102,7 +103,7 @@ def test_compact_gives_memory_back_and_slots_are_used_again() -> None:
     assert trees.cache.layers[0].keys.shape[2] == capacity
     law = {sequence: evaluate(build("qwen3"), sequence) for sequence, _ in gardener.history[-40:]}
     for sequence, logits in gardener.history[-40:]:
-        assert torch.allclose(logits, law[sequence], atol=1e-4)
+        assert torch.allclose(logits, law[sequence], atol=NATS)
 
 
 def test_a_small_memory_splits_calls_and_changes_nothing() -> None:
@@ -120,7 +121,7 @@ def test_a_small_memory_splits_calls_and_changes_nothing() -> None:
         assert trees.counts.tokens == 170
     assert trees.counts.calls > 6
     assert meter.largest <= 16 << 10
-    torch.testing.assert_close(evaluations[0], evaluations[1], atol=2e-5, rtol=0)
+    torch.testing.assert_close(evaluations[0], evaluations[1], atol=NATS, rtol=0)
 
 
 def test_recurrent_models_fall_back_to_rows_with_one_warning(caplog) -> None:
@@ -183,7 +184,7 @@ def test_the_cache_is_given_by_the_name_in_the_signature(name: str, wrapped: boo
     trees = RowTrees(forward, [PROMPTS[0]])
     trees.roots()
     logits = trees.extend([0], [9]).logits[0].double()
-    torch.testing.assert_close(logits, evaluate(model, [*PROMPTS[0], 9]), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(logits, evaluate(model, [*PROMPTS[0], 9]), atol=NATS, rtol=0)
     assert trees.counts.prompt_tokens == len(PROMPTS[0]) and trees.counts.tokens == 1
 
 
@@ -304,7 +305,7 @@ def test_nan_is_an_error_and_the_trees_survive_it(name: str) -> None:
         gardener.grow(5)
     spoil.remove()
     gardener.grow(5)
-    assert float(gardener.errors(lambda sequence: evaluate(hf_model, sequence)).abs().max()) < 1e-4
+    assert float(gardener.errors(lambda sequence: evaluate(hf_model, sequence)).abs().max()) < NATS
 
 
 def test_distributions_of_logits_are_ordinary_tensors() -> None:

@@ -14,6 +14,7 @@ from outlines_phi.lm.transformers.rows import RowTrees
 from outlines_phi.lm.transformers.slots import TreeMask, eightfold
 from outlines_phi.testing import TreeGrowth
 from tests.lm.gardens import CONFIGS, SIZE, build, evaluate
+from tests.precision import NATS
 
 ATTENTION = ["qwen3", "llama", "gpt2", "mistral", "qwen3 mixed", "gemma2", "gemma3"]
 # This version of transformers refuses Gemma 2 with sdpa (soft-capped attention).
@@ -23,7 +24,7 @@ ONE_EACH = [
     for case in CASES
 ]
 """Each architecture with one attention, which take turns; `make test-full` has the others."""
-TOLERANCE = 2e-5  # float32, of the standard deviation of the logits
+TOLERANCE = NATS  # Of the standard deviation of the logits
 
 plainly = cache(evaluate)
 """Trees of several tests grow alike, and their nodes are the same sequences."""

@@ -15,13 +15,14 @@ from outlines_phi.errors import OutlinesPhiError
 from outlines_phi.lm.model import TokenTrees
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.vocabulary.vocabulary import Vocabulary
+from tests.precision import NATS
 
 from .families import SIZE
 
 DEEPEST = 7  # tokens that a walk adds to a prompt
 # The largest error of a log-probability, over the standard deviation of the log-probabilities (at least one).
 # Rounding gives 3e-5, 0.01 and 0.06; a wrong mask or wrong positions give more than 0.1 in float32.
-TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.1, torch.bfloat16: 0.6}
+TOLERANCE = {torch.float32: NATS, torch.float16: 0.1, torch.bfloat16: 0.6}
 # Their recurrence in chunks rounds otherwise behind padding: 6e-4 on the random weights of these tests.
 CHUNKED = frozenset({"qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text"})
 IMPOSSIBLE = -80.0  # in nats: below it, only that the tree says so too is asked for

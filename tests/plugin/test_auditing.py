@@ -14,6 +14,7 @@ import outlines_phi
 from outlines_phi import EmptyLanguageError, UnsupportedError
 from outlines_phi.fidelity.audit_report import AuditReport
 from outlines_phi.fidelity.reference import enumerate_language
+from tests.precision import SHARE
 
 QUESTION = "Question: is the bakery open on Monday? Answer: "
 ASKED = [QUESTION, "Question: is the school closed today? Answer: "]
@@ -39,9 +40,9 @@ def holds(report: AuditReport, phi: float, tv: float) -> bool:
     found = report.pooled.bias
     low, high = found.phi.interval
     return (
-        low * (1 - 1e-5) <= phi <= high * (1 + 1e-5)
-        and found.tv.interval.low <= tv + 1e-5
-        and tv - 1e-5 <= found.tv.interval.high
+        low * (1 - SHARE) <= phi <= high * (1 + SHARE)
+        and found.tv.interval.low <= tv + SHARE
+        and tv - SHARE <= found.tv.interval.high
     )
 
 
@@ -87,7 +88,7 @@ def test_a_stock_generator_is_audited_as_it_is(model: Any, stock: Any) -> None:
     generator = outlines.Generator(stock, type_)
     ours = outlines_phi.audit((model, type_), QUESTION, 100, seed=1)
     theirs = outlines_phi.audit(generator, QUESTION, 100, seed=1)
-    assert theirs.pooled.bias.tv.value == pytest.approx(ours.pooled.bias.tv.value, abs=1e-6)
+    assert theirs.pooled.bias.tv.value == pytest.approx(ours.pooled.bias.tv.value, abs=SHARE)
     assert type(stock) is outlines.models.Transformers and generator.model is stock
 
 
@@ -124,7 +125,7 @@ def test_several_prompts_share_calls_and_are_pooled(model: outlines_phi.PhiTrans
     assert [finding.name for finding in report.findings] == ASKED
     low, high = report.pooled.bias.tv.interval
     assert low <= sum(tv for _, tv in truths) / 2 <= high
-    assert report.pooled.bias.phi.interval.low <= sum(phi for phi, _ in truths) / 2 * (1 + 1e-5)
+    assert report.pooled.bias.phi.interval.low <= sum(phi for phi, _ in truths) / 2 * (1 + SHARE)
     single = [outlines_phi.audit((model, Answer), prompt, 2, seed=1).counts.calls for prompt in ASKED]
     assert report.counts.calls <= 2 + max(single) * 2
 

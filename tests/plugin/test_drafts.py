@@ -43,6 +43,7 @@ from outlines_phi.drafting import (
 from outlines_phi.errors import DraftError, VocabularyError
 from outlines_phi.lm import TransformersModel, bundled
 from outlines_phi.plugin.drafts import resolve_draft
+from tests.precision import near, near_log
 
 PROMPT = "Person: Nora is a teacher in Paris. JSON: "
 NAMES = ["forced", "prompt_lookup", "tree"]
@@ -90,7 +91,7 @@ class TestDrafts:
         plain = generator.sample(PROMPT, 5, phi=phi, seed=1)
         drafted = generator.sample(PROMPT, 5, phi=phi, seed=1, draft=draft)
         assert [draw.token_ids for draw in drafted] == [draw.token_ids for draw in plain]
-        assert drafted.log_w == pytest.approx(plain.log_w, abs=1e-4)
+        assert drafted.log_w == near_log(plain.log_w)
         assert plain.counts.turns == 0 and drafted.counts.turns > 0
 
     @pytest.mark.parametrize("phi", ["local", "exact", "auto", "learned"])
@@ -163,7 +164,7 @@ class TestCallsAndGenerators:
         question = "Question: is the bakery open on Sunday? Answer: "
         assert drafting(question, do_sample=False) == plain(question, do_sample=False)
         assert drafting.mode(question).texts == plain.mode(question).texts
-        assert drafting.probabilities(question)["yes"].p == pytest.approx(plain.probabilities(question)["yes"].p)
+        assert drafting.probabilities(question)["yes"].p == near(plain.probabilities(question)["yes"].p)
 
     @pytest.mark.in_turn
     @pytest.mark.parametrize("phi", ["local", "onestep", "learned", "exact", "auto"])

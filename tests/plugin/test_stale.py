@@ -13,6 +13,7 @@ import outlines_phi
 from outlines_phi import PhiTransformers
 from outlines_phi.lm import bundled
 from outlines_phi.phi.tree.tree import BoundsTree
+from tests.precision import near
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
 ANSWER = Literal["yes", "no", "not now"]
@@ -54,7 +55,7 @@ def test_what_a_hook_does_may_change(fresh: PhiTransformers, door: Callable[[Any
     door(generator)
     after = share(generator)
     fresh.clear_cache()
-    assert after == pytest.approx(share(generator), abs=1e-6)
+    assert after == near(share(generator))
     assert abs(after - before) > 0.02
 
 

@@ -13,6 +13,7 @@ from outlines_phi.fidelity.comparison import total_variation
 from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.settings import SamplingSettings
 from tests.languages import ALPHA, p_value
+from tests.precision import near
 
 QUESTION = "Question: is the bakery open on Monday? Answer: "
 ANSWERS = Literal[
@@ -41,7 +42,7 @@ def test_draws_probabilities_and_mode(model: outlines_phi.PhiTransformers, law: 
     assert p_value(anyhow, mu) < ALPHA and p_value(anyhow, whole.mu) > ALPHA
     found = generator.probabilities(QUESTION, tolerance=0.0, **options)
     for y, p in mu.items():
-        assert found[generator.logits_processor.table.vocabulary.decode(y).decode()].p == pytest.approx(p, rel=1e-4)
+        assert found[generator.logits_processor.table.vocabulary.decode(y).decode()].p == near(p)
     (best,) = generator.mode(QUESTION, **options)
     assert best.token_ids == max(mu, key=lambda y: mu[y])
     assert generator(QUESTION, do_sample=False, **options) == best.text

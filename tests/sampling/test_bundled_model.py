@@ -19,6 +19,7 @@ from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.attempts import RejectionAttempts
 from outlines_phi.settings import SamplingSettings
 from tests.languages import ALPHA, DRAWS, p_value
+from tests.precision import NATS
 from tests.sampling.variants import cut_by_length, first_to_finish, keep_bounds_after_eviction, without_coin
 
 QUESTION = "Question: is the bakery open on Monday? Answer: "
@@ -57,7 +58,7 @@ def test_exact_draws_of_a_finite_type(answers: tuple, prefixes: int, monkeypatch
     assert p_value(drawn, reference.mu) > ALPHA
     assert distance < 3 * floor
     lower, upper = draws.log_z_bounds
-    assert lower - 1e-5 <= reference.log_phi <= upper + 1e-5
+    assert lower - NATS <= reference.log_phi <= upper + NATS
 
 
 def test_usual_spellings_are_enough_for_a_certificate(answers: tuple) -> None:
@@ -70,7 +71,7 @@ def test_usual_spellings_are_enough_for_a_certificate(answers: tuple) -> None:
     drawn = [draw.token_ids for draw in draws]
     assert p_value(drawn, reference.mu) > ALPHA
     lower, upper = draws.log_z_bounds
-    assert lower - 1e-6 <= reference.log_phi <= upper + 1e-6
+    assert lower - NATS <= reference.log_phi <= upper + NATS
 
 
 def test_plain_masking_fails_the_same_test(answers: tuple) -> None:

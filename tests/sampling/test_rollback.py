@@ -31,6 +31,7 @@ from outlines_phi.settings import SamplingSettings
 from tests.drafting.runs import table_of
 from tests.languages import LANGUAGES
 from tests.lm import gardens
+from tests.precision import NATS
 from tests.sampling.drafters import Drawn, Fixed, always, law_of, ranked
 from tests.sampling.test_drafted_stepper import ESTIMATORS, drawn, fixed, same, speculative
 
@@ -158,7 +159,7 @@ def test_layers_that_see_a_window_alone(name: str, seed: int, length: int, round
     )
     read = Read(lm, {})
     drafter = Drawn(law_of(read, 1.5, masked=True)) if sampled else Fixed(ranked(read, seed % 3 - 1))  # type: ignore[arg-type]
-    check_rollback(request, LocalPhi(), drafter, length, rounds, 2e-3)
+    check_rollback(request, LocalPhi(), drafter, length, rounds, NATS)
 
 
 class TestPackedTrees:
@@ -172,7 +173,7 @@ class TestPackedTrees:
         plain = AncestralSampler(OneStepPhi()).sample(request)
         drafter = Fixed(ranked(Read(model.lm), place))  # type: ignore[arg-type]
         found = speculative(OneStepPhi(), drafter, 4).sample(asked(model, 20, 3, self.ANSWERS))
-        same(found, plain, 1e-3)
+        same(found, plain, NATS)
         assert found[0].counts.calls < plain[0].counts.calls or place
 
     @given(seed=st.integers(0, 2**10), length=st.integers(1, 5), rounds=st.integers(0, 5), name=st.sampled_from("gbsd"))
@@ -190,4 +191,4 @@ class TestPackedTrees:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(branches, "WASTE", seed % 4)
             request = asked(model, 2, seed, Regex("[a-z]{2,8}( [a-z]{1,6})?[.!]"))
-            check_rollback(request, LocalPhi(), drafters[name], length, rounds, 2e-3)
+            check_rollback(request, LocalPhi(), drafters[name], length, rounds, NATS)

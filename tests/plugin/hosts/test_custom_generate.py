@@ -32,6 +32,7 @@ from outlines_phi.lm.transformers.forward import CACHES
 from outlines_phi.plugin.hosts.transformers import LOANS
 from outlines_phi.settings import SamplingSettings
 from tests.languages import ALPHA, p_value
+from tests.precision import near_log
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "
 ANSWER = Literal["yes", "no", "not now", "nobody"]
@@ -104,7 +105,7 @@ class TestLaws:
         result = call(hf, PROMPT, phi=phi, seed=3, num_return_sequences=N, return_dict_in_generate=True, **options)
         drawn = written(hf, result.sequences, PROMPT)
         for ids, log_p in zip(drawn, result.log_p.tolist(), strict=True):
-            assert log_p == pytest.approx(reference.log_p[ids], abs=1e-4)
+            assert log_p == near_log(reference.log_p[ids])
         w = np.exp(result.log_w.numpy())
         assert abs(w.mean() - math.exp(reference.log_phi)) < 4 * w.std() / math.sqrt(N) + 1e-6
         assert result.draws[0].guarantee is Guarantee.WEIGHTED
@@ -194,7 +195,7 @@ class TestMode:
         assert written(hf, call(hf, *prompts, do_sample=False), *prompts)[::2] == [best[0][0]] * 2
         result = call(hf, PROMPT, do_sample=False, num_return_sequences=3, return_dict_in_generate=True)
         assert written(hf, result.sequences, PROMPT) == [ids for ids, _ in best[:3]]
-        assert result.log_p.tolist() == pytest.approx([log_p for _, log_p in best[:3]], abs=1e-4)
+        assert result.log_p.tolist() == near_log([log_p for _, log_p in best[:3]])
         assert result.log_w is None
         config = GenerationConfig(do_sample=False, max_new_tokens=BUDGET)
         assert written(hf, call(hf, PROMPT, generation_config=config, max_new_tokens=...), PROMPT) == [best[0][0]]
@@ -226,7 +227,7 @@ class TestOptions:
         return dict(zip(written(hf, result.sequences, PROMPT), result.log_p.tolist(), strict=True))
 
     def expect(self, found: dict[tuple[int, ...], float], reference: Reference) -> None:
-        assert all(log_p == pytest.approx(reference.log_p[ids], abs=1e-4) for ids, log_p in found.items())
+        assert all(log_p == near_log(reference.log_p[ids]) for ids, log_p in found.items())
 
     def test_the_checkpoint_has_temperature_and_penalty_but_no_truncation(
         self, own: tuple[Any, Any], model: PhiTransformers

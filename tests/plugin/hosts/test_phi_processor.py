@@ -25,6 +25,7 @@ from outlines_phi.lm import bundled
 from outlines_phi.plugin.hosts import loop, phi_processor
 from outlines_phi.settings import SamplingSettings
 from tests.languages import ALPHA, p_value
+from tests.precision import near_log
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "
 ANSWER = Literal["yes", "no", "not now", "nobody"]
@@ -93,7 +94,7 @@ class TestLaws:
         assert p_value(drawn, reference.mask) > ALPHA
         assert p_value(drawn, reference.mu) < ALPHA, "power: masking is not mu*"
         for ids, weight in zip(drawn, log_w, strict=True):
-            assert weight == pytest.approx(reference.log_p[ids] - reference.log_mask[ids], abs=1e-4)
+            assert weight == near_log(reference.log_p[ids] - reference.log_mask[ids])
 
     @pytest.mark.parametrize(
         ("phi", "options"),
@@ -122,7 +123,7 @@ class TestLaws:
         drawn, log_w = draws(model, processor_of(model, phi="onestep", temperature=0.7), 500)
         both = [(known[ids], weight) for ids, weight in zip(drawn, log_w, strict=True) if ids in known]
         assert len(both) > 400
-        assert all(ours == pytest.approx(theirs, abs=1e-4) for ours, theirs in both)
+        assert all(ours == near_log(theirs) for ours, theirs in both)
 
     def test_the_factor_is_needed(self, model: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
         """Power: ``log p + log h`` without the factor T is tempered twice, and fails both tests."""
@@ -246,7 +247,7 @@ class TestLoops:
             (ids,) = generated(model, sequences, inputs["input_ids"].shape[1])
             seen.add(ids)
             expected = reference.log_p[ids] - reference.log_mask[ids]
-            assert processor.log_w(sequences)[0] == pytest.approx(expected, abs=1e-4)
+            assert processor.log_w(sequences)[0] == near_log(expected)
         assert len(seen) > 1
 
     def test_an_assistant_keeps_the_weights(self, model: PhiTransformers) -> None:
@@ -261,7 +262,7 @@ class TestLoops:
             )
             (ids,) = generated(model, sequences, inputs["input_ids"].shape[1])
             expected = reference.log_p[ids] - reference.log_mask[ids]
-            assert processor.log_w(sequences)[0] == pytest.approx(expected, abs=1e-4)
+            assert processor.log_w(sequences)[0] == near_log(expected)
 
     def test_one_processor_for_many_generations(self, model: PhiTransformers) -> None:
         """The same prompt, another one, a shorter one, and a conversation that goes on after what was written."""
