@@ -57,7 +57,7 @@ class TestProbabilities:
         law: dict[str, float] = defaultdict(float)
         for ids, p in reference(generator, **settings).mu.items():
             law[generator.model.lm.vocabulary.decode(ids).decode()] += p
-        result = generator.probabilities(QUESTION, max_new_tokens=BUDGET, **settings)
+        result = generator.probabilities(QUESTION, tolerance=0, max_new_tokens=BUDGET, **settings)
         assert {value: entry.p for value, entry in result.items()} == near(law)
         assert all(entry.lo <= entry.p <= entry.hi for entry in result.entries)
         assert result.complete and result.counts.calls == 1 and result.budget == BUDGET
