@@ -12,13 +12,15 @@ LOGIT = 16  # The largest logit of the bundled model is 15.7; those of the tiny 
 ADDITIONS = 2 * 4 * 128  # Terms of the sums on the way to a logit: two branches in each of 4 layers, 128 wide
 TOKENS = 12  # Of the texts that are compared
 
-NATS = ROUNDOFF * LOGIT * math.sqrt(ADDITIONS * TOKENS)
-"""The tolerance of a log-probability, 1.1e-4 nats.
+TOKEN = ROUNDOFF * LOGIT * math.sqrt(ADDITIONS)
+"""The tolerance of the log-probability of one token, 3.1e-5 nats at temperature 1.
 
-Kernels add in different orders, and each addition rounds by at most ``ROUNDOFF`` of what is added. Errors of both signs add up like
-a random walk, over the terms of a logit and over the tokens of a text. Measured over 1.2 million log-probabilities of one token,
-with ATEN_CPU_CAPABILITY=default beside avx2: at most 1.1e-5, where ``TOKENS = 1`` gives 3.1e-5.
+Kernels add in different orders, and each addition rounds by at most ``ROUNDOFF`` of what is added. Errors of both signs add up as
+in a random walk, over the terms of a logit. Over 1.2 million of them ATEN_CPU_CAPABILITY=default is 1.1e-5 from avx2 at most.
 """
+
+NATS = TOKEN * math.sqrt(TOKENS)
+"""The tolerance of the log-probability of a text, 1.1e-4 nats: the same walk goes on over its tokens."""
 
 SHARE = math.expm1(2 * NATS)
 """The relative tolerance of a probability: of a share, whose numerator and denominator are both ``exp`` of such numbers."""

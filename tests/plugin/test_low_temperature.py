@@ -16,6 +16,7 @@ import torch
 import outlines_phi
 from outlines_phi import ExactPhi, Guarantee
 from tests.loaded import copied_model, read
+from tests.precision import TOKEN
 
 MODEL = outlines_phi.from_transformers(*read())
 
@@ -78,7 +79,7 @@ def log_p(text: str, temperature: float) -> float:
 
 def rounding(texts: tuple[str, ...], temperature: float) -> float:
     """Return how far the log of a sum may be from that of float64: what a forward pass in float32 loses of every logit."""
-    return 2e-5 / temperature * max(len(ids) for text in texts for ids, _ in logits(text))
+    return TOKEN / temperature * max(len(ids) for text in texts for ids, _ in logits(text))
 
 
 def test_the_reported_case() -> None:
