@@ -48,7 +48,6 @@ from .sampling.phi_options import AutoPhi as AutoPhi
 from .sampling.phi_options import Effort as Effort
 from .sampling.phi_options import ExactPhi as ExactPhi
 from .sampling.phi_options import LookaheadPhi as LookaheadPhi
-from .sampling.smc import PIMH as PIMH
 from .sampling.smc import SMC as SMC
 from .settings import SamplingSettings as SamplingSettings
 from .vocabulary.vocabulary import Vocabulary as Vocabulary

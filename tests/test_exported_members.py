@@ -35,7 +35,6 @@ PUBLIC = [
     "LookaheadPhi",
     "OneStepPhi",
     "OutlinesPhiError",
-    "PIMH",
     "PhiLogitsProcessor",
     "PhiTransformers",
     "Probabilities",
@@ -62,7 +61,7 @@ PUBLIC = [
     "uninstall",
     "wrap",
 ]
-"""A name that leaves this list breaks somebody's program. There are 46 at most; what few applications need is in a folder."""
+"""A name that leaves this list breaks somebody's program. There are 45 at most; what few applications need is in a folder."""
 
 FOLDERS = ["drafting", "errors", "fidelity", "guides", "lm", "ray", "sampling", "testing"]
 """What `import outlines_phi` reaches by a dot without an import of its own."""

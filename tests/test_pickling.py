@@ -17,7 +17,6 @@ from typing_extensions import TypedDict
 
 import outlines_phi
 from outlines_phi import (
-    PIMH,
     SMC,
     BannedPhrases,
     BudgetError,
@@ -103,7 +102,6 @@ OPTIONS: list[Any] = [
         if isinstance(kind, type) and issubclass(kind, Phi) and not isabstract(kind)
     ),
     SMC(particles=7, resample="ess"),
-    PIMH(smc=SMC(particles=7)),
     BannedPhrases(["a", re.compile("b{1,3}")], whole_word=True),
     TextConstraint(len),
     drafting.PromptLookupDrafter(ngram=2),

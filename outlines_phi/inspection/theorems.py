@@ -63,7 +63,6 @@ THEOREMS = (
     Theorem("7.3", "Drafts draw masking for h = 1, and the conditioned distribution for h = Phi.", "7.2 1.2 5.2"),
     Theorem("8.1", "Particles estimate Phi without bias.", "4.1"),
     Theorem("8.2", "A particle picked by weight keeps the mean.", "8.1"),
-    Theorem("8.3", "The chain over populations has the conditioned distribution.", "8.2"),
     Theorem("9.1", "Intervals of probabilities hold.", "5.1"),
     Theorem("9.2", "The mode that is found is the mode.", "5.1"),
     Theorem("G2.1", "Grammars over characters, cut into terminals, derive the same texts."),

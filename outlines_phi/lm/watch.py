@@ -80,8 +80,8 @@ class Progress:
     ----------
     draws, wanted
         Draws so far, and how many were asked for, of all prompts together; members, where the most probable ones are searched for.
-        A draw that needs several candidates or particles counts when the last of them is there; a chain's begin counts, too. 0
-        and 0 where only probabilities are asked for.
+        A draw that needs several candidates or particles counts when the last of them is there. 0 and 0 where only
+        probabilities are asked for.
     attempts
         Attempts so far (or trajectories, candidates, particles), up to the last one that was read.
     calls, tokens

@@ -232,7 +232,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     constraint
         A function that says whether a text may be the beginning of an output, or a :class:`outlines_phi.TextConstraint`.
     sampler
-        ``SMC(...)`` or ``PIMH(...)`` for particles that follow the estimator; ``None`` for what the estimator has by itself.
+        ``SMC(...)`` for particles that follow the estimator; ``None`` for what the estimator has by itself.
     banned_phrases
         What must not be written: a list of phrases, or a :class:`outlines_phi.BannedPhrases`. Left out, what the model bans.
     draft

@@ -22,7 +22,7 @@ from ..phi.state_values import StateValues
 from ..sampling.draws import Draws
 from ..sampling.phi_options import AutoPhi, Effort, ExactPhi, LookaheadPhi
 from ..sampling.resolve import SamplerOptions
-from ..sampling.smc import PIMH, SMC
+from ..sampling.smc import SMC
 from ..settings import SamplingSettings
 from .choices import MEANT, MEANT_BY_DRAWS, MISFITS, guessed, refuse_misfits, refuse_unknown
 from .drafts import DraftOptions, resolve_draft
@@ -153,10 +153,10 @@ def resolve_constraint(constraint: object) -> TextConstraint | None:
 def resolve_sampler(given: object) -> SamplerOptions | None:
     """Return the particle sampler that a call means by ``sampler=``, or ``None``."""
     match given:
-        case None | SMC() | PIMH():
+        case None | SMC():
             return given
     raise UnsupportedError(
-        f"sampler={given!r:.80} was given; expected SMC(particles=50, ...) or PIMH(smc=SMC(...)) of outlines_phi, or None."
+        f"sampler={given!r:.80} was given; expected SMC(particles=50, ...) of outlines_phi, or None."
     )
 
 

@@ -22,8 +22,8 @@ class Guarantee(IntEnum):
     """How the distribution of a draw stands to ``mu*``, weakest first.
 
     ``APPROXIMATE``
-        Of a distribution that comes near to ``mu*``; how near it is, is not known. That of a chain comes as near as one likes
-        with more work; that of a look-ahead without weights is exact in every window.
+        Of a distribution that comes near to ``mu*``; how near it is, is not known. That of a look-ahead without weights is exact
+        in every window.
     ``WEIGHTED``
         Drawn from a known proposal; expectations under ``mu*`` need the weight.
     ``CONFIDENT``

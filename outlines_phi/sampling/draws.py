@@ -27,8 +27,7 @@ class DrawCounts:
     prompt_tokens: int = 0
     tokens: int = 0
     # Attempts launched and finished in launch order up to the last draw, and those that gave a draw. Under `sampler=` they are
-    # runs of particles; those of a chain are its proposals after the first run. Under a look-ahead they are attempts at
-    # windows, and the windows that were committed.
+    # runs of particles. Under a look-ahead they are attempts at windows, and the windows that were committed.
     attempts: int = 0
     accepted: int = 0
     # Under a draft: tokens that were drafted for the texts of this prompt, and those of them that were kept
@@ -40,7 +39,7 @@ class DrawCounts:
 
     @property
     def acceptance(self) -> float:
-        """Accepted attempts per attempt; of a chain, the share of its proposals that it moved to. 1 where there were none."""
+        """Accepted attempts per attempt; 1 where there were none."""
         return self.accepted / self.attempts if self.attempts else 1.0
 
     @property
@@ -78,7 +77,7 @@ class Draws(TextSequence[Draw]):
         How far the distribution of a draw is from ``mu*``, at most: 0 for exact draws. ``None`` where nothing bounds it. Where a
         ``BudgetError`` has draws that are missing for want of a certificate: what was certified by then.
     populations
-        The population that each draw was picked from, under ``sampler=``; states that a chain has held share one.
+        The population that each draw was picked from, under ``sampler=``.
     rejections
         Under a look-ahead, with weights or without: how many of the failed attempts would have completed which phrase, by its
         name; phrases that cost none are left out. In free text these are all that failed, ``counts.attempts -
@@ -165,18 +164,13 @@ class Draws(TextSequence[Draw]):
 
     @property
     def ess(self) -> float:
-        """Effective sample size ``(sum w)^2 / sum w^2``; equal to ``n`` for exact draws. States that a chain has held are one.
+        """Effective sample size ``(sum w)^2 / sum w^2``; equal to ``n`` for exact draws.
 
         ``n`` where the weights are not known: that of the distribution that they were drawn from.
         """
         if not self.weighed:
             return float(len(self.items))
-        w = scaled(self.log_w)
-        if self.populations:
-            place = {population: i for i, population in enumerate(dict.fromkeys(self.populations))}
-            held = [place[population] for population in self.populations]
-            w = np.bincount(held, w[: len(held)]).astype(np.float64)
-        return effective_size(w)
+        return effective_size(scaled(self.log_w))
 
     @property
     def weights(self) -> NDArray[np.float64]:

@@ -16,9 +16,9 @@ from .phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from .rejection.auto_sampler import AutoSampler
 from .rejection.exact_sampler import ExactSampler
 from .sampler import Sampler
-from .smc import PIMH, SMC, PIMHSampler, SMCSampler
+from .smc import SMC, SMCSampler
 
-SamplerOptions: TypeAlias = SMC | PIMH
+SamplerOptions: TypeAlias = SMC
 """The values of ``sampler=``."""
 
 DRAFT_LENGTH = 8
@@ -53,7 +53,7 @@ def sampler_for(
             return LookaheadSampler(phi, draft)
         case ProposalPhi(), None:
             return AncestralSampler(phi, draft=draft)
-        case Phi(), SMC() | PIMH() if draft is not None:
+        case Phi(), SMC() if draft is not None:
             raise UnsupportedError(
                 f"A draft was given with sampler={type(sampler).__name__}(...), whose particles are compared at the same "
                 "places of their texts, token by token. Leave draft out, or leave sampler out: phi='exact' and phi='auto' go with "
@@ -63,9 +63,7 @@ def sampler_for(
             return LookaheadSMCSampler(phi, sampler)
         case ProposalPhi(), SMC():
             return SMCSampler(phi, sampler)
-        case ProposalPhi(), PIMH():
-            return PIMHSampler(phi, sampler)
-        case ExactPhi() | AutoPhi() | LookaheadPhi(), SMC() | PIMH():
+        case ExactPhi() | AutoPhi() | LookaheadPhi(), SMC():
             raise UnsupportedError(
                 f"sampler={type(sampler).__name__}(...) was given with phi={phi.name!r}, which draws in a way of its own. Leave "
                 "phi out or give phi='local' or another proposal for the particles, or leave sampler out."

@@ -43,7 +43,6 @@ class Stream(IntEnum):
     """Attempts of a certificate by confidence."""
     RESAMPLING = 2**44
     """Resampling of particles."""
-    CHAIN = 2**45
     """The steps of a Markov chain."""
     ESTIMATE = 2**46
     """Estimators of future validity."""

@@ -12,8 +12,7 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..lm.model import ModelCounts
-from ..numerics.checks import check_counts, check_fits, check_kind, is_count, is_number
-from ..numerics.weights import log_mean
+from ..numerics.checks import check_fits, is_count, is_number
 from ..phi.estimator import ProposalPhi
 from .ancestral import TOGETHER, depth_first, grow
 from .draw import Draw, Guarantee, Population
@@ -146,13 +145,8 @@ class SMCSampler(Sampler):
         runs, counts = self.run(request, request.n)
         return [picks(request, row, of_prompt, counts) for row, of_prompt in enumerate(runs)]
 
-    def run(
-        self, request: Request, n: int, *, independent: bool = False
-    ) -> tuple[list[list[FinishedRun]], ModelCounts]:
-        """Return ``n`` finished runs of every prompt, each with the rest of its random stream, and what they cost together.
-
-        ``independent``: an estimator that learns may learn nothing from one run for the next. Evidence is unbiased either way.
-        """
+    def run(self, request: Request, n: int) -> tuple[list[list[FinishedRun]], ModelCounts]:
+        """Return ``n`` finished runs of every prompt, each with the rest of its random stream, and what they cost together."""
         stepper, size = Stepper(request, self.phi), self.options.particles
         runs: list[Particles] = []
         walks: list[Trajectory] = []
@@ -160,13 +154,13 @@ class SMCSampler(Sampler):
             lambda: chain(walks, *(run.walks for run in runs)), wanted=n * len(request.prompts), particles=size
         )
         if self.options.resample == "never":  # particles have nothing to do with one another, so any may begin together
-            for together in [n * size] if independent else self.phi.rounds(n * size):
+            for together in self.phi.rounds(n * size):
                 walks += (begun := stepper.launch(together))
                 for _ in grow(stepper, begun):
                     pass
             walks, runs = [], self._runs(request, sorted(walks, key=lambda walk: (walk.row, walk.number)))
         else:
-            for together in [n] if independent else self.phi.rounds(n):
+            for together in self.phi.rounds(n):
                 runs += (waiting := self._runs(request, stepper.launch(together * size)))
                 _advance(stepper, waiting)
         return finished(request, runs), stepper.branches.trees.counts
@@ -248,86 +242,3 @@ def picks(request: Request, row: int, runs: Sequence[FinishedRun], counts: Model
         failures=len(runs) - len(alive),
         populations=tuple(population for population, _ in alive),
     )
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class PIMH:
-    """A chain over runs of sequential Monte Carlo, ``sampler=PIMH(smc=SMC(particles=50))``: draws that need no weight.
-
-    Each step proposes a whole run and moves to it with probability ``min(1, Z_hat' / Z_hat)``; ``n`` draws are ``n`` states
-    after ``burn_in`` of them. The distribution of a state converges to ``mu*``, at a rate that is not known beforehand, and
-    states depend on one another: the guarantee is ``APPROXIMATE``. ``draws.counts.acceptance`` and ``draws.ess`` say how well
-    the chain moves.
-
-    Attributes
-    ----------
-    smc
-        The runs.
-    burn_in
-        States that are left out at the beginning; each costs one run.
-
-    Raises
-    ------
-    UnsupportedError
-        An option of the wrong type or out of range.
-    """
-
-    smc: SMC = field(default_factory=SMC)
-    burn_in: int = 10
-
-    def __post_init__(self) -> None:
-        check_kind("PIMH", "smc", self.smc, SMC, "SMC(particles=...)")
-        check_counts("PIMH", least=0, burn_in=self.burn_in)
-
-
-@final
-@dataclass(frozen=True)
-class PIMHSampler(Sampler):
-    """Draws the states of one chain per prompt; all its runs are made first, together, since none depends on another.
-
-    A particle picked by weight from a stationary run has the distribution ``mu*`` (theory.md, section 8.2). Every state picks
-    anew, also one that the chain has held. All draws of a prompt have the same weight, such that the mean over them and
-    ``failures`` (states whose run died, before the first that did not) is the mean of all ``Z_hat``: unbiased for ``Phi``.
-    """
-
-    phi: ProposalPhi
-    options: PIMH = field(default_factory=PIMH)
-
-    def sample(self, request: Request) -> list[Draws]:
-        """See :meth:`Sampler.sample`; the draws are states of a chain and depend on one another."""
-        runs, counts = SMCSampler(self.phi, self.options.smc).run(
-            request, self.options.burn_in + request.n, independent=True
-        )
-        return [
-            self._draws(request, row, [population for population, _ in of_prompt], counts)
-            for row, of_prompt in enumerate(runs)
-        ]
-
-    def _draws(self, request: Request, row: int, runs: Sequence[Population], counts: ModelCounts) -> Draws:
-        rng = request.stream(row, Stream.CHAIN)
-        log_z = [run.log_z for run in runs]
-        items, populations = [], []
-        held, moves = 0, 0
-        for number in range(len(runs)):
-            if number and accepts(log_z[held], log_z[number], rng):
-                held, moves = number, moves + 1
-            if number >= self.options.burn_in and log_z[held] > -math.inf:
-                items.append(runs[held].pick(rng))
-                populations.append(runs[held])
-        if items:
-            log_w = log_mean(np.array(log_z)) + math.log(request.n / len(items))
-            items = [replace(item, log_w=log_w, guarantee=Guarantee.APPROXIMATE) for item in items]
-        return Draws(
-            items=tuple(items),
-            counts=DrawCounts(**vars(counts), attempts=len(runs) - 1, accepted=moves),
-            budget=request.budgets[row],
-            failures=request.n - len(items),
-            populations=tuple(populations),
-        )
-
-
-def accepts(log_z: float, proposed: float, rng: np.random.Generator) -> bool:
-    """Return whether a chain at a run of ``log_z`` moves to the ``proposed`` one: with probability ``min(1, Z' / Z)``."""
-    chance = rng.random()
-    return chance < math.exp(min(0.0, proposed - log_z)) if log_z > -math.inf else proposed > -math.inf

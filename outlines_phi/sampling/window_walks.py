@@ -314,7 +314,7 @@ class NormalizerWalk:
     @property
     def log_estimate(self) -> float:
         """``log Psi_hat``, with ``Psi_hat = Lo + (U - Lo) (1 - (1 - s) / c)``."""
-        if self._chance == 1:
+        if self._chance == 1 or self._log_success == 0:
             return log_sum([self._log_lower, self._log_gap + self._log_success])
         log_missed = log(-math.expm1(self._log_success) / self._chance) + self._log_gap
         return log_difference(log_sum([self._log_lower, self._log_gap]), log_missed)

@@ -17,7 +17,6 @@ from transformers import MambaConfig, MambaForCausalLM, PreTrainedTokenizerFast,
 
 import outlines_phi
 from outlines_phi import (
-    PIMH,
     SMC,
     BannedPhrases,
     ExactPhi,
@@ -296,7 +295,6 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"draft": "forced", "phi": "local", "sampler": SMC(particles=3)},
         r"A draft was given with sampler=SMC",
     ),
-    "a chain": ({"draft": "forced", "phi": "local", "sampler": PIMH()}, r"A draft was given with sampler=PIMH"),
     "a constraint": (
         {"draft": "forced", "phi": "local", "constraint": lambda text: True},
         r"given beside a draft;",

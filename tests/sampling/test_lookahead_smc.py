@@ -20,7 +20,7 @@ from outlines_phi.sampling.lookahead import LookaheadSMCSampler
 from outlines_phi.sampling.particles import Particles
 from outlines_phi.sampling.phi_options import Effort, LookaheadPhi
 from outlines_phi.sampling.resolve import sampler_for
-from outlines_phi.sampling.smc import PIMH, SMC
+from outlines_phi.sampling.smc import SMC
 from tests.languages import GRAMMARS, VOCABULARY
 from tests.sampling.banning import NESTED, SHORT, ids
 
@@ -101,5 +101,3 @@ def test_effort_and_options() -> None:
     assert isinstance(sampler_for(WEIGHTED, TreeStore(), OPTIONS["never"]), LookaheadSMCSampler)
     with pytest.raises(UnsupportedError, match=r"LookaheadPhi\(weights=True\)"):
         sampler_for(LookaheadPhi(), TreeStore(), OPTIONS["never"])
-    with pytest.raises(UnsupportedError, match="PIMH"):
-        sampler_for(WEIGHTED, TreeStore(), PIMH(smc=OPTIONS["never"]))

@@ -23,7 +23,7 @@ from ...guides.grammar.grammar import Grammar
 from ...phi.constraint import Predicate, TextConstraint
 from ...phi.estimator import Phi
 from ...sampling.resolve import SamplerOptions
-from ...sampling.smc import PIMH, SMC
+from ...sampling.smc import SMC
 from ..call import Ban, Correction
 from ..choices import MEANT, refuse_unknown
 from ..drafts import Drafts, check_draft, resolve_draft
@@ -71,7 +71,7 @@ def json(
         arguments of a function that is one), a genson ``SchemaBuilder``, or the text or dict of a JSON schema (``json.loads``).
     sampler
         ``samplers.multinomial(...)`` or ``samplers.greedy()``; ``samplers.beam_search(...)`` with ``phi=None``; ``SMC(...)`` or
-        ``PIMH(...)``, or ``samplers.particles(SMC(...), samples=n)``.
+        or ``samplers.particles(SMC(...), samples=n)``.
     whitespace_pattern
         Of the white space between tokens of JSON.
     **options
@@ -220,13 +220,13 @@ def _wrapped(model: Any, second: Any = None) -> PhiModel:
 
 
 def _sampler(sampler: Any) -> ClassicSampler:
-    if isinstance(sampler, SMC | PIMH):
+    if isinstance(sampler, SMC):
         return particles(sampler)
     if isinstance(sampler, ClassicSampler):
         return sampler
     raise UnsupportedError(
         f"{sampler!r:.80} was given as sampler; expected samplers.multinomial(samples=1, top_k=None, top_p=None, "
-        "temperature=None), samplers.greedy() or samplers.beam_search(beams=1), of outlines_phi.samplers, or SMC(...) or PIMH(...)."
+        "temperature=None), samplers.greedy() or samplers.beam_search(beams=1), of outlines_phi.samplers, or SMC(...)."
     )
 
 

@@ -9,7 +9,7 @@ from ...errors import UnsupportedError
 from ...numerics.checks import check_counts
 from ...phi.estimator import Phi
 from ...sampling.resolve import SamplerOptions
-from ...sampling.smc import PIMH, SMC
+from ...sampling.smc import SMC
 from ...settings import SamplingSettings
 
 __all__: list[str] = ["beam_search", "greedy", "multinomial", "particles"]
@@ -96,17 +96,15 @@ class beam_search:  # noqa: N801
 @final
 @dataclass(frozen=True)
 class particles:  # noqa: N801
-    """Draws from populations of particles; ``SMC(...)`` and ``PIMH(...)`` may be given by themselves for one text per prompt."""
+    """Draws from populations of particles; ``SMC(...)`` may be given by itself for one text per prompt."""
 
-    sampler: SamplerOptions  # ``SMC(particles=50, ...)`` or ``PIMH(smc=SMC(...))``
+    sampler: SamplerOptions  # ``SMC(particles=50, ...)``
     samples: int = 1  # texts per prompt, each from a population of its own
     temperature: float = 1.0  # as for :class:`multinomial`
 
     def __post_init__(self) -> None:
-        if not isinstance(self.sampler, SMC | PIMH):
-            raise UnsupportedError(
-                f"particles({self.sampler!r:.80}) was given; expected SMC(particles=50, ...) or PIMH(smc=SMC(...))."
-            )
+        if not isinstance(self.sampler, SMC):
+            raise UnsupportedError(f"particles({self.sampler!r:.80}) was given; expected SMC(particles=50, ...).")
         check_counts(type(self).__name__, samples=self.samples)
         SamplingSettings(temperature=self.temperature)
 

@@ -42,7 +42,7 @@ from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request
-from outlines_phi.sampling.smc import PIMH, SMC, SMCSampler
+from outlines_phi.sampling.smc import SMC, SMCSampler
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.fidelity.test_audit_report import draw as traced
 from tests.fidelity.test_audit_report import true_tv
@@ -50,7 +50,6 @@ from tests.fidelity.test_probabilities import found
 from tests.languages import ALPHA, PROMPT, Language, p_value, pooled_p_value
 from tests.phi.tree.test_best_first import best, greedy, search
 from tests.sampling.drafters import Drawn, Fixed, law_of, ranked
-from tests.sampling.test_pimh import chain
 from tests.sampling.test_smc import mutant_keeps_weights, z_score
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
@@ -191,12 +190,6 @@ def test_wrong_evidence_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Particles, "_resample", mutant_keeps_weights)
     (draws,) = SMCSampler(LocalPhi(), POPULATIONS["every step, stratified"]).sample(LISTED.request(400, 11))
     assert z_score(draws, math.exp(LISTED.reference().log_phi)) > 6
-
-
-@pytest.mark.parametrize("language", [KEYS, ONE_OF], ids=str)
-def test_a_long_chain_draws_the_conditioned_law(language: Language) -> None:
-    draws = chain(language, PIMH(smc=SMC(particles=3), burn_in=50), 1_600, seed=4)
-    assert p_value(ids(draws)[::8], language.reference().mu) > ALPHA
 
 
 def drafters(language: Language) -> dict[str, Drafter]:
