@@ -122,7 +122,10 @@ class JSONGuide(Guide):
         cls, template: Template, vocabulary: Vocabulary, *, blanks: str | None = None, any_order: bool = False
     ) -> JSONGuide:
         """Return the guide of JSON values and what they stand in; parameters and errors as :meth:`of`."""
-        left_out = template.left_out
+        # A shortest way to the end goes by single bytes, so what has none is spelled by others.
+        ascii = not BEYOND_ASCII.issubset(TokenForest.of(vocabulary).single_bytes)
+        machine = Machine(template, blanks=blanks, any_order=any_order, ascii=ascii)
+        left_out = *template.left_out, *machine.unlike()
         if left_out:
             shown = "; ".join(f"{pointer} ({why})" for pointer, why in left_out[:MOST_SHOWN])
             more = f"; and {len(left_out) - MOST_SHOWN} more" if len(left_out) > MOST_SHOWN else ""
@@ -130,9 +133,7 @@ class JSONGuide(Guide):
                 f"Check the values that are drawn: {len(left_out)} keywords of the JSON schema are not asked of them. These are "
                 f"{shown}{more}."
             )
-        # A shortest way to the end goes by single bytes, so what has none is spelled by others.
-        ascii = not BEYOND_ASCII.issubset(TokenForest.of(vocabulary).single_bytes)
-        return cls(Machine(template, blanks=blanks, any_order=any_order, ascii=ascii), vocabulary)
+        return cls(machine, vocabulary)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return JSONGuide, (self.machine, self.vocabulary)  # states are numbered as they are met

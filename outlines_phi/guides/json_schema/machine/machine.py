@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast, final
 
@@ -11,7 +11,7 @@ from ....errors import EmptyLanguageError, UnsupportedError
 from ..formula import Formula, both, but_not, kind
 from ..kinds import Kinds
 from ..limits import SchemaLimit, not_too_deep
-from ..reading.schema import Schema
+from ..reading.schema import LeftOut, Schema
 from ..reading.template import Template
 from ..reading.unsatisfiable import culprit
 from ..shapes import ArrayShape
@@ -122,6 +122,17 @@ class Machine(Maker):
                     f"Relax {culprit(schema.document, is_empty)} of the JSON schema. With it, no JSON value is valid."
                 )
         return "Relax the output type. No text of it can be written."
+
+    def unlike(self) -> Iterator[LeftOut]:
+        """Yield the schemas that are true of values which they are not true of where formats are annotations."""
+        for schema in self.template.schemas:
+            for pointer, added in schema.unlike.items():
+                try:
+                    same = self.sizes.of(added) >= NEVER
+                except UnsupportedError:
+                    same = False
+                if not same:
+                    yield LeftOut(pointer, "where formats assert nothing, not all that is written is valid")
 
     def _refuse_early(self) -> None:
         """Read what is asked of the values within values, so that what cannot be honoured is refused before the first text."""

@@ -15,7 +15,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, DynamicAnchor, specification_with
 
 from ....errors import OutlinesPhiError, UnsupportedError
-from ..formula import And, Formula, Not, Or, Referred, both, holds
+from ..formula import And, Formula, Not, Or, Referred, both, but_not, holds
 from ..limits import SchemaLimit, not_too_deep
 from ..values import pointer_to
 from .keywords import DRAFTS, KEYWORDS, TO_7, is_keyword, says
@@ -23,6 +23,8 @@ from .place import Place, constant
 
 NEWEST = "http://json-schema.org/schema"
 """The newest draft, whichever that is."""
+
+NEGATING = frozenset({"not", "oneOf", "if", "maxContains"})  # Keywords under which a schema may have to be false
 
 
 @final
@@ -52,6 +54,8 @@ class Schema:
         Where formulas stand in it.
     order
         For each name, the places that put its members in an order with others.
+    unlike
+        Where schemas stand under which formats may widen what is valid, and what is true of the values that they add.
     """
 
     formula: Formula
@@ -60,6 +64,7 @@ class Schema:
     document: Any
     pointers: Mapping[Formula, str] = field(default_factory=dict)
     order: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    unlike: Mapping[str, Formula] = field(default_factory=dict)
 
     @classmethod
     def read(cls, document: Any, *, label: str = "", plain: bool = False) -> Schema:
@@ -83,6 +88,7 @@ class Schema:
             with not_too_deep():
                 reader = _SchemaReader(document, label, plain)
                 formula = reader.read()
+                unlike = reader.unlike(_SchemaReader(_without_formats(document), f"{label}'", plain))
         except (AttributeError, TypeError, ValueError) as error:
             # The library that follows references takes every $id, $anchor and $ref for a string, and a URI.
             if isinstance(error, OutlinesPhiError):
@@ -90,7 +96,7 @@ class Schema:
             raise UnsupportedError(
                 f"Write URIs as $id, $anchor, $schema and $ref of the JSON schema. One of them cannot be read: {error}."
             ) from error
-        return cls(formula, reader.definitions, tuple(reader.left_out), document, reader.pointers, reader.order)
+        return cls(formula, reader.definitions, tuple(reader.left_out), document, reader.pointers, reader.order, unlike)
 
     def holds(self, value: Any) -> bool:
         """Return whether the schema is true of a JSON value."""
@@ -119,6 +125,7 @@ class _SchemaReader:
         self._overridden: dict[tuple[str, ...], dict[str, str]] = {}
         self.pointers: dict[Formula, str] = {}
         self.order: dict[str, frozenset[str]] = {}
+        self.negating: dict[str, Formula] = {}
         self._waiting: dict[str, Place] = {}
 
     def read(self) -> Formula:
@@ -129,6 +136,14 @@ class _SchemaReader:
             self.definitions[key] = self.formula(place)
         self._refuse_circles()
         return formula
+
+    def unlike(self, other: _SchemaReader) -> dict[str, Formula]:
+        """Return what is valid here, but not as ``other`` reads the same document, in which formats assert nothing."""
+        if not self.negating or other.root.contents == self.root.contents:
+            return {}
+        other.read()
+        self.definitions |= other.definitions
+        return {pointer: but_not(found, other.negating[pointer]) for pointer, found in self.negating.items()}
 
     def formula(self, place: Place) -> Formula:
         """Return what a schema says."""
@@ -144,6 +159,8 @@ class _SchemaReader:
                 raise limit.at(place.pointer) from None
             self._formulas[key] = found
             self.pointers.setdefault(found, place.pointer)
+            if not NEGATING.isdisjoint(place.contents):
+                self.negating[place.pointer] = found
         return self._formulas[key]
 
     def reference(self, place: Place, keyword: str) -> Formula:
@@ -289,6 +306,14 @@ def _looked_up(resolver: Resolver[Any], reference: str) -> Resolved[Any]:
     base = resolver._base_uri
     whole = f"{base}{reference}" if reference.startswith("#") else urljoin(base, reference)
     return resolver._registry.resolver().lookup(whole)
+
+
+def _without_formats(part: Any) -> Any:
+    if isinstance(part, dict):
+        return {
+            name: _without_formats(held) for name, held in part.items() if name != "format" or isinstance(held, dict)
+        }
+    return [_without_formats(one) for one in part] if isinstance(part, list) else part
 
 
 def _references(formula: Formula) -> Iterator[str]:
