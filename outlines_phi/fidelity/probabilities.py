@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 from ..errors import BudgetError, ValueReadError
 from ..guides.guide_texts import list_texts
@@ -26,6 +26,8 @@ LISTED_PREFIXES = 20_000
 """A type whose texts have at most this many prefixes is listed whole, with the values that were not reached."""
 
 READING = 0.2  # Share of a call's time that values may be read for after its end, so that what was found is not lost
+
+Reader: TypeAlias = Callable[[str], Any] | None  # What makes the value of a text; `None` where that is the text
 
 ROWS = 20  # Values that a printed table shows
 
@@ -173,9 +175,8 @@ def probabilities(
     every text is its own value, or where all texts of the type are known; ``R'(x)`` is above 0 only in the second case.
 
     ``trees`` are one per prompt, in any state. They are enumerated until ``U - Lo <= tolerance * Lo``, for ``max_tokens`` model
-    tokens and ``max_bytes`` of memory per prompt at most; the time of the call that is watched ends the work as well, reading
-    included. ``reader`` gives the value of a text, ``None`` where every text is its own. A text that there was no time to read is
-    undecided.
+    tokens and ``max_bytes`` of memory per prompt at most; the time of the call that is watched ends the work and
+    the reading, too. ``reader`` gives the value of a text, ``None`` where every text is its own; what was not read is undecided.
 
     A :class:`BudgetError` where the tolerance was not reached, whose ``partial`` has the probabilities with the bounds that were;
     an :class:`EmptyLanguageError` where no member of the language has any probability.
@@ -210,11 +211,7 @@ def probabilities(
 
 
 def _probabilities(
-    tree: BoundsTree,
-    listed: list[bytes] | None,
-    reader: Callable[[str], Any] | None,
-    counts: ModelCounts,
-    until: float = math.inf,
+    tree: BoundsTree, listed: list[bytes] | None, reader: Reader, counts: ModelCounts, until: float = math.inf
 ) -> tuple[Probabilities, int]:
     """Return the probabilities by what was read ``until`` then, in seconds of the call, and how many texts were not."""
     found = text_masses(tree)
@@ -252,7 +249,7 @@ def _probabilities(
 
 
 def _undecided(
-    tree: BoundsTree, groups: Sequence[Group], listed: list[bytes] | None, reader: Callable[[str], Any] | None
+    tree: BoundsTree, groups: Sequence[Group], listed: list[bytes] | None, reader: Reader
 ) -> list[tuple[float, float]]:
     """Return, for each group, the undecided mass that may go to it, and the part that can go nowhere else."""
     gap = ratio(tree.root.log_gap, tree.root.log_upper)
@@ -311,9 +308,7 @@ class Group:
     texts: list[bytes]
 
 
-def grouped(
-    texts: Sequence[bytes], reader: Callable[[str], Any] | None, until: float = math.inf
-) -> tuple[list[Group], int]:
+def grouped(texts: Sequence[bytes], reader: Reader, until: float = math.inf) -> tuple[list[Group], int]:
     """Return ``texts`` by the value that ``reader`` makes of them, ``None`` for the text itself, and how many were not read.
 
     A text that the type refuses is a group of its own. Nothing is read after ``until``, in seconds of the call.

@@ -33,9 +33,7 @@ class Format(NamedTuple):
     """A language whose members stand for values."""
 
     read: Callable[[str], Any]  # The value that a member stands for; raises what the type raises
-    ends: Callable[
-        [bytes, int], Iterator[int]
-    ]  # Where a member that begins at a place of a text may end, nearest first
+    ends: Callable[[bytes, int], Iterator[int]]  # Where a member that begins at a place may end, nearest first
     table: Mapping[str, Any] | None = None  # All members with their values, where they are listed
 
     def holds(self, text: str) -> bool:
@@ -56,8 +54,7 @@ def fixed_texts(values: Mapping[str, Any]) -> Format:
 
 
 def _found(written: Set[bytes], lengths: Sequence[int], text: bytes, begin: int) -> Iterator[int]:
-    places = (begin + length for length in lengths if begin + length <= len(text))
-    return (end for end in places if text[begin:end] in written)
+    return (begin + n for n in lengths if begin + n <= len(text) and text[begin : begin + n] in written)
 
 
 def first_fitting(formats: Sequence[Format]) -> Format:
@@ -67,8 +64,6 @@ def first_fitting(formats: Sequence[Format]) -> Format:
         parts = list(run)
         tables = [part.table.items() for part in reversed(parts) if part.table is not None]
         alternatives += [fixed_texts(dict(chain(*tables)))] if in_tables else parts
-    if len(alternatives) == 1:
-        return alternatives[0]
 
     def read(text: str) -> Any:
         refused: Exception = ValueError(f"{text!r:.80} is not in the format.")
@@ -283,22 +278,16 @@ def _datetime(text: str) -> datetime.datetime:
 
 
 def _literal(output_type: Any, place: Place) -> Format:
-    values: dict[str, Any] = {}
-    for value in get_args(output_type):
-        values.setdefault(_written(value, place), value)
-    return fixed_texts(values)
+    return first_fitting([fixed_texts({_written(value, place): value}) for value in get_args(output_type)])
 
 
 def _enum(output_type: Any, place: Place) -> Format:
-    named: dict[str, Any] = {}
-    others: list[Format] = []
-    for member in output_type:
-        if isinstance(member.value, (str, int, float)):
-            named.setdefault(_written(member.value, place), member)
-        else:
-            others.append(format_of(member.value, place))
-    others += (format_of(function, place) for function in functions_of(output_type))
-    return first_fitting([*([fixed_texts(named)] if named else []), *others]) if others else fixed_texts(named)
+    plain = [one for one in output_type if isinstance(one.value, (str, int, float))]
+    others = [one.value for one in output_type if not isinstance(one.value, (str, int, float))] + functions_of(
+        output_type
+    )
+    named = [fixed_texts({_written(one.value, place): one}) for one in plain]
+    return first_fitting([*named, *(format_of(other, place) for other in others)])
 
 
 def _union(output_type: Any, place: Place) -> Format:

@@ -143,6 +143,64 @@ def test_the_warning_names_the_keyword() -> None:
         JSONGuide.of(of_draft("draft-04", {"properties": {"a": {"const": 1}}}), small)
 
 
+def tagged(tag: str, **members: Any) -> dict[str, Any]:
+    return {"type": "object", "required": ["tag"], "properties": {"tag": {"const": tag}, **members}}
+
+
+DAY, MOMENT = {"type": "string", "format": "date"}, {"type": "string", "format": "date-time"}
+LINKED: dict[str, Any] = {
+    "type": "object",
+    "required": ["day"],
+    "properties": {"day": DAY, "next": {"$ref": "#/$defs/a"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("document", "pointers"),
+    [
+        ({"oneOf": [DAY, MOMENT]}, ["#"]),
+        ({"items": {"type": "string", "oneOf": [{"format": "uri"}, {"enum": ["."]}]}}, ["#/items"]),
+        ({"properties": {"a": {"type": "string", "not": {"format": "ipv4"}}}}, ["#/properties/a"]),
+        ({"if": {"format": "date"}, "then": {"maxLength": 3}}, ["#"]),
+        ({"contains": {"format": "date"}, "maxContains": 1}, ["#"]),
+        (
+            {
+                "oneOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}],
+                "$defs": {"a": LINKED, "b": tagged("x", day=DAY)},
+            },
+            ["#"],
+        ),
+        ({"oneOf": [DAY, {"type": "integer"}]}, []),
+        ({"oneOf": [tagged(tag, at={"anyOf": [DAY, MOMENT]}) for tag in "abc"]}, []),
+        ({"oneOf": [{"$ref": "#/$defs/a"}, {"type": "null"}], "$defs": {"a": LINKED}}, []),
+        ({"oneOf": [{"maxLength": 3}, DAY], "maxLength": 3, "type": "string"}, ["#"]),
+        ({"if": {"properties": {"tag": {"const": 1}}}, "then": {"properties": {"day": DAY}}}, []),
+        ({"anyOf": [DAY, MOMENT], "allOf": [{"minLength": 12}]}, []),
+        ({"oneOf": [{"const": {"format": "date"}}, {"type": "integer"}]}, []),
+    ],
+    ids=str,
+)
+def test_a_schema_that_formats_widen_is_named(document: dict[str, Any], pointers: list[str]) -> None:
+    """A validator to which they are annotations, as they are by default, finds values invalid that are written."""
+    machine = Machine(Schema.read(document))
+    assert [left.pointer for left in machine.unlike()] == pointers
+    plain = jsonschema.Draft202012Validator(document)
+    texts = [value for value in SPOKEN if machine.accepts(json.dumps(value).encode())]
+    assert pointers or all(map(plain.is_valid, texts))
+
+
+SPOKEN: list[Any] = [
+    "2024-02-29", "2024-02-29T01:02:03Z", "ab", ".", "", 3, None, [], ["a", "2024-02-29"], {"a": "b"}, {"format": "date"},
+    {"tag": "a", "at": "2024-02-29"}, {"tag": 1, "day": "2024-02-29"}, {"day": "2024-02-29", "next": {"day": "2024-02-29"}},
+]  # fmt: skip
+
+
+def test_a_schema_that_formats_widen_is_warned_of() -> None:
+    small = Vocabulary.from_tokens(["<eos>", *map(chr, range(0x20, 0x7F)), "\n"], 0)
+    with pytest.warns(SchemaWarning, match=r"not by all validators: #/properties/a \(where formats are annotations, "):
+        JSONGuide.of({"properties": {"a": {"oneOf": [DAY, MOMENT]}}}, small)
+
+
 def test_a_dialect_that_is_not_known_is_named() -> None:
     (left,) = Schema.read({"$schema": "https://json-schema.org/draft-07/schema#"}).left_out
     assert left.pointer == "#/$schema" and "read as draft 2020-12" in left.why

@@ -137,8 +137,10 @@ def _format(place: Place) -> Formula:
     name = place.text("format")
     strings = format_strings(name)
     if strings is not None:
+        if place.reading.formats is None:
+            return TRUE
+        place.reading.formats.append(place.pointer)
         return Textual(strings)
-    # Of a Python type it names a function; see `checked` of its schemas.
     place.leave_out(
         "format", f"{name} is not asked of it" if " checks" in name else f"the format {name!r} is not known"
     )

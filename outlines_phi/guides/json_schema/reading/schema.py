@@ -24,7 +24,7 @@ from .place import Place, constant
 NEWEST = "http://json-schema.org/schema"
 """The newest draft, whichever that is."""
 
-NEGATING = frozenset({"not", "oneOf", "if", "maxContains"})  # Keywords under which a schema may have to be false
+NEGATING = frozenset({"not", "oneOf", "if", "maxContains"})  # Keywords that may ask that a schema is false
 
 
 @final
@@ -55,7 +55,7 @@ class Schema:
     order
         For each name, the places that put its members in an order with others.
     unlike
-        Where schemas stand under which formats may widen what is valid, and what is true of the values that they add.
+        Where formats may make more values valid, by ``not`` and its like, and what is true of these values.
     """
 
     formula: Formula
@@ -88,7 +88,7 @@ class Schema:
             with not_too_deep():
                 reader = _SchemaReader(document, label, plain)
                 formula = reader.read()
-                unlike = reader.unlike(_SchemaReader(_without_formats(document), f"{label}'", plain))
+                unlike = reader.unlike()
         except (AttributeError, TypeError, ValueError) as error:
             # The library that follows references takes every $id, $anchor and $ref for a string, and a URI.
             if isinstance(error, OutlinesPhiError):
@@ -126,6 +126,7 @@ class _SchemaReader:
         self.pointers: dict[Formula, str] = {}
         self.order: dict[str, frozenset[str]] = {}
         self.negating: dict[str, Formula] = {}
+        self.formats: list[str] | None = []
         self._waiting: dict[str, Place] = {}
 
     def read(self) -> Formula:
@@ -137,10 +138,12 @@ class _SchemaReader:
         self._refuse_circles()
         return formula
 
-    def unlike(self, other: _SchemaReader) -> dict[str, Formula]:
-        """Return what is valid here, but not as ``other`` reads the same document, in which formats assert nothing."""
-        if not self.negating or other.root.contents == self.root.contents:
+    def unlike(self) -> dict[str, Formula]:
+        """Return what is true of the values that are valid, and would not be if formats asserted nothing, for each schema."""
+        if not self.negating or not self.formats:
             return {}
+        other = _SchemaReader(self.root.contents, f"{self._label}'", self.plain)
+        other.formats = None
         other.read()
         self.definitions |= other.definitions
         return {pointer: but_not(found, other.negating[pointer]) for pointer, found in self.negating.items()}
@@ -306,14 +309,6 @@ def _looked_up(resolver: Resolver[Any], reference: str) -> Resolved[Any]:
     base = resolver._base_uri
     whole = f"{base}{reference}" if reference.startswith("#") else urljoin(base, reference)
     return resolver._registry.resolver().lookup(whole)
-
-
-def _without_formats(part: Any) -> Any:
-    if isinstance(part, dict):
-        return {
-            name: _without_formats(held) for name, held in part.items() if name != "format" or isinstance(held, dict)
-        }
-    return [_without_formats(one) for one in part] if isinstance(part, list) else part
 
 
 def _references(formula: Formula) -> Iterator[str]:

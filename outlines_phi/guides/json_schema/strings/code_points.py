@@ -104,8 +104,7 @@ def with_property(name: str) -> CodePoints:
 @lru_cache(maxsize=256)
 def in_any_case(points: CodePoints) -> CodePoints:
     """Return the characters that are in ``points`` but for their case, by Unicode's simple case folding."""
-    runs = zip(points[::2], points[1::2], strict=True)
-    within = "".join(f"\\x{{{first:X}}}-\\x{{{after - 1:X}}}" for first, after in runs)
+    within = "".join(f"\\x{{{a:X}}}-\\x{{{b - 1:X}}}" for a, b in zip(points[::2], points[1::2], strict=True))
     return tuple(_places(compile_regex(f"(?i:[{within}])"))) if within else NOTHING
 
 
