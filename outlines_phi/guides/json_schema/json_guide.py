@@ -130,8 +130,8 @@ class JSONGuide(Guide):
             shown = "; ".join(f"{pointer} ({why})" for pointer, why in left_out[:MOST_SHOWN])
             more = f"; and {len(left_out) - MOST_SHOWN} more" if len(left_out) > MOST_SHOWN else ""
             warn_of_schema(
-                f"Check the values that are drawn: {len(left_out)} keywords of the JSON schema are not asked of them, or not by all "
-                f"validators: {shown}{more}."
+                f"Check the values that are drawn: {len(left_out)} keywords of the JSON schema are not asked of them, or not by "
+                f"all validators: {shown}{more}."
             )
         return cls(machine, vocabulary)
 

@@ -282,11 +282,9 @@ def _literal(output_type: Any, place: Place) -> Format:
 
 
 def _enum(output_type: Any, place: Place) -> Format:
-    plain = [one for one in output_type if isinstance(one.value, (str, int, float))]
-    others = [one.value for one in output_type if not isinstance(one.value, (str, int, float))] + functions_of(
-        output_type
-    )
-    named = [fixed_texts({_written(one.value, place): one}) for one in plain]
+    scalar = (str, int, float)
+    named = [fixed_texts({_written(one.value, place): one}) for one in output_type if isinstance(one.value, scalar)]
+    others = [one.value for one in output_type if not isinstance(one.value, scalar)] + functions_of(output_type)
     return first_fitting([*named, *(format_of(other, place) for other in others)])
 
 
