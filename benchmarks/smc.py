@@ -49,7 +49,6 @@ OPTIONS: dict[str, Callable[[int], SMC]] = {
     "never": lambda particles: SMC(particles=particles),
     "ess, threshold 0.5": lambda particles: SMC(particles=particles, resample="ess"),
     "ess, after every step": lambda particles: SMC(particles=particles, resample="ess", threshold=1.0),
-    "boundary": lambda particles: SMC(particles=particles, resample="boundary"),
 }
 PROPOSALS: tuple[ProposalPhi, ...] = (LocalPhi(), OneStepPhi())
 

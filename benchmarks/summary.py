@@ -133,11 +133,12 @@ def table(shown: Sequence[Comparison]) -> str:
             f"{one.beside}, {one.unit}",
             str(len(one.ratios)),
             *map(number, spread(one.ratios)),
-            f"[tables](appendix/{one.tables}.md)",
         )
         for one in shown
     ]
-    return "\n".join(TextTable(("what", "relative to", "rows", "least", "middle", "most", ""), lines).markdown())
+    head, rule, *rows = TextTable(("what", "relative to", "rows", "least", "middle", "most"), lines).markdown()
+    linked = [f"{row} [tables](appendix/{one.tables}.md) |" for row, one in zip(rows, shown, strict=True)]
+    return "\n".join([f"{head}  |", f"{rule}---:|", *linked])
 
 
 def spread(ratios: Sequence[float]) -> tuple[float, float, float]:

@@ -17,20 +17,17 @@ from ..phi.estimator import ProposalPhi
 from .ancestral import TOGETHER, depth_first, grow
 from .draw import Draw, Guarantee, Population
 from .draws import DrawCounts, Draws
-from .particles import SCHEMES, AtBoundaries, ByEffectiveSize, Particles, Scheme, Timing
+from .particles import Particles
 from .sampler import Request, Sampler, Stream
 from .stepper import Stepper, Trajectory
 
 FinishedRun: TypeAlias = tuple[Population, np.random.Generator]
 """A population, and the rest of the random stream of its run."""
 
-Resample = Literal["never", "ess", "boundary"]
+Resample = Literal["never", "ess"]
 
 THRESHOLD = 0.5
 """The default of ``SMC(resample="ess", threshold=...)``."""
-
-BOUNDARIES = ",;}])\n"
-"""The default of ``SMC(resample="boundary", boundaries=...)``: where a part of JSON, of a list or of a bracket ends, and lines."""
 
 
 @final
@@ -47,14 +44,9 @@ class SMC:
     particles
         ``N``, the particles of each run.
     resample
-        ``"never"``; ``"ess"``, after any step whose effective sample size is below ``threshold * particles``; or ``"boundary"``,
-        when every particle has finished or has written as many ``boundaries`` as the others, for which the faster ones wait.
-    scheme
-        ``"systematic"`` (the default), ``"stratified"`` or ``"residual"``.
+        ``"never"``; or ``"ess"``, after any step whose effective sample size is below ``threshold * particles``.
     threshold
         A share of the particles; 0.5 by default.
-    boundaries
-        The characters that are boundaries, ASCII; ``",;}])\\n"`` by default.
 
     Raises
     ------
@@ -64,26 +56,16 @@ class SMC:
 
     particles: int = 50
     resample: Resample = "never"
-    scheme: Scheme | None = None
     threshold: float | None = None
-    boundaries: str | None = None
 
     def __post_init__(self) -> None:
-        threshold, boundaries = self.threshold, self.boundaries
+        threshold = self.threshold
         expectations = {
             "particles": (is_count(self.particles, 1), "a whole number of at least 1"),
-            "resample": (self.resample in get_args(Resample), "'never', 'ess' or 'boundary'"),
-            "scheme": (
-                self.scheme is None or self.scheme in tuple(SCHEMES),
-                f"{', '.join(map(repr, SCHEMES))}, or None",
-            ),
+            "resample": (self.resample in get_args(Resample), "'never' or 'ess'"),
             "threshold": (
                 threshold is None or is_number(threshold) and 0 < threshold <= 1,
                 "a number in (0, 1], or None",
-            ),
-            "boundaries": (
-                boundaries is None or isinstance(boundaries, str) and boundaries.isascii() and len(boundaries) > 0,
-                "a text of one or more ASCII characters, each of which is a boundary, or None",
             ),
         }
         for name, (holds, expected) in expectations.items():
@@ -95,13 +77,11 @@ class SMC:
                 f"SMC(particles=1, resample={self.resample!r}) was given; one particle cannot be replaced by another. Give more "
                 "particles, or leave resample out."
             )
-        needed = {"scheme": ("ess", "boundary"), "threshold": ("ess",), "boundaries": ("boundary",)}
-        for name, modes in needed.items():
-            if getattr(self, name) is not None and self.resample not in modes:
-                raise UnsupportedError(
-                    f"SMC({name}={getattr(self, name)!r}) was given with resample={self.resample!r}, where it has no effect. Leave "
-                    f"it out, or give resample={' or '.join(map(repr, modes))}."
-                )
+        if threshold is not None and self.resample == "never":
+            raise UnsupportedError(
+                f"SMC(threshold={threshold!r}) was given with resample='never', where it has no effect. Leave it out, or give "
+                "resample='ess'."
+            )
 
     def __repr__(self) -> str:
         given = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -112,18 +92,8 @@ class SMC:
         """Return the run whose particles are ``walks``, at the start."""
         number = walks[0].number // self.particles
         stream = request.stream(walks[0].row, Stream.RESAMPLING + number)
-        return Particles(
-            walks, self._timing(request.table.vocabulary.tokens), SCHEMES[self.scheme or "systematic"], stream
-        )
-
-    def _timing(self, tokens: Sequence[bytes]) -> Timing:
-        match self.resample:
-            case "never":
-                return Timing()
-            case "ess":
-                return ByEffectiveSize(THRESHOLD if self.threshold is None else self.threshold)
-            case "boundary":
-                return AtBoundaries(frozenset((self.boundaries or BOUNDARIES).encode()), tokens)
+        threshold = 0.0 if self.resample == "never" else self.threshold or THRESHOLD
+        return Particles(walks, threshold, stream)
 
 
 @final

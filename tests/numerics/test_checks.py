@@ -68,7 +68,6 @@ TAKES: dict[str, tuple[Callable[[Any], object], Callable[[Any], bool]]] = {
     "law of a model": (lambda x: TableModel(TWO, x), callable),
     "floor": (lambda x: OneStepPhi(floor=x), lambda x: False),
     "temperature": (lambda x: SamplingSettings(temperature=x), lambda x: x == 1.5),
-    "scheme": (lambda x: SMC(resample="ess", scheme=x), lambda x: x is None),
 }
 
 

@@ -28,8 +28,7 @@ WEIGHTED = LookaheadPhi(weights=True)
 OPTIONS = {
     "never": SMC(particles=4),
     "always": SMC(particles=4, resample="ess", threshold=1.0),
-    "residual": SMC(particles=3, resample="ess", scheme="residual", threshold=0.95),
-    "boundary": SMC(particles=4, resample="boundary", boundaries="b"),
+    "often": SMC(particles=3, resample="ess", threshold=0.95),
 }
 
 

@@ -1,4 +1,4 @@
-"""Resampling schemes: unbiased, whatever the weights."""
+"""Resampling: unbiased, whatever the weights."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from outlines_phi.numerics.weights import at_quantiles, effective_size, log_mean, normalized, scaled
-from outlines_phi.sampling.particles import SCHEMES, Ancestors, Scheme
+from outlines_phi.sampling.particles import Ancestors, systematic
 
 ROUNDS = 8_000
 WEIGHTS = {
@@ -18,7 +18,6 @@ WEIGHTS = {
     "with failures": np.array([-math.inf, -2000.0, -2001.0, -math.inf, -2000.5, -math.inf]),
     "all but one failed": np.array([-math.inf, -5.0, -math.inf]),
 }
-schemes = pytest.mark.parametrize("name", SCHEMES)
 weights = pytest.mark.parametrize("log_w", WEIGHTS.values(), ids=WEIGHTS)
 
 
@@ -30,10 +29,9 @@ def z_scores(resample: object, log_w: np.ndarray, seed: int) -> np.ndarray:
     return np.abs(copies.mean(axis=0) - len(log_w) * normalized(log_w)) / error
 
 
-@schemes
 @weights
-def test_expected_copies_are_proportional_to_the_weights(name: Scheme, log_w: np.ndarray) -> None:
-    assert z_scores(SCHEMES[name], log_w, seed=1).max() < 4
+def test_expected_copies_are_proportional_to_the_weights(log_w: np.ndarray) -> None:
+    assert z_scores(systematic, log_w, seed=1).max() < 4
 
 
 def test_the_same_test_fails_for_rounding_the_expected_copies() -> None:
@@ -44,33 +42,30 @@ def test_the_same_test_fails_for_rounding_the_expected_copies() -> None:
     assert z_scores(rounded, WEIGHTS["mixed"], seed=1).max() > 4
 
 
-@schemes
 @weights
-def test_there_are_as_many_as_before_in_order_and_none_of_weight_0(name: Scheme, log_w: np.ndarray) -> None:
+def test_there_are_as_many_as_before_in_order_and_none_of_weight_0(log_w: np.ndarray) -> None:
     rng = np.random.default_rng(2)
     for _ in range(200):
-        ancestors = SCHEMES[name](log_w, rng)
+        ancestors = systematic(log_w, rng)
         assert len(ancestors) == len(log_w)
         assert (np.diff(ancestors) >= 0).all()
         assert (normalized(log_w)[ancestors] > 0).all()
 
 
-@pytest.mark.parametrize("name", ["systematic", "residual"])
 @weights
-def test_copies_differ_from_their_expectation_by_less_than_one(name: Scheme, log_w: np.ndarray) -> None:
-    """Residual resampling from below only: the rest is drawn independently."""
+def test_copies_differ_from_their_expectation_by_less_than_one(log_w: np.ndarray) -> None:
     rng = np.random.default_rng(3)
     expected = len(log_w) * normalized(log_w)
     for _ in range(200):
-        copies = np.bincount(SCHEMES[name](log_w, rng), minlength=len(log_w))
+        copies = np.bincount(systematic(log_w, rng), minlength=len(log_w))
         assert (copies > expected - 1).all()
-        assert name == "residual" or (copies < expected + 1).all()
+        assert (copies < expected + 1).all()
 
 
 def test_equal_weights_copy_every_particle_once() -> None:
     rng = np.random.default_rng(4)
-    for name in ("systematic", "stratified", "residual"):
-        assert SCHEMES[name](np.full(5, -3.0), rng).tolist() == [0, 1, 2, 3, 4]
+    for _ in range(3):
+        assert systematic(np.full(5, -3.0), rng).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_systematic_copies_vary_least() -> None:
@@ -84,9 +79,10 @@ def test_systematic_copies_vary_least() -> None:
         copies = [np.bincount(resample(log_w, rng), minlength=len(log_w)) for _ in range(4000)]  # type: ignore[operator]
         return float(np.stack(copies).var(axis=0).sum())
 
-    systematic, stratified, residual = (variance(scheme) for scheme in SCHEMES.values())
-    assert systematic < stratified < variance(multinomial)
-    assert residual < variance(multinomial)
+    def stratified(log_w: np.ndarray, rng: np.random.Generator) -> Ancestors:
+        return at_quantiles(normalized(log_w), (np.arange(len(log_w)) + rng.random(len(log_w))) / len(log_w))
+
+    assert variance(systematic) < variance(stratified) < variance(multinomial)
 
 
 def test_arithmetic_of_weights() -> None:

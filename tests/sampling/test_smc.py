@@ -20,9 +20,8 @@ from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.sampling import smc
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.particles import AtBoundaries, Particles
+from outlines_phi.sampling.particles import Particles
 from outlines_phi.sampling.smc import SMC, SMCSampler
-from outlines_phi.sampling.stepper import Trajectory
 from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language, p_value
 
 WORDS, LOOP, NESTED, BOTTLENECK = LANGUAGES
@@ -31,9 +30,7 @@ RUNS = 600
 OPTIONS = {
     "never": SMC(particles=5),
     "ess": SMC(particles=5, resample="ess"),
-    "every step, stratified": SMC(particles=5, resample="ess", threshold=1.0, scheme="stratified"),
-    "every step, residual": SMC(particles=5, resample="ess", threshold=1.0, scheme="residual"),
-    "boundary": SMC(particles=5, resample="boundary", boundaries="c)"),
+    "every step": SMC(particles=5, resample="ess", threshold=1.0),
 }
 options = pytest.mark.parametrize("option", OPTIONS.values(), ids=OPTIONS)
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
@@ -83,7 +80,7 @@ def mutant_keeps_weights(self: Particles) -> None:
 
 @pytest.mark.parametrize("mutant", ["weights are not reset", "the last epoch is left out"])
 def test_the_same_test_fails_for_wrong_evidence(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    language, option = WORDS, OPTIONS["every step, stratified"]
+    language, option = WORDS, OPTIONS["every step"]
     phi = math.exp(language.reference().log_phi)
     assert z_score(draw(language, option, RUNS, seed=11), phi) < 4
     if mutant == "weights are not reset":
@@ -230,9 +227,6 @@ def test_one_model_call_per_step_and_equal_prefixes_once(option: SMC) -> None:
     (calls,) = {draws.counts.calls for draws in results}
     particles = [particle for draws in results for population in draws.populations for particle in population]
     longest = max(len(particle.token_ids) for particle in particles)
-    if option.resample == "boundary":  # the faster ones wait
-        assert longest <= calls <= 4 * LOOP.budget
-        return
     assert longest <= calls <= LOOP.budget
     if option.resample == "never":
         assert calls == longest
@@ -304,7 +298,7 @@ def test_any_proposal_may_be_followed(option: SMC) -> None:
     assert z_score(draws, math.exp(WORDS.reference().log_phi)) < 4
 
 
-@pytest.mark.parametrize("option", [OPTIONS["never"], OPTIONS["every step, residual"]], ids=["never", "every step"])
+@pytest.mark.parametrize("option", [OPTIONS["never"], OPTIONS["every step"]], ids=["never", "every step"])
 def test_a_constraint_in_python_is_followed_with_unbiased_evidence(option: SMC) -> None:
     """Each particle estimates the mass that the constraint allows by itself; the evidence is that of what it allows."""
     even = TextConstraint(lambda text: "bb" not in text, complete=lambda text: len(text) % 2 == 0)
@@ -320,39 +314,15 @@ def test_a_constraint_in_python_is_followed_with_unbiased_evidence(option: SMC) 
     assert {draw.token_ids for draw in draws} <= p.keys()
 
 
-def walk(text: str, *, done: bool = False) -> Trajectory:
-    tokens = [VOCABULARY.tokens.index(piece.encode()) for piece in text.split()]
-    return Trajectory(0, 0, np.random.default_rng(0), 0, DONE if done else 5, 9, tokens=tokens)
-
-
-def test_particles_wait_at_boundaries_however_they_are_spelled() -> None:
-    timing = AtBoundaries(frozenset(b"c"), VOCABULARY.tokens)
-    walks = [walk("c"), walk("cc a"), walk("a b"), walk("a", done=True)]
-    assert timing.moving(walks) == [walks[2]]
-    assert not timing.due(walks, timing.moving(walks))
-    walks[2] = walk("a b c")
-    assert timing.due(walks, timing.moving(walks))
-    timing.begin(walks)  # the second one has written two already, in one token
-    assert timing.moving(walks) == [walks[0], walks[2]]
-    timing.begin([walks[1], walks[3]])
-    assert timing.moving(walks[:3]) == walks[:3]
-
-
 @pytest.mark.parametrize(
     ("make", "said"),
     [
         (lambda: SMC(particles=0), r"particles=0\) was given; expected a whole number of at least 1"),
         (lambda: SMC(particles=True), "particles=True"),
         (lambda: SMC(particles=1, resample="ess"), "cannot be replaced by"),
-        (lambda: SMC(resample="always"), "expected 'never', 'ess' or 'boundary'"),  # type: ignore[arg-type]
-        (lambda: SMC(resample="ess", scheme="multinomial"), "'systematic', 'stratified', 'residual'"),  # type: ignore[arg-type]
+        (lambda: SMC(resample="always"), "expected 'never' or 'ess'"),  # type: ignore[arg-type]
         (lambda: SMC(resample="ess", threshold=1.5), r"number in \(0, 1\]"),
         (lambda: SMC(threshold=0.5), "no effect. Leave it out, or give resample='ess'"),
-        (lambda: SMC(scheme="residual"), "give resample='ess' or 'boundary'"),
-        (lambda: SMC(resample="ess", boundaries=","), "give resample='boundary'"),
-        (lambda: SMC(resample="boundary", threshold=0.5), "give resample='ess'"),
-        (lambda: SMC(resample="boundary", boundaries=""), "one or more ASCII characters"),
-        (lambda: SMC(resample="boundary", boundaries="é"), "one or more ASCII characters"),
     ],
 )
 def test_options_without_effect_or_out_of_range_are_refused(make: Callable[[], SMC], said: str) -> None:

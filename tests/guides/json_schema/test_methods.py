@@ -168,8 +168,7 @@ def test_members_are_many_and_masks_are_biased(language: Language) -> None:
 POPULATIONS = {
     "never": SMC(particles=5),
     "ess": SMC(particles=5, resample="ess"),
-    "every step, stratified": SMC(particles=5, resample="ess", threshold=1.0, scheme="stratified"),
-    "boundary": SMC(particles=5, resample="boundary", boundaries=',]}"'),
+    "every step": SMC(particles=5, resample="ess", threshold=1.0),
 }
 
 
@@ -188,7 +187,7 @@ def test_wrong_evidence_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     from outlines_phi.sampling.particles import Particles
 
     monkeypatch.setattr(Particles, "_resample", mutant_keeps_weights)
-    (draws,) = SMCSampler(LocalPhi(), POPULATIONS["every step, stratified"]).sample(LISTED.request(400, 11))
+    (draws,) = SMCSampler(LocalPhi(), POPULATIONS["every step"]).sample(LISTED.request(400, 11))
     assert z_score(draws, math.exp(LISTED.reference().log_phi)) > 6
 
 
