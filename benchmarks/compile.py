@@ -26,6 +26,7 @@ from benchmarks.schemas import SCHEMAS, pattern
 from benchmarks.tekken import tekken_vocabulary
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.regex import compile_regex
+from outlines_phi.numerics.cache import forget_parts
 from outlines_phi.vocabulary.trie import Trie
 
 # Outlines does not come back from these (2^N in the number of repeats), so it has no column.
@@ -67,7 +68,7 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     Trie.of(vocabulary)
 
     def guide() -> FSMGuide:
-        compile_regex.cache_clear()
+        forget_parts()
         return FSMGuide.from_automaton(compile_regex(regex), vocabulary)
 
     forget_peak()
@@ -82,7 +83,7 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     ours, regexes, theirs = [], [], []
     for _ in range(repeats):
         ours.append(seconds(guide))
-        compile_regex.cache_clear()
+        forget_parts()
         regexes.append(seconds(lambda: compile_regex(regex)))
         if name not in CLIFFS:
             theirs.append(seconds(lambda: outlines_core.Index(regex, core)))

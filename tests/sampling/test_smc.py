@@ -20,7 +20,7 @@ from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.sampling import smc
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.particles import Particles
+from outlines_phi.sampling.particles import Particles, systematic
 from outlines_phi.sampling.smc import SMC, SMCSampler
 from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language, p_value
 
@@ -69,7 +69,7 @@ def test_evidence_is_unbiased_and_weights_correct_picks_and_populations(option: 
 def mutant_keeps_weights(self: Particles) -> None:
     """Resample, and leave each particle the weight of the one it continues."""
     log_w = {id(walk): walk.log_w for walk in self.walks}
-    ancestors = self._scheme(np.array(list(log_w.values())), self.rng).tolist()
+    ancestors = systematic(np.array(list(log_w.values())), self.rng).tolist()
     kept = [self.walks[i] for i in ancestors]
     self.walks = [
         replace(walk, number=place.number, rng=place.rng, tokens=list(walk.tokens))
