@@ -36,7 +36,7 @@ from .formula import (
     negated,
     parts_of,
 )
-from .limits import SchemaLimit
+from .limits import SchemaLimit, states_of
 from .names import refuse_large
 from .numbers.number_set import NumberSet
 from .shapes import ArrayShape, Counted, ObjectShape, Some
@@ -79,6 +79,8 @@ class Kinds:
         self._sets: dict[tuple[str, Formula], Any] = {}
         self._known_shapes: dict[tuple[str, Formula], Any] = {}
         self._never: dict[Formula, bool] = {}
+        self.compiling = True
+        """Whether limits hold: within a text, where what is asked grows with what is written, nothing is refused any more."""
 
     def may_be(self, kind: str, formula: Formula) -> bool:
         """Return whether a formula may be true of values of a kind, by what it says of kinds; a kind of one value has no other."""
@@ -104,7 +106,8 @@ class Kinds:
     def spellings(self, formula: Formula) -> ByteAutomaton:
         """Return the texts of the numbers that a formula is true of."""
         plain, other = self.numbers(formula, plain=True), self.numbers(formula, plain=False)
-        return plain.spellings if plain == other else _spelled_apart(plain, other)
+        with self.placed(formula):
+            return plain.spellings if plain == other else _spelled_apart(plain, other)
 
     def shortest_number(self, formula: Formula) -> int | None:
         """Return how long the shortest text is of a number that a formula is true of; ``None`` if there is none."""
@@ -182,10 +185,6 @@ class Kinds:
         found: list[Formula] = []
         for array in self.arrays(formula):
             found += [*array.first, array.rest, *(one.item for one in array.counted)]
-            for one in array.counted:
-                if one.least or one.most is not None:  # each item is told to be one of these, or not
-                    items = *array.first[one.skip :], array.rest
-                    found += [both(item, negated(one.item)) for item in items]
         for shape in self.objects(formula):
             found += [value for _, value in shape.members]
             found += [one.value for one in shape.every + shape.some]
@@ -223,14 +222,14 @@ class Kinds:
                     joined: dict[AShape, None] = {}
                     for left in found:
                         joined.update(dict.fromkeys(self._joined(left, parts)))
-                        if len(joined) > max(MOST_SHAPES, len(parts)):
+                        if len(joined) > max(MOST_SHAPES, len(parts)) and self.compiling:
                             raise SchemaLimit(
                                 "Write fewer alternatives by anyOf, oneOf, not and if",
                                 f"What is said of one value there comes to more than {MOST_SHAPES} combinations of them",
                             )
                     found = tuple(joined)
                 for shape in found:
-                    if isinstance(shape, ArrayShape) and shape.ways > MOST_COUNTS:
+                    if isinstance(shape, ArrayShape) and shape.ways > MOST_COUNTS and self.compiling:
                         raise SchemaLimit(
                             "Ask for fewer items by contains and minContains",
                             f"How many of each one array may have comes to more than {MOST_COUNTS:,} cases",
@@ -350,7 +349,8 @@ class Kinds:
     def placed(self, formula: Formula) -> Iterator[None]:
         """Say in the error of a limit where a formula stands in the schema: the largest part of it that stands in one place."""
         try:
-            yield
+            with states_of(compiling=self.compiling):
+                yield
         except SchemaLimit as limit:
             asked = set(parts_of(formula))
             for part in parts_of(formula):

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 from ...errors import UnsupportedError
+from ...format_limits import limits
+
+UNBOUNDED = 1 << 40
+"""No automaton has as many states."""
+
+
+def states_of(*, compiling: bool) -> AbstractContextManager[Any]:
+    """Bound the states of automata as the limits in force say, or not at all within a text, where nothing is refused."""
+    return nullcontext() if compiling else limits(states=UNBOUNDED)
 
 
 @contextmanager

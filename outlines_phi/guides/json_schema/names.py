@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...numerics.cache import kept
-from .limits import SchemaLimit
+from .limits import SchemaLimit, states_of
 from .shapes import ObjectShape
 from .strings.string_set import StringSet
 
@@ -38,12 +38,13 @@ def refuse_large(shapes: Sequence[ObjectShape]) -> None:
 
 
 @kept
-def told_apart(taken: frozenset[str], asked: Sequence[StringSet]) -> list[StringSet]:
+def told_apart(taken: frozenset[str], asked: Sequence[StringSet], *, bounded: bool = True) -> list[StringSet]:
     """Return the names that are not taken, cut into sets that none of those asked for tells apart."""
     cells = [~StringSet.of_values(taken)]
     for strings in asked:
-        cells = [part for cell in cells for part in (cell & strings, cell & ~strings) if not part.is_empty]
-        if len(cells) > MOST_CELLS:
+        with states_of(compiling=bounded):
+            cells = [part for cell in cells for part in (cell & strings, cell & ~strings) if not part.is_empty]
+        if bounded and len(cells) > MOST_CELLS:
             raise SchemaLimit(
                 "Anchor the patterns of patternProperties by ^ and $, or write fewer for one object",
                 f"They tell more than {MOST_CELLS} sets of names apart",

@@ -68,6 +68,11 @@ class ArrayShape:
         """Return what the item at a place is, apart from what is counted."""
         return self.first[place] if place < len(self.first) else self.rest
 
+    def behind(self, place: int) -> ArrayShape:
+        """Return the shape in which its items from a place on are told apart, as far as none before them was counted."""
+        counted = tuple(one._replace(skip=max(one.skip - place, 0)) for one in self.counted)
+        return replace(self, first=self.first[place:], counted=counted)
+
     @property
     def alike(self) -> Formula | None:
         """What all items are that must come, where the same is asked of each and none is counted; else ``None``."""

@@ -60,6 +60,18 @@ def identity(value: Any) -> Hashable:
             return literal
 
 
+def sort_key(identified: Hashable) -> str:
+    """Return what sorts identities, the same in every process."""
+    match identified:
+        case Fraction():
+            return f"{identified.numerator:x}/{identified.denominator:x}"  # decimals of thousands of digits are not written
+        case tuple():
+            return f"({','.join(map(sort_key, identified))})"
+        case frozenset():
+            return f"{{{','.join(sorted(map(sort_key, identified)))}}}"
+    return repr(identified)
+
+
 def exact(number: int | float | Decimal | Fraction) -> Fraction:
     """Return the number that is written so: 0.1 is a tenth, though no float is."""
     return Fraction(repr(number)) if isinstance(number, float) else Fraction(number)

@@ -68,12 +68,10 @@ def test_a_list_of_numbers_may_be_long() -> None:
     assert accepted({"enum": values}, *texts) == accepted({"enum": [0, 0.5, -12.25, 30, 29997]}, *texts)
 
 
-def test_numbers_that_must_differ_have_few_digits() -> None:
+def test_numbers_that_must_differ_may_have_any_digits() -> None:
     unique = {"type": "array", "uniqueItems": True}
-    assert accepted(unique, f"[{'1' * 1_500},2]", f"[{'1' * 1_500},{'1' * 1_500}]") == [True, False]
-    for digits in (2_500, 5_000):
-        with pytest.raises(UnsupportedError, match="uniqueItems"):
-            accepted(unique, f"[{'1' * digits},2]")
+    for digits in (1_500, 2_500, 5_000):
+        assert accepted(unique, f"[{'1' * digits},2]", f"[{'1' * digits},{'1' * digits}]") == [True, False]
 
 
 def test_names_that_many_patterns_tell_apart_are_refused() -> None:

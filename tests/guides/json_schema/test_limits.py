@@ -10,6 +10,8 @@ import pytest
 
 import outlines_phi
 from outlines_phi.errors import UnsupportedError
+from outlines_phi.guides.json_schema import kinds, names
+from outlines_phi.guides.json_schema.machine import sizes
 from outlines_phi.guides.json_schema.machine.machine import Machine
 from outlines_phi.guides.json_schema.reading.schema import Schema
 from outlines_phi.guides.json_schema.strings import patterns
@@ -105,3 +107,61 @@ def test_limits_are_raised() -> None:
         Schema.read(many)
         with pytest.raises(UnsupportedError, match="more than 30 states"):
             Schema.read({"pattern": "^x{31}$"})
+
+
+def member_types(shift: int, count: int = 6) -> dict[str, Any]:
+    types = ["integer", "string", "boolean", "null"]
+    return {"type": "object", "properties": {f"p{i}": {"type": types[(shift + i) % 4]} for i in range(count)}}
+
+
+TOLD_APART: dict[str, dict[str, Any]] = {
+    "items": {
+        "contains": member_types(0),
+        "allOf": [{"contains": member_types(i)} for i in range(1, 4)],
+        "minContains": 2,
+    },
+    "strings": {"contains": {"pattern": "a.{9}$"}, "allOf": [{"contains": {"pattern": f"{c}.{{9}}$"}} for c in "bc"]},
+    "members": {"patternProperties": {c: {"pattern": f"{c}.{{9}}$"} for c in "abc"}},
+    "shapes of members": {
+        "patternProperties": {c: {"anyOf": [{"required": [f"{c}{i}"]} for i in range(20)]} for c in "abc"}
+    },
+}
+
+
+@pytest.mark.parametrize("name", TOLD_APART)
+@pytest.mark.parametrize("optional", [True, False], ids=["optional", "whole"])
+def test_what_only_the_inside_of_a_text_would_meet_is_refused_when_compiled(name: str, optional: bool) -> None:
+    schema = TOLD_APART[name]
+    with pytest.raises(UnsupportedError, match="combinations|20,000 states"):
+        Machine(Schema.read({"properties": {"x": schema}} if optional else schema))
+
+
+WRITTEN: dict[str, tuple[Any, str]] = {
+    "objects": (
+        {"type": "array", "uniqueItems": True, "contains": member_types(0, 3), "items": {"type": "object"}},
+        '[{"p0":1},{"p0":2,"p1":"a"},{"q":{"p0":[1]}},{"q":{"p0":[2]}},{"p2":true}]',
+    ),
+    "strings": ({"uniqueItems": True, "items": {"pattern": "a|b"}}, '["a","b","ab","ba","abc"]'),
+    "numbers": ({"uniqueItems": True, "items": {"multipleOf": 0.37}}, f"[{'37' * 60},{'74' * 60},0.37,37]"),
+    "digits": ({"uniqueItems": True}, f"[{'7' * 2_500},1,{'8' * 2_500}]"),
+    "names": (
+        {"patternProperties": {f"^{c}": {"minimum": i} for i, c in enumerate(LETTERS)}, "minProperties": 2},
+        '{"a":1,"b":1,"zz":0}',
+    ),
+    "kinds of members": (
+        {"not": {"anyOf": [{"propertyNames": {"enum": [c]}} for c in LETTERS]}},
+        '{"a":1,"c":{"b":1}}',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_was_compiled_is_not_refused_within_a_text(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema, text = WRITTEN[name]
+    machine = Machine(Schema.read(schema), any_order=True)
+    monkeypatch.setattr(kinds, "MOST_SHAPES", 0)
+    monkeypatch.setattr(names, "MOST_CELLS", 0)
+    monkeypatch.setattr(sizes, "MOST_TRIED", 0)
+    monkeypatch.setattr(sizes, "MOST_APART", 0)
+    with outlines_phi.limits(states=1):
+        assert machine.accepts(text.encode())

@@ -8,6 +8,7 @@ from typing import final
 
 from ..formula import Formula, both
 from ..shapes import ArrayShape
+from ..values import sort_key
 from .maker import Maker
 from .objects import Object, by_goal
 from .seen import NOTHING, Seen, value_of
@@ -44,7 +45,7 @@ class Array(State):
         shapes = [(place, shape) for place, goal in enumerate(self._goals) for shape in goal]
         values = set[Hashable]().union(*(sizes.contested(shape, seen) for _, shape in shapes))
         regions: list[tuple[Formula, Hashable | None]] = [
-            (Seen(frozenset([value])).like, value) for value in sorted(values, key=repr)
+            (Seen(frozenset([value])).like, value) for value in sorted(values, key=sort_key)
         ]
         regions.append((seen.with_all(values).unlike, None))
         cells: list[tuple[Formula, State]] = []

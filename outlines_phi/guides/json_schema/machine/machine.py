@@ -12,10 +12,12 @@ from ....errors import EmptyLanguageError, UnsupportedError
 from ..formula import Formula, both, but_not, kind
 from ..kinds import Kinds
 from ..limits import SchemaLimit, not_too_deep
+from ..names import told_apart
 from ..reading.schema import LeftOut, Schema
 from ..reading.template import Template
 from ..reading.unsatisfiable import culprit
 from ..shapes import ArrayShape
+from ..strings.quoting import members
 from ..tags import common, tags_of
 from .arrays import Array, Close
 from .between import Between, Places, Position, refuse_clashes
@@ -34,6 +36,9 @@ LIKELY = sorted(range(256), key=lambda byte: (chr(byte) not in '"}]:,{[012truefa
 
 MOST_AROUND = 3
 """How deep arrays of which items must come and differ are inside each other."""
+
+MOST_COMPILED = 200
+"""Formulas that are looked at before the first text, for what they tell apart; the others are when a text leads to them."""
 
 BEYOND_ASCII = frozenset([*range(0x80, 0xC0), *range(0xC2, 0xF5)])
 """The bytes of characters beyond ASCII in UTF-8."""
@@ -67,6 +72,8 @@ class Machine(Maker):
         Whether strings are spelled in ASCII alone, others than that by ``\\uXXXX``.
     around
         Of what values the smallest ones are being looked for, one inside the other.
+    compiling
+        Whether limits hold: not for values that are looked for inside of a text.
 
     Raises
     ------
@@ -84,18 +91,21 @@ class Machine(Maker):
         any_order: bool = False,
         ascii: bool = False,
         around: frozenset[Formula] = frozenset(),
+        compiling: bool = True,
     ) -> None:
         self.template = schema if isinstance(schema, Template) else Template.of_value(schema)
         self.any_order, self.ascii, self._around = any_order, ascii, around
         self._order = self.template.order
         self.kinds = Kinds(self.template.definitions, self.template.pointers)
+        self.kinds.compiling = compiling
         self.sizes = self._sizes(self.kinds, self.template.definitions)
         self._pattern, self.blanks = blanks, Blanks.of(blanks)
         self._states: dict[Hashable, State] = {}
         self._frames: dict[tuple[Sequence[State], int], Frame] = {}
         try:
             with not_too_deep():
-                self._refuse_early()
+                if compiling:
+                    self._refuse_early()
                 self._places = Places(self.template, self.sizes.of)
         except SchemaLimit as limit:
             raise limit if around else limit.at("#") from None
@@ -105,6 +115,7 @@ class Machine(Maker):
         if len(self.template.pieces) > 1:
             refuse_clashes(start)
         self.start = Configuration(start, None)
+        self.kinds.compiling = False
 
     def _sizes(self, kinds: Kinds, definitions: Mapping[str, Formula]) -> Sizes:
         return Sizes(kinds, partial(self._smallest_nested, definitions), ascii=self.ascii)
@@ -127,9 +138,10 @@ class Machine(Maker):
     def unlike(self) -> Iterator[LeftOut]:
         """Yield the schemas that are true of values which they are not true of where formats are annotations."""
         for schema in self.template.schemas:
+            sizes = self._sizes(Kinds(schema.definitions), schema.definitions)  # under the limits of compiling
             for pointer, added in schema.unlike.items():
                 with suppress(UnsupportedError):  # more is asked than is looked at
-                    if self.sizes.of(added) >= NEVER:
+                    if sizes.of(added) >= NEVER:
                         continue
                 yield LeftOut(pointer, "where formats are annotations, some of what is written is not valid")
 
@@ -138,13 +150,43 @@ class Machine(Maker):
         waiting = [piece for piece in self.template.pieces if isinstance(piece, Formula)]
         seen = set(waiting)
         while waiting:
-            found = [formula for formula in dict.fromkeys(self.kinds.within(waiting.pop())) if formula not in seen]
+            formula = waiting.pop()
+            inner = self.kinds.within(formula)
+            if len(seen) < MOST_COMPILED:
+                inner += self._inside(formula)
+            found = [one for one in dict.fromkeys(inner) if one not in seen]
             waiting += found
             seen.update(found)
 
+    def _inside(self, formula: Formula) -> Iterator[Formula]:
+        """Yield what the items and the first members of the arrays and objects that a formula is true of are told apart by."""
+        arrays, objects = self.kinds.arrays(formula), self.kinds.objects(formula)
+        asked: list[list[Formula]] = []
+        for array in arrays:
+            for item, left in array.steps() if array.unique and not self._around else ():
+                self.sizes.contested(array, NOTHING)
+                self.sizes.of_rest(array, item, left, NOTHING)
+        if len(arrays) > 1 or any(array.counted for array in arrays):
+            longest = max(len(array.first) for array in arrays)
+            for place in range(min(longest, MOST_COMPILED) + 1):
+                asked.append([item for array in arrays for item, _ in array.behind(place).steps()])
+        if len(objects) > 1 or any(shape.every or shape.some for shape in objects):
+            kinds = tuple(dict.fromkeys(one.names for shape in objects for one in shape.every + shape.some))
+            own = dict.fromkeys(name for shape in objects for name in shape.names())
+            cells = told_apart(frozenset(own), kinds)
+            names = [*own, *(next(members(cell, ascii=self.ascii))[0] for cell in cells)]
+            for name in names if len(names) * len(objects) < MOST_COMPILED else ():
+                asked.append([value for shape in objects for value, _ in shape.steps(name, ())])
+        for values in map(dict.fromkeys, asked):
+            if len(values) < 2:
+                yield from values
+                continue
+            live = [value for value in values if self.sizes.of(value) < NEVER]
+            yield from (cell for cell, _ in self.cells((0, value, None) for value in live))
+
     def __reduce__(self) -> tuple[Any, ...]:
-        # States are made again.
-        made = partial(Machine, blanks=self._pattern, any_order=self.any_order, ascii=self.ascii)
+        # States are made again, and what was compiled is not refused under other limits.
+        made = partial(Machine, blanks=self._pattern, any_order=self.any_order, ascii=self.ascii, compiling=False)
         return made, (self.template,)
 
     @property
@@ -235,7 +277,8 @@ class Machine(Maker):
         while len(found) < count:
             rest = Schema(both(kind(["array", "object"]), formula, seen.unlike), definitions, (), True)
             try:
-                machine = Machine(rest, blanks="", any_order=True, ascii=self.ascii, around=self._around | {formula})
+                around, compiling = self._around | {formula}, self.kinds.compiling
+                machine = Machine(rest, blanks="", any_order=True, ascii=self.ascii, around=around, compiling=compiling)
             except EmptyLanguageError:
                 break
             text = machine.shortest()

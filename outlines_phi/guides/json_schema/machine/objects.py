@@ -146,7 +146,7 @@ class Object(State):
         if not own.is_empty:
             found.append(Named("" if own.lengths else None, begun(own, ascii=machine.ascii)))
         asked = dict.fromkeys(one.names for goal in members.goals for shape in goal for one in shape.every + shape.some)
-        cells = told_apart(members.taken, tuple(asked))
+        cells = told_apart(members.taken, tuple(asked), bounded=machine.kinds.compiling)
         for cell in cells:
             member, _ = next(names_of(cell, ascii=machine.ascii))
             if self.after(member) is not None:

@@ -9,10 +9,8 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any, final
 
-from ....errors import UnsupportedError
 from ..formula import TRUE, Formula, Items, Length, Property, Required, Size, both, either, equal_to, kind, negated
-from ..numbers.number_set import MAX_DIGITS
-from ..values import KINDS, identity, kind_of
+from ..values import KINDS, identity, kind_of, sort_key
 
 
 @final
@@ -46,12 +44,12 @@ class Seen:
     @property
     def like(self) -> Formula:
         """That a value is one of these."""
-        return equal_to(map(_value, sorted(self.identities, key=repr)))
+        return equal_to(map(_value, sorted(self.identities, key=sort_key)))
 
     @cached_property
     def unlike(self) -> Formula:
         """That a value is none of these."""
-        values = list(map(_value, sorted(self.identities, key=repr)))
+        values = list(map(_value, sorted(self.identities, key=sort_key)))
         plain = [value for value in values if kind_of(value) not in ("array", "object")]
         asked = [negated(equal_to(plain))] if plain else []
         if arrays := [value for value in values if kind_of(value) == "array"]:
@@ -101,16 +99,7 @@ NOTHING = Seen()
 
 def value_of(text: bytes) -> Any:
     """Return the value that a text spells, its numbers as decimals; what stands before the value may be a comma."""
-    return json.loads(text.removeprefix(b",").decode(), parse_float=_number, parse_int=_number)
-
-
-def _number(text: str) -> Decimal:
-    if len(text) > MAX_DIGITS:
-        raise UnsupportedError(
-            f"Give bounds to the numbers beneath uniqueItems of the JSON schema, or fewer tokens to the text. One of {len(text):,} "
-            f"digits was written, and at most {MAX_DIGITS:,} are compared."
-        )
-    return Decimal(text)
+    return json.loads(text.removeprefix(b",").decode(), parse_float=Decimal, parse_int=Decimal)
 
 
 def _names(value: Any) -> Iterator[str]:
@@ -127,7 +116,7 @@ def _value(identified: Any) -> Any:
         case "array", items:
             return list(map(_value, items))
         case "object", members:
-            return {name: _value(member) for name, member in sorted(members, key=repr)}
+            return {name: _value(member) for name, member in sorted(members, key=sort_key)}
         case str():
             return {"null": None, "true": True, "false": False}[identified]
     return identified[1]

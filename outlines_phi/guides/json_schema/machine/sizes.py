@@ -16,7 +16,7 @@ from ..shapes import ArrayShape, ObjectShape, Some
 from ..strings.composed import Composed
 from ..strings.quoting import members, spelled_size
 from ..strings.string_set import StringSet
-from ..values import identity
+from ..values import identity, sort_key
 from .seen import NOTHING, Seen, value_of
 
 NEVER = 1 << 40
@@ -130,7 +130,7 @@ class Sizes:
     def _contested(self, shape: ArrayShape, seen: Seen) -> set[Hashable]:
         """Return the values that are not to be taken from the rest of an array."""
         needed = shape.needed
-        if self._open is not None and len(self._open) > MOST_APART:
+        if self._open is not None and len(self._open) > MOST_APART and self._kinds.compiling:
             raise UnsupportedError(
                 f"Let fewer items come beside {shape.unique} of the JSON schema, where prefixItems or contains tells them apart. "
                 f"More than {MOST_APART:,} ways to write them were tried."
@@ -281,7 +281,7 @@ class Sizes:
             )
         values = self.contested(shape, seen, onward=True)
         regions: list[tuple[Formula, Hashable | None]] = [
-            (Seen(frozenset([value])).like, value) for value in sorted(values, key=repr)
+            (Seen(frozenset([value])).like, value) for value in sorted(values, key=sort_key)
         ]
         regions.append((seen.with_all(values).unlike if shape.unique else TRUE, None))
         least = NEVER
@@ -314,7 +314,8 @@ class Sizes:
                 alike.setdefault((shape.value(name), covered), []).append((self.of_name(name), name))
         enough = len(shape.some) + max(missing, 0)
         others = [nsmallest(enough, names) for names in alike.values()]
-        for cell in told_apart(frozenset(), tuple(dict.fromkeys(one.names for one in shape.every + shape.some))):
+        kinds = tuple(dict.fromkeys(one.names for one in shape.every + shape.some))
+        for cell in told_apart(frozenset(), kinds, bounded=self._kinds.compiling):
             free = ((size + 1, name) for name, size in members(cell, ascii=self._ascii) if name not in taken)
             others.append(list(islice(free, enough)))
         added = [
@@ -330,7 +331,7 @@ class Sizes:
             """Choose the members that are to be as ``some`` say, one by one (branch and bound)."""
             nonlocal best, tried
             tried += 1
-            if tried > MOST_TRIED:
+            if tried > MOST_TRIED and self._kinds.compiling:
                 raise SchemaLimit(
                     "Ask for fewer members of some kind by not, oneOf and if",
                     f"They may be chosen in more than {MOST_TRIED:,} ways",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain, count
@@ -171,6 +172,11 @@ class Divisor:
             if power >= self.p:
                 return states
             k += 1
+
+
+def digits_of(number: int) -> str:
+    """Return the digits of an integer, of thousands as well, which Python itself does not write."""
+    return f"{Decimal(number):f}"
 
 
 def decimals(x: Fraction) -> int:

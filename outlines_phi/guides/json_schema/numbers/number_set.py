@@ -240,6 +240,8 @@ def exact(value: Number) -> Fraction:
     UnsupportedError
         If it is not finite, has more than :data:`MAX_DIGITS` digits, or no end in decimals.
     """
+    if isinstance(value, Fraction) and is_decimal(value):
+        return value  # one that was written, or was exact before
     if isinstance(value, float):
         value = Decimal(repr(value))
     if isinstance(value, Decimal):

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple, final
 
-from .multiples import Multiples, decimals
+from .multiples import Multiples, decimals, digits_of
 
 
 class Whole(NamedTuple):
@@ -59,7 +59,7 @@ class Side:
 
     def __init__(self, cuts: Sequence[Fraction], at: Sequence[bool], after: Sequence[Multiples]) -> None:
         self.at, self.after = at, after
-        wholes = [str(x.numerator // x.denominator) for x in cuts]
+        wholes = [digits_of(x.numerator // x.denominator) for x in cuts]
         self._wholes = [(len(digits), digits) for digits in wholes]  # ordered as the numbers are
         self._decimals = [_decimal_digits(x) for x in cuts]
         self._prefixes = [
@@ -146,4 +146,4 @@ class Side:
 def _decimal_digits(x: Fraction) -> str:
     places = decimals(x)
     behind = x.numerator * 10**places // x.denominator % 10**places
-    return str(behind).zfill(places) if places else ""
+    return digits_of(behind).zfill(places) if places else ""

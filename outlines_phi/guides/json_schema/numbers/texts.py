@@ -18,14 +18,18 @@ from typing import NamedTuple, TypeAlias, final
 import numpy as np
 
 from ....automata.automaton import DEAD, ByteAutomaton
+from ....format_limits import current_limits
 from ....numerics.cache import kept
 from ...regex import compile_regex
 from ..limits import SchemaLimit
-from .multiples import EVERY_NUMBER, NO_NUMBER, Divisor, Multiples, decimals
+from .multiples import EVERY_NUMBER, NO_NUMBER, Divisor, Multiples, decimals, digits_of
 from .sides import Decimals, Side, Whole
 
-MAX_STATES = 6_000
-"""The most states that are made for one set; they take half a second."""
+
+def most_states() -> int:
+    """Return how many states are made for one set at most; 6,000 take half a second."""
+    return current_limits().states * 3 // 10
+
 
 LISTED = 2_000
 """The most multiples that are listed one by one, where they are few but their remainders many."""
@@ -82,12 +86,12 @@ def spell(cuts: Sequence[Fraction], at: Sequence[bool], between: Sequence[Multip
     Raises
     ------
     UnsupportedError
-        If more than :data:`MAX_STATES` states are needed.
+        If more than :func:`most_states` are needed.
     """
     if len(cuts) > MANY_VALUES and all(at) and all(piece == NO_NUMBER for piece in between):
         return _spell_values(cuts)
     cuts, at, between = _listed(cuts, at, between)
-    if any(_remainders(piece) > MAX_STATES for piece in between):
+    if any(_remainders(piece) > most_states() for piece in between):
         raise _too_many()
     return _Texts([Side.above(cuts, at, between), Side.below(cuts, at, between)], between).automaton()
 
@@ -99,7 +103,7 @@ def _spell_values(values: Sequence[Fraction]) -> ByteAutomaton:
     ends = set[int]()
     for x in values:
         places = decimals(x)
-        digits = str(abs(x.numerator) * 10**places // x.denominator).rjust(places + 1, "0")
+        digits = digits_of(abs(x.numerator) * 10**places // x.denominator).rjust(places + 1, "0")
         text = f"{digits[:-places]}.{digits[-places:]}" if places else digits
         for sign in ("", "-") if not x else ("-" if x < 0 else "",):
             for spelled in (text,) if places else (text, f"{text}.0"):
@@ -119,6 +123,7 @@ class _Texts:
 
     def __init__(self, sides: list[Side], pieces: Sequence[Multiples]) -> None:
         divisors = sorted({q for piece in pieces for q, _ in piece.terms})
+        self._most = most_states()
         self._sides, self._divisors = sides, [_divisor(q) for q in divisors]
         self._pieces = list(dict.fromkeys((NO_NUMBER, EVERY_NUMBER, *pieces)))
         self._terms = [{divisors.index(q): c for q, c in piece.terms} for piece in self._pieces]
@@ -169,7 +174,7 @@ class _Texts:
         return DEAD if root is None else self._number[root]
 
     def _open(self, node: DigitNode, stack: list[tuple[DigitNode, list[DigitNode | None], list[int]]]) -> None:
-        if len(self._number) >= MAX_STATES:
+        if len(self._number) >= self._most:
             raise _too_many()
         self._number[node] = _OPEN
         stack.append((node, self._after(node), []))
@@ -311,8 +316,9 @@ def _divisor(q: Fraction) -> Divisor:
 
 def _too_many() -> SchemaLimit:
     return SchemaLimit(
-        "Give a smaller multipleOf or closer bounds, so that few numbers are left",
-        f"These need more than {MAX_STATES:,} states",
+        "Give a smaller multipleOf or closer bounds, so that few numbers are left, or raise the limit by "
+        "`outlines_phi.limits(states=...)`",
+        f"These need more than {most_states():,} states",
     )
 
 
@@ -354,7 +360,7 @@ def _scientific(x: Fraction) -> str:
     """Return a regular expression of the texts of a number with one digit before the point and an exponent; 0 has none."""
     if not x:
         return ""
-    digits = str(abs(x.numerator) * 10 ** decimals(x) // x.denominator)
+    digits = digits_of(abs(x.numerator) * 10 ** decimals(x) // x.denominator)
     exponent = len(digits) - 1 - decimals(x)
     digits = digits.rstrip("0")
     fraction = rf"\.{digits[1:]}" if digits[1:] else r"(\.0)?"
