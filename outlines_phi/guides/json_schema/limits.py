@@ -9,13 +9,10 @@ from typing import Any
 from ...errors import UnsupportedError
 from ...format_limits import limits
 
-UNBOUNDED = 1 << 40
-"""No automaton has as many states."""
-
 
 def states_of(*, compiling: bool) -> AbstractContextManager[Any]:
     """Bound the states of automata as the limits in force say, or not at all within a text, where nothing is refused."""
-    return nullcontext() if compiling else limits(states=UNBOUNDED)
+    return nullcontext() if compiling else limits(states=1 << 40)
 
 
 @contextmanager

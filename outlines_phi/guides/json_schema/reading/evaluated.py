@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import TypeAlias, final
+from typing import final
 
 from ....errors import UnsupportedError
 from ..formula import FALSE, TRUE, Formula, Items, Properties, Required, both, either, kind, negated
@@ -14,9 +14,6 @@ from .place import Place
 
 BRANCHES = 8
 """Conditions of one ``unevaluated`` keyword; each doubles its formula."""
-
-Above: TypeAlias = frozenset[tuple[str, tuple[str, ...]]]
-"""The parts of the same value that led to one, each with its dynamic scope."""
 
 
 @final
@@ -83,7 +80,7 @@ def _cases(place: Place, keyword: str) -> Iterator[tuple[Formula, list[Evaluated
         yield condition, always + [spoken for one, true in chosen if true for spoken in sometimes[one]]
 
 
-def _of(place: Place, above: Above) -> Iterator[Evaluated]:
+def _of(place: Place, above: frozenset[Hashable]) -> Iterator[Evaluated]:
     """Yield what the keywords of a schema speak of, but for those that ask this."""
     if not isinstance(place.contents, dict):
         return
@@ -103,7 +100,7 @@ def _of(place: Place, above: Above) -> Iterator[Evaluated]:
             yield from _inner(place.reading.target(place, keyword), above)
 
 
-def _inner(place: Place, above: Above) -> Iterator[Evaluated]:
+def _inner(place: Place, above: frozenset[Hashable]) -> Iterator[Evaluated]:
     """Yield what a schema of the same value speaks of, its own ``unevaluated`` keywords included."""
     if (place.pointer, place.scope) in above or not isinstance(place.contents, dict):
         return
