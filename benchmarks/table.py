@@ -19,7 +19,7 @@ PAGE = DOCS / "performance.md"
 PICTURE = DOCS / "images" / "performance.png"
 APPENDIX = DOCS / "appendix"
 PAGES: dict[str, tuple[str, ...]] = {
-    "exact-draws": ("first_draw", "many_draws", "batch", "finite", "auto", "bottleneck", "bundled"),
+    "exact-draws": ("first_draw", "many_draws", "batch", "finite", "auto", "bottleneck", "bundled", "layouts"),
     "growth": ("scaling", "large_vocabulary", "overhead", "memory", "estimators", "smc"),
     "genlm-control": ("control_draw", "control_many"),
     "ban-costs": ("ban_ready", "ban_step", "ban_tokens"),

@@ -59,6 +59,7 @@ RUNS: tuple[Any, ...] = (
     ("draws", {"prompts": 2, "n": 2}, ["batch", "first_draw", "many_draws"]),
     ("finite", {"repeats": 1}, ["finite"]),
     ("hosts", {"n": 2, "repeats": 1}, ["hosts_transformers"]),
+    ("layouts", {"seeds": 1, "n": 4, "only": "2 fields"}, ["layouts"]),
     ("memory", {"calls": 6, "warm_up": 2, "every": 2}, ["memory"]),
     ("overhead", {"repeats": 2, "kept": 2}, ["overhead"]),
     ("real_model", {"languages": "dyck1-8-single", "n": 4, "repeats": 1}, ["real_model"]),

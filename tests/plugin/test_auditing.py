@@ -61,6 +61,18 @@ def test_a_generator_is_audited(model: outlines_phi.PhiTransformers, report: Aud
     assert {one.field for one in report.pooled.distortions} == {"whole text"}
 
 
+def test_masking_is_that_of_the_language_that_draws_are_of(model: outlines_phi.PhiTransformers) -> None:
+    """JSON is audited with the blanks of this package; with those of Outlines where its own generator is what is audited."""
+    options: Any = {"n": 30, "max_new_tokens": 60, "seed": 3}
+    draws = outlines_phi.Generator(model, Character).sample(QUESTION, phi="local", **options)
+    for source in ((model, Character), outlines_phi.Generator(model, Character, phi=None)):
+        found = outlines_phi.audit(source, QUESTION, **options)
+        assert [trace.text for trace in found.traces[0]] == draws.texts
+        assert found.pooled.bias.phi.value == pytest.approx(math.exp(draws.log_z), rel=1e-6)
+    stock = outlines_phi.audit(outlines.Generator(model, Character), QUESTION, **options)
+    assert [trace.text for trace in stock.traces[0]] != draws.texts
+
+
 def test_no_model_call_is_made_beyond_the_draws(model: outlines_phi.PhiTransformers, report: AuditReport) -> None:
     draws = outlines_phi.Generator(model, Answer, phi="local").sample(QUESTION, n=400, max_new_tokens=BUDGET, seed=3)
     assert report.counts.calls == draws.counts.calls

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from ...automata.automaton import DEAD, ByteAutomaton
 from .machine.scalars import Spelled, Walked
-from .machine.states import WHITE
 from .strings.composed import Composed
 from .token_forest import TokenForest, Tokens
 
@@ -148,7 +147,7 @@ def _run(forest: TokenForest, blanks: ByteAutomaton, state: int, node: int) -> R
     for members in _groups([at]):
         found.append((Tokens(trie.ending(nodes[members])[0]), int(at[members[0]])))
     after = np.sort(np.concatenate(behind))
-    return Run(found, forest.pruned(forest.joined(after), WHITE) if len(after) else None)
+    return Run(found, forest.joined(after) if len(after) else None)
 
 
 def _groups(rows: Sequence[NDArray[Any]]) -> list[NDArray[np.int64]]:

@@ -62,7 +62,6 @@ class TokenForest:
         self._numbers: dict[bytes, int] = {}
         self._children: dict[int, dict[int, int]] = {}
         self._tokens: dict[int, Tokens | None] = {}
-        self._pruned: dict[tuple[int, frozenset[int]], int] = {}
         self._kept: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._bytes = 0
         classes = np.full(len(vocabulary), NEVER, dtype=np.int32)
@@ -134,20 +133,6 @@ class TokenForest:
     def last_byte(self, node: int) -> bytes:
         """Return the byte that leads to the nodes of the trie that a node stands for, the same one to each."""
         return bytes([self.trie.byte[self.nodes(node)[0]]])
-
-    def pruned(self, node: int, bytes_: frozenset[int]) -> int:
-        """Return a node below which it goes on as below another, but for some bytes."""
-
-        def make() -> int:
-            number = len(self.trie) + len(self._sets)
-            self._sets.append(self.nodes(node))
-            self._children[number] = {byte: child for byte, child in self.children(node).items() if byte not in bytes_}
-            return number
-
-        key = node, bytes_
-        if key not in self._pruned:
-            self._pruned[key] = make()
-        return self._pruned[key]
 
     def keep(self, key: Hashable, make: Callable[[], Kept], size: Callable[[Kept], int]) -> Kept:
         """Return what was made once under a key, for all guides, under a bound of memory."""

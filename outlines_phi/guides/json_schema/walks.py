@@ -190,14 +190,13 @@ class Walks:
 
     def _blanks(self, walk: Walk, state: Blank, node: int) -> None:
         """Read blanks at once, and behind them what comes after."""
-        if not state.core.is_possible:
-            return
         run = run_of(self._forest, state.blanks, state.at, node)
         walk.ends.extend(
             Ends(tokens, self._machine.blank(state.core, state.blanks, at), ()) for tokens, at in run.stays
         )
         if run.behind is not None:
             below = self._walk(state.core, run.behind)
+            walk.ends.extend(Ends(tokens, later, ()) for tokens, later in below.inside if later is not None)
             walk.ends.extend(below.ends)
             walk.pops.extend(below.pops)
 

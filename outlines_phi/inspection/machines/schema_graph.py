@@ -139,11 +139,10 @@ class SchemaGraph:
     def _steps_of(self, state: State) -> list[SchemaStep]:
         if state not in self._steps:
             found: dict[tuple[State | None, tuple[State, ...] | None], list[int]] = {}
-            if state.is_possible:
-                for byte in range(256) if state.bytes is None else state.bytes:
-                    if (edge := state.edge(byte)) is not None:
-                        after = None if edge.after is None else tuple(edge.after)
-                        found.setdefault((edge.target, after), []).append(byte)
+            for byte in range(256) if state.bytes is None else state.bytes:
+                if (edge := state.edge(byte)) is not None:
+                    after = None if edge.after is None else tuple(edge.after)
+                    found.setdefault((edge.target, after), []).append(byte)
             self._steps[state] = [SchemaStep(*way, tuple(sorted(read))) for way, read in found.items()]
         return self._steps[state]
 

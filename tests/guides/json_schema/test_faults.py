@@ -51,8 +51,8 @@ def test_counted_items_are_told_by_few_shapes() -> None:
     machine = Machine(Schema.read({"type": "array", "contains": {"type": "integer"}, "minContains": 400}))
     text = json.dumps([*range(399), "a", None]).encode()
     at = machine.read(text[:-1])
-    assert at is not None and machine.size(at) == len(",0]")
-    assert machine.accepts(text[:-1] + b",0]") and not machine.accepts(text)
+    assert at is not None and machine.size(at) == len(", 0]")
+    assert machine.accepts(text[:-1] + b", 0]") and not machine.accepts(text)
 
 
 def test_too_many_counts_are_refused() -> None:

@@ -159,12 +159,12 @@ CASES: list[tuple[str, Any, list[str], list[str]]] = [
     ("list of texts", List[str], ['["a, b"]'], ["[]", '["a" ]']),  # noqa: UP006
     ("list of lists", list[list[int]], ["[[1, 2], [3]]"], ["[1]", "[[]]"]),
     ("list of dates", list[datetime.date], ["[2024-01-01]"], ['["2024-01-01"]']),
-    ("list of models", list[Point], ['[{"x":1,"y":2}, {"x":1, "y":2}]'], ['[{"x":1,"y":2},{"x":1,"y":2}]']),
+    ("list of models", list[Point], ['[{"x":1,"y":2}, {"x": 1, "y": 2}]'], ['[{"x":1,"y":2},{"x":1,"y":2}]']),
     ("list or nothing", Optional[list[int]], ["[1]", "None"], ["[]"]),  # noqa: UP045
     ("tuple of any length", Tuple[bool, ...], ["(True, False)"], ["()"]),  # noqa: UP006
     ("empty tuple", tuple[()], ["()"], ["( )"]),
     ("dict of numbers", Dict[int, Literal["a"]], ['{"1":"a"}', "{}"], ['{1:"a"}', '{"1":a}']),  # noqa: UP006
-    ("function", add, ['{"a":1}', '{"a": 1, "b":0.5}'], ["{}", '{"b":0.5}']),
+    ("function", add, ['{"a":1}', '{"a": 1, "b": 0.5}'], ["{}", '{"b":0.5}']),
     ("function without arguments", nothing, ["{}"], ["", '{"a":1}']),
     ("genson", BUILDER, ['{"a":1,"b":"x"}', '{"a":1}'], ['{"b":"x"}', '{"a":"x"}']),
     ("genson in a schema", JsonSchema(BUILDER), ['{"a":1,"b":"x"}'], ['{"b":"x"}']),
@@ -190,7 +190,7 @@ CASES: list[tuple[str, Any, list[str], list[str]]] = [
     ("dataclass", Point, ['{"x":1,"y":-2}'], ['{"y":1,"x":2}', '{"x":1}']),
     ("TypedDict", Order, ['{"item":"tea","amount":2}'], ['{"item":"ale","amount":2}']),
     ("JSON schema, dict", JsonSchema(SCHEMA), ['{"a":1}', '{"a": 1, "b": null}'], ['{"b":2}']),
-    ("JSON schema, text", JsonSchema(json.dumps(SCHEMA)), ['{"a":1, "b":"x"}'], ['{"a":1,  "b":"x"}']),
+    ("JSON schema, text", JsonSchema(json.dumps(SCHEMA)), ['{"a": 1, "b": "x"}'], ['{"a":1, "b":"x"}']),
     (
         "JSON schema, whitespace pattern",
         JsonSchema(SCHEMA, whitespace_pattern=r"[\n ]{0,2}"),

@@ -116,7 +116,7 @@ BUILDER = SchemaBuilder()
 BUILDER.add_object({"a": 1})
 
 ANN = Person(name="Ann", size=Size.LARGE, born=date(2001, 2, 3), tags=["x"])
-ANN_TEXT = '{"name":"Ann", "size":2,"born":"2001-02-03","tags":["x"]}'
+ANN_TEXT = '{"name":"Ann","size":2,"born":"2001-02-03","tags":["x"]}'
 
 CASES: list[tuple[str, Any, str, Any]] = [
     # name, output type, text, value
@@ -172,7 +172,7 @@ CASES: list[tuple[str, Any, str, Any]] = [
     ("pydantic", Person, ANN_TEXT, ANN),
     ("pydantic, generic", Box[date], '{"inside":"2024-01-01"}', Box[date](inside=date(2024, 1, 1))),
     ("pydantic, root", Numbers, "[1,2]", Numbers([1, 2])),
-    ("dataclass", Point, '{"x":1, "at":"01:02:03Z"}', None),
+    ("dataclass", Point, '{"x": 1, "at": "01:02:03Z"}', None),
     ("TypedDict", Order, '{"item":"tea"}', {"item": "tea"}),
     ("function", book, '{"person":' + ANN_TEXT + ',"day":"2024-01-01"}', {"person": ANN, "day": date(2024, 1, 1)}),
     ("genson", BUILDER, '{"a":3}', {"a": 3}),

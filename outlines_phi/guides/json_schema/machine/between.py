@@ -82,7 +82,7 @@ class Between(State):
             machine.between(self._places.entered({after for _, place in held for after in template.follow[place]}))
             for _, held in cells
         )
-        return machine.value(tuple(cell for cell, _ in cells)), follow
+        return machine.value(tuple(cell for cell, _ in cells), machine.layout), follow
 
 
 @final

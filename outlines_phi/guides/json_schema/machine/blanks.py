@@ -1,42 +1,84 @@
-"""What may stand between the tokens of JSON."""
+"""What stands between the tokens of JSON, container by container."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
 from ....automata.automaton import ByteAutomaton
 from ....errors import UnsupportedError
 from ...regex import compile_regex
 from .states import WHITE
 
-NOTHING, BLANK, LINE = "", " ?", r"( |\n {0,64})?"
+OPEN, COMPACT, SPACED, LINES, PATTERN = "open", "compact", "spaced", "lines", "pattern"
+
+STEPS = (0, 2, 4)
+"""By how many blanks lines may be indented further than those around them; 0 until the first of the document are."""
 
 
-class Blanks(NamedTuple):
-    """What may stand between the tokens of JSON, by the place.
+@lru_cache(maxsize=1024)
+def literal(text: bytes) -> ByteAutomaton:
+    """Return the automaton of one text; that of the empty one is :data:`NOTHING`."""
+    byte, source = np.frombuffer(text, dtype=np.uint8), np.arange(1, len(text) + 1)
+    accepting = np.arange(len(text) + 2) == len(text) + 1
+    return ByteAutomaton.from_edges(source, byte, source + 1, start=1, accepting=accepting)
+
+
+NOTHING = literal(b"")
+
+
+class Gaps(NamedTuple):
+    """How many bytes of commas and blanks come with each item or member, and how many of them the first one goes without."""
+
+    each: int = 1
+    first: int = 1
+
+    def of(self, count: int) -> int:
+        """Return how many bytes come with so many of them."""
+        return count * self.each - (self.first if count else 0)
+
+    @property
+    def begun(self) -> Gaps:
+        """What is left of it behind an item."""
+        return Gaps(self.each, 0)
+
+
+FRESH, BEGUN = Gaps(), Gaps().begun
+"""Those of compact arrays and objects, before the first item and behind one."""
+
+
+class Spacing(NamedTuple):
+    """What may stand between the tokens of one array or object.
+
+    By default each chooses for itself: a line end behind its bracket puts each item into a line of its own, indented one step
+    further than the line around it; in one line, the first colon or comma has a blank behind it, and then all have, or none.
 
     Attributes
     ----------
-    within
-        Behind an opening bracket, behind a comma, and before a closing bracket.
-    before
-        Before a comma, and before a colon.
-    behind
-        Behind a colon.
+    style
+        :data:`OPEN` until it is chosen. :data:`PATTERN` is a regular expression in all places.
+    width
+        The indentation of the line that items are in.
+    step
+        One of :data:`STEPS`: that of the document so far.
+    tells
+        Whether the step was not chosen when the container began, so that its outcome tells which one is when it ends.
+    pattern
+        The regular expression.
     """
 
-    within: ByteAutomaton
-    before: ByteAutomaton
-    behind: ByteAutomaton
+    style: str = OPEN
+    width: int = 0
+    step: int = 0
+    tells: bool = False
+    pattern: ByteAutomaton = NOTHING
 
     @classmethod
     @lru_cache(maxsize=64)
-    def of(cls, pattern: str | None) -> Blanks:
-        """Return the blanks that a regular expression matches, in every place: Outlines' ``whitespace_pattern``.
-
-        ``None`` stands for what writers of JSON put: a blank behind a colon, a blank or a new line and an indentation within
-        brackets, or nothing. So compact, spaced and indented texts are read, and no text is blanks for ever.
+    def of(cls, pattern: str | None) -> Spacing:
+        """Return that of a value alone; ``pattern`` is Outlines' ``whitespace_pattern``, ``None`` the choice of each container.
 
         Raises
         ------
@@ -44,10 +86,59 @@ class Blanks(NamedTuple):
             The regular expression matches other characters, or nothing at all.
         """
         if pattern is None:
-            return cls(*map(compile_regex, (LINE, NOTHING, BLANK)))
+            return cls()
         everywhere = compile_regex(pattern) if isinstance(pattern, str) else None
         if everywhere is None or everywhere.is_empty or not everywhere.used <= WHITE:
             raise UnsupportedError(
                 f"Give a whitespace_pattern of blanks, tabs and line ends. {pattern!r} matches other characters, or nothing at all."
             )
-        return cls(everywhere, everywhere, everywhere)
+        return cls(PATTERN, pattern=everywhere if everywhere.used else NOTHING)
+
+    @property
+    def comma(self) -> ByteAutomaton:
+        """The blanks behind a comma."""
+        if self.style == LINES:
+            return literal(b"\n" + self.width * b" ")
+        return literal(b" ") if self.style == SPACED else self.pattern
+
+    @property
+    def colon(self) -> ByteAutomaton:
+        """The blanks behind a colon."""
+        return literal(b" ") if self.style in (SPACED, LINES) else self.pattern
+
+    @property
+    def closing(self) -> ByteAutomaton:
+        """The blanks before the closing bracket, behind those that :attr:`pattern` has before all tokens."""
+        return literal(b"\n" + (self.width - self.step) * b" ") if self.style == LINES else NOTHING
+
+    @property
+    def before(self) -> int:
+        """How many bytes are in blanks before each token, but for a value."""
+        return size(self.pattern)
+
+    def gaps(self, *, begun: bool, members: bool = False) -> Gaps:
+        """Return the bytes between items, or ``members``, without the blanks that come where the text stands."""
+        comma, colon = 1 + size(self.comma), self.before + size(self.colon)
+        return Gaps(comma + self.before + members * colon, 0 if begun else comma)
+
+    @property
+    def within(self) -> Spacing:
+        """The layout with which the arrays and objects in this one begin."""
+        if self.style == PATTERN:
+            return self
+        return Spacing(OPEN, self.width, self.step, tells=not self.step)
+
+    def in_lines(self, step: int) -> Spacing:
+        """Return the layout once a line is begun behind the bracket."""
+        return self._replace(style=LINES, width=self.width + step, step=step)
+
+    def later(self) -> tuple[Spacing, ...]:
+        """Return what it may be behind an item, by what the item tells of the step."""
+        if self.step or self.style == PATTERN:
+            return (self,)
+        return tuple(self._replace(step=step) for step in STEPS)
+
+
+def size(blanks: ByteAutomaton) -> int:
+    """Return how many bytes blanks have at least."""
+    return int(blanks.distances[blanks.start])

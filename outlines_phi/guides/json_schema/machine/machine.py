@@ -19,12 +19,13 @@ from ..reading.unsatisfiable import culprit
 from ..shapes import ArrayShape
 from ..strings.quoting import members
 from ..tags import common, tags_of
-from .arrays import Array, Close
+from .arrays import Array
 from .between import Between, Places, Position, refuse_clashes
-from .blanks import Blanks
+from .blanks import NOTHING as NO_BLANKS
+from .blanks import Spacing
 from .maker import Maker
-from .objects import Colon, Key, Members, Named, Object, Quote
-from .scalars import Literal, Number, Spelled, Text
+from .objects import Colon, Key, Members, Named, Object
+from .scalars import Last, Number, Spelled, Text
 from .seen import NOTHING, Seen, value_of
 from .sizes import NEVER, Sizes
 from .stack import Configuration, Frame, Stack
@@ -47,7 +48,7 @@ BEYOND_ASCII = frozenset([*range(0x80, 0xC0), *range(0xC2, 0xF5)])
 _BESIDE = frozenset([""])
 """What puts names in an order that the schema does not name: those of items that were there before."""
 
-AState = TypeVar("AState", bound=State)
+Kept = TypeVar("Kept")
 
 Goals: TypeAlias = tuple[Formula, ...]
 """What the value that comes is told apart by: at most one of these is true of it. Its place is the *outcome* of the value."""
@@ -98,9 +99,9 @@ class Machine(Maker):
         self._order = self.template.order
         self.kinds = Kinds(self.template.definitions, self.template.pointers)
         self.kinds.compiling = compiling
+        self._pattern, self.layout = blanks, Spacing.of(blanks)
         self.sizes = self._sizes(self.kinds, self.template.definitions)
-        self._pattern, self.blanks = blanks, Blanks.of(blanks)
-        self._states: dict[Hashable, State] = {}
+        self._kept: dict[Hashable, Any] = {}
         self._frames: dict[tuple[Sequence[State], int], Frame] = {}
         try:
             with not_too_deep():
@@ -118,7 +119,7 @@ class Machine(Maker):
         self.kinds.compiling = False
 
     def _sizes(self, kinds: Kinds, definitions: Mapping[str, Formula]) -> Sizes:
-        return Sizes(kinds, partial(self._smallest_nested, definitions), ascii=self.ascii)
+        return Sizes(kinds, partial(self._smallest_nested, definitions), self.layout, ascii=self.ascii)
 
     def _why_empty(self) -> str:
         def is_empty(document: Any) -> bool:
@@ -193,7 +194,8 @@ class Machine(Maker):
     def needed(self) -> set[int]:
         """The bytes that a shortest way to the end may need."""
         beyond = () if self.ascii else BEYOND_ASCII
-        found = {*range(0x20, 0x7F), *self.blanks.behind.shortest(), *beyond}
+        blanks = b"\n" if self._pattern is None else self.layout.pattern.shortest()
+        found = {*range(0x20, 0x7F), *blanks, *beyond}
         return found.union(*(piece.used for piece in self.template.pieces if isinstance(piece, ByteAutomaton)))
 
     def places(self, name: str) -> frozenset[str]:
@@ -278,7 +280,9 @@ class Machine(Maker):
             rest = Schema(both(kind(["array", "object"]), formula, seen.unlike), definitions, (), True)
             try:
                 around, compiling = self._around | {formula}, self.kinds.compiling
-                machine = Machine(rest, blanks="", any_order=True, ascii=self.ascii, around=around, compiling=compiling)
+                machine = Machine(
+                    rest, blanks=self._pattern, any_order=True, ascii=self.ascii, around=around, compiling=compiling
+                )
             except EmptyLanguageError:
                 break
             text = machine.shortest()
@@ -288,25 +292,18 @@ class Machine(Maker):
 
     def between(self, positions: frozenset[Position]) -> Between:
         """Return the state between values."""
-        return self._one((Between, positions), lambda: Between(self, self._places, positions))
+        return self.kept((Between, positions), lambda: Between(self, self._places, positions))
 
-    def value(self, goals: Goals) -> Value:
-        """Return the state before a value."""
-        return self._one((Value, goals), lambda: Value(self, goals))
+    def value(self, goals: Goals, layout: Spacing) -> Value:
+        """Return the state before a value; ``layout`` is that of an array or object that it may be."""
+        return self.kept((Value, goals, layout), lambda: Value(self, goals, layout))
 
     def blank(self, core: State, blanks: ByteAutomaton, at: int | None = None) -> State:
         """Return the state before blanks that ``core`` comes after."""
         place = blanks.start if at is None else at
-        return self._one((Blank, core, blanks, place), lambda: Blank(self, core, blanks, place))
-
-    def blanks_in(self, state: Array | Object, begun: bool) -> State:
-        """Return the state before blanks within brackets: before the first item, and before the closing one, or a comma."""
-        before = (
-            state
-            if not begun or self.blanks.before is self.blanks.within
-            else self._one((Close, state), lambda: Close(state))
-        )
-        return self.blank(before, self.blanks.within)
+        if blanks is NO_BLANKS:
+            return core
+        return self.kept((Blank, core, blanks, place), lambda: Blank(self, core, blanks, place))
 
     def cells(self, asked: Iterable[tuple[int, Formula, Any]]) -> list[tuple[Formula, list[tuple[int, Any]]]]:
         """Return formulas of which one at most is true of a value, each with what then holds: places, and what comes with them."""
@@ -341,40 +338,40 @@ class Machine(Maker):
             earlier.append(formula)
         return cells
 
-    def _one(self, key: Hashable, make: Callable[[], AState]) -> AState:
-        if key not in self._states:
-            self._states[key] = make()
-        return cast(AState, self._states[key])
+    def kept(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
+        """Return what was made once under a key."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return cast(Kept, self._kept[key])
 
     def text(self, spelled: tuple[Spelled | None, ...]) -> State:
         """Return the state within a string."""
-        return self._one((Text, spelled), lambda: Text(self, spelled))
+        return self.kept((Text, spelled), lambda: Text(self, spelled))
 
     def number(self, automata: tuple[ByteAutomaton, ...], at: tuple[int, ...]) -> State:
         """Return the state within a number, or before it."""
-        return self._one((Number, automata, at), lambda: Number(self, automata, at))
+        return self.kept((Number, automata, at), lambda: Number(self, automata, at))
 
-    def literal(self, rest: bytes, outcome: int, outcomes: int) -> State:
-        """Return the state before the rest of true, false or null."""
-        return self._one((Literal, rest, outcome, outcomes), lambda: Literal(self, rest, outcome, outcomes))
+    def last(self, byte: int, outcome: int, outcomes: int) -> State:
+        """Return the state before the byte that ends a value."""
+        return self.kept((Last, byte, outcome, outcomes), lambda: Last(byte, outcome, outcomes))
 
-    def array(self, goals: tuple[tuple[ArrayShape, ...], ...], *, begun: bool, seen: Seen = NOTHING) -> State:
-        """Return the state after the opening bracket, or after an item."""
-        return self._one((Array, goals, begun, seen), lambda: Array(self, goals, begun, seen))
+    def array(
+        self, goals: tuple[tuple[ArrayShape, ...], ...], layout: Spacing, *, begun: bool, seen: Seen = NOTHING
+    ) -> State:
+        """Return the state after the opening bracket, or after an item, and before blanks."""
+        key = Array, goals, layout, begun, seen
+        return self.blank(self.kept(key, lambda: Array(self, goals, layout, begun, seen)), layout.pattern)
 
-    def object(self, members: Members) -> State:
-        """Return the state after the opening brace, or after a member."""
-        return self._one((Object, members), lambda: Object(self, members))
-
-    def quote(self, key: State) -> State:
-        """Return the state before the opening quote of a name."""
-        return self._one((Quote, key), lambda: Quote(key))
+    def object(self, members: Members, layout: Spacing) -> State:
+        """Return the state after the opening brace, or after a member, and before blanks."""
+        return self.blank(self.kept((Object, members, layout), lambda: Object(self, members, layout)), layout.pattern)
 
     def key(self, members: Object, text: bytes | None, names: tuple[Named, ...]) -> State:
         """Return the state within a name."""
-        return self._one((Key, members, text, names), lambda: Key(self, members, text, names))
+        return self.kept((Key, members, text, names), lambda: Key(self, members, text, names))
 
     def colon(self, members: Object, name: str) -> State:
         """Return the state after a name."""
-        colon = self._one((Colon, members, name), lambda: Colon(self, members, name))
-        return self.blank(colon, self.blanks.before) if self.blanks.before.used else colon
+        colon = self.kept((Colon, members, name), lambda: Colon(self, members, name))
+        return self.blank(colon, self.layout.pattern)

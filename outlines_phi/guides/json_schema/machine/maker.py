@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from ....automata.automaton import ByteAutomaton
 from ..formula import Formula
 from ..kinds import Kinds
 from ..shapes import ArrayShape
-from .blanks import Blanks
+from .blanks import Spacing
 from .seen import NOTHING, Seen
 from .sizes import Sizes
 from .states import State
+
+Kept = TypeVar("Kept")
 
 
 class BeforeValue(State):
@@ -36,15 +38,15 @@ class Maker(ABC):
         What formulas say of the values of one kind.
     sizes
         The least numbers of bytes of values.
-    blanks
-        What may stand between tokens.
+    layout
+        What may stand between the tokens of a value that begins.
     ascii
         Whether strings are spelled in ASCII alone.
     """
 
     kinds: Kinds
     sizes: Sizes
-    blanks: Blanks
+    layout: Spacing
     ascii: bool
 
     @abstractmethod
@@ -60,16 +62,16 @@ class Maker(ABC):
         """Return the state between values."""
 
     @abstractmethod
-    def value(self, goals: tuple[Formula, ...]) -> BeforeValue:
-        """Return the state before a value."""
+    def kept(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
+        """Return what was made once under a key."""
+
+    @abstractmethod
+    def value(self, goals: tuple[Formula, ...], layout: Spacing) -> BeforeValue:
+        """Return the state before a value; ``layout`` is that of an array or object that it may be."""
 
     @abstractmethod
     def blank(self, core: State, blanks: ByteAutomaton, at: int | None = None) -> State:
         """Return the state before blanks that ``core`` comes after."""
-
-    @abstractmethod
-    def blanks_in(self, state: Any, begun: bool) -> State:
-        """Return the state before blanks within brackets: before the first item, and before the closing one, or a comma."""
 
     @abstractmethod
     def text(self, spelled: tuple[Any, ...]) -> State:
@@ -80,20 +82,18 @@ class Maker(ABC):
         """Return the state within a number, or before it."""
 
     @abstractmethod
-    def literal(self, rest: bytes, outcome: int, outcomes: int) -> State:
-        """Return the state before the rest of true, false or null."""
+    def last(self, byte: int, outcome: int, outcomes: int) -> State:
+        """Return the state before the byte that ends a value."""
 
     @abstractmethod
-    def array(self, goals: tuple[tuple[ArrayShape, ...], ...], *, begun: bool, seen: Seen = NOTHING) -> State:
-        """Return the state after the opening bracket, or after an item."""
+    def array(
+        self, goals: tuple[tuple[ArrayShape, ...], ...], layout: Spacing, *, begun: bool, seen: Seen = NOTHING
+    ) -> State:
+        """Return the state after the opening bracket, or after an item, and before blanks."""
 
     @abstractmethod
-    def object(self, members: Any) -> State:
-        """Return the state after the opening brace, or after a member."""
-
-    @abstractmethod
-    def quote(self, key: State) -> State:
-        """Return the state before the opening quote of a name."""
+    def object(self, members: Any, layout: Spacing) -> State:
+        """Return the state after the opening brace, or after a member, and before blanks."""
 
     @abstractmethod
     def key(self, members: Any, text: bytes | None, names: tuple[Any, ...]) -> State:

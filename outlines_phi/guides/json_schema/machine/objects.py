@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from operator import lt
 from typing import Any, NamedTuple, final
 
+from ..formula import Formula
 from ..names import told_apart
 from ..shapes import ObjectShape
 from ..strings.quoting import QUOTE
 from ..strings.quoting import members as names_of
 from ..strings.string_set import StringSet
+from .blanks import BEGUN, FRESH, Spacing, literal, size
+from .containers import COMMA, Container, joined
 from .listed import Listed
-from .maker import Maker
+from .maker import BeforeValue, Maker
 from .scalars import Spelled, begun
 from .sizes import NEVER
-from .states import BLANK, WHITE, ByteEdge, State
+from .states import ByteEdge, State
 
 
 class Members(NamedTuple):
@@ -47,35 +50,42 @@ class Members(NamedTuple):
         names = tuple(valued | dict.fromkeys(name for goal in goals for shape in goal for name in shape.names()))
         taken = frozenset(names)
         alive = tuple(
-            tuple(shape for shape in goal if machine.sizes.of_object(shape, names, taken, begun=False) < NEVER)
+            tuple(shape for shape in goal if machine.sizes.of_object(shape, names, taken, FRESH) < NEVER)
             for goal in goals
         )
         return cls(alive, names, taken, begun=False)
 
 
 @final
-class Object(State):
+class Object(Container):
     """After the opening brace, or after a member."""
 
     close = 0x7D
 
-    def __init__(self, machine: Maker, members: Members) -> None:
-        super().__init__()
-        self._machine, self._members = machine, members
-        self.bytes = (b"}," if members.begun else b'}"') + BLANK
-        self._after: dict[str, tuple[State, Sequence[State]] | None] = {}
+    def __init__(self, machine: Maker, members: Members, layout: Spacing) -> None:
+        super().__init__(machine, members.goals, layout, begun=members.begun, firsts=bytes([QUOTE]))
+        self._members = members
 
-    @cached_property
-    def sizes(self) -> Sequence[int]:
-        return [min((total for _, total in goal), default=NEVER) for goal in self._totals]
+    def with_layout(self, layout: Spacing) -> State:
+        return self._machine.object(self._members, layout)
 
-    def after(self, name: str) -> tuple[State, Sequence[State]] | None:
-        """Return the state before the value of a member of this name, and those after it; ``None`` where there is none."""
-        if name not in self._after:
-            self._after[name] = self._find_after(name)
-        return self._after[name]
+    def _size(self, shape: ObjectShape) -> int:
+        _, ahead, taken, begun = self._members
+        return self._machine.sizes.of_object(shape, ahead, taken, self.layout.gaps(begun=begun, members=True))
 
-    def _find_after(self, name: str) -> tuple[State, Sequence[State]] | None:
+    def value(self, name: str) -> BeforeValue:
+        """Return the state before the value of a member of this name, of which there is one."""
+        return self._machine.value(tuple(cell for cell, _ in self._left(name)), self.layout.within)
+
+    def after(self, name: str, layout: Spacing) -> Sequence[State]:
+        """Return the states after a member of this name, in a layout."""
+        return tuple(self._machine.object(left, one) for one in layout.later() for _, left in self._left(name))
+
+    def _left(self, name: str) -> list[tuple[Formula, Members]]:
+        """Return what the value of a member of this name may be, and what is left then: found once for all layouts."""
+        return self._machine.kept((Object, self._members, name), lambda: self._find_left(name))
+
+    def _find_left(self, name: str) -> list[tuple[Formula, Members]]:
         machine, members = self._machine, self._members
         gone = self._passed(name)
         left_out = {name, *gone}
@@ -86,19 +96,17 @@ class Object(State):
             for place, goal in enumerate(members.goals)
             for shape in goal
             for value, left in shape.steps(name, gone)
-            if machine.sizes.of(value) < NEVER and machine.sizes.of_object(left, ahead, taken, begun=True) < NEVER
+            if machine.sizes.of(value) < NEVER and machine.sizes.of_object(left, ahead, taken, BEGUN) < NEVER
         ]
-        cells = machine.cells(steps)
-        if not cells:
-            return None
-        after = tuple(
-            machine.object(Members(by_goal(held, len(members.goals)), ahead, taken, begun=True)) for _, held in cells
-        )
-        return machine.value(tuple(cell for cell, _ in cells)), after
+        return [
+            (cell, Members(by_goal(held, len(members.goals)), ahead, taken, begun=True))
+            for cell, held in machine.cells(steps)
+        ]
 
     def bounds_behind(self, name: str) -> Sequence[int]:
         """Return lower bounds of the sizes behind a name, with each outcome, without the states there."""
-        size_of, spelled = self._machine.sizes.of, self._machine.sizes.of_name(name) + self._members.begun
+        size_of, comma = self._machine.sizes.of, 1 + size(self.layout.comma) if self._begun else 0
+        spelled = self._machine.sizes.of_name(name) + comma
         found = []
         for goal in self._totals:
             least = NEVER
@@ -109,14 +117,12 @@ class Object(State):
                 else:  # a member more, and the rest as without it
                     least = min(least, value + total)
             found.append(least)
-        return found
+        return self.by_outcome(found)
 
     @cached_property
     def _totals(self) -> Sequence[Sequence[tuple[ObjectShape, int]]]:
-        """The shapes of each outcome, with the size of the least rest of each."""
-        goals, ahead, taken, begun = self._members
-        of = self._machine.sizes.of_object
-        return [[(shape, of(shape, ahead, taken, begun=begun)) for shape in goal] for goal in goals]
+        """The shapes of each goal, with the size of the least rest of each."""
+        return [[(shape, self._size(shape)) for shape in goal] for goal in self._members.goals]
 
     def _passed(self, name: str) -> tuple[str, ...]:
         """Return the names that cannot come behind one: those before it in the same ``properties``; behind others none of any."""
@@ -137,9 +143,8 @@ class Object(State):
         shapes = [shape for goal in self._members.goals for shape in goal]
         return any(shape.least > max(len(shape.required), 1) or shape.some for shape in shapes)
 
-    @cached_property
     def _names(self) -> tuple[Named, ...]:
-        """The names that may come: each of those ahead, and sets of others of which the same is asked."""
+        """Return the names that may come: each of those ahead, and sets of others of which the same is asked."""
         machine, members = self._machine, self._members
         found = []
         own = StringSet.of_values(self._possible())
@@ -149,7 +154,7 @@ class Object(State):
         cells = told_apart(members.taken, tuple(asked), bounded=machine.kinds.compiling)
         for cell in cells:
             member, _ = next(names_of(cell, ascii=machine.ascii))
-            if self.after(member) is not None:
+            if self._left(member):
                 found.append(Named(member, begun(cell, ascii=machine.ascii)))
         return tuple(found)
 
@@ -167,7 +172,7 @@ class Object(State):
                 if name not in found and passed.isdisjoint(places):
                     count = len(shape.required) + (name not in shape.required)
                     if shape.some or shape.least > count + behind - len(shape.required):  # those behind it may come
-                        is_possible = self.after(name) is not None
+                        is_possible = bool(self._left(name))
                     else:
                         is_possible = shape.most is None or count <= shape.most
                     if is_possible:
@@ -179,23 +184,16 @@ class Object(State):
     @cached_property
     def _key(self) -> State | None:
         """The state after the opening quote of a name."""
-        names = self._names
+        names = self._machine.kept((Named, self._members), self._names)
         return self._machine.key(self, b"", names) if names else None
 
-    def _edge(self, byte: int) -> ByteEdge | None:
-        machine, members = self._machine, self._members
-        if byte == self.close:
-            for place, goal in enumerate(members.goals):
-                if any(shape.closed for shape in goal):
-                    return ByteEdge(None, place)
+    def _onward(self, byte: int) -> ByteEdge | None:
+        if self._key is None or byte != (COMMA if self._begun else QUOTE):
             return None
-        if byte in WHITE:
-            return machine.blanks_in(self, members.begun).edge(byte)
-        if byte == (0x2C if members.begun else QUOTE) and self._key is not None:
-            return ByteEdge(
-                machine.blank(machine.quote(self._key), machine.blanks.within) if members.begun else self._key
-            )
-        return None
+        machine = self._machine
+        return ByteEdge(
+            machine.blank(machine.blank(self._key, literal(b'"')), self.layout.comma) if self._begun else self._key
+        )
 
 
 class Named(NamedTuple):
@@ -203,24 +201,6 @@ class Named(NamedTuple):
 
     member: str | None
     spelled: Spelled
-
-
-@final
-class Quote(State):
-    """Before the opening quote of a name."""
-
-    bytes = b'"'
-
-    def __init__(self, key: State) -> None:
-        super().__init__()
-        self._key = key
-
-    @property
-    def sizes(self) -> Sequence[int]:
-        return [1 + size for size in self._key.sizes]
-
-    def _edge(self, byte: int) -> ByteEdge | None:
-        return ByteEdge(self._key) if byte == QUOTE else None
 
 
 @final
@@ -315,21 +295,15 @@ class Colon(State):
 
     @cached_property
     def sizes(self) -> Sequence[int]:
-        value, after = self._found
-        ways = [(size, below.sizes) for size, below in zip(value.sizes, after, strict=True)]
-        return [1 + min(size + more[i] for size, more in ways) for i in range(len(ways[0][1]))]
-
-    @property
-    def _found(self) -> tuple[State, Sequence[State]]:
-        found = self._members.after(self._name)
-        assert found is not None
-        return found
+        layout = self._members.layout
+        after = self._members.after(self._name, layout)
+        return [1 + size(layout.colon) + one for one in joined(self._members.value(self._name), after)]
 
     def _edge(self, byte: int) -> ByteEdge | None:
+        members, name = self._members, self._name
         if byte != 0x3A:
             return None
-        value, after = self._found
-        return ByteEdge(self._machine.blank(value, self._machine.blanks.behind), after=after)
+        return members.before(members.value(name), partial(members.after, name), members.layout.colon)
 
 
 def by_goal(held: Sequence[tuple[int, Any]], goals: int) -> tuple[tuple[Any, ...], ...]:

@@ -1,4 +1,4 @@
-"""Places within literals, numbers and strings."""
+"""Places within numbers and strings, and before the end of a value."""
 
 from __future__ import annotations
 
@@ -16,28 +16,19 @@ from .states import ByteEdge, State
 
 
 @final
-class Literal(State):
-    """Within true, false or null."""
+class Last(State):
+    """Before the byte that ends a value."""
 
-    def __init__(self, machine: Maker, rest: bytes, outcome: int, outcomes: int) -> None:
+    def __init__(self, byte: int, outcome: int, outcomes: int) -> None:
         super().__init__()
-        self._machine = machine
-        self._rest, self._outcome, self._outcomes = rest, outcome, outcomes
-        self.bytes = rest[:1]
+        self.bytes, self._outcome, self._outcomes = bytes([byte]), outcome, outcomes
 
     @property
     def sizes(self) -> Sequence[int]:
-        return [len(self._rest) if i == self._outcome else NEVER for i in range(self._outcomes)]
+        return [1 if i == self._outcome else NEVER for i in range(self._outcomes)]
 
     def _edge(self, byte: int) -> ByteEdge | None:
-        if byte != self._rest[0]:
-            return None
-        rest = self._rest[1:]
-        return (
-            ByteEdge(self._machine.literal(rest, self._outcome, self._outcomes))
-            if rest
-            else ByteEdge(None, self._outcome)
-        )
+        return ByteEdge(None, self._outcome) if byte in (self.bytes or b"") else None
 
 
 @final

@@ -17,6 +17,7 @@ from ..strings.composed import Composed
 from ..strings.quoting import members, spelled_size
 from ..strings.string_set import StringSet
 from ..values import identity, sort_key
+from .blanks import BEGUN, Gaps, Spacing
 from .seen import NOTHING, Seen, value_of
 
 NEVER = 1 << 40
@@ -49,12 +50,14 @@ class Sizes:
     nested
         What returns the sizes and values of so many arrays and objects that a formula is true of, the smallest first. It is
         told where the schema asks that they differ.
+    layout
+        What stands between the tokens of values.
     ascii
         Whether strings are spelled in ASCII alone.
     """
 
-    def __init__(self, kinds: Kinds, nested: Nested, *, ascii: bool = False) -> None:
-        self._kinds, self._nested, self._ascii = kinds, nested, ascii
+    def __init__(self, kinds: Kinds, nested: Nested, layout: Spacing, *, ascii: bool = False) -> None:
+        self._kinds, self._nested, self._layout, self._ascii = kinds, nested, layout, ascii
         self._known: dict[Hashable, int] = {}
         self._open: dict[Hashable, int] | None = None
         self._equations: dict[Hashable, Callable[[], int]] = {}
@@ -69,15 +72,15 @@ class Sizes:
         """Return the size of the smallest value; :data:`NEVER` where there is none."""
         return self._find(formula, lambda: self._value(formula))
 
-    def of_array(self, shape: ArrayShape, *, begun: bool, seen: Seen = NOTHING, rank: int = 0) -> int:
+    def of_array(self, shape: ArrayShape, gaps: Gaps, *, seen: Seen = NOTHING, rank: int = 0) -> int:
         """Return the size of the least rest of an array, its end included.
 
         Parameters
         ----------
         shape
             What is asked of it.
-        begun
-            Whether an item is there already.
+        gaps
+            The bytes between items.
         seen
             The items that are there, where its items must differ.
         rank
@@ -86,10 +89,16 @@ class Sizes:
         """
         seen = seen if shape.unique else NOTHING
         rank = max(rank, shape.needed) if shape.unique else 0
-        return self._find((shape, begun, seen, rank), lambda: self._array(shape, begun, seen, rank))
+        return self._find((shape, gaps, seen, rank), lambda: self._array(shape, gaps, seen, rank))
 
     def of_rest(
-        self, shape: ArrayShape, item: Formula, left: ArrayShape, seen: Seen, value: Hashable | None = None
+        self,
+        shape: ArrayShape,
+        item: Formula,
+        left: ArrayShape,
+        seen: Seen,
+        value: Hashable | None = None,
+        gaps: Gaps = BEGUN,
     ) -> int:
         """Return an upper bound of the size of the rest of an array after one more item, where its items must differ.
 
@@ -103,17 +112,19 @@ class Sizes:
             The items before it.
         value
             The identity of the item, if it is one of :meth:`contested`.
+        gaps
+            The bytes between items.
         """
         if left.closed:
             return 1
         if not shape.unique:
-            return self.of_array(left, begun=True)
+            return self.of_array(left, gaps)
         if left.alike is item:
             # Of so many different values, those that are left are no greater than all but the least.
             sizes = self._smallest_sizes(shape, both(item, seen.unlike), left.least + 1)
-            return min(NEVER, sum(sizes[1:]) + left.least + 1) if len(sizes) > left.least else NEVER
+            return min(NEVER, sum(sizes[1:]) + gaps.of(left.least) + 1) if len(sizes) > left.least else NEVER
         after = seen if value is None else seen.with_all([value])
-        return self.of_array(left, begun=True, seen=after, rank=left.needed + 1)
+        return self.of_array(left, gaps, seen=after, rank=left.needed + 1)
 
     def contested(self, shape: ArrayShape, seen: Seen, *, onward: bool = False) -> set[Hashable]:
         """Return the identities of the values that make a difference to the size of the rest if they are the next item.
@@ -180,7 +191,7 @@ class Sizes:
             found.sort(key=lambda one: one[0])
         return found[:count]
 
-    def of_object(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str], *, begun: bool) -> int:
+    def of_object(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str], gaps: Gaps) -> int:
         """Return the size of the least rest of an object, its end included.
 
         Parameters
@@ -191,10 +202,10 @@ class Sizes:
             Names that are told apart and may come, in their order.
         taken
             All names that are told apart, and those that were written: no other member has them.
-        begun
-            Whether a member is there already.
+        gaps
+            The bytes between members, those in blanks behind colons included.
         """
-        return self._find((shape, ahead, taken, begun), lambda: self._object(shape, ahead, taken, begun))
+        return self._find((shape, ahead, taken, gaps), lambda: self._object(shape, ahead, taken, gaps))
 
     def _find(self, key: Hashable, equation: Callable[[], int]) -> int:
         if key in self._known:
@@ -233,10 +244,11 @@ class Sizes:
             least = min(least, 1 + self.of_text(self._kinds.strings(formula)))
         if least > 2:
             for array in self._kinds.arrays(formula):
-                least = min(least, 1 + self.of_array(array, begun=False))
+                least = min(least, 1 + self._layout.before + self.of_array(array, self._layout.gaps(begun=False)))
             for shape in self._kinds.objects(formula):
                 names = tuple(dict.fromkeys(shape.names()))
-                least = min(least, 1 + self.of_object(shape, names, frozenset(names), begun=False))
+                rest = self.of_object(shape, names, frozenset(names), self._layout.gaps(begun=False, members=True))
+                least = min(least, 1 + self._layout.before + rest)
         return least
 
     def of_text(self, strings: StringSet) -> int:
@@ -256,7 +268,7 @@ class Sizes:
             return NEVER
         return spelled_size(name, ascii=self._ascii) + 2
 
-    def _array(self, shape: ArrayShape, begun: bool, seen: Seen, rank: int) -> int:
+    def _array(self, shape: ArrayShape, gaps: Gaps, seen: Seen, rank: int) -> int:
         if shape.closed:
             return 1
         if not shape.counted and not shape.unique:
@@ -267,7 +279,7 @@ class Sizes:
             items = sum(map(self.of, first)) + (shape.least - len(first)) * (
                 self.of(shape.rest) if shape.least > len(first) else 0
             )
-            return min(NEVER, items + shape.least - (not begun) + 1)
+            return min(NEVER, items + gaps.of(shape.least) + 1)
         if shape.unique and shape.alike is not None:
             free = both(shape.alike, seen.unlike)
             if self.of(free) >= NEVER:
@@ -277,7 +289,7 @@ class Sizes:
             return (
                 NEVER
                 if shape.most is not None and shape.most < shape.least
-                else min(NEVER, items + shape.least + begun)
+                else min(NEVER, items + gaps.of(shape.least) + 1)
             )
         values = self.contested(shape, seen, onward=True)
         regions: list[tuple[Formula, Hashable | None]] = [
@@ -293,10 +305,11 @@ class Sizes:
                     size = self._smallest_sizes(shape, within, rank)[-1]
                 if size < NEVER:
                     after = seen if value is None else seen.with_all([value])
-                    least = min(least, begun + size + self.of_array(left, begun=True, seen=after, rank=rank))
+                    rest = self.of_array(left, gaps.begun, seen=after, rank=rank)
+                    least = min(least, gaps.of(1) + size + rest)
         return least
 
-    def _object(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str], begun: bool) -> int:
+    def _object(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str], gaps: Gaps) -> int:
         if not shape.required.issubset(ahead) or (
             shape.most is not None and shape.most < max(shape.least, len(shape.required))
         ):
@@ -305,7 +318,7 @@ class Sizes:
         total = sum(one.size for one in chosen.values())
         missing = shape.least - len(chosen)
         if total >= NEVER or not (shape.some or missing > 0):
-            return min(NEVER, total + len(chosen) - (len(chosen) > 0 and not begun) + 1)
+            return min(NEVER, total + gaps.of(len(chosen)) + 1)
         # Names of which the same is said are alike but for their lengths, so that the shortest are enough.
         alike: dict[Hashable, list[tuple[int, str]]] = {}
         for name in ahead:
@@ -337,7 +350,7 @@ class Sizes:
                     f"They may be chosen in more than {MOST_TRIED:,} ways",
                 )
             least = max(len(chosen), shape.least)
-            if total + least >= best or (shape.most is not None and least > shape.most):
+            if total + gaps.of(least) >= best or (shape.most is not None and least > shape.most):
                 return
             held = [one for one in some if any(one.held(name, member.value) for name, member in chosen.items())]
             if some := [one for one in some if one not in held]:
@@ -352,7 +365,7 @@ class Sizes:
             filling = islice((one.size for name, one in added if name not in chosen), least - len(chosen))
             sizes = list(filling)
             if len(sizes) == least - len(chosen):
-                best = min(best, total + sum(sizes) + least - (least > 0 and not begun) + 1)
+                best = min(best, total + sum(sizes) + gaps.of(least) + 1)
 
         def ways(one: Some) -> int:
             """Return how many members may be as ``one`` says, of those that are there or may be added."""

@@ -6,8 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, final
 
-BLANK = b" \t\n\r"
-WHITE = frozenset(BLANK)
+WHITE = frozenset(b" \t\n\r")
 
 BEGINNINGS = b'"[{tfn-0123456789'
 """The bytes that values begin with."""
@@ -26,9 +25,6 @@ class State(ABC):
 
     bytes: Sequence[int] | None = None
     """The bytes that may be allowed; ``None`` for any."""
-
-    is_possible: bool = True
-    """Whether the value may be completed."""
 
     def __init__(self) -> None:
         self._edges: dict[int, ByteEdge | None] = {}

@@ -1,4 +1,4 @@
-"""Places before a value, and in the blanks before it."""
+"""Places before a value, and in the blanks before it or other tokens."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import final
 
+import numpy as np
+
 from ....automata.automaton import DEAD, ByteAutomaton
 from ..formula import Formula
+from .blanks import FRESH, Spacing, literal
 from .maker import BeforeValue, Maker
 from .objects import Members
 from .scalars import begun
 from .sizes import LITERALS, NEVER
-from .states import BEGINNINGS, WHITE, ByteEdge, State
+from .states import BEGINNINGS, ByteEdge, State
 
 NUMBERS = b"-0123456789"
 """The bytes that numbers begin with."""
@@ -20,11 +23,18 @@ NUMBERS = b"-0123456789"
 
 @final
 class Blank(State):
-    """In blanks."""
+    """In blanks, or in another text that comes before a place."""
 
     def __init__(self, machine: Maker, core: State, blanks: ByteAutomaton, at: int) -> None:
         super().__init__()
         self._machine, self.core, self.blanks, self.at = machine, core, blanks, at
+
+    @cached_property
+    def bytes(self) -> Sequence[int] | None:  # type: ignore[override]
+        """The bytes that may be allowed."""
+        live = np.flatnonzero(self.blanks.targets[self.at, self.blanks.byte_class]).tolist()
+        more = self.core.bytes if self.blanks.accepting[self.at] else b""
+        return None if more is None else [*live, *more]
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -32,19 +42,18 @@ class Blank(State):
 
     def _edge(self, byte: int) -> ByteEdge | None:
         target = int(self.blanks.targets[self.at, self.blanks.byte_class[byte]])
-        if target != DEAD and self.core.is_possible:
+        if target != DEAD:
             return ByteEdge(self._machine.blank(self.core, self.blanks, target))
-        # Blanks come once: what comes after them may begin with none.
-        return self.core.edge(byte) if self.blanks.accepting[self.at] and byte not in WHITE else None
+        return self.core.edge(byte) if self.blanks.accepting[self.at] else None
 
 
 @final
 class Value(BeforeValue):
     """Before a value."""
 
-    def __init__(self, machine: Maker, goals: tuple[Formula, ...]) -> None:
+    def __init__(self, machine: Maker, goals: tuple[Formula, ...], layout: Spacing) -> None:
         super().__init__()
-        self._machine, self._goals = machine, goals
+        self._machine, self._goals, self._layout = machine, goals, layout
 
     @cached_property
     def sizes(self) -> Sequence[int]:
@@ -62,18 +71,21 @@ class Value(BeforeValue):
                 return ByteEdge(machine.text(spelled)) if any(spelled) else None
             case 0x5B:
                 goals = tuple(
-                    tuple(shape for shape in kinds.arrays(goal) if machine.sizes.of_array(shape, begun=False) < NEVER)
+                    tuple(shape for shape in kinds.arrays(goal) if machine.sizes.of_array(shape, FRESH) < NEVER)
                     for goal in self._goals
                 )
-                return ByteEdge(machine.array(goals, begun=False)) if any(goals) else None
+                return ByteEdge(machine.array(goals, self._layout, begun=False)) if any(goals) else None
             case 0x7B:
                 members = Members.of(machine, [kinds.objects(goal) for goal in self._goals])
-                return ByteEdge(machine.object(members)) if any(members.goals) else None
+                return ByteEdge(machine.object(members, self._layout)) if any(members.goals) else None
             case 0x74 | 0x66 | 0x6E:
                 kind = {0x74: "true", 0x66: "false", 0x6E: "null"}[byte]
                 for place, goal in enumerate(self._goals):
                     if kinds.may_be(kind, goal):
-                        return ByteEdge(machine.literal(LITERALS[kind][1:], place, len(self._goals)))
+                        *rest, last = LITERALS[kind]
+                        return ByteEdge(
+                            machine.blank(machine.last(last, place, len(self._goals)), literal(bytes(rest[1:])))
+                        )
                 return None
         return self._number.edge(byte) if byte in NUMBERS else None
 

@@ -1,0 +1,96 @@
+"""What the layout that each array and object chooses once is worth: Phi and model calls of records, beside blanks that are free.
+
+    python -m benchmarks.layouts
+
+Each record is written by the bundled model under three rules of blanks: the default, where the first blank of an array or object
+decides about the rest of it; blanks that are free in all places, ``whitespace_pattern=r"( |\\n *)?"``; and none,
+``whitespace_pattern=""``. Phi is that of weighted draws, calls and tokens those of one cold draw by ``auto``, a median over seeds.
+Counts, not times: they are the same on every machine.
+"""
+
+from __future__ import annotations
+
+import statistics
+import warnings
+from typing import Annotated, Literal
+
+import torch
+import typer
+from outlines.types import JsonSchema
+from pydantic import BaseModel, Field
+from rich.progress import track
+
+import outlines_phi
+from benchmarks.report import Report
+from outlines_phi.errors import FidelityWarning
+from outlines_phi.lm import bundled
+
+RULES = {"chosen once": None, "free": r"( |\n *)?", "none": ""}
+
+
+class Place(BaseModel):
+    city: str = Field(max_length=20)
+    country: str = Field(max_length=20)
+
+
+class Person(BaseModel):
+    name: str = Field(max_length=20)
+    age: int = Field(ge=0, le=120)
+    city: str = Field(max_length=20)
+    job: str = Field(max_length=20)
+
+
+class Answers(BaseModel):
+    a: bool
+    b: bool
+    c: Literal["yes", "no"]
+    d: Literal["yes", "no"]
+    e: Literal[1, 2, 3]
+    f: bool
+
+
+class Numbers(BaseModel):
+    name: str = Field(max_length=20)
+    numbers: list[Literal[1, 2, 3]] = Field(min_length=4, max_length=4)
+
+
+class Home(BaseModel):
+    name: str = Field(max_length=20)
+    home: Place
+
+
+RECORDS = {"2 fields": Place, "4 fields": Person, "6 fields": Answers, "a list": Numbers, "an object in one": Home}
+PROMPTS = {"asks": "City: Lisbon, Portugal. Name: Nora, 34, teacher. JSON: ", "does not": "The weather is "}
+
+
+def main(
+    seeds: Annotated[int, typer.Option(help="Cold draws of each kind.")] = 5,
+    n: Annotated[int, typer.Option(help="Weighted draws that Phi is measured by.")] = 300,
+    only: Annotated[str, typer.Option(help="Only the record of this name.")] = "",
+) -> None:
+    """Measure and write ``layouts.json``."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", FidelityWarning)
+    report = Report(
+        "layouts",
+        "Blanks that each array and object chooses once, beside free ones and none",
+        ["record", "prompt", "blanks", "log Phi", "ESS of it", "calls p50", "tokens p50"],
+    )
+    model = outlines_phi.from_transformers(*bundled.load())
+    pairs = [(one, asked) for one in RECORDS.items() for asked in PROMPTS.items() if only in ("", one[0])]
+    for (name, record), (kind, prompt) in track(pairs, description="records"):
+        for rule, blanks in RULES.items():
+            generator = outlines_phi.Generator(model, JsonSchema(record.model_json_schema(), whitespace_pattern=blanks))
+            measured = generator.sample(prompt, n, phi="local", seed=0)
+            costs = []
+            for seed in range(seeds):
+                model.clear_cache()
+                counts = generator.sample(prompt, phi="auto", seed=seed).counts
+                costs.append((counts.calls, counts.tokens))
+            calls, tokens = (statistics.median(cost[i] for cost in costs) for i in (0, 1))
+            report.add(name, kind, rule, measured.log_z, measured.ess, calls, tokens)
+    report.write(seeds=seeds, n=n, model="bundled")
+
+
+if __name__ == "__main__":
+    typer.run(main)
