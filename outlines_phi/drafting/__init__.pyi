@@ -1,5 +1,4 @@
 from .combine import AdaptedLength as AdaptedLength
-from .combine import AllOf as AllOf
 from .combine import FirstOf as FirstOf
 from .drafter import Draft as Draft
 from .drafter import Drafter as Drafter

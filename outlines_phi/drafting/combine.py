@@ -22,59 +22,6 @@ from .drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site, tree
 
 @final
 @dataclass(frozen=True)
-class AllOf(Drafter):
-    """Drafts with all of several drafters: a tree, of which a walk follows the chain that it draws by itself.
-
-    More of it holds good than of one chain, and every token is evaluated.
-
-    Attributes
-    ----------
-    drafters
-        The drafters. None of them draws: in a tree, distributions would have to be those that earlier rejections leave.
-
-    Raises
-    ------
-    UnsupportedError
-        No drafter was given, something else, or one that draws.
-    """
-
-    drafters: tuple[Drafter, ...]
-    name: ClassVar[str] = "all_of"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "drafters", _checked("AllOf", self.drafters))
-        for drafter in self.drafters:
-            if drafter.sampled:
-                raise UnsupportedError(
-                    f"AllOf was given the drafter {drafter.name!r}, which draws its tokens; expected some that do not, such as "
-                    "ModelDrafter(model, greedy=True)."
-                )
-
-    @property
-    def width(self) -> int:
-        """See :attr:`Drafter.width`: those of all of them."""
-        return sum(drafter.width for drafter in self.drafters)
-
-    def begin(self, run: DraftRun) -> Drafting:
-        return _AllOf([Proposer(drafter, run) for drafter in self.drafters])
-
-
-@final
-class _AllOf(Drafting):
-    checked = True
-
-    def __init__(self, proposers: Sequence[Proposer]) -> None:
-        self._proposers = proposers
-
-    def propose(
-        self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
-    ) -> list[Draft]:
-        proposed = [proposer.propose(sites, lengths, streams) for proposer in self._proposers]
-        return [tree(chain for draft in drafts for chain in draft.chains) for drafts in zip(*proposed, strict=True)]
-
-
-@final
-@dataclass(frozen=True)
 class FirstOf(Drafter):
     """Drafts with the first of several drafters that has something to propose, and goes on from there in the same way.
 
@@ -97,7 +44,7 @@ class FirstOf(Drafter):
     name: ClassVar[str] = "first_of"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "drafters", _checked("FirstOf", self.drafters))
+        object.__setattr__(self, "drafters", _checked(self.drafters))
 
     @property
     def sampled(self) -> bool:
@@ -179,16 +126,16 @@ def _log_r(part: Draft, other: Tensor) -> Tensor:
     return log_r
 
 
-def _checked(name: str, given: object) -> tuple[Drafter, ...]:
+def _checked(given: object) -> tuple[Drafter, ...]:
     """Return the drafters that a combination was given.
 
     Raises :class:`UnsupportedError`: there are none, or something else is among them.
     """
     if not isinstance(given, (tuple, list)) or not given:
-        raise UnsupportedError(f"{name}({given!r}) was given; expected a tuple of at least one drafter.")
+        raise UnsupportedError(f"FirstOf({given!r}) was given; expected a tuple of at least one drafter.")
     for drafter in given:
         if not isinstance(drafter, Drafter):
-            raise UnsupportedError(f"{name} was given {drafter!r}; expected drafters, such as ForcedDrafter().")
+            raise UnsupportedError(f"FirstOf was given {drafter!r}; expected drafters, such as ForcedDrafter().")
     return tuple(given)
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.drafting.combine import HITS, TESTS, AdaptedLength, AllOf, FirstOf
+from outlines_phi.drafting.combine import HITS, TESTS, AdaptedLength, FirstOf
 from outlines_phi.drafting.drafter import NOTHING, Draft, Proposer, Site, tree
 from outlines_phi.drafting.forced import ForcedDrafter
 from outlines_phi.errors import DraftError, UnsupportedError
-from tests.drafting.runs import Scripted, propose, run_of, site_of, table_of
+from tests.drafting.runs import AllOf, Scripted, propose, run_of, site_of, table_of
 from tests.languages import VOCABULARY
 
 EOS, A, B, AB, BA, C, CC, X = range(8)
@@ -114,13 +114,8 @@ class TestChecks:
 
 @pytest.mark.parametrize("given", [(), None, (1,), ("forced",), ForcedDrafter()])
 def test_bad_drafters(given: Any) -> None:
-    with pytest.raises(UnsupportedError, match="AllOf.*drafter"):
-        AllOf(given)
-
-
-def test_drafters_that_draw_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="'scripted', which draws.*greedy=True"):
-        AllOf((ForcedDrafter(), Scripted(lambda site, length: NOTHING, True)))
+    with pytest.raises(UnsupportedError, match="FirstOf.*drafter"):
+        FirstOf(given)
 
 
 def test_the_same_site_is_asked_about_once() -> None:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from outlines_phi.drafting.combine import AdaptedLength, AllOf, FirstOf
+from outlines_phi.drafting.combine import AdaptedLength, FirstOf
 from outlines_phi.drafting.drafter import Drafter, DraftRun, Site
 from outlines_phi.drafting.earlier_texts import PromptLookupDrafter, TreeDrafter
 from outlines_phi.drafting.forced import ForcedDrafter
@@ -44,6 +44,7 @@ from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import DrawCounts, Draws
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
+from tests.drafting.runs import AllOf
 from tests.languages import (
     ALPHA,
     LANGUAGES,

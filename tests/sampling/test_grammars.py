@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from outlines_phi.drafting.combine import AdaptedLength, AllOf, FirstOf
+from outlines_phi.drafting.combine import AdaptedLength, FirstOf
 from outlines_phi.drafting.drafter import Drafter
 from outlines_phi.drafting.earlier_texts import PromptLookupDrafter, TreeDrafter
 from outlines_phi.drafting.forced import EndingDrafter, ForcedDrafter
@@ -24,6 +24,7 @@ from outlines_phi.sampling.phi_options import ExactPhi
 from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.verification.oracle import GrammarOracle
+from tests.drafting.runs import AllOf
 from tests.languages import (
     ALPHA,
     DRAWS,
