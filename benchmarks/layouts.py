@@ -28,39 +28,36 @@ from outlines_phi.lm import bundled
 RULES = {"chosen once": None, "free": r"( |\n *)?", "none": ""}
 
 
-class Place(BaseModel):
-    city: str = Field(max_length=20)
-    country: str = Field(max_length=20)
-
-
-class Person(BaseModel):
+class Pair(BaseModel):
     name: str = Field(max_length=20)
-    age: int = Field(ge=0, le=120)
+    age: int
+
+
+class Person(Pair):
     city: str = Field(max_length=20)
-    job: str = Field(max_length=20)
 
 
-class Answers(BaseModel):
-    a: bool
-    b: bool
-    c: Literal["yes", "no"]
-    d: Literal["yes", "no"]
-    e: Literal[1, 2, 3]
-    f: bool
-
-
-class Numbers(BaseModel):
+class Six(BaseModel):
     name: str = Field(max_length=20)
-    numbers: list[Literal[1, 2, 3]] = Field(min_length=4, max_length=4)
+    race: Literal["human", "elf"]
+    role: Literal["wizard", "rogue"]
+    level: Literal[1, 2, 3]
+    alive: bool
+    city: str = Field(max_length=20)
+
+
+class Aged(BaseModel):
+    name: str = Field(max_length=20)
+    ages: list[Literal[31, 42, 53]] = Field(min_length=4, max_length=4)
 
 
 class Home(BaseModel):
     name: str = Field(max_length=20)
-    home: Place
+    home: Pair
 
 
-RECORDS = {"2 fields": Place, "4 fields": Person, "6 fields": Answers, "a list": Numbers, "an object in one": Home}
-PROMPTS = {"asks": "City: Lisbon, Portugal. Name: Nora, 34, teacher. JSON: ", "does not": "The weather is "}
+RECORDS = {"2 fields": Pair, "3 fields": Person, "6 fields": Six, "a list": Aged, "an object in one": Home}
+PROMPTS = {"on-prompt": "Person: Nora is a baker. JSON: ", "off-prompt": "Question: is the bakery open? Answer: "}
 
 
 def main(
