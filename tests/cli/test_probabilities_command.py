@@ -45,7 +45,9 @@ def test_the_numbers_are_those_of_the_library(cli: Cli, folder: Path) -> None:
 def test_a_table_has_the_top_and_the_rest(cli: Cli, folder: Path) -> None:
     result = cli("probabilities", "--type", "formats:Character", "--top", 3, "--output", "p.jsonl", ARIA)
     assert result.exit_code == 0 and f"After '{ARIA}'" in result.stdout
-    assert "... 29 more" in result.stdout and "all others" not in result.stdout  # 32 records in a few layouts are all listed
+    assert (
+        "... 29 more" in result.stdout and "all others" not in result.stdout
+    )  # 32 records in a few layouts are all listed
     lines = read(folder / "p.jsonl")
     low, high = lines[-1]["log_z_bounds"]
     assert f"log Phi in [{low:.4g}, {high:.4g}]" in result.stdout

@@ -110,7 +110,7 @@ class TestSeconds:
     def test_a_certificate_and_its_draws_share_them(self) -> None:
         request = LOOP.request(5, seed=1)
         with pytest.raises(
-            BudgetError, match=r"Prompt 0: enumeration left Phi .*, when its 1 s were over; what"
+            BudgetError, match=r"Prompt 0: enumeration left log Phi .*, when its 1 s were over; what"
         ) as caught:
             ExactSampler(within(1, tolerance=1e-9)).sample(request)
         assert caught.value.draws[0].certificate.total_variation > 0
