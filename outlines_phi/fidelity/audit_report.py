@@ -41,7 +41,7 @@ class AuditReport(Findings):
 
     @property
     def verdict(self) -> AuditVerdict:
-        """Whether masking is biased by more than the tolerance, on the average over the prompts, or that is undecided."""
+        """The verdict on the average over the prompts: biased by more than the tolerance, not biased by more, or undecided."""
         return self.pooled.bias.verdict
 
     @property

@@ -82,11 +82,11 @@ TOLERANCE = 0.05
 """The total variation up to which masking passes for not biased, where nothing else is said."""
 
 GROWTH = tuple(2 ** (step / 2) for step in range(1, 25))
-"""How many times the draws there may be, for a verdict that is not reached: up to 4,096 times."""
+"""The largest multiple of the draws that is tried for a verdict that they do not reach."""
 
 
 class AuditVerdict(str, Enum):
-    """Where the interval of the total variation of plain masking lies: above the tolerance, not above it, or on both sides."""
+    """The side of the tolerance on which the interval of the total variation of plain masking lies: above, not above, or both."""
 
     BIASED, NOT_BIASED, UNDECIDED = "biased", "not biased", "undecided"
 

@@ -80,7 +80,7 @@ class Kinds:
         self._known_shapes: dict[tuple[str, Formula], Any] = {}
         self._never: dict[Formula, bool] = {}
         self.compiling = True
-        """Whether limits hold: within a text, where what is asked grows with what is written, nothing is refused any more."""
+        """True while a schema is compiled, where limits hold: within a text, nothing is refused any more."""
 
     def may_be(self, kind: str, formula: Formula) -> bool:
         """Return whether a formula may be true of values of a kind, by what it says of kinds; a kind of one value has no other."""

@@ -1,4 +1,4 @@
-"""How large a grammar in Lark's dialect becomes when its terminals, templates and choices are written out, before Lark does it."""
+"""The size of a grammar in Lark's dialect once terminals, templates and choices are written out, before Lark does it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_WRITTEN = 100_000
 """How many characters all terminals may have when those inside them are written out, and all templates for their arguments."""
 
 MOST_ALTERNATIVES = 64
-"""How many alternatives of one sequence are written out."""
+"""The most alternatives of one sequence that are written out."""
 
 _LONG = 50  # Repeats of at least so many times get rules of their own from Lark
 

@@ -18,10 +18,10 @@ from .sizes import NEVER
 from .states import BEGINNINGS, ByteEdge, Pending, State
 
 Asked: TypeAlias = tuple[ArrayShape, Formula, ArrayShape, Seen, Hashable | None]
-"""What :meth:`Sizes.of_rest` tells the size of the rest from."""
+"""The arguments of :meth:`Sizes.of_rest`, from which the size of the rest follows."""
 
 Held: TypeAlias = Sequence[tuple[int, tuple[ArrayShape, Asked]]]
-"""What is left of the shapes of some places after an item."""
+"""The remaining shapes of some places after an item."""
 
 
 @final
