@@ -108,7 +108,7 @@ class Pattern:
 
     @property
     def nesting(self) -> int:
-        """How many groups are inside each other at most."""
+        """The depth of the deepest group."""
         return max(accumulate((token.kind == "open") - (token.kind == "close") for token in self.tokens), default=0)
 
     def with_repeats_at_most(self, cap: int) -> str:

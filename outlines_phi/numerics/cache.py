@@ -51,7 +51,7 @@ class Cache(Generic[Key, Value]):
         return len(self._entries)
 
     def get(self, key: Key) -> Value | None:
-        """Return what is kept under ``key``, ``None`` for nothing."""
+        """Return the value under ``key``, ``None`` if there is none."""
         if key not in self._entries:
             return None
         self._entries.move_to_end(key)

@@ -78,7 +78,7 @@ def warn_of_priorities(grammar: Grammar, tables: LRTables) -> None:
 
 
 def impossible_neighbours(lexer: Lexer, tables: LRTables) -> str:
-    """Return which terminals cannot stand where the rules have them, since other terminals take their texts; else nothing."""
+    """Name the terminals that cannot stand where the rules have them, since other terminals take their texts; none is empty."""
     terminals = lexer.terminals
     pairs = np.zeros((len(terminals), len(terminals)), dtype=bool)
     pairs_of = np.stack([lexer.emits, lexer.targets])[:, lexer.emits != 0]

@@ -155,7 +155,7 @@ class Some(NamedTuple):
         return name not in self.but and self.names.contains(name)
 
     def held(self, name: str, value: Formula) -> bool:
-        """Whether a member of a name whose value is as ``value`` says is evidently as this says."""
+        """Return whether a member of a name, with a value as ``value`` says, evidently satisfies this."""
         return self.covers(name) and both(value, self.value) is value
 
 

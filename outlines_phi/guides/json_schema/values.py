@@ -61,7 +61,7 @@ def identity(value: Any) -> Hashable:
 
 
 def sort_key(identified: Hashable) -> str:
-    """Return what sorts identities, the same in every process."""
+    """Return a key to sort identities by, the same in every process."""
     match identified:
         case Fraction():
             return f"{identified.numerator:x}/{identified.denominator:x}"  # decimals of thousands of digits are not written

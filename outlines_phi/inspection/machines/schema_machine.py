@@ -17,7 +17,7 @@ MOST_STACK = 40  # Values around a place that are shown
 
 
 Place: TypeAlias = tuple[Configuration, Configuration]
-"""Where a text stands; and without the blanks between its tokens, which is what is drawn."""
+"""The configuration of a text, and the one that is drawn, of the text without the blanks between its tokens."""
 
 
 @final

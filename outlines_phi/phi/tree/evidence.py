@@ -51,7 +51,7 @@ class Evidence:
         self.waves.append(wave)
 
     def log_limit(self, alpha: float) -> float:
-        """Return what ``log Phi`` is above with probability at most ``alpha``; the least certain bound of the waves, at most."""
+        """Return a limit that ``log Phi`` exceeds with probability at most ``alpha``, no more than a certain bound of the waves."""
         high = min((log_sum([wave.log_lower, wave.log_gap]) for wave in self.waves), default=0.0)
         low = max((wave.log_lower for wave in self.waves), default=-math.inf)
         if not self.rules_out(high, alpha):
@@ -64,11 +64,11 @@ class Evidence:
         return _between(low, high, above)
 
     def rules_out(self, log_phi: float, alpha: float) -> bool:
-        """Return whether ``log Phi`` is under ``log_phi``: wrong at any time with probability at most ``alpha``."""
+        """Test whether ``log Phi`` is under ``log_phi``; the error over all times together is at most ``alpha``."""
         return alpha > 0 and float(np.logaddexp.reduce(self._log_capital(log_phi))) >= -math.log(alpha)
 
     def missing(self, log_phi: float, alpha: float, log_lower: float, log_gap: float) -> float:
-        """Return how many more attempts at bounds ``(Lo, Lo + R)`` rule out ``log_phi`` if all fail; ``inf`` where none do."""
+        """Return the number of failing attempts at ``(Lo, Lo + R)`` that would rule out ``log_phi``; ``inf`` where none would."""
         t = _share(log_phi, log_lower, log_gap)
         if alpha <= 0 or t <= 0:
             return math.inf

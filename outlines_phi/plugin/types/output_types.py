@@ -179,7 +179,7 @@ def _to_regex(term: Term, output_type: Any) -> str:
 
 
 def left_to_outlines(output_type: Any, *, at_hand: bool) -> bool:
-    """Return whether Outlines itself masks for an output type where nothing is corrected: for grammars, free text and JSON, whose
+    """Test whether Outlines itself masks for an output type where nothing is corrected: for grammars, free text and JSON, whose
     texts differ from those of this package, and for regular languages while nothing is ``at_hand`` to mask them here.
     """
     if output_type is None:

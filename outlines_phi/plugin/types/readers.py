@@ -134,7 +134,7 @@ class Bracketed:
 @final
 @dataclass(frozen=True)
 class Endings:
-    """Where the members of ``language`` end inside a text."""
+    """The ends of the members of ``language`` inside a text."""
 
     language: Language
 

@@ -242,7 +242,7 @@ class CompiledTypes:
         return self._kept(self._by_content, key, lambda: Table(FSMGuide.from_automaton(automaton, self._vocabulary)))
 
     def _kept(self, tables: Cache[Any, Table], key: Any, make: Callable[[], Table]) -> Table:
-        """Return what is kept under a key; else make it, and forget what was used least recently where all takes too much."""
+        """Return the table under a key, made if need be; the least recently used are forgotten where all take too much memory."""
         found = tables.get(key)
         if found is None:
             found = make()
@@ -259,7 +259,7 @@ def check_text(text: str) -> None:
 
 
 _QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?![/*])(?:\\.|[^/\\\n])+/|(?://|#)[^\n]*')
-"""Where brackets group nothing in a grammar: strings, regular expressions and comments."""
+"""The parts of a grammar in which brackets group nothing: strings, regular expressions and comments."""
 
 
 def _automaton(pattern: str, output_type: Any) -> ByteAutomaton:

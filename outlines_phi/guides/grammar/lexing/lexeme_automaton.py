@@ -207,7 +207,7 @@ def candidates(
 
 
 def as_prior(terminal: Terminal, priority: int) -> str:
-    """Return how ``terminal`` is written with a priority; what has no name in the grammar is given one."""
+    """Write the advice to give ``terminal`` a priority; one without a name in the grammar is given a name."""
     if terminal.name.isidentifier():
         return f"as in `{terminal.name}.{priority}: ...`"
     return f"and a name to put it on, as in `NAMED.{priority}: {terminal.name}`"

@@ -115,7 +115,7 @@ def give_parts_rules(definitions: dict[str, Any]) -> None:
 
 
 def _alternatives(tree: Any, apart: Callable[[Any], Any]) -> int:
-    """Return how many alternatives Lark makes of a part of a rule, with a rule for each choice where they would multiply."""
+    """Count the alternatives that Lark makes of a part of a rule, with a rule for each choice where they would multiply."""
     if not isinstance(tree, Tree) or tree.data == "value":
         return 1
     counts = [_alternatives(child, apart) for child in tree.children]

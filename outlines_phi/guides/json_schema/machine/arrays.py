@@ -49,7 +49,7 @@ class Array(Container):
 
     @property
     def _cells(self) -> list[tuple[Formula, Held]]:
-        """What the next item may be, and what is left then: found once for all layouts."""
+        """The formulas of the next item, each with the remaining shapes after it: found once for all layouts."""
         return self._machine.kept((Array, self._shapes, self._begun, self._seen), self._find_cells)
 
     def _find_cells(self) -> list[tuple[Formula, Held]]:
@@ -81,7 +81,7 @@ class Array(Container):
     def _within(
         self, steps: Sequence[tuple[int, Formula, tuple[ArrayShape, Asked]]], region: Formula
     ) -> list[tuple[Formula, Held]]:
-        """Return what the next item may be in a region of values, and what is left then."""
+        """Return the formulas of the next item in a region of values, each with the remaining shapes after it."""
         sizes = self._machine.sizes
         live = [one for one in steps if sizes.of_rest(*one[2][1]) < NEVER and sizes.of(one[1]) < NEVER]
         cells = [(both(cell, region), held) for cell, held in self._machine.cells(live)]

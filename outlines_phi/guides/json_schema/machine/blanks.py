@@ -1,4 +1,4 @@
-"""What stands between the tokens of JSON, container by container."""
+"""The layout of JSON: commas and blanks between tokens, container by container."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ NOTHING = literal(b"")
 
 
 class Gaps(NamedTuple):
-    """How many bytes of commas and blanks come with each item or member, and how many of them the first one goes without."""
+    """The bytes of commas and blanks that come with each item or member, and those of them that the first one goes without."""
 
     each: int = 1
     first: int = 1
 
     def of(self, count: int) -> int:
-        """Return how many bytes come with so many of them."""
+        """Return the bytes that come with ``count`` items or members."""
         return count * self.each - (self.first if count else 0)
 
     @property
     def begun(self) -> Gaps:
-        """What is left of it behind an item."""
+        """The gaps behind an item, where the first one is written."""
         return Gaps(self.each, 0)
 
 
@@ -50,7 +50,7 @@ FRESH, BEGUN = Gaps(), Gaps().begun
 
 
 class Spacing(NamedTuple):
-    """What may stand between the tokens of one array or object.
+    """The layout of one array or object: the blanks between its tokens.
 
     By default each chooses for itself: a line end behind its bracket puts each item into a line of its own, indented one step
     further than the line around it; in one line, the first colon or comma has a blank behind it, and then all have, or none.
@@ -113,7 +113,7 @@ class Spacing(NamedTuple):
 
     @property
     def before(self) -> int:
-        """How many bytes are in blanks before each token, but for a value."""
+        """The fewest bytes of blanks before each token, but for a value."""
         return size(self.pattern)
 
     def gaps(self, *, begun: bool, members: bool = False) -> Gaps:
@@ -133,12 +133,12 @@ class Spacing(NamedTuple):
         return self._replace(style=LINES, width=self.width + step, step=step)
 
     def later(self) -> tuple[Spacing, ...]:
-        """Return what it may be behind an item, by what the item tells of the step."""
+        """Return the layouts that are possible behind an item, one for each step that the item may have chosen."""
         if self.step or self.style == PATTERN:
             return (self,)
         return tuple(self._replace(step=step) for step in STEPS)
 
 
 def size(blanks: ByteAutomaton) -> int:
-    """Return how many bytes blanks have at least."""
+    """Return the fewest bytes of blanks."""
     return int(blanks.distances[blanks.start])

@@ -42,7 +42,7 @@ class Container(State):
 
     @abstractmethod
     def _onward(self, byte: int) -> ByteEdge | None:
-        """Return where the comma leads, or a byte of the first item."""
+        """Return the transition by the comma, or by a byte of the first item."""
 
     @cached_property
     def sizes(self) -> Sequence[int]:
@@ -64,7 +64,7 @@ class Container(State):
 
     @cached_property
     def closed(self) -> ByteEdge | None:
-        """Where the closing bracket leads."""
+        """The transition by the closing bracket."""
         for place, goal in enumerate(self._goals):
             if any(shape.closed for shape in goal):
                 return ByteEdge(None, self._told + place)
@@ -82,7 +82,7 @@ class Container(State):
         return None if self._begun or self.layout.style != OPEN else self._line_end()
 
     def _line_end(self) -> ByteEdge | None:
-        """Return where a line end behind the opening bracket leads."""
+        """Return the transition by a line end behind the opening bracket."""
         known = self.layout.step
         layouts = [self.layout.in_lines(step) for step in STEPS[1:] if known in (0, step)]
         cores = [self.with_layout(layout) for layout in layouts]
@@ -94,7 +94,7 @@ class Container(State):
     def before(
         self, value: BeforeValue, after: Callable[[Spacing], Sequence[State]], blanks: ByteAutomaton
     ) -> ByteEdge:
-        """Return where a colon or comma before a value leads; the first one chooses whether there are blanks."""
+        """Return the transition by a colon or comma before a value; the first one chooses whether there are blanks."""
         if self.layout.style == OPEN:
             ways = (after(self.layout._replace(style=style)) for style in (COMPACT, SPACED))
             return ByteEdge(FirstBlank(value, *ways))

@@ -339,7 +339,7 @@ class Machine(Maker):
         return cells
 
     def kept(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
-        """Return what was made once under a key."""
+        """Make a part of the machine once under a key."""
         if key not in self._kept:
             self._kept[key] = make()
         return cast(Kept, self._kept[key])

@@ -63,7 +63,7 @@ class Maker(ABC):
 
     @abstractmethod
     def kept(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
-        """Return what was made once under a key."""
+        """Make a part of the machine once under a key."""
 
     @abstractmethod
     def value(self, goals: tuple[Formula, ...], layout: Spacing) -> BeforeValue:

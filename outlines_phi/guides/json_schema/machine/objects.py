@@ -82,7 +82,7 @@ class Object(Container):
         return tuple(self._machine.object(left, one) for one in layout.later() for _, left in self._left(name))
 
     def _left(self, name: str) -> list[tuple[Formula, Members]]:
-        """Return what the value of a member of this name may be, and what is left then: found once for all layouts."""
+        """Return the formulas of the value of a member, each with the members left after it: found once for all layouts."""
         return self._machine.kept((Object, self._members, name), lambda: self._find_left(name))
 
     def _find_left(self, name: str) -> list[tuple[Formula, Members]]:

@@ -368,7 +368,7 @@ class Sizes:
                 best = min(best, total + sum(sizes) + gaps.of(least) + 1)
 
         def ways(one: Some) -> int:
-            """Return how many members may be as ``one`` says, of those that are there or may be added."""
+            """Count the members, present or possible, that may satisfy ``one``."""
             own = [(name, member.value) for name, member in (*chosen.items(), *added) if one.covers(name)]
             return sum(self.of(both(value, one.value)) < NEVER for _, value in own)
 
@@ -382,7 +382,7 @@ class Sizes:
 
 
 class _Member(NamedTuple):
-    """What the value of a member is, and the least sizes of its name and of the whole, without a comma."""
+    """The formula of a member's value, with the least sizes of its name and of the whole, without a comma."""
 
     value: Formula
     name: int

@@ -27,7 +27,7 @@ from .sides import Decimals, Side, Whole
 
 
 def most_states() -> int:
-    """Return how many states are made for one set at most; 6,000 take half a second."""
+    """Return the most states that are made for one set; 6,000 take half a second."""
     return current_limits().states * 3 // 10
 
 

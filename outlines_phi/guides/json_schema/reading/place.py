@@ -31,7 +31,7 @@ class Reading(Protocol):
     plain: bool
     """Whether integers are written without a fraction and an exponent, as in draft 4."""
     formats: list[str] | None
-    """Where a format asserts something; ``None`` where all formats are annotations."""
+    """Pointers of the formats that assert something; ``None`` where all formats are annotations."""
 
     def formula(self, place: Place) -> Formula:
         """Return what a schema says."""

@@ -139,7 +139,7 @@ class _SchemaReader:
         return formula
 
     def unlike(self) -> dict[str, Formula]:
-        """Return what is true of the values that are valid, and would not be if formats asserted nothing, for each schema."""
+        """Return the formula, for each schema, of the values that are valid only if formats assert."""
         if not self.negating or not self.formats:
             return {}
         other = _SchemaReader(self.root.contents, f"{self._label}'", self.plain)
@@ -277,7 +277,7 @@ class _SchemaReader:
         return self._overridden[scope]
 
     def _told(self, place: Place) -> str:
-        """Return what tells a part from itself where dynamic references inside of it lead elsewhere."""
+        """Return a suffix that tells a part from itself where dynamic references inside of it lead elsewhere."""
         anchors = self._anchors(place.scope) if len(place.scope) > 1 else {}
         return "".join(f" (#{name} of {uri})" for name, uri in sorted(anchors.items()))
 
@@ -305,7 +305,7 @@ class _SchemaReader:
 
 
 def _looked_up(resolver: Resolver[Any], reference: str) -> Resolved[Any]:
-    """Return what a reference names by itself, whatever led to it."""
+    """Look up the target of a reference by itself, whatever led to it."""
     base = resolver._base_uri
     whole = f"{base}{reference}" if reference.startswith("#") else urljoin(base, reference)
     return resolver._registry.resolver().lookup(whole)

@@ -17,7 +17,7 @@ from .ecma import Ahead, Beginning, Behind, Chars, Choice, End, Node, Repeat, Se
 from .string_set import StringSet
 
 PLACES = 50
-"""How many places in the pattern each state may be made of, and how many steps lead between them, on average."""
+"""The most places of a pattern that a state is made of, and the most steps between them, on average."""
 
 FINISHED = 0
 """The rest of a pattern that asks for nothing more."""
@@ -308,7 +308,7 @@ def _parts(tree: Node) -> Iterator[Node]:
 
 
 def _least(tree: Node) -> int:
-    """Return how many characters a match has at least."""
+    """Return the fewest characters of a match."""
     match tree:
         case Chars():
             return 1
