@@ -82,7 +82,7 @@ TOLERANCE = 0.05
 """The total variation up to which masking passes for not biased, where nothing else is said."""
 
 GROWTH = tuple(2 ** (step / 2) for step in range(1, 25))
-"""The largest multiple of the draws that is tried for a verdict that they do not reach."""
+"""The multiples of the draws that are tried for a verdict that they do not reach, up to 4,096."""
 
 
 class AuditVerdict(str, Enum):
