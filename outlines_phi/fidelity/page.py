@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from ..errors import UnsupportedError
+from ..numerics.replaced_file import replacing
 from .comparison import WHOLE, Report, label
 from .findings import Findings
 from .plots import audit_panels
@@ -19,16 +18,13 @@ from .report_text import TITLE, certainty, cost_table, distance_table, sections,
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write ``content`` to ``path`` by way of a temporary file in the same folder; what stood there stays until it is done."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
+        with replacing(path) as temporary:
+            temporary.write_bytes(content)
     except OSError as error:
         raise UnsupportedError(
             f"{path} cannot be written: {error.strerror}. Give the path of a file in a folder that exists."
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def make_folder(folder: Path, given: str) -> None:

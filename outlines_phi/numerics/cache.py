@@ -7,7 +7,6 @@ import hashlib
 import io
 import os
 import sys
-import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
@@ -20,6 +19,8 @@ from typing import Any, Generic, ParamSpec, TypeVar, final
 import numpy as np
 import platformdirs
 from numpy.typing import NDArray
+
+from .replaced_file import replacing
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -156,14 +157,8 @@ def save_arrays(name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
     content = buffer.getvalue()
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        file = tempfile.NamedTemporaryFile(dir=folder, suffix=".npz", delete=False)
-        try:
-            with file:
-                file.write(_digest(name, content) + content)
-            os.replace(file.name, folder / f"{name}.npz")
-        except BaseException:
-            os.unlink(file.name)
-            raise
+        with replacing(folder / f"{name}.npz") as temporary:
+            temporary.write_bytes(_digest(name, content) + content)
 
 
 def _digest(name: str, content: bytes) -> bytes:

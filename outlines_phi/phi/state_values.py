@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -20,6 +19,7 @@ from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
 from ..lm.model import LanguageModel
 from ..numerics.cache import Cache
+from ..numerics.replaced_file import replacing
 from ..numerics.transfers import read
 from ..settings import SamplingSettings
 
@@ -290,14 +290,8 @@ class StateValues:
         header = np.array(json.dumps({"format": FORMAT, **asdict(subject)}))
         try:
             path = Path(path)
-            # A file is replaced as a whole, so that a reader never meets half of one.
-            part = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-            try:
-                with part.open("wb") as file:
-                    np.savez_compressed(file, header=header, **vars(known))
-                part.replace(path)
-            finally:
-                part.unlink(missing_ok=True)
+            with replacing(path) as part, part.open("wb") as file:
+                np.savez_compressed(file, header=header, **vars(known))
         except (OSError, TypeError, ValueError) as error:
             raise UnsupportedError(
                 f"StateValues.save({str(path)!r}) could not write there; expected the path of a file in a folder that exists."

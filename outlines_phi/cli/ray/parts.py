@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any, final
 from pydantic_core import to_jsonable_python
 
 from ...errors import UnsupportedError
+from ...numerics.replaced_file import replacing
 from .. import journal
 from ..inputs import PARQUET, Rows, read_prompt
 from ..journal import ANEW, Record
@@ -120,16 +120,11 @@ class Parts:
             def written(records: Mapping[int, Sequence[Record]]) -> None:
                 nonlocal number
                 number += 1
-                path = self.folder / PART.format(number, self.form)
-                draft = path.with_name(f".{path.name}")
-                try:
+                with replacing(self.folder / PART.format(number, self.form)) as draft:
                     if self.form == "jsonl":
                         draft.write_bytes(b"".join(self._lines(records)))
                     else:
                         import_module("pyarrow.parquet").write_table(self._joined(records), draft)
-                    os.replace(draft, path)
-                finally:
-                    draft.unlink(missing_ok=True)
 
             yield written
 
