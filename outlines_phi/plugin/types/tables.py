@@ -243,11 +243,7 @@ class CompiledTypes:
 
     def _kept(self, tables: Cache[Any, Table], key: Any, make: Callable[[], Table]) -> Table:
         """Return the table under a key, made if need be; the least recently used are forgotten where all take too much memory."""
-        found = tables.get(key)
-        if found is None:
-            found = make()
-            tables.put(key, found, max(LEAST_BYTES, memory_of((key, found), self._vocabulary)))
-        return found
+        return tables.of(key, make, lambda table: max(LEAST_BYTES, memory_of((key, table), self._vocabulary)))
 
 
 def check_text(text: str) -> None:
