@@ -173,9 +173,8 @@ def _bounded(
     counts.calls += evaluator.counts.calls
     counts.prompt_tokens += evaluator.counts.prompt_tokens
     counts.tokens += evaluator.counts.tokens
-    return [(math.exp(low), math.exp(high)) for low, high in (tree.log_bounds for tree in trees)], [
-        row.evidence for row in found
-    ]
+    bounds = [(math.exp(low), math.exp(high)) for low, high in (tree.log_bounds for tree in trees)]
+    return bounds, [row.evidence for row in found]
 
 
 def _notes(settings: dict[str, Any], defaults: GenerationConfig | None) -> list[str]:

@@ -43,7 +43,6 @@ class Stream(IntEnum):
     """Attempts of a certificate by confidence."""
     RESAMPLING = 2**44
     """Resampling of particles."""
-    """The steps of a Markov chain."""
     ESTIMATE = 2**46
     """Estimators of future validity."""
     DRAFT = 2**47
@@ -146,10 +145,8 @@ def seeds(settings: SamplingSettings) -> Callable[[int], tuple[int, int]]:
     return lambda row: (seed, row)
 
 
-_forked = (
-    0,
-    0,
-)  # The seed of torch's generator when this process was forked, and what tells its draws from its parent's
+_forked = 0, 0
+"""The seed of torch's generator when this process was forked, and a random word that tells its draws from its parent's."""
 
 
 def _note_fork() -> None:

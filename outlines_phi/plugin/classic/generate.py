@@ -70,7 +70,7 @@ def json(
         A pydantic model, dataclass or ``TypedDict`` (values: instances), a function (its arguments), an ``Enum`` (the member; the
         arguments of a function that is one), a genson ``SchemaBuilder``, or the text or dict of a JSON schema (``json.loads``).
     sampler
-        ``samplers.multinomial(...)`` or ``samplers.greedy()``; ``samplers.beam_search(...)`` with ``phi=None``; ``SMC(...)`` or
+        ``samplers.multinomial(...)`` or ``samplers.greedy()``; ``samplers.beam_search(...)`` with ``phi=None``; ``SMC(...)``,
         or ``samplers.particles(SMC(...), samples=n)``.
     whitespace_pattern
         Of the white space between tokens of JSON.
