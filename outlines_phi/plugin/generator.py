@@ -19,6 +19,7 @@ from ..phi.estimator import Phi
 from ..sampling.draws import Draws
 from ..sampling.phi_options import Effort
 from ..sampling.ranking import Ranking
+from ..sampling.smc import SMC
 from .auditing import audit
 from .call import Ban, Call, Correction
 from .choices import MEANT, MEANT_BY_DRAWS, refuse_unknown
@@ -30,7 +31,6 @@ from .options import (
     TOKENIZATIONS,
     USED,
     CallOptions,
-    SamplerOptions,
     Unset,
     check_tolerance,
     law_options,
@@ -60,7 +60,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
     correction: Correction
     tokenization: str = "any"
     constraint: TextConstraint | None = None
-    sampler: SamplerOptions | None = None
+    sampler: SMC | None = None
     draft: DraftOptions | None = None
     backend: str | None = None
 
@@ -209,7 +209,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     phi: str | Phi | Unset | None = Unset.UNSET,
     tokenization: str = "any",
     constraint: Predicate | TextConstraint | None = None,
-    sampler: SamplerOptions | None = None,
+    sampler: SMC | None = None,
     banned_phrases: Ban | Unset | None = Unset.UNSET,
     draft: Drafts | None = None,
     draft_length: int | None = None,

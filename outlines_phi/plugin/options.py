@@ -21,7 +21,6 @@ from ..phi.onestep import LocalPhi, OneStepPhi
 from ..phi.state_values import StateValues
 from ..sampling.draws import Draws
 from ..sampling.phi_options import AutoPhi, Effort, ExactPhi, LookaheadPhi
-from ..sampling.resolve import SamplerOptions
 from ..sampling.smc import SMC
 from ..settings import SamplingSettings
 from .choices import MEANT, MEANT_BY_DRAWS, MISFITS, guessed, refuse_misfits, refuse_unknown
@@ -94,7 +93,7 @@ class CallOptions:
     n: int = 1
     tokenization: str = "any"
     constraint: TextConstraint | None = None
-    sampler: SamplerOptions | None = None
+    sampler: SMC | None = None
     draft: DraftOptions | None = None
     ban: BannedPhrases | None = None
     weighted: bool = True
@@ -150,7 +149,7 @@ def resolve_constraint(constraint: object) -> TextConstraint | None:
     return TextConstraint(constraint)
 
 
-def resolve_sampler(given: object) -> SamplerOptions | None:
+def resolve_sampler(given: object) -> SMC | None:
     """Return the particle sampler that a call means by ``sampler=``, or ``None``."""
     match given:
         case None | SMC():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
 from ..drafting.drafter import Drafter
 from ..errors import UnsupportedError
@@ -18,7 +17,6 @@ from .rejection.exact_sampler import ExactSampler
 from .sampler import Sampler
 from .smc import SMC, SMCSampler
 
-SamplerOptions: TypeAlias = SMC
 """The values of ``sampler=``."""
 
 DRAFT_LENGTH = 8
@@ -28,7 +26,7 @@ DRAFT_LENGTH = 8
 def sampler_for(
     phi: Phi,
     store: TreeStore,
-    sampler: SamplerOptions | None = None,
+    sampler: SMC | None = None,
     drafter: Drafter | None = None,
     length: int = DRAFT_LENGTH,
     encode: Callable[[str], Sequence[int]] | None = None,

@@ -20,7 +20,7 @@ from ..phi.tree.store import TreeStore
 from ..plugin.options import ESTIMATORS
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
-from ..sampling.resolve import SamplerOptions, sampler_for
+from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request, Sampler
 from ..sampling.smc import SMC
 
@@ -73,7 +73,7 @@ class Method:
     sampler: str
     # The estimator, and the sampler where it is not the estimator's own.
     phi: Phi
-    options: SamplerOptions | None
+    options: SMC | None
     # Its distribution is computed where the language can be enumerated; ``None`` where draws have to tell.
     proposal: ProposalPhi | None
     independent: bool  # whether ``n`` draws of one call are independent and distributed as a draw in a call of its own
@@ -103,7 +103,7 @@ CERTIFIED: dict[str, Phi] = {
 
 AWRS = "awrs"  # Masking where the language is a predicate on texts, by adaptive weighted rejection
 
-SAMPLERS: dict[str, tuple[SamplerOptions | None, frozenset[str] | None]] = {
+SAMPLERS: dict[str, tuple[SMC | None, frozenset[str] | None]] = {
     DRAW: (None, None),
     AWRS: (None, frozenset({"local"})),
     "smc-5": (SMC(particles=5), frozenset({"local", "dp-bigram"})),

@@ -22,7 +22,7 @@ from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.phi_options import ExactPhi, LookaheadPhi
-from outlines_phi.sampling.resolve import SamplerOptions, sampler_for
+from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.sampler import Request, Sampler
 from outlines_phi.sampling.smc import SMC
 from outlines_phi.settings import SamplingSettings
@@ -37,7 +37,7 @@ class Level:
 
     phi: Phi
     n: int
-    sampler: SamplerOptions | None = None
+    sampler: SMC | None = None
 
     def drawing(self) -> Sampler:
         return sampler_for(self.phi, TreeStore(), self.sampler)

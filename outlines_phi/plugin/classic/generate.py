@@ -22,7 +22,6 @@ from ...guides.fsm import FSMGuide
 from ...guides.grammar.grammar import Grammar
 from ...phi.constraint import Predicate, TextConstraint
 from ...phi.estimator import Phi
-from ...sampling.resolve import SamplerOptions
 from ...sampling.smc import SMC
 from ..call import Ban, Correction
 from ..choices import MEANT, refuse_unknown
@@ -38,7 +37,7 @@ from .samplers import ClassicSampler, multinomial, particles
 
 __all__: list[str] = ["cfg", "choice", "format", "fsm", "json", "regex", "text"]
 
-Samplers: TypeAlias = ClassicSampler | SamplerOptions
+Samplers: TypeAlias = ClassicSampler | SMC
 
 DEFAULT_SAMPLER = multinomial()
 

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias, final
 from ...errors import UnsupportedError
 from ...numerics.checks import check_counts
 from ...phi.estimator import Phi
-from ...sampling.resolve import SamplerOptions
 from ...sampling.smc import SMC
 from ...settings import SamplingSettings
 
@@ -98,7 +97,7 @@ class beam_search:  # noqa: N801
 class particles:  # noqa: N801
     """Draws from populations of particles; ``SMC(...)`` may be given by itself for one text per prompt."""
 
-    sampler: SamplerOptions  # ``SMC(particles=50, ...)``
+    sampler: SMC  # ``SMC(particles=50, ...)``
     samples: int = 1  # texts per prompt, each from a population of its own
     temperature: float = 1.0  # as for :class:`multinomial`
 

@@ -35,7 +35,7 @@ from ...lm.transformers.forward import CACHES
 from ...phi.constraint import Predicate, TextConstraint
 from ...phi.estimator import Phi
 from ...sampling.draws import Draws
-from ...sampling.resolve import SamplerOptions
+from ...sampling.smc import SMC
 from ..call import Ban, Call, Correction
 from ..drafts import Drafts
 from ..generation_config import DEFAULTS
@@ -83,7 +83,7 @@ def custom_generate(
     max_length: int | None = None,
     tokenization: str | None = None,
     constraint: Predicate | TextConstraint | None = None,
-    sampler: SamplerOptions | None = None,
+    sampler: SMC | None = None,
     banned_phrases: Ban | None = None,
     draft: Drafts | None = None,
     draft_length: int | None = None,
