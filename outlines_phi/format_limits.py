@@ -25,7 +25,7 @@ class Limits:
     states
         States of one automaton that a part of a format is compiled into.
     members
-        Names, alternatives or values that one part of a format lists.
+        Members that one array or object of a JSON schema lists: properties, enumerated values, alternatives.
     phrases
         Bytes of all banned phrases of a call.
     """
