@@ -61,9 +61,8 @@ class Sizes:
         self._known: dict[Hashable, int] = {}
         self._open: dict[Hashable, int] | None = None
         self._equations: dict[Hashable, Callable[[], int]] = {}
-        self._askers: dict[
-            Hashable, dict[int, Hashable]
-        ] = {}  # by their identity: hashing thousands of names takes long
+        # By the identity of who asks: hashing thousands of names takes long.
+        self._askers: dict[Hashable, dict[int, Hashable]] = {}
         self._new: list[Hashable] = []
         self._waiting: dict[Hashable, None] = {}
         self._asking: Hashable = None
