@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import NoReturn, final
+from typing import final
 
 from .errors import UnsupportedError
 
@@ -38,15 +38,11 @@ class Limits:
 
     def check(self, name: str, found: int, what: str) -> None:
         """Raise :class:`UnsupportedError` where ``found`` exceeds the limit ``name``; ``what`` has so many of them."""
-        if found > getattr(self, name):
-            self.refuse(name, found, what)
-
-    def refuse(self, name: str, found: int, what: str) -> NoReturn:
-        """Raise the :class:`UnsupportedError` of ``what``, of which ``found`` exceeds the limit ``name``."""
-        raise UnsupportedError(
-            f"Write a smaller format, or raise the limit, as in `with outlines_phi.limits({name}={found}): ...`. "
-            f"{what} is {found:,}, more than {getattr(self, name):,}."
-        )
+        if found > (most := getattr(self, name)):
+            raise UnsupportedError(
+                f"Write a smaller format, or raise the limit, as in `with outlines_phi.limits({name}={found}): ...`. "
+                f"{what} is {found:,}, more than {most:,}."
+            )
 
 
 _DEFAULT = Limits()

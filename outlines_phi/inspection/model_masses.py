@@ -177,10 +177,7 @@ class PromptedModel:
         lower[moves.targets != DONE] = 0.0
         for child in node.children.values():
             place = int(moves.tokens.searchsorted(child.token))
-            lower[place], upper[place] = (
-                p[child.token] * math.exp(child.log_lower),
-                p[child.token] * math.exp(child.log_upper),
-            )
+            lower[place], upper[place] = p[child.token] * np.exp([child.log_lower, child.log_upper])
         found = []
         for number in np.argsort(-masses, kind="stable")[:BRANCHES].tolist():
             members = moves.leading_to(number)
@@ -198,15 +195,13 @@ class PromptedModel:
     def _branch(self, inspected: Inspected, node: Node, token: int, p: NDArray[np.float64], live: float) -> TokenMass:
         child = node.children.get(token)
         lower, upper = (-math.inf, 0.0) if child is None else (child.log_lower, child.log_upper)
-        ends = token == inspected.vocabulary.eos_ids[0]
-        if ends:
+        if token == inspected.vocabulary.eos_ids[0]:
             lower, upper = 0.0, 0.0
         share, text = float(p[token]), name_of(inspected, token)
         least = ratio(log(share) + lower, node.log_upper)
         most = ratio(log(share) + upper, node.log_lower) if node.log_lower > -math.inf else 1.0
-        return TokenMass(
-            token, text, share, (math.exp(lower), math.exp(upper)), share / live if live > 0 else 0.0, (least, most)
-        )
+        bounds, masked = (math.exp(lower), math.exp(upper)), share / live if live > 0 else 0.0
+        return TokenMass(token, text, share, bounds, masked, (least, most))
 
 
 def _top(tokens: NDArray[np.int64], p: NDArray[np.float64], most: int) -> list[int]:

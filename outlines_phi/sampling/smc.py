@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..lm.model import ModelCounts
-from ..numerics.checks import check_fits, is_count, is_number
+from ..numerics.checks import check_counts, check_fits, check_shares
 from ..phi.estimator import ProposalPhi
 from .ancestral import TOGETHER, depth_first, grow
 from .draw import Draw, Guarantee, Population
@@ -59,27 +59,20 @@ class SMC:
     threshold: float | None = None
 
     def __post_init__(self) -> None:
-        threshold = self.threshold
-        expectations = {
-            "particles": (is_count(self.particles, 1), "a whole number of at least 1"),
-            "resample": (self.resample in get_args(Resample), "'never' or 'ess'"),
-            "threshold": (
-                threshold is None or is_number(threshold) and 0 < threshold <= 1,
-                "a number in (0, 1], or None",
-            ),
-        }
-        for name, (holds, expected) in expectations.items():
-            if not holds:
-                raise UnsupportedError(f"SMC({name}={getattr(self, name)!r}) was given; expected {expected}.")
+        check_counts("SMC", particles=self.particles)
+        if self.resample not in get_args(Resample):
+            raise UnsupportedError(f"SMC(resample={self.resample!r}) was given; expected 'never' or 'ess'.")
+        if self.threshold is not None:
+            check_shares("SMC", threshold=self.threshold)
         check_fits("particles", self.particles, each=4096, things="particles")
         if self.resample != "never" and self.particles == 1:
             raise UnsupportedError(
                 f"SMC(particles=1, resample={self.resample!r}) was given; one particle cannot be replaced by another. Give more "
                 "particles, or leave resample out."
             )
-        if threshold is not None and self.resample == "never":
+        if self.threshold is not None and self.resample == "never":
             raise UnsupportedError(
-                f"SMC(threshold={threshold!r}) was given with resample='never', where it has no effect. Leave it out, or give "
+                f"SMC(threshold={self.threshold!r}) was given with resample='never', where it has no effect. Leave it out, or give "
                 "resample='ess'."
             )
 

@@ -317,7 +317,7 @@ def test_a_constraint_in_python_is_followed_with_unbiased_evidence(option: SMC) 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: SMC(particles=0), r"particles=0\) was given; expected a whole number of at least 1"),
+        (lambda: SMC(particles=0), "particles=0 was given to SMC; expected a whole number of at least 1"),
         (lambda: SMC(particles=True), "particles=True"),
         (lambda: SMC(particles=1, resample="ess"), "cannot be replaced by"),
         (lambda: SMC(resample="always"), "expected 'never' or 'ess'"),  # type: ignore[arg-type]

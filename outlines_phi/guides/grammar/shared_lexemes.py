@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...automata.automaton import DEAD, ByteAutomaton
 from ...errors import warn_of_grammar
@@ -40,9 +42,8 @@ def told_apart_by_rules(grammar: Grammar) -> Grammar:
     heads = {t: size + more + len(grammar.nonterminals) + place for place, t in enumerate(ways)}
 
     def bodies(body: tuple[int, ...]) -> list[tuple[int, ...]]:
-        if (
-            len(body) == 1 and body[0] in ways
-        ):  # without a nonterminal, so that the choice of two terminals is no conflict
+        # Without a nonterminal, so that the choice of two terminals is no conflict.
+        if len(body) == 1 and body[0] in ways:
             return [(way,) for way in ways[body[0]]]
         return [tuple(symbol + more if symbol >= size else heads.get(symbol, symbol) for symbol in body)]
 
@@ -77,8 +78,8 @@ def warn_of_priorities(grammar: Grammar, tables: LRTables) -> None:
                 )
 
 
-def impossible_neighbours(lexer: Lexer, tables: LRTables) -> str:
-    """Name the terminals that cannot stand where the rules have them, since other terminals take their texts; none is empty."""
+def neighbours(lexer: Lexer) -> NDArray[np.bool_]:
+    """Return ``[T, T]``: whether the lexer may emit the second terminal behind the first, with nothing but ignored ones between."""
     terminals = lexer.terminals
     pairs = np.zeros((len(terminals), len(terminals)), dtype=bool)
     pairs_of = np.stack([lexer.emits, lexer.targets])[:, lexer.emits != 0]
@@ -89,6 +90,47 @@ def impossible_neighbours(lexer: Lexer, tables: LRTables) -> str:
     for t, terminal in enumerate(terminals):  # what is ignored may stand between
         if terminal.ignored:
             pairs |= pairs[:, t, None] & pairs[t]
+    return pairs
+
+
+def warn_of_neighbours(grammar: Grammar, lexer: Lexer) -> None:
+    """Warn of alternatives that no text has, since the lexer emits two of their terminals never side by side."""
+    pairs, size, productions = neighbours(lexer), len(grammar.terminals), list(grammar.productions)
+    dead: list[Production] = []
+    while True:
+        # The terminals that each symbol begins with, and ends with.
+        first = np.zeros((2, size + len(grammar.nonterminals), size), dtype=bool)
+        first[:, range(size), range(size)] = True
+        before = -1
+        while before != (before := int(first.sum())):
+            for production in productions:
+                for side, symbols in zip(first, (production.body, production.body[::-1]), strict=True):
+                    for symbol in symbols:
+                        side[production.head] |= side[symbol]
+                        if symbol not in grammar.nullable:
+                            break
+        behind = cache(lambda symbol, last=first[1]: pairs[last[symbol]].any(axis=0))
+        apart = {
+            production: None
+            for production in productions
+            for one, other in pairwise(production.body)
+            if not {one, other} & grammar.nullable and not (behind(one) & first[0, other]).any()
+        }
+        if not apart:
+            break
+        dead += apart
+        productions = [production for production in productions if production not in apart]
+    if dead:
+        warn_of_grammar(
+            "Let the patterns of terminals that stand side by side exclude each other's texts, or write the rules in GBNF, which "
+            f"has no lexemes. No text has these alternatives, for their terminals are read as others: "
+            f"{'; '.join(map(grammar.describe, dead[:3])).replace('__', '')}."
+        )
+
+
+def impossible_neighbours(lexer: Lexer, tables: LRTables) -> str:
+    """Name the terminals that cannot stand where the rules have them, since other terminals take their texts; none is empty."""
+    terminals, pairs = lexer.terminals, neighbours(lexer)
     _, matched = joint_of(terminals)
     label, _ = candidates(terminals, matched)
     takers = [np.unique(label[has]).tolist() for has in matched.T]

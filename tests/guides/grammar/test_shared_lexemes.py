@@ -223,6 +223,24 @@ def test_a_priority_that_takes_texts_is_warned_of() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ('start: KEY "=" VALUE | "x"\nKEY: /[a-z]+/\nVALUE: /[^\\n]+/', "start: KEY EQUAL VALUE"),
+        ('start: value | "x"\nvalue: KEY "=" VALUE\nKEY: /[a-z]+/\nVALUE: /[^\\n]+/', "value: KEY EQUAL VALUE"),
+        ('start: "(" N inner* ")"\ninner: N | "+" N\nN: /[0-9]+/', None),  # some of it may come
+        ('start: "if" NAME?\nNAME: /[a-z]+/\n%ignore " "', None),
+        (KEYS, None),
+    ],
+)
+def test_an_alternative_that_no_text_has_is_warned_of(text: str, said: str | None) -> None:
+    """Where the lexer never emits two terminals side by side, and other alternatives are left."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        compiled(text)
+    assert [said in str(one.message) for one in caught] == ([] if said is None else [True])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
         (KEYS.replace("REST:", "REST.1:"), "REST has all texts of KEY, and comes first"),
         (KEYS.replace("[^\\n:]", "[^\\n]"), "REST"),
         ('start: "(" N N ")"\nN: /[0-9]+/', "N cannot stand behind N, for the text of both is read as N"),
