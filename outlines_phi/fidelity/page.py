@@ -9,7 +9,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from ..errors import UnsupportedError
-from ..numerics.replaced_file import replacing
+from ..numerics.cache import replacing
 from .comparison import WHOLE, Report, label
 from .findings import Findings
 from .plots import audit_panels

@@ -1,4 +1,4 @@
-"""What is kept for later: values in memory under a bound, and arrays on disk between processes."""
+"""Caches in memory under a bound, arrays kept on disk between processes, and files that are replaced as a whole."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import io
 import os
 import sys
 import threading
+import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -19,8 +20,6 @@ from typing import Any, Generic, ParamSpec, TypeVar, final
 import numpy as np
 import platformdirs
 from numpy.typing import NDArray
-
-from .replaced_file import replacing
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -159,6 +158,20 @@ def save_arrays(name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / f"{name}.npz") as temporary:
             temporary.write_bytes(_digest(name, content) + content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Lend a temporary path in the folder of ``path`` that takes its place at the end, so that nobody meets half a file.
+
+    After an exception, such as that of a full disk or Ctrl-C, the old file stands as it did, and nothing else is left.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _digest(name: str, content: bytes) -> bytes:

@@ -18,8 +18,7 @@ from ..errors import UnsupportedError
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
 from ..lm.model import LanguageModel
-from ..numerics.cache import Cache
-from ..numerics.replaced_file import replacing
+from ..numerics.cache import Cache, replacing
 from ..numerics.transfers import read
 from ..settings import SamplingSettings
 

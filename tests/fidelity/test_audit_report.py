@@ -560,7 +560,7 @@ def test_an_interrupted_write_keeps_the_old_file(tmp_path: Path, monkeypatch: py
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("outlines_phi.numerics.replaced_file.os.replace", interrupted)
+    monkeypatch.setattr("outlines_phi.numerics.cache.os.replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         records("a").save(path)
     assert path.read_text() == "old" and len(list(tmp_path.iterdir())) == 1

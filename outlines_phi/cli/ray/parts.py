@@ -13,7 +13,7 @@ from typing import Any, final
 from pydantic_core import to_jsonable_python
 
 from ...errors import UnsupportedError
-from ...numerics.replaced_file import replacing
+from ...numerics.cache import replacing
 from .. import journal
 from ..inputs import PARQUET, Rows, read_prompt
 from ..journal import ANEW, Record
