@@ -22,7 +22,7 @@ from .grammar import Grammar
 from .lexing.lexer import START, Lexer
 from .lexing.spanner import Spanner
 from .parsing.parser import ERROR, Parser
-from .shared_lexemes import impossible_neighbours, told_apart_by_rules, warn_of_neighbours, warn_of_priorities
+from .shared_lexemes import impossible_neighbours, told_apart_by_rules, warn_of_priorities
 from .suffix_distances import SuffixDistances, TerminalWords
 
 _FIRST = DONE + 1  # The number of the first state that is a pair
@@ -84,7 +84,6 @@ class CFGGuide(Guide):
         guide = cls(Spanner(Lexer.of(grammar.terminals), vocabulary), Parser.of(grammar))
         if guide.min_tokens(guide.start) < UNREACHABLE:
             warn_of_priorities(grammar, guide.parser.tables)
-            warn_of_neighbours(grammar, guide.lexer)
             return guide
         if why := impossible_neighbours(guide.lexer, guide.parser.tables):
             raise EmptyLanguageError(

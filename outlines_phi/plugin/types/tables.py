@@ -22,6 +22,7 @@ from ...guides.fsm import FSMGuide
 from ...guides.grammar.cfg_guide import CFGGuide
 from ...guides.grammar.grammar import Grammar
 from ...guides.grammar.notation.reader import read_grammar
+from ...guides.grammar.shared_lexemes import warn_of_neighbours
 from ...guides.guide import Guide
 from ...guides.index import from_index, is_byte_level
 from ...guides.phrases.ban_language import banned, free_text
@@ -195,7 +196,9 @@ class CompiledTypes:
             case Grammar():
                 language = language.reduced()
                 if language.pattern is None:
-                    return Table(CFGGuide.of(language, self._vocabulary))
+                    guide = CFGGuide.of(language, self._vocabulary)
+                    warn_of_neighbours(guide.grammar, guide.lexer)
+                    return Table(guide)
                 return self._lifted(compile_regex(language.pattern))
             case GuidanceText(grammar=grammar):
                 plain = grammar.automaton_alone

@@ -232,9 +232,10 @@ def test_a_priority_that_takes_texts_is_warned_of() -> None:
 )
 def test_an_alternative_that_no_text_has_is_warned_of(text: str, said: str | None) -> None:
     """Where the lexer never emits two terminals side by side, and other alternatives are left."""
+    model = outlines_phi.from_transformers(*bundled.load())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        compiled(text)
+        outlines_phi.Generator(model, read_grammar(text), phi="local")
     assert [said in str(one.message) for one in caught] == ([] if said is None else [True])
 
 
