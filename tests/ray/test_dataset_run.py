@@ -95,8 +95,14 @@ def test_equal_keys_are_rows_of_their_own() -> None:
 
 def test_rows_without_a_seed_are_drawn_apart() -> None:
     drawn = outlines_phi.ray.generate(
-        dataset(q=[PROMPTS[0]] * 6), LETTERS, model=stock, prompt="q", actors=2, phi="local", temperature=50.0
-    )
+        dataset(q=[PROMPTS[0]] * 6),
+        regex("[a-z]{24}"),
+        model=stock,
+        prompt="q",
+        actors=2,
+        phi="local",
+        temperature=50.0,
+    )  # so many letters that six draws are six texts but for 1e-9
     assert len({row["text"] for row in rows(drawn)}) == 6
 
 
