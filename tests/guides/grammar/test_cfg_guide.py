@@ -17,8 +17,8 @@ from outlines_phi.guides.grammar.grammar import Grammar, Terminal
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Guide
 from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.guides.phrases.banned import BannedPhrases
+from outlines_phi.testing import assert_guide
 from outlines_phi.vocabulary.vocabulary import Vocabulary
-from tests.guides.conformance import assert_guide
 from tests.guides.grammar.definition import Definition
 from tests.guides.grammar.fixtures import FIXTURES, Fixture, grammar, vocabulary
 from tests.guides.grammar.recognizer import grammars
