@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo docs figures proofs test test-full test-llamacpp test-mlx test-vllm test-guidance test-ray test-newest test-browser lint types format clean
+.PHONY: demo docs figures proofs test test-full test-llamacpp test-mlx test-vllm test-guidance test-ray test-newest test-workbench test-browser lint types format clean
 .DEFAULT_GOAL := test
 # What pytest makes of the assertions is kept from one run to the next.
 unexport PYTHONDONTWRITEBYTECODE
@@ -40,12 +40,17 @@ test-newest: $(VENV)-newest/.dev
 	OMP_NUM_THREADS=1 $(VENV)-newest/bin/python -m pytest --numprocesses auto --dist worksteal tests/plugin/test_roads.py \
 	  tests/plugin/hosts/test_custom_generate.py tests/hosts/test_hosts.py tests/lm/test_transformers_model.py
 
+# What measures, verifies and shows the package, in an environment of its own; it uses the languages of the tests here.
+test-workbench: $(VENV)-workbench/.dev
+	OMP_NUM_THREADS=1 $(VENV)-workbench/bin/python -m pytest --numprocesses auto --dist worksteal workbench/tests
+
 # Warnings are errors: a link or a name that leads nowhere fails.
 docs: $(VENV)-docs/.dev
 	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build
 
 # Every picture of the README and the documentation, and the tables beside them: drawn anew, from the kept results or the demo.
-figures: $(VENV)/.dev
+figures: BIN := $(VENV)-workbench/bin
+figures: $(VENV)-workbench/.dev
 	$(BIN)/outlines-phi demo --out outlines-phi-demo && cp outlines-phi-demo/demo.png docs/images/
 	$(BIN)/python examples/audit.py docs/images/audit.png
 	$(BIN)/python -m benchmarks.fidelity --rewrite
@@ -54,8 +59,8 @@ figures: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.table
 
 # The pages of the documentation and of `inspect` in headless Chromium, which has to be there already (apt-get install chromium).
-test-browser: docs $(VENV)/.dev
-	$(BIN)/python -m pytest tests/inspection -m browser
+test-browser: docs $(VENV)-workbench/.dev
+	$(VENV)-workbench/bin/python -m pytest workbench/tests/inspection -m browser
 	$(VENV)-docs/bin/python -m pytest tests/docs -m "browser or not browser" --confcutdir tests/docs
 
 # Needs Coq and Mathematical Components: the Debian packages coq and libcoq-mathcomp-algebra.
@@ -74,7 +79,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-vllm $(VENV)-guidance $(VENV)-ray $(VENV)-newest $(VENV)-docs site
+	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-vllm $(VENV)-guidance $(VENV)-ray $(VENV)-newest $(VENV)-workbench $(VENV)-docs site
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -90,11 +95,13 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@ $(VENV)/.demo
 
-# An environment for each host beside Transformers, made of the tested versions.
+# An environment for the workbench, and one for each host beside Transformers, made of the tested versions.
 $(VENV)-llamacpp/.dev: HOST = -e ".[test,llamacpp]" gguf
 $(VENV)-mlx/.dev: HOST = -e ".[test,mlx]" "mlx[cpu]"
 $(VENV)-ray/.dev: HOST = -e ".[test,ray]" "ray[data]==2.60.0"
-$(VENV)-llamacpp/.dev $(VENV)-mlx/.dev $(VENV)-ray/.dev: $(VENV)-%/.dev: pyproject.toml constraints.txt
+$(VENV)-workbench/.dev: HOST = -e . -e "./workbench[test]"
+$(VENV)-workbench/.dev: workbench/pyproject.toml
+$(VENV)-llamacpp/.dev $(VENV)-mlx/.dev $(VENV)-ray/.dev $(VENV)-workbench/.dev: $(VENV)-%/.dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-$*
 	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(HOST)

@@ -42,7 +42,7 @@ from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
-from outlines_phi.suite.languages import QUESTION, STORY, SUITE
+from outlines_phi_workbench.suite.languages import QUESTION, STORY, SUITE
 
 PAGE = Path(__file__).parent.parent / "docs" / "auto.md"
 COLUMNS = (

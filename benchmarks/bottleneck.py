@@ -46,7 +46,7 @@ from outlines_phi.sampling.rejection.adaptive_proposal import MASK, ROUND, Adapt
 from outlines_phi.sampling.rejection.tree_call import TreeCall
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
-from outlines_phi.suite.languages import canonical
+from outlines_phi_workbench.suite.languages import canonical
 
 FIXED: tuple[ProposalPhi, ...] = (LocalPhi(), OneStepPhi(), FrozenDPPhi())
 LEARNING: tuple[ProposalPhi, ...] = (LearnedPhi(),)

@@ -17,14 +17,14 @@ import typer
 import outlines_phi
 from benchmarks.fidelity_page import publish
 from benchmarks.report import RESULTS, surroundings
-from outlines_phi.cli.fidelity_command import run
 from outlines_phi.lm import bundled
 from outlines_phi.settings import SamplingSettings
-from outlines_phi.suite.cells import Cell
-from outlines_phi.suite.experiment import Suite
-from outlines_phi.suite.grid import Grid, Heading
-from outlines_phi.suite.languages import SUITE
-from outlines_phi.suite.methods import methods
+from outlines_phi_workbench.commands.fidelity_command import run
+from outlines_phi_workbench.suite.cells import Cell
+from outlines_phi_workbench.suite.experiment import Suite
+from outlines_phi_workbench.suite.grid import Grid, Heading
+from outlines_phi_workbench.suite.languages import SUITE
+from outlines_phi_workbench.suite.methods import methods
 
 RESULT = RESULTS / "fidelity.json"
 

@@ -15,8 +15,8 @@ from benchmarks.report import rewrite
 from benchmarks.summary import PAPER
 from outlines_phi.fidelity.plots import png
 from outlines_phi.fidelity.report_text import TextTable
-from outlines_phi.suite.cells import Cell
-from outlines_phi.suite.grid import LEGEND, Grid, Heading, change_of, draw_grid, is_noise, number
+from outlines_phi_workbench.suite.cells import Cell
+from outlines_phi_workbench.suite.grid import LEGEND, Grid, Heading, change_of, draw_grid, is_noise, number
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "fidelity.md"

@@ -43,7 +43,7 @@ from outlines_phi.sampling.phi_options import ExactPhi
 from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
-from outlines_phi.suite.languages import SUITE, Language
+from outlines_phi_workbench.suite.languages import SUITE, Language
 
 CHOSEN = "dyck1-8-single,dyck1-12-single,dyck2-8-single,dyck1-8,dyck1-upto8"
 PREFIXES = 20_000

@@ -13,19 +13,15 @@ from typing import Any
 
 import pytest
 import torch
-import typer
 
 from benchmarks import (
-    auto_calls,
     ban_distances,
     ban_page,
-    bottleneck,
     control,
     drafting,
     finite,
     maskbench,
     overhead,
-    real_model,
     report,
     scaling,
     smc,
@@ -39,7 +35,6 @@ from benchmarks.peers.languages import LANGUAGES
 from benchmarks.peers.meter import Meter
 from benchmarks.schema_engines import Ours
 from benchmarks.schema_trials import Speller, Trial, tried
-from outlines_phi.suite.languages import SUITE
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 NEEDS_TEKKEN = pytest.mark.skipif(find_spec("mistral_common") is None, reason="the vocabulary is in mistral-common")
@@ -49,7 +44,6 @@ GENLM = os.environ.get("OUTLINES_PHI_GENLM_PYTHON", "")
 RUNS: tuple[Any, ...] = (
     ("auto", {"seeds": 1, "draws": "1"}, ["auto"]),
     ("ban_tokens", {"draws": 1, "length": 20, "phrases": 5}, ["ban_tokens"]),
-    ("bottleneck", {"n": 1, "seeds": 1, "names": 1, "ages": 3, "languages": "small"}, ["bottleneck"]),
     ("bundled", {"n": 4, "cases": "a, answer"}, ["bundled"]),
     (
         "drafting",
@@ -62,7 +56,6 @@ RUNS: tuple[Any, ...] = (
     ("layouts", {"seeds": 1, "n": 4, "only": "2 fields"}, ["layouts"]),
     ("memory", {"calls": 6, "warm_up": 2, "every": 2}, ["memory"]),
     ("overhead", {"repeats": 2, "kept": 2}, ["overhead"]),
-    ("real_model", {"languages": "dyck1-8-single", "n": 4, "repeats": 1}, ["real_model"]),
     ("smc", {"particles": 4, "repeats": 1}, ["smc"]),
     pytest.param("ban_ready", {"counts": "20", "only": "whole_word"}, [], marks=NEEDS_TEKKEN),
     pytest.param(
@@ -91,10 +84,6 @@ def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     )
     monkeypatch.setattr(scaling, "STOCK", 2)
     monkeypatch.setattr(smc, "PROPOSALS", smc.PROPOSALS[:1])
-    monkeypatch.setattr(bottleneck, "CANDIDATES", 4)
-    page = tmp_path / "auto.md"
-    page.write_text(f"before\n{auto_calls.START}\nold\n{auto_calls.END}\nafter\n")
-    monkeypatch.setattr(auto_calls, "PAGE", page)
     return tmp_path
 
 
@@ -115,14 +104,6 @@ def check_results(results: Path, expected: list[str]) -> None:
     for result in kept(results).values():
         assert result["rows"] and all(len(row) == len(result["columns"]) for row in result["rows"])
         assert result["title"] in table.markdown(result)
-
-
-def test_the_page_of_auto_shows_what_was_kept(results: Path) -> None:
-    auto_calls.main(seeds=1, only="answer,int")
-    check_results(results, ["auto_calls"])
-    text = (results / "auto.md").read_text()
-    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
-    assert "| answer | 1 | 1 | 1 | 1 | 1 of 1 | 1 | 1 | 1 | 1 | 1 of 1 |" in text and "largest ratio is 1." in text
 
 
 def test_the_page_of_bans_shows_what_was_kept(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,10 +128,11 @@ def test_every_benchmark_is_run() -> None:
         for path in paths
         if "typer.run(main)" in path.read_text()
     }
-    names = {getattr(run, "values", run)[0] for run in RUNS} | {"auto_calls", "ban_distances", "control", "maskbench"}
+    names = {getattr(run, "values", run)[0] for run in RUNS} | {"ban_distances", "control", "maskbench"}
     names |= {"peers"}
     names |= {"ray_overhead", "vllm_engine"}  # which need environments of their own
-    assert programs <= names | {"fidelity"}, "a benchmark that no test runs breaks silently"
+    names |= {"auto_calls", "bottleneck", "fidelity", "real_model"}  # which the tests of the workbench run
+    assert programs <= names, "a benchmark that no test runs breaks silently"
 
 
 TASKS = {
@@ -320,20 +302,6 @@ def test_masks_that_differ_are_counted() -> None:
     members = {ids[:length] for ids in texts for length in range(len(ids))}
     assert (prefixes, differing["fewer"], differing["more"]) == (len(members), 1, 0)
     assert example.endswith("after ''")
-
-
-def test_one_true_step_is_exact_where_it_decides() -> None:
-    answer = next(language for language in SUITE if language.name == "answer")
-    found = {row[3]: row[4] for row in real_model.rows(control.Ours().model, answer, n=4, repeats=1)}
-    assert found["true one-step"] < 0.01 < 0.3 < found["local"] and found["exact-0.01"] < 0.01
-
-
-def test_a_checkpoint_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit):
-        real_model.main(model="./nowhere", languages="dyck1-8-single")
-    assert "Give a folder that save_pretrained wrote" in capsys.readouterr().err
-    with pytest.raises(typer.BadParameter, match="Give some of dyck1-8-single"):
-        real_model.main(languages="dyck9")
 
 
 @pytest.mark.skipif(not GENLM, reason="OUTLINES_PHI_GENLM_PYTHON names no environment with genlm-control")

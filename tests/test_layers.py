@@ -2,13 +2,18 @@
 
       ray
       cli
-      suite
       plugin
 sampling   fidelity
-    drafting   inspection
+    drafting
       phi
 guides       lm
-vocabulary, automata, numerics     (verification beside guides, testing beside phi)
+vocabulary, automata, numerics     (testing beside phi)
+
+The workbench stands above all of it, and nothing of it is imported here.
+
+      commands
+inspection   suite
+   verification
 """
 
 from __future__ import annotations
@@ -21,8 +26,13 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "outlines_phi"
-MODULES = {path.relative_to(PACKAGE).with_suffix("").parts: path for path in sorted(PACKAGE.rglob("*.py"))}
+ROOT = Path(__file__).parent.parent
+MODULES = {
+    path.relative_to(folder).with_suffix("").parts: path
+    for folder in (ROOT, ROOT / "workbench")
+    for package in ("outlines_phi", "outlines_phi_workbench")
+    for path in sorted((folder / package).rglob("*.py"))
+}
 
 FLOOR = {"vocabulary", "automata", "numerics"}
 """Folders of the bottom, which the files beside them belong to as well."""
@@ -31,33 +41,34 @@ RANKS = {
     "": 0,
     "guides": 1,
     "lm": 1,
-    "verification": 2,
     "testing": 2,
     "phi": 2,
     "drafting": 3,
-    "inspection": 3,
     "sampling": 4,
     "fidelity": 4,
     "plugin": 5,
     "vllm": 6,
-    "suite": 6,
     "cli": 7,
     "ray": 8,
+    "verification": 9,
+    "inspection": 10,
+    "suite": 10,
+    "commands": 11,
 }
-"""A folder may import from folders of a lower rank, and from itself; the bottom has no name."""
+"""A folder may import from folders of a lower rank, and from itself; the bottom has no name. The last four are the workbench's."""
 
-SPEAK_OUTLINES = {"plugin", "suite", "cli"}
+SPEAK_OUTLINES = {"plugin", "suite", "cli", "commands"}
 """The only layers that may import outlines."""
 
 
 def layer(parts: tuple[str, ...]) -> str:
-    """The layer of a module, by its path below the package."""
-    return parts[0] if parts and parts[0] in RANKS else ""
+    """The layer of a module, by its path."""
+    return parts[1] if len(parts) > 1 and parts[1] in RANKS else ""
 
 
 def imported(tree: ast.AST, parts: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The absolute path of every module that a module imports; ``parts`` is the importing one, below the package."""
-    here = ("outlines_phi", *parts[:-1])
+    """The absolute path of every module that a module imports; ``parts`` is the importing one."""
+    here = parts[:-1]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (tuple(alias.name.split(".")) for alias in node.names)
@@ -73,9 +84,9 @@ def violations(source: str, parts: tuple[str, ...]) -> list[str]:
     for target in imported(ast.parse(source), parts):
         if target[0] == "outlines" and own not in SPEAK_OUTLINES:
             wrong.append("outlines")
-        if target[0] == "outlines_phi":
-            other = layer(target[1:])
-            if other != own and RANKS[other] >= RANKS[own]:
+        if target[0] in ("outlines_phi", "outlines_phi_workbench"):
+            other = layer(target)
+            if (other != own and RANKS[other] >= RANKS[own]) or (parts[0] == "outlines_phi" != target[0]):
                 wrong.append(".".join(target))
     return wrong
 
@@ -96,8 +107,8 @@ def arrows(sources: dict[tuple[str, ...], str]) -> dict[tuple[str, ...], set[tup
     return {
         parts: {
             found
-            for _, *target in imported(ast.parse(source), parts)
-            for found in (tuple(target), tuple(target[:-1]))
+            for target in imported(ast.parse(source), parts)
+            for found in (target, target[:-1])
             if found in sources and found != parts
         }
         for parts, source in sources.items()
@@ -122,7 +133,7 @@ def test_no_file_imports_itself_in_a_circle() -> None:
 def test_a_circle_is_found() -> None:
     hidden = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..b.two import Two"
     with pytest.raises(CycleError):
-        TopologicalSorter(arrows({("a", "one"): hidden, ("b", "two"): "from ..a.one import One"})).prepare()
+        TopologicalSorter(arrows({("x", "a", "one"): hidden, ("x", "b", "two"): "from ..a.one import One"})).prepare()
 
 
 def test_no_name_is_that_of_two_files_or_two_classes() -> None:
@@ -137,7 +148,7 @@ def test_no_name_is_that_of_two_files_or_two_classes() -> None:
 
 
 def test_every_folder_has_a_rank() -> None:
-    named = {parts[0] for parts in MODULES if len(parts) > 1 or parts[0] in RANKS}
+    named = {parts[1] for parts in MODULES if len(parts) > 2 or parts[1] in RANKS}
     assert named == {*RANKS, *FLOOR} - {""}
 
 
@@ -153,13 +164,14 @@ def test_every_folder_has_a_rank() -> None:
         ("from ..guides.guide import DEAD", ("vocabulary", "trie")),
         ("from . import plugin", ("settings",)),
         ("import outlines_phi.cli.app", ("plugin", "model")),
+        ("import outlines_phi_workbench", ("cli", "app")),
         ("def f():\n    from ..plugin.model import wrap", ("sampling", "stepper")),
         ("import outlines", ("sampling", "stepper")),
         ("from outlines.types.dsl import Term", ("guides", "regex")),
     ],
 )
 def test_an_arrow_that_runs_up_is_found(source: str, parts: tuple[str, ...]) -> None:
-    assert violations(source, parts)
+    assert violations(source, ("outlines_phi", *parts))
 
 
 @pytest.mark.parametrize(
@@ -174,4 +186,4 @@ def test_an_arrow_that_runs_up_is_found(source: str, parts: tuple[str, ...]) -> 
     ],
 )
 def test_an_arrow_that_runs_down_is_allowed(source: str, parts: tuple[str, ...]) -> None:
-    assert violations(source, parts) == []
+    assert violations(source, ("outlines_phi", *parts)) == []

@@ -1,4 +1,4 @@
-"""The command line: ``outlines-phi demo``, ``generate``, ``audit``, ``probabilities``, ``fidelity``, ``serve`` and ``verify``.
+"""The command line: ``outlines-phi demo``, ``generate``, ``audit``, ``probabilities`` and ``serve``.
 
 It needs the extra ``cli`` (typer, rich, matplotlib), which the library itself does not.
 """

@@ -1,9 +1,10 @@
-"""The commands of ``outlines-phi``, one file each, which is imported when its command runs."""
+"""The commands of ``outlines-phi``: each is imported when it runs, from a file here or from the workbench."""
 
 from __future__ import annotations
 
 import errno
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Annotated, Any, final
 
 import typer
@@ -11,29 +12,43 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from .. import __version__
-from ..errors import OutlinesPhiError
+from ..errors import OutlinesPhiError, UnsupportedError
 from .ending import DEBUG, INTERRUPTED, exit_code, message, out_of_memory, tell
 
-COMMANDS = {
+OWN = {
     "demo": 'Show the bias of plain masking, and phi="exact" without it, on the bundled model.',
     "generate": "Draw outputs in a format, each with its weight and guarantee, as lines of JSON.",
     "audit": "Measure how far plain masking is from the model's own distribution, conditioned on the format.",
     "probabilities": "Rank the values of an output type by their probability, with certified bounds.",
-    "fidelity": "Measure how far every estimator and sampler is from the model's own distribution, conditioned on a format.",
     "serve": 'Start a vLLM server whose engine draws under phi="exact" and phi="local".',
+}
+WORKBENCH = {
+    "fidelity": "Measure how far every estimator and sampler is from the model's own distribution, conditioned on a format.",
     "inspect": "Show the machine of an output type as a page, and step through texts token by token.",
     "verify": "Check what the masks of a grammar promise against the definition.",
 }
-"""The first lines of what the commands say of themselves: help need not wait for torch."""
+COMMANDS = OWN | WORKBENCH
+"""The first lines of the commands' docstrings: help need not wait for torch, nor be without the workbench."""
+
+GROUP = "outlines_phi.commands"  # Of the entry points by which the workbench offers its commands
 
 
-FOLDERS = {"inspect": "inspecting."}  # Of commands that have more files than one
+def _function(name: str) -> Any:
+    """Return the function of a command."""
+    if name in OWN:
+        return getattr(import_module(f"{__package__}.{name}_command"), name)
+    for entry in entry_points(group=GROUP, name=name):
+        return entry.load()
+    raise UnsupportedError(
+        f"Install the workbench: pip install outlines-phi-workbench=={__version__}. outlines-phi {name} is a command of it, and it "
+        "is not installed here."
+    )
 
 
 def command(name: str) -> Any:
     """Return a command, with its options."""
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name)(getattr(import_module(f"{__package__}.{FOLDERS.get(name, '')}{name}_command"), name))
+    alone.command(name)(_function(name))
     return get_command(alone)
 
 

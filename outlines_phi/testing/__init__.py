@@ -1,4 +1,4 @@
-"""What writers of language models test them with."""
+"""Conformance tests of language models and guides."""
 
 import lazy_loader
 

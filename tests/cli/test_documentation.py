@@ -6,7 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-from outlines_phi.cli.app import COMMANDS, command
+from outlines_phi.cli.app import OWN, command
 
 from .conftest import Cli
 
@@ -60,4 +60,4 @@ def test_the_page_names_every_option() -> None:
 
 
 def test_help_says_what_the_commands_say_of_themselves() -> None:
-    assert {name: str(command(name).help).splitlines()[0] for name in COMMANDS} == COMMANDS
+    assert {name: str(command(name).help).splitlines()[0] for name in OWN} == OWN

@@ -12,6 +12,7 @@ from typing import get_args
 import pytest
 
 import outlines_phi.cli
+from outlines_phi.cli import app
 from outlines_phi.cli.ending import FAILED, REFUSED
 from outlines_phi.errors import BudgetError, OutlinesPhiError, UnsupportedError
 from outlines_phi.guides.phrases.banned import LEVELS
@@ -44,7 +45,7 @@ def test_help_names_the_commands(run: Run) -> None:
     assert code == 0 and all(command in out for command in ("demo", "generate", "audit"))
 
 
-@pytest.mark.parametrize("command", [(), ("demo",), ("generate",), ("audit",), ("fidelity",), ("serve",), ("verify",)])
+@pytest.mark.parametrize("command", [(), ("demo",), ("generate",), ("audit",), ("probabilities",), ("serve",)])
 def test_h_is_help(command: tuple[str, ...], run: Run) -> None:
     code, out, err = run(*command, "-h")
     assert code == 0 and out == run(*command, "--help")[1] and "Usage: " in out and err == ""
@@ -94,6 +95,17 @@ def test_an_error_of_the_package_is_one_line(
     assert out == ""
     assert err.startswith("Error: the effort ran out [at 5 of 9]; raise it")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [("verify", "json"), ("inspect", "-h")])
+def test_without_the_workbench_its_commands_say_how_to_install_it(
+    arguments: tuple[str, ...], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "entry_points", lambda **_: ())
+    code, out, err = run(*arguments)
+    assert (code, out) == (REFUSED, "")
+    line = f"pip install outlines-phi-workbench=={outlines_phi.__version__}"
+    assert err.startswith(f"Error: Install the workbench: {line}. outlines-phi {arguments[0]} is a command of it")
 
 
 @pytest.fixture

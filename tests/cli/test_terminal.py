@@ -54,12 +54,11 @@ def test_a_bar_is_moved_by_draws_or_from_outside(capsys: pytest.CaptureFixture[s
 
 @pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("quiet", [False, True])
-@pytest.mark.parametrize("command", ["generate", "audit", "fidelity"])
+@pytest.mark.parametrize("command", ["generate", "audit"])
 def test_long_commands_have_one(command: str, quiet: bool, cli: Cli, folder: Path) -> None:
     asked: dict[str, list[Any]] = {
         "generate": ["--regex", "yes|no", BAKERY, BAKERY, "--phi", "exact", "--n", 5, "--output", "o.jsonl"],
         "audit": ["--regex", "yes|no", BAKERY, "--n", 20],
-        "fidelity": ["--languages", "answer", "--estimators", "local,exact", "--samplers", "draw", "--n", 20],
     }
     result = cli(command, *asked[command], "--seed", 1, *(["--quiet"] if quiet else []))
     assert result.exit_code == (3 if command == "audit" else 0), result.stderr

@@ -6,11 +6,11 @@ import pytest
 
 from outlines_phi.errors import BudgetError
 from outlines_phi.fidelity import reference
+from outlines_phi.fidelity.comparison import total_variation
 from outlines_phi.fidelity.reference import CertifiedWalk, Reference, enumerate_language
 from outlines_phi.sampling.phi_options import Effort, ExactPhi
 from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.suite.cells import computed
 from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, Language, p_value
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
@@ -35,13 +35,14 @@ def test_it_is_the_law_of_certified_draws(language: Language) -> None:
     drawn = ExactSampler(phi).sample(language.request(4000, seed=1))[0]
     assert p_value([draw.token_ids for draw in drawn], laws.distribution("walk")) > ALPHA
     assert drawn.certificate is not None
-    assert computed(laws, "walk", str).tv_tokens <= drawn.certificate.total_variation + 1e-12
+    assert total_variation(laws.distribution("walk"), laws.mu) <= drawn.certificate.total_variation + 1e-12
 
 
 @languages
 def test_without_tolerance_it_is_the_conditioned_law(language: Language) -> None:
     """Backward induction over the whole tree: the distance is that of rounding."""
-    assert computed(walk(language, ExactPhi(tolerance=1e-15)), "walk", str).tv_tokens < 1e-12
+    laws = walk(language, ExactPhi(tolerance=1e-15))
+    assert total_variation(laws.distribution("walk"), laws.mu) < 1e-12
 
 
 def test_an_effort_that_does_not_do_is_said() -> None:

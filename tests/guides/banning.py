@@ -14,8 +14,8 @@ from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.guides.guide import DEAD, DONE, Guide
 from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.matcher import PhraseMatcher
+from outlines_phi.testing.guide_conformance import reachable
 from outlines_phi.vocabulary.vocabulary import Vocabulary
-from tests.guides.conformance import reachable
 
 MERGES = Vocabulary(
     (b"", b"a", b"b", b"c", b" ", b"ab", b"bc", b"abc", b" a", b"ca", b"ab", b"a b", b"", b"bca"),

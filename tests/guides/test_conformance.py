@@ -10,9 +10,10 @@ import pytest
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DONE
 from outlines_phi.guides.regex import compile_regex
+from outlines_phi.testing import assert_guide, assert_spells
+from outlines_phi.testing.guide_conformance import reachable
 from outlines_phi.vocabulary.classes import EOS, Partition
 from outlines_phi.vocabulary.vocabulary import Vocabulary
-from tests.guides.conformance import assert_guide, assert_spells, reachable
 
 LETTERS = Vocabulary.from_tokens(["<eos>", *"abcxyz019.-", "ab", "bc", "abc", "ca", "01", "1.", ".0", "ab"], 0)
 """Overlapping tokens and an equal spelling twice."""

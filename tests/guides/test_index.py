@@ -12,9 +12,10 @@ from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
 from outlines_phi.guides.index import token_moves
 from outlines_phi.guides.regex import compile_regex
+from outlines_phi.testing import assert_guide, assert_spells
+from outlines_phi.testing.guide_conformance import reachable
 from outlines_phi.vocabulary.classes import EOS, NEVER
 from outlines_phi.vocabulary.vocabulary import Vocabulary
-from tests.guides.conformance import assert_guide, assert_spells, reachable
 
 EOS_ID = 3
 TOKENS = ["a", "b", "ab", "<eos>", "ba", "c", "1", ".", ".5", "5", "ab", '"', "aa"]

@@ -23,8 +23,8 @@ from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.phi_options import ExactPhi
 from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.verification.oracle import GrammarOracle
 from tests.drafting.runs import AllOf
+from tests.guides.grammar.definition import Definition
 from tests.languages import (
     ALPHA,
     DRAWS,
@@ -43,16 +43,15 @@ Ids = tuple[int, ...]
 
 
 def members(language: Language, budget: int) -> Iterator[Ids]:
-    """All token sequences of at most ``budget`` tokens, the end included, whose text the oracle says is a member."""
-    letters = [text for token, text in enumerate(VOCABULARY.tokens) if token != EOS]
-    oracle = GrammarOracle(read_grammar(language.pattern), letters)
+    """All token sequences of at most ``budget`` tokens, the end included, whose text is a member by the definition."""
+    definition = Definition(read_grammar(language.pattern), "abcx()")
     level: list[Ids] = [()]
     for _ in range(budget):
         for ids in level:
-            if oracle.is_member(VOCABULARY.decode(ids)):
+            if definition.is_member(VOCABULARY.decode(ids).decode()):
                 yield (*ids, EOS)
         longer = ((*ids, token) for ids in level for token in range(len(VOCABULARY)) if token != EOS)
-        level = [ids for ids in longer if oracle.is_prefix(VOCABULARY.decode(ids))]
+        level = [ids for ids in longer if definition.is_prefix(VOCABULARY.decode(ids).decode())]
 
 
 def log_p(language: Language, ids: Ids) -> float:

@@ -14,7 +14,7 @@ import torch
 from outlines_phi.errors import ModelError, UnsupportedError
 from outlines_phi.lm.forest import SequenceTrees
 from outlines_phi.lm.model import Evaluation, LanguageModel, ModelCounts, TokenTrees, WrappedModel
-from outlines_phi.lm.table_model import RecordedModel, TableModel
+from outlines_phi.lm.table_model import TableModel
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.numerics.distributions import Rows
 from outlines_phi.testing import check_language_model
@@ -31,7 +31,7 @@ def test_every_road_of_transformers_passes(name: str) -> None:
     assert passed.nodes > 100 and passed.calls > 10 and 0 < passed.error < 1e-3
 
 
-@pytest.mark.parametrize("lm", [TABLE, RecordedModel(TABLE), TableModel.random(VOCABULARY, seed=1, max_length=None)])
+@pytest.mark.parametrize("lm", [TABLE, TableModel.random(VOCABULARY, seed=1, max_length=None)])
 def test_models_of_a_table_pass(lm: LanguageModel) -> None:
     assert check_language_model(lm).error == 0
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from outlines_phi.guides.grammar.grammar import Grammar, Production, Terminal
 
 Entry = tuple[int, tuple[int, ...], int, int]  # head, body, dot, origin
+Sets = tuple[frozenset[Entry], ...]
 
 
 def grammar(rules: str, start: str = "S") -> Grammar:
@@ -41,19 +42,19 @@ class Earley:
         self.rules = [(p.head, p.body) for p in grammar.productions if all(s in productive for s in p.body)]
 
     @cached_property
-    def start(self) -> tuple[frozenset[Entry], ...]:
+    def start(self) -> Sets:
         seeds = {(head, body, 0, 0) for head, body in self.rules if head == self.grammar.start}
         return (self._close((), seeds),)
 
-    def read(self, sets: tuple[frozenset[Entry], ...], terminal: int) -> tuple[frozenset[Entry], ...] | None:
+    def read(self, sets: Sets, terminal: int) -> Sets | None:
         """The sets after one more terminal; ``None`` where no member goes on with it (the rules are all productive)."""
         moved = {(h, body, dot + 1, origin) for h, body, dot, origin in sets[-1] if body[dot : dot + 1] == (terminal,)}
         return (*sets, self._close(sets, moved)) if moved else None
 
-    def accepts(self, sets: tuple[frozenset[Entry], ...]) -> bool:
+    def accepts(self, sets: Sets) -> bool:
         return any(h == self.grammar.start and dot == len(body) and origin == 0 for h, body, dot, origin in sets[-1])
 
-    def _close(self, before: tuple[frozenset[Entry], ...], seeds: set[Entry]) -> frozenset[Entry]:
+    def _close(self, before: Sets, seeds: set[Entry]) -> frozenset[Entry]:
         here, size = set(seeds), -1
         while len(here) != size:
             size = len(here)

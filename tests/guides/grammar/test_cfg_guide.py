@@ -1,4 +1,4 @@
-"""The masks of grammars, against an oracle that shares no code with the engine."""
+"""The masks of grammars, against their definition, which shares no code with the engine."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from outlines_phi.guides.grammar.grammar import Grammar, Terminal
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Guide
 from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.verification.oracle import GrammarOracle
+from outlines_phi.testing import assert_guide
 from outlines_phi.vocabulary.vocabulary import Vocabulary
-from tests.guides.conformance import assert_guide
+from tests.guides.grammar.definition import Definition
 from tests.guides.grammar.fixtures import FIXTURES, Fixture, grammar, vocabulary
 from tests.guides.grammar.recognizer import grammars
 
@@ -35,17 +35,17 @@ def compiled(rules: Grammar, tokens: Vocabulary) -> CFGGuide:
 
 def assert_language(built: CFGGuide, rules: Grammar, depth: int) -> None:
     """Assert that a token is allowed if and only if it goes on to a member, and the end if and only if the text is one."""
-    oracle, tokens = GrammarOracle(rules), built.vocabulary
-    eos = tokens.eos_ids[0]
+    tokens, eos = built.vocabulary, built.vocabulary.eos_ids[0]
+    definition = Definition(rules, tokens.decode(v for v in range(len(tokens)) if v != eos).decode())
     level = [(b"", built.start)]
     for _ in range(depth):
         below = []
         for text, state in level:
-            assert (built.advance(state, eos) == DONE) == oracle.is_member(text), text
+            assert (built.advance(state, eos) == DONE) == definition.is_member(text.decode()), text
             for token, spelled in enumerate(tokens.tokens):
                 if token != eos:
                     target = built.advance(state, token)
-                    assert (target != DEAD) == oracle.is_prefix(text + spelled), (text, spelled)
+                    assert (target != DEAD) == definition.is_prefix((text + spelled).decode()), (text, spelled)
                     below.append((text + spelled, target))
         level = [(text, state) for text, state in below if state != DEAD]
 
@@ -134,11 +134,9 @@ def test_any_grammar_over_any_vocabulary(rules: Grammar, letters: Vocabulary) ->
     try:
         built = compiled(rules, letters)
     except (EmptyLanguageError, GrammarError):
-        oracle = GrammarOracle(rules)
-        texts = (b"".join(map(str.encode, word)) for n in range(5) for word in product("ab_", repeat=n))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", GrammarWarning)
-            assert not any(oracle.is_member(text) for text in texts if text)
+        definition = Definition(rules, "ab_")
+        texts = ("".join(word) for n in range(1, 5) for word in product("ab_", repeat=n))
+        assert not any(map(definition.is_member, texts))
         return
     assert_language(built, built.grammar, depth=4)
     assert_rows(built)
@@ -154,7 +152,7 @@ def test_a_longer_lexeme_that_fails_on_the_only_way_to_the_end() -> None:
     assert built.min_tokens(built.start) == 4
 
 
-def test_the_oracle_finds_dead_ends_that_are_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_definition_finds_dead_ends_that_are_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
     dead = next(fixture for fixture in FIXTURES if fixture.id == "DEAD")
     built = compiled(dead.grammar, dead.vocabulary)
     monkeypatch.setattr(completion.Completion, "distance", lambda *given: 9)
@@ -181,13 +179,12 @@ def test_what_cannot_be_written_is_refused() -> None:
 def test_phrases_are_banned_from_a_grammar() -> None:
     calc = FIXTURES[0]
     built = banned(compiled(calc.grammar, calc.vocabulary), BannedPhrases(["a+a", "aaa"]))
-    oracle = GrammarOracle(calc.grammar)
-    names = calc.vocabulary.tokens
+    definition, names = Definition(calc.grammar, ""), calc.vocabulary.tokens
     level = [((), built.start)]
     for _ in range(4):
         for ids, state in level:
             text = calc.vocabulary.decode(ids)
-            allowed = oracle.is_member(text) and b"a+a" not in text and b"aaa" not in text
+            allowed = definition.is_member(text.decode()) and b"a+a" not in text and b"aaa" not in text
             assert (built.advance(state, len(names) - 1) == DONE) == allowed, text
         below = [((*ids, v), built.advance(state, v)) for ids, state in level for v in range(len(names) - 1)]
         level = [(ids, state) for ids, state in below if state != DEAD]

@@ -19,9 +19,6 @@ from outlines_phi.guides.grammar.cfg_guide import CFGGuide
 from outlines_phi.guides.grammar.notation.reader import read_grammar
 from outlines_phi.guides.guide import DONE
 from outlines_phi.lm import bundled
-from outlines_phi.verification.certificates.certificate import certificate
-from outlines_phi.verification.subject import Subject
-from outlines_phi.verification.verification import verify
 from tests.guides.grammar.fixtures import vocabulary
 
 ASCII = [chr(code) for code in (10, *range(0x20, 0x7F))]
@@ -182,17 +179,6 @@ def test_random_grammars_are_those_of_lark() -> None:
         lalr += 1
         assert ours >= {word for word in words if lark_accepts(contextual, word)}, text
     assert shared > 12 and taken > 12 and lalr > 1
-
-
-def test_what_is_checked_holds_for_shared_lexemes() -> None:
-    letters = vocabulary(*"abc:;.", "ab", "b:", ";b")
-    for text in (EXAMPLES["crossing"][0], "start: (X | Y)+ Z\nX: /[ab]+;/\nY: /[bc]+;/\nZ: /[ab:]+;/"):
-        subject = Subject.of_grammar(read_grammar(text), letters, text, depth=3)
-        assert any(terminal.of for terminal in subject.parts.guide.grammar.terminals)
-        found = verify(subject)
-        assert [result for result in found.results if result.finding.verdict == "COUNTEREXAMPLE"] == []
-        assert subject.parts.reading is not None and not subject.parts.reading.shared
-        assert len(certificate(subject.parts.guide)["samples"]) > 3
 
 
 def test_a_set_that_is_left_out_is_found_out() -> None:

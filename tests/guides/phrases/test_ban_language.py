@@ -21,6 +21,8 @@ from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.phrases.product import ProductGuide
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
+from outlines_phi.testing import assert_guide, assert_spells
+from outlines_phi.testing.guide_conformance import reachable
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.guides.banning import (
     BYTES,
@@ -37,7 +39,6 @@ from tests.guides.banning import (
     phrase_texts,
     vocabularies,
 )
-from tests.guides.conformance import assert_guide, assert_spells, reachable
 
 fixed = settings(derandomize=True, deadline=None, max_examples=40)
 PATTERNS = ("[ab]{1,4}", "(ab|bc|ca){1,2}", "a(b|c)?a?", "[a_ßé]{2,3}", r"[^a]{0,3}", "(s|ss|ab|a)b?s?", "(a|b ?){1,3}")

@@ -17,6 +17,8 @@ from outlines_phi.guides.phrases.ban_language import free_text
 from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.matcher import LiteralMatcher
 from outlines_phi.guides.phrases.phrase_guide import Difference, PhraseGuide, TokenRuns
+from outlines_phi.testing import assert_guide, assert_spells
+from outlines_phi.testing.guide_conformance import reachable
 from outlines_phi.vocabulary.classes import EOS
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.guides.banning import (
@@ -34,7 +36,6 @@ from tests.guides.banning import (
     phrase_texts,
     vocabularies,
 )
-from tests.guides.conformance import assert_guide, assert_spells, reachable
 
 fixed = settings(derandomize=True, deadline=None, max_examples=60)
 DEPTH = 3

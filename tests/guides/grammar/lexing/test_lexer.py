@@ -14,7 +14,6 @@ from outlines_phi.errors import GrammarError
 from outlines_phi.guides.grammar.grammar import Terminal
 from outlines_phi.guides.grammar.lexing import transducer
 from outlines_phi.guides.grammar.lexing.lexer import NOTHING, START, Lexer
-from outlines_phi.verification.lexing import Lexing
 from tests.guides.grammar.lexers import StringLexer, words
 
 fixed = settings(derandomize=True, deadline=None)
@@ -192,18 +191,6 @@ def test_what_is_committed_is_not_gone_back_behind(terminals: tuple[Terminal, ..
         assume(False)
     assert not lexer.held.any()
     assert_agrees(lexer, StringLexer(always, "abc", 7, strict=True), "abc", 4)
-
-
-@pytest.mark.parametrize("name", GOING_BACK)
-def test_the_oracle_commits_as_well(name: str) -> None:
-    terminals, alphabet = GOING_BACK[name]
-    always = tuple(replace(terminal, committed=True) for terminal in terminals)
-    lexer, oracle = Lexer.of(always), Lexing(always)
-    for text in words(alphabet, 4):
-        step, move = lexer.lex(text.encode()), oracle.run(text.encode())
-        assert (step is None) == (move is None), text
-        if step is not None and move is not None:
-            assert lexer.flush(step[0]) == oracle.flush_all(move.state), text
 
 
 def test_random_lexers_are_not_all_refused() -> None:

@@ -1,0 +1,238 @@
+"""``outlines-phi verify``: what a grammar's masks promise, checked against the definition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import jsonschema
+import typer
+from outlines.types import JsonSchema
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from outlines_phi.cli.command_options import RegexOption, Schema, Type
+from outlines_phi.cli.ending import FAILED, Debug
+from outlines_phi.cli.inputs import read_grammar_of, read_output_type
+from outlines_phi.cli.loaded_model import BUNDLED, load_tokenizer
+from outlines_phi.cli.terminal import bar
+from outlines_phi.errors import UnsupportedError
+from outlines_phi.guides.grammar.grammar import Grammar
+from outlines_phi.guides.grammar.notation.reader import NAMES, grammar_text, read_grammar
+from outlines_phi.numerics.checks import counted
+from outlines_phi.plugin.types.guidance import GuidanceText
+from outlines_phi.plugin.types.json_text import JSONText
+from outlines_phi.plugin.types.output_types import GrammarText, to_language
+from outlines_phi.vocabulary.vocabulary import Vocabulary
+
+from ..verification.certificates.certificate import certificate as certify
+from ..verification.subject import MEANINGS, Subject, Verdict
+from ..verification.verification import CHECKS, MOST, Check, Verification
+from ..verification.verification import verify as run_checks
+
+COLORS = {
+    Verdict.EXHAUSTIVE: "green",
+    Verdict.BOUNDED: "cyan",
+    Verdict.COUNTEREXAMPLE: "bold red",
+    Verdict.NOT_NEEDED: "dim",
+}
+"""Of the verdicts."""
+
+
+def verify(
+    grammar: Annotated[
+        str | None,
+        typer.Argument(
+            show_default=False,
+            help=f"File in Lark's dialect or in GBNF (.gbnf), or a grammar that is shipped: {', '.join(NAMES)}, dyck-n.",
+        ),
+    ] = None,
+    type_: Type = None,
+    schema: Schema = None,
+    regex: RegexOption = None,
+    tokenizer: Annotated[
+        str, typer.Option(help=f"Folder or hub name of a tokenizer; {BUNDLED!r} for that of the small model.")
+    ] = BUNDLED,
+    depth: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            show_default=False,
+            help="Most tokens of the words that are tried, however many there are; without it, as many as --most allows.",
+        ),
+    ] = None,
+    most: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Most pairs of states where no --depth is asked for: words grow until no new pair is left, or more are.",
+        ),
+    ] = MOST,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            show_default=False,
+            help="File to write a certificate of a grammar's masks to, which a program that is extracted from a proof checks.",
+        ),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Check what the masks of a grammar promise against the definition.
+
+    Every assumption and theorem has a verdict: EXHAUSTIVE, BOUNDED, or COUNTEREXAMPLE with a shortest witness; under the table
+    stands what each says. A counterexample is exit status 1. PROVED is said by the program that checks a --certificate alone, with
+    the names of the theorems.
+    """
+    read = load_tokenizer(tokenizer)
+    vocabulary = Vocabulary.from_tokenizer(read)
+    with bar("reading", len(CHECKS)) as progress:
+        said = ""
+
+        def tell_check(check: Check) -> None:
+            nonlocal said
+            said = f"{check.id} {check.statement}"
+            progress.move(CHECKS.index(check), description=said)
+
+        def tell_words(length: int, pairs: int) -> None:
+            progress.move(description=f"{said}: words of {counted(length, 'token')}, {pairs:,} pairs of states")
+
+        name, subject = _subject(
+            grammar,
+            (type_, schema, regex),
+            vocabulary,
+            depth=depth,
+            most=None if depth else most,
+            tokenizer=read,
+            progress=tell_words,
+        )
+        if certificate is not None:
+            _write_certificate(certificate, subject)
+        found = run_checks(subject, tell_check)
+    if as_json:
+        typer.echo(
+            json.dumps({"subject": name, "tokenizer": tokenizer, **found.as_dict()}, indent=2, ensure_ascii=False)
+        )
+    else:
+        print_verification(name, found, Console(highlight=False))
+    if not found.holds:
+        raise typer.Exit(FAILED)
+
+
+def _subject(
+    grammar: str | None, given: tuple[str | None, Path | None, str | None], vocabulary: Vocabulary, **options: Any
+) -> tuple[str, Subject]:
+    if grammar is not None:
+        if any(value is not None for value in given):
+            raise UnsupportedError("Give exactly one of them: a grammar was given beside --type, --schema or --regex.")
+        return grammar, Subject.of_grammar(
+            read_grammar_of(grammar, grammar), vocabulary, _text_in_lark(grammar), **options
+        )
+    if all(value is None for value in given):
+        raise UnsupportedError(
+            f"Give a file in Lark's dialect or .gbnf, one of {', '.join(NAMES)} and dyck-n, or --type, --schema or --regex. There "
+            "is nothing to verify."
+        )
+    name, output_type = read_output_type(*given)
+    match language := to_language(output_type):
+        case GrammarText(text):
+            return name, Subject.of_grammar(read_grammar(text), vocabulary, text, **options)
+        case Grammar():
+            return name, Subject.of_grammar(language, vocabulary, **options)
+        case GuidanceText():
+            raise UnsupportedError(
+                "Give its parts, as regular expressions or JSON schemas. What the masks of a guidance grammar promise is not "
+                "verified by this command."
+            )
+        case JSONText():
+            fault = _validator(output_type) if isinstance(output_type, JsonSchema) else None
+            return name, Subject.of_json(language.guide(vocabulary), fault=fault, **options)
+    return name, Subject.of_pattern(language, vocabulary, **options)
+
+
+def _write_certificate(path: Path, subject: Subject) -> None:
+    """Write it before the checks run, so that what is refused costs little."""
+    if subject.machine is None:
+        raise UnsupportedError("Give a grammar, or leave --certificate out. Certificates are of grammars.")
+    text = json.dumps(certify(subject.machine.guide)) + "\n"
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UnsupportedError(
+            f"Give a file in a folder that is there. --certificate {path} cannot be written: {error.strerror}."
+        ) from error
+
+
+def _text_in_lark(grammar: str) -> str | None:
+    """Return the text of a grammar of :func:`read_grammar_of`; ``None`` where it is in GBNF."""
+    path = Path(grammar)
+    if path.suffix == ".gbnf":
+        return None
+    return path.read_text(encoding="utf-8-sig") if path.exists() or path.suffix else grammar_text(grammar)
+
+
+def _validator(schema: JsonSchema) -> Callable[[bytes], str | None]:
+    read = json.loads(schema.schema)
+    validator = jsonschema.validators.validator_for(read)(read)
+
+    def fault(text: bytes) -> str | None:
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            return f"is no JSON: {error}"
+        wrong = next(validator.iter_errors(value), None)
+        return None if wrong is None else f"jsonschema: {wrong.message}"
+
+    return fault
+
+
+def print_verification(name: str, found: Verification, console: Console) -> None:
+    """Print a row for every check, and under it the witness of a statement that does not hold."""
+    subject, exploration = found.subject, found.subject.exploration
+    stand = len(subject.collapse.tokens)
+    share = f"{len(subject.guide.vocabulary):,} tokens, for which {stand:,} stand{'s' * (stand == 1)}"
+    reach = "any number of tokens" if exploration.closed else f"at most {counted(exploration.complete, 'token')}"
+    covered = f"all words of {reach}: {len(exploration.nodes):,} pairs of states, {found.texts:,} texts"
+    console.print(Text.assemble((name, "bold"), f": {share}; {covered}"))
+    if subject.depth is None and not exploration.closed:
+        more = counted(exploration.complete + 1, "token")
+        console.print(
+            Text(f"Those of {more} lead to more than --most {subject.most:,}; --depth tries them all.", "yellow")
+        )
+    console.print()
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title, justify in (("", "left"), ("check", "left"), ("verdict", "left"), ("cases", "right"), ("", "left")):
+        table.add_column(title, justify=justify, no_wrap=title == "verdict")  # type: ignore[arg-type]
+    for result in found.results:
+        finding = result.finding
+        bound = f"({finding.bound})" if finding.bound is not None and finding.verdict is Verdict.BOUNDED else ""
+        said = "; ".join(filter(None, (finding.witness, finding.remark)))
+        table.add_row(
+            result.check.id,
+            result.check.statement,
+            Text(finding.verdict.value + bound, COLORS[finding.verdict]),
+            f"{finding.cases:,}",
+            Text(said, "red" if finding.verdict is Verdict.COUNTEREXAMPLE else "dim"),
+        )
+    console.print(table)
+    _print_meanings(found, console)
+    wrong = [result.check.id for result in found.results if result.finding.verdict is Verdict.COUNTEREXAMPLE]
+    if wrong:
+        console.print(Text(f"Counterexamples to {', '.join(wrong)}.", "bold red"))
+    else:
+        console.print(Text("No counterexample.", "bold green"))
+
+
+def _print_meanings(found: Verification, console: Console) -> None:
+    """Print what the rows and the verdicts say; S are assumptions, T theorems that follow from them or are checked alone."""
+    console.print(Text("\nWhat the rows say (S: assumptions, T: theorems), and the verdicts", "bold"))
+    legend = Table.grid(padding=(0, 2, 0, 0))
+    for result in found.results:
+        legend.add_row("", result.check.id, Text(result.check.meaning))
+    for verdict in dict.fromkeys(result.finding.verdict for result in found.results):
+        legend.add_row("", Text(verdict.value, COLORS[verdict]), Text(MEANINGS[verdict]))
+    console.print(legend)
+    console.print()

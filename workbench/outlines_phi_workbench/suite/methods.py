@@ -1,0 +1,171 @@
+"""What the fidelity suite compares: estimators, and samplers that run them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar, final
+
+from torch import Tensor
+
+from outlines_phi.errors import UnsupportedError
+from outlines_phi.fidelity.reference import CertifiedWalk
+from outlines_phi.guides.table import Table
+from outlines_phi.phi.dp_bigram import BigramDPPhi
+from outlines_phi.phi.estimator import Estimate, Need, Phi, Prefixes, ProposalPhi, SampledRun, StepPhi
+from outlines_phi.phi.learned import LearnedPhi
+from outlines_phi.phi.onestep import LocalPhi
+from outlines_phi.phi.state_values import StateValues
+from outlines_phi.phi.tree.store import TreeStore
+from outlines_phi.plugin.options import ESTIMATORS
+from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
+from outlines_phi.sampling.resolve import sampler_for
+from outlines_phi.sampling.sampler import Request, Sampler
+from outlines_phi.sampling.smc import SMC
+
+DRAW = "draw"  # The name of the sampler that an estimator has by itself
+PRACTICE = 64  # Draws that `learned` has learned from when it is measured
+
+
+@final
+class PractisedPhi(ProposalPhi):
+    """Values of guide states as they are after some draws of the same language, no longer changing.
+
+    It learns from draws of its own the first time that it meets a language and a prompt.
+    """
+
+    name: ClassVar[str] = LearnedPhi.name
+    needs: ClassVar[frozenset[Need]] = LearnedPhi.needs
+
+    def __init__(self) -> None:
+        self._learned: dict[tuple[Table, tuple[int, ...]], LearnedPhi] = {}
+
+    def begin(self, run: SampledRun) -> Estimate:
+        key = run.table, run.prompts[0]
+        if key not in self._learned:
+            phi = self._learned[key] = LearnedPhi(StateValues())
+            settings = replace(run.settings, seed=0, max_new_tokens=run.budgets[0])
+            request = Request(lm=run.lm, table=run.table, prompts=[run.prompts[0]], settings=settings, n=PRACTICE)
+            AncestralSampler(phi).sample(request)
+        return PractisedEstimate(self._learned[key], run.table)
+
+
+@final
+@dataclass(frozen=True)
+class PractisedEstimate(Estimate):
+    """Learned values that do not change."""
+
+    phi: LearnedPhi
+    table: Table
+
+    def scores(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
+        return StepPhi.scores(self.phi, log_p, self.table, prefixes.states, prefixes.remaining)
+
+
+@final
+@dataclass(frozen=True)
+class Method:
+    """An estimator and what runs it."""
+
+    # Their names.
+    estimator: str
+    sampler: str
+    # The estimator, and the sampler where it is not the estimator's own.
+    phi: Phi
+    options: SMC | None
+    # Its distribution is computed where the language can be enumerated; ``None`` where draws have to tell.
+    proposal: ProposalPhi | None
+    independent: bool  # whether ``n`` draws of one call are independent and distributed as a draw in a call of its own
+
+    @property
+    def name(self) -> str:
+        """Estimator and sampler."""
+        return self.estimator if self.sampler == DRAW else f"{self.estimator} + {self.sampler}"
+
+    def make(self, phi: Phi) -> Sampler:
+        """Return the sampler of ``phi``, without memory of earlier draws."""
+        return sampler_for(phi, TreeStore(), self.options)
+
+
+FRONTIERS: dict[str, Phi] = {
+    "auto-learned": AutoPhi(frontier=PractisedPhi()),
+    "auto-bigram": AutoPhi(frontier=BigramDPPhi()),
+}
+"""The tree with an estimator at its frontier; measured where they are asked for."""
+
+CERTIFIED: dict[str, Phi] = {
+    "exact-0.1": ExactPhi(tolerance=0.1),
+    "exact-0.01": ExactPhi(tolerance=0.01),
+    "exact-0.1-95": ExactPhi(tolerance=0.1, confidence=0.95),
+}
+"""Draws with a certificate: the tolerance, and the confidence in percent where it is not certain."""
+
+AWRS = "awrs"  # Masking where the language is a predicate on texts, by adaptive weighted rejection
+
+SAMPLERS: dict[str, tuple[SMC | None, frozenset[str] | None]] = {
+    DRAW: (None, None),
+    AWRS: (None, frozenset({"local"})),
+    "smc-5": (SMC(particles=5), frozenset({"local", "dp-bigram"})),
+    "smc-50": (SMC(particles=50), frozenset({"local", "dp-bigram"})),
+    "smc-50-ess": (SMC(particles=50, resample="ess"), frozenset({"local"})),
+}
+"""What may run an estimator, by name, and the estimators it is shown with where no samplers are asked for; ``None`` for all."""
+
+
+def known_estimators() -> dict[str, Phi]:
+    """Return the estimators by name: each as a call has it by that name, masking first, and some with options.
+
+    All but the look-ahead, which there is for banned phrases only.
+    """
+    found: dict[str, Phi] = {LocalPhi.name: LocalPhi()}
+    found.update({name: phi() for name, phi in ESTIMATORS.items() if phi is not LookaheadPhi})
+    found[LearnedPhi.name] = PractisedPhi()
+    whole = {name: found.pop(name) for name in (ExactPhi.name, AutoPhi.name)}
+    return {**found, **CERTIFIED, **whole, **FRONTIERS}
+
+
+def methods(estimators: Iterable[str] | None = None, samplers: Iterable[str] | None = None) -> list[Method]:
+    """Return the methods to compare: every sampler with every estimator that it can run.
+
+    By default all estimators but those of :data:`FRONTIERS`, with the samplers that :data:`SAMPLERS` shows them with.
+    """
+    known = known_estimators()
+    distinct = [name for name, phi in known.items() if name == phi.name or name in CERTIFIED]
+    chosen = _known("estimator", distinct if estimators is None else estimators, known)
+    runners = _known("sampler", SAMPLERS if samplers is None else samplers, SAMPLERS)
+    found = [
+        _method(estimator, known[estimator], sampler)
+        for sampler in runners
+        for estimator in chosen
+        if (sampler == DRAW or isinstance(known[estimator], ProposalPhi))
+        and (samplers is not None or estimator in (SAMPLERS[sampler][1] or known))
+    ]
+    if not found:
+        raise UnsupportedError(
+            f"None of the samplers {', '.join(runners)} runs any of the estimators {', '.join(chosen)}, which draw in a way of "
+            f"their own; leave --samplers out, or give {DRAW!r}."
+        )
+    return found
+
+
+def _known(kind: str, names: Iterable[str], known: Iterable[str]) -> list[str]:
+    given = list(dict.fromkeys(names))
+    unknown = [name for name in given if name not in known]
+    if unknown or not given:
+        said = f"There is no {kind} {', '.join(map(repr, unknown))}" if unknown else f"No {kind} was given"
+        raise UnsupportedError(f"{said}; expected some of {', '.join(map(repr, known))}.")
+    return given
+
+
+def _method(estimator: str, phi: Phi, sampler: str) -> Method:
+    proposal: ProposalPhi | None = None
+    match phi:
+        case ExactPhi(tolerance=0):
+            pass
+        case ExactPhi(confidence=None):
+            proposal = CertifiedWalk(phi.tolerance, phi.effort.tokens, phi.effort.seconds)
+        case ProposalPhi():
+            proposal = phi
+    independent = isinstance(phi, ExactPhi) or proposal is not None
+    return Method(estimator, sampler, phi, SAMPLERS[sampler][0], proposal if sampler == DRAW else None, independent)

@@ -1,0 +1,272 @@
+"""Longest match by the definition, for the oracle: what a text is cut into, one byte at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlines_phi.guides.grammar.grammar import Terminal
+
+from .lexemes import Lexemes, PatternReading
+
+START = 0  # The state before the first byte: no lexeme has begun. A lexeme never leads back to it
+
+MOST_HELD = 8
+"""Where more lexemes than this would be cut before it is known whether they are, a lexeme that comes first is not given up."""
+
+Word = tuple[int, ...]
+Readings = tuple[tuple[int, PatternReading], ...]
+
+
+class Move(NamedTuple):
+    """Where bytes lead, and the terminals of the lexemes that they ended."""
+
+    state: int
+    word: Word
+
+
+class Residual(NamedTuple):
+    """The text after the last lexeme that is certain: how each terminal that it may become reads it.
+
+    Where its beginning is a lexeme and all of it is none, ``fallback`` is what becomes of it if it never is one.
+    """
+
+    readings: Readings
+    fallback: Move | None = None
+
+
+class Unfolded(NamedTuple):
+    """The words of terminals that are still to come, as a finite automaton over terminals.
+
+    ``place[q]`` is the state that lexing state ``q`` is; ``reads[T]`` are its steps that put out ``T``, after steps without
+    output; ``ends`` are the states that come to the end without output.
+    """
+
+    place: dict[int, int]
+    reads: NDArray[np.bool_]
+    ends: NDArray[np.bool_]
+
+
+class LongestMatch:
+    """Longest match with going back, for terminals by their :class:`Lexemes`.
+
+    The longest beginning of a text that is a lexeme is cut off, of the terminal that comes first; so on with the rest. A text
+    that may still go on is cut as far as is certain. Where no lexeme ever has to be given up, that is ``Lex`` of
+    grammar-theory.md, section 2.2, with one byte of lookahead.
+    """
+
+    def __init__(self, terminals: Sequence[Terminal]) -> None:
+        self.terminals = tuple(terminals)
+        self._lexemes = {t: Lexemes(each.pattern, each.shortest) for t, each in enumerate(terminals) if not each.of}
+        self._residuals = [Residual(tuple((t, each.start) for t, each in self._lexemes.items() if each.start.places))]
+        self._number: dict[Residual, int] = {}
+        self._moves: dict[tuple[int, int], Move | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._residuals)
+
+    def matched(self, state: int) -> list[int]:
+        """Return the terminals that the residual text is a lexeme of, those that win first."""
+        return self._matched(self._residuals[state].readings)
+
+    def move(self, state: int, byte: int) -> Move | None:
+        """Return what ``byte`` does in ``state``, ignored terminals included; ``None`` where the text cannot be cut so."""
+        # What becomes of a residual that is given up is read as well, and what becomes of that: shorter texts first.
+        waiting = [state]
+        while (waiting[-1], byte) not in self._moves and (cut := self._cut(waiting[-1])) is not None:
+            waiting.append(cut.state)
+        for each in reversed(waiting):
+            if (each, byte) not in self._moves:
+                self._moves[each, byte] = self._move(each, byte)
+        return self._moves[state, byte]
+
+    def flush(self, state: int) -> Word | None:
+        """Return the word that the end of the text puts out; ``None`` where a lexeme is not finished."""
+        word = self.flush_all(state)
+        return None if word is None else self._counted(word)
+
+    def flush_all(self, state: int) -> Word | None:
+        """Return the same as :meth:`flush`, ignored terminals included."""
+        word: Word = ()
+        while (cut := self._cut(state)) is not None and cut.state != START:
+            word, state = word + cut.word, cut.state
+        if cut is None and state != START:
+            return None
+        return word + (cut.word if cut is not None else ())
+
+    def run(self, text: bytes, state: int = START) -> Move | None:
+        """Return the state after ``text`` and the word that it puts out; ignored terminals are left out of it."""
+        word: Word = ()
+        for byte in text:
+            move = self.move(state, byte)
+            if move is None:
+                return None
+            state, word = move.state, word + move.word
+        return Move(state, self._counted(word))
+
+    def _cut(self, state: int) -> Move | None:
+        """Return what has become of the residual if it is cut where it last could be."""
+        label = self.matched(state)[:1] if state != START else []
+        return Move(START, tuple(label)) if label else self._residuals[state].fallback
+
+    def _move(self, state: int, byte: int) -> Move | None:
+        cut, residual = self._cut(state), self._residuals[state]
+        moved = self._moves[cut.state, byte] if cut is not None else None
+        fallback = Move(moved.state, cut.word + moved.word) if cut is not None and moved is not None else None
+        readings = self._longer(residual.readings, byte)
+        if not readings:
+            return fallback
+        if fallback is not None and cut is not None:
+            begins = cut.state == START and self._comes_first(cut.word[0], readings, byte)
+            fallback = None if begins or self._matched(readings) else fallback
+        return Move(self._interned(Residual(readings, fallback)), ())
+
+    def _comes_first(self, short: int, longer: Readings, byte: int) -> bool:
+        """Return whether the lexeme that goes on with ``byte`` is not given up for ``short``, which has ended before it."""
+        return self.terminals[short].committed
+
+    def held(self, state: int) -> int:
+        """Return how many lexemes the residual text is, beside what is pending behind them, if it has to be given up."""
+        held = 0
+        while (fallback := self._residuals[state].fallback) is not None:
+            held, state = held + len(fallback.word), fallback.state
+        return held
+
+    def _counted(self, word: Word) -> Word:
+        return tuple(t for t in word if not self.terminals[t].ignored)
+
+    def _matched(self, readings: Readings) -> list[int]:
+        found = {t for t, reading in readings if self._lexemes[t].matches(reading)}
+        found |= {t for t, each in enumerate(self.terminals) if each.of and found.issuperset(each.of)}
+        return sorted(found, key=lambda t: self._place(t, self.terminals[t]))
+
+    def _place(self, number: int, terminal: Terminal) -> tuple[int, ...]:
+        return -terminal.priority, not terminal.literal, -len(terminal.of), number
+
+    def _longer(self, readings: Readings, byte: int) -> Readings:
+        return tuple(
+            (t, after) for t, reading in readings if (after := self._lexemes[t].step(reading, byte)) is not None
+        )
+
+    def _interned(self, residual: Residual) -> int:
+        if residual not in self._number:
+            self._number[residual] = len(self._residuals)
+            self._residuals.append(residual)
+        return self._number[residual]
+
+
+@final
+class Lexing(LongestMatch):
+    """Longest match with one exception, so that no text has to be read to its end before its first lexeme is known.
+
+    Bytes that begin a longer lexeme behind a complete one, but that would be more than :data:`MOST_HELD` lexemes by themselves,
+    have to be the longer one if all terminals that it may become are ignored or of a higher priority.
+    """
+
+    def __init__(self, terminals: Sequence[Terminal]) -> None:
+        super().__init__(terminals)
+        self._plain = LongestMatch(terminals)
+        self._deep: dict[tuple[Readings, int], bool] = {}
+
+    def unfold(self, letters: Iterable[bytes]) -> Unfolded:
+        """Return which words the texts that are made of ``letters`` may still put out, from each state that they reach."""
+        trie = _trie(letters)
+        place: dict[tuple[int, int], int] = {(START, 0): 0}
+        steps: list[tuple[tuple[int, int], Word, tuple[int, int]]] = []
+        pending = [(START, 0)]
+        while pending:
+            here = state, node = pending.pop()
+            for byte, (child, is_letter) in trie[node].items():
+                move = self.move(state, byte)
+                if move is None:
+                    continue
+                for there in ((move.state, 0),) * is_letter + ((move.state, child),) * bool(trie[child]):
+                    if there not in place:
+                        place[there] = len(place)
+                        pending.append(there)
+                    steps.append((here, self._counted(move.word), there))
+        end = (-1, 0)
+        steps += [(here, word, end) for here in place if here[1] == 0 and (word := self.flush(here[0])) is not None]
+        return self._automaton(place, steps, end)
+
+    def _automaton(
+        self,
+        place: dict[tuple[int, int], int],
+        steps: list[tuple[tuple[int, int], Word, tuple[int, int]]],
+        end: tuple[int, int],
+    ) -> Unfolded:
+        numbers: dict[tuple[Word, tuple[int, int]], int] = {((), here): number for here, number in place.items()}
+        edges: list[tuple[int, int, Word]] = []
+        for source, word, target in steps:
+            here = numbers[(), source]
+            for cut in range(max(len(word), 1)):
+                there = numbers.setdefault((word[cut + 1 :], target), len(numbers))
+                edges.append((here, there, word[cut : cut + 1]))
+                here = there
+        silent = np.eye(len(numbers), dtype=bool)
+        emits = np.zeros((len(self.terminals), *silent.shape), dtype=bool)
+        for here, there, put_out in edges:
+            (emits[put_out[0]] if put_out else silent)[here, there] = True
+        silent = _closure(silent)
+        reads = np.array([(silent.astype(np.float32) @ matrix.astype(np.float32)) > 0 for matrix in emits], dtype=bool)
+        ends = silent[:, numbers[(), end]] if ((), end) in numbers else np.zeros(len(numbers), dtype=bool)
+        return Unfolded({q: number for (q, node), number in place.items() if node == 0}, reads, ends)
+
+    def _comes_first(self, short: int, longer: Readings, byte: int) -> bool:
+        mine = self.terminals[short]
+        if mine.committed:
+            return True
+        first = all(self.terminals[t].ignored or self.terminals[t].priority > mine.priority for t, _ in longer)
+        return first and self._is_deep(longer, byte)
+
+    def _is_deep(self, readings: Readings, byte: int) -> bool:
+        """Return whether more than :data:`MOST_HELD` lexemes may be cut, without exception, before it is known whether they are.
+
+        The first of them has ended before ``byte``, with which the others begin.
+        """
+        key = (readings, byte)
+        if key not in self._deep:
+            begun = self._plain.move(START, byte)
+            found = set() if begun is None else {(readings, begun.state, 1 + len(begun.word))}
+            pending = list(found)
+            self._deep[key] = False
+            while pending and not self._deep[key]:
+                longer, state, cut = pending.pop()
+                self._deep[key] = cut + self._plain.held(state) > MOST_HELD
+                new = set(self._both(longer, state, cut)) - found
+                found |= new
+                pending += new
+        return self._deep[key]
+
+    def _both(self, longer: Readings, state: int, cut: int) -> Iterator[tuple[Readings, int, int]]:
+        """Yield where each byte leads that goes on with the longer lexeme, does not end it, and can be read without it."""
+        for byte in range(256):
+            readings, moved = self._longer(longer, byte), self._plain.move(state, byte)
+            if readings and moved is not None and not self._matched(readings):
+                yield readings, moved.state, cut + len(moved.word)
+
+
+def _trie(letters: Iterable[bytes]) -> list[dict[int, tuple[int, bool]]]:
+    """Return, per node, the child of each byte and whether a letter ends there; a letter always begins at node 0."""
+    trie: list[dict[int, tuple[int, bool]]] = [{}]
+    for letter in letters:
+        node = 0
+        for place, byte in enumerate(letter):
+            child, ended = trie[node].get(byte, (len(trie), False))
+            if child == len(trie):
+                trie.append({})
+            trie[node][byte] = (child, ended or place == len(letter) - 1)
+            node = child
+    return trie
+
+
+def _closure(steps: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return the reflexive and transitive closure, by squaring."""
+    while True:
+        squared = (steps.astype(np.float32) @ steps.astype(np.float32)) > 0
+        if (squared == steps).all():
+            return steps
+        steps = squared
