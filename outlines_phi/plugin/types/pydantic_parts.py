@@ -24,7 +24,9 @@ def refused(remedy: str, why: str) -> Said:
     return {REFUSED: [remedy, why]}
 
 
-_NAME = r"(?:[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*\.)*[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*"  # no xn--, no end that is a number
+_NAME = (
+    r"(?:[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*\.)*[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*"  # no xn--, no end that is a number
+)
 _HOST = f"(?:{_NAME}|{IPV4})"
 _PORT = "(?:[0-9]{0,4}|[1-5][0-9]{4}|6(?:[0-4][0-9]{3}|5(?:[0-4][0-9]{2}|5(?:[0-2][0-9]|3[0-5]))))"
 _AUTHORITY = rf"//(?:[^/?#@\[\],]*@)?{_HOST}(?::{_PORT})?(?:[/?#]|$)"
@@ -45,7 +47,11 @@ def url(schema: Mapping[str, Any]) -> Said:
             ways.append(f"(?!(?:https?|wss?|ftp|file):){named}:{without}")
     found: Said = {"type": "string", "format": "uri", "pattern": f"^(?:{'|'.join(ways)})"}
     most = schema.get("max_length", 0)
-    return checked(found, f"max_length={most}") if most > MOST_COUNTED else {**found, **({"maxLength": most} if most else {})}
+    return (
+        checked(found, f"max_length={most}")
+        if most > MOST_COUNTED
+        else {**found, **({"maxLength": most} if most else {})}
+    )
 
 
 def _network_of_ipv4(bits: int) -> str:
@@ -59,9 +65,7 @@ def _network_of_ipv4(bits: int) -> str:
 
 _IPV4_NETWORK = "(?:" + "|".join([IPV4, *map(_network_of_ipv4, range(33))]) + ")"
 _G = "[0-9A-Fa-f]{1,4}"
-_IPV6_NETWORK = (
-    f"(?:{IPV6}(?:/128)?|{_G}(?::{_G}){{0,3}}::/(?:64|80|96|112)|{_G}(?::{_G})?::/(?:32|48)|::/0)"
-)
+_IPV6_NETWORK = f"(?:{IPV6}(?:/128)?|{_G}(?::{_G}){{0,3}}::/(?:64|80|96|112)|{_G}(?::{_G})?::/(?:32|48)|::/0)"
 _IPV4_INTERFACE = f"{IPV4}(?:/(?:3[0-2]|[12]?[0-9]))?"
 _IPV6_INTERFACE = f"{IPV6}(?:/(?:12[0-8]|1[01][0-9]|[1-9]?[0-9]))?"
 
