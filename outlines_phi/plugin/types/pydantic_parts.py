@@ -119,46 +119,30 @@ FORMATS: Mapping[str, Said] = {
 }
 """The strings of each format that pydantic writes for its types and JSON Schema does not know; all of them are valid."""
 
-_EXISTS = refused("Give Path, or a Literal of the paths that there are", "what a path leads to must exist, or must not")
-
-_IMPORT = refused("Give a Literal of the names that may be imported, as strings", "a string is what can be imported")
-
 TERM = "outlines.types.dsl.Term.__get_pydantic_core_schema__.<locals>.<lambda>"
 """What matches whole texts with a term of Outlines."""
 
-_WITHIN = "pydantic._internal._validators"
-_WHAT = ("Address", "Interface", "Network")
+_SAID = re.compile(
+    rf"{re.escape(TERM)}|operator\.attrgetter|ipaddress\.IPv[46](?:Address|Interface|Network)"
+    r"|pydantic\._internal\._validators\.(?:ip_v[46]_(?:address|interface|network)|pattern_(?:bytes|either|str)|defaultdict)_validator"
+    r"|pydantic\._internal\._generate_schema\.GenerateSchema\._path_schema\.<locals>\.path_validator"
+    r"|pydantic\.networks\.(?:(?:IPvAny(?:Address|Interface|Network)|EmailStr|NameEmail)\._validate|_Base(?:MultiHost)?Url\..*\.wrap_val)"
+    r"|pydantic\.types\.(?:EncodedBytes\.decode|Secret\.__get_pydantic_core_schema__\.<locals>\.<lambda>|Secret(?:Bytes|Str))"
+)
+"""The functions within pydantic's types that ask no more than the schemas of these types say, by their names."""
 
 FUNCTIONS: Mapping[str, Said] = {
-    **dict.fromkeys((f"ipaddress.IPv{v}{what}" for v in (4, 6) for what in _WHAT), {}),
-    **dict.fromkeys((f"{_WITHIN}.ip_v{v}_{what.lower()}_validator" for v in (4, 6) for what in _WHAT), {}),
-    **dict.fromkeys((f"{_WITHIN}.pattern_{kind}_validator" for kind in ("bytes", "either", "str")), {}),
-    **dict.fromkeys((f"pydantic.networks.IPvAny{what}._validate" for what in _WHAT), {}),
-    **dict.fromkeys(
-        [
-            "operator.attrgetter",
-            TERM,
-            "pydantic._internal._generate_schema.GenerateSchema._path_schema.<locals>.path_validator",
-            f"{_WITHIN}.defaultdict_validator",
-            "pydantic.networks.EmailStr._validate",
-            "pydantic.networks.NameEmail._validate",
-            "pydantic.networks._BaseMultiHostUrl.__get_pydantic_core_schema__.<locals>.wrap_val",
-            "pydantic.networks._BaseUrl.__get_pydantic_core_schema__.<locals>.wrap_val",
-            "pydantic.types.EncodedBytes.decode",
-            "pydantic.types.Secret.__get_pydantic_core_schema__.<locals>.<lambda>",
-            "pydantic.types.SecretBytes",
-            "pydantic.types.SecretStr",
-        ],
-        {},
+    "pydantic._internal._validators.import_string": refused(
+        "Give a Literal of the names that may be imported, as strings", "a string is what can be imported"
     ),
-    f"{_WITHIN}.import_string": _IMPORT,
     **dict.fromkeys(
-        (f"pydantic.types.PathType.validate_{kind}" for kind in ("directory", "file", "new", "socket")), _EXISTS
+        (f"pydantic.types.PathType.validate_{kind}" for kind in ("directory", "file", "new", "socket")),
+        refused("Give Path, or a Literal of the paths that there are", "what a path leads to must exist, or must not"),
     ),
     "pydantic.types.ByteSize._validate": {"type": "integer", "minimum": 0},
     "pydantic.types.EncodedStr.decode_str": _base64_of_ascii(),
 }
-"""What functions within pydantic's types ask, by their names, beside what the schemas of these types say."""
+"""What others ask beside them."""
 
 
 def named(function: Callable[..., Any]) -> tuple[str, str]:
@@ -304,8 +288,8 @@ def by_function(schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
     """Return what a core schema with a function asks, whose own schema says something."""
     function = schema["function"]["function"]
     name, written = named(function)
-    if name in FUNCTIONS:
-        said = FUNCTIONS[name]
+    if name in FUNCTIONS or _SAID.fullmatch(name):
+        said = FUNCTIONS.get(name, {})
         return deepcopy(said) if REFUSED in said or name.endswith("ByteSize._validate") else beside(found, said)
     if isinstance(function, partial) and function.func.__module__.startswith("pydantic."):
         inner = schema["schema"]
