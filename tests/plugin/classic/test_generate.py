@@ -234,9 +234,7 @@ class TestLaw:
     def test_max_tokens_is_a_budget_under_phi_and_a_cut_without(self, model: PhiTransformers) -> None:
         long = generate.regex(model, "[a-z]{9}", phi="local")
         assert len(long(PROMPT, max_tokens=10)) == 9
-        with pytest.raises(
-            EmptyLanguageError, match="^Give max_new_tokens=3 or more: max_new_tokens=1 is too small"
-        ) as small:
+        with pytest.raises(EmptyLanguageError, match="^Give max_new_tokens=3 or more: max_new_tokens=1 is") as small:
             long(PROMPT, max_tokens=1)
         assert small.value.least_budget == 3
         with pytest.raises(EmptyLanguageError, match="Give max_new_tokens=3 or more"):
@@ -287,9 +285,7 @@ class TestStops:
 
     @pytest.mark.parametrize("stop_at", ["a", ["?", "."], "\n"])
     def test_a_stop_of_a_format_is_refused(self, stop_at: Any, model: PhiTransformers) -> None:
-        with pytest.raises(
-            UnsupportedError, match=r"stop_at cannot be used here .write the end into the format, .* phi=None"
-        ):
+        with pytest.raises(UnsupportedError, match=r"stop_at cannot be used here .write the end into the format, "):
             generate.regex(model, sentence)(PROMPT, stop_at=stop_at)
 
     @pytest.mark.parametrize("stop_at", ["", ["a", ""], [3], [None], 3, {"a": 1}, False])
@@ -377,12 +373,7 @@ REFUSED: list[tuple[str, Callable[[PhiTransformers], Any], type[Exception], str]
         "whitespace_pattern",
     ),
     ("regex, wrong", lambda m: generate.regex(m, "a("), GrammarError, "\\^"),
-    (
-        "regex, a type",
-        lambda m: generate.regex(m, int),
-        UnsupportedError,
-        "Give a regular expression as text, or another type to generate.format",
-    ),
+    ("regex, a type", lambda m: generate.regex(m, int), UnsupportedError, "or another type to generate.format"),
     ("format, a text", lambda m: generate.format(m, "a"), UnsupportedError, "expected a type or an Outlines term"),
     ("format, None", lambda m: generate.format(m, None), UnsupportedError, "output_type=None was given"),
     ("phi", lambda m: generate.choice(m, WORDS, phi="banana"), UnsupportedError, "phi='banana' was given"),
@@ -423,12 +414,8 @@ REFUSED: list[tuple[str, Callable[[PhiTransformers], Any], type[Exception], str]
     ("seed", lambda m: generate.text(m)(PROMPT, seed=-1), UnsupportedError, "seed=-1"),
     ("seed under phi", lambda m: generate.choice(m, WORDS)(PROMPT, seed="a"), UnsupportedError, "seed='a'"),
     ("keyword", lambda m: generate.choice(m, WORDS)(PROMPT, max_length=3), UnsupportedError, "give max_new_tokens="),
-    (
-        "unknown keyword",
-        lambda m: generate.choice(m, WORDS)(PROMPT, foo=3),
-        UnsupportedError,
-        "foo cannot be used here",
-    ),
+    ("unknown keyword", lambda m: generate.choice(m, WORDS)(PROMPT, foo=3), UnsupportedError, "foo cannot be used"),
+    ("option", lambda m: generate.json(m, {"type": "null"}, phy="exact"), UnsupportedError, "phy"),
     ("draws", lambda m: generate.choice(m, WORDS)(PROMPT, n=3), UnsupportedError, "give num_return_sequences="),
     (
         "Literal",
@@ -445,12 +432,6 @@ REFUSED: list[tuple[str, Callable[[PhiTransformers], Any], type[Exception], str]
     ("swapped", lambda m: generate.json(Answer, m), UnsupportedError, "class Answer was given as model.* swapped"),
     ("grammar", lambda m: generate.cfg(m, "start: 'a'"), GrammarError, r"line 1, column 8\n  start: 'a'\n         \^"),
     ("no grammar", lambda m: generate.cfg(m, 3), UnsupportedError, "Give a text in Lark's dialect.* 3 was given"),
-    (
-        "stop in a grammar",
-        lambda m: generate.cfg(m, 'start: "a"+', phi="exact")(PROMPT, stop_at="a"),
-        UnsupportedError,
-        "stop_at cannot be used here",
-    ),
     ("automaton", lambda m: generate.fsm(m, object()), UnsupportedError, "Give an interegular"),
     ("prompt", lambda m: generate.choice(m, WORDS)(3), UnsupportedError, "The prompt 3 cannot be read"),
     ("prompt of text", lambda m: generate.text(m)(3), UnsupportedError, "The prompt 3 cannot be read"),
@@ -479,11 +460,6 @@ def test_a_stock_model_is_wrapped(function: str, stock: outlines.models.Transfor
     }
     made = getattr(generate, function)(stock, *([arguments[function]] if function in arguments else []))
     assert made.generator.model is generate.text(stock).generator.model
-
-
-def test_an_unknown_option_is_refused(model: PhiTransformers) -> None:
-    with pytest.raises(UnsupportedError, match="phy"):
-        generate.json(model, {"type": "null"}, phy="exact")  # type: ignore[call-arg]
 
 
 def test_no_prompts_no_values(model: PhiTransformers) -> None:

@@ -287,10 +287,6 @@ class TestClassic:
         assert len(wrapping._WRAPPED) == kept - 1
         assert one(PROMPT, seed=1) is not None
 
-    def test_what_is_no_automaton_is_refused_here_too(self, stock: Transformers) -> None:
-        with pytest.raises(UnsupportedError, match="Give an interegular.fsm.FSM"):
-            outlines.generate.fsm(stock, None)
-
     def test_a_swapped_model_is_found(self, stock: Transformers) -> None:
         with pytest.raises(UnsupportedError, match="were the arguments swapped"):
             outlines.generate.json(Answer, stock)
