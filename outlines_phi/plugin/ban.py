@@ -12,7 +12,7 @@ from ..errors import UnsupportedError
 from ..guides.phrases.banned import BannedPhrases
 from .call import Ban, resolve_ban
 from .choices import refuse_unknown
-from .classic.classic_generator import ClassicGenerator
+from .classic.generate import ClassicGenerator
 from .generator import PhiGenerator
 from .hosts.loop import check_budget
 from .hosts.phi_processor import PhiLogitsProcessor, compiled_for

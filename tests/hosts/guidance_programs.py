@@ -35,11 +35,10 @@ def programs() -> dict[str, tuple[Any, list[str]]]:
         "select": (select(["sky", "skill"]), ["sky", "skill", "ski", "skilly"]),
         "named": (select(["sky", "skill"], name="word"), ["sky", "skill"]),
         "sentence": (
-            "Is it open? " + select(["yes", "no"], name="a") + gen("b", regex="[.!]{1,5}", max_tokens=5),
+            "Is it open? " + select(["yes", "no"], name="a") + gen("b", regex="[.!]{1,5}"),
             ["Is it open? yes!", "Is it open? no...", "Is it open? no"],
         ),
         "free": (gen("x"), ["anything\nat all", ""]),
-        "bounded": (gen("x", regex="[a-z ]*", max_tokens=3), ["abc", ""]),
         "suffix": (gen("x", suffix=".") + " " + gen("y", regex="[a-z]+"), ["one two. three", ". a", "one two."]),
         "quoted": (
             '{"name": "' + gen("name", stop='"') + '", "age": ' + gen("age", regex="[0-9]+") + "}",

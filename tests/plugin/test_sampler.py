@@ -110,8 +110,8 @@ def test_several_texts_are_several_runs(model: Model) -> None:
         (lambda model: outlines_phi.Generator(model, ANSWER).probabilities(PROMPT, sampler=OPTIONS), "draws nothing"),
         (lambda model: outlines_phi.Generator(model, ANSWER).audit(PROMPT, sampler=OPTIONS), "plain masking"),
         (lambda model: by_generate(model, sampler=OPTIONS, do_sample=False), "is searched for"),
-        (lambda model: outlines_phi.generate.choice(model, ["a"], OPTIONS, phi=None)(PROMPT), "phi=None"),
-        (lambda model: outlines_phi.generate.text(model, OPTIONS)(PROMPT, max_tokens=3), "free text"),
+        (lambda model: outlines_phi.generate.choice(model, ["a"], OPTIONS, phi=None)(PROMPT), "without phi="),
+        (lambda model: outlines_phi.generate.text(model, OPTIONS)(PROMPT, max_tokens=3), "without phi="),
         (lambda model: outlines_phi.generate.choice(model, ["a"], 50), r"or SMC\(...\)"),
         (lambda model: outlines_phi.samplers.particles(50), "expected SMC"),  # type: ignore[arg-type]
         (lambda model: outlines_phi.samplers.particles(OPTIONS, samples=0), "samples=0"),

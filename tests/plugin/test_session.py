@@ -11,7 +11,7 @@ import outlines_phi
 from outlines_phi import Generator, UnsupportedError, from_language_model, generate
 from outlines_phi.fidelity.audit_report import AuditReport
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.plugin.classic.classic_generator import ClassicGenerator
+from outlines_phi.plugin.classic.generate import ClassicGenerator
 from outlines_phi.plugin.hosts.own import OwnModel
 from tests.languages import ALPHA, VOCABULARY, p_value
 

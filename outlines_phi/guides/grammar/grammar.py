@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import EmptyLanguageError, warn_of_grammar
 
@@ -190,6 +194,25 @@ def derivable(productions: Sequence[Production], given: Container[int]) -> froze
                 if not missing[number]:
                     pending.append(productions[number].head)
     return frozenset(found)
+
+
+def followers(bodies: Sequence[tuple[int, Sequence[int]]], terminals: Iterable[int]) -> NDArray[np.bool_]:
+    """Return ``bool[T, T]``: which terminals may come directly behind each, by heads and bodies (FOLLOW, by its fixed point)."""
+    first = defaultdict(int, {symbol: 1 << number for number, symbol in enumerate(terminals)})
+    found, follow, empty, size = list(first), defaultdict[int, int](int), set[int](), -1
+    while size != (size := len(empty) + sum(map(int.bit_count, [*first.values(), *follow.values()]))):
+        for head, body in bodies:
+            behind, is_last = 0, True
+            for symbol in reversed(body):
+                follow[symbol] |= behind | (follow[head] if is_last else 0)
+                if symbol in empty:
+                    behind |= first[symbol]
+                else:
+                    behind, is_last = first[symbol], False
+            first[head] |= behind
+            if is_last:
+                empty.add(head)
+    return np.array([[follow[symbol] >> t & 1 for t in range(len(found))] for symbol in found], dtype=bool)
 
 
 def _listed(names: list[str]) -> str:

@@ -17,7 +17,6 @@ from ..json_schema.json_guide import JSONGuide
 from ..json_schema.machine.machine import Machine
 from ..json_schema.reading.template import Template
 from .captures import TextReading
-from .counted import counted
 from .guidance_rules import GuidanceRules
 from .lexeme_kinds import JSONValue
 from .longest_match import LexemeMatch, between_values, of_bytes
@@ -46,13 +45,6 @@ class GuidanceGrammar:
         self._rules = GuidanceRules(text)
         self._productions = Productions.of(self._rules)
         self._machines: dict[JSONValue, Machine] = {}
-        self._limited = next((one for one in self._rules.lexemes if one.max_tokens is not None), None)
-        if self._limited is not None and (self._rules.cycle or self._rules.values):
-            raise self._rules.error(
-                "`max_tokens` beside recursion or JSON values cannot be counted. Bound the regular expression instead, as in "
-                'regex="[a-z]{1,20}", and give max_new_tokens= to the call',
-                self._limited.at,
-            )
         if self._rules.cycle:
             _ = self._grammar
         elif self._rules.values:
@@ -71,12 +63,12 @@ class GuidanceGrammar:
 
     @property
     def automaton_alone(self) -> ByteAutomaton | None:
-        """The automaton, if the grammar is regular and does not count tokens."""
-        return None if self._rules.cycle or self._rules.values or self._limited else self._automaton
+        """The automaton, if the grammar is regular."""
+        return None if self._rules.cycle or self._rules.values else self._automaton
 
     @cached_property
     def _automaton(self) -> ByteAutomaton:
-        """The texts of a grammar without recursion and values, whatever tokens they have."""
+        """The texts of a grammar without recursion and values."""
         return of_bytes(self._match)
 
     @cached_property
@@ -85,8 +77,7 @@ class GuidanceGrammar:
 
     @cached_property
     def _match(self) -> LexemeMatch:
-        counting = self._limited is not None
-        return LexemeMatch(template_of(self._rules), self._rules.lexemes, self.text, counting=counting)
+        return LexemeMatch(template_of(self._rules), self._rules.lexemes, self.text)
 
     @cached_property
     def _template(self) -> Template:
@@ -98,12 +89,10 @@ class GuidanceGrammar:
             return CFGGuide.of(self._grammar, vocabulary)
         if self._rules.values:
             return JSONGuide.of_template(self._template, vocabulary, blanks=self._rules.values[0].blanks)
-        if self._limited is not None:
-            return counted(self._match, vocabulary)
         return FSMGuide.from_automaton(self._automaton, vocabulary)
 
     def holds(self, text: str) -> bool:
-        """Return whether a text is one of the grammar, whatever tokens it has."""
+        """Return whether a text is one of the grammar."""
         return TextReading(self._productions, text.encode(), self._machines).holds
 
     def captures(self, text: str) -> dict[str, str | list[str]]:

@@ -31,6 +31,13 @@ _ENDED_BY_EOS = (
     "the text that ends it"
 )
 
+_OF_CALLS = {
+    "temperature": "give temperature= to the call, and leave it out here. One temperature holds of a whole text",
+    "max_tokens": 'bound the regular expression, as in regex="[a-z]{0,20}", or give max_new_tokens= to the call, and leave '
+    "`max_tokens` out here. It bounds tokens of a part, and a grammar is of texts, whatever tokens write them",
+}
+"""Attributes that only a whole text has, and the remedy of each."""
+
 
 class Capture(NamedTuple):
     """The name of a capture, and whether its values become a list."""
@@ -171,12 +178,8 @@ class _ScopeReader:
 
     def rule(self, definition: Definition) -> Rule:
         said = definition.attributes
-        if "temperature" in said:
-            raise self._rules.error(
-                "a temperature of a part cannot be honoured: one temperature holds of a whole text. Leave it out, and give "
-                "temperature= to the call",
-                said["temperature"].at,
-            )
+        for name in (key for key in said if key in _OF_CALLS):
+            raise self._rules.error(_OF_CALLS[name], said[name].at)
         ended = [said[key] for key in ("stop", "suffix") if key in said]
         if len(ended) > 1:
             raise self._rules.error("`stop` and `suffix` cannot be used together; leave one out", ended[1].at)
@@ -196,9 +199,6 @@ class _ScopeReader:
             ending = self._pattern(ended[0].value, ended[0].at, ())
             endings = self._endings(ending, ended[0].at)
             pattern = f"(?:{pattern})(?:{ending})"
-        limit = said["max_tokens"].value if "max_tokens" in said else None
-        if limit is not None and (limit < 1 or limit != int(limit)):
-            raise self._rules.error("`max_tokens` is a whole number of at least 1", said["max_tokens"].at)
         return self._rules.lexeme(
             definition.name,
             pattern,
@@ -206,7 +206,6 @@ class _ScopeReader:
             lazy=bool(ended) or "lazy" in said,
             endings=tuple(endings),
             hidden="stop" in said,
-            max_tokens=None if limit is None else int(limit),
         )
 
     def _endings(self, pattern: str, at: int) -> list[bytes]:
@@ -247,7 +246,7 @@ class _ScopeReader:
             case Spelled("", _):
                 return InTurn(())
         name = part.name if isinstance(part, NamedPart) else self._written(part.at)
-        plain = {"lazy": False, "endings": (), "hidden": False, "max_tokens": None}
+        plain = {"lazy": False, "endings": (), "hidden": False}
         return self._rules.lexeme(name, self._pattern(part, part.at, ()), part.at, **plain)
 
     def _pattern(self, part: Any, at: int, within: tuple[str, ...]) -> str:
@@ -271,7 +270,7 @@ class _ScopeReader:
                     )
                 return self._pattern(definition.body, definition.at, (*within, part.name))
         raise self._rules.error(
-            "this cannot be a part of one lexeme. Leave out the attributes of the rule (`max_tokens`, `stop`, `suffix`, `lazy`), "
+            "this cannot be a part of one lexeme. Leave out the attributes of the rule (`stop`, `suffix`, `lazy`), "
             "or write a regular expression in its place",
             part.at,
         )

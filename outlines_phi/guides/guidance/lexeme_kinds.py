@@ -28,8 +28,6 @@ class Lexeme:
         What ends it, if that is told: one of these is its end, and no part of its capture.
     hidden
         Whether what ends it is read again as the beginning of what follows, where that must begin so.
-    max_tokens
-        How many tokens it may have a byte in.
     at
         Where it is first written, an offset.
     """
@@ -40,7 +38,6 @@ class Lexeme:
     lazy: bool
     endings: tuple[bytes, ...]
     hidden: bool
-    max_tokens: int | None
     at: int
 
     @property

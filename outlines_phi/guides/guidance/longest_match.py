@@ -7,7 +7,7 @@ all that match end; a lazy one ends as soon as it matches, and all beside it. Bo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, final
 
 import numpy as np
@@ -34,16 +34,10 @@ class MatchState(NamedTuple):
         What the text may be before, as of the beginning of the lexeme that is pending.
     pending
         The lexemes that may be pending, by number, with the states of their automata; none at their beginning.
-    spent
-        Those of them that no byte may be added to.
-    fresh
-        Whether the row was entered since the last token began; only told where tokens are counted.
     """
 
     row: Row
     pending: tuple[tuple[int, int], ...] = ()
-    spent: frozenset[int] = frozenset()
-    fresh: bool = False
 
 
 class Explored(NamedTuple):
@@ -66,8 +60,6 @@ class LexemeMatch:
         What its pieces of bytes are, by their automata.
     text
         What they were read from.
-    counting
-        Whether states tell if their row is fresh.
 
     Raises
     ------
@@ -75,8 +67,8 @@ class LexemeMatch:
         While it steps: what ends a lexeme and is taken away is not the beginning of what follows.
     """
 
-    def __init__(self, template: Template, lexemes: Sequence[Lexeme], text: str, *, counting: bool = False) -> None:
-        self.template, self.lexemes, self.counting, self._text = template, lexemes, counting, text
+    def __init__(self, template: Template, lexemes: Sequence[Lexeme], text: str) -> None:
+        self.template, self.lexemes, self._text = template, lexemes, text
         number = {one.automaton: place for place, one in enumerate(lexemes)}
         self._kind = [number.get(piece) if isinstance(piece, ByteAutomaton) else None for piece in template.pieces]
         # Bytes of what is read again are told from all others.
@@ -142,14 +134,15 @@ class LexemeMatch:
 
     def _steps(self, state: MatchState) -> list[MatchState | None]:
         pending = state.pending or self.begun(state.row)
-        alive = [(kind, at) for kind, at in pending if kind not in state.spent]
-        columns = zip(*(self._moves[kind][at] for kind, at in alive), strict=True) if alive else [()] * len(self.first)
+        columns = (
+            zip(*(self._moves[kind][at] for kind, at in pending), strict=True) if pending else [()] * len(self.first)
+        )
         ended = self._ended(state) if state.pending else frozenset()
-        following = self.steps(MatchState(self.after(state.row, ended), fresh=self.counting)) if ended else None
+        following = self.steps(MatchState(self.after(state.row, ended))) if ended else None
         found: list[MatchState | None] = []
         for column, targets in enumerate(columns):
             if any(targets):
-                moved = tuple((kind, to) for (kind, _), to in zip(alive, targets, strict=True) if to != DEAD)
+                moved = tuple((kind, to) for (kind, _), to in zip(pending, targets, strict=True) if to != DEAD)
                 found.append(self._moved(state, moved, column))
             else:
                 found.append(None if following is None else following[column])
@@ -158,8 +151,8 @@ class LexemeMatch:
     def _moved(self, state: MatchState, moved: tuple[tuple[int, int], ...], column: int) -> MatchState | None:
         lazy = frozenset(kind for kind, at in moved if self.lexemes[kind].lazy and self._accepting[kind][at])
         if not lazy:
-            return MatchState(state.row, moved, fresh=state.fresh)
-        after = MatchState(self.after(state.row, lazy), fresh=self.counting)
+            return MatchState(state.row, moved)
+        after = MatchState(self.after(state.row, lazy))
         if any(self.lexemes[kind].hidden for kind in lazy):
             return self._read_again(after, lazy, column)
         return after
@@ -205,21 +198,19 @@ class LexemeMatch:
         """The state before the first byte."""
         return MatchState(self.entered(self.template.first))
 
-    def explored(
-        self, starts: Iterable[MatchState], more: Callable[[MatchState], Iterable[MatchState]] = lambda state: ()
-    ) -> Explored:
-        """Return all states that bytes lead to, and those that ``more`` returns beside each."""
+    def explored(self, starts: Iterable[MatchState]) -> Explored:
+        """Return all states that bytes lead to."""
         states = list(dict.fromkeys(starts))
         number = {state: place for place, state in enumerate(states, 1)}
         rows = [[DEAD] * len(self.first)]
         for state in states:  # grows as it is walked
             row = []
-            for after in (*self.steps(state), *more(state)):
+            for after in self.steps(state):
                 if after is not None and after not in number:
                     states.append(after)
                     number[after] = len(states)
                 row.append(DEAD if after is None else number[after])
-            rows.append(row[: len(self.first)])
+            rows.append(row)
             if len(states) > MOST_STATES:
                 raise UnsupportedError(
                     f"Lower the bounds of the repeats in the grammar, or write fewer alternatives. Its automaton has more than "

@@ -14,14 +14,14 @@ Grammars for which one holds are refused, with a shortest such text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 
-from ...automata.automaton import DEAD
+from ...automata.automaton import DEAD, ByteAutomaton
 from ...errors import GrammarError
-from ..grammar.grammar import Grammar, Production, Terminal
+from ..grammar.grammar import Grammar, Production, Terminal, followers
+from ..grammar.lexing.lexeme_automaton import joint_of
 from .guidance_rules import GuidanceRules
 from .lexeme_kinds import Lexeme
 from .productions import Productions, Symbol
@@ -48,7 +48,6 @@ def grammar_of(rules: GuidanceRules, productions: Productions) -> Grammar:
                 'and make it optional, as in select([..., ""])',
                 one.at,
             )
-    _check_apart(rules, _first_bytes(lexemes), _follow(productions))
     number = {one: place for place, one in enumerate(lexemes)}
     grammar = Grammar(
         tuple(Terminal(one.name, one.pattern, shortest=one.lazy) for one in lexemes),
@@ -59,7 +58,9 @@ def grammar_of(rules: GuidanceRules, productions: Productions) -> Grammar:
             for body in dict.fromkeys(bodies)
         ),
         len(lexemes),
-    ).reduced()
+    )
+    _check_apart(rules, grammar)
+    grammar = grammar.reduced()
     if cycle := grammar.unit_cycle():
         names = list(dict.fromkeys(name.lstrip("_") for name in cycle))
         raise GrammarError(
@@ -76,75 +77,25 @@ def _symbol(symbol: Symbol, number: dict[Lexeme, int], first: int) -> int:
     return number[symbol]
 
 
-def _first_bytes(lexemes: tuple[Lexeme, ...]) -> dict[Lexeme, frozenset[int]]:
-    return {
-        one: frozenset(np.flatnonzero(one.automaton.targets[one.automaton.start, one.automaton.byte_class]).tolist())
-        for one in lexemes
-    }
+def _check_apart(rules: GuidanceRules, grammar: Grammar) -> None:
+    lexemes, (joint, matched) = rules.lexemes, joint_of(grammar.terminals)
+    follow = followers([(each.head, each.body) for each in grammar.productions], range(len(lexemes)))
+    alive = joint.places[joint.targets] != DEAD  # [S, C, T]
+    behind = (follow.astype(np.float32) @ alive[1].T.astype(np.float32) > 0) | [[one.lazy] for one in lexemes]  # [T, C]
 
-
-def _follow(productions: Productions) -> dict[Lexeme, set[Lexeme]]:
-    """Return which lexemes may come after each: FOLLOW of terminals, by the usual fixed points."""
-    count = len(productions.bodies)
-    empty, first, last = set[int](), [set[Lexeme]() for _ in range(count)], [set[Lexeme]() for _ in range(count)]
-
-    def of(symbol: Symbol, sets: list[set[Lexeme]]) -> set[Lexeme]:
-        return sets[symbol] if isinstance(symbol, int) else {symbol} if isinstance(symbol, Lexeme) else set()
-
-    size = -1
-    while size != (size := len(empty) + sum(map(len, first)) + sum(map(len, last))):
-        for head, bodies in enumerate(productions.bodies):
-            for body in bodies:
-                for sets, symbols in ((first, body), (last, body[::-1])):
-                    for symbol in symbols:
-                        sets[head] |= of(symbol, sets)
-                        if symbol not in empty:
-                            break
-                    else:
-                        empty.add(head)
-    found: dict[Lexeme, set[Lexeme]] = {}
-    for bodies in productions.bodies:
-        for body in bodies:
-            for place, symbol in enumerate(body):
-                for other in body[place + 1 :]:
-                    for one in of(symbol, last):
-                        found.setdefault(one, set()).update(of(other, first))
-                    if other not in empty:
-                        break
-    return found
-
-
-def _check_apart(rules: GuidanceRules, first: dict[Lexeme, frozenset[int]], follow: dict[Lexeme, set[Lexeme]]) -> None:
-    for one, other in combinations(rules.lexemes, 2):
-        both = one.automaton & other.automaton
+    for one, other in combinations(range(len(lexemes)), 2):
+        both = ByteAutomaton(joint.targets, joint.byte_class, 1, matched[:, one] & matched[:, other])
         if not both.is_empty:
-            raise _refused(rules, one, other, both.shortest(), "both match")
-    for one in rules.lexemes:
-        behind = frozenset[int]().union(*(first[after] for after in follow.get(one, ())))
-        for other in rules.lexemes:
-            for text in _longer(one, other, behind):
-                raise _refused(rules, one, other, text, "may go on, or end within,")
-
-
-def _longer(one: Lexeme, other: Lexeme, behind: frozenset[int]) -> Iterator[bytes]:
-    """Yield texts that ``one`` could end within and that ``other`` goes on with, in a way that the engines read differently."""
-    a, b = one.automaton, other.automaton
-    seen = {(a.start, b.start)}
-    waiting = [(a.start, b.start, b"")]
-    for at, beside, text in waiting:  # grows as it is walked
-        for byte in range(256):
-            onward = b.step(beside, byte)
-            if onward == DEAD:
-                continue
-            to = a.step(at, byte)
-            if a.accepting[at]:
-                if one is not other and (one.lazy or byte in behind):
-                    yield text + bytes([byte])
-                if one is other and not one.lazy and byte in behind and not a.accepting[to]:
-                    yield text + bytes([byte])
-            if to != DEAD and (to, onward) not in seen and not (one.lazy and a.accepting[at]):
-                seen.add((to, onward))
-                waiting.append((to, onward, text + bytes([byte])))
+            raise _refused(rules, lexemes[one], lexemes[other], both.shortest(), "both match")
+    for one, other in product(range(len(lexemes)), repeat=2):
+        goes_on = alive[:, :, other] & matched[:, one, None] & behind[one]  # [S, C]
+        if one == other:
+            goes_on &= ~matched[joint.targets, one]
+        complete = ByteAutomaton(joint.targets, joint.byte_class, 1, goes_on.any(axis=1))
+        if not complete.is_empty:
+            text = complete.shortest()
+            byte = int(goes_on[complete.advance(1, text), joint.byte_class].argmax())
+            raise _refused(rules, lexemes[one], lexemes[other], text + bytes([byte]), "may go on, or end within,")
 
 
 def _refused(rules: GuidanceRules, one: Lexeme, other: Lexeme, text: bytes, how: str) -> GrammarError:

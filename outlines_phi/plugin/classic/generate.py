@@ -1,243 +1,203 @@
-"""The classic API: ``generate.json``, ``regex``, ``choice``, ``format``, ``cfg`` and ``text``, as in Outlines 0.x, with ``phi=``.
-
-Each function returns a :class:`~outlines_phi.plugin.classic.classic_generator.ClassicGenerator`; calling that gives typed values.
-"""
+"""The classic API, as in Outlines 0.x: from what :func:`outlines_phi.Generator` takes to generators of values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from enum import Enum
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from enum import EnumMeta
 from functools import partial
 from json import loads
-from typing import Any, TypeAlias, TypedDict, get_args
+from typing import Any, TypeAlias, final, get_args
 
+import torch
 from outlines.types import Regex
 from outlines.types.dsl import CFG, Choice
 from outlines.types.utils import get_schema_from_enum
-from typing_extensions import Unpack
 
 from ...errors import UnsupportedError
 from ...guides.character_fsm import CharacterFSM, encoded
 from ...guides.fsm import FSMGuide
 from ...guides.grammar.grammar import Grammar
-from ...phi.constraint import Predicate, TextConstraint
-from ...phi.estimator import Phi
+from ...numerics.checks import check_counts
 from ...sampling.smc import SMC
-from ..call import Ban, Correction
-from ..choices import MEANT, refuse_unknown
-from ..drafts import Drafts, check_draft, resolve_draft
+from ..call import Correction
+from ..drafts import check_draft, resolve_draft
 from ..generator import Generator, PhiGenerator
 from ..options import Unset
-from ..session import PhiModel
+from ..streaming import Pieces
 from ..types.output_types import to_json, to_language
 from ..types.readers import ValueReader, fixed_texts, parsed, reader
 from ..wrapping import wrapped
-from .classic_generator import ClassicGenerator
 from .samplers import ClassicSampler, multinomial, particles
 
 __all__: list[str] = ["cfg", "choice", "format", "fsm", "json", "regex", "text"]
 
+HOSTED = {"do_sample": True, "num_beams": 1, "num_return_sequences": 1, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+HOSTED |= {"typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0}
+"""What draws in Hugging Face's loop, at what changes nothing, so that none is inherited."""
+
 Samplers: TypeAlias = ClassicSampler | SMC
+DEFAULT = multinomial()
+_SEEDED = threading.Lock()  # Held while torch's own generator is seeded, which all threads share
 
-DEFAULT_SAMPLER = multinomial()
 
+@final
+@dataclass(eq=False)
+class ClassicGenerator:
+    """What the functions of this module return: a generator, its sampler, and what makes values of texts."""
 
-class Options(TypedDict, total=False):
-    """What every function of a format takes beside it; as for :func:`outlines_phi.Generator`."""
+    generator: PhiGenerator
+    sampler: Any
+    reader: Callable[[str], Any]
+    phi = property(lambda self: self.generator.phi)
+    banned_phrases = property(lambda self: self.generator.banned_phrases)
 
-    phi: str | Phi | Unset | None
-    constraint: Predicate | TextConstraint | None
-    banned_phrases: Ban | Unset | None
-    draft: Drafts | None
-    draft_length: int | None
+    def __post_init__(self) -> None:
+        if isinstance(self.sampler, SMC):
+            self.sampler = particles(self.sampler)
+        if not isinstance(self.sampler, ClassicSampler):
+            expected = "samplers.multinomial(), samplers.greedy() or samplers.beam_search(), of outlines_phi.samplers"
+            raise UnsupportedError(f"Give {expected}, or SMC(...). {self.sampler!r:.80} was given as sampler.")
+
+    def __call__(
+        self, prompts: Any, max_tokens: int | None = None, stop_at: Any = None, seed: int | None = None, **settings: Any
+    ) -> Any:
+        """Return the value; a list for a list of prompts, and for each prompt where the sampler has several samples.
+
+        ``max_tokens`` cuts an output with ``phi=None`` and for free text alone. With ``phi=None`` an output ends after the first of
+        the texts ``stop_at``, which are kept, and torch is seeded. ``settings`` are as in calls of :func:`outlines_phi.Generator`.
+        """
+        stops, keywords = self._keywords(max_tokens, stop_at, settings)
+        door = self.generator.batch if isinstance(prompts, (list, tuple)) else self.generator
+        if seed is None or keywords.get("phi", Unset.UNSET) is not None:
+            return self._read(door(prompts, **keywords, **({} if seed is None else {"seed": seed})), stops)
+        check_counts("a classic generator", seed=seed, least=0)
+        device = self.generator.model.lm.device
+        with _SEEDED, torch.random.fork_rng([device.index or 0] if device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            return self._read(door(prompts, **keywords), stops)
+
+    def stream(
+        self, prompts: Any, max_tokens: int | None = None, stop_at: Any = None, seed: int | None = None, **settings: Any
+    ) -> Iterator[str]:
+        """Yield the text of one prompt piece by piece, unformatted; parameters as in a call, ``seed`` under ``phi`` alone."""
+        stops, keywords = self._keywords(max_tokens, stop_at, settings)
+        return _until(self.generator.stream(prompts, **keywords, **({} if seed is None else {"seed": seed})), stops)
+
+    def _keywords(self, max_tokens: Any, stop_at: Any, settings: dict[str, Any]) -> tuple[Any, Any]:
+        """Return the texts that end the output, and the keywords of the generator's call."""
+        stops = [] if stop_at is None else [stop_at] if isinstance(stop_at, str) else stop_at
+        if not isinstance(stops, (list, tuple)) or not all(isinstance(stop, str) and stop for stop in stops):
+            raise UnsupportedError(f"Give a text that is not empty, or a list of them. stop_at={stop_at!r} was given.")
+        if max_tokens is not None:
+            check_counts("a classic generator", max_tokens=max_tokens)
+            settings["max_new_tokens"] = max_tokens
+        keywords, model, free = {**self.sampler, **settings}, self.generator.model, self.generator.output_type is None
+        said = (settings.get(name, Unset.UNSET) for name in ("phi", "banned_phrases"))
+        correction = self.generator.correction.replaced_by(*said)
+        drawn = keywords.get("do_sample", True) and "sampler" not in keywords
+        # Free text is the model's own distribution already, under any phi, unless something is banned.
+        own = free and drawn and correction.ban is None
+        if not own and correction.estimator(keywords.get("sampler")) is not None:
+            return stops, {**keywords, **({"stop_at": stops} if stops else {})}
+        keywords = {**(HOSTED if drawn else {}), **keywords, "phi": None}
+        if "max_new_tokens" not in keywords:  # 0.x stops at the end of the text or of the context
+            keywords |= {"max_length": model.lm.max_length or 2**30, "max_new_tokens": None}
+        return stops, keywords | ({"stop_strings": list(stops), "tokenizer": model.hf_tokenizer} if stops else {})
+
+    def _read(self, texts: Any, stops: Sequence[str]) -> Any:
+        if isinstance(texts, list):
+            return [self._read(text, stops) for text in texts]
+        return self.reader("".join(_until((text for text in [texts]), stops)))
 
 
 def json(
-    model: Any,
-    schema_object: Any,
-    sampler: Samplers = DEFAULT_SAMPLER,
-    whitespace_pattern: str | None = None,
-    **options: Unpack[Options],
+    model: Any, schema_object: Any, sampler: Samplers = DEFAULT, whitespace_pattern: str | None = None, **options: Any
 ) -> ClassicGenerator:
-    """Return a generator of JSON.
-
-    Parameters
-    ----------
-    model
-        From :func:`outlines_phi.from_transformers` or :func:`outlines_phi.wrap`, or a stock one, which is wrapped.
-    schema_object
-        A pydantic model, dataclass or ``TypedDict`` (values: instances), a function (its arguments), an ``Enum`` (the member; the
-        arguments of a function that is one), a genson ``SchemaBuilder``, or the text or dict of a JSON schema (``json.loads``).
-    sampler
-        ``samplers.multinomial(...)`` or ``samplers.greedy()``; ``samplers.beam_search(...)`` with ``phi=None``; ``SMC(...)``,
-        or ``samplers.particles(SMC(...), samples=n)``.
-    whitespace_pattern
-        Of the white space between tokens of JSON.
-    **options
-        ``phi``, ``constraint``, ``banned_phrases``, ``draft`` and ``draft_length``, as for :func:`outlines_phi.Generator`.
-    """
-    model = _wrapped(model, schema_object)
-    match schema_object:
-        case type() if issubclass(schema_object, Enum):
-            schema = to_json(_schema_of(schema_object), whitespace_pattern)
-            read: Any = ValueReader(schema_object, parsed(to_language(schema), partial(_member, schema_object)))
-        case str() | dict():
-            schema = to_json(schema_object, whitespace_pattern)
-            read = reader(schema)
-        case _:
-            schema = to_json(schema_object, whitespace_pattern)
-            read = reader(schema_object)
+    """Return a generator of JSON: for a type, a function's arguments, an ``Enum``, a genson builder, a schema as text or dict."""
+    model, given = wrapped(model, "generate.json(model, type)", schema_object), schema_object
+    if not isinstance(given, EnumMeta):
+        schema = to_json(given, whitespace_pattern)
+        read = reader(schema if isinstance(given, (str, dict)) else given)
+        return _generator(model, schema, sampler, read, **options)
+    try:
+        schema = to_json(get_schema_from_enum(given), whitespace_pattern)
+    except (AttributeError, ValueError) as error:
+        raise UnsupportedError(f"Give members that JSON has. {given!r} has no JSON schema: {error}.") from error
+    read = ValueReader(given, parsed(to_language(schema), partial(_member, given)))
     return _generator(model, schema, sampler, read, **options)
 
 
-def regex(
-    model: Any,
-    regex_str: str | Regex,
-    sampler: Samplers = DEFAULT_SAMPLER,
-    **options: Unpack[Options],
-) -> ClassicGenerator:
-    """Return a generator of the texts that a regular expression matches as a whole; parameters as for :func:`json`."""
-    model = _wrapped(model, regex_str)
-    if isinstance(regex_str, (str, Regex)):
-        return _generator(model, Regex(regex_str) if isinstance(regex_str, str) else regex_str, sampler, **options)
-    raise _refused(regex_str, "regular expression", "its text, or one of outlines.types")
+def regex(model: Any, regex_str: str | Regex, sampler: Samplers = DEFAULT, **options: Any) -> ClassicGenerator:
+    """Return a generator of the texts that a regular expression matches as a whole."""
+    term = Regex(regex_str) if isinstance(regex_str, str) else regex_str
+    return _generator(model, term, sampler, None, (Regex, "a regular expression as text"), **options)
 
 
-def choice(
-    model: Any,
-    choices: Sequence[Any] | type[Enum],
-    sampler: Samplers = DEFAULT_SAMPLER,
-    **options: Unpack[Options],
-) -> ClassicGenerator:
-    """Return a generator of one of several texts or numbers, or of a member of an ``Enum``; parameters as for :func:`json`.
-
-    The text of a member is its value, without quotation marks.
-    """
-    model = _wrapped(model, choices)
-    match choices:
-        case type() if issubclass(choices, Enum):
-            return _generator(model, choices, sampler, **options)
-        case list() | tuple() if all(isinstance(item, (str, int, float)) for item in choices):
-            return _generator(model, Choice(list(choices)), sampler, **options)
-    items = list(get_args(choices)) or ["yes", "no"]
-    raise _refused(choices, "choices", f"a list of texts and numbers, such as {items!r:.200}, or an Enum")
+def choice(model: Any, choices: Any, sampler: Samplers = DEFAULT, **options: Any) -> ClassicGenerator:
+    """Return a generator of one of several texts or numbers, or of a member of an ``Enum``, written by its value, unquoted."""
+    if isinstance(choices, (list, tuple)) and all(isinstance(item, (str, int, float)) for item in choices):
+        choices = Choice(list(choices))
+    expected = f"a list of texts and numbers, such as {list(get_args(choices)) or ['yes', 'no']!r:.200}, or an Enum"
+    return _generator(model, choices, sampler, None, ((Choice, EnumMeta), expected), **options)
 
 
-def format(  # noqa: A001 - named as in Outlines 0.x
-    model: Any,
-    python_type: Any,
-    sampler: Samplers = DEFAULT_SAMPLER,
-    **options: Unpack[Options],
-) -> ClassicGenerator:
-    """Return a generator of ``int``, ``float``, ``bool``, ``date``, ``time``, ``datetime`` or any other output type.
-
-    Parameters as for :func:`json`. The text of a member of an ``Enum`` is its *name* here, as in 0.x.
-    """
-    model = _wrapped(model, python_type)
-    if isinstance(python_type, type) and issubclass(python_type, Enum) and len(python_type):
-        names = dict(python_type.__members__)
-        return _generator(model, Choice(list(names)), sampler, ValueReader(python_type, fixed_texts(names)), **options)
-    return _generator(model, python_type, sampler, **options)
+def format(model: Any, python_type: Any, sampler: Samplers = DEFAULT, **options: Any) -> ClassicGenerator:  # noqa: A001
+    """Return a generator of any output type; the text of a member of an ``Enum`` is its *name* here, as in 0.x."""
+    if not isinstance(python_type, EnumMeta) or not len(python_type):
+        return _generator(model, python_type, sampler, **options)
+    names: dict[str, Any] = dict(python_type.__members__)
+    return _generator(model, Choice(list(names)), sampler, ValueReader(python_type, fixed_texts(names)), **options)
 
 
 def text(
-    model: Any,
-    sampler: Samplers = DEFAULT_SAMPLER,
-    *,
-    phi: str | Phi | Unset | None = Unset.UNSET,
-    banned_phrases: Ban | Unset | None = Unset.UNSET,
-    draft: Drafts | None = None,
-    draft_length: int | None = None,
+    model: Any, sampler: Samplers = DEFAULT, *, draft: Any = None, draft_length: int | None = None, **said: Any
 ) -> ClassicGenerator:
-    """Return a generator of free text, in Hugging Face's own loop unless phrases are banned; parameters as for :func:`json`.
-
-    Free text has nothing else to correct: sampling it follows the model's own distribution, whatever ``phi`` is. Without
-    ``max_tokens`` or ``stop_at`` in a call it goes on to the end of the text or of the context; where phrases are banned it is
-    drawn with a look-ahead by default, 256 tokens at most.
-    """
-    model = _wrapped(model)
-    correction = model.correction.replaced_by(phi, banned_phrases)
-    if correction.ban is None and isinstance(phi, Unset):
+    """Return a generator of free text, by the model's own distribution; with a look-ahead where phrases are banned."""
+    model = wrapped(model, "generate.text(model)")
+    correction = model.correction.replaced_by(**said)
+    if correction.ban is None and isinstance(said.get("phi", Unset.UNSET), Unset):
         correction = Correction(None)
     drafts = check_draft(model, correction.estimator(free=True), resolve_draft(draft, draft_length))
-    return ClassicGenerator(PhiGenerator(model, None, correction, draft=drafts), _sampler(sampler), str)
+    return ClassicGenerator(PhiGenerator(model, None, correction, draft=drafts), sampler, str)
 
 
-def cfg(
-    model: Any,
-    cfg_str: str | CFG | Grammar,
-    sampler: Samplers = DEFAULT_SAMPLER,
-    **options: Unpack[Options],
-) -> ClassicGenerator:
-    """Return a generator of the texts that a context-free grammar derives; parameters as for :func:`json`.
-
-    The grammar is its text in Lark's dialect, where it begins is the rule ``start``, or what
-    :func:`outlines_phi.guides.read_grammar` has read, as GBNF. With ``phi=None`` the masks are this package's
-    own as well, in Hugging Face's loop.
-    """
-    model = _wrapped(model, cfg_str)
-    if isinstance(cfg_str, (str, CFG, Grammar)):
-        return _generator(model, CFG(cfg_str) if isinstance(cfg_str, str) else cfg_str, sampler, **options)
-    raise _refused(cfg_str, "grammar", "its text in Lark's dialect, outlines.types.CFG, or read_grammar(...)")
+def cfg(model: Any, cfg_str: str | CFG | Grammar, sampler: Samplers = DEFAULT, **options: Any) -> ClassicGenerator:
+    """Return a generator of the texts of a grammar in Lark's dialect, or of :func:`outlines_phi.guides.read_grammar`."""
+    term = CFG(cfg_str) if isinstance(cfg_str, str) else cfg_str
+    return _generator(model, term, sampler, None, ((CFG, Grammar), "a text in Lark's dialect"), **options)
 
 
-def fsm(
-    model: Any,
-    fsm: CharacterFSM,
-    sampler: Samplers = DEFAULT_SAMPLER,
-    **options: Unpack[Options],
-) -> ClassicGenerator:
-    """Return a generator of the texts that a finite automaton over characters accepts; parameters as for :func:`json`.
-
-    The automaton is one of the package interegular, as in 0.x, or has what those have.
-    """
-    model = _wrapped(model, fsm)
-    if isinstance(fsm, CharacterFSM):
-        return _generator(model, FSMGuide.from_automaton(encoded(fsm), model.lm.vocabulary), sampler, **options)
-    raise UnsupportedError(
-        "Give an interegular.fsm.FSM as fsm, or write the format as a regular expression (generate.regex). "
-        f"{fsm!r:.80} is no automaton."
-    )
+def fsm(model: Any, fsm: CharacterFSM, sampler: Samplers = DEFAULT, **options: Any) -> ClassicGenerator:
+    """Return a generator of the texts that an automaton over characters accepts, one of the package interegular or of its form."""
+    model = wrapped(model, "generate.fsm(model, fsm)", fsm)
+    guide = FSMGuide.from_automaton(encoded(fsm), model.lm.vocabulary) if isinstance(fsm, CharacterFSM) else fsm
+    return _generator(model, guide, sampler, None, (FSMGuide, "an interegular.fsm.FSM"), **options)
 
 
 def _generator(
-    model: Any, output_type: Any, sampler: Any, read: Callable[[str], Any] | None = None, **options: Any
+    model: Any, given: Any, sampler: Any, read: Any = None, asked: tuple[Any, str] = (object, ""), **options: Any
 ) -> ClassicGenerator:
-    refuse_unknown(options, list(Options.__annotations__), MEANT)
-    generator = Generator(model, output_type, **options)
-    return ClassicGenerator(generator, _sampler(sampler), read or generator.reader)
+    if not isinstance(given, asked[0]):
+        raise UnsupportedError(f"Give {asked[1]}, or another type to generate.format. {given!r:.80} was given.")
+    generator = Generator(model, given, **options)
+    return ClassicGenerator(generator, sampler, read or generator.reader)
 
 
-def _refused(given: Any, what: str, expected: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{given!r:.80} was given as {what}; expected {expected}. generate.format takes other types and terms."
-    )
-
-
-def _wrapped(model: Any, second: Any = None) -> PhiModel:
-    return wrapped(model, "the model first, then the format", second)
-
-
-def _sampler(sampler: Any) -> ClassicSampler:
-    if isinstance(sampler, SMC):
-        return particles(sampler)
-    if isinstance(sampler, ClassicSampler):
-        return sampler
-    raise UnsupportedError(
-        f"{sampler!r:.80} was given as sampler; expected samplers.multinomial(samples=1, top_k=None, top_p=None, "
-        "temperature=None), samplers.greedy() or samplers.beam_search(beams=1), of outlines_phi.samplers, or SMC(...)."
-    )
-
-
-def _schema_of(members: type[Enum]) -> dict[str, Any]:
-    try:
-        return get_schema_from_enum(members)
-    except (AttributeError, ValueError) as error:
-        raise UnsupportedError(
-            f"{members!r} has no JSON schema: {error}. Expected members that are texts, numbers, or functools.partial(function)."
-        ) from error
-
-
-def _member(members: type[Enum], written: str) -> Any:
+def _member(members: Any, written: str) -> Any:
     value = loads(written)
     return value if isinstance(value, dict) else members(value)
+
+
+def _until(pieces: Pieces, stops: Sequence[str]) -> Pieces:
+    """Yield ``pieces`` up to the end of the stop that is found first in them."""
+    text = ""
+    with closing(pieces):
+        for piece in pieces:
+            done, text = len(text), text + piece
+            ends = [(text.find(stop), len(stop)) for stop in stops if stop in text]
+            yield text[done : sum(min(ends)) if ends else None]
+            if ends:
+                return

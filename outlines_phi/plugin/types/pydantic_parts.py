@@ -13,6 +13,8 @@ from typing import Any
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import SchemaValidator, ValidationError
 
+from ...guides.json_schema.strings.formats import BYTE, IPV4, IPV6
+
 Said = dict[str, Any]  # A JSON schema
 REFUSED = "refused"  # The keyword of what no schema says: what to do instead, and why
 
@@ -22,50 +24,50 @@ def refused(remedy: str, why: str) -> Said:
     return {REFUSED: [remedy, why]}
 
 
-_HOST = r"[a-z][a-z0-9]{0,20}(?:-[a-z0-9]{1,20})?(?:\.[a-z][a-z0-9]{0,20}){1,3}"
-_USER = "(?:[a-z0-9]{1,20}(?::[a-z0-9]{1,20})?@)?"
-_PATH = r"(?:/[A-Za-z0-9\-._~!$&()*+,;=:@]{0,60})"
-_OTHER = r"^(?!(?:https?|wss?|ftp|file):)[a-z][a-z0-9+.\-]{0,20}:[A-Za-z0-9][A-Za-z0-9\-._~!$&()*+,;=:@/]*$"
+_NAME = (
+    r"(?:[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*\.)*[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*"  # no xn--, no end that is a number
+)
+_HOST = f"(?:{_NAME}|{IPV4})"
+_PORT = "(?:[0-9]{0,4}|[1-5][0-9]{4}|6(?:[0-4][0-9]{3}|5(?:[0-4][0-9]{2}|5(?:[0-2][0-9]|3[0-5]))))"
+_AUTHORITY = rf"//(?:[^/?#@\[\],]*@)?{_HOST}(?::{_PORT})?(?:[/?#]|$)"
+
+MOST_COUNTED = 100  # Characters of a URL that the automaton of strings counts; a longer bound is warned of
 
 
 def url(schema: Mapping[str, Any]) -> Said:
-    """Return the schema of the URLs that a core schema of URLs reads: plain ones, which are written out as they are given."""
+    """Return the schema of the URIs that a core schema of URLs reads; a host is one name in ASCII, or an address of IPv4."""
     schemes = schema.get("allowed_schemes")
-    port = "(?!file:)" if schemes is None or "file" in schemes else ""
-    named = "[a-z][a-z0-9+.\\-]{0,20}" if schemes is None else "|".join(map(re.escape, schemes))
-    found: Said = {"type": "string"}
-    patterns = [f"^{port}(?:{named})://{_USER}{_HOST}(?::[1-9][0-9]{{0,3}})?{_PATH}{{0,3}}$"]
-    if port:
-        patterns.append(f"^file://(?:{_HOST})?{_PATH}{{1,3}}$")
-    if schemes is None and not schema.get("host_required"):
-        patterns.append(_OTHER)
-    found |= {"pattern": patterns[0]} if len(patterns) == 1 else {"anyOf": [{"pattern": each} for each in patterns]}
-    if "max_length" in schema:
-        found["maxLength"] = schema["max_length"] - 1  # of the URL with the slash that is put behind its host
-    return found
-
-
-_BYTE = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-_IPV4 = rf"{_BYTE}(?:\.{_BYTE}){{3}}"
-_GROUP = "[0-9a-f]{1,4}"
-_IPV6 = f"(?:{_GROUP}(?::{_GROUP}){{7}}|(?:{_GROUP}(?::{_GROUP}){{0,3}})?::(?:{_GROUP}(?::{_GROUP}){{0,2}})?)"
+    named = r"[a-z][a-z0-9+.\-]*" if schemes is None else f"(?:{'|'.join(map(re.escape, schemes))})"
+    ways = [f"(?!file:){named}:{_AUTHORITY}"]
+    if schema["type"] == "url" and not schema.get("host_required"):
+        ways.append(f"(?=file:){named}://{_HOST}?/")
+        # What is filled in needs two slashes, and a host.
+        without = "//(?:[/?#]|$)" if "default_host" in schema else "(?!//[^/?#])"
+        if "default_host" in schema or not schema.keys() & {"default_port", "default_path"}:
+            ways.append(f"(?!(?:https?|wss?|ftp|file):){named}:{without}")
+    found: Said = {"type": "string", "format": "uri", "pattern": f"^(?:{'|'.join(ways)})"}
+    most = schema.get("max_length", 0)
+    return (
+        checked(found, f"max_length={most}")
+        if most > MOST_COUNTED
+        else {**found, **({"maxLength": most} if most else {})}
+    )
 
 
 def _network_of_ipv4(bits: int) -> str:
     """Return the pattern of the networks with so many bits, whose other bits are 0."""
     whole, part = divmod(bits, 8)
-    octets = [_BYTE] * whole
+    octets = [BYTE] * whole
     if part:
         octets.append("(?:" + "|".join(map(str, range(0, 256, 1 << 8 - part))) + ")")
     return r"\.".join(octets + ["0"] * (4 - len(octets))) + f"/{bits}"
 
 
-_IPV4_NETWORK = "(?:" + "|".join([_IPV4, *map(_network_of_ipv4, range(33))]) + ")"
-_IPV6_NETWORK = (
-    f"(?:{_IPV6}(?:/128)?|{_GROUP}(?::{_GROUP}){{0,3}}::/(?:64|80|96|112)|{_GROUP}(?::{_GROUP})?::/(?:32|48)|::/0)"
-)
-_IPV4_INTERFACE = f"{_IPV4}(?:/(?:3[0-2]|[12]?[0-9]))?"
-_IPV6_INTERFACE = f"{_IPV6}(?:/(?:12[0-8]|1[01][0-9]|[1-9]?[0-9]))?"
+_IPV4_NETWORK = "(?:" + "|".join([IPV4, *map(_network_of_ipv4, range(33))]) + ")"
+_G = "[0-9A-Fa-f]{1,4}"
+_IPV6_NETWORK = f"(?:{IPV6}(?:/128)?|{_G}(?::{_G}){{0,3}}::/(?:64|80|96|112)|{_G}(?::{_G})?::/(?:32|48)|::/0)"
+_IPV4_INTERFACE = f"{IPV4}(?:/(?:3[0-2]|[12]?[0-9]))?"
+_IPV6_INTERFACE = f"{IPV6}(?:/(?:12[0-8]|1[01][0-9]|[1-9]?[0-9]))?"
 
 
 def _whole(pattern: str) -> Said:
@@ -117,46 +119,30 @@ FORMATS: Mapping[str, Said] = {
 }
 """The strings of each format that pydantic writes for its types and JSON Schema does not know; all of them are valid."""
 
-_EXISTS = refused("Give Path, or a Literal of the paths that there are", "what a path leads to must exist, or must not")
-
-_IMPORT = refused("Give a Literal of the names that may be imported, as strings", "a string is what can be imported")
-
 TERM = "outlines.types.dsl.Term.__get_pydantic_core_schema__.<locals>.<lambda>"
 """What matches whole texts with a term of Outlines."""
 
-_WITHIN = "pydantic._internal._validators"
-_WHAT = ("Address", "Interface", "Network")
+_SAID = re.compile(
+    rf"{re.escape(TERM)}|operator\.attrgetter|ipaddress\.IPv[46](?:Address|Interface|Network)"
+    r"|pydantic\._internal\._validators\.(?:ip_v[46]_(?:address|interface|network)|pattern_(?:bytes|either|str)|defaultdict)_validator"
+    r"|pydantic\._internal\._generate_schema\.GenerateSchema\._path_schema\.<locals>\.path_validator"
+    r"|pydantic\.networks\.(?:(?:IPvAny(?:Address|Interface|Network)|EmailStr|NameEmail)\._validate|_Base(?:MultiHost)?Url\..*\.wrap_val)"
+    r"|pydantic\.types\.(?:EncodedBytes\.decode|Secret\.__get_pydantic_core_schema__\.<locals>\.<lambda>|Secret(?:Bytes|Str))"
+)
+"""The functions within pydantic's types that ask no more than the schemas of these types say, by their names."""
 
 FUNCTIONS: Mapping[str, Said] = {
-    **dict.fromkeys((f"ipaddress.IPv{v}{what}" for v in (4, 6) for what in _WHAT), {}),
-    **dict.fromkeys((f"{_WITHIN}.ip_v{v}_{what.lower()}_validator" for v in (4, 6) for what in _WHAT), {}),
-    **dict.fromkeys((f"{_WITHIN}.pattern_{kind}_validator" for kind in ("bytes", "either", "str")), {}),
-    **dict.fromkeys((f"pydantic.networks.IPvAny{what}._validate" for what in _WHAT), {}),
-    **dict.fromkeys(
-        [
-            "operator.attrgetter",
-            TERM,
-            "pydantic._internal._generate_schema.GenerateSchema._path_schema.<locals>.path_validator",
-            f"{_WITHIN}.defaultdict_validator",
-            "pydantic.networks.EmailStr._validate",
-            "pydantic.networks.NameEmail._validate",
-            "pydantic.networks._BaseMultiHostUrl.__get_pydantic_core_schema__.<locals>.wrap_val",
-            "pydantic.networks._BaseUrl.__get_pydantic_core_schema__.<locals>.wrap_val",
-            "pydantic.types.EncodedBytes.decode",
-            "pydantic.types.Secret.__get_pydantic_core_schema__.<locals>.<lambda>",
-            "pydantic.types.SecretBytes",
-            "pydantic.types.SecretStr",
-        ],
-        {},
+    "pydantic._internal._validators.import_string": refused(
+        "Give a Literal of the names that may be imported, as strings", "a string is what can be imported"
     ),
-    f"{_WITHIN}.import_string": _IMPORT,
     **dict.fromkeys(
-        (f"pydantic.types.PathType.validate_{kind}" for kind in ("directory", "file", "new", "socket")), _EXISTS
+        (f"pydantic.types.PathType.validate_{kind}" for kind in ("directory", "file", "new", "socket")),
+        refused("Give Path, or a Literal of the paths that there are", "what a path leads to must exist, or must not"),
     ),
     "pydantic.types.ByteSize._validate": {"type": "integer", "minimum": 0},
     "pydantic.types.EncodedStr.decode_str": _base64_of_ascii(),
 }
-"""What functions within pydantic's types ask, by their names, beside what the schemas of these types say."""
+"""What others ask beside them."""
 
 
 def named(function: Callable[..., Any]) -> tuple[str, str]:
@@ -302,8 +288,8 @@ def by_function(schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
     """Return what a core schema with a function asks, whose own schema says something."""
     function = schema["function"]["function"]
     name, written = named(function)
-    if name in FUNCTIONS:
-        said = FUNCTIONS[name]
+    if name in FUNCTIONS or _SAID.fullmatch(name):
+        said = FUNCTIONS.get(name, {})
         return deepcopy(said) if REFUSED in said or name.endswith("ByteSize._validate") else beside(found, said)
     if isinstance(function, partial) and function.func.__module__.startswith("pydantic."):
         inner = schema["schema"]

@@ -44,8 +44,8 @@ STRIPPED = {"pattern": r"^(?:[^\s\x85](?:[\s\S]*[^\s\x85])?)?$"}
 """No white space at either end, where it would be taken off before lengths and patterns are looked at."""
 
 KEYS = {
-    "integer": "^(0|-?[1-9][0-9]{0,17})$",
-    "number": r"^-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,18})?$",
+    "integer": "^(0|-?[1-9][0-9]*)$",
+    "number": r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?$",
     "boolean": "^(true|false)$",
 }
 """The texts of keys that are no strings, by their type."""

@@ -18,10 +18,10 @@ RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("recorded.json").
 
 
 class ByteTokens:
-    """A tokenizer of single bytes, as llguidance takes them; ``more`` are tokens beside these."""
+    """A tokenizer of single bytes, as llguidance takes them."""
 
-    def __init__(self, more: Sequence[bytes] = ()) -> None:
-        self.tokens = [*(bytes([byte]) for byte in range(256)), *more, b"<|end|>"]
+    def __init__(self) -> None:
+        self.tokens = [*(bytes([byte]) for byte in range(256)), b"<|end|>"]
         self.eos_token_id, self.bos_token_id = len(self.tokens) - 1, None
         self.special_token_ids = [self.eos_token_id]
 
@@ -29,13 +29,11 @@ class ByteTokens:
         return list(text.encode() if isinstance(text, str) else text)
 
 
-def accepted(
-    grammar: str, tokens: Sequence[int], longest: int, tokenizer: ByteTokens | None = None
-) -> set[tuple[int, ...]]:
+def accepted(grammar: str, tokens: Sequence[int], longest: int) -> set[tuple[int, ...]]:
     """The sequences of at most ``longest`` tokens that llguidance accepts."""
     from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
-    wrapped = LLTokenizer(TokenizerWrapper(tokenizer or ByteTokens()))
+    wrapped = LLTokenizer(TokenizerWrapper(ByteTokens()))
     found: set[tuple[int, ...]] = set()
 
     def walk(matcher: Any, before: tuple[int, ...]) -> None:

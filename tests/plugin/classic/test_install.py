@@ -256,7 +256,6 @@ class TestGenerator:
             ({"output_type": NUMBER, "backend": "regex"}, "backend='regex' was given; expected one of outlines_core"),
             ({"output_type": NUMBER, "phi": "banana"}, "phi='banana' was given"),
             ({}, "output_type=None was given"),
-            ({"output_type": NUMBER, "processor": object()}, "Both output_type and processor"),
         ],
     )
     def test_refused(self, arguments: dict[str, Any], message: str, stock: Transformers) -> None:
@@ -288,10 +287,6 @@ class TestClassic:
         assert len(wrapping._WRAPPED) == kept - 1
         assert one(PROMPT, seed=1) is not None
 
-    def test_what_is_no_automaton_is_refused_here_too(self, stock: Transformers) -> None:
-        with pytest.raises(UnsupportedError, match=r"Give an interegular\.fsm\.FSM"):
-            outlines.generate.fsm(stock, None)
-
     def test_a_swapped_model_is_found(self, stock: Transformers) -> None:
         with pytest.raises(UnsupportedError, match="were the arguments swapped"):
             outlines.generate.json(Answer, stock)
@@ -304,5 +299,5 @@ class TestClassic:
 @pytest.mark.parametrize("option", ["constraint", "sampler", "tokenization"])
 def test_options_without_phi_are_refused(option: str) -> None:
     stock = outlines.from_transformers(*bundled.load())
-    with pytest.raises(UnsupportedError, match=f"{option}= was given to outlines.Generator without phi="):
+    with pytest.raises(UnsupportedError, match=f"{option} cannot be used here.* Give phi='auto' or"):
         outlines.Generator(stock, NUMBER, **{option: None})

@@ -21,9 +21,7 @@ from tests.languages import p_value
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
-ANSWER = (
-    HEADER + 'start: a b\na[capture]: A\nA: "yes" | "no"\nb[capture="__LIST_APPEND:b", max_tokens=2]: B\nB: /[.!]{1,3}/'
-)
+ANSWER = HEADER + 'start: a b\na[capture]: A\nA: "yes" | "no"\nb[capture="__LIST_APPEND:b"]: B\nB: /[.!]{1,3}/'
 ALPHA = 1e-4
 
 

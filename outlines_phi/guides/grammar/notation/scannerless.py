@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ....automata.automaton import DEAD
 from ....errors import GrammarError, warn_of_grammar
-from ..grammar import Grammar, Production, Terminal
+from ..grammar import Grammar, Production, Terminal, followers
 from ..lexing.lexeme_automaton import JointAutomaton
 from .gbnf import Alternation, Characters, Concatenation, Expression, GBNFRule, Intervals, Repetition, RuleName
 from .pieces import Pieces, class_of, concatenation
@@ -177,26 +177,7 @@ class _Cut:
             (made.head, [symbol if isinstance(symbol, int) else terminal[symbol] for symbol in made.body])
             for made in self._made
         ]
-        empty: set[int] = set()
-        first = [0] * len(self._names) + [1 << number for number in range(len(self._terminals))]
-        follow = [0] * len(first)
-        changed = True
-        while changed:
-            before = (len(empty), sum(map(int.bit_count, first)), sum(map(int.bit_count, follow)))
-            for head, body in bodies:
-                behind, is_last = 0, True
-                for symbol in reversed(body):
-                    follow[symbol] |= behind | (follow[head] if is_last else 0)
-                    if symbol in empty:
-                        behind |= first[symbol]
-                    else:
-                        behind, is_last = first[symbol], False
-                first[head] |= behind
-                if is_last:
-                    empty.add(head)
-            changed = before != (len(empty), sum(map(int.bit_count, first)), sum(map(int.bit_count, follow)))
-        found = follow[len(self._names) :]
-        return np.array([[bits >> t & 1 for t in range(len(found))] for bits in found], dtype=bool)
+        return followers(bodies, terminal.values())
 
     def _split_classes(self) -> None:
         """Make terminals of single characters of the largest classes that no class in the rules cuts in two."""

@@ -104,11 +104,11 @@ def _label(most: int, of: str = "A-Za-z0-9") -> str:
 
 
 _HOSTNAME = rf"{_label(63)}(?:\.{_label(63)}){{0,2}}|{_label(63)}(?:\.{_label(30)}){{0,6}}"
-_BYTE = "(?:[0-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5])"
-_IPV4 = rf"{_BYTE}(?:\.{_BYTE}){{3}}"
+BYTE = "(?:[0-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5])"
+IPV4 = rf"{BYTE}(?:\.{BYTE}){{3}}"
 _H = "[0-9A-Fa-f]{1,4}"
-_LAST = f"(?:{_H}:{_H}|{_IPV4})"  # 32 bits
-_IPV6 = (
+_LAST = f"(?:{_H}:{_H}|{IPV4})"  # 32 bits
+IPV6 = (
     "(?:"
     + "|".join(
         [f"(?:{_H}:){{6}}{_LAST}"]
@@ -146,7 +146,7 @@ def _uri(more: str = "", private: str = "") -> tuple[str, str]:
     free = rf"A-Za-z0-9\-._~{more}!$&'()*+,;="
     segment = f"(?:[{free}:@]|{pct})"
     userinfo = f"(?:(?:[{free}:]|{pct})*@)?"
-    host = rf"(?:\[(?:{_IPV6}|[vV][0-9A-Fa-f]+\.[A-Za-z0-9\-._~!$&'()*+,;=:]+)\]|(?:[{free}]|{pct})*)"
+    host = rf"(?:\[(?:{IPV6}|[vV][0-9A-Fa-f]+\.[A-Za-z0-9\-._~!$&'()*+,;=:]+)\]|(?:[{free}]|{pct})*)"
     authority = f"//{userinfo}{host}(?::[0-9]*)?"
     rest = f"(?:/{segment}*)*"
     absolute = f"/(?:{segment}+{rest})?"
@@ -193,8 +193,8 @@ FORMATS: Mapping[str, Callable[[], StringSet]] = MappingProxyType(
         "email": _email(_ATOM),
         "idn-email": _email(_ATOM + r"\u00A1-\u00AC\u00AE-\u02FF\u0370-\u052F\u3041-\u3096\u4E00-\u9FA5\uAC00-\uD7A3"),
         "hostname": _excluding(_HOSTNAME, _NO_TAG),
-        "ipv4": _whole(_IPV4),
-        "ipv6": _whole(_IPV6),
+        "ipv4": _whole(IPV4),
+        "ipv6": _whole(IPV6),
         "uri": _whole(_URI),
         "uri-reference": _whole(f"{_URI}|{_RELATIVE}"),
         "uri-template": _whole(_TEMPLATE),
