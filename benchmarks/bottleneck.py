@@ -32,11 +32,11 @@ from rich.progress import track
 
 import outlines_phi
 from benchmarks.auto import PROMPT, Stalled
+from benchmarks.estimators.dp_frozen import FrozenDPPhi
 from benchmarks.report import Report
 from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
-from outlines_phi.phi.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.estimator import ProposalPhi, doubling
 from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi

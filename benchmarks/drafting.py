@@ -39,7 +39,7 @@ from rich.progress import track
 from transformers import Qwen3ForCausalLM
 
 import outlines_phi
-from benchmarks.estimators import Stream, faster, half_billion
+from benchmarks.estimators.__main__ import Stream, faster, half_billion
 from benchmarks.report import Report
 from outlines_phi.drafting import ForcedDrafter
 from outlines_phi.drafting.model_drafter import ModelDrafter

@@ -19,7 +19,7 @@ def __getattr__(name: str) -> object:
     try:
         return _public(name)
     except AttributeError:
-        for folder in ("drafting", "fidelity", "guides", "lm", "ray", "sampling", "testing"):
+        for folder in ("drafting", "fidelity", "guides", "lm", "phi", "ray", "sampling", "testing"):
             if name in importlib.import_module(f".{folder}", __name__).__all__:
                 raise AttributeError(
                     f"Use outlines_phi.{folder}.{name}: it is not a name of outlines_phi itself."

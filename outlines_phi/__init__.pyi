@@ -3,6 +3,7 @@ from . import errors as errors
 from . import fidelity as fidelity
 from . import guides as guides
 from . import lm as lm
+from . import phi as phi
 from . import ray as ray
 from . import sampling as sampling
 from . import testing as testing
@@ -21,7 +22,6 @@ from .guides.phrases.banned import BannedPhrases as BannedPhrases
 from .lm.watch import Progress as Progress
 from .phi.constraint import TextConstraint as TextConstraint
 from .phi.dp_bigram import BigramDPPhi as BigramDPPhi
-from .phi.dp_frozen import FrozenDPPhi as FrozenDPPhi
 from .phi.learned import LearnedPhi as LearnedPhi
 from .phi.onestep import LocalPhi as LocalPhi
 from .phi.onestep import OneStepPhi as OneStepPhi

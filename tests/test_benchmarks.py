@@ -63,7 +63,10 @@ RUNS: tuple[Any, ...] = (
     ),
     pytest.param("compile", {"repeats": 1, "only": "e-mail"}, [], marks=NEEDS_TEKKEN),
     pytest.param(
-        "estimators", {"steps": 2, "repeats": 1, "layers": 1, "hidden": 128}, ["estimators"], marks=NEEDS_TEKKEN
+        "estimators.__main__",
+        {"steps": 2, "repeats": 1, "layers": 1, "hidden": 128},
+        ["estimators"],
+        marks=NEEDS_TEKKEN,
     ),
     pytest.param("large_vocabulary", {"n": 2, "repeats": 1, "only": "exact"}, ["large_vocabulary"], marks=NEEDS_TEKKEN),
     pytest.param("gpu", {"shapes": "tiny", "batches": "2", "length": 8, "size": 2048}, ["gpu"], marks=NEEDS_TEKKEN),

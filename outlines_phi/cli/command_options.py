@@ -362,10 +362,10 @@ class CorrectionOptions:
         phi: Phi | str | Unset = ExactPhi(**certified) if certified else self.phi or Unset.UNSET
         particles = keywords(sampler=self._particles(), draft=draft)
         call = Call.of(Correction().replaced_by(phi, ban), output_type, {**settings, **particles})
-        if self.particles and not (isinstance(call.phi, ProposalPhi) or call.phi == LookaheadPhi(weights=True)):
+        if self.particles and not isinstance(call.phi, ProposalPhi):
             names = ", ".join(name for name, each in ESTIMATORS.items() if issubclass(each, ProposalPhi))
             raise UnsupportedError(
-                f"Give --phi one that particles can follow ({names}; --ban-level weighted), or leave one of the two out: "
+                f"Give --phi one that particles can follow ({names}), or leave one of the two out: "
                 f"phi={call.phi and call.phi.name!r} was given with --particles, and draws in a way of its own."
             )
         return call

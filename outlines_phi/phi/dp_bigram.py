@@ -11,18 +11,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..guides.guide import DEAD, DONE, Guide
+from ..guides.guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from ..numerics.checks import check_counts, check_shares
 from ..numerics.distributions import runs
 from ..numerics.exchange import Exchange
 from ..vocabulary.classes import EOS, NEVER, Partition, common_refinement
-from .dp import Layers, explore, log_product
 from .estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun, add_by_class, floored, scores_alone
 
 Key = tuple[tuple[int, ...], int]  # a prompt and its budget
 
 NODES = 128
 """Single tokens that are evaluated at a time: their distributions over a large vocabulary are the most that is held in memory."""
+
+SETTLED = 1e-9
+"""Largest relative change of any value from one budget to the next at which larger budgets count as equal.
+
+The recursion is monotone and linear, so the change of one step bounds that of every later one.
+"""
 
 
 @final
@@ -157,7 +162,7 @@ class StateSpace:
     """
 
     def __init__(self, guide: Guide, limit: int) -> None:
-        self.rows = explore(guide, [guide.start], depth=None, states=limit).rows
+        self.rows = explore(guide, limit)
         self.number = {state: i for i, state in enumerate(self.rows)}
         met = np.unique(np.concatenate([row.targets for row in self.rows.values()]))
         self.distance = {state: guide.min_tokens(state) for state in met.tolist()}
@@ -274,3 +279,68 @@ class Induction:
         log_h = floored(torch.from_numpy(values), floor, torch.from_numpy(ends), torch.from_numpy(live)).numpy()
         log_h[[state not in number for state in states]] = 0.0
         return log_h
+
+
+def explore(guide: Guide, limit: int) -> dict[int, Row]:
+    """Return the rows of the nearest live states to the start: of all that some number of steps reaches, ``limit`` at most."""
+    rows: dict[int, Row] = {}
+    level = [guide.start]
+    while level and (not rows or len(rows) + len(level) <= limit):
+        rows.update((state, guide.row(state)) for state in level)
+        below = np.unique(np.concatenate([rows[state].targets for state in level])).tolist()
+        level = [s for s in below if s not in (DEAD, DONE) and s not in rows and guide.min_tokens(s) < UNREACHABLE]
+    return rows
+
+
+@final
+class Layers:
+    """The values of a backward induction for every remaining budget, under a bound on memory.
+
+    Budgets beyond the one where the values settle share its layer. Where the others take more than ``max_bytes``, every second
+    of them is kept, every fourth, and so on; a budget in between has the values of the next larger one.
+    ``first`` are the values at budget 0, in log space; ``step`` maps those of one budget to those of the next larger one.
+    """
+
+    def __init__(
+        self,
+        first: NDArray[np.float64],
+        step: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+        budget: int,
+        max_bytes: int,
+    ) -> None:
+        self._every, self.top, last = 1, 0, first
+        self._kept = {0: first}
+        while self.top < budget:
+            values = step(last)
+            if largest_change(last, values) <= SETTLED:
+                break
+            self.top += 1
+            last = values
+            if self.top % self._every == 0:
+                self._kept[self.top] = values
+            while len(self._kept) > 2 and len(self._kept) * first.nbytes > max_bytes:
+                self._every *= 2
+                self._kept = {left: kept for left, kept in self._kept.items() if left % self._every == 0}
+        self._kept[self.top] = last
+
+    def at(self, remaining: int) -> NDArray[np.float64]:
+        """Return the values for ``remaining`` tokens."""
+        return self._kept[min(self.top, -(-remaining // self._every) * self._every)]
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+def largest_change(before: NDArray[np.float64], after: NDArray[np.float64]) -> float:
+    """Return the largest difference of two arrays of logarithms, infinite where one of them alone is ``-inf``."""
+    different = before != after  # not where both are -inf
+    with np.errstate(invalid="ignore"):
+        return float(np.abs(after[different] - before[different]).max(initial=0.0))
+
+
+def log_product(log_x: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``log(exp(log_x) @ weights)`` for ``log_x[n, k]`` and ``weights[k, m]``, each row at a scale of its own."""
+    top = log_x.max(-1, keepdims=True, initial=-np.inf)
+    top[top == -np.inf] = 0.0
+    with np.errstate(divide="ignore"):
+        return np.log(np.exp(log_x - top) @ weights) + top

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import astuple, replace
+from functools import partial
 from types import FunctionType, UnionType
 from typing import Any, get_origin
 
@@ -19,11 +20,13 @@ from ..lm.model import ModelCounts
 from ..lm.watch import Progress, follow
 from ..numerics.checks import is_count, shown
 from ..phi.onestep import LocalPhi
+from ..phi.tree.best_first import grow_trees
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.evidence import Evidence
 from ..phi.tree.tree import BoundsTree
 from ..sampling.ancestral import AncestralSampler
-from ..sampling.rejection.certify import certify
+from ..sampling.phi_options import Effort
+from ..sampling.rejection.certify import Certification
 from ..sampling.sampler import Request
 from .call import Ban, resolve_ban
 from .choices import MEANT, refuse_misfits, refuse_unknown
@@ -159,7 +162,6 @@ def _bounded(
     begins = zip(request.budgets, request.starts, strict=True)
     trees = [BoundsTree(request.table, budget, start=start) for budget, start in begins]
     evaluator = Evaluator(request.lm, request.settings, request.prompts, trees)
-    limits = {"max_tokens": tokens, "max_attempts": tokens, "width": WIDTH}
     before, drawn = replace(counts), request.n * len(trees)
 
     def progress() -> Progress:
@@ -169,7 +171,12 @@ def _bounded(
         )
 
     follow(progress)
-    found = certify(trees, evaluator, TOLERANCE, confidence, request.stream, **limits)
+    effort = Effort(tokens=tokens, attempts=tokens)
+    found = [
+        Certification(tree, TOLERANCE, confidence, partial(request.stream, row), effort, WIDTH)
+        for row, tree in enumerate(trees)
+    ]
+    grow_trees(found, evaluator)
     counts.calls += evaluator.counts.calls
     counts.prompt_tokens += evaluator.counts.prompt_tokens
     counts.tokens += evaluator.counts.tokens

@@ -14,7 +14,6 @@ from ..guides.table import Table
 from ..numerics.checks import check_counts
 from ..phi.constraint import TextConstraint
 from ..phi.dp_bigram import BigramDPPhi
-from ..phi.dp_frozen import FrozenDPPhi
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.learned import LearnedPhi
 from ..phi.onestep import LocalPhi, OneStepPhi
@@ -29,13 +28,18 @@ from .generation_config import check_config, held, said
 from .progress import Told, resolve_progress
 
 ESTIMATORS: dict[str, type[Phi]] = {
-    **{phi.name: phi for phi in (AutoPhi, ExactPhi, LocalPhi, OneStepPhi, FrozenDPPhi, BigramDPPhi)},
+    **{phi.name: phi for phi in (AutoPhi, ExactPhi, LocalPhi, OneStepPhi, BigramDPPhi)},
     "dp": BigramDPPhi,
     **{phi.name: phi for phi in (LearnedPhi, LookaheadPhi)},
 }
 """What ``phi="..."`` may name."""
 
-GONE = {"rollout": "learned", "lookahead1": "learned"}  # Names of earlier versions, and what to give instead
+GONE = {
+    "rollout": "give 'learned', or 'exact'",
+    "lookahead1": "give 'learned', or 'exact'",
+    "dp-frozen": "give 'dp' or 'learned', or a copy of it, which is benchmarks/estimators/dp_frozen.py of the repository",
+}
+"""Names of earlier versions, and what to give instead."""
 
 USED = (
     *(field.name for field in fields(SamplingSettings)),
@@ -73,9 +77,9 @@ def resolve_phi(phi: object) -> Phi | None:
 def meant_by(phi: object) -> str:
     """Return what a wrong ``phi`` was likely meant to be; empty where nothing is known of it."""
     if isinstance(phi, str) and phi in GONE:
-        return f", which is not here any more (give {GONE[phi]!r}, or 'exact')"
+        return f", which is not here any more ({GONE[phi]})"
     if isinstance(phi, Phi):
-        return ", which no walk can follow (derive it from ProposalPhi or StepPhi)"
+        return ", which no walk can follow (derive it from ProposalPhi or StepPhi of outlines_phi.phi)"
     if isinstance(phi, StateValues):
         return " (did you mean LearnedPhi(values)?)"
     return guessed(phi, ESTIMATORS, Phi)

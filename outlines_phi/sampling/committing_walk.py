@@ -41,12 +41,11 @@ class CommittingWalk:
     """One draw of a look-ahead in the making: what is committed, and the window under way.
 
     ``windows``: Makes the windows' trees.
-    ``trajectory``: The draw, which may have been begun.
-    ``text``: Its text.
+    ``trajectory``: The draw, at the start.
+    ``text``: The prompt.
     ``prompt``: The token ids before that.
     ``diagnostics``: A random stream for all that the draw itself does not depend on.
     ``account``: The account of the walk.
-    ``limit``: How many windows it may commit before it waits; no limit by default.
     """
 
     def __init__(
@@ -59,7 +58,6 @@ class CommittingWalk:
         diagnostics: np.random.Generator,
     ) -> None:
         self.account = Account(trajectory)
-        self.limit = math.inf
         self._windows, self._phi, self._prompt, self._diagnostics = windows, phi, prompt, diagnostics
         self._normalizers: list[NormalizerWalk] = []
         self._begin(text, ())
@@ -70,19 +68,13 @@ class CommittingWalk:
         return self.account.trajectory
 
     @property
-    def text(self) -> EvaluatedText:
-        """The text that the window under way begins at."""
-        return self._tree.text
-
-    @property
     def under_way(self) -> bool:
         """Whether the walk waits for a distribution."""
         return bool(self._normalizers) or self._writing
 
     @property
     def _writing(self) -> bool:
-        account = self.account
-        return not (account.trajectory.finished or account.exhausted) and account.committed < self.limit
+        return not (self.trajectory.finished or self.account.exhausted)
 
     def held(self) -> Iterator[EvaluatedText]:
         """Yield the texts that the walk may come back to."""

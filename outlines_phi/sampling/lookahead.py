@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import final
-
-import numpy as np
 
 from ..errors import COST, BudgetError, UnsupportedError
 from ..lm.model import ModelCounts
@@ -21,9 +19,8 @@ from .draw import Draw, Guarantee
 from .draws import DrawCounts, Draws
 from .phi_options import LookaheadPhi
 from .sampler import Request, Sampler, Stream
-from .smc import SMC, finished, picks
 from .stepper import Trajectory
-from .window_walks import EvaluatedText, EvaluatedTexts
+from .window_walks import EvaluatedTexts
 
 WALK_BYTES = 160
 """Measured footprint of a walk for every token of the vocabulary: the distributions of a window under way."""
@@ -85,7 +82,6 @@ class Lookahead:
         self._windows = Windows(request.table, phi.ending)
         self._texts = EvaluatedTexts(request, draft)
         self._accounts: list[Account] = []
-        self._diagnostics: dict[tuple[int, int], np.random.Generator] = {}
 
     def steps(self) -> Iterator[Sequence[Trajectory]]:
         """Take all draws to their ends; yield the trajectories that have grown, or failed, after every model call.
@@ -94,43 +90,36 @@ class Lookahead:
         """
         numbers = [(row, i) for row in range(len(self._request.prompts)) for i in range(self._request.n)]
         follow(lambda: self.progress(len(numbers), sum(one.trajectory.finished for one in self._accounts)))
-        at_once = side_by_side(len(self._request.table.vocabulary))
+        at_once = max(1, min(TOGETHER, AT_ONCE // (WALK_BYTES * len(self._request.table.vocabulary))))
         for first in range(0, len(numbers), at_once):
-            walks = self.launch(numbers[first : first + at_once])
+            walks = self._launch(numbers[first : first + at_once])
             while walks:
-                yield from self.step(walks, walks)
+                yield from self._step(walks)
                 walks = [walk for walk in walks if walk.under_way]
-        self.refuse_exhausted(self.draws)
+        self._refuse_exhausted()
 
     def draws(self) -> list[Draws]:
         """Return the draws of every prompt."""
         return [self._draws(row) for row in range(len(self._request.prompts))]
 
-    def launch(self, numbers: Sequence[tuple[int, int]]) -> list[CommittingWalk]:
+    def _launch(self, numbers: Sequence[tuple[int, int]]) -> list[CommittingWalk]:
         """Return walks at the start, by the number of their prompt and their own; those of one prompt share what they evaluate."""
         request = self._request
         roots = {row: self._texts.root(row) for row, _ in numbers}
+        walks = []
         for row, i in numbers:
-            self._diagnostics[row, i] = request.stream(row, Stream.DIAGNOSTIC + i)
-        return [
-            self.resume(
-                Trajectory(row, i, request.stream(row, i), row, request.starts[row], request.budgets[row]), roots[row]
-            )
-            for row, i in numbers
-        ]
+            trajectory = Trajectory(row, i, request.stream(row, i), row, request.starts[row], request.budgets[row])
+            diagnostics = request.stream(row, Stream.DIAGNOSTIC + i)
+            prompt = request.prompts[row]
+            walks.append(CommittingWalk(self._windows, self._phi, trajectory, roots[row], prompt, diagnostics))
+        self._accounts += [walk.account for walk in walks]
+        return walks
 
-    def resume(self, trajectory: Trajectory, text: EvaluatedText) -> CommittingWalk:
-        """Return a walk that goes on with ``trajectory``, whose text is ``text``, in the place of the walk with its number."""
-        row, diagnostics = trajectory.row, self._diagnostics[trajectory.row, trajectory.number]
-        walk = CommittingWalk(self._windows, self._phi, trajectory, text, self._request.prompts[row], diagnostics)
-        self._accounts.append(walk.account)
-        return walk
-
-    def step(self, walks: Sequence[CommittingWalk], kept: Sequence[CommittingWalk]) -> Iterator[Sequence[Trajectory]]:
+    def _step(self, walks: Sequence[CommittingWalk]) -> Iterator[Sequence[Trajectory]]:
         """Take ``walks`` as far as known distributions lead, yield those that have grown or failed, and ask the model for the next
         distributions.
 
-        Texts that none of the walks ``kept`` needs are given back now and then.
+        Texts that none of them needs are given back now and then.
         """
         before = [len(walk.trajectory.tokens) for walk in walks]
         wanted = {text: ids for walk in walks for text, ids in walk.advance().items()}
@@ -143,8 +132,8 @@ class Lookahead:
             yield grown
         if wanted:
             self._texts.evaluate(wanted)
-        size = sum(len(walk.trajectory.tokens) for walk in kept)
-        self._texts.tidy(lambda: (text for walk in kept for text in walk.held()), size)
+        size = sum(len(walk.trajectory.tokens) for walk in walks)
+        self._texts.tidy(lambda: (text for walk in walks for text in walk.held()), size)
 
     @property
     def counts(self) -> ModelCounts:
@@ -156,21 +145,18 @@ class Lookahead:
         attempts = sum(account.attempts for account in self._accounts)
         return Progress.of(self.counts, draws=draws, wanted=wanted, attempts=attempts)
 
-    def rejections(self, row: int) -> dict[str, int]:
+    def _rejections(self, row: int) -> dict[str, int]:
         """Return how many attempts each phrase has cost the draws of a prompt, by its name."""
         rejected = sum((account.rejected for account in self._of(row)), Counter[int]())
         return {self._names[phrase]: count for phrase, count in sorted(rejected.items())}
 
-    def refuse_exhausted(self, draws: Callable[[], list[Draws]]) -> None:
-        """Raise where the effort of a window ran out.
-
-        Raises :class:`BudgetError`: it did; carries ``draws()``, those that were completed.
-        """
+    def _refuse_exhausted(self) -> None:
+        """Raise a :class:`BudgetError` where the effort of a window ran out; it carries the draws that were completed."""
         account = next((account for account in self._accounts if account.exhausted), None)
         if account is None:
             return
         index, written = account.trajectory.row, len(account.trajectory.tokens)
-        rejections = self.rejections(index)
+        rejections = self._rejections(index)
         costly = sorted(rejections, key=lambda name: -rejections[name])[:3]
         named = f", mostly {', '.join(costly)}" if costly else ""
         raise BudgetError.of(
@@ -178,7 +164,7 @@ class Lookahead:
             f"Prompt {index}: the effort ran out after {written} tokens of a draw, in a window where the model hardly writes "
             f"anything else than banned phrases{named}",
             f"the error's .draws holds the draws that were completed, and {COST}",
-            draws=draws(),
+            draws=self.draws(),
         )
 
     @property
@@ -201,7 +187,7 @@ class Lookahead:
             ),
             budget=self._request.budgets[row],
             failures=sum(account.trajectory.failed for account in accounts),
-            rejections=self.rejections(row),
+            rejections=self._rejections(row),
         )
 
     def _drafted(self, row: int) -> dict[str, int]:
@@ -219,107 +205,3 @@ class Lookahead:
             log_w=walk.log_w if self._phi.weights else math.nan,
             guarantee=Guarantee.WEIGHTED if self._phi.weights else Guarantee.APPROXIMATE,
         )
-
-
-def side_by_side(vocabulary: int, walks: int = 1) -> int:
-    """Return how many draws advance together, of so many walks each, over a vocabulary of this size."""
-    return max(1, min(TOGETHER, AT_ONCE // (WALK_BYTES * vocabulary)) // walks)
-
-
-@final
-@dataclass(frozen=True)
-class LookaheadSMCSampler(Sampler):
-    """Runs populations of walks that write window by window, and picks one walk of each by weight.
-
-    As :class:`~outlines_phi.sampling.smc.SMCSampler`, with a window in the place of a token: its proposal is the window's
-    distribution, and its weight the estimate of ``Psi(r)``, which has mean ``Psi(r)`` whatever the window is; so everything stays
-    unbiased. A step is over when every particle that moves has committed a window and knows its weight.
-
-    Raises :class:`UnsupportedError`: a look-ahead without weights.
-    """
-
-    phi: LookaheadPhi  # The options of the look-ahead, with weights
-    options: SMC
-
-    def __post_init__(self) -> None:
-        if not self.phi.weights:
-            raise UnsupportedError(
-                "sampler=SMC(...) was given with phi='lookahead' without weights, by which particles are picked. Give "
-                "phi=LookaheadPhi(weights=True), or leave sampler out."
-            )
-
-    def sample(self, request: Request) -> list[Draws]:
-        """See :meth:`Sampler.sample`: the draws of a prompt are picks from one run each."""
-        run, size = Lookahead(self.phi, request), self.options.particles
-        numbers = [(row, i) for row in range(len(request.prompts)) for i in range(request.n)]
-        populations: list[LookaheadPopulation] = []
-        follow(lambda: run.progress(len(numbers), sum(population.particles.finished for population in populations)))
-        at_once = side_by_side(len(request.table.vocabulary), walks=size)
-        for first in range(0, len(numbers), at_once):
-            together = [
-                LookaheadPopulation(run, self.options, request, run.launch([(row, i * size + k) for k in range(size)]))
-                for row, i in numbers[first : first + at_once]
-            ]
-            _advance(run, together)
-            populations += together
-        run.refuse_exhausted(lambda: [])
-        return [
-            replace(picks(request, row, found, run.counts), rejections=run.rejections(row))
-            for row, found in enumerate(finished(request, [population.particles for population in populations]))
-        ]
-
-
-@final
-class LookaheadPopulation:
-    """One population, and the walks of its particles.
-
-    ``walks``: The walks, at the start.
-    """
-
-    def __init__(self, run: Lookahead, options: SMC, request: Request, walks: Sequence[CommittingWalk]) -> None:
-        self._run = run
-        self._walks = {walk.trajectory: walk for walk in walks}
-        self.particles = options.begin(request, list(self._walks))
-        # Without resampling no particle waits for another.
-        self._windows = math.inf if options.resample == "never" else 1
-        self._send(self.particles.moving)
-
-    @property
-    def walks(self) -> list[CommittingWalk]:
-        """The walks that particles go on with, those that wait included."""
-        return list(self._walks.values())
-
-    def turn(self) -> list[CommittingWalk]:
-        """Return the walks that wait for distributions; where there are none, resample if it is time and send particles on."""
-        while not (moving := [walk for walk in self.walks if walk.under_way]) and not self._over:
-            if self.particles.settle():
-                self._replace()
-            self._send(self.particles.moving)
-        return moving
-
-    @property
-    def _over(self) -> bool:
-        return self.particles.finished or any(walk.account.exhausted for walk in self.walks)
-
-    def _send(self, moving: Sequence[Trajectory]) -> None:
-        for trajectory in moving:
-            walk = self._walks[trajectory]
-            walk.limit = walk.account.committed + self._windows
-
-    def _replace(self) -> None:
-        """Give every unfinished particle a walk of its own that goes on where its ancestor stood."""
-        texts = {(walk.text.parent, walk.text.token): walk.text for walk in self.walks if not walk.trajectory.finished}
-        self._walks = {
-            particle: self._run.resume(particle, texts[particle.node, particle.tokens[-1]])
-            for particle in self.particles.walks
-            if not particle.finished
-        }
-        for walk in self.walks:
-            walk.limit = 0
-
-
-def _advance(run: Lookahead, populations: Sequence[LookaheadPopulation]) -> None:
-    """Take every population to its end, in shared model calls."""
-    while walks := [walk for population in populations for walk in population.turn()]:
-        for _ in run.step(walks, [walk for population in populations for walk in population.walks]):
-            pass

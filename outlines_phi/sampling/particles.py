@@ -44,12 +44,10 @@ class Particles:
         """Whether no particle goes on."""
         return not self.moving
 
-    def settle(self) -> bool:
-        """Resample, if it is time after a step; return whether it was."""
-        if self.finished or effective_size(scaled(_log_w(self.walks))) >= self._threshold * len(self.walks):
-            return False
-        self._resample()
-        return True
+    def settle(self) -> None:
+        """Resample, if it is time after a step."""
+        if not self.finished and effective_size(scaled(_log_w(self.walks))) < self._threshold * len(self.walks):
+            self._resample()
 
     def _resample(self) -> None:
         """Replace the particles by copies, each with the mean weight; each place keeps its random stream."""

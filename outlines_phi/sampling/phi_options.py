@@ -56,7 +56,7 @@ class ExactPhi(Phi):
     confidence
         ``None`` for certainty. Else, in (0, 1) and beside a tolerance ``eps``: what enumeration leaves undecided is tested by
         residual attempts, and draws are made, from the members that were enumerated, as soon as ``TV(distribution, mu*) <= eps`` is
-        certified at this confidence. A part of the effort's tokens goes to the attempts, the last quarter at least.
+        certified at this confidence. Enumeration and attempts share the effort's tokens.
     effort
         When to give up with a :class:`BudgetError`. A certificate may take ``tokens`` model tokens and ``attempts`` residual
         attempts in all, for any number of draws; its seconds are those of certificate and draws together.

@@ -10,14 +10,12 @@ from ..phi.estimator import Phi, ProposalPhi
 from ..phi.tree.store import TreeStore
 from .ancestral import AncestralSampler
 from .drafted_stepper import Prefetch
-from .lookahead import LookaheadSampler, LookaheadSMCSampler
+from .lookahead import LookaheadSampler
 from .phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from .rejection.auto_sampler import AutoSampler
 from .rejection.exact_sampler import ExactSampler
 from .sampler import Sampler
 from .smc import SMC, SMCSampler
-
-"""The values of ``sampler=``."""
 
 DRAFT_LENGTH = 8
 """The most tokens of a draft, where nothing else is said."""
@@ -53,18 +51,16 @@ def sampler_for(
             return AncestralSampler(phi, draft=draft)
         case Phi(), SMC() if draft is not None:
             raise UnsupportedError(
-                f"A draft was given with sampler={type(sampler).__name__}(...), whose particles are compared at the same "
-                "places of their texts, token by token. Leave draft out, or leave sampler out: phi='exact' and phi='auto' go with "
-                "drafts, and so do step estimators such as phi='local'."
+                "Leave draft out, or leave sampler out: phi='exact' and phi='auto' go with drafts, and so do step estimators such "
+                "as phi='local'. A draft was given with sampler=SMC(...), whose particles are compared at the same places of "
+                "their texts, token by token."
             )
-        case LookaheadPhi(), SMC():
-            return LookaheadSMCSampler(phi, sampler)
         case ProposalPhi(), SMC():
             return SMCSampler(phi, sampler)
         case ExactPhi() | AutoPhi() | LookaheadPhi(), SMC():
             raise UnsupportedError(
-                f"sampler={type(sampler).__name__}(...) was given with phi={phi.name!r}, which draws in a way of its own. Leave "
-                "phi out or give phi='local' or another proposal for the particles, or leave sampler out."
+                "Leave phi out or give phi='local' or another proposal for the particles, or leave sampler out. "
+                f"sampler=SMC(...) was given with phi={phi.name!r}, which draws in a way of its own."
             )
         case _:
             raise TypeError(f"{phi!r} is not an estimator of this package, or {sampler!r} not a sampler.")

@@ -6,9 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
-from typing import Literal, TypeAlias, final, get_args
-
-import numpy as np
+from typing import Literal, final, get_args
 
 from ..errors import UnsupportedError
 from ..lm.model import ModelCounts
@@ -20,9 +18,6 @@ from .draws import DrawCounts, Draws
 from .particles import Particles
 from .sampler import Request, Sampler, Stream
 from .stepper import Stepper, Trajectory
-
-FinishedRun: TypeAlias = tuple[Population, np.random.Generator]
-"""A population, and the rest of the random stream of its run."""
 
 Resample = Literal["never", "ess"]
 
@@ -105,12 +100,7 @@ class SMCSampler(Sampler):
 
     def sample(self, request: Request) -> list[Draws]:
         """See :meth:`Sampler.sample`: the draws of a prompt are picks from one run each."""
-        runs, counts = self.run(request, request.n)
-        return [picks(request, row, of_prompt, counts) for row, of_prompt in enumerate(runs)]
-
-    def run(self, request: Request, n: int) -> tuple[list[list[FinishedRun]], ModelCounts]:
-        """Return ``n`` finished runs of every prompt, each with the rest of its random stream, and what they cost together."""
-        stepper, size = Stepper(request, self.phi), self.options.particles
+        stepper, size, n = Stepper(request, self.phi), self.options.particles, request.n
         runs: list[Particles] = []
         walks: list[Trajectory] = []
         stepper.follow(
@@ -126,7 +116,7 @@ class SMCSampler(Sampler):
             for together in self.phi.rounds(n):
                 runs += (waiting := self._runs(request, stepper.launch(together * size)))
                 _advance(stepper, waiting)
-        return finished(request, runs), stepper.branches.trees.counts
+        return picks(request, runs, stepper.branches.trees.counts)
 
     def _runs(self, request: Request, walks: Sequence[Trajectory]) -> list[Particles]:
         """Return the runs that ``walks``, in the order of prompts and numbers, are the particles of."""
@@ -170,16 +160,6 @@ def _groups(runs: Sequence[Particles]) -> list[list[Particles]]:
     return groups
 
 
-def finished(request: Request, runs: Sequence[Particles]) -> list[list[FinishedRun]]:
-    """Return the finished runs of every prompt."""
-    drawn: list[dict[tuple[int, ...], Draw]] = [{} for _ in request.prompts]
-    of_prompt: list[list[FinishedRun]] = [[] for _ in request.prompts]
-    for run in runs:
-        row = run.walks[0].row
-        of_prompt[row].append((population_of(request, run, drawn[row]), run.rng))
-    return of_prompt
-
-
 def population_of(request: Request, run: Particles, drawn: dict[tuple[int, ...], Draw]) -> Population:
     """Return what a run ended with; equal particles share what ``drawn`` has of those of their prompt."""
     items = []
@@ -195,13 +175,20 @@ def population_of(request: Request, run: Particles, drawn: dict[tuple[int, ...],
     return Population(items=tuple(items), failures=len(run.walks) - len(items), resamplings=run.resamplings)
 
 
-def picks(request: Request, row: int, runs: Sequence[FinishedRun], counts: ModelCounts) -> Draws:
-    """Return the draws of a prompt, one picked by weight from each of its ``runs``."""
-    alive = [(population, rng) for population, rng in runs if population.log_z > -math.inf]
-    return Draws(
-        items=tuple(population.pick(rng) for population, rng in alive),
-        counts=DrawCounts(**vars(counts), attempts=len(runs), accepted=len(alive)),
-        budget=request.budgets[row],
-        failures=len(runs) - len(alive),
-        populations=tuple(population for population, _ in alive),
-    )
+def picks(request: Request, runs: Sequence[Particles], counts: ModelCounts) -> list[Draws]:
+    """Return the draws of every prompt, one picked by weight from each of its finished ``runs``."""
+    results = []
+    for row, budget in enumerate(request.budgets):
+        drawn: dict[tuple[int, ...], Draw] = {}
+        own = [(population_of(request, run, drawn), run.rng) for run in runs if run.walks[0].row == row]
+        alive = [(population, rng) for population, rng in own if population.log_z > -math.inf]
+        results.append(
+            Draws(
+                items=tuple(population.pick(rng) for population, rng in alive),
+                counts=DrawCounts(**vars(counts), attempts=len(own), accepted=len(alive)),
+                budget=budget,
+                failures=len(own) - len(alive),
+                populations=tuple(population for population, _ in alive),
+            )
+        )
+    return results

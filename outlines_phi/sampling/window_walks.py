@@ -281,7 +281,7 @@ def lost_at(node: Node, log_bound: float, rng: np.random.Generator) -> Node:
 class NormalizerWalk:
     """An unbiased estimate of ``Psi(r)`` of a window, from one walk after the accepted attempt (theory.md, section 6.3).
 
-    It goes down as a residual attempt (:class:`~outlines_phi.sampling.rejection.certify.ResidualAttempts`), and below what was
+    It goes down as a residual attempt (:class:`~outlines_phi.sampling.rejection.attempts.ResidualAttempts`), and below what was
     expanded at its launch by ``p`` of the live tokens, whose masses multiply to ``s``. It is launched with the probability ``c``,
     such that the estimate is never below ``(1 - COARSENESS) U`` where ``c < 1``.
 

@@ -36,11 +36,6 @@ class TestGenerate:
         assert ("Attempts that came upon a banned phrase: 'it is' " in result.stderr) == looked
         assert all((line["log_w"] is None) == (guarantee == "approximate") for line in lines)
 
-    def test_particles_follow_a_weighted_look_ahead(self, cli: Cli) -> None:
-        options = ("--ban-level", "weighted", "--particles", 5, "--n", 4)
-        result = cli("generate", "--ban", "it is", *options, *SHORT, PROMPT)
-        assert result.exit_code == 0 and len(records(result.stdout)) == 4
-
     def test_without_a_ban_phrases_are_written(self, cli: Cli) -> None:
         result = cli("generate", "--ban", "no such phrase", "--n", 60, *SHORT, PROMPT)
         assert any("it is" in line["text"] for line in records(result.stdout))
@@ -88,7 +83,7 @@ REFUSED = [
     (["--ban-file", "nix.txt"], "--ban-file nix.txt cannot be read"),
     (["--ban", "a", "--ban-level", "best"], "--ban-level best was given; expected one of mask"),
     (["--ban", "a", "--ban-level", "exact", "--phi", "local"], "stands for ExactPhi("),
-    (["--ban", "a", "--ban-level", "lookahead", "--particles", "4"], "--particles"),
+    (["--ban", "a", "--ban-level", "weighted", "--particles", "4"], "--particles"),
     (["--ban", "yes", "--ban", "no", "--regex", "yes|no"], "leave nothing of the output type"),
     (["--phi", "lookahead", "--regex", "yes|no"], "bans no phrases"),
     ([], "No output type"),

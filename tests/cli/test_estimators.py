@@ -11,7 +11,7 @@ from .conftest import Cli, records
 PROMPT = "Question: is the bakery open on Sunday? Answer: "
 
 
-@pytest.mark.parametrize("phi", ["dp", "dp-bigram", "dp-frozen"])
+@pytest.mark.parametrize("phi", ["dp", "dp-bigram"])
 def test_it_takes_the_name(cli: Cli, phi: str) -> None:
     assert phi in ESTIMATORS
     result = cli("generate", "--type", "formats:Answer", "--n", 5, "--seed", 1, "--phi", phi, PROMPT)

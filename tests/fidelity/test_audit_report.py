@@ -27,12 +27,14 @@ from outlines_phi.guides.table import Table
 from outlines_phi.lm.model import ModelCounts
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.onestep import LocalPhi
+from outlines_phi.phi.tree.best_first import grow_trees
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.evidence import Evidence, Wave
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.rejection.certify import certify
+from outlines_phi.sampling.phi_options import Effort
+from outlines_phi.sampling.rejection.certify import Certification
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary
@@ -168,10 +170,9 @@ def test_residual_attempts_narrow_the_intervals_which_hold_at_their_rate(
         log_w = log_weights(many(language)[i * N : (i + 1) * N])
         tree = BoundsTree(language.table, language.budget)
         evaluator = Evaluator(language.lm, language.settings(), [PROMPT], [tree])
-        (row,) = certify(
-            [tree], evaluator, 1e-3, 1 - ALPHA, lambda _, number, i=i: np.random.default_rng((i, number)),
-            max_tokens=60, max_attempts=500, width=16,
-        )  # fmt: skip
+        effort = Effort(tokens=60, attempts=500)
+        row = Certification(tree, 1e-3, 1 - ALPHA, lambda number, i=i: np.random.default_rng((i, number)), effort, 16)
+        grow_trees([row], evaluator)
         certain = [tuple(map(math.exp, tree.log_bounds))]
         found, without = measure([log_w], certain, ALPHA, [row.evidence]), measure([log_w], certain, ALPHA)
         assert found.residual is not None and found.attempts == row.evidence.attempts > 0

@@ -17,14 +17,13 @@ from outlines_phi.errors import UnsupportedError
 from outlines_phi.fidelity.reference import Reference, count_prefixes, enumerate_language
 from outlines_phi.guides.table import Table
 from outlines_phi.phi.dp_bigram import BigramDPPhi
-from outlines_phi.phi.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.estimator import Need, ProposalPhi, StepPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from tests.guides.banning import assert_same
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
 
-PROPOSALS: tuple[ProposalPhi, ...] = (LocalPhi(), OneStepPhi(), FrozenDPPhi(), BigramDPPhi())
+PROPOSALS: tuple[ProposalPhi, ...] = (LocalPhi(), OneStepPhi(), BigramDPPhi())
 
 SMALL = (Language("two", "(ab|ba|c){1,2}", 4, seed=4), Language("ends", "a*b?", 4, seed=9))
 small = pytest.mark.parametrize("language", SMALL, ids=str)

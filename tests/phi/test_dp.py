@@ -1,4 +1,4 @@
-"""Backward induction with a surrogate law, against naive recursion over tokens."""
+"""Backward induction with the distribution after each single token, against naive recursion over tokens."""
 
 from __future__ import annotations
 
@@ -6,24 +6,16 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import product
 
 import numpy as np
 import pytest
-import torch
 
 from outlines_phi.errors import UnsupportedError
-from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Guide
-from outlines_phi.guides.regex import compile_regex
+from outlines_phi.guides.guide import DEAD, DONE, Guide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi import dp
 from outlines_phi.phi import dp_bigram as bigram
-from outlines_phi.phi import dp_frozen as frozen
-from outlines_phi.phi.dp import SETTLED, Layers, explore, largest_change, log_product
-from outlines_phi.phi.dp_bigram import BigramDPPhi
-from outlines_phi.phi.dp_frozen import FrozenDPPhi
+from outlines_phi.phi.dp_bigram import SETTLED, BigramDPPhi, Layers, largest_change, log_product
 from outlines_phi.phi.estimator import ProposalPhi
 from outlines_phi.phi.onestep import OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
@@ -36,134 +28,6 @@ LEAST = 1e-250
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 EOS_ID = VOCABULARY.eos_ids[0]
-
-
-def naive(guide: Guide, p: list[float], horizon: int | None) -> Callable[[int, int, int], float]:
-    """``h_t(s)`` token by token, with ``left`` tokens to write and ``t`` steps until the horizon."""
-
-    @cache
-    def onward(state: int) -> list[tuple[float, int]]:
-        return [(p[v], target) for v in range(len(p)) if (target := guide.advance(state, v)) != DEAD]
-
-    @cache
-    def h(state: int, left: int, t: int) -> float:
-        if state == DONE:
-            return 1.0
-        if state == DEAD or guide.min_tokens(state) > left:
-            return 0.0
-        if horizon is not None and t == 0:
-            return 1.0
-        return sum(mass * h(target, left - 1, t - 1) for mass, target in onward(state))
-
-    return h
-
-
-def tokens(table: Table, state: int, log_h: torch.Tensor) -> list[float]:
-    """``h`` of every token, given ``log h`` of every class."""
-    return table.partition(state).spread(log_h).exp().tolist()
-
-
-class TestFrozen:
-    @pytest.mark.parametrize(
-        ("language", "horizon", "wrap"),
-        [
-            *product(OF_EVERY_KIND, [1, 2, 3], [lambda guide: guide]),
-            *product(LANGUAGES, [12, None], [lambda guide: guide]),
-            *product(OF_EVERY_KIND, [2], [ManyPartitions]),
-            *product(LANGUAGES, [None], [ManyPartitions]),
-        ],
-        ids=lambda value: "one partition" if "lambda" in str(value) else None,
-    )
-    def test_values_are_those_of_naive_recursion(
-        self, language: Language, horizon: int | None, wrap: Callable[[Guide], Guide]
-    ) -> None:
-        guide = wrap(language.table.guide)
-        table = Table(guide)
-        phi = FrozenDPPhi(horizon=horizon, states=None, floor=LEAST)
-        log_p = torch.log_softmax(torch.from_numpy(np.random.default_rng(4).normal(size=len(VOCABULARY))), -1)
-        h = naive(guide, log_p.exp().tolist(), horizon)
-        for state in states_of(guide, 8):
-            after = [guide.advance(state, v) for v in range(len(VOCABULARY))]
-            for remaining in range(guide.min_tokens(state), 9):
-                found = tokens(table, state, phi.log_h(log_p[None], table, state, remaining)[0])
-                expected = [h(target, remaining - 1, horizon or -1) for target in after]
-                assert found == pytest.approx(expected, rel=1e-9, abs=1e-240), (state, remaining)
-
-    @languages
-    def test_a_horizon_of_one_step_is_onestep(self, language: Language) -> None:
-        log_p = torch.log_softmax(torch.randn(len(VOCABULARY), generator=torch.Generator().manual_seed(1)), -1)
-        table = language.table
-        for remaining in range(table.guide.min_tokens(table.start), 9):
-            (one,) = OneStepPhi().log_h(log_p[None], table, table.start, remaining)
-            (found,) = FrozenDPPhi(horizon=1).log_h(log_p[None], table, table.start, remaining)
-            assert found.float().tolist() == pytest.approx(one.tolist(), abs=1e-5)
-
-    @languages
-    @pytest.mark.parametrize("states", [1, 2, 4, 6])
-    def test_fewer_states_mean_a_nearer_horizon(self, language: Language, states: int) -> None:
-        """Never less than one step, never further than asked, and no more states than allowed beyond the first step."""
-        guide, table = language.table.guide, Table(language.table.guide)
-        log_p = torch.log_softmax(torch.randn(len(VOCABULARY), dtype=torch.float64), -1)
-        first = set(guide.row(table.start).targets.tolist())
-        reachable = explore(guide, first, depth=5, states=states)
-        assert len(reachable.rows) <= max(states, len(first - {DEAD, DONE}))
-        horizon = min(reachable.depth, 5)
-        assert 1 <= horizon
-        (found,) = FrozenDPPhi(horizon=5, states=states, floor=LEAST).log_h(log_p[None], table, table.start, 7)
-        (expected,) = FrozenDPPhi(horizon=horizon, states=None, floor=LEAST).log_h(log_p[None], table, table.start, 7)
-        assert found.tolist() == pytest.approx(expected.tolist(), rel=1e-9)
-
-    def test_all_states_of_a_grammar_that_has_no_last_one_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(dp, "MOST", 100)
-        language = next(each for each in OF_EVERY_KIND if each.name == "Dyck")
-        request = language.request(2, 0)
-        with pytest.raises(UnsupportedError, match="more than 100, perhaps without end. Give states="):
-            AncestralSampler(FrozenDPPhi(horizon=None, states=None)).sample(request)
-        AncestralSampler(FrozenDPPhi(horizon=3, states=None)).sample(request)
-
-    def test_an_unbounded_budget_settles(self) -> None:
-        """``sum_n m^n p(x) p(end)``, whatever the budget, in few steps."""
-        table = Table(FSMGuide.from_automaton(compile_regex("[ab]*x"), VOCABULARY))
-        log_p = torch.log_softmax(torch.zeros(len(VOCABULARY), dtype=torch.float64), -1)
-        p = 1 / len(VOCABULARY)
-        (found,) = FrozenDPPhi(horizon=None).log_h(log_p[None], table, table.start, UNREACHABLE - 1)
-        loop, x = VOCABULARY.tokens.index(b"a"), VOCABULARY.tokens.index(b"x")
-        log_h = table.partition(table.start).spread(found)
-        assert float(log_h[loop]) == pytest.approx(math.log(p * p / (1 - 5 * p)), abs=10 * SETTLED)
-        assert float(log_h[x]) == pytest.approx(math.log(p), abs=1e-12)
-
-    @languages
-    def test_it_is_exact_where_the_law_ignores_its_context(self, language: Language) -> None:
-        """Every draw has the weight Phi."""
-        blind = replace(language)
-        object.__setattr__(blind, "lm", TableModel.random(VOCABULARY, seed=3, order=0, scale=2.0))
-        found = paths(blind, FrozenDPPhi(horizon=language.budget, states=None, floor=LEAST))
-        phi = true_phi(blind)((), blind.table.start, blind.budget)
-        assert phi > 0
-        assert all(math.exp(path.log_w) == pytest.approx(phi, rel=1e-9) for path in found)
-        masked = paths(blind, FrozenDPPhi(floor=1.0))
-        assert any(abs(math.exp(path.log_w) / phi - 1) > 0.1 for path in masked)
-
-    def test_structures_are_kept_in_the_table(self) -> None:
-        table, phi = Table(LANGUAGES[0].table.guide), FrozenDPPhi()
-        log_p = torch.zeros(1, len(VOCABULARY))
-        phi.log_h(log_p, table, table.start, 7)
-        before = table.bytes
-        for remaining in (3, 5, 7):
-            phi.log_h(log_p + remaining, table, table.start, remaining)
-        assert table.bytes == before > 0
-
-    @pytest.mark.parametrize("option", ["horizon", "states"])
-    @pytest.mark.parametrize("value", [0, -1, 1.5, "3", True])
-    def test_bad_bounds(self, option: str, value: object) -> None:
-        with pytest.raises(UnsupportedError, match=f"{option}={value!r} was given to FrozenDPPhi; expected a whole"):
-            FrozenDPPhi(**{option: value})  # type: ignore[arg-type]
-
-    @pytest.mark.parametrize("floor", [0, -1, 2, "low", math.nan])
-    @pytest.mark.parametrize("phi", [FrozenDPPhi, BigramDPPhi])
-    def test_bad_floors(self, floor: object, phi: type) -> None:
-        with pytest.raises(UnsupportedError, match=f"floor={floor!r} was given to {phi.__name__}; expected a number"):
-            phi(floor=floor)
 
 
 def chain(language: Language) -> Language:
@@ -242,12 +106,12 @@ class TestBigram:
 
     @languages
     def test_it_is_exact_where_the_law_looks_at_the_last_token_only(self, language: Language) -> None:
-        """Every draw has the weight Phi, where the frozen law does not."""
+        """Every draw has the weight Phi, where one step by the current law does not."""
         markov = chain(language)
         phi = true_phi(markov)((), markov.table.start, markov.budget)
         found = paths(markov, BigramDPPhi(floor=LEAST))
         assert all(math.exp(path.log_w) == pytest.approx(phi, rel=1e-9) for path in found)
-        control = paths(markov, FrozenDPPhi(horizon=None, floor=LEAST))
+        control = paths(markov, OneStepPhi(floor=LEAST))
         assert any(abs(math.exp(path.log_w) / phi - 1) > 0.1 for path in control)
 
     def test_tiny_values_keep_their_proportions(self) -> None:
@@ -289,6 +153,11 @@ class TestBigram:
         draws = AncestralSampler(BigramDPPhi()).sample(language.request(3, seed=1))[0]
         assert [draw.token_ids for draw in draws] == [(EOS_ID,)] * 3
         assert draws.counts.tokens == 0
+
+    @pytest.mark.parametrize("floor", [0, -1, 2, "low", math.nan])
+    def test_bad_floors(self, floor: object) -> None:
+        with pytest.raises(UnsupportedError, match=f"floor={floor!r} was given to BigramDPPhi; expected a number"):
+            BigramDPPhi(floor=floor)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("option", ["tokens", "states", "max_bytes"])
     @pytest.mark.parametrize("value", [0, -1, 1.5, None, True])
@@ -345,10 +214,6 @@ class TestLayers:
 
 
 PROPOSALS: dict[str, ProposalPhi] = {
-    "frozen": FrozenDPPhi(),
-    "frozen, near": FrozenDPPhi(horizon=2, states=2),
-    # The largest budget here: grammars have states without end.
-    "frozen, whole": FrozenDPPhi(horizon=8, states=None),
     "bigram": BigramDPPhi(),
     "bigram, cut": BigramDPPhi(tokens=2, states=3, max_bytes=200),
 }
@@ -367,14 +232,14 @@ def test_the_mean_weight_is_phi(name: str, options: dict[str, object], language:
 
 @pytest.fixture
 def without_floors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(frozen, "floored", no_floor)
     monkeypatch.setattr(bigram, "floored", no_floor)
     yield
 
 
 @pytest.mark.usefixtures("without_floors")
-@pytest.mark.parametrize("phi", [FrozenDPPhi(), BigramDPPhi()], ids=["frozen", "bigram"])
-def test_without_a_floor_mass_is_lost(phi: ProposalPhi) -> None:
+def test_without_a_floor_mass_is_lost() -> None:
     """Power control: with top_k = 5 a surrogate rules out members that the law allows."""
     language, options = LANGUAGES[0], {"top_k": 5}
-    assert mean_weight(paths(language, phi, **options)) < 0.999 * math.exp(language.reference(**options).log_phi)
+    assert mean_weight(paths(language, BigramDPPhi(), **options)) < 0.999 * math.exp(
+        language.reference(**options).log_phi
+    )

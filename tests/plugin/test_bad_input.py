@@ -247,12 +247,12 @@ class Foreign(Phi):
 
 CALLS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("phi", {"phi": "banana"}, UnsupportedError, "phi='banana' was given; expected 'auto'"),
-    ("phi misspelt", {"phi": "DP_frozen"}, UnsupportedError, r"given \(did you mean 'dp-frozen'\?\); expected 'auto'"),
+    ("phi misspelt", {"phi": "DP_bigram"}, UnsupportedError, r"given \(did you mean 'dp-bigram'\?\); expected 'auto'"),
     (
         "phi that is gone",
-        {"phi": "rollout"},
+        {"phi": "dp-frozen"},
         UnsupportedError,
-        r"not here any more \(give 'learned', or 'exact'\); expected",
+        r"not here any more \(give 'dp' or 'learned', or a copy of it, which is benchmarks/estimators/dp_frozen\.py",
     ),
     ("phi as a class", {"phi": outlines_phi.BigramDPPhi}, UnsupportedError, r"did you mean BigramDPPhi\(\)\?"),
     ("values as phi", {"phi": outlines_phi.StateValues()}, UnsupportedError, r"did you mean LearnedPhi\(values\)\?"),

@@ -9,13 +9,8 @@ import pytest
 import torch
 
 import outlines_phi
-from outlines_phi import (
-    BigramDPPhi,
-    FrozenDPPhi,
-    PhiLogitsProcessor,
-    PhiTransformers,
-    UnsupportedError,
-)
+from benchmarks.estimators.dp_frozen import FrozenDPPhi
+from outlines_phi import BigramDPPhi, PhiLogitsProcessor, PhiTransformers, UnsupportedError
 from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.lm import bundled
 from outlines_phi.phi.estimator import Phi
@@ -30,12 +25,11 @@ TEXTS = {"yes", "no", "not now", "nobody"}
 BUDGET = 12
 N = 400
 
-NAMES: dict[str, Phi] = {
-    "dp": BigramDPPhi(),
-    "dp-bigram": BigramDPPhi(),
-    "dp-frozen": FrozenDPPhi(),
-}
-NEED_THE_MODEL = ["dp", "dp-bigram"]
+NAMES: dict[str, Phi] = {"dp": BigramDPPhi(), "dp-bigram": BigramDPPhi()}
+GIVEN: list[tuple[str | Phi, Phi]] = [*NAMES.items(), (FrozenDPPhi(), FrozenDPPhi())]
+"""What calls are given, and the estimator that it means: names, and one of the application's own."""
+
+given = pytest.mark.parametrize(("phi", "meant"), GIVEN, ids=[*NAMES, "own"])
 
 
 def reference_of(model: PhiTransformers, phi: Phi, **options: Any) -> Reference:
@@ -57,53 +51,53 @@ def test_a_name_is_the_estimator_with_its_defaults(name: str) -> None:
     assert resolve_phi(name) == NAMES[name]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_generator_draws_with_weights(name: str, model: PhiTransformers) -> None:
-    generator = outlines_phi.Generator(model, ANSWER, phi=name)
+@given
+def test_a_generator_draws_with_weights(phi: str | Phi, meant: Phi, model: PhiTransformers) -> None:
+    generator = outlines_phi.Generator(model, ANSWER, phi=phi)
     draws = generator.sample(PROMPT, n=N, seed=1, max_new_tokens=BUDGET)
     assert set(draws.texts) <= TEXTS and draws.guarantee is Guarantee.WEIGHTED
-    assert agree((draw.token_ids for draw in draws), draws.log_w, NAMES[name], reference_of(model, NAMES[name]))
+    assert agree((draw.token_ids for draw in draws), draws.log_w, meant, reference_of(model, meant))
     assert generator(PROMPT, seed=2, max_new_tokens=BUDGET) in TEXTS
     assert "".join(generator.stream(PROMPT, seed=2, max_new_tokens=BUDGET)) in TEXTS
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_rows_of_other_lengths_change_nothing(name: str, model: PhiTransformers) -> None:
+@given
+def test_rows_of_other_lengths_change_nothing(phi: str | Phi, meant: Phi, model: PhiTransformers) -> None:
     """The weights of a prompt, beside prompts that are padded or make it padded."""
-    generator = outlines_phi.Generator(model, ANSWER, phi=name)
+    generator = outlines_phi.Generator(model, ANSWER, phi=phi)
     prompts = ["no", PROMPT, PROMPT + PROMPT]
     draws = generator.sample_batch(prompts, N, seed=4, max_new_tokens=BUDGET)[1]
-    assert agree((draw.token_ids for draw in draws), draws.log_w, NAMES[name], reference_of(model, NAMES[name]))
+    assert agree((draw.token_ids for draw in draws), draws.log_w, meant, reference_of(model, meant))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_custom_generate_takes_it(name: str, model: PhiTransformers) -> None:
+@given
+def test_custom_generate_takes_it(phi: str | Phi, meant: Phi, model: PhiTransformers) -> None:
     hf_model, hf_tokenizer = bundled.load()
     result = hf_model.generate(
         **hf_tokenizer(PROMPT, return_tensors="pt"),
         custom_generate=outlines_phi.custom_generate,
         output_type=ANSWER,
         vocabulary=hf_tokenizer,
-        phi=name,
+        phi=phi,
         seed=3,
         temperature=0.7,
         max_new_tokens=BUDGET,
         num_return_sequences=N,
         return_dict_in_generate=True,
     )
-    draws, reference = result.draws[0], reference_of(model, NAMES[name], temperature=0.7)
+    draws, reference = result.draws[0], reference_of(model, meant, temperature=0.7)
     assert result.log_w.tolist() == near_log(draws.log_w.tolist())
-    assert agree((draw.token_ids for draw in draws), draws.log_w, NAMES[name], reference)
+    assert agree((draw.token_ids for draw in draws), draws.log_w, meant, reference)
 
 
-@pytest.mark.parametrize("phi", [*NEED_THE_MODEL, *(NAMES[name] for name in NEED_THE_MODEL[1:])], ids=str)
+@pytest.mark.parametrize("phi", ["dp", "dp-bigram", BigramDPPhi()], ids=str)
 def test_a_logits_processor_has_no_model(phi: Any, model: PhiTransformers) -> None:
     with pytest.raises(UnsupportedError, match="custom_generate.* or outlines_phi.Generator.*needs the model"):
         PhiLogitsProcessor(model, ANSWER, phi=phi, max_new_tokens=BUDGET)
 
 
-@pytest.mark.parametrize("phi", ["dp-frozen", FrozenDPPhi(horizon=3, states=10)], ids=str)
-def test_a_logits_processor_runs_the_frozen_law(phi: Any, model: PhiTransformers) -> None:
+def test_a_logits_processor_runs_an_estimator_of_the_application(model: PhiTransformers) -> None:
+    phi = FrozenDPPhi(horizon=3, states=10)
     processor = PhiLogitsProcessor(model, ANSWER, phi=phi, temperature=0.7, max_new_tokens=BUDGET)
     torch.manual_seed(0)
     inputs = model.hf_tokenizer([PROMPT], return_tensors="pt")

@@ -84,7 +84,7 @@ def test_grammars_that_were_read_are_output_types(model: PhiTransformers) -> Non
         model(PROMPT, CFG('root ::= "a"'), phi="exact")
 
 
-@pytest.mark.parametrize("phi", ["exact", "local", "dp-frozen"])
+@pytest.mark.parametrize("phi", ["exact", "local", "onestep"])
 def test_plain_transformers(phi: str, model: PhiTransformers) -> None:
     network, tokenizer = model.model, model.hf_tokenizer
     ids = tokenizer(PROMPT, return_tensors="pt")

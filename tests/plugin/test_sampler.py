@@ -12,7 +12,7 @@ import outlines_phi
 from outlines_phi import SMC, Guarantee, UnsupportedError
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi
+from outlines_phi.sampling.phi_options import ExactPhi, LookaheadPhi
 
 PROMPT = "Question: is the bakery open on Sunday? Answer: "
 ANSWER = Literal["yes", "no"]
@@ -64,10 +64,10 @@ def test_every_door_takes_a_sampler(door: Callable[..., Any], model: Model, draw
 
 
 @doors
-@pytest.mark.parametrize("phi", ["exact", "auto", AutoPhi(candidates=32), ExactPhi()], ids=str)
+@pytest.mark.parametrize("phi", ["exact", "auto", LookaheadPhi(weights=True), ExactPhi()], ids=str)
 def test_an_estimator_that_draws_by_itself_is_refused(door: Callable[..., Any], phi: Any, model: Model) -> None:
     name = phi if isinstance(phi, str) else phi.name
-    with pytest.raises(UnsupportedError, match=rf"sampler=SMC\(...\) was given with phi='{name}'.*phi='local'"):
+    with pytest.raises(UnsupportedError, match=rf"phi='local'.*sampler=SMC\(...\) was given with phi='{name}'"):
         door(model, sampler=OPTIONS, seed=1, phi=phi)
 
 

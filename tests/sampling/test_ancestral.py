@@ -10,7 +10,6 @@ import pytest
 
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.phi.dp_bigram import BigramDPPhi
-from outlines_phi.phi.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
@@ -23,7 +22,7 @@ from tests.languages import LANGUAGES, OF_EVERY_KIND, VOCABULARY, Language
 from tests.sampling.drafters import Drawn, Fixed, law_of, ranked
 
 EOS = 0
-STATELESS = {"local": LocalPhi, "onestep": OneStepPhi, "dp-frozen": FrozenDPPhi}
+STATELESS = {"local": LocalPhi, "onestep": OneStepPhi}
 LOOP = LANGUAGES[1]
 """All of its texts end with the only letter that ends them."""
 
@@ -67,7 +66,7 @@ def test_a_text_that_can_only_end_ends_without_a_call(language: Language, phi: s
         assert [draw.token_ids for draw in lean] == [draw.token_ids for draw in weighted]
         unknown = [math.isnan(draw.log_w) and math.isnan(draw.log_p) for draw in lean]
         can_only_end = [only_ends(request, draw) for draw in lean]
-        assert any(can_only_end) or phi == "dp-frozen"  # whose texts of grammars all end early
+        assert any(can_only_end)
         assert unknown == can_only_end or name != "undrafted"
         for draw, other, known, alone in zip(lean, weighted, ~np.array(unknown), can_only_end, strict=True):
             # Where a draft came to the end of the text, the law of the end was read beside the others.

@@ -23,9 +23,9 @@ from outlines_phi.sampling.draw import Certificate, Guarantee
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi
 from outlines_phi.sampling.rejection import tree_call as exact
-from outlines_phi.sampling.rejection.attempts import CertifiedAttempts, ConfidentAttempts
+from outlines_phi.sampling.rejection.attempts import ResidualAttempts
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
-from outlines_phi.sampling.rejection.certify import Certification, ResidualAttempts
+from outlines_phi.sampling.rejection.certify import Certification, FrozenWalks
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request, Sampler
 from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, Language, p_value
@@ -74,8 +74,7 @@ def certification(
     language: Language, seed: int, tolerance: float, tokens: int, constraint: Merged | None = None
 ) -> Certification:
     tree, evaluator = planted(language, constraint)
-    limits = {"max_tokens": tokens, "max_attempts": 2000, "width": 8}
-    row = Certification(tree, tolerance, CONFIDENCE, partial(stream, seed), **limits)
+    row = Certification(tree, tolerance, CONFIDENCE, partial(stream, seed), Effort(tokens=tokens, attempts=2000), 8)
     grow_trees([row], evaluator)
     return row
 
@@ -112,7 +111,7 @@ def test_certificates_hold_under_a_constraint_that_is_found_out_node_by_node() -
     """Bounds may fall while attempts of a wave go down; the coin keeps the rate of success what it was at the launch."""
     rule = Merged(even=True)
     phi, mu = constrained_reference(LONG, rule)
-    rows = [certification(LONG, seed, 0.2, 800, rule) for seed in range(30)]
+    rows = [certification(LONG, seed, 0.2, 1600, rule) for seed in range(30)]
     wrong = 0
     for row in rows:
         known = members(row.tree)
@@ -164,7 +163,7 @@ def test_the_law_of_confident_draws_is_that_of_the_known_members() -> None:
     assert p_value(drawn, mu) < ALPHA
     evaluator = Evaluator(LONG.lm, LONG.settings(), [PROMPT], [tree])
     options = {"width": 64, "effort": Effort(), "max_bytes": 2**30}
-    upper, lower = (kind(tree, 5000, partial(stream, 3), **options) for kind in (CertifiedAttempts, ConfidentAttempts))
+    upper, lower = (FrozenWalks(tree, 5000, partial(stream, 3), upper=upper, **options) for upper in (True, False))
     grow_trees([lower], evaluator)
     assert evaluator.counts.calls == 0
     assert p_value([node.tokens() for node in lower.accepted], law) > ALPHA
@@ -280,9 +279,7 @@ def test_the_effort_is_kept() -> None:
     """Tokens give or take a call or a wave, and the number of attempts."""
     for tokens, attempts in ((100, 2000), (400, 2000), (400, 10)):
         tree, evaluator = planted(LONG)
-        row = Certification(
-            tree, 1e-6, 0.9, partial(stream, 1), max_tokens=tokens, max_attempts=attempts, width=8, max_bytes=2**30
-        )
+        row = Certification(tree, 1e-6, 0.9, partial(stream, 1), Effort(tokens=tokens, attempts=attempts), 8, 2**30)
         grow_trees([row], evaluator)
         assert 0 < row.evidence.attempts <= attempts
         assert tree.expansions <= tokens + 64
@@ -292,7 +289,7 @@ def test_a_small_memory_costs_evaluations_and_nothing_else() -> None:
     """Laws are dropped while attempts walk, and learned again; certificates hold, and the bounds are never given up."""
     tree, evaluator = planted(LONG)
     row = Certification(
-        tree, 0.2, CONFIDENCE, partial(stream, 5), max_tokens=3000, max_attempts=500, width=8, max_bytes=8_000
+        tree, 0.2, CONFIDENCE, partial(stream, 5), Effort(tokens=3000, attempts=500), width=8, max_bytes=8_000
     )
     grow_trees([row], evaluator)
     assert evaluator.counts.tokens > sum(node.expanded and node.state != DONE for node in tree.walk())

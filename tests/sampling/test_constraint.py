@@ -27,8 +27,8 @@ from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi
 from outlines_phi.sampling.ranking import rank
 from outlines_phi.sampling.rejection import tree_call as exact
+from outlines_phi.sampling.rejection.attempts import ResidualAttempts
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
-from outlines_phi.sampling.rejection.certify import ResidualAttempts
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request
 from tests.languages import (

@@ -31,7 +31,6 @@ from outlines_phi.lm.table_model import TableModel
 from outlines_phi.numerics.distributions import Distributions
 from outlines_phi.phi import branches, state_values
 from outlines_phi.phi.dp_bigram import BigramDPPhi
-from outlines_phi.phi.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
 from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
@@ -62,7 +61,6 @@ from tests.sampling.drafters import Drawn, Fixed, always, constant, law_of, rank
 ESTIMATORS = {
     "local": LocalPhi,
     "onestep": OneStepPhi,
-    "dp-frozen": FrozenDPPhi,
     "dp-bigram": BigramDPPhi,
     "looking": LookingPhi,
     "learned": LearnedPhi,
@@ -278,7 +276,7 @@ class TestDrawnDrafts:
             assert draws.counts.drafted or name == "always dead"
         assert pooled_p_value(samples) > ALPHA
 
-    @pytest.mark.parametrize("phi", ["onestep", "dp-frozen", "dp-bigram", "looking"])
+    @pytest.mark.parametrize("phi", ["onestep", "dp-bigram", "looking"])
     def test_every_estimator_has_its_own_law(self, phi: str) -> None:
         language = LANGUAGES[0]
         own = ESTIMATORS[phi]()

@@ -18,8 +18,8 @@ from outlines_phi.phi.tree.best_first import grow_trees
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.phi_options import Effort
-from outlines_phi.sampling.rejection.attempts import ConfidentAttempts, RejectionAttempts
-from outlines_phi.sampling.rejection.certify import ResidualAttempts
+from outlines_phi.sampling.rejection.attempts import RejectionAttempts, ResidualAttempts
+from outlines_phi.sampling.rejection.certify import FrozenWalks
 from outlines_phi.settings import SamplingSettings
 from tests.languages import ALPHA, PROMPT, VOCABULARY, p_value
 
@@ -60,8 +60,8 @@ def test_confident_draws_are_of_all_members_that_the_lower_bound_counts(max_byte
     expanded = {each.tokens() for each in wanted}
     mu = {ids: p for ids, p in reference().mu.items() if ids[:-1] in expanded}
     assert math.exp(tree.root.log_lower) == pytest.approx(sum(mu.values()) * math.exp(reference().log_phi))
-    attempts = ConfidentAttempts(
-        tree, 4000, partial(stream, 1), width=64, effort=Effort(tokens=10**6), max_bytes=max_bytes
+    attempts = FrozenWalks(
+        tree, 4000, partial(stream, 1), upper=False, width=64, effort=Effort(tokens=10**6), max_bytes=max_bytes
     )
     grow_trees([attempts], evaluator)
     law = {ids: p / sum(mu.values()) for ids, p in mu.items()}

@@ -13,7 +13,6 @@ import torch
 
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.phi.dp_bigram import BigramDPPhi
-from outlines_phi.phi.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
@@ -53,7 +52,6 @@ WEIGHTED = {
     "local": lambda: AncestralSampler(LocalPhi()),
     "onestep": lambda: AncestralSampler(OneStepPhi()),
     "onestep, high floor": lambda: AncestralSampler(OneStepPhi(floor=0.5)),
-    "dp-frozen": lambda: AncestralSampler(FrozenDPPhi()),
     "dp-bigram": lambda: AncestralSampler(BigramDPPhi()),
     "looking": lambda: AncestralSampler(LookingPhi()),
     "learned": lambda: AncestralSampler(LearnedPhi()),

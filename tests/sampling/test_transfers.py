@@ -24,7 +24,6 @@ from outlines_phi.numerics import transfers
 from outlines_phi.numerics.distributions import AnswerCheck, Rows
 from outlines_phi.phi import estimator
 from outlines_phi.phi.dp_bigram import BigramDPPhi
-from outlines_phi.phi.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
 from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
@@ -80,7 +79,6 @@ class Transfers(TorchFunctionMode):
 SAMPLERS: dict[str, tuple[Callable[[], Sampler], int]] = {
     "local": (lambda: AncestralSampler(LocalPhi()), 0),
     "onestep": (lambda: AncestralSampler(OneStepPhi()), 0),
-    "dp-frozen": (lambda: AncestralSampler(FrozenDPPhi()), 0),
     # The distributions after the prompts, by which its tokens are chosen, are read before these are evaluated.
     "dp-bigram": (lambda: AncestralSampler(BigramDPPhi()), 1),
     # Three rounds of walks, and of 80 particles five: the later ones begin with a step on prompts that the first has evaluated.

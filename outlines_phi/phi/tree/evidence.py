@@ -67,16 +67,6 @@ class Evidence:
         """Test whether ``log Phi`` is under ``log_phi``; the error over all times together is at most ``alpha``."""
         return alpha > 0 and float(np.logaddexp.reduce(self._log_capital(log_phi))) >= -math.log(alpha)
 
-    def missing(self, log_phi: float, alpha: float, log_lower: float, log_gap: float) -> float:
-        """Return the number of failing attempts at ``(Lo, Lo + R)`` that would rule out ``log_phi``; ``inf`` where none would."""
-        t = _share(log_phi, log_lower, log_gap)
-        if alpha <= 0 or t <= 0:
-            return math.inf
-        short = -math.log(alpha) - self._log_capital(log_phi)
-        with np.errstate(over="ignore", divide="ignore"):  # more than a float can count where Phi is hardly above 0
-            missing = float((short / np.log1p(STAKES * t / (1 - t))).min())
-        return max(1.0, float(np.ceil(missing)))
-
     def _log_capital(self, log_phi: float) -> NDArray[np.float64]:
         """Return the log of what each bettor has, against ``log Phi >= log_phi``."""
         log_capital = np.log(CAPITAL)

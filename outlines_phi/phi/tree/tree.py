@@ -287,6 +287,15 @@ class BoundsTree:
         assert node.distribution is not None
         return _made(self._choose(node, log_weight, node.log_rest, node.distribution.draw, rng))
 
+    def choose_held(self, node: Node, log_weight: Callable[[Node], float], rng: np.random.Generator) -> Node:
+        """As :meth:`choose`, but the weight of a free token that does not end the text is 0."""
+
+        def draw(rng: np.random.Generator) -> int:
+            assert node.distribution is not None
+            return node.distribution.draw_ended(rng)
+
+        return _made(self._choose(node, log_weight, node.log_ends, draw, rng))
+
     def choose_since(self, node: Node, since: int, rng: np.random.Generator) -> Node | None:
         """Draw a child but the first ``since`` of an evaluated node in proportion to ``p(child) U(child)``.
 

@@ -53,7 +53,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         What may be written: an output type of Outlines, a guide, or a logits processor whose language can be read; ``None`` for
         free text without banned phrases.
     phi
-        An estimator that reads the guide and the logits: ``"local"``, ``"onestep"``, ``"dp-frozen"``, ``"learned"``, or an object.
+        An estimator that reads the guide and the logits: ``"local"``, ``"onestep"``, ``"learned"``, or an object.
         Left out, ``"onestep"``; with banned phrases ``"local"``.
     temperature, top_k, top_p, min_p
         What the loop will have. Left out, what it has by itself: the values of the model's ``generation_config``.

@@ -1,17 +1,17 @@
-"""Rejection sampling over a token tree: walks launched in order, read in order (theory.md, sections 5.3 and 5.8)."""
+"""Rejection sampling over a token tree, and its residual attempts at what is undecided (theory.md, sections 5.3 and 5.7)."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
 from ...guides.guide import DEAD, DONE
 from ...lm.watch import check_interruption, current
-from ...numerics.weights import draw, ratio, scaled
+from ...numerics.weights import log_sum, ratio
 from ...phi.tree.tree import BoundsTree, Node
 from ..phi_options import Effort
 
@@ -221,66 +221,71 @@ def unweighted(node: Node) -> float:
 
 
 @final
-class CertifiedAttempts(Attempts):
-    """The ``U``-walk, completed by plain masking below the tree, under bounds frozen at the start.
+class ResidualAttempts:
+    """Unbiased estimator of the normaliser within the bounds of a tree: ``Z_hat = Lo + (U - Lo) 1[success]`` of walks that are
+    launched after the draws (theory.md, section 5.7).
 
-    Its distribution is within ``(U - Lo) / U`` of ``mu*`` in total variation (theory.md, section 5.8). A walk fails where
-    truncation leaves it no token, or the constraint rules out what it has written.
+    Each goes down in proportion to ``p(v|y) (U - Lo)(yv)`` to a prefix that was unexpanded at the launch, with the coin of
+    rejection on the way, and on from there by ``p`` alone. All walks reach their prefix before the first of them expands anything.
+
+    ``streams``: One random stream per attempt.
+    ``width``: Walks that go on from their prefixes at once, at most; the next one goes on where one has finished.
     """
 
-    def __init__(self, tree: BoundsTree, *arguments: Any, **options: Any) -> None:
-        super().__init__(tree, *arguments, **options)
-        self._frozen = {node: node.log_upper for node in tree.walk()}
+    def __init__(self, tree: BoundsTree, streams: list[np.random.Generator], *, width: int) -> None:
+        self.tree, self._streams, self._width = tree, streams, width
+        self._log_lower, self._log_gap = tree.root.log_lower, tree.root.log_gap
+        self._descending = self._log_gap > -math.inf
+        self._places: list[Node | None] = [tree.root if self._descending else None for _ in streams]
+        self._log_gaps = [self._log_gap] * len(streams)
+        self._walking: list[int] = []
 
-    def _walk(self, attempt: Attempt) -> bool | None:
-        while attempt.node.state != DONE:
-            node = attempt.node
+    def advance(self) -> list[Node]:
+        """Walk every attempt as far as it goes without the model; return the nodes they wait for, none when all are finished."""
+        if self._descending:
+            self._places = [self._descend(number) for number in range(len(self._places))]
+            below = [node for node in self._places if node is not None and node.state != DONE]
+            evicted = [node for node in below if node.expanded and node.distribution is None]
+            if evicted:
+                return evicted
+            self._descending = False
+            self._walking = [number for number, node in enumerate(self._places) if node is not None]
+        waiting: list[int] = []
+        rest = iter(self._walking)
+        while len(waiting) < self._width and (number := next(rest, None)) is not None:
+            node = self._places[number]
+            assert node is not None
+            node = self._places[number] = self._continue(node, self._streams[number])
+            if node is not None and node.state != DONE:
+                waiting.append(number)
+        self._walking = [*waiting, *rest]
+        return [node for number in waiting if (node := self._places[number]) is not None]
+
+    @property
+    def successes(self) -> int:
+        """How many of the finished attempts found a member."""
+        return sum(node is not None for node in self._places)
+
+    @property
+    def log_estimates(self) -> tuple[float, ...]:
+        """``log Z_hat`` of each finished attempt."""
+        success = log_sum([self._log_lower, self._log_gap])
+        return tuple(self._log_lower if node is None else success for node in self._places)
+
+    def _descend(self, number: int) -> Node | None:
+        node, rng = self._places[number], self._streams[number]
+        while node is not None and node.expanded and node.distribution is not None:
             self.tree.visit(node)
-            if node.state == DEAD:
-                return False
-            if node.distribution is None:
+            if rng.random() >= ratio(node.log_gap, self._log_gaps[number]):
                 return None
-            shares = (child.log_step + self._log_weight(child) for child in node.children.values())
-            if max(node.log_rest, *shares, -math.inf) == -math.inf:
-                return False
-            attempt.node = self.tree.choose(node, self._log_weight, attempt.rng)
-        return True
+            node = self.tree.choose_undecided(node, rng)
+            self._log_gaps[number] = node.log_gap
+        return None if node is None or node.state == DEAD else node
 
-    def _log_weight(self, node: Node) -> float:
-        return self._frozen.get(node, 0.0)
-
-
-@final
-class ConfidentAttempts(Attempts):
-    """Draws of the members that the tree holds whole, in proportion to ``p``.
-
-    Their total variation to ``mu*`` is ``1 - Lo / Phi`` (theory.md, section 5.8). No walk fails, and none needs the model, but
-    where the distribution of a prefix was dropped. At its limit free text ends with any token: those ends have no nodes, and are
-    held by the prefix before them.
-    """
-
-    def __init__(self, tree: BoundsTree, *arguments: Any, **options: Any) -> None:
-        super().__init__(tree, *arguments, **options)
-        nodes = list(tree.walk())
-        members = [node for node in nodes if node.state == DONE and node.log_p > -math.inf]
-        ending = [node for node in nodes if node.log_ends > -math.inf]
-        self._held, self._members = members + ending, set(members)
-        log_p = [node.log_p for node in members] + [node.log_p + node.log_ends for node in ending]
-        self._p = scaled(np.array(log_p))
-        self._chosen: dict[int, Node] = {}
-
-    def _walk(self, attempt: Attempt) -> bool | None:
-        if attempt.number not in self._chosen:
-            self._chosen[attempt.number] = attempt.node = self._held[draw(self._p, attempt.rng)]
-        if attempt.node.state != DONE:
-            if attempt.node.distribution is None:
+    def _continue(self, node: Node, rng: np.random.Generator) -> Node | None:
+        while node.state != DONE and node.distribution is not None:
+            self.tree.visit(node)
+            if rng.random() >= ratio(node.log_live, 0.0):
                 return None
-            attempt.node = self._ended(attempt.node, attempt.rng)
-        return True
-
-    def _ended(self, node: Node, rng: np.random.Generator) -> Node:
-        """Draw one of the ends of ``node`` that had no node at the start."""
-        assert node.distribution is not None
-        made = [child for child in node.children.values() if child.state == DONE and child not in self._members]
-        place = draw(scaled(np.array([*(child.log_step for child in made), node.log_ends])), rng)
-        return made[place] if place < len(made) else self.tree.child(node, node.distribution.draw_ended(rng), DONE)
+            node = self.tree.choose(node, unweighted, rng)
+        return node if node.state != DEAD else None

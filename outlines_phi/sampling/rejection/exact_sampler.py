@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import final
@@ -11,6 +11,7 @@ from typing import final
 from ...errors import COST, BudgetError
 from ...lm.watch import current, follow, limited
 from ...numerics.weights import log_mean
+from ...phi.tree.best_first import grow_trees
 from ...phi.tree.impossible import refuse_impossible
 from ...phi.tree.preexpand import expand_towards
 from ...phi.tree.store import TreeStore, afresh
@@ -20,8 +21,8 @@ from ..draw import NO_DISTANCE, Certificate, Guarantee
 from ..draws import Draws, middle
 from ..phi_options import ExactPhi
 from ..sampler import Request, Sampler, Stream
-from .attempts import Attempts, CertifiedAttempts, ConfidentAttempts, RejectionAttempts
-from .certify import Certification, ResidualAttempts, certify
+from .attempts import Attempts, RejectionAttempts, ResidualAttempts
+from .certify import Certification, FrozenWalks
 from .tree_call import TreeCall
 
 MOST = 512
@@ -57,48 +58,40 @@ class ExactSampler(Sampler):
             share = self.store.share(len(trees))
             if self.phi.tolerance > 0:
                 expand = partial(expand_towards, tolerance=self.phi.tolerance)
-                return self._draw_certified(TreeCall.begin(request, trees, share, self.draft, expand=expand))
+                call = TreeCall.begin(request, trees, share, self.draft, expand=expand)
+                return self._draw(call, self._certify(call))
             # Residual attempts tell what ends a text from what does not, and go by whole distributions.
-            ahead = not self.phi.normalizers
-            return self._draw(TreeCall.begin(request, trees, share, self.draft, ahead=ahead))
+            return self._draw(TreeCall.begin(request, trees, share, self.draft, ahead=not self.phi.normalizers))
 
-    def _draw(self, call: TreeCall) -> list[Draws]:
-        rows = {row: self._attempts(call, RejectionAttempts, row) for row in range(len(call.trees))}
-        results = self._finish(call, rows)
-        if not all(row.satisfied for row in rows.values()):
-            self._refuse(call.request, list(rows.values()), results)
-        return results
-
-    def _attempts(self, call: TreeCall, kind: type[Attempts], row: int) -> Attempts:
-        return call.attempts(kind, row, width=self.phi.width, effort=self.phi.effort, most=MOST // len(call.trees))
-
-    def _draw_certified(self, call: TreeCall) -> list[Draws]:
-        """Draw under certificates; prompts that have one are drawn, whatever becomes of the others."""
-        follow(lambda: call.progress(0, 0))
-        found = certify(
-            call.trees,
-            call.evaluator,
-            self.phi.tolerance,
-            1.0 if self.phi.confidence is None else self.phi.confidence,
-            call.request.stream,
-            max_tokens=self.phi.effort.tokens,
-            max_attempts=self.phi.effort.attempts,
-            width=self.phi.width,
-            max_bytes=call.max_bytes,
-        )
-        # As they are now: draws may make the bounds better, but not the distribution that was frozen here.
-        stated = [(row.certificate, row.log_bounds) for row in found]
+    def _draw(self, call: TreeCall, certified: Sequence[Certification] = ()) -> list[Draws]:
+        """Draw for every prompt; where certificates were asked for, those that have one, whatever becomes of the others."""
+        # As they are now: draws may make the bounds better, but not the distribution that is frozen here.
+        stated = [(row.certificate, row.log_bounds) for row in certified]
+        kinds: dict[int, Callable[..., Attempts]] = dict.fromkeys(range(len(call.trees)), RejectionAttempts)
+        if certified:
+            kinds = {i: partial(FrozenWalks, upper=row.certain) for i, row in enumerate(certified) if row.reached}
+        most = MOST // len(call.trees)
         rows = {
-            index: self._attempts(call, _kind(certificate), index)
-            for index, (row, (certificate, _)) in enumerate(zip(found, stated, strict=True))
-            if row.reached
+            index: call.attempts(kind, index, width=self.phi.width, effort=self.phi.effort, most=most)
+            for index, kind in kinds.items()
         }
         results = self._finish(call, rows, stated)
         if len(rows) < len(call.trees):
-            self._refuse_certificate(found, results)
+            self._refuse_certificate(certified, results)
         if not all(row.satisfied for row in rows.values()):
             self._refuse(call.request, list(rows.values()), results)
         return results
+
+    def _certify(self, call: TreeCall) -> list[Certification]:
+        follow(lambda: call.progress(0, 0))
+        phi, stream = self.phi, call.request.stream
+        confidence = 1.0 if phi.confidence is None else phi.confidence
+        rows = [
+            Certification(tree, phi.tolerance, confidence, partial(stream, row), phi.effort, phi.width, call.max_bytes)
+            for row, tree in enumerate(call.trees)
+        ]
+        grow_trees(rows, call.evaluator)
+        return rows
 
     def _finish(
         self,
@@ -197,10 +190,6 @@ class ExactSampler(Sampler):
             draws=results,
             log_z_bounds=(low, high),
         )
-
-
-def _kind(certificate: Certificate) -> type[Attempts]:
-    return CertifiedAttempts if certificate.confidence == 1 else ConfidentAttempts
 
 
 def _exactly(trees: Sequence[BoundsTree]) -> list[tuple[Certificate, tuple[float, float]]]:

@@ -64,7 +64,9 @@ class TreeCall:
         expand(trees, evaluator, FINITE_PREFIXES)
         return cls(request, trees, evaluator, foresight, max_bytes)
 
-    def attempts(self, kind: type[Attempts], row: int, *, width: int, effort: Effort, most: int = 0) -> Attempts:
+    def attempts(
+        self, kind: Callable[..., Attempts], row: int, *, width: int, effort: Effort, most: int = 0
+    ) -> Attempts:
         """Return the attempts of the prompt ``row``, ready to be grown."""
         stream = partial(self.request.stream, row)
         return kind(

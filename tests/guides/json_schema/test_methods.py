@@ -37,7 +37,7 @@ from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.lookahead import LookaheadSampler, LookaheadSMCSampler
+from outlines_phi.sampling.lookahead import LookaheadSampler
 from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
@@ -253,7 +253,6 @@ def test_banned_phrases_beside_every_sampler(language: Language, phrases: tuple[
         (AncestralSampler(LocalPhi()), 400),
         (LookaheadSampler(LookaheadPhi(weights=True)), 250),
         (SMCSampler(LocalPhi(), POPULATIONS["ess"]), 60),
-        (LookaheadSMCSampler(LookaheadPhi(weights=True), SMC(particles=2, resample="ess")), 50),
     ):
         (draws,) = weighted.sample(replace(request, n=n))
         assert mean_is(draws.log_w, reference.log_phi) and is_weighted_law(draws, reference.mu)

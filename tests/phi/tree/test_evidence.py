@@ -66,19 +66,6 @@ def test_the_limit_falls_with_failures_and_with_the_error_and_stays_within_the_b
     assert tiny == pytest.approx(1e-14 + 1e-12 * (limits[0] - 0.1) / 0.5)
 
 
-@pytest.mark.parametrize("waves", [(), ((0.1, 0.5, 20, 0),), ((0.1, 0.5, 20, 2), (0.15, 0.3, 30, 1))])
-def test_as_many_failures_as_are_missing_rule_a_value_out(waves: tuple[tuple[float, float, int, int], ...]) -> None:
-    for phi in (0.17, 0.2, 0.28):
-        missing = int(evidence(*waves).missing(log(phi), 0.05, log(0.16), log(0.2)))
-        assert missing >= 1
-        assert evidence(*waves, (0.16, 0.2, missing, 0)).rules_out(log(phi), 0.05)
-        if missing > 3:
-            assert not evidence(*waves, (0.16, 0.2, missing // 2, 0)).rules_out(log(phi), 0.05)
-    assert evidence(*waves).missing(log(0.16), 0.05, log(0.16), log(0.2)) == math.inf
-    assert evidence(*waves).missing(log(0.2), 0.0, log(0.16), log(0.2)) == math.inf
-    assert evidence(*waves).missing(log(1e-310), 0.05, log(1e-311), log(1.0)) == math.inf  # more than a float can count
-
-
 REPEATS, LOOKS = 200, 30
 
 

@@ -21,6 +21,7 @@ import typer
 from rich.progress import track
 from transformers import DynamicCache, Qwen3Config, Qwen3ForCausalLM
 
+from benchmarks.estimators.dp_frozen import FrozenDPPhi
 from benchmarks.report import Report
 from benchmarks.schemas import SCHEMAS, pattern
 from benchmarks.step import texts
@@ -31,7 +32,6 @@ from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.phi.branches import Branches
-from outlines_phi.phi.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.estimator import Estimate, Prefixes, ProposalPhi, SampledRun
 from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
