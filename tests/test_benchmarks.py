@@ -131,7 +131,8 @@ def test_every_benchmark_is_run() -> None:
         for path in paths
         if "typer.run(main)" in path.read_text()
     }
-    names = {getattr(run, "values", run)[0] for run in RUNS} | {"ban_distances", "control", "maskbench"}
+    names = {getattr(run, "values", run)[0].removesuffix(".__main__") for run in RUNS}
+    names |= {"ban_distances", "control", "maskbench"}
     names |= {"peers"}
     names |= {"ray_overhead", "vllm_engine"}  # which need environments of their own
     names |= {"auto_calls", "bottleneck", "fidelity", "real_model"}  # which the tests of the workbench run
