@@ -42,8 +42,8 @@ class CommittingWalk:
 
     ``windows``: Makes the windows' trees.
     ``trajectory``: The draw, at the start.
-    ``text``: The prompt.
-    ``prompt``: The token ids before that.
+    ``text``: The text of the prompt.
+    ``prompt``: Its token ids.
     ``diagnostics``: A random stream for all that the draw itself does not depend on.
     ``account``: The account of the walk.
     """

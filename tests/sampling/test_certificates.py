@@ -276,13 +276,14 @@ def test_prompts_that_are_certified_are_drawn_beside_one_that_is_not() -> None:
 
 
 def test_the_effort_is_kept() -> None:
-    """Tokens give or take a call or a wave, and the number of attempts."""
-    for tokens, attempts in ((100, 2000), (400, 2000), (400, 10)):
+    """Tokens give or take a call, and the number of attempts; waves grow with what was tried before."""
+    for tokens, attempts, width in ((10, 2000, 32), (100, 2000, 32), (400, 2000, 8), (400, 10, 8), (2000, 2000, 1)):
         tree, evaluator = planted(LONG)
-        row = Certification(tree, 1e-6, 0.9, partial(stream, 1), Effort(tokens=tokens, attempts=attempts), 8, 2**30)
+        row = Certification(tree, 1e-6, 0.9, partial(stream, 1), Effort(tokens=tokens, attempts=attempts), width, 2**30)
         grow_trees([row], evaluator)
         assert 0 < row.evidence.attempts <= attempts
-        assert tree.expansions <= tokens + 64
+        assert tree.expansions <= tokens + 16
+        assert len(row.evidence.waves) <= 16
 
 
 def test_a_small_memory_costs_evaluations_and_nothing_else() -> None:

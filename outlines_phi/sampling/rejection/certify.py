@@ -82,25 +82,30 @@ class Certification:
         return next(self._turns, [])
 
     def _take_turns(self) -> Iterator[list[Node]]:
-        tree, evidence, first, before = self.tree, self.evidence, self.tree.expansions, -1
-        share, attempts = self.effort.tokens, 0
-        if self.confidence < 1:
-            share, attempts = min(FIRST, -(-2 * share // 3)), self.effort.attempts
+        tree, evidence, first, before, spent = self.tree, self.evidence, self.tree.expansions, -1, 0
+        attempts, part = (self.effort.attempts, 2 / 3) if self.confidence < 1 else (0, 1.0)
+        share = FIRST if attempts else self.effort.tokens
         while self._goes_on and tree.expansions + evidence.attempts > before:
             before = tree.expansions + evidence.attempts
-            search = BestFirst(tree, self.tolerance, min(share, self._last - tree.expansions), self.max_bytes)
+            # A third of what is left is for attempts: enumeration that ends undecided certifies less than they do.
+            enumerated = min(share, math.ceil(part * (self._last - tree.expansions)))
+            search = BestFirst(tree, self.tolerance, enumerated, self.max_bytes)
             while not self.reached and (nodes := search.advance()):
                 yield nodes
             share = max(share, 2 * (tree.expansions - first))
             while self._goes_on and tree.expansions < first + share and evidence.attempts < attempts:
-                log_lower, log_gap, number = tree.root.log_lower, tree.root.log_gap, evidence.attempts
-                streams = [
-                    self.stream(Stream.CONFIDENCE + i) for i in range(number, min(number + self.width, attempts))
-                ]
+                root, number, begun = tree.root, evidence.attempts, tree.expansions
+                # As many as there were, so that their number doubles; no more than the tokens are for at the cost of those before.
+                cost = max(1.0, spent / number if number else tree.fewest_tokens(root))
+                affordable = math.ceil((min(first + share, self._last) - begun) / cost)
+                last = min(number + min(max(self.width, number), affordable), attempts)
+                log_lower, log_gap = root.log_lower, root.log_gap
+                streams = [self.stream(Stream.CONFIDENCE + i) for i in range(number, last)]
                 walks = ResidualAttempts(tree, streams, width=self.width)
                 while nodes := walks.advance():
                     tree.drop_distributions(self.max_bytes)
                     yield nodes
+                spent += tree.expansions - begun
                 evidence.add(Wave(log_lower, log_gap, len(streams), walks.successes))
 
 
