@@ -54,7 +54,6 @@ LEVELS = {
     "weighted": Level(LookaheadPhi(weights=True), 45),
     "exact": Level(ExactPhi(), 60),
     "mask smc": Level(LocalPhi(), 10, SMC(particles=4)),
-    "weighted smc": Level(LookaheadPhi(weights=True, window=2), 10, SMC(particles=4)),
 }
 
 BYTES = Vocabulary.from_tokens([bytes([byte]) for byte in range(256)] + ["<eos>"], 256)
