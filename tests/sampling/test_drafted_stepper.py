@@ -23,7 +23,6 @@ from outlines_phi.drafting.forced import ForcedDrafter
 from outlines_phi.drafting.model_drafter import ModelDrafter
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
-from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.table import Table
@@ -43,6 +42,7 @@ from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import DrawCounts, Draws
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
+from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.drafting.runs import AllOf
 from tests.languages import (
     ALPHA,
