@@ -130,17 +130,13 @@ class EvaluatedTexts:
             return {}
         ahead: dict[EvaluatedText, Sequence[int]] = {}
         sites = [site() for site in wanted.values()]
-        for text, site, chains in zip(wanted, sites, self._drafts.chains(sites), strict=True):
-            tally, before = self.tallies[site.row], len(ahead)
-            for chain in chains:
-                at = text
-                for length, token in enumerate(chain, 1):
-                    # New, as all that is below a text without a distribution, or of an earlier chain.
-                    at = at.foreseen(token)
-                    if at not in ahead:
-                        at.handle, at.ahead = first + len(ahead), tally
-                        ahead[at] = (*site.prompt, *site.tokens, *chain[:length])
-            tally.drafted += len(ahead) - before
+        for at, site, chain in zip(wanted, sites, self._drafts.chains(sites), strict=True):
+            tally = self.tallies[site.row]
+            tally.drafted += len(chain)
+            for length, token in enumerate(chain, 1):
+                at = at.foreseen(token)  # new, as all that is below a text without a distribution
+                at.handle, at.ahead = first + len(ahead), tally
+                ahead[at] = (*site.prompt, *site.tokens, *chain[:length])
         return ahead
 
     def _contexts(
