@@ -14,7 +14,7 @@ from torch import Tensor
 from ..guides.guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from ..numerics.checks import check_counts, check_shares
 from ..numerics.distributions import runs
-from ..numerics.exchange import Exchange
+from ..numerics.transfers import Exchange
 from ..vocabulary.classes import EOS, NEVER, Partition, common_refinement
 from .estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun, add_by_class, floored, scores_alone
 

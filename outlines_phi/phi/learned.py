@@ -17,9 +17,8 @@ from ..errors import UnsupportedError
 from ..guides.guide import DONE
 from ..guides.table import ClassTargets, Table
 from ..numerics.checks import check_shares
-from ..numerics.distributions import Rows, runs
-from ..numerics.exchange import Exchange
-from ..numerics.transfers import send
+from ..numerics.distributions import runs
+from ..numerics.transfers import Exchange, Rows, send
 from ..settings import SamplingSettings
 from .estimator import Estimate, Need, Prefixes, SampledRun, StepPhi, add_by_class, doubling, live_mass, scores_alone
 from .state_values import KeptValues, Knowledge, LearnedFrom, Observed, StateValues

@@ -16,7 +16,7 @@ from ..drafting.drafter import Draft, Drafter, DraftRun, Proposer, Site, check_l
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
 from ..numerics.distributions import AT_ONCE, Distributions
-from ..numerics.exchange import Exchange
+from ..numerics.transfers import Exchange
 from ..phi.estimator import Prefixes, ProposalPhi
 from ..phi.tree.tree import BoundsTree, Node
 from .coupling import Chains, CouplingResult, Proposals, verify

@@ -13,10 +13,9 @@ from ..lm.watch import Progress, current, follow, limited
 from ..numerics.checks import check_amounts, check_counts, check_fits, check_kind
 from ..phi.tree.best_first import ModeSearch, grow_trees
 from ..phi.tree.evaluator import Evaluator
-from ..phi.tree.impossible import refuse_impossible
 from ..phi.tree.preexpand import FINITE_PREFIXES, expand_finite, expand_usual
 from ..phi.tree.store import TreeStore, afresh
-from ..phi.tree.tree import BoundsTree
+from ..phi.tree.tree import BoundsTree, refuse_impossible
 from .draw import TextSequence, WrittenText
 from .draws import DrawCounts
 from .phi_options import Effort

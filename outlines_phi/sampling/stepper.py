@@ -14,8 +14,8 @@ from torch import Tensor
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.guide import DONE
 from ..lm.watch import Progress, follow
-from ..numerics.distributions import Distributions, Rows, together
-from ..numerics.exchange import Exchange
+from ..numerics.distributions import Distributions, together
+from ..numerics.transfers import Exchange, Rows
 from ..phi.branches import Branches
 from ..phi.constraint import Constraint
 from ..phi.estimator import Prefixes, ProposalPhi, SampledRun

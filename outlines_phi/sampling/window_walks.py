@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..drafting.drafter import Site
 from ..guides.guide import DEAD, DONE
 from ..lm.model import ModelCounts
-from ..numerics.distributions import Rows
+from ..numerics.transfers import Rows
 from ..numerics.weights import draw, log, log_difference, log_sum, ratio
 from ..phi.tree.best_first import TreeWalks
 from ..phi.tree.tree import BoundsTree, Node

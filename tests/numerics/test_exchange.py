@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from outlines_phi.numerics import distributions, exchange
-from outlines_phi.numerics.distributions import AnswerCheck, Rows
-from outlines_phi.numerics.exchange import Exchange
+from outlines_phi.numerics.transfers import AnswerCheck, Exchange, Rows
 
 MATRIX = torch.arange(12.0).reshape(4, 3)
 

@@ -21,7 +21,7 @@ from outlines_phi.drafting.forced import ForcedDrafter
 from outlines_phi.errors import DraftError, UnsupportedError
 from outlines_phi.lm import bundled
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.numerics.exchange import Exchange
+from outlines_phi.numerics.transfers import Exchange
 from outlines_phi.phi.estimator import Prefixes
 from outlines_phi.phi.learned import LearnedEstimate, LearnedPhi
 from outlines_phi.phi.onestep import LocalPhi

@@ -19,8 +19,7 @@ from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.sampling import smc
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.particles import Particles, systematic
-from outlines_phi.sampling.smc import SMC, SMCSampler
+from outlines_phi.sampling.smc import SMC, Particles, SMCSampler, systematic
 from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language, p_value
 

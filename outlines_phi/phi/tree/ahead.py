@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...guides.table import Table
 from ...numerics.distributions import add_rows, draw_ahead, together
-from ...numerics.exchange import Exchange
+from ...numerics.transfers import Exchange
 from .distribution import TokensAhead
 from .tree import Node
 

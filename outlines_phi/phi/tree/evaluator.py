@@ -15,7 +15,7 @@ from torch import Tensor
 from ...guides.guide import DEAD, DONE
 from ...lm.model import Evaluation, LanguageModel, ModelCounts
 from ...numerics.distributions import together
-from ...numerics.exchange import Exchange
+from ...numerics.transfers import Exchange
 from ...settings import SamplingSettings
 from ..branches import Branches
 from ..estimator import Estimate, Prefixes, ProposalPhi, SampledRun

@@ -12,10 +12,9 @@ from ...errors import COST, BudgetError
 from ...lm.watch import current, follow, limited
 from ...numerics.weights import log_mean
 from ...phi.tree.best_first import grow_trees
-from ...phi.tree.impossible import refuse_impossible
 from ...phi.tree.preexpand import expand_towards
 from ...phi.tree.store import TreeStore, afresh
-from ...phi.tree.tree import BoundsTree
+from ...phi.tree.tree import BoundsTree, refuse_impossible
 from ..drafted_stepper import Prefetch
 from ..draw import NO_DISTANCE, Certificate, Guarantee
 from ..draws import Draws, middle

@@ -184,7 +184,7 @@ def test_populations_estimate_phi_without_bias(name: str, language: Language) ->
 
 def test_wrong_evidence_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: weights that a resampling does not reset."""
-    from outlines_phi.sampling.particles import Particles
+    from outlines_phi.sampling.smc import Particles
 
     monkeypatch.setattr(Particles, "_resample", mutant_keeps_weights)
     (draws,) = SMCSampler(LocalPhi(), POPULATIONS["every step"]).sample(LISTED.request(400, 11))

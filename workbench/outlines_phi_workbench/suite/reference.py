@@ -19,7 +19,7 @@ from outlines_phi.guides.guide import DONE
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.model import LanguageModel
 from outlines_phi.lm.watch import limited
-from outlines_phi.numerics.distributions import Rows
+from outlines_phi.numerics.transfers import Rows
 from outlines_phi.phi.branches import Branches
 from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
 from outlines_phi.phi.onestep import LocalPhi
