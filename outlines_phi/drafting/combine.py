@@ -43,7 +43,12 @@ class FirstOf(Drafter):
     name: ClassVar[str] = "first_of"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "drafters", _checked(self.drafters))
+        given: object = self.drafters
+        if not isinstance(given, (tuple, list)) or not given or not all(isinstance(one, Drafter) for one in given):
+            raise UnsupportedError(
+                f"Give FirstOf a tuple of at least one drafter, such as ForcedDrafter(). FirstOf({given!r}) was given."
+            )
+        object.__setattr__(self, "drafters", tuple(given))
 
     @property
     def sampled(self) -> bool:
@@ -107,19 +112,6 @@ def _log_r(part: Draft, other: Tensor) -> Tensor:
     log_r = torch.full_like(other[:1], -math.inf).repeat(len(part.tokens), 1)
     log_r[range(len(part.tokens)), list(part.tokens)] = 0.0
     return log_r
-
-
-def _checked(given: object) -> tuple[Drafter, ...]:
-    """Return the drafters that a combination was given.
-
-    Raises :class:`UnsupportedError`: there are none, or something else is among them.
-    """
-    if not isinstance(given, (tuple, list)) or not given:
-        raise UnsupportedError(f"FirstOf({given!r}) was given; expected a tuple of at least one drafter.")
-    for drafter in given:
-        if not isinstance(drafter, Drafter):
-            raise UnsupportedError(f"FirstOf was given {drafter!r}; expected drafters, such as ForcedDrafter().")
-    return tuple(given)
 
 
 FORGETTING = 0.95

@@ -200,7 +200,7 @@ class Proposer:
         keys: list[object] = []
         asked: dict[object, tuple[Site, int, np.random.Generator]] = {}
         for i, (site, length, stream) in enumerate(zip(sites, lengths, streams, strict=True)):
-            limit = _limit(site, length)
+            limit = 0 if site.state in (DEAD, DONE) else min(length, site.remaining - 1)
             keys.append(i if self._drafter.sampled else (site.row, site.tokens, limit))
             if limit > 0:
                 asked.setdefault(keys[i], (site, limit, stream))
@@ -290,11 +290,6 @@ class Proposer:
     def _error(self, what: str) -> DraftError:
         name = getattr(self._drafter, "name", type(self._drafter).__name__)
         return DraftError(f"The drafter {name!r} {what}. Correct it, or leave draft= out.")
-
-
-def _limit(site: Site, length: int) -> int:
-    """Return the most tokens that are of use after ``site``."""
-    return 0 if site.state in (DEAD, DONE) else min(length, site.remaining - 1)
 
 
 def check_length(length: object) -> int:

@@ -312,16 +312,13 @@ class StateValues:
                 form = header.pop("format")
                 subject = LearnedFrom(**header)
                 known = Knowledge(**{field.name: file[field.name] for field in fields(Knowledge)})
+            if form != FORMAT or not _sound(known):
+                raise ValueError("another version, or damaged")
         except Exception as error:  # a damaged file may raise anything
             raise UnsupportedError(
-                f"{str(path)!r} could not be read as learned values; expected a file that StateValues.save() wrote. "
-                "Without one, start from nothing: LearnedPhi(StateValues())."
+                "Give a file that StateValues.save() of this version wrote, or start from nothing: LearnedPhi(StateValues()). "
+                f"{str(path)!r} could not be read as learned values."
             ) from error
-        if form != FORMAT or not _sound(known):
-            raise UnsupportedError(
-                f"{str(path)!r} holds learned values of another version, or damaged ones; learn them anew: "
-                "LearnedPhi(StateValues())."
-            )
         values = cls()
         values._given = values._known = known
         values._subject = subject

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple, final
 
 import torch
@@ -57,11 +57,15 @@ def draw_allowed(
     columns = (log_q > -math.inf).any(0).nonzero()[:, 0]
     if not len(columns):
         return [AllowedDraw(-1, -math.inf, 0) for _ in rows]
-    log_q, verdicts = log_q[:, columns], _AskedTokens(allows)
+    log_q, allows, empty = (
+        log_q[:, columns],
+        cache(allows),
+        set[int](),
+    )  # walks on one distribution share what is known of it
     size = max(1, ELEMENTS // len(columns))
     outcomes: list[AllowedDraw] = []
     for i in range(0, len(rows), size):
-        outcomes += _race(log_q, columns, rows[i : i + size], keys[i : i + size], verdicts, further)
+        outcomes += _race(log_q, columns, rows[i : i + size], keys[i : i + size], allows, empty, further)
     return outcomes
 
 
@@ -174,8 +178,15 @@ def gumbel(keys: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _race(
-    log_q: Tensor, columns: Tensor, rows: Sequence[int], keys: Sequence[int], verdicts: _AskedTokens, further: int
+    log_q: Tensor,
+    columns: Tensor,
+    rows: Sequence[int],
+    keys: Sequence[int],
+    allows: Callable[[int, int], bool],
+    empty: set[int],
+    further: int,
 ) -> list[AllowedDraw]:
+    """Return the draws of some walks; ``empty`` are the distributions of which nothing was found allowed so far."""
     order = Order(log_q[torch.tensor(rows, device=log_q.device)], columns, torch.tensor(keys, device=log_q.device))
     tallies = [MassEstimate(further) for _ in rows]
     going, size = list(range(len(rows))), FIRST
@@ -185,35 +196,16 @@ def _race(
         places = []
         for place, (walk, piece) in enumerate(zip(going, pieces, strict=True)):
             row, tally = rows[walk], tallies[walk]
-            if row in verdicts.empty:  # another walk has asked about all that this one can come to
+            if row in empty:  # another walk has asked about all that this one can come to
                 continue
-            if not tally.run(piece, partial(verdicts.of, row)):
+            if not tally.run(piece, partial(allows, row)):
                 places.append(place)
             elif tally.token < 0:
-                verdicts.empty.add(row)
+                empty.add(row)
         going = [going[place] for place in places]
         order.keep(places)
         size *= GROWTH
     return [tally.outcome for tally in tallies]
-
-
-@final
-class _AskedTokens:
-    """A cache of the answers about each distribution's tokens; walks on one distribution share it.
-
-    ``empty``: The distributions of which nothing is allowed.
-    """
-
-    def __init__(self, allows: Callable[[int, int], bool]) -> None:
-        self._allows = allows
-        self._known: dict[tuple[int, int], bool] = {}
-        self.empty: set[int] = set()
-
-    def of(self, row: int, token: int) -> bool:
-        pair = row, token
-        if pair not in self._known:
-            self._known[pair] = self._allows(row, token)
-        return self._known[pair]
 
 
 def _with_those_after(log_x: Tensor, log_beyond: Tensor) -> Tensor:

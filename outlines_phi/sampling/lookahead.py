@@ -14,7 +14,6 @@ import numpy as np
 from ..drafting.drafter import Site
 from ..errors import COST, BudgetError, UnsupportedError
 from ..guides.guide import DONE
-from ..lm.model import ModelCounts
 from ..lm.watch import Progress, follow
 from ..numerics.weights import draw
 from ..phi.tree.tree import Node
@@ -251,7 +250,14 @@ class Lookahead:
         Raises :class:`BudgetError`: the effort ran out in a window of some draw; raised when the others have ended.
         """
         numbers = [(row, i) for row in range(len(self._request.prompts)) for i in range(self._request.n)]
-        follow(lambda: self.progress(len(numbers), sum(one.trajectory.finished for one in self._accounts)))
+        follow(
+            lambda: Progress.of(
+                self._texts.counts,
+                draws=sum(account.trajectory.finished for account in self._accounts),
+                wanted=len(numbers),
+                attempts=sum(account.attempts for account in self._accounts),
+            )
+        )
         at_once = max(1, min(TOGETHER, AT_ONCE // (WALK_BYTES * len(self._request.table.vocabulary))))
         for first in range(0, len(numbers), at_once):
             walks = self._launch(numbers[first : first + at_once])
@@ -297,20 +303,11 @@ class Lookahead:
         size = sum(len(walk.trajectory.tokens) for walk in walks)
         self._texts.tidy(lambda: (text for walk in walks for text in walk.held()), size)
 
-    @property
-    def counts(self) -> ModelCounts:
-        """The cost of the model calls so far."""
-        return self._texts.counts
-
-    def progress(self, wanted: int, draws: int) -> Progress:
-        """Return how far the call has come, with so many of the ``wanted`` draws."""
-        attempts = sum(account.attempts for account in self._accounts)
-        return Progress.of(self.counts, draws=draws, wanted=wanted, attempts=attempts)
-
     def _rejections(self, row: int) -> dict[str, int]:
         """Return how many attempts each phrase has cost the draws of a prompt, by its name."""
         rejected = sum((account.rejected for account in self._of(row)), Counter[int]())
-        return {self._names[phrase]: count for phrase, count in sorted(rejected.items())}
+        names = self._windows.guide.phrases.names
+        return {names[phrase]: count for phrase, count in sorted(rejected.items())}
 
     def _refuse_exhausted(self) -> None:
         """Raise a :class:`BudgetError` where the effort of a window ran out; it carries the draws that were completed."""
@@ -329,10 +326,6 @@ class Lookahead:
             draws=self.draws(),
         )
 
-    @property
-    def _names(self) -> Sequence[str]:
-        return self._windows.guide.phrases.names
-
     def _of(self, row: int) -> list[Account]:
         return [account for account in self._accounts if account.trajectory.row == row]
 
@@ -342,7 +335,7 @@ class Lookahead:
         return Draws(
             items=tuple(items),
             counts=DrawCounts(
-                **vars(self.counts),
+                **vars(self._texts.counts),
                 attempts=sum(account.attempts for account in accounts),
                 accepted=sum(account.committed for account in accounts),
                 **self._drafted(row),

@@ -193,7 +193,7 @@ class WindowTree:
             assert log_p is not None
             self.tree.expand(node, log_p)
             assert node.distribution is not None
-            node = self.tree.child(node, token, node.distribution.target(token))
+            node = self.tree.child(node, token, node.distribution.moves.target(token))
         self.tree.propagate([above for above in (self.tree.root, *node.path()) if above.distribution is not None])
         return node
 

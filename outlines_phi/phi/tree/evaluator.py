@@ -19,7 +19,7 @@ from ...numerics.transfers import Exchange
 from ...settings import SamplingSettings
 from ..branches import Branches
 from ..estimator import Estimate, Prefixes, ProposalPhi, SampledRun
-from .ahead import WideNodes, is_wide, numbers
+from .ahead import AHEAD, WideNodes, is_wide
 from .store import StaleTreesError
 from .tree import BoundsTree, Node
 
@@ -223,7 +223,7 @@ class Evaluator:
         if self._streams is not None:
             # Random numbers follow the order of the call.
             for node in sorted((node for node in nodes if is_wide(node, table)), key=index.__getitem__):
-                uniforms[node] = numbers(self._streams[self._prompt(node, node.path())])
+                uniforms[node] = self._streams[self._prompt(node, node.path())].random(AHEAD)
         wide = {node: uniforms[node] for node in sorted(uniforms, key=lambda node: (node.state, node.remaining))}
         return WideNodes(table, wide, [index[node] for node in wide], self._log_p, exchange)
 

@@ -161,7 +161,7 @@ class BoundsTree:
     def target(self, node: Node, token: int) -> int:
         """Return the guide state that ``token`` leads to from ``node``, :data:`DEAD` where it is not live."""
         if node.distribution is not None:
-            return node.distribution.target(token)
+            return node.distribution.moves.target(token)
         if node.drawn is not None:  # what was drawn is live
             return self.table.advance(node.state, token, node.remaining)
         return self._moves(node).target(token)
@@ -212,7 +212,7 @@ class BoundsTree:
         eos = self.table.vocabulary.eos_ids[0]
         match free:
             case Distribution():
-                node.distribution, can_end = free, free.target(eos) == DONE
+                node.distribution, can_end = free, free.moves.target(eos) == DONE
             case TokensAhead():
                 node.drawn, can_end = free, free.can_end
         if not node.expanded:

@@ -20,8 +20,8 @@ from ..draw import NO_DISTANCE, Certificate, Guarantee
 from ..draws import Draws, middle
 from ..phi_options import ExactPhi
 from ..sampler import Request, Sampler, Stream
-from .attempts import Attempts, RejectionAttempts, ResidualAttempts
-from .certify import Certification, FrozenWalks
+from .attempts import Attempts, FrozenWalks, RejectionAttempts, ResidualAttempts
+from .certify import Certification
 from .tree_call import TreeCall
 
 MOST = 512
