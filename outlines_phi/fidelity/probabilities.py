@@ -22,9 +22,8 @@ from ..phi.tree.preexpand import FINITE_PREFIXES, expand_towards
 from ..phi.tree.tree import BoundsTree, Node, refuse_impossible
 from ..settings import SamplingSettings
 
-Place = tuple[
-    Node, int
-]  # An undecided part of a tree: an unexpanded node with -1, or an expanded node and one of its free tokens
+Place = tuple[Node, int]
+"""An undecided part of a tree: an unexpanded node with -1, or an expanded node and one of its free tokens."""
 
 
 @final

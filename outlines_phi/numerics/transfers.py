@@ -151,14 +151,9 @@ class Exchange:
     """
 
     def __init__(self, answer: Rows) -> None:
-        self.answer = answer
+        self.answer, self.device = answer, answer.matrix.device
         self._arrays, self._sent = list[NDArray[Any]](), list[Tensor]()
         self._told: list[tuple[Callable[..., None], Sequence[Tensor]]] = []
-
-    @property
-    def device(self) -> torch.device:
-        """Where the answer is."""
-        return self.answer.matrix.device
 
     def send(self, *arrays: NDArray[Any]) -> Callable[[], list[Tensor]]:
         """Return what gives arrays as tensors on the device; they travel with all that is asked for before the first is used."""

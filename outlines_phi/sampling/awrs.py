@@ -46,22 +46,16 @@ def draw_allowed(
 ) -> list[AllowedDraw]:
     """Return one allowed token per walk, with the estimate of the allowed mass.
 
-    ``log_q``: ``[L, V]`` float64, on any device: a row per distribution, not normalised, ``-inf`` on what is out of the
-    question.
-    ``rows``: ``[W]``: the row of each walk.
-    ``keys``: ``[W]``: the random key of each walk, below ``2**63``. What a walk draws depends on its distribution and its key
-    alone.
+    ``log_q``: ``[L, V]`` float64, on any device: a row per distribution, not normalised.
+    ``rows``, ``keys``: ``[W]``: the row of each walk, and its random key, below ``2**63``: what it draws depends on both alone.
     ``allows``: Whether a distribution (by its row) allows a token; asked once for each pair.
     ``further``: Tests after the token that is drawn, at least 1.
     """
     columns = (log_q > -math.inf).any(0).nonzero()[:, 0]
     if not len(columns):
         return [AllowedDraw(-1, -math.inf, 0) for _ in rows]
-    log_q, allows, empty = (
-        log_q[:, columns],
-        cache(allows),
-        set[int](),
-    )  # walks on one distribution share what is known of it
+    # Walks on one distribution share what is known of it.
+    log_q, allows, empty = log_q[:, columns], cache(allows), set[int]()
     size = max(1, ELEMENTS // len(columns))
     outcomes: list[AllowedDraw] = []
     for i in range(0, len(rows), size):
@@ -107,21 +101,7 @@ class Order:
 
 @final
 class MassEstimate:
-    """The tests of one walk: the token drawn, and the estimate so far.
-
-    ``further``: Tests after the draw.
-    """
-
-    __slots__ = (
-        "_left",
-        "_log_allowed",
-        "_log_estimate",
-        "_log_share",
-        "_log_squares",
-        "_log_untested",
-        "tests",
-        "token",
-    )
+    """The tests of one walk, of which ``further`` follow the draw: the token drawn, and the estimate so far."""
 
     def __init__(self, further: int) -> None:
         self.token, self.tests = -1, 0

@@ -305,25 +305,14 @@ class DraftedStepper(BaseStepper):
             if last < 0 or not allowed:  # no distribution, or nothing in it, to draw a further token from
                 written.pop()
             self._states[walk].observe(len(chain.tokens), int(accepted), len(written))
-            self._write(walk, nodes, last, list(zip(written, log_p_y, log_w_y, strict=False)), allowed)
+            for account in zip(written, log_p_y, log_w_y, strict=False):
+                self.take(walk, *account)
+            if last >= 0:
+                walk.node = nodes[last]
+                walk.log_w = walk.log_w if allowed else -math.inf
+            self.end_free(walk)
             came.update(chain.rows[: int(accepted) + 1])
         return came - {-1}
-
-    def _write(
-        self,
-        walk: Trajectory,
-        nodes: Sequence[int],
-        last: int,
-        written: Sequence[tuple[int, float, float]],
-        allowed: bool,
-    ) -> None:
-        """Let ``walk`` write tokens, with ``log p`` and ``log p - log q`` of each; ``last`` is the row that it has come to."""
-        for token, log_p, log_w in written:
-            self.take(walk, token, log_p, log_w)
-        if last >= 0:
-            walk.node = nodes[last]
-            walk.log_w = walk.log_w if allowed else -math.inf
-        self.end_free(walk)
 
     def _chains(
         self, walks: Sequence[Trajectory], chains: Sequence[Chain], place: NDArray[np.int64]

@@ -47,12 +47,8 @@ class Account:
 class CommittingWalk:
     """One draw of a look-ahead in the making: what is committed, and the window under way.
 
-    ``windows``: Makes the windows' trees.
-    ``trajectory``: The draw, at the start.
-    ``text``: The prompt.
-    ``prompt``: The token ids before that.
+    ``trajectory``, ``text``: The draw, at the start, and the prompt, whose token ids are ``prompt``.
     ``diagnostics``: A random stream for all that the draw itself does not depend on.
-    ``account``: The account of the walk.
     """
 
     def __init__(
@@ -64,15 +60,10 @@ class CommittingWalk:
         prompt: tuple[int, ...],
         diagnostics: np.random.Generator,
     ) -> None:
-        self.account = Account(trajectory)
+        self.trajectory, self.account = trajectory, Account(trajectory)
         self._windows, self._phi, self._prompt, self._diagnostics = windows, phi, prompt, diagnostics
         self._normalizers: list[NormalizerWalk] = []
         self._begin(text, ())
-
-    @property
-    def trajectory(self) -> Trajectory:
-        """The draw."""
-        return self.account.trajectory
 
     @property
     def under_way(self) -> bool:
@@ -229,7 +220,6 @@ class LookaheadSampler(Sampler):
 class Lookahead:
     """One call of a look-ahead.
 
-    ``draft``: The drafts, evaluated ahead of the walks; ``None`` for none.
     Raises :class:`UnsupportedError`: a guide that bans no phrases, or a constraint beside it.
     """
 

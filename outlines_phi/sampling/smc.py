@@ -34,11 +34,9 @@ Ancestors = NDArray[np.int64]
 class Particles:
     """The particles of one run.
 
-    ``walks``: The particles, at the start.
     ``threshold``: They are resampled after any step whose effective sample size is below so many times the particles, finished and
         failed ones included; 0 for never.
     ``rng``: The random stream of the run; particles propose by their own.
-    ``resamplings``: How often they were resampled.
     """
 
     def __init__(self, walks: Sequence[Trajectory], threshold: float, rng: np.random.Generator) -> None:
@@ -84,10 +82,7 @@ def _log_w(walks: Sequence[Trajectory]) -> NDArray[np.float64]:
 def systematic(log_w: NDArray[np.float64], rng: np.random.Generator) -> Ancestors:
     """Return ancestors at the quantiles ``(i + u) / N`` with one ``u`` for all: copies of ``i`` are ``N W_i`` rounded up or down.
 
-    Equal weights copy every particle once.
-
     ``log_w``: ``[N]`` log weights, at least one above ``-inf``; a particle of weight 0 is never an ancestor.
-    ``rng``: Where the randomness comes from.
     """
     return at_quantiles(normalized(log_w), (np.arange(len(log_w)) + rng.random()) / len(log_w))
 

@@ -18,22 +18,10 @@ from ..numerics.checks import is_count, shown
 
 @final
 class TreeGrowth:
-    """Grows random trees, and remembers the whole sequence of every node with its logits.
+    """Grows random trees of ``trees``, and remembers the whole sequence of every node with its logits.
 
-    Parameters
-    ----------
-    trees
-        The token trees, before their first call.
-    prompts
-        The prompts that they are rooted at.
-    size
-        How many tokens the vocabulary has.
-    tokens
-        The tokens that are drawn from; by default all but the first three.
-    max_length
-        The longest sequence; ``None`` when there is no limit.
-    seed
-        Of the random choices.
+    ``tokens``: those that are drawn from; by default all of the vocabulary's ``size`` but the first three.
+    ``max_length``: the longest sequence; ``None`` for no limit.
     """
 
     def __init__(

@@ -29,11 +29,16 @@ def is_wide(node: Node, table: Table) -> bool:
     return node.parent is not None and not node.expanded and table.live_count(node.state, node.remaining) > MANY
 
 
+def numbers(stream: np.random.Generator) -> NDArray[np.float64]:
+    """Return the random numbers that the tokens drawn ahead of a node take."""
+    return stream.random(AHEAD)
+
+
 @final
 class WideNodes:
     """Nodes of one model call whose distributions stay on the device.
 
-    ``nodes``: The nodes, with the :data:`AHEAD` random numbers of each.
+    ``nodes``: The nodes, with the :func:`numbers` of each.
     ``rows``: The rows of the answer that are theirs.
     ``log_p``: ``log p``, ``[n, V]``, of the logits of some of the nodes.
     """

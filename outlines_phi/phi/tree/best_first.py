@@ -243,10 +243,9 @@ class ModeSearch:
     members set the mark below which no prefix is expanded, and are there to hand over if the effort runs out.
 
     Members of equal ``log p`` are ordered by their token ids. Open prefixes that could still tie are expanded too, so the
-    result depends on the distribution alone.
+    result depends on the distribution alone. See :class:`BestFirst` for the limits.
 
     ``tolerance``: end when no other member can have more than ``1 + tolerance`` times the probability of the last one found.
-    ``max_tokens``, ``max_bytes``: as of :class:`BestFirst`; distributions are dropped where that makes the tree fit.
     """
 
     def __init__(

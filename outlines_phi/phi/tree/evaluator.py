@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...guides.guide import DEAD, DONE
-from ...lm.model import Evaluation, LanguageModel, ModelCounts
+from ...lm.model import Evaluation, LanguageModel
 from ...numerics.distributions import together
 from ...numerics.transfers import Exchange
 from ...settings import SamplingSettings
 from ..branches import Branches
 from ..estimator import Estimate, Prefixes, ProposalPhi, SampledRun
-from .ahead import AHEAD, WideNodes, is_wide
+from .ahead import WideNodes, is_wide, numbers
 from .store import StaleTreesError
 from .tree import BoundsTree, Node
 
@@ -58,6 +58,7 @@ class Evaluator:
         self._lm, self._settings, self._prompts = lm, settings, prompts
         self.trees = trees
         self._forest = lm.trees(prompts)
+        self.counts = self._forest.counts  # the cost of the model calls so far
         self._row = {tree.root: row for row, tree in enumerate(trees)}
         self._handles = dict(self._row)
         self._planted = False
@@ -82,11 +83,6 @@ class Evaluator:
                     stream=stream,
                 )
             )
-
-    @property
-    def counts(self) -> ModelCounts:
-        """The cost of the model calls so far."""
-        return self._forest.counts
 
     def drafted(self, tree: BoundsTree) -> tuple[int, int]:
         """Return how many nodes of ``tree`` were expanded by foresight, and to how many of them walks have come since."""
@@ -223,7 +219,7 @@ class Evaluator:
         if self._streams is not None:
             # Random numbers follow the order of the call.
             for node in sorted((node for node in nodes if is_wide(node, table)), key=index.__getitem__):
-                uniforms[node] = self._streams[self._prompt(node, node.path())].random(AHEAD)
+                uniforms[node] = numbers(self._streams[self._prompt(node, node.path())])
         wide = {node: uniforms[node] for node in sorted(uniforms, key=lambda node: (node.state, node.remaining))}
         return WideNodes(table, wide, [index[node] for node in wide], self._log_p, exchange)
 

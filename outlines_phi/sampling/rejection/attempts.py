@@ -23,8 +23,7 @@ LEAST_HOPE = 1 / 4
 class Attempt:
     """One walk from the root.
 
-    ``number``: Its place in the launch order.
-    ``node``: Where it stands.
+    ``number``, ``node``: Its place in the launch order, and where it stands.
     ``log_bound``: The upper bound that ``node`` had when the walk chose it, without the first ``since`` of its children.
     ``since``: How many children of ``node`` it has decided against: all that there were when it chose a free token while none was
         left of those drawn ahead; else 0.
@@ -45,17 +44,11 @@ class Attempts(ABC):
     is under way holds up the later ones; first-to-finish would favour short texts. What was launched after the last one read
     is dropped as a whole, finished or not: dropping by outcome would favour short texts too.
 
-    ``tree``: The bounds, which may know anything from earlier calls.
-    ``wanted``: Draws to make.
-    ``stream``: The random stream of each attempt, by its number.
     ``width``: Attempts in flight at most, at first. So many more with every model call while most of those launched go on:
         as many as draws are missing, up to ``most``.
     ``effort``: When to stop launching, counted over this prompt alone; its seconds are those of the call that is watched.
-    ``max_bytes``: Memory that the tree may take, give or take one call.
-    ``read``, ``accepted``: Walks read so far, and the members that they found.
-    ``turns``: How often the walks that found these have waited for the model, all together.
+    ``read``, ``accepted``, ``turns``: Walks read so far, the members that they found, and how often these waited for the model.
     ``longest``: The fewest tokens of a text that begins as the longest walk so far.
-    ``stopped``: Whether nothing is launched any more, see :meth:`stop`.
     ``others``: Where other walks on the tree stand: nothing on the way there is forgotten.
     """
 
@@ -257,7 +250,6 @@ class ResidualAttempts:
     Each goes down in proportion to ``p(v|y) (U - Lo)(yv)`` to a prefix that was unexpanded at the launch, with the coin of
     rejection on the way, and on from there by ``p`` alone. All walks reach their prefix before the first of them expands anything.
 
-    ``streams``: One random stream per attempt.
     ``width``: Walks that go on from their prefixes at once, at most; the next one goes on where one has finished.
     """
 
