@@ -34,7 +34,6 @@ import outlines_phi
 from benchmarks.auto import PROMPT, Stalled
 from benchmarks.estimators.dp_frozen import FrozenDPPhi
 from benchmarks.report import Report
-from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
 from outlines_phi.phi.estimator import ProposalPhi, doubling
@@ -47,6 +46,7 @@ from outlines_phi.sampling.rejection.tree_call import TreeCall
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 from outlines_phi_workbench.suite.languages import canonical
+from outlines_phi_workbench.suite.reference import Reference, enumerate_language
 
 FIXED: tuple[ProposalPhi, ...] = (LocalPhi(), OneStepPhi(), FrozenDPPhi())
 LEARNING: tuple[ProposalPhi, ...] = (LearnedPhi(),)

@@ -1,6 +1,8 @@
 """What a draw costs on each host, beside that host's own generation of free text.
 
-    python -m benchmarks.hosts --host transformers     (llamacpp, mlx, vllm: in the environments of make test-llamacpp, ...)
+    PYTHONPATH=workbench python -m benchmarks.hosts --host transformers
+
+The hosts llamacpp, mlx and vllm run in the environments of make test-llamacpp, ...
 
 The bundled model in single precision, one thread, processor seconds: the same weights everywhere. Plain generation writes as many
 tokens as a masked draw does, and does not end before.

@@ -33,7 +33,6 @@ from benchmarks.report import Report
 from outlines_phi.cli.loaded_model import BUNDLED, load
 from outlines_phi.errors import BudgetError, OutlinesPhiError
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
-from outlines_phi.fidelity.reference import CertifiedWalk, count_prefixes, enumerate_language
 from outlines_phi.guides.guide import DONE
 from outlines_phi.phi.estimator import Estimate, Need, Phi, Prefixes, ProposalPhi, SampledRun
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
@@ -44,6 +43,7 @@ from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 from outlines_phi_workbench.suite.languages import SUITE, Language
+from outlines_phi_workbench.suite.reference import CertifiedWalk, count_prefixes, enumerate_language
 
 CHOSEN = "dyck1-8-single,dyck1-12-single,dyck2-8-single,dyck1-8,dyck1-upto8"
 PREFIXES = 20_000

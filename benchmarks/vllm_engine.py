@@ -1,6 +1,6 @@
 """Draws on vLLM beside the engine's own generation and its own structured output: processor time and wall time, all in one run.
 
-    python -m benchmarks.vllm_engine     (in the environment of make test-vllm)
+    PYTHONPATH=workbench python -m benchmarks.vllm_engine     (in the environment of make test-vllm)
 
 The bundled model in single precision on one thread, the whole engine in one process. Plain generation writes as many tokens as
 masked draws have.

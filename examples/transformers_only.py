@@ -6,16 +6,16 @@ stays in Hugging Face's loop: its draws are biased as those of every mask are, a
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
 import outlines_phi
-from outlines_phi.fidelity.reference import enumerate_language
+from outlines_phi.fidelity.probabilities import probabilities
 from outlines_phi.lm import bundled
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
+from outlines_phi.phi.tree.tree import BoundsTree
 
 PROMPT = "Question: is the bakery open on Sunday? Answer: "
 ANSWER = Literal["yes", "no", "not now"]
@@ -26,11 +26,9 @@ TEMPERATURE = 0.7
 def truth(model: Any, processor: outlines_phi.PhiLogitsProcessor, prompt: list[int]) -> dict[str, float]:
     """Return the distribution of the model conditioned on the format, by enumeration."""
     lm = TransformersModel(model, processor.table.vocabulary)
-    reference = enumerate_language(lm, processor.table, prompt, processor.settings, BUDGET)
-    distribution: Counter[str] = Counter()
-    for ids, p in reference.mu.items():
-        distribution[lm.vocabulary.decode(ids).decode()] += p  # type: ignore[assignment]
-    return dict(distribution)
+    trees = [BoundsTree(processor.table, BUDGET)]
+    (found,) = probabilities(lm, processor.settings, [prompt], trees, tolerance=1e-9, max_tokens=10_000)
+    return found.distribution
 
 
 def main(n: int = 2000) -> None:

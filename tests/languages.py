@@ -10,7 +10,6 @@ from functools import cache, cached_property
 import numpy as np
 from scipy import stats
 
-from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.grammar.cfg_guide import CFGGuide
 from outlines_phi.guides.grammar.notation.reader import read_grammar
@@ -20,6 +19,7 @@ from outlines_phi.lm.table_model import TableModel
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi_workbench.suite.reference import Reference, enumerate_language
 from tests.chi_square import ChiSquare
 
 VOCABULARY = Vocabulary.from_tokens(["<eos>", "a", "b", "ab", "ba", "c", "cc", "x", "aa", "(", ")", "()"], 0)

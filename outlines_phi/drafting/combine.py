@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from typing import ClassVar, final
@@ -17,7 +17,7 @@ from torch import Tensor
 from ..errors import UnsupportedError
 from ..guides.table import Table
 from ..numerics.checks import check_amounts
-from .drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site, tree
+from .drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site
 
 
 @final
@@ -26,8 +26,7 @@ class FirstOf(Drafter):
     """Drafts with the first of several drafters that has something to propose, and goes on from there in the same way.
 
     So text that the guide forces is drafted as such, up to where a value begins, which may be one of the prompt, after which text
-    is forced again. Where one proposes a tree, each of its chains goes on by itself. Where others of the chain are drawn, a token
-    of a deterministic drafter has the distribution that is 1 on it.
+    is forced again. Where others of the chain are drawn, a token of a deterministic drafter has the distribution that is 1 on it.
 
     Attributes
     ----------
@@ -44,40 +43,31 @@ class FirstOf(Drafter):
     name: ClassVar[str] = "first_of"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "drafters", _checked(self.drafters))
+        given: object = self.drafters
+        if not isinstance(given, (tuple, list)) or not given or not all(isinstance(one, Drafter) for one in given):
+            raise UnsupportedError(
+                f"Give FirstOf a tuple of at least one drafter, such as ForcedDrafter(). FirstOf({given!r}) was given."
+            )
+        object.__setattr__(self, "drafters", tuple(given))
 
     @property
     def sampled(self) -> bool:
         return any(drafter.sampled for drafter in self.drafters)
 
-    @property
-    def width(self) -> int:
-        """See :attr:`Drafter.width`: as many as one of them; 1 where some are drawn."""
-        return 1 if self.sampled else max(drafter.width for drafter in self.drafters)
-
     def begin(self, run: DraftRun) -> Drafting:
-        return _FirstOf([Proposer(drafter, run) for drafter in self.drafters], run.table, self.width)
+        return _FirstOf([Proposer(drafter, run) for drafter in self.drafters], run.table)
 
 
 @dataclass(eq=False)
 class _Composed:
-    """A chain in the making: where it has arrived, what it was put together from, and all chains of its draft."""
+    """A chain in the making: where it has arrived, and what it was put together from."""
 
     site: Site
     room: int
     rng: np.random.Generator
     parts: list[Draft] = field(default_factory=list)
-    family: list[_Composed] = field(default_factory=list)
 
-    def extend(self, part: Draft, table: Table, width: int) -> list[_Composed]:
-        """Go on with ``part``; return the chains that this has become, ``width`` of the draft at most."""
-        become = [self, *(replace(self, parts=[*self.parts]) for _ in part.others[: width - len(self.family)])]
-        self.family += become[1:]
-        for chain, tokens in zip(become, part.chains, strict=False):
-            chain._go_on(Draft(tokens, part.log_r), table)
-        return become
-
-    def _go_on(self, part: Draft, table: Table) -> None:
+    def extend(self, part: Draft, table: Table) -> None:
         self.parts.append(part)
         self.room -= len(part.tokens)
         for token in part.tokens:
@@ -93,15 +83,13 @@ class _Composed:
 class _FirstOf(Drafting):
     checked = True
 
-    def __init__(self, proposers: Sequence[Proposer], table: Table, width: int) -> None:
-        self._proposers, self._table, self._width = proposers, table, width
+    def __init__(self, proposers: Sequence[Proposer], table: Table) -> None:
+        self._proposers, self._table = proposers, table
 
     def propose(
         self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
     ) -> list[Draft]:
         chains = [_Composed(*asked) for asked in zip(sites, lengths, streams, strict=True)]
-        for chain in chains:
-            chain.family.append(chain)
         growing = chains
         while growing:
             waiting, growing = growing, []
@@ -111,10 +99,10 @@ class _FirstOf(Drafting):
                 )
                 for chain, part in zip(waiting, parts, strict=True):
                     if part.tokens:
-                        growing += chain.extend(part, self._table, self._width)
+                        chain.extend(part, self._table)
+                        growing.append(chain)
                 waiting = [chain for chain, part in zip(waiting, parts, strict=True) if not part.tokens]
-        drafts = [[chain.draft() for chain in first.family] for first in chains]
-        return [each[0] if len(each) == 1 else tree(draft.tokens for draft in each) for each in drafts]
+        return [chain.draft() for chain in chains]
 
 
 def _log_r(part: Draft, other: Tensor) -> Tensor:
@@ -124,19 +112,6 @@ def _log_r(part: Draft, other: Tensor) -> Tensor:
     log_r = torch.full_like(other[:1], -math.inf).repeat(len(part.tokens), 1)
     log_r[range(len(part.tokens)), list(part.tokens)] = 0.0
     return log_r
-
-
-def _checked(given: object) -> tuple[Drafter, ...]:
-    """Return the drafters that a combination was given.
-
-    Raises :class:`UnsupportedError`: there are none, or something else is among them.
-    """
-    if not isinstance(given, (tuple, list)) or not given:
-        raise UnsupportedError(f"FirstOf({given!r}) was given; expected a tuple of at least one drafter.")
-    for drafter in given:
-        if not isinstance(drafter, Drafter):
-            raise UnsupportedError(f"FirstOf was given {drafter!r}; expected drafters, such as ForcedDrafter().")
-    return tuple(given)
 
 
 FORGETTING = 0.95
@@ -174,8 +149,7 @@ class AdaptedLength(Drafter):
     So a text that cannot be guessed costs as good as no drafts. One token is tried now and then all the same.
 
     The outcome of a draft is read from the texts that go on from its site in later rounds: the length depends on rounds that are
-    over, never on the random numbers of the one that it is for. Each prompt has a rate of its own. Of a tree the chain that went
-    furthest counts.
+    over, never on the random numbers of the one that it is for. Each prompt has a rate of its own.
 
     Attributes
     ----------
@@ -202,10 +176,6 @@ class AdaptedLength(Drafter):
     @property
     def sampled(self) -> bool:
         return self.drafter.sampled
-
-    @property
-    def width(self) -> int:
-        return self.drafter.width
 
     def begin(self, run: DraftRun) -> Drafting:
         return _Adapted(Proposer(self.drafter, run), self.cost)
@@ -263,9 +233,7 @@ class _Adapted(Drafting):
         for at in range(max(0, written - self._longest - 1), written):
             _, drafts = self._waiting.get((site.row, site.tokens[:at]), NONE)
             if drafts:
-                outcomes = [_outcome(chain, site.tokens[at:]) for chain in drafts.pop(0).chains]
-                accepted, rejected = max(outcomes, key=lambda outcome: (outcome[0], -outcome[1]))
-                self._acceptance[site.row].observe(accepted, rejected)
+                self._acceptance[site.row].observe(*_outcome(drafts.pop(0).tokens, site.tokens[at:]))
 
     def _remember(self, site: Site, draft: Draft) -> None:
         if draft.tokens:
@@ -273,7 +241,7 @@ class _Adapted(Drafting):
             if self._waiting.get(key, NONE)[0] < self._round:
                 self._waiting[key] = self._round, []
             self._waiting[key][1].append(draft)
-            self._longest = max(self._longest, *map(len, draft.chains))
+            self._longest = max(self._longest, len(draft.tokens))
         while len(self._waiting) > REMEMBERED:
             self._waiting.popitem(last=False)
 

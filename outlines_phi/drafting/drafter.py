@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, final
 
@@ -60,7 +60,7 @@ class Site:
 @final
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """A chain of tokens that may follow a site, or several: a tree.
+    """A chain of tokens that may follow a site.
 
     Attributes
     ----------
@@ -69,29 +69,14 @@ class Draft:
     log_r
         ``[K, V]``: the distribution that each token was drawn from, in single precision at least; ``None`` where a site always
         gets the same draft.
-    others
-        Chains that may follow in its place, where there are no distributions.
     """
 
     tokens: tuple[int, ...]
     log_r: Tensor | None = None
-    others: tuple[tuple[int, ...], ...] = ()
-
-    @property
-    def chains(self) -> tuple[tuple[int, ...], ...]:
-        """All chains."""
-        return self.tokens, *self.others
 
 
 NOTHING = Draft(())
 """No draft."""
-
-
-def tree(chains: Iterable[tuple[int, ...]]) -> Draft:
-    """Return the draft of these chains, each once, but for those that others begin with."""
-    given = dict.fromkeys(chains)
-    kept = [chain for chain in given if not any(other[: len(chain)] == chain for other in given if other != chain)]
-    return Draft(kept[0], others=tuple(kept[1:])) if kept else NOTHING
 
 
 @final
@@ -165,9 +150,8 @@ class Drafter(ABC):
     of ``q_i - r_i`` (Leviathan et al., arXiv 2211.17192). The result is a draw from ``q_i`` because the token is one from
     ``r_i``.
 
-    A drafter of one's own defines ``name``, :meth:`begin`, and :meth:`Drafting.propose` of what that returns; ``sampled = True``
-    if its drafts come with distributions; and ``width`` if they are trees. Of a tree, the walk follows the chain that
-    it draws by itself.
+    A drafter of one's own defines ``name``, :meth:`begin`, and :meth:`Drafting.propose` of what that returns; and
+    ``sampled = True`` if its drafts come with distributions.
 
     Attributes
     ----------
@@ -181,11 +165,6 @@ class Drafter(ABC):
     def sampled(self) -> bool:
         """Whether drafts are drawn, and come with their distributions. A deterministic one serves all walks at its site."""
         return False
-
-    @property
-    def width(self) -> int:
-        """How many chains a draft has at most, :attr:`Draft.others` included; what is beyond is left out."""
-        return 1
 
     @abstractmethod
     def begin(self, run: DraftRun) -> Drafting:
@@ -221,7 +200,7 @@ class Proposer:
         keys: list[object] = []
         asked: dict[object, tuple[Site, int, np.random.Generator]] = {}
         for i, (site, length, stream) in enumerate(zip(sites, lengths, streams, strict=True)):
-            limit = _limit(site, length)
+            limit = 0 if site.state in (DEAD, DONE) else min(length, site.remaining - 1)
             keys.append(i if self._drafter.sampled else (site.row, site.tokens, limit))
             if limit > 0:
                 asked.setdefault(keys[i], (site, limit, stream))
@@ -240,33 +219,20 @@ class Proposer:
 
     def _fitted(self, draft: Draft, site: Site, limit: int) -> Draft:
         """Return ``draft`` without what cannot follow ``site``."""
-        if not isinstance(draft, Draft) or not isinstance(draft.others, (tuple, list)):
+        if not isinstance(draft, Draft) or not isinstance(draft.tokens, (tuple, list)):
             raise self._error(f"proposed {draft!r}; expected a Draft with a tuple of tokens")
-        if draft.tokens == draft.others == () and draft.log_r is None:
-            return NOTHING
-        chains = [self._tokens(chain) for chain in draft.chains]
-        if draft.log_r is None:
-            live = [self._live(chain[:limit], site) for chain in chains[: self._drafter.width]]
-            return tree(live) if len(live) > 1 else Draft(live[0])
-        if len(chains) > 1:
-            raise self._error(
-                "gave other chains beside distributions; expected one chain where there are some: leave others out"
-            )
-        self._check_shape(draft.log_r, (len(chains[0]), len(self._run.vocabulary)))
-        tokens = chains[0][:limit]
-        tokens = tokens[: len(self._live(tokens, site)) + 1]
-        log_r = draft.log_r[: len(tokens)]
-        return Draft(tokens, log_r.float() if log_r.element_size() < 4 else log_r) if tokens else NOTHING
-
-    def _tokens(self, chain: object) -> tuple[int, ...]:
-        """Return a chain, found to be token ids."""
-        if not isinstance(chain, (tuple, list)):
-            raise self._error(f"proposed {chain!r}; expected a Draft with a tuple of tokens")
         size = len(self._run.vocabulary)
-        for token in chain:
+        for token in draft.tokens:
             if not is_count(token) or token >= size:
                 raise self._error(f"proposed the token {token!r}; expected ids of the vocabulary, 0 to {size - 1}")
-        return tuple(map(int, chain))
+        tokens = tuple(map(int, draft.tokens))[:limit]
+        live = self._live(tokens, site)
+        if draft.log_r is None:
+            return Draft(live)
+        self._check_shape(draft.log_r, (len(draft.tokens), size))
+        tokens = tokens[: len(live) + 1]
+        log_r = draft.log_r[: len(tokens)]
+        return Draft(tokens, log_r.float() if log_r.element_size() < 4 else log_r) if tokens else NOTHING
 
     def _live(self, tokens: tuple[int, ...], site: Site) -> tuple[int, ...]:
         """Return the tokens before the first that cannot follow, or ends the text."""
@@ -324,11 +290,6 @@ class Proposer:
     def _error(self, what: str) -> DraftError:
         name = getattr(self._drafter, "name", type(self._drafter).__name__)
         return DraftError(f"The drafter {name!r} {what}. Correct it, or leave draft= out.")
-
-
-def _limit(site: Site, length: int) -> int:
-    """Return the most tokens that are of use after ``site``."""
-    return 0 if site.state in (DEAD, DONE) else min(length, site.remaining - 1)
 
 
 def check_length(length: object) -> int:

@@ -217,10 +217,7 @@ class ModelDrafting(Drafting):
 
 
 def check_vocabularies(drafts: Vocabulary, target: Vocabulary) -> None:
-    """Raise unless every token of ``target`` is that of the same id in ``drafts``; says which are not.
-
-    Raises :class:`VocabularyError`: tokens differ, or are missing.
-    """
+    """Raise a :class:`VocabularyError` unless every token of ``target`` is that of the same id in ``drafts``."""
     if drafts.fingerprint == target.fingerprint:
         return
     common = min(len(drafts), len(target))
@@ -231,26 +228,22 @@ def check_vocabularies(drafts: Vocabulary, target: Vocabulary) -> None:
     pairs = enumerate(zip(drafts.tokens[:common], target.tokens[:common], strict=True))
     different = [v for v, (ours, theirs) in pairs if ours != theirs and target.real[v]]
     if different:
-        shown = [f"{v} as {drafts.tokens[v]!r} for {target.tokens[v]!r}" for v in different[:SHOWN]]
-        raise VocabularyError(
-            f"The model that drafts writes {len(different)} tokens otherwise than the model that it drafts for: "
-            f"{_listed(shown, len(different))}. Draft with a model of the same tokenizer."
-        )
+        shown = [f"{v} as {drafts.tokens[v]!r} for {target.tokens[v]!r}" for v in different]
+        raise _unlike(f"writes {len(different)} tokens otherwise than", shown)
 
 
 def rows_missing(missing: Sequence[int], target: Vocabulary) -> VocabularyError:
     """Return the error of a model that has no row for the ids ``missing`` of ``target``."""
-    shown = [f"{v} ({target.tokens[v]!r})" for v in missing[:SHOWN]]
+    shown = [f"{v} ({target.tokens[v]!r})" for v in missing]
+    return _unlike(f"has no row for {len(missing)} tokens of", shown)
+
+
+def _unlike(found: str, tokens: Sequence[str]) -> VocabularyError:
+    rest = f" and {len(tokens) - SHOWN} more" if len(tokens) > SHOWN else ""
     return VocabularyError(
-        f"The model that drafts has no row for {len(missing)} tokens of the model that it drafts for: "
-        f"{_listed(shown, len(missing))}. Draft with a model of the same tokenizer."
+        f"Draft with a model of the same tokenizer. The model that drafts {found} the model that it drafts for: "
+        f"{', '.join(tokens[:SHOWN])}{rest}."
     )
-
-
-def _listed(shown: Sequence[str], count: int) -> str:
-    """List the first few of ``count`` tokens."""
-    rest = count - len(shown)
-    return ", ".join(shown) + (f" and {rest} more" if rest else "")
 
 
 def _resized(logits: Tensor, size: int) -> Tensor:

@@ -173,13 +173,10 @@ class PromptFinding:
 
     name: str  # the prompt as it was given, or how many there are
     bias: Bias  # Phi, total variation, divergence and effective sample size
-    places: tuple[
-        Loss, ...
-    ]  # where legal mass is lost: by JSON field, in the order of the text; by step for other formats
-    steps: tuple[Loss, ...]  # the same by step
-    distortions: tuple[
-        Distortion, ...
-    ]  # the values that are written too often or too rarely, beyond noise; the worst first
+    # Where legal mass is lost: by JSON field, in the order of the text; by step for other formats. The same by step.
+    places: tuple[Loss, ...]
+    steps: tuple[Loss, ...]
+    distortions: tuple[Distortion, ...]  # the values written too often or too rarely, beyond noise; the worst first
 
 
 @dataclass(frozen=True, kw_only=True)

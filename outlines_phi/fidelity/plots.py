@@ -106,17 +106,7 @@ def draw_reports(reports: Sequence[Report], path: Path, *, dpi: int = 160) -> No
             _panel(axis, view, sample, color)
         _caption(line[0], report, view)
     for axis, sample, color in zip(axes[0], samples, COLORS, strict=False):
-        axis.annotate(
-            sample.name,
-            (0.5, 1),
-            (0, 40),
-            "axes fraction",
-            "offset points",
-            ha="center",
-            fontsize=13,
-            fontweight="bold",
-            color=color,
-        )
+        _write_above(axis, sample.name, 0.5, 40, ha="center", fontsize=13, fontweight="bold", color=color)
     truth = Line2D([], [], color=TRUTH, marker="|", markersize=12, markeredgewidth=2.5, linestyle="none")
     figure.legend(
         [truth],
@@ -208,13 +198,8 @@ def _panel(axis: Any, view: View, sample: Sample, color: str) -> None:
 def _caption(axis: Any, report: Report, view: View) -> None:
     axis.set_title(view.name, loc="left", fontsize=11, fontweight="bold", color=INK)
     if view is report.views[0]:
-        axis.annotate(
-            f"after {report.prompt.strip()!r}",
-            (0, 1),
-            (0, 22),
-            "axes fraction",
-            "offset points",
-            fontsize=9,
-            style="italic",
-            color=INK,
-        )
+        _write_above(axis, f"after {report.prompt.strip()!r}", 0, 22, fontsize=9, style="italic", color=INK)
+
+
+def _write_above(axis: Any, text: str, x: float, points: int, **style: Any) -> None:
+    axis.annotate(text, (x, 1), (0, points), "axes fraction", "offset points", **style)

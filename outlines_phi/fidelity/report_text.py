@@ -118,35 +118,31 @@ def certainty(report: Report) -> str:
 
 def bias_section(bias: Bias, confidence: float) -> TextTable:
     """Return the table of how far masking is from the conditioned distribution."""
+    attempted, limited = list[tuple[str, str, str]](), ""
+    if bias.residual is not None:
+        name = f"Phi, at {confidence:.0%} confidence, by {bias.attempts} residual attempts"
+        attempted.append((name, "", interval(*bias.residual, ".3g")))
+        limited = (
+            "Bounds for certain have no error; the limit of Phi by residual attempts has, "
+            "and intervals that use it count it in. "
+        )
     rows = [
         ("Phi: the model meets the format by itself", *_both(bias.phi, ".3g")),
         ("log Phi (nats)", *_both(bias.log_phi, ".2f")),
         ("mean of the weights (unbiased for Phi)", number(bias.mean_w, ".3g"), ""),
         ("Phi, for certain", "", interval(*bias.certain, ".3g")),
-        *_attempted(bias, confidence),
+        *attempted,
         ("total variation (TV) to the conditioned distribution", *_both(bias.tv, ".3f")),
         ("KL divergence to it (nats; interval: bootstrap)", *_both(bias.kl, ".3f")),
         ("draws without a legal token, Pr(w = 0)", *_both(bias.failed, ".3f")),
         (f"effective sample size, of {counted(bias.draws, 'draw')}", f"{bias.ess:.1f}", ""),
     ]
-    limited = (
-        "Bounds for certain have no error; the limit of Phi by residual attempts has, and intervals that use it count it in. "
-        if bias.residual is not None
-        else ""
-    )
     remark = (
         f"Every interval by itself holds with {confidence:.0%} confidence, whatever the tails of the weights; that of KL "
         f"is a bootstrap's and covers less where tails are heavy. {limited}All of it is about token sequences: the distance of "
         "the distributions of texts is at most this TV."
     )
     return TextTable(("", "estimate", "interval"), rows, "Bias", remark)
-
-
-def _attempted(bias: Bias, confidence: float) -> list[tuple[str, str, str]]:
-    if bias.residual is None:
-        return []
-    name = f"Phi, at {confidence:.0%} confidence, by {bias.attempts} residual attempts"
-    return [(name, "", interval(*bias.residual, ".3g"))]
 
 
 def _prompts(report: Findings) -> TextTable:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import ModelError
-from ..numerics.distributions import Rows
+from ..numerics.transfers import Rows
 from .model import Evaluation, ModelCounts, TokenTrees
 
 

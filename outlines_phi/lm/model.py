@@ -10,7 +10,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from ..numerics.distributions import Rows
+from ..numerics.transfers import Rows
 from ..vocabulary.vocabulary import Vocabulary
 
 

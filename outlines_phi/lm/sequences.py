@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from ..numerics.distributions import Rows
+from ..numerics.transfers import Rows
 from .forest import ForestTrees
 from .model import LanguageModel, TokenTrees
 

@@ -15,10 +15,7 @@ MOST_BYTES = 2**34  # How much memory what a call asks for may need at the least
 def check_counts(owner: str, otherwise: str = "", *, least: int = 1, **values: object) -> None:
     """Raise :class:`UnsupportedError` for the first value that is not a whole number of at least ``least``.
 
-    ``owner``: the name of what has the options.
-    ``otherwise``: what else could have been given, for the message.
-    ``least``: the least count that is allowed.
-    ``**values``: the values by the names of their options.
+    ``owner`` has the options; ``otherwise`` is what else could have been given, for the message.
     """
     for name, value in values.items():
         if not is_count(value, least):
@@ -44,14 +41,7 @@ def check_amounts(owner: str, **values: object) -> None:
 def check_fits(
     name: str, value: int, *, count: int | None = None, each: int, things: str, instead: str = "Ask for fewer"
 ) -> None:
-    """Raise :class:`UnsupportedError` where ``value`` things of at least ``each`` bytes take more than :data:`MOST_BYTES`.
-
-    ``name``, ``value``: what was given.
-    ``count``: how many things that are, if not ``value``.
-    ``each``: what one of them takes at the least.
-    ``things``: what they are called.
-    ``instead``: what to do.
-    """
+    """Raise :class:`UnsupportedError` where ``count`` things (``value`` by default) of ``each`` bytes exceed :data:`MOST_BYTES`."""
     most = MOST_BYTES // each
     if (value if count is None else count) > most:
         raise UnsupportedError(

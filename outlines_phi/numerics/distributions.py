@@ -9,14 +9,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, TypeVar, final
+from typing import TypeVar, final
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from .transfers import read, send
 from .weights import masses_at
 
 Key = TypeVar("Key")
@@ -98,92 +95,6 @@ def columns(block: Tensor, size: int) -> tuple[Tensor, Tensor]:
 def together(scores: Tensor) -> int:
     """Return how many rows of ``scores`` are read at a time."""
     return max(1, (CACHED if scores.device.type == "cpu" else AT_ONCE) // scores.shape[-1])
-
-
-@final
-@dataclass(eq=False)
-class AnswerCheck:
-    """Whether a model's answer has numbers: found out by the device, and read with what is read first."""
-
-    holds: Tensor  # `bool[m]`
-    places: Sequence[int]  # Those that count
-    error: Callable[[], Exception]  # Returns what is raised where one of them does not hold
-    read: bool = False
-
-    def learn(self, holds: NDArray[np.bool_]) -> None:
-        """Raise the error where the device has found that the check fails."""
-        if not holds[self.places].all():
-            raise self.error()
-        self.read = True
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Some rows of a matrix, ``[n, V]``, that are copied where they are read, few at a time, and only where they lie apart."""
-
-    matrix: Tensor  # `[m, V]`
-    places: Sequence[int]  # The row of each in it
-    check: AnswerCheck | None = None  # Of the model's answer that they come from
-
-    @classmethod
-    def all(cls, matrix: Tensor) -> Rows:
-        """Return all rows of a matrix."""
-        return cls(matrix, range(len(matrix)))
-
-    @classmethod
-    def joined(cls, parts: Sequence[Rows], numbers: Sequence[NDArray[np.int64]]) -> Rows:
-        """Return the rows of several matrices in the order of their ``numbers``, which are those from 0 on."""
-        if len(parts) == 1 and (numbers[0] == np.arange(len(parts[0]))).all():
-            return parts[0]
-        return cls(torch.cat([part.whole() for part in parts]), np.concatenate(numbers).argsort().tolist())
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def __getitem__(self, part: slice) -> Rows:
-        return Rows(self.matrix, self.places[part], self.check)
-
-    def of(self, rows: Sequence[Tensor]) -> Rows:
-        """Return copies of other rows, ``[V]`` each, under the same check."""
-        return Rows(torch.stack([*rows]), range(len(rows)), self.check)
-
-    def each(self) -> list[Tensor]:
-        """Return every row, ``[V]``, as a view, :meth:`unchecked`."""
-        return [self.matrix[place] for place in self.places]
-
-    def whole(self) -> Tensor:
-        """Return all rows, to be read and not written; raises what the check does."""
-        return self.take(range(len(self)))
-
-    def take(self, rows: Sequence[int]) -> Tensor:
-        """Return some of the rows, ``[k, V]``, as :meth:`unchecked` does; raises what the check does."""
-        self.read()
-        return self.unchecked(rows)
-
-    def unchecked(self, rows: Sequence[int], where: Callable[[], Tensor] | None = None) -> Tensor:
-        """Return some of the rows, ``[k, V]``, to be read and not written: a view where they follow one another.
-
-        What is made of them is read by :meth:`read`, and used for nothing before. ``where``: gives :meth:`within` of them on the
-        device, to which it is sent by itself otherwise.
-        """
-        places = self.within(rows)
-        first, end = (places[0], places[-1] + 1) if places else (0, 0)
-        if places == list(range(first, end)):
-            return self.matrix[first:end]
-        return self.matrix.index_select(0, where() if where else send(self.matrix.device, np.array(places))[0])
-
-    def within(self, rows: Sequence[int]) -> list[int]:
-        """Return the places of some of the rows in the matrix."""
-        return [self.places[row] for row in rows]
-
-    def read(self, *tensors: Tensor) -> list[NDArray[Any]]:
-        """Return tensors that were made of the rows as arrays on the host, in one transfer; raises what the check does."""
-        if self.check is None or self.check.read:
-            return read(*tensors)
-        holds, *found = read(self.check.holds, *tensors)
-        self.check.learn(holds)
-        return found
 
 
 def runs(keys: Iterable[Key]) -> Iterator[tuple[Key, slice]]:

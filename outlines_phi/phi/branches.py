@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..lm.model import TokenTrees
-from ..numerics.distributions import Rows
+from ..numerics.transfers import Rows
 
 WASTE = 2048  # Nodes that a run may grow by, whatever its walks need, before the others are given back
 

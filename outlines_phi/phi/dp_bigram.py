@@ -14,7 +14,7 @@ from torch import Tensor
 from ..guides.guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from ..numerics.checks import check_counts, check_shares
 from ..numerics.distributions import runs
-from ..numerics.exchange import Exchange
+from ..numerics.transfers import Exchange
 from ..vocabulary.classes import EOS, NEVER, Partition, common_refinement
 from .estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun, add_by_class, floored, scores_alone
 
@@ -51,7 +51,7 @@ class BigramDPPhi(ProposalPhi):
     max_bytes
         Bound on the memory of the values of one prompt, for all budgets: where they would take more, neighbours share theirs.
     floor
-        ``h`` of a live token is at least this share of the largest among its siblings, so that it is positive wherever ``Phi`` is.
+        See :class:`~outlines_phi.phi.onestep.OneStepPhi`.
     """
 
     tokens: int = 256
@@ -214,9 +214,8 @@ class Columns:
         for i, g in enumerate(classes.tolist()):
             among = class_of[chosen] == g
             among = among if among.any() else np.ones_like(among)
-            share = (
-                np.where(among, p, 0.0) if p[among].sum() > 0 else among.astype(float)
-            )  # all of them may be truncated
+            # All of them may be truncated.
+            share = np.where(among, p, 0.0) if p[among].sum() > 0 else among.astype(float)
             weights[EOS + 1 + len(chosen) + i] = share / share.sum()
         return cls(chosen, Partition(column_of, size), representative, weights)
 
@@ -232,7 +231,7 @@ class Induction:
     def __init__(
         self, space: StateSpace, columns: Columns, after: NDArray[np.float64], budget: int, max_bytes: int
     ) -> None:
-        self._space, self._columns = space, columns
+        self._space, self.partition = space, columns.partition
         targets = space.targets(columns.representative)  # [S, J]
         targets[:, NEVER] = DEAD
         self._targets = targets
@@ -257,11 +256,6 @@ class Induction:
     def _step(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         after = log_product(np.append(values, -np.inf)[self._arrival], self._masses)  # [S, J]
         return np.where(self._done, 0.0, after[self._at, self._column])
-
-    @property
-    def partition(self) -> Partition:
-        """The classes that :meth:`log_h` tells apart."""
-        return self._columns.partition
 
     def knows(self, state: int) -> bool:
         """Return whether the induction runs over a state."""

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ..guides.table import LiveTokens, Table
 from ..lm.model import LanguageModel
-from ..numerics.distributions import Rows, runs
-from ..numerics.exchange import Exchange
+from ..numerics.distributions import runs
+from ..numerics.transfers import Exchange, Rows
 from ..settings import SamplingSettings
 from ..vocabulary.classes import Partition
 from .branches import Branches

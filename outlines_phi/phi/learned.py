@@ -17,9 +17,8 @@ from ..errors import UnsupportedError
 from ..guides.guide import DONE
 from ..guides.table import ClassTargets, Table
 from ..numerics.checks import check_shares
-from ..numerics.distributions import Rows, runs
-from ..numerics.exchange import Exchange
-from ..numerics.transfers import send
+from ..numerics.distributions import runs
+from ..numerics.transfers import Exchange, Rows, send
 from ..settings import SamplingSettings
 from .estimator import Estimate, Need, Prefixes, SampledRun, StepPhi, add_by_class, doubling, live_mass, scores_alone
 from .state_values import KeptValues, Knowledge, LearnedFrom, Observed, StateValues
@@ -45,8 +44,7 @@ class LearnedPhi(StepPhi):
         Where values come from and go to. ``None``: those that the model keeps for this output type and these settings, which is
         what ``phi="learned"`` means; in a logits processor, those of this object.
     floor
-        ``h`` of a live token is at least this share of the largest among its siblings, so that ``h`` is positive wherever ``Phi``
-        is. Where no token ends the text, no choice multiplies a weight by more than its inverse (theory.md, section 3.1).
+        See :class:`~outlines_phi.phi.onestep.OneStepPhi`.
     """
 
     values: StateValues | KeptValues | None = None

@@ -216,13 +216,13 @@ class StateValues:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._given = self._known = EMPTY
+        self.given = self._known = EMPTY  # calls with a seed start from what was given
         self._subject: LearnedFrom | None = None
         self._pending: list[Observed] = []
 
     def __getstate__(self) -> dict[str, Any]:
         known = self.known
-        return {"_given": self._given, "_known": known, "_subject": self._subject}
+        return {"given": self.given, "_known": known, "_subject": self._subject}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__()  # a lock of its own
@@ -234,11 +234,6 @@ class StateValues:
 
     def __repr__(self) -> str:
         return f"StateValues({len(self)} states, {len(self.known.at)} steps)"
-
-    @property
-    def given(self) -> Knowledge:
-        """Where calls with a seed start."""
-        return self._given
 
     @property
     def known(self) -> Knowledge:
@@ -268,7 +263,7 @@ class StateValues:
     def copy(self) -> StateValues:
         """Return an object that is given all that this one knows: a start that does not move."""
         other, known = StateValues(), self.known
-        other._given = other._known = known
+        other.given = other._known = known
         other._subject = self._subject
         return other
 
@@ -312,18 +307,15 @@ class StateValues:
                 form = header.pop("format")
                 subject = LearnedFrom(**header)
                 known = Knowledge(**{field.name: file[field.name] for field in fields(Knowledge)})
+            if form != FORMAT or not _sound(known):
+                raise ValueError("another version, or damaged")
         except Exception as error:  # a damaged file may raise anything
             raise UnsupportedError(
-                f"{str(path)!r} could not be read as learned values; expected a file that StateValues.save() wrote. "
-                "Without one, start from nothing: LearnedPhi(StateValues())."
+                "Give a file that StateValues.save() of this version wrote, or start from nothing: LearnedPhi(StateValues()). "
+                f"{str(path)!r} could not be read as learned values."
             ) from error
-        if form != FORMAT or not _sound(known):
-            raise UnsupportedError(
-                f"{str(path)!r} holds learned values of another version, or damaged ones; learn them anew: "
-                "LearnedPhi(StateValues())."
-            )
         values = cls()
-        values._given = values._known = known
+        values.given = values._known = known
         values._subject = subject
         return values
 

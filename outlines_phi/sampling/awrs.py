@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple, final
 
 import torch
@@ -46,22 +46,20 @@ def draw_allowed(
 ) -> list[AllowedDraw]:
     """Return one allowed token per walk, with the estimate of the allowed mass.
 
-    ``log_q``: ``[L, V]`` float64, on any device: a row per distribution, not normalised, ``-inf`` on what is out of the
-    question.
-    ``rows``: ``[W]``: the row of each walk.
-    ``keys``: ``[W]``: the random key of each walk, below ``2**63``. What a walk draws depends on its distribution and its key
-    alone.
+    ``log_q``: ``[L, V]`` float64, on any device: a row per distribution, not normalised.
+    ``rows``, ``keys``: ``[W]``: the row of each walk, and its random key, below ``2**63``: what it draws depends on both alone.
     ``allows``: Whether a distribution (by its row) allows a token; asked once for each pair.
     ``further``: Tests after the token that is drawn, at least 1.
     """
     columns = (log_q > -math.inf).any(0).nonzero()[:, 0]
     if not len(columns):
         return [AllowedDraw(-1, -math.inf, 0) for _ in rows]
-    log_q, verdicts = log_q[:, columns], _AskedTokens(allows)
+    # Walks on one distribution share what is known of it.
+    log_q, allows, empty = log_q[:, columns], cache(allows), set[int]()
     size = max(1, ELEMENTS // len(columns))
     outcomes: list[AllowedDraw] = []
     for i in range(0, len(rows), size):
-        outcomes += _race(log_q, columns, rows[i : i + size], keys[i : i + size], verdicts, further)
+        outcomes += _race(log_q, columns, rows[i : i + size], keys[i : i + size], allows, empty, further)
     return outcomes
 
 
@@ -103,21 +101,7 @@ class Order:
 
 @final
 class MassEstimate:
-    """The tests of one walk: the token drawn, and the estimate so far.
-
-    ``further``: Tests after the draw.
-    """
-
-    __slots__ = (
-        "_left",
-        "_log_allowed",
-        "_log_estimate",
-        "_log_share",
-        "_log_squares",
-        "_log_untested",
-        "tests",
-        "token",
-    )
+    """The tests of one walk, of which ``further`` follow the draw: the token drawn, and the estimate so far."""
 
     def __init__(self, further: int) -> None:
         self.token, self.tests = -1, 0
@@ -174,8 +158,15 @@ def gumbel(keys: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _race(
-    log_q: Tensor, columns: Tensor, rows: Sequence[int], keys: Sequence[int], verdicts: _AskedTokens, further: int
+    log_q: Tensor,
+    columns: Tensor,
+    rows: Sequence[int],
+    keys: Sequence[int],
+    allows: Callable[[int, int], bool],
+    empty: set[int],
+    further: int,
 ) -> list[AllowedDraw]:
+    """Return the draws of some walks; ``empty`` are the distributions of which nothing was found allowed so far."""
     order = Order(log_q[torch.tensor(rows, device=log_q.device)], columns, torch.tensor(keys, device=log_q.device))
     tallies = [MassEstimate(further) for _ in rows]
     going, size = list(range(len(rows))), FIRST
@@ -185,35 +176,16 @@ def _race(
         places = []
         for place, (walk, piece) in enumerate(zip(going, pieces, strict=True)):
             row, tally = rows[walk], tallies[walk]
-            if row in verdicts.empty:  # another walk has asked about all that this one can come to
+            if row in empty:  # another walk has asked about all that this one can come to
                 continue
-            if not tally.run(piece, partial(verdicts.of, row)):
+            if not tally.run(piece, partial(allows, row)):
                 places.append(place)
             elif tally.token < 0:
-                verdicts.empty.add(row)
+                empty.add(row)
         going = [going[place] for place in places]
         order.keep(places)
         size *= GROWTH
     return [tally.outcome for tally in tallies]
-
-
-@final
-class _AskedTokens:
-    """A cache of the answers about each distribution's tokens; walks on one distribution share it.
-
-    ``empty``: The distributions of which nothing is allowed.
-    """
-
-    def __init__(self, allows: Callable[[int, int], bool]) -> None:
-        self._allows = allows
-        self._known: dict[tuple[int, int], bool] = {}
-        self.empty: set[int] = set()
-
-    def of(self, row: int, token: int) -> bool:
-        pair = row, token
-        if pair not in self._known:
-            self._known[pair] = self._allows(row, token)
-        return self._known[pair]
 
 
 def _with_those_after(log_x: Tensor, log_beyond: Tensor) -> Tensor:

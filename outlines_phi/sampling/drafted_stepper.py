@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import NamedTuple, final
 
 import numpy as np
@@ -17,7 +16,7 @@ from ..drafting.drafter import Draft, Drafter, DraftRun, Proposer, Site, check_l
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
 from ..numerics.distributions import AT_ONCE, Distributions
-from ..numerics.exchange import Exchange
+from ..numerics.transfers import Exchange
 from ..phi.estimator import Prefixes, ProposalPhi
 from ..phi.tree.tree import BoundsTree, Node
 from .coupling import Chains, CouplingResult, Proposals, verify
@@ -56,26 +55,26 @@ class Prefetching:
     """
 
     def __init__(self, options: Prefetch, request: Request, trees: Sequence[BoundsTree] | None = None) -> None:
-        self._length, self._width, self._prompts = options.length, options.drafter.width, request.prompts
+        self._length, self._prompts = options.length, request.prompts
         self._room = AT_ONCE // len(request.table.vocabulary)
         self._rows = {tree: row for row, tree in enumerate(trees or ())}
         self._proposer = options.proposer(request, trees)
         # One stream per prompt: what is drafted for it does not depend on the others.
         self._streams = [request.stream(row, Stream.DRAFT) for row in range(len(request.prompts))]
 
-    def chains(self, sites: Sequence[Site]) -> list[tuple[tuple[int, ...], ...]]:
-        """Return the chains that will probably follow each of ``sites``, as far as the guide allows them; some may be empty.
+    def chains(self, sites: Sequence[Site]) -> list[tuple[int, ...]]:
+        """Return the chain that will probably follow each of ``sites``, as far as the guide allows it; it may be empty.
 
         Where many walks wait, a call has enough to do, and memory no room for the distributions of long chains.
         """
         if not sites:
             return []
         streams = [self._streams[site.row] for site in sites]
-        length = min(self._length, self._room // (len(sites) * self._width))
+        length = min(self._length, self._room // len(sites))
         drafts = self._proposer.propose(sites, [length] * len(sites), streams)
-        return [draft.chains for draft in drafts]
+        return [draft.tokens for draft in drafts]
 
-    def below(self, waiting: Sequence[tuple[BoundsTree, Node]]) -> list[tuple[tuple[int, ...], ...]]:
+    def below(self, waiting: Sequence[tuple[BoundsTree, Node]]) -> list[tuple[int, ...]]:
         """Return what will probably follow each of the nodes that walks wait for: the foresight of an :class:`Evaluator`."""
         rows = [self._rows[tree] for tree, _ in waiting]
         return self.chains(
@@ -195,7 +194,7 @@ class DraftedStepper(BaseStepper):
 
     A round evaluates where every walk stands and the chains that were drafted for it, in one model call, and the distributions
     ``q_h`` of all positions, in one call of the estimator; :func:`~outlines_phi.sampling.coupling.verify` then tells
-    how far each walk goes. Of a tree a walk goes the way that it draws: its random numbers are the same along all chains.
+    how far each walk goes.
 
     The distribution of a position depends on the text before it and on what was known before the round: an estimator learns
     between rounds of walks, and only from where walks have been.
@@ -203,14 +202,14 @@ class DraftedStepper(BaseStepper):
 
     def __init__(self, request: Request, phi: ProposalPhi, draft: Prefetch) -> None:
         super().__init__(request, phi, weighted=request.weighted)
-        self._length, self._width, self._sampled = draft.length, draft.drafter.width, draft.drafter.sampled
+        self._length, self._sampled = draft.length, draft.drafter.sampled
         self._proposer = draft.proposer(request)
         self._states: dict[Trajectory, DraftState] = {}
 
     @property
     def room(self) -> int:
         """How many drafts of full length a round may evaluate."""
-        return max(1, KEPT // (len(self._request.table.vocabulary) * (self._length * self._width + 1)))
+        return max(1, KEPT // (len(self._request.table.vocabulary) * (self._length + 1)))
 
     def launch(self, n: int) -> list[Trajectory]:
         walks = super().launch(n)
@@ -238,9 +237,7 @@ class DraftedStepper(BaseStepper):
         sites = self._sites(walks)
         standing = [batch.stand(walk.node, site) for walk, site in zip(walks, sites, strict=True)]
         drafts = self._drafts(walks, sites)
-        trees = [
-            [batch.chain(row, chain) for chain in draft.chains] for row, draft in zip(standing, drafts, strict=True)
-        ]
+        own_chains = [batch.chain(row, draft.tokens) for row, draft in zip(standing, drafts, strict=True)]
         nodes, logits = self.branches.reach(batch.parents, batch.tokens)
         if batch.roots:
             # Under the check of this call, or one that was read before.
@@ -250,18 +247,16 @@ class DraftedStepper(BaseStepper):
         # Neighbours of one guide state are treated together.
         order = sorted(range(len(logits)), key=lambda row: (prefixes.states[row], prefixes.remaining[row]))
         place = np.argsort(order)
-        # A row per chain: one per walk where drafts are drawn. All rows of a walk have its random numbers, so that they agree.
-        pairs = [(walk, chain) for walk, chains in zip(walks, trees, strict=True) for chain in chains]
         exchange = Exchange(logits)
         logits_of = exchange.rows(order)
-        ragged = self._chains(pairs, place)
+        ragged = self._chains(walks, own_chains, place)
         sent = exchange.send(*ragged, *_drawn_from(drafts, ragged[1].shape[1]))
         log_p, scores = self.distributions(prefixes.arranged(order), exchange)(logits_of())
         *drafted, drawn, drawn_from = sent()
         distributions, chains = Distributions.of(scores), Chains(*drafted)
         log_r = [draft.log_r.to(log_p.device) for draft in drafts if draft.log_r is not None]
         verdict = verify(distributions, chains, Proposals(drawn, drawn_from, torch.cat(log_r)) if log_r else None)
-        came = self._decide(walks, trees, prefixes.nodes, chains, verdict, log_p, distributions, exchange)
+        came = self._decide(walks, own_chains, prefixes.nodes, chains, verdict, log_p, distributions, exchange)
         self.estimate.reached(sorted(int(place[row]) for row in came if prefixes.drafted[row]))
         self.branches.prune(prefixes.nodes, ((walk.node, walk.tokens[-1]) for walk in walks if not walk.finished))
 
@@ -285,7 +280,7 @@ class DraftedStepper(BaseStepper):
     def _decide(
         self,
         walks: Sequence[Trajectory],
-        trees: Sequence[Sequence[Chain]],
+        own_chains: Sequence[Chain],
         nodes: Sequence[int],
         drafted: Chains,
         verdict: CouplingResult,
@@ -302,49 +297,33 @@ class DraftedStepper(BaseStepper):
         head = torch.stack([verdict.accepted, verdict.tokens], 1).double()
         # The one thing of a round that is read back.
         (found,) = exchange.read(torch.cat([head, log_s, log_p_v, log_p_v - distributions.log_q(rows, tokens)], 1))
-        came, rows_found = set[int](), iter(found.tolist())
-        for walk, chains in zip(walks, trees, strict=True):
-            # The chain that the walk goes furthest along.
-            chain, (accepted, token, log_s_y, *steps) = max(
-                zip(chains, islice(rows_found, len(chains)), strict=True), key=lambda row: row[1][0]
-            )
+        came = set[int]()
+        for walk, chain, (accepted, token, log_s_y, *steps) in zip(walks, own_chains, found.tolist(), strict=True):
             written = [*chain.tokens[: int(accepted)], int(token)]
             log_p_y, log_w_y = steps[: tokens.shape[1]], steps[tokens.shape[1] :]
-            size = len({one.tokens[:end] for one in chains for end in range(1, len(one.tokens) + 1)})
             last, allowed = chain.rows[int(accepted)], log_s_y > -math.inf
             if last < 0 or not allowed:  # no distribution, or nothing in it, to draw a further token from
                 written.pop()
-            self._states[walk].observe(size, int(accepted), len(written))
-            self._write(walk, nodes, last, list(zip(written, log_p_y, log_w_y, strict=False)), allowed)
+            self._states[walk].observe(len(chain.tokens), int(accepted), len(written))
+            for account in zip(written, log_p_y, log_w_y, strict=False):
+                self.take(walk, *account)
+            if last >= 0:
+                walk.node = nodes[last]
+                walk.log_w = walk.log_w if allowed else -math.inf
+            self.end_free(walk)
             came.update(chain.rows[: int(accepted) + 1])
         return came - {-1}
 
-    def _write(
-        self,
-        walk: Trajectory,
-        nodes: Sequence[int],
-        last: int,
-        written: Sequence[tuple[int, float, float]],
-        allowed: bool,
-    ) -> None:
-        """Let ``walk`` write tokens, with ``log p`` and ``log p - log q`` of each; ``last`` is the row that it has come to."""
-        for token, log_p, log_w in written:
-            self.take(walk, token, log_p, log_w)
-        if last >= 0:
-            walk.node = nodes[last]
-            walk.log_w = walk.log_w if allowed else -math.inf
-        self.end_free(walk)
-
     def _chains(
-        self, pairs: Sequence[tuple[Trajectory, Chain]], place: NDArray[np.int64]
+        self, walks: Sequence[Trajectory], chains: Sequence[Chain], place: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
         """Return what :class:`Chains` are made of; ``place`` is where each prefix stands among the distributions."""
-        lengths = np.array([len(chain.tokens) for _, chain in pairs])
+        lengths = np.array([len(chain.tokens) for chain in chains])
         longest = int(lengths.max())
-        rows = np.full((len(pairs), longest + 1), -1)
-        tokens = np.zeros((len(pairs), longest), dtype=np.int64)
-        uniforms = np.zeros((len(pairs), longest + 1))
-        for i, ((walk, chain), size) in enumerate(zip(pairs, lengths.tolist(), strict=True)):
+        rows = np.full((len(walks), longest + 1), -1)
+        tokens = np.zeros((len(walks), longest), dtype=np.int64)
+        uniforms = np.zeros((len(walks), longest + 1))
+        for i, (walk, chain, size) in enumerate(zip(walks, chains, lengths.tolist(), strict=True)):
             rows[i, : size + 1], tokens[i, :size] = chain.rows, chain.tokens
             uniforms[i, : size + 1] = self._states[walk].uniforms(walk, size + 1)
         return np.where(rows < 0, -1, place[rows]), tokens, lengths, uniforms

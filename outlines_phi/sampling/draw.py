@@ -87,7 +87,19 @@ NO_DISTANCE = Certificate(total_variation=0.0)
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenText:
-    """A text of the language, with its value: a draw, or a member of a ranking."""
+    """A text of the language, with its value: a draw, or a member of a ranking.
+
+    Attributes
+    ----------
+    text
+        The text, without the end of sequence.
+    token_ids
+        The generated ids, the end of sequence last; without it where free text used up its budget.
+    log_p
+        ``log p(y)`` under the model and the settings, in nats.
+    reader
+        The function that makes the typed value of the text.
+    """
 
     text: str
     token_ids: tuple[int, ...]
@@ -115,12 +127,6 @@ class Draw(WrittenText):
 
     Attributes
     ----------
-    text
-        The text, without the end of sequence.
-    token_ids
-        The generated ids, the end of sequence last; without it where free text used up its budget.
-    log_p
-        ``log p(y)`` under the model and the settings, in nats.
     log_w
         ``log p(y) - log q(y)``, the importance weight; for exact, certified and confident draws the constant estimate
         of ``log Phi``; ``nan`` where it is not known.
@@ -129,8 +135,6 @@ class Draw(WrittenText):
     candidates, ess
         Weighted draws may be picked from several candidates by weight: how many there were, and their effective number
         ``(sum w)^2 / sum w^2``.
-    reader
-        The function that makes the typed value of the text.
     """
 
     log_w: float

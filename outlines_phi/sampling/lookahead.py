@@ -4,23 +4,175 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import final
 
+import numpy as np
+
+from ..drafting.drafter import Site
 from ..errors import COST, BudgetError, UnsupportedError
-from ..lm.model import ModelCounts
+from ..guides.guide import DONE
 from ..lm.watch import Progress, follow
+from ..numerics.weights import draw
+from ..phi.tree.tree import Node
 from ..phi.tree.window import Windows
 from .ancestral import TOGETHER
-from .committing_walk import Account, CommittingWalk
 from .drafted_stepper import Prefetch
 from .draw import Draw, Guarantee
 from .draws import DrawCounts, Draws
 from .phi_options import LookaheadPhi
 from .sampler import Request, Sampler, Stream
 from .stepper import Trajectory
-from .window_walks import EvaluatedTexts
+from .window_walks import EvaluatedText, EvaluatedTexts, NormalizerWalk, WindowAttempts, WindowTree
+
+
+@final
+@dataclass(eq=False)
+class Account:
+    """The account of a walk, kept when the walk itself is gone."""
+
+    trajectory: Trajectory  # The draw; what it holds is committed, and only ever grows
+    # Attempts at windows, and windows, so far
+    attempts: int = 0
+    committed: int = 0
+    # How many attempts each phrase has cost, by its place in the list
+    rejected: Counter[int] = field(default_factory=Counter)
+    exhausted: bool = False  # Whether the effort of a window ran out; the draw is given up then
+    turns: int = 0  # How often the text has waited for the model
+
+
+@final
+class CommittingWalk:
+    """One draw of a look-ahead in the making: what is committed, and the window under way.
+
+    ``trajectory``, ``text``: The draw, at the start, and the prompt, whose token ids are ``prompt``.
+    ``diagnostics``: A random stream for all that the draw itself does not depend on.
+    """
+
+    def __init__(
+        self,
+        windows: Windows,
+        phi: LookaheadPhi,
+        trajectory: Trajectory,
+        text: EvaluatedText,
+        prompt: tuple[int, ...],
+        diagnostics: np.random.Generator,
+    ) -> None:
+        self.trajectory, self.account = trajectory, Account(trajectory)
+        self._windows, self._phi, self._prompt, self._diagnostics = windows, phi, prompt, diagnostics
+        self._normalizers: list[NormalizerWalk] = []
+        self._begin(text, ())
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the walk waits for a distribution."""
+        return bool(self._normalizers) or self._writing
+
+    @property
+    def _writing(self) -> bool:
+        return not (self.trajectory.finished or self.account.exhausted)
+
+    def held(self) -> Iterator[EvaluatedText]:
+        """Yield the texts that the walk may come back to."""
+        for normalizer in self._normalizers:
+            yield from normalizer.window.text.walk()
+        yield from self._tree.text.walk()
+
+    def advance(self) -> dict[EvaluatedText, Callable[[], Site]]:
+        """Go on as far as known distributions lead, and commit the windows that end; return the texts whose distributions are
+        wanted next.
+
+        With each comes what tells where it stands.
+        """
+        waiting = []
+        for normalizer in list(self._normalizers):
+            if nodes := normalizer.window.grow(normalizer):
+                waiting += [(normalizer.window, node) for node in nodes]
+            else:
+                self._normalizers.remove(normalizer)
+                self.trajectory.log_w += normalizer.log_estimate
+        while self._writing:
+            if nodes := self._tree.grow(self._attempts):
+                waiting += [(self._tree, node) for node in nodes]
+                self.account.turns += 1
+                break
+            self._settle()
+        return {tree.text_of(node): partial(self._site, tree, node) for tree, node in waiting}
+
+    def _site(self, tree: WindowTree, node: Node) -> Site:
+        walk = self.trajectory
+        written = (*walk.tokens[: tree.written], *node.tokens())
+        return Site(walk.row, self._prompt, written, node.state, node.remaining)
+
+    def _begin(self, text: EvaluatedText, queue: Sequence[int]) -> None:
+        """Begin a window at ``text``; its first attempt has drawn ``queue`` already."""
+        walk = self.trajectory
+        self._tree = WindowTree(self._windows.tree(walk.state, walk.remaining), text, len(walk.tokens))
+        first = self._tree.plant(queue) if queue else None
+        self._attempts = WindowAttempts(
+            self._tree.tree,
+            walk.rng,
+            width=self._phi.width,
+            effort=self._phi.effort,
+            diagnostics=self._diagnostics,
+            first=first,
+        )
+
+    def _settle(self) -> None:
+        """Take note of what the window has come to, now that its attempts have ended."""
+        self.account.attempts += self._attempts.read
+        for node in self._attempts.failures():
+            self._blame(node)
+        if self._attempts.satisfied:
+            self._commit(self._attempts.accepted[0])
+        elif self._attempts.impossible:
+            self.trajectory.log_w = -math.inf
+        else:
+            self.account.exhausted = True
+
+    def _commit(self, end: Node) -> None:
+        """Commit what is final of the accepted window, and begin the next one with the rest."""
+        self.account.committed += 1
+        tree, walk, path = self._tree, self.trajectory, end.path()
+        states = self._states([node.token for node in path])
+        lengths = self._windows.lengths([node.token for node in path])
+        pending = 0 if states[-1] == DONE else self._windows.guide.pending(states[-1])
+        kept = len(path) if states[-1] == DONE else self._windows.ending.released(lengths, pending)
+        if self._phi.weights:
+            self._normalizers.append(NormalizerWalk(tree, self._diagnostics))
+        last = path[kept - 1]
+        text = tree.text_of(last)
+        walk.node, walk.state, walk.log_p = text.parent, states[kept - 1], walk.log_p + last.log_p
+        walk.tokens += [node.token for node in path[:kept]]
+        walk.remaining -= kept
+        if not walk.finished:
+            self._begin(text, [node.token for node in path[kept:]])
+
+    def _states(self, tokens: Sequence[int]) -> list[int]:
+        """Return the guide state after each of ``tokens``, which a window's tree does not tell where it ends."""
+        state, states = self.trajectory.state, []
+        for i, token in enumerate(tokens):
+            state = self._windows.table.advance(state, token, self.trajectory.remaining - i)
+            states.append(state)
+        return states
+
+    def _blame(self, node: Node) -> None:
+        """Attribute a failed attempt at ``node`` to a phrase.
+
+        An attempt fails where its next token would be a dead one: one is drawn in proportion to ``p``, and the phrase that it
+        completes is counted.
+        """
+        log_p, windows = self._tree.text_of(node).log_p, self._windows
+        if log_p is None:
+            return
+        dead = np.exp(log_p, dtype=np.float64)
+        dead[windows.table.moves(node.state, node.remaining).tokens] = 0.0
+        if dead.any():
+            phrase = windows.phrase_at(node.state, draw(dead, self._diagnostics))
+            self.account.rejected.update([] if phrase is None else [phrase])
+
 
 WALK_BYTES = 160
 """Measured footprint of a walk for every token of the vocabulary: the distributions of a window under way."""
@@ -68,7 +220,6 @@ class LookaheadSampler(Sampler):
 class Lookahead:
     """One call of a look-ahead.
 
-    ``draft``: The drafts, evaluated ahead of the walks; ``None`` for none.
     Raises :class:`UnsupportedError`: a guide that bans no phrases, or a constraint beside it.
     """
 
@@ -89,7 +240,14 @@ class Lookahead:
         Raises :class:`BudgetError`: the effort ran out in a window of some draw; raised when the others have ended.
         """
         numbers = [(row, i) for row in range(len(self._request.prompts)) for i in range(self._request.n)]
-        follow(lambda: self.progress(len(numbers), sum(one.trajectory.finished for one in self._accounts)))
+        follow(
+            lambda: Progress.of(
+                self._texts.counts,
+                draws=sum(account.trajectory.finished for account in self._accounts),
+                wanted=len(numbers),
+                attempts=sum(account.attempts for account in self._accounts),
+            )
+        )
         at_once = max(1, min(TOGETHER, AT_ONCE // (WALK_BYTES * len(self._request.table.vocabulary))))
         for first in range(0, len(numbers), at_once):
             walks = self._launch(numbers[first : first + at_once])
@@ -135,20 +293,11 @@ class Lookahead:
         size = sum(len(walk.trajectory.tokens) for walk in walks)
         self._texts.tidy(lambda: (text for walk in walks for text in walk.held()), size)
 
-    @property
-    def counts(self) -> ModelCounts:
-        """The cost of the model calls so far."""
-        return self._texts.counts
-
-    def progress(self, wanted: int, draws: int) -> Progress:
-        """Return how far the call has come, with so many of the ``wanted`` draws."""
-        attempts = sum(account.attempts for account in self._accounts)
-        return Progress.of(self.counts, draws=draws, wanted=wanted, attempts=attempts)
-
     def _rejections(self, row: int) -> dict[str, int]:
         """Return how many attempts each phrase has cost the draws of a prompt, by its name."""
         rejected = sum((account.rejected for account in self._of(row)), Counter[int]())
-        return {self._names[phrase]: count for phrase, count in sorted(rejected.items())}
+        names = self._windows.guide.phrases.names
+        return {names[phrase]: count for phrase, count in sorted(rejected.items())}
 
     def _refuse_exhausted(self) -> None:
         """Raise a :class:`BudgetError` where the effort of a window ran out; it carries the draws that were completed."""
@@ -167,10 +316,6 @@ class Lookahead:
             draws=self.draws(),
         )
 
-    @property
-    def _names(self) -> Sequence[str]:
-        return self._windows.guide.phrases.names
-
     def _of(self, row: int) -> list[Account]:
         return [account for account in self._accounts if account.trajectory.row == row]
 
@@ -180,7 +325,7 @@ class Lookahead:
         return Draws(
             items=tuple(items),
             counts=DrawCounts(
-                **vars(self.counts),
+                **vars(self._texts.counts),
                 attempts=sum(account.attempts for account in accounts),
                 accepted=sum(account.committed for account in accounts),
                 **self._drafted(row),

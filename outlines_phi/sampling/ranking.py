@@ -13,10 +13,9 @@ from ..lm.watch import Progress, current, follow, limited
 from ..numerics.checks import check_amounts, check_counts, check_fits, check_kind
 from ..phi.tree.best_first import ModeSearch, grow_trees
 from ..phi.tree.evaluator import Evaluator
-from ..phi.tree.impossible import refuse_impossible
 from ..phi.tree.preexpand import FINITE_PREFIXES, expand_finite, expand_usual
 from ..phi.tree.store import TreeStore, afresh
-from ..phi.tree.tree import BoundsTree
+from ..phi.tree.tree import BoundsTree, refuse_impossible
 from .draw import TextSequence, WrittenText
 from .draws import DrawCounts
 from .phi_options import Effort
@@ -26,19 +25,7 @@ from .sampler import Request
 @final
 @dataclass(frozen=True, kw_only=True)
 class Member(WrittenText):
-    """A member of a language, found by a search.
-
-    Attributes
-    ----------
-    text
-        The text, without the end of sequence.
-    token_ids
-        Its ids, the end of sequence last.
-    log_p
-        ``log p(y)`` under the model and the settings, in nats.
-    reader
-        The function that makes the typed value of the text.
-    """
+    """A member of a language, found by a search."""
 
 
 @final
@@ -109,13 +96,8 @@ def rank(
 ) -> list[Ranking]:
     """Return the ``top`` most probable members after each prompt of ``request``, searched for in shared model calls.
 
-    ``request``: The call; its random streams are not used.
-    ``top``: Members per prompt.
-    ``store``: Where trees live between calls.
     ``effort``: Its ``tokens``, per prompt, and its ``seconds``: a search launches no attempts.
-    ``tolerance``: Be content when no other member can have more than ``1 + tolerance`` times the probability of the last one
-    listed.
-    ``reader``: The function that makes the values of texts.
+    ``tolerance``: Be content when no other member can have more than ``1 + tolerance`` times the probability of the last listed.
     Raises :class:`BudgetError`: the effort ran out; its ``partial`` has the rankings so far, each with the bound of what is
     missing.
     Raises :class:`EmptyLanguageError`: no member of the language has any probability.

@@ -14,8 +14,8 @@ from torch import Tensor
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.guide import DONE
 from ..lm.watch import Progress, follow
-from ..numerics.distributions import Distributions, Rows, together
-from ..numerics.exchange import Exchange
+from ..numerics.distributions import Distributions, together
+from ..numerics.transfers import Exchange, Rows
 from ..phi.branches import Branches
 from ..phi.constraint import Constraint
 from ..phi.estimator import Prefixes, ProposalPhi, SampledRun
@@ -56,8 +56,6 @@ class BaseStepper:
     from it.
 
     ``weighted``: Whether anybody will read the weights of the walks.
-    ``branches``: The prefixes of the run.
-    ``estimate``: The estimator at work.
     """
 
     def __init__(self, request: Request, phi: ProposalPhi, *, weighted: bool = True) -> None:
@@ -152,8 +150,6 @@ class Stepper(BaseStepper):
     ``log_w`` of a walk grows by ``log S(y) - log h(yv)`` (theory.md, section 4.1). Where the request has a constraint, ``S`` is
     the mass of what it allows too, of which :mod:`~outlines_phi.sampling.awrs` has an unbiased estimate.
 
-    ``observer``: An object that is told of every step; ``None`` for none.
-    ``weighted``: As of :class:`BaseStepper`; an observer is told of ends too.
     Raises :class:`UnsupportedError`: an observer of a request with a constraint, whose mass no step knows.
     """
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from ..drafting.drafter import Site
 from ..guides.guide import DEAD, DONE
-from ..lm.model import ModelCounts
-from ..numerics.distributions import Rows
+from ..numerics.transfers import Rows
 from ..numerics.weights import draw, log, log_difference, log_sum, ratio
 from ..phi.tree.best_first import TreeWalks
 from ..phi.tree.tree import BoundsTree, Node
@@ -81,24 +80,16 @@ class EvaluatedText:
 
 @final
 class EvaluatedTexts:
-    """The texts of a call, each evaluated once while it is held.
-
-    ``draft``: The drafts, evaluated ahead of walks; ``None`` for none.
-    ``tallies``: The counts of the drafts of each prompt.
-    """
+    """The texts of a call, each evaluated once while it is held; ``tallies`` count the drafts of each prompt."""
 
     def __init__(self, request: Request, draft: Prefetch | None = None) -> None:
         self._request = request
         self._drafts = None if draft is None else Prefetching(draft, request)
         self.tallies = [DraftTally() for _ in request.prompts]
         self._trees = request.lm.trees(request.prompts)
+        self.counts = self._trees.counts  # the cost of the model calls so far
         self._roots: list[NDArray[np.floating]] = []
         self._compacted = 0
-
-    @property
-    def counts(self) -> ModelCounts:
-        """The cost of the model calls so far."""
-        return self._trees.counts
 
     def root(self, row: int) -> EvaluatedText:
         """Return the prompt ``row``, which holds nothing longer; all prompts are evaluated in one call, the first time."""
@@ -130,17 +121,13 @@ class EvaluatedTexts:
             return {}
         ahead: dict[EvaluatedText, Sequence[int]] = {}
         sites = [site() for site in wanted.values()]
-        for text, site, chains in zip(wanted, sites, self._drafts.chains(sites), strict=True):
-            tally, before = self.tallies[site.row], len(ahead)
-            for chain in chains:
-                at = text
-                for length, token in enumerate(chain, 1):
-                    # New, as all that is below a text without a distribution, or of an earlier chain.
-                    at = at.foreseen(token)
-                    if at not in ahead:
-                        at.handle, at.ahead = first + len(ahead), tally
-                        ahead[at] = (*site.prompt, *site.tokens, *chain[:length])
-            tally.drafted += len(ahead) - before
+        for at, site, chain in zip(wanted, sites, self._drafts.chains(sites), strict=True):
+            tally = self.tallies[site.row]
+            tally.drafted += len(chain)
+            for length, token in enumerate(chain, 1):
+                at = at.foreseen(token)  # new, as all that is below a text without a distribution
+                at.handle, at.ahead = first + len(ahead), tally
+                ahead[at] = (*site.prompt, *site.tokens, *chain[:length])
         return ahead
 
     def _contexts(
@@ -174,8 +161,7 @@ COARSENESS = 1 / 4
 class WindowTree:
     """The token tree of a window over the texts that the model has evaluated.
 
-    ``text``: The text that the window begins at.
-    ``written``: How many tokens that text has, the prompt's not counted.
+    ``text``, ``written``: The text that the window begins at, and how many tokens it has, the prompt's not counted.
     """
 
     def __init__(self, tree: BoundsTree, text: EvaluatedText, written: int) -> None:
@@ -197,7 +183,7 @@ class WindowTree:
             assert log_p is not None
             self.tree.expand(node, log_p)
             assert node.distribution is not None
-            node = self.tree.child(node, token, node.distribution.target(token))
+            node = self.tree.child(node, token, node.distribution.moves.target(token))
         self.tree.propagate([above for above in (self.tree.root, *node.path()) if above.distribution is not None])
         return node
 
@@ -221,10 +207,6 @@ class WindowAttempts(Attempts):
     They walk as :class:`~outlines_phi.sampling.rejection.attempts.RejectionAttempts` do. As many go at once as have failed: the
     first attempt mostly succeeds, and others beside it would cost model tokens.
 
-    ``tree``: The window's bounds.
-    ``rng``: The random stream of all attempts.
-    ``width``: Attempts in flight at most.
-    ``effort``: When to stop launching.
     ``diagnostics``: A random stream for what the attempts do not depend on.
     ``first``: Where the first attempt stands already, at an unexpanded prefix; at the root by default.
     ``failed``: The prefix whose dead tokens an attempt has failed for, by its number.
@@ -284,8 +266,6 @@ class NormalizerWalk:
     It goes down as a residual attempt (:class:`~outlines_phi.sampling.rejection.attempts.ResidualAttempts`), and below what was
     expanded at its launch by ``p`` of the live tokens, whose masses multiply to ``s``. It is launched with the probability ``c``,
     such that the estimate is never below ``(1 - COARSENESS) U`` where ``c < 1``.
-
-    ``tree``: Its bounds.
     """
 
     def __init__(self, window: WindowTree, rng: np.random.Generator) -> None:

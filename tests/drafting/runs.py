@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from outlines_phi.drafting.drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site, tree
+from outlines_phi.drafting.drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
@@ -46,16 +46,11 @@ class Scripted(Drafter):
 
     answer: Callable[[Site, int], Any]
     drawn: bool = False
-    chains: int = 1
     name: ClassVar[str] = "scripted"
 
     @property
     def sampled(self) -> bool:
         return self.drawn
-
-    @property
-    def width(self) -> int:
-        return self.chains
 
     def begin(self, run: DraftRun) -> ScriptedDrafting:
         return ScriptedDrafting(self.answer)
@@ -70,31 +65,3 @@ class ScriptedDrafting(Drafting):
     ) -> list[Draft]:
         self.asked += zip(sites, lengths, strict=True)
         return [self.answer(site, length) for site, length in zip(sites, lengths, strict=True)]
-
-
-@dataclass(frozen=True)
-class AllOf(Drafter):
-    """Drafts with all of several drafters that draw nothing: a tree."""
-
-    drafters: tuple[Drafter, ...]
-    name: ClassVar[str] = "all_of"
-
-    @property
-    def width(self) -> int:
-        return sum(drafter.width for drafter in self.drafters)
-
-    def begin(self, run: DraftRun) -> Drafting:
-        return _AllOf([Proposer(drafter, run) for drafter in self.drafters])
-
-
-class _AllOf(Drafting):
-    checked = True
-
-    def __init__(self, proposers: Sequence[Proposer]) -> None:
-        self._proposers = proposers
-
-    def propose(
-        self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
-    ) -> list[Draft]:
-        proposed = [proposer.propose(sites, lengths, streams) for proposer in self._proposers]
-        return [tree(chain for draft in drafts for chain in draft.chains) for drafts in zip(*proposed, strict=True)]

@@ -19,7 +19,6 @@ from outlines_phi.fidelity import bias, plots
 from outlines_phi.fidelity.audit_report import AuditReport, audit_traces
 from outlines_phi.fidelity.bias import Interval, IntervalEstimate, measure
 from outlines_phi.fidelity.findings import log_weights
-from outlines_phi.fidelity.reference import Reference
 from outlines_phi.fidelity.traces import END, ROOT, Trace, TraceRecorder, tree_bounds
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.regex import compile_regex
@@ -38,6 +37,7 @@ from outlines_phi.sampling.rejection.certify import Certification
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi_workbench.suite.reference import Reference
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, Language
 
 ALPHA = 0.1

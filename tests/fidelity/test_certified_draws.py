@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from outlines_phi.errors import BudgetError
-from outlines_phi.fidelity import reference
 from outlines_phi.fidelity.comparison import total_variation
-from outlines_phi.fidelity.reference import CertifiedWalk, Reference, enumerate_language
 from outlines_phi.sampling.phi_options import Effort, ExactPhi
 from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
+from outlines_phi_workbench.suite import reference
+from outlines_phi_workbench.suite.reference import CertifiedWalk, Reference, enumerate_language
 from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, Language, p_value
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)

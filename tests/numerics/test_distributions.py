@@ -11,7 +11,8 @@ from scipy.stats import chisquare
 from torch.overrides import TorchFunctionMode
 
 from outlines_phi.numerics import distributions
-from outlines_phi.numerics.distributions import Distributions, Rows, add_rows, draw_ahead
+from outlines_phi.numerics.distributions import Distributions, add_rows, draw_ahead
+from outlines_phi.numerics.transfers import Rows
 
 GENERATOR = torch.Generator().manual_seed(0)
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 import outlines_phi
 from outlines_phi import EmptyLanguageError, UnsupportedError
 from outlines_phi.fidelity.audit_report import AuditReport
-from outlines_phi.fidelity.reference import enumerate_language
+from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.precision import SHARE
 
 QUESTION = "Question: is the bakery open on Monday? Answer: "

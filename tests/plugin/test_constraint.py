@@ -13,8 +13,8 @@ from outlines.types import regex
 import outlines_phi
 from outlines_phi import TextConstraint, generate
 from outlines_phi.errors import ConstraintError, EmptyLanguageError, UnsupportedError
-from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.settings import SamplingSettings
+from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.languages import ALPHA, p_value
 from tests.precision import near
 

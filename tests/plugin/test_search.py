@@ -15,10 +15,10 @@ from pydantic import BaseModel, field_validator
 import outlines_phi
 from outlines_phi import BudgetError, Effort, ExactPhi, PhiTransformers
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError, ValueReadError
-from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.lm import watch
 from outlines_phi.phi.tree import best_first
 from outlines_phi.plugin.generator import PhiGenerator
+from outlines_phi_workbench.suite.reference import Reference, enumerate_language
 from tests.precision import SHARE, near, near_log
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "

@@ -18,8 +18,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 import outlines_phi
 from outlines_phi import BudgetError, Effort, EmptyLanguageError, ExactPhi, PhiTransformers, SamplingSettings
 from outlines_phi.errors import ModelError, UnsupportedError
-from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.numerics.cache import Cache
+from outlines_phi_workbench.suite.reference import Reference, enumerate_language
 from tests.languages import ALPHA, p_value
 from tests.plugin.gate import Gate, workers
 from tests.vocabulary.test_vocabulary import sentencepiece_bpe

@@ -10,8 +10,8 @@ import pytest
 import outlines_phi
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.fidelity.comparison import total_variation
-from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.settings import SamplingSettings
+from outlines_phi_workbench.suite.reference import Reference, enumerate_language
 from tests.languages import ALPHA, p_value
 from tests.precision import near
 

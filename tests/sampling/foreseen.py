@@ -14,7 +14,7 @@ from outlines_phi.guides.table import Table
 from outlines_phi.lm.model import LanguageModel
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.sampling.drafted_stepper import Prefetch
-from tests.drafting.runs import AllOf, Scripted
+from tests.drafting.runs import Scripted
 from tests.languages import LANGUAGES, VOCABULARY, Language
 from tests.sampling.banning import Banned
 
@@ -49,12 +49,6 @@ def drafters(language: Language | Banned) -> dict[str, Drafter]:
         "least likely": walked(lm, table, lambda logits: int(logits.argmin())),
         "always the same": Scripted(lambda site, length: Draft((3,) * length)),
         "always dead": Scripted(lambda site, length: Draft((vocabulary.eos_ids[0],) * length)),
-        "tree": AllOf(
-            (
-                walked(lm, table, lambda logits: int(logits.argmax())),
-                walked(lm, table, lambda logits: int(logits.argsort()[-2:][0])),
-            )
-        ),
         "drawn": ModelDrafter(TableModel.random(vocabulary, seed=99)),
         "drawn from the law": ModelDrafter(lm),
     }

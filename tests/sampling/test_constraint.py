@@ -15,7 +15,6 @@ import pytest
 import outlines_phi
 from outlines_phi.errors import EmptyLanguageError
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
-from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.guides.guide import DEAD
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
@@ -31,6 +30,7 @@ from outlines_phi.sampling.rejection.attempts import ResidualAttempts
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request
+from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.languages import (
     ALPHA,
     GRAMMARS,

@@ -21,7 +21,7 @@ from outlines_phi.drafting.forced import ForcedDrafter
 from outlines_phi.errors import DraftError, UnsupportedError
 from outlines_phi.lm import bundled
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.numerics.exchange import Exchange
+from outlines_phi.numerics.transfers import Exchange
 from outlines_phi.phi.estimator import Prefixes
 from outlines_phi.phi.learned import LearnedEstimate, LearnedPhi
 from outlines_phi.phi.onestep import LocalPhi
@@ -260,14 +260,14 @@ class TestForesight:
         evaluator = Evaluator(LOOP.lm, LOOP.settings(), [PROMPT], [tree])
         dead, end = VOCABULARY.tokens.index(b"b"), VOCABULARY.eos_ids[0]
         live = VOCABULARY.tokens.index(b"c")
-        evaluator.expand([(tree, tree.root)], lambda waiting: [[(dead, live), ()]])
+        evaluator.expand([(tree, tree.root)], lambda waiting: [(dead, live)])
         assert evaluator.drafted(tree) == (0, 0) and evaluator.counts.tokens == 0
         node = tree.child(tree.root, live, tree.target(tree.root, live))
-        evaluator.expand([(tree, node)], lambda waiting: [[(live,) * 10, (live,) * 2]])
+        evaluator.expand([(tree, node)], lambda waiting: [(live,) * 10])
         assert evaluator.drafted(tree) == (LOOP.budget - 3, 0)  # what is left is x, and the end
         assert evaluator.counts.tokens == LOOP.budget - 2 and tree.expansions == 2
         last = tree.child(tree.root, (x := VOCABULARY.tokens.index(b"x")), tree.target(tree.root, x))
-        evaluator.expand([(tree, last)], lambda waiting: [[(end,)]])
+        evaluator.expand([(tree, last)], lambda waiting: [(end,)])
         assert evaluator.drafted(tree) == (LOOP.budget - 3, 0)
         tree.visit(node.children[live])
         assert evaluator.drafted(tree) == (LOOP.budget - 3, 1) and tree.expansions == 4

@@ -9,7 +9,6 @@ from functools import cache, partial
 import numpy as np
 import pytest
 
-from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.table import Table
@@ -18,9 +17,9 @@ from outlines_phi.phi.tree.best_first import grow_trees
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.phi_options import Effort
-from outlines_phi.sampling.rejection.attempts import RejectionAttempts, ResidualAttempts
-from outlines_phi.sampling.rejection.certify import FrozenWalks
+from outlines_phi.sampling.rejection.attempts import FrozenWalks, RejectionAttempts, ResidualAttempts
 from outlines_phi.settings import SamplingSettings
+from outlines_phi_workbench.suite.reference import Reference, enumerate_language
 from tests.languages import ALPHA, PROMPT, VOCABULARY, p_value
 
 BUDGET = 3

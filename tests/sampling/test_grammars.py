@@ -23,7 +23,6 @@ from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.phi_options import ExactPhi
 from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from tests.drafting.runs import AllOf
 from tests.guides.grammar.definition import Definition
 from tests.languages import (
     ALPHA,
@@ -118,7 +117,6 @@ DRAFTERS: dict[str, Drafter] = {
     "model, greedy": ModelDrafter(SMALL, greedy=True),
     "first_of": FirstOf((ForcedDrafter(), PromptLookupDrafter(ngram=1), ModelDrafter(SMALL, greedy=True))),
     "adapted_length": AdaptedLength(ModelDrafter(SMALL, greedy=True)),
-    "all_of": AllOf((PromptLookupDrafter(ngram=1), ModelDrafter(SMALL, greedy=True))),
     "model": ModelDrafter(SMALL),
 }
 

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from outlines_phi.errors import BudgetError, InterruptedDraws, UnsupportedError, too_small
-from outlines_phi.fidelity import reference
-from outlines_phi.fidelity.reference import CertifiedWalk
 from outlines_phi.lm import watch
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.lm.watch import limited
@@ -28,6 +26,8 @@ from outlines_phi.sampling.rejection.attempts import Attempts
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request, Sampler
+from outlines_phi_workbench.suite import reference
+from outlines_phi_workbench.suite.reference import CertifiedWalk
 from tests.languages import ALPHA, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 
 WORDS, LOOP, NESTED, BOTTLENECK = LANGUAGES

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.lm.forest import SequenceTrees
 from outlines_phi.lm.model import LanguageModel, TokenTrees, WrappedModel
 from outlines_phi.lm.table_model import TableModel
@@ -30,6 +29,7 @@ from outlines_phi.sampling.ranking import rank
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request, Sampler
+from outlines_phi_workbench.suite.reference import Reference, enumerate_language
 from tests.languages import ALPHA, LANGUAGES, PROMPT, VOCABULARY, Language, pooled_p_value
 
 TEMPERATURES = (0.02, 0.05, 0.1, 0.3, 1.0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from outlines_phi.numerics.weights import at_quantiles, effective_size, log_mean, normalized, scaled
-from outlines_phi.sampling.particles import Ancestors, systematic
+from outlines_phi.sampling.smc import Ancestors, systematic
 
 ROUNDS = 8_000
 WEIGHTS = {

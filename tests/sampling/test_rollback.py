@@ -18,8 +18,7 @@ from outlines_phi.drafting.drafter import Drafter
 from outlines_phi.lm import bundled
 from outlines_phi.lm.model import LanguageModel
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
-from outlines_phi.numerics.distributions import Rows
-from outlines_phi.numerics.exchange import Exchange
+from outlines_phi.numerics.transfers import Exchange, Rows
 from outlines_phi.phi import branches
 from outlines_phi.phi.estimator import Prefixes, ProposalPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi

@@ -12,7 +12,6 @@ import pytest
 
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
-from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.guides.guide import DONE
 from outlines_phi.numerics.weights import log_mean
 from outlines_phi.phi.constraint import TextConstraint
@@ -20,8 +19,8 @@ from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.sampling import smc
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.particles import Particles, systematic
-from outlines_phi.sampling.smc import SMC, SMCSampler
+from outlines_phi.sampling.smc import SMC, Particles, SMCSampler, systematic
+from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language, p_value
 
 WORDS, LOOP, NESTED, BOTTLENECK = LANGUAGES

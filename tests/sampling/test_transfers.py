@@ -21,7 +21,7 @@ from outlines_phi.lm.transformers.forward import Forward
 from outlines_phi.lm.transformers.packed import PackedTrees
 from outlines_phi.lm.transformers.rows import RowTrees
 from outlines_phi.numerics import transfers
-from outlines_phi.numerics.distributions import AnswerCheck, Rows
+from outlines_phi.numerics.transfers import AnswerCheck, Rows
 from outlines_phi.phi import estimator
 from outlines_phi.phi.dp_bigram import BigramDPPhi
 from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun

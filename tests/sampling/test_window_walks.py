@@ -14,7 +14,7 @@ import torch
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.forest import Forest
 from outlines_phi.lm.model import Evaluation, LanguageModel, ModelCounts, TokenTrees
-from outlines_phi.numerics.distributions import Rows
+from outlines_phi.numerics.transfers import Rows
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.phi.tree.window import Renewal, Windows
 from outlines_phi.sampling import window_walks as windows

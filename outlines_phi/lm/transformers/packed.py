@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...errors import UnsupportedError
-from ...numerics.distributions import Rows
-from ...numerics.transfers import send
+from ...numerics.transfers import Rows, send
 from ..forest import ForestTrees, grown
 from .forward import Forward
 from .slots import Layout, SlotCache, TreeMask, eightfold, windows

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...errors import ModelError, UnsupportedError
-from ...numerics.distributions import Rows
+from ...numerics.transfers import Rows
 from ..forest import Forest, ForestTrees, grown
 from ..model import TokenTrees
 from .forward import Forward

@@ -10,8 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...numerics.distributions import Rows
-from ...numerics.transfers import send
+from ...numerics.transfers import Rows, send
 from ..forest import ForestTrees
 from .forward import Forward
 

@@ -10,7 +10,7 @@ from typing import final
 import torch
 
 from ...errors import ModelError
-from ...numerics.distributions import AnswerCheck, Rows
+from ...numerics.transfers import AnswerCheck, Rows
 from ..forest import ForestTrees
 from .sessions import Asked, Session, Sessions
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...guides.table import Table
 from ...numerics.distributions import add_rows, draw_ahead, together
-from ...numerics.exchange import Exchange
+from ...numerics.transfers import Exchange
 from .distribution import TokensAhead
 from .tree import Node
 
@@ -80,11 +80,11 @@ class WideNodes:
         """Yield the tokens drawn ahead of each node, given what was read of all of them."""
         log_named, drawn = iter(read), read[sum(map(len, self._named)) :]
         for place, (node, end, named) in enumerate(zip(self._nodes, self._ends, self._named, strict=True)):
-            tokens, log_p, log_rest = _split(drawn[place * (2 * AHEAD + 1) : (place + 1) * (2 * AHEAD + 1)])
+            row = drawn[place * (2 * AHEAD + 1) : (place + 1) * (2 * AHEAD + 1)]
             yield TokensAhead(
                 dict(zip(named, log_named, strict=False)),
-                {token: x for token, x in zip(tokens, log_p, strict=True) if x > -math.inf},
-                log_rest,
+                {int(token): x for token, x in zip(row[:AHEAD], row[AHEAD:-1], strict=True) if x > -math.inf},
+                row[-1],
                 can_end=end,
                 ending=self._table.guide.open and node.remaining <= 1,
             )
@@ -93,7 +93,3 @@ class WideNodes:
         """Return ``log_p``, ``[n, V]``, with ``-inf`` where a token is not live."""
         biases = [self._table.bias(node.state, node.remaining, log_p.device) for node in self._nodes[part]]
         return add_rows(log_p, biases, out=log_p)
-
-
-def _split(row: Sequence[float]) -> tuple[list[int], Sequence[float], float]:
-    return list(map(int, row[:AHEAD])), row[AHEAD:-1], row[-1]

@@ -74,7 +74,7 @@ class Frontier:
                 return node
             assert node.distribution is not None
             token = int(node.distribution.moves.tokens[self._order[node][rank]])
-            child = self._tree.child(node, token, node.distribution.target(token))
+            child = self._tree.child(node, token, node.distribution.moves.target(token))
             self._push_free(node, rank + 1)
             if child.state not in (DEAD, DONE):
                 return child
@@ -95,7 +95,7 @@ class Frontier:
             self._forgotten = max(self._forgotten, log_p[log_p < least].max(initial=-math.inf))
             likely = open_[log_p >= least]
             for token in node.distribution.moves.tokens[likely].tolist():
-                child = self._tree.child(node, token, node.distribution.target(token))
+                child = self._tree.child(node, token, node.distribution.moves.target(token))
                 self._push(child.log_p, child, -1)
 
     def _settle(self) -> None:
@@ -243,10 +243,9 @@ class ModeSearch:
     members set the mark below which no prefix is expanded, and are there to hand over if the effort runs out.
 
     Members of equal ``log p`` are ordered by their token ids. Open prefixes that could still tie are expanded too, so the
-    result depends on the distribution alone.
+    result depends on the distribution alone. See :class:`BestFirst` for the limits.
 
     ``tolerance``: end when no other member can have more than ``1 + tolerance`` times the probability of the last one found.
-    ``max_tokens``, ``max_bytes``: as of :class:`BestFirst`; distributions are dropped where that makes the tree fit.
     """
 
     def __init__(
@@ -324,7 +323,9 @@ class ModeSearch:
         """Move the beam to the best prefixes one token further down, on through what is known; members drop out of it."""
         size = max(BEAM, min(self._top, MOST_WIDTH))
         while self._beam and all(node.distribution is not None for node in self._beam):
-            below = sorted((step for node in self._beam for step in _continuations(node, size)), key=_falling)
+            below = sorted(
+                (step for node in self._beam for step in _continuations(node, size)), key=lambda step: -step[0]
+            )
             nodes = [self.tree.child(node, token, target) for _, node, token, target in below[:size]]
             self._beam = [node for node in nodes if node.state not in (DEAD, DONE) and node.log_p >= self._least]
             for node in nodes:
@@ -344,7 +345,3 @@ def _continuations(node: Node, size: int) -> Iterator[tuple[float, Node, int, in
         if free[i] > -math.inf:
             log_p = node.log_p + node.distribution.log_scale + float(free[i])
             yield log_p, node, int(moves.tokens[i]), int(moves.leads[moves.classes[i]])
-
-
-def _falling(step: tuple[float, Node, int, int]) -> float:
-    return -step[0]

@@ -218,7 +218,3 @@ class Distribution:
 
     def _draw(self, log_free: NDArray[np.floating], rng: np.random.Generator) -> int:
         return int(self.moves.tokens[draw(scaled(log_free), rng)])
-
-    def target(self, token: int) -> int:
-        """Return the guide state that ``token`` leads to, :data:`DEAD` where it is not live."""
-        return self.moves.target(token)

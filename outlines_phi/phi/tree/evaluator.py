@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...guides.guide import DEAD, DONE
-from ...lm.model import Evaluation, LanguageModel, ModelCounts
+from ...lm.model import Evaluation, LanguageModel
 from ...numerics.distributions import together
-from ...numerics.exchange import Exchange
+from ...numerics.transfers import Exchange
 from ...settings import SamplingSettings
 from ..branches import Branches
 from ..estimator import Estimate, Prefixes, ProposalPhi, SampledRun
@@ -23,8 +23,8 @@ from .ahead import WideNodes, is_wide, numbers
 from .store import StaleTreesError
 from .tree import BoundsTree, Node
 
-Foresight: TypeAlias = Callable[[Sequence[tuple[BoundsTree, Node]]], Sequence[Sequence[Sequence[int]]]]
-"""Tells of each node that walks wait for what will probably follow: chains of tokens, which may be wrong or empty, or none."""
+Foresight: TypeAlias = Callable[[Sequence[tuple[BoundsTree, Node]]], Sequence[Sequence[int]]]
+"""Tells of each node that walks wait for what will probably follow: a chain of tokens, which may be wrong, or empty."""
 
 MAX_CACHED = 8192
 """Tree nodes that may stay in the model's cache before it is compacted to the paths in use, or twice what these took then."""
@@ -58,6 +58,7 @@ class Evaluator:
         self._lm, self._settings, self._prompts = lm, settings, prompts
         self.trees = trees
         self._forest = lm.trees(prompts)
+        self.counts = self._forest.counts  # the cost of the model calls so far
         self._row = {tree.root: row for row, tree in enumerate(trees)}
         self._handles = dict(self._row)
         self._planted = False
@@ -82,11 +83,6 @@ class Evaluator:
                     stream=stream,
                 )
             )
-
-    @property
-    def counts(self) -> ModelCounts:
-        """The cost of the model calls so far."""
-        return self._forest.counts
 
     def drafted(self, tree: BoundsTree) -> tuple[int, int]:
         """Return how many nodes of ``tree`` were expanded by foresight, and to how many of them walks have come since."""
@@ -153,11 +149,8 @@ class Evaluator:
         """Return the nodes of the chains below ``wanted`` ones, made where there were none; chains end where the guide does."""
         waiting = [(tree, node) for tree, node in wanted if node.free is None]
         found: dict[tuple[BoundsTree, Node], None] = {}
-        for (tree, node), chains in zip(waiting, foresight(waiting), strict=True):
-            for tokens in chains:
-                for below in _along(tree, node, tokens):
-                    if below.free is None:
-                        found[tree, below] = None
+        for (tree, node), tokens in zip(waiting, foresight(waiting), strict=True):
+            found |= dict.fromkeys((tree, below) for below in _along(tree, node, tokens) if below.free is None)
         asked_for = set(wanted)
         return [pair for pair in found if pair not in asked_for]
 

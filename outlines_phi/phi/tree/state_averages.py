@@ -126,7 +126,7 @@ class BackedUpValues:
         if child in self._of_node:  # a child that was ruled out during the round keeps the value that it was chosen by
             return self._of_node[child]
         assert node.distribution is not None
-        target = node.distribution.target(child.token)
+        target = node.distribution.moves.target(child.token)
         if target == DONE:  # ruled out when the node was expanded
             return -math.inf
         return log(child.h) + float(self.beyond(node)[self.free(node).states.searchsorted(target)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import final
@@ -12,9 +12,11 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import EmptyLanguageError
 from ...guides.guide import DEAD, DONE
 from ...guides.table import Moves, Table
 from ...numerics.weights import log_difference, log_sum, ratio, scaled
+from ...settings import SamplingSettings
 from ..constraint import Constraint
 from .distribution import UNKNOWN, Distribution, TokensAhead
 
@@ -159,7 +161,7 @@ class BoundsTree:
     def target(self, node: Node, token: int) -> int:
         """Return the guide state that ``token`` leads to from ``node``, :data:`DEAD` where it is not live."""
         if node.distribution is not None:
-            return node.distribution.target(token)
+            return node.distribution.moves.target(token)
         if node.drawn is not None:  # what was drawn is live
             return self.table.advance(node.state, token, node.remaining)
         return self._moves(node).target(token)
@@ -210,7 +212,7 @@ class BoundsTree:
         eos = self.table.vocabulary.eos_ids[0]
         match free:
             case Distribution():
-                node.distribution, can_end = free, free.target(eos) == DONE
+                node.distribution, can_end = free, free.moves.target(eos) == DONE
             case TokensAhead():
                 node.drawn, can_end = free, free.can_end
         if not node.expanded:
@@ -390,3 +392,25 @@ class BoundsTree:
 def _made(node: Node | None) -> Node:
     assert node is not None  # a whole distribution always has the token that is drawn from it
     return node
+
+
+def refuse_impossible(trees: Sequence[BoundsTree], settings: SamplingSettings) -> None:
+    """Raise :class:`EmptyLanguageError` where no member of a tree has any probability."""
+    for index, tree in enumerate(trees):
+        if tree.root.log_upper > -math.inf:
+            continue
+        cause = f" under {settings.truncation}" if settings.truncation else ""
+        remedy = "Loosen the truncation"
+        if (phrases := tree.table.guide.phrases) is not None:
+            cause += f" without the banned phrases {phrases.listed}"
+            remedy += ", ban less"
+        if tree.constraint is not None:
+            raise EmptyLanguageError(
+                f"Prompt {index}: {tree.constraint} leaves no member of the language any probability{cause}; it was asked about "
+                f"{tree.nodes - 1} sequences of tokens, and what it refused proves Phi = 0. It is asked about unfinished texts "
+                "too, and has to allow every beginning of what it allows."
+            )
+        raise EmptyLanguageError(
+            f"Prompt {index}: no member of the language has any probability{cause}; the tree of all live prefixes proves "
+            f"Phi = 0. {remedy}, or check that the model gives the format any probability at all."
+        )

@@ -71,9 +71,7 @@ class AdaptiveTrajectories:
 
     They come in rounds, during which values stand still (theory.md, section 5.9). How many there are is fixed beforehand.
 
-    ``tree``: The bounds; every trajectory expands its path.
     ``rounds``: How many there are in each round.
-    ``stream``: The random stream of each trajectory, by its number.
     ``max_bytes``: Memory that the tree may take, give or take one round.
     ``others``: Where other walks on the tree stand: a new round forgets nothing on the way there.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -23,8 +23,7 @@ LEAST_HOPE = 1 / 4
 class Attempt:
     """One walk from the root.
 
-    ``number``: Its place in the launch order.
-    ``node``: Where it stands.
+    ``number``, ``node``: Its place in the launch order, and where it stands.
     ``log_bound``: The upper bound that ``node`` had when the walk chose it, without the first ``since`` of its children.
     ``since``: How many children of ``node`` it has decided against: all that there were when it chose a free token while none was
         left of those drawn ahead; else 0.
@@ -45,17 +44,11 @@ class Attempts(ABC):
     is under way holds up the later ones; first-to-finish would favour short texts. What was launched after the last one read
     is dropped as a whole, finished or not: dropping by outcome would favour short texts too.
 
-    ``tree``: The bounds, which may know anything from earlier calls.
-    ``wanted``: Draws to make.
-    ``stream``: The random stream of each attempt, by its number.
     ``width``: Attempts in flight at most, at first. So many more with every model call while most of those launched go on:
         as many as draws are missing, up to ``most``.
     ``effort``: When to stop launching, counted over this prompt alone; its seconds are those of the call that is watched.
-    ``max_bytes``: Memory that the tree may take, give or take one call.
-    ``read``, ``accepted``: Walks read so far, and the members that they found.
-    ``turns``: How often the walks that found these have waited for the model, all together.
+    ``read``, ``accepted``, ``turns``: Walks read so far, the members that they found, and how often these waited for the model.
     ``longest``: The fewest tokens of a text that begins as the longest walk so far.
-    ``stopped``: Whether nothing is launched any more, see :meth:`stop`.
     ``others``: Where other walks on the tree stand: nothing on the way there is forgotten.
     """
 
@@ -215,6 +208,35 @@ def descend(tree: BoundsTree, attempt: Attempt) -> bool | None:
     return True
 
 
+@final
+class FrozenWalks(Attempts):
+    """Walks by ``p`` and the bounds of the tree as they are at the start, without a coin.
+
+    By upper bounds, and by ``p`` of live tokens below the tree: within ``(U - Lo) / U`` of ``mu*``. One fails where truncation
+    leaves no token, or the constraint rules out what it wrote. By lower ones: to members that the tree holds whole, in proportion
+    to ``p``, at ``1 - Lo / Phi`` of ``mu*``; without the model, but for distributions that were dropped.
+    """
+
+    def __init__(self, tree: BoundsTree, *arguments: Any, upper: bool, **options: Any) -> None:
+        super().__init__(tree, *arguments, **options)
+        self._upper, frozen = upper, {node: node.log_upper if upper else node.log_lower for node in tree.walk()}
+        # Of what was not there: by lower bounds, the ends of texts that their parent held.
+        self._log_weight = lambda node: frozen.get(node, 0.0 if upper or node.state == DONE else -math.inf)
+
+    def _walk(self, attempt: Attempt) -> bool | None:
+        choose = self.tree.choose if self._upper else self.tree.choose_held
+        while (node := attempt.node).state not in (DONE, DEAD):
+            self.tree.visit(node)
+            log_free = node.log_rest if self._upper else node.log_ends
+            if node.distribution is None and (self._upper or log_free > -math.inf):
+                return None
+            shares = (child.log_step + self._log_weight(child) for child in node.children.values())
+            if max(log_free, *shares, -math.inf) == -math.inf:
+                return False
+            attempt.node = choose(node, self._log_weight, attempt.rng)
+        return node.state == DONE
+
+
 def unweighted(node: Node) -> float:
     """Weigh every child alike, by ``log 1``: a choice by ``p`` alone."""
     return 0.0
@@ -228,7 +250,6 @@ class ResidualAttempts:
     Each goes down in proportion to ``p(v|y) (U - Lo)(yv)`` to a prefix that was unexpanded at the launch, with the coin of
     rejection on the way, and on from there by ``p`` alone. All walks reach their prefix before the first of them expands anything.
 
-    ``streams``: One random stream per attempt.
     ``width``: Walks that go on from their prefixes at once, at most; the next one goes on where one has finished.
     """
 

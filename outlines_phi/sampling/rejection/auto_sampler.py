@@ -14,9 +14,8 @@ from ...errors import warn_of_fidelity
 from ...lm.watch import follow
 from ...numerics.weights import draw, effective_size, log_mean, scaled
 from ...phi.estimator import doubling
-from ...phi.tree.impossible import refuse_impossible
 from ...phi.tree.store import TreeStore, afresh
-from ...phi.tree.tree import Node
+from ...phi.tree.tree import Node, refuse_impossible
 from ..drafted_stepper import Prefetch
 from ..draw import NO_DISTANCE, Guarantee
 from ..draws import Draws, middle

@@ -1,15 +1,14 @@
-"""Draws within a certified distance of ``mu*``, by walks under frozen bounds (theory.md, section 5.8)."""
+"""Certificates of draws within a distance of ``mu*`` (theory.md, section 5.8); their walks are ``FrozenWalks``."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
-from ...guides.guide import DEAD, DONE
 from ...lm.watch import current
 from ...numerics.weights import log_difference, ratio
 from ...phi.tree.best_first import BestFirst, is_decided
@@ -18,7 +17,7 @@ from ...phi.tree.tree import BoundsTree, Node
 from ..draw import Certificate
 from ..phi_options import Effort
 from ..sampler import Stream
-from .attempts import Attempt, Attempts, ResidualAttempts
+from .attempts import ResidualAttempts
 
 FIRST = 64  # Model tokens of the first of several turns of enumeration
 
@@ -107,32 +106,3 @@ class Certification:
                     yield nodes
                 spent += tree.expansions - begun
                 evidence.add(Wave(log_lower, log_gap, len(streams), walks.successes))
-
-
-@final
-class FrozenWalks(Attempts):
-    """Walks by ``p`` and the bounds of the tree as they are at the start, without a coin.
-
-    By upper bounds, and by ``p`` of live tokens below the tree: within ``(U - Lo) / U`` of ``mu*``. One fails where truncation
-    leaves no token, or the constraint rules out what it wrote. By lower ones: to members that the tree holds whole, in proportion
-    to ``p``, at ``1 - Lo / Phi`` of ``mu*``; without the model, but for distributions that were dropped.
-    """
-
-    def __init__(self, tree: BoundsTree, *arguments: Any, upper: bool, **options: Any) -> None:
-        super().__init__(tree, *arguments, **options)
-        self._upper, frozen = upper, {node: node.log_upper if upper else node.log_lower for node in tree.walk()}
-        # Of what was not there: by lower bounds, the ends of texts that their parent held.
-        self._log_weight = lambda node: frozen.get(node, 0.0 if upper or node.state == DONE else -math.inf)
-
-    def _walk(self, attempt: Attempt) -> bool | None:
-        choose = self.tree.choose if self._upper else self.tree.choose_held
-        while (node := attempt.node).state not in (DONE, DEAD):
-            self.tree.visit(node)
-            log_free = node.log_rest if self._upper else node.log_ends
-            if node.distribution is None and (self._upper or log_free > -math.inf):
-                return None
-            shares = (child.log_step + self._log_weight(child) for child in node.children.values())
-            if max(log_free, *shares, -math.inf) == -math.inf:
-                return False
-            attempt.node = choose(node, self._log_weight, attempt.rng)
-        return node.state == DONE

@@ -12,17 +12,16 @@ from ...errors import COST, BudgetError
 from ...lm.watch import current, follow, limited
 from ...numerics.weights import log_mean
 from ...phi.tree.best_first import grow_trees
-from ...phi.tree.impossible import refuse_impossible
 from ...phi.tree.preexpand import expand_towards
 from ...phi.tree.store import TreeStore, afresh
-from ...phi.tree.tree import BoundsTree
+from ...phi.tree.tree import BoundsTree, refuse_impossible
 from ..drafted_stepper import Prefetch
 from ..draw import NO_DISTANCE, Certificate, Guarantee
 from ..draws import Draws, middle
 from ..phi_options import ExactPhi
 from ..sampler import Request, Sampler, Stream
-from .attempts import Attempts, RejectionAttempts, ResidualAttempts
-from .certify import Certification, FrozenWalks
+from .attempts import Attempts, FrozenWalks, RejectionAttempts, ResidualAttempts
+from .certify import Certification
 from .tree_call import TreeCall
 
 MOST = 512

@@ -24,7 +24,6 @@ from outlines_phi.fidelity.bias import measure
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.fidelity.findings import log_weights
 from outlines_phi.fidelity.probabilities import frozen
-from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.fidelity.traces import tree_bounds
 from outlines_phi.guides.guide import DEAD
 from outlines_phi.guides.json_schema.json_guide import JSONGuide
@@ -44,6 +43,7 @@ from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.smc import SMC, SMCSampler
 from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi_workbench.suite.reference import Reference, enumerate_language
 from tests.fidelity.test_audit_report import draw as traced
 from tests.fidelity.test_audit_report import true_tv
 from tests.fidelity.test_probabilities import found
@@ -184,7 +184,7 @@ def test_populations_estimate_phi_without_bias(name: str, language: Language) ->
 
 def test_wrong_evidence_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: weights that a resampling does not reset."""
-    from outlines_phi.sampling.particles import Particles
+    from outlines_phi.sampling.smc import Particles
 
     monkeypatch.setattr(Particles, "_resample", mutant_keeps_weights)
     (draws,) = SMCSampler(LocalPhi(), POPULATIONS["every step"]).sample(LISTED.request(400, 11))

@@ -235,7 +235,7 @@ def root(request: pytest.FixtureRequest) -> BoundsTree:
     evaluator.expand([(tree, tree.root)])
     assert tree.root.distribution is not None
     token = int(tree.root.distribution.moves.tokens[tree.root.distribution.log_free.argmax()])
-    evaluator.expand([(tree, tree.child(tree.root, token, tree.root.distribution.target(token)))])
+    evaluator.expand([(tree, tree.child(tree.root, token, tree.root.distribution.moves.target(token)))])
     return tree
 
 
@@ -278,7 +278,7 @@ def test_what_others_have_taken_is_left_out(root: BoundsTree) -> None:
     law = root.root.distribution
     assert law is not None
     best = int(law.moves.tokens[law.log_free.argmax()])
-    other = root.child(root.root, best, law.target(best))  # a walk makes a node of it
+    other = root.child(root.root, best, law.moves.target(best))  # a walk makes a node of it
     rest = drained(frontier)
     assert other.log_p not in rest and all(node is not None and node.log_p not in rest for node in taken)
     frontier.offer(other)

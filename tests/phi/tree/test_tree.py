@@ -78,7 +78,7 @@ def test_choose_draws_in_proportion_to_p_and_weight() -> None:
     law = tree.root.distribution
     assert law is not None
     tokens = law.moves.tokens.tolist()
-    known = tree.child(tree.root, tokens[0], law.target(tokens[0]))
+    known = tree.child(tree.root, tokens[0], law.moves.target(tokens[0]))
     rng = np.random.default_rng(1)
     counts = dict.fromkeys(tokens, 0)
     fresh: list[float] = []
@@ -103,7 +103,7 @@ def test_materialised_children_take_their_probability_out_of_the_rest() -> None:
     law = tree.root.distribution
     assert law is not None
     for token in law.moves.tokens.tolist():
-        tree.child(tree.root, token, law.target(token))
+        tree.child(tree.root, token, law.moves.target(token))
     assert math.exp(tree.root.log_rest) == 0.0
     tree.root.recompute()
     assert math.exp(tree.root.log_upper) == pytest.approx(before, rel=1e-12)

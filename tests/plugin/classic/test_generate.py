@@ -27,8 +27,8 @@ from pydantic import BaseModel
 import outlines_phi
 from outlines_phi import ExactPhi, PhiTransformers, SamplingSettings, ValueReadError, generate, samplers
 from outlines_phi.errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
-from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.plugin.classic.generate import ClassicGenerator
+from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.languages import ALPHA, DRAWS, p_value
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "

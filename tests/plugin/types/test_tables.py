@@ -18,7 +18,6 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 from outlines_phi import BannedPhrases, ExactPhi, GrammarError, LocalPhi, PhiTransformers, UnsupportedError, Vocabulary
-from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DEAD
 from outlines_phi.guides.json_schema.formula import Formula
@@ -31,6 +30,7 @@ from outlines_phi.plugin.processor import MaskLogitsProcessor
 from outlines_phi.plugin.types import tables
 from outlines_phi.plugin.types.tables import CompiledTypes
 from outlines_phi.settings import SamplingSettings
+from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.languages import ALPHA, p_value
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "

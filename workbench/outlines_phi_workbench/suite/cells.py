@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
-from outlines_phi.fidelity.reference import Ids, Reference
+
+from .reference import Ids, Reference
 
 How = Literal["computed", "draws", "groups", "weights", "theorem", ""]  # Where a distance comes from; see `Cell`
 

@@ -16,7 +16,6 @@ from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.errors import BudgetError, FidelityWarning, OutlinesPhiError
 from outlines_phi.fidelity.comparison import frequencies
 from outlines_phi.fidelity.probabilities import probabilities
-from outlines_phi.fidelity.reference import CertifiedWalk, Ids, count_prefixes, enumerate_language
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DEAD
 from outlines_phi.guides.regex import compile_regex
@@ -40,6 +39,7 @@ from .grid import Heading
 from .languages import Language
 from .methods import AWRS, DRAW, Method
 from .recorded_model import RecordedModel
+from .reference import CertifiedWalk, Ids, count_prefixes, enumerate_language
 
 PREFIXES = 20_000  # Prefixes of a language that is enumerated, at most;
 RECORDED = 2**30  # and bytes of their next-token distributions

@@ -9,7 +9,6 @@ from typing import ClassVar, final
 from torch import Tensor
 
 from outlines_phi.errors import UnsupportedError
-from outlines_phi.fidelity.reference import CertifiedWalk
 from outlines_phi.guides.table import Table
 from outlines_phi.phi.dp_bigram import BigramDPPhi
 from outlines_phi.phi.estimator import Estimate, Need, Phi, Prefixes, ProposalPhi, SampledRun, StepPhi
@@ -23,6 +22,8 @@ from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.sampler import Request, Sampler
 from outlines_phi.sampling.smc import SMC
+
+from .reference import CertifiedWalk
 
 DRAW = "draw"  # The name of the sampler that an estimator has by itself
 PRACTICE = 64  # Draws that `learned` has learned from when it is measured

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from outlines_phi.fidelity.comparison import frequencies, total_variation
-from outlines_phi.fidelity.reference import Ids, Reference
 from outlines_phi.numerics.weights import log_mean
 from outlines_phi_workbench.suite.cells import computed, drawn, ordered_groups, weighed
+from outlines_phi_workbench.suite.reference import Ids, Reference
 from tests.languages import OF_EVERY_KIND, VOCABULARY, Language
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.fidelity.comparison import total_variation
-from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.lm import bundled
 from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
@@ -24,6 +23,7 @@ from outlines_phi_workbench.suite.experiment import Suite
 from outlines_phi_workbench.suite.grid import Heading
 from outlines_phi_workbench.suite.languages import QUICK, SUITE, Language, own
 from outlines_phi_workbench.suite.methods import SAMPLERS, Method, known_estimators, methods
+from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.precision import SHARE, near_log
 
 LANGUAGES = {language.name: language for language in SUITE}

@@ -14,12 +14,12 @@ import pytest
 from torch import Tensor
 
 from outlines_phi.errors import UnsupportedError
-from outlines_phi.fidelity.reference import Reference, count_prefixes, enumerate_language
 from outlines_phi.guides.table import Table
 from outlines_phi.phi.dp_bigram import BigramDPPhi
 from outlines_phi.phi.estimator import Need, ProposalPhi, StepPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi_workbench.suite.reference import Reference, count_prefixes, enumerate_language
 from tests.guides.banning import assert_same
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
 

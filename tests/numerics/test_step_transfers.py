@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from outlines_phi.numerics import distributions, exchange
-from outlines_phi.numerics.distributions import AnswerCheck, Rows
-from outlines_phi.numerics.exchange import Exchange
+from outlines_phi.numerics import transfers
+from outlines_phi.numerics.transfers import AnswerCheck, Exchange, Rows
 
 MATRIX = torch.arange(12.0).reshape(4, 3)
 
@@ -21,7 +20,7 @@ MATRIX = torch.arange(12.0).reshape(4, 3)
 def travelled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """The transfers so far: which way, and of how many arrays."""
     made: list[tuple[str, int]] = []
-    send, read = exchange.send, distributions.read
+    send, read = transfers.send, transfers.read
 
     def sending(device: torch.device, *arrays: Any) -> list[Tensor]:
         made.append(("to", len(arrays)))
@@ -31,8 +30,8 @@ def travelled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         made.append(("from", len(tensors)))
         return read(*tensors)
 
-    monkeypatch.setattr(exchange, "send", sending)
-    monkeypatch.setattr(distributions, "read", reading)
+    monkeypatch.setattr(transfers, "send", sending)
+    monkeypatch.setattr(transfers, "read", reading)
     return made
 
 

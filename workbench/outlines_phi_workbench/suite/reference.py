@@ -14,20 +14,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import BudgetError, UnsupportedError
-from ..guides.guide import DONE
-from ..guides.table import Table
-from ..lm.model import LanguageModel
-from ..lm.watch import limited
-from ..numerics.distributions import Rows
-from ..phi.branches import Branches
-from ..phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
-from ..phi.onestep import LocalPhi
-from ..phi.tree.best_first import enumerate_together
-from ..phi.tree.evaluator import Evaluator
-from ..phi.tree.preexpand import FINITE_PREFIXES, expand_towards
-from ..phi.tree.tree import BoundsTree, Node
-from ..settings import SamplingSettings
+from outlines_phi.errors import BudgetError, UnsupportedError
+from outlines_phi.guides.guide import DONE
+from outlines_phi.guides.table import Table
+from outlines_phi.lm.model import LanguageModel
+from outlines_phi.lm.watch import limited
+from outlines_phi.numerics.transfers import Rows
+from outlines_phi.phi.branches import Branches
+from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
+from outlines_phi.phi.onestep import LocalPhi
+from outlines_phi.phi.tree.best_first import enumerate_together
+from outlines_phi.phi.tree.evaluator import Evaluator
+from outlines_phi.phi.tree.preexpand import FINITE_PREFIXES, expand_towards
+from outlines_phi.phi.tree.tree import BoundsTree, Node
+from outlines_phi.settings import SamplingSettings
 
 Ids = tuple[int, ...]
 
