@@ -51,7 +51,7 @@ LEVELS = {
     "lookahead": Level(LookaheadPhi(), 60),
     "short windows": Level(LookaheadPhi(window=1), 50),
     "early": Level(LookaheadPhi(release="early"), 55),
-    "weighted": Level(LookaheadPhi(weights=True), 45),
+    "weighted": Level(LookaheadPhi(weights=True), 55),
     "exact": Level(ExactPhi(), 60),
     "mask smc": Level(LocalPhi(), 10, SMC(particles=4)),
 }
