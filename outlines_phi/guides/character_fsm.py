@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from ..automata.automaton import DEAD, ByteAutomaton
-from .regex import compile_regex
+from ..regex.patterns import compile_regex
 
 
 class Alphabet(Protocol):

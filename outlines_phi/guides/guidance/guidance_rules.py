@@ -9,9 +9,9 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple, TypeAlias, final
 
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError
+from ...regex.patterns import compile_regex
 from ..json_schema.reading.schema import Schema
 from ..json_schema.reading.template import Template
-from ..regex import compile_regex
 from .lexeme_kinds import JSONValue, Lexeme
 from .notation import parse
 from .written_parts import Attribute, Definition, EitherOf, InTurn, NamedPart, Nested, RepeatedPart, Spelled, Values

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....errors import OutlinesPhiError
-from ...regex import compile_regex
+from ....regex.patterns import compile_regex
 
 if sys.version_info >= (3, 11):
     from re import _constants as sre
@@ -44,7 +44,7 @@ class RegexNode(NamedTuple):
 
 
 class Translation(NamedTuple):
-    """A pattern for :func:`~outlines_phi.guides.regex.compile_regex`; ``shortest`` if a lexeme ends where it first matches."""
+    """A pattern for :func:`~outlines_phi.regex.patterns.compile_regex`; ``shortest`` if a lexeme ends where it first matches."""
 
     pattern: str
     shortest: bool = False

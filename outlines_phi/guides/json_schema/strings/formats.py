@@ -12,11 +12,12 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
-from unicodedata import unidata_version
+
+import regex
 
 from ....numerics.cache import load_arrays, save_arrays
-from .code_automaton import CodeAutomaton
-from .patterns import matching
+from ....regex import patterns
+from ....regex.code_automaton import CodeAutomaton
 from .string_set import StringSet
 
 
@@ -35,9 +36,9 @@ def _excluding(pattern: str, *excluded: str) -> Callable[[], StringSet]:
     """Return what builds the strings that ``pattern`` matches as a whole and none of ``excluded`` is found in."""
 
     def make() -> StringSet:
-        strings = matching(f"^(?:{pattern})$")
+        strings = StringSet.matching(f"^(?:{pattern})$")
         for other in excluded:
-            strings &= ~matching(other)
+            strings &= ~StringSet.matching(other)
         return strings
 
     return _kept("\0".join([pattern, *excluded]), make)
@@ -63,8 +64,8 @@ def _kept(text: str, make: Callable[[], StringSet]) -> Callable[[], StringSet]:
 @lru_cache(maxsize=1)
 def _engine() -> str:
     """Return a name of the code that reads patterns, so that what is kept does not outlive it."""
-    digest = sha256(unidata_version.encode())
-    for file in sorted(Path(__file__).parent.glob("*.py")):
+    digest = sha256(regex.__version__.encode())
+    for file in sorted([*Path(__file__).parent.glob("*.py"), *Path(patterns.__file__).parent.glob("*.py")]):
         digest.update(file.read_bytes())
     return digest.hexdigest()
 
@@ -128,13 +129,13 @@ _DOMAIN = rf"(?:{_label(30)}\.){{1,7}}"
 
 def _email(local: str) -> Callable[[], StringSet]:
     def make() -> StringSet:
-        strings = matching(f"^[{local}]+(?:\\.[{local}]+)*@{_DOMAIN}[A-Za-z]{{2,30}}$")
-        strings &= matching("^[^@]{1,64}@") & ~matching(_NO_TAG)
+        strings = StringSet.matching(f"^[{local}]+(?:\\.[{local}]+)*@{_DOMAIN}[A-Za-z]{{2,30}}$")
+        strings &= StringSet.matching("^[^@]{1,64}@") & ~StringSet.matching(_NO_TAG)
         kept = "|".join(
             "".join(f"[{c}{c.upper()}]" for c in name)
             for name in ("arpa", "invalid", "local", "localhost", "onion", "test")
         )
-        return strings & ~matching(f"\\.(?:{kept})$")
+        return strings & ~StringSet.matching(f"\\.(?:{kept})$")
 
     return _kept(f"email {local}", make)
 

@@ -15,10 +15,9 @@ from pydantic import TypeAdapter
 from outlines_phi.automata.automaton import UNREACHABLE, ByteAutomaton
 from outlines_phi.guides.json_schema.strings import formats
 from outlines_phi.guides.json_schema.strings.formats import FORMATS, format_strings
-from outlines_phi.guides.json_schema.strings.patterns import matching
-from outlines_phi.guides.json_schema.strings.spelled import spelled, utf8
 from outlines_phi.guides.json_schema.strings.string_set import StringSet
 from outlines_phi.numerics.cache import CACHE_VARIABLE
+from outlines_phi.regex.spelling import spelled, utf8
 
 CASES = {
     "date": (
@@ -151,7 +150,7 @@ def test_a_format_is_built_once_and_an_unknown_one_is_none() -> None:
 
 def test_formats_are_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
-    strings = formats._kept("a test", lambda: matching("^a+b?$"))()
+    strings = formats._kept("a test", lambda: StringSet.matching("^a+b?$"))()
 
     def fail() -> StringSet:
         raise AssertionError("it was not read from disk")
@@ -159,4 +158,4 @@ def test_formats_are_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert formats._kept("a test", fail)() == strings
     (path,) = tmp_path.glob("format-*.npz")
     path.write_bytes(b"damaged")
-    assert formats._kept("a test", lambda: matching("^a+b?$"))() == strings
+    assert formats._kept("a test", lambda: StringSet.matching("^a+b?$"))() == strings
