@@ -37,6 +37,9 @@ COUNTED = -1
 
 _FEW = 8  # A repeat of no more times is not counted beside: its copies are few
 
+MARK: CodePoints = (-1, 0)
+"""What stands for no character, but for an end of the part of a text that is to match."""
+
 Context = tuple[int, ...]
 """The state of the automaton of each look-behind."""
 
@@ -53,6 +56,29 @@ def automaton_of(tree: Node, name: str, *, anywhere: bool = False, larger: int =
     commonly do; ``name`` is what needs them.
     """
     return _Builder(tree, name, larger).build(anywhere)
+
+
+def depends_on_context(tree: Node, name: str) -> bool:
+    """Return whether it depends on the text around a part of it whether ``tree`` matches the part; errors as :func:`automaton_of`.
+
+    A mark stands at both ends of the part, which the tree cannot read and look-around passes over. In the least automaton of texts
+    with two marks, no text before the first and none behind the second may make a difference then.
+    """
+    builder = _Builder(tree, name, 1, marked=True)
+    builder.build_looks()
+    mark = Chars(MARK)
+    start = builder.rest(Sequence((ANYTHING, mark, tree, mark)), builder.anything)
+    targets, accepting = builder.subsets(start, (0,) * len(builder.behinds))
+    table = LookAround.least(targets, accepting)
+    first = table.targets[0]
+    reached, waiting = set[int](), [first[-1]]
+    while waiting:
+        state = waiting.pop()
+        if state not in reached:
+            reached.add(state)
+            waiting += table.targets[state][:-1]
+    behind = {table.targets[state][-1] for state in reached}
+    return set(first[:-1]) != {0} or any(set(table.targets[state][:-1]) != {state} for state in behind)
 
 
 class LookAround(NamedTuple):
@@ -140,8 +166,8 @@ class _Builder:
     is at a bound.
     """
 
-    def __init__(self, tree: Node, name: str, larger: int) -> None:
-        self.tree, self.name, self.larger = tree, name, larger
+    def __init__(self, tree: Node, name: str, larger: int, *, marked: bool = False) -> None:
+        self.tree, self.name, self.larger, self.marked = tree, name, larger, marked
         least = least_lengths(tree)
         self.check(least[id(tree)] + 1)  # one for each character of a shortest match
         self.budget = PLACES * current_limits().states
@@ -156,6 +182,9 @@ class _Builder:
         self.width = int(self.classes.max()) + 1
         self.members: dict[CodePoints, list[int]] = dict(zip(sets, members, strict=True))
         self.members[EVERYTHING] = list(range(self.width))
+        if marked:
+            self.members[MARK] = [self.width]
+            self.width += 1
         self.looks = [part for part in parts if isinstance(part, (Behind, Beginning))]
         self.behinds: list[LookAround] = []
         self.behind_of: dict[Node, int] = {}
@@ -176,6 +205,16 @@ class _Builder:
 
     def build(self, anywhere: bool) -> CodeAutomaton:
         """Return the automaton of the texts that match."""
+        self.build_looks()
+        if anywhere:
+            rest = self.rest(ANYTHING, self.rest(self.tree, self.anything))
+        else:
+            rest = self.rest(self.tree, FINISHED)
+        targets, accepting = self.subsets(rest, (0,) * len(self.behinds))
+        return CodeAutomaton.of(self.bounds, self.classes, np.array(targets, dtype=np.int32), np.array(accepting))
+
+    def build_looks(self) -> None:
+        """Make the automata of what comes before, the inner ones first."""
         for part in self.looks:
             looked = part.part if isinstance(part, Behind) else part
             if looked in self.behind_of:
@@ -191,15 +230,15 @@ class _Builder:
                 rest = self.rest(ANYTHING, self.rest(part.part, FINISHED))
                 targets, accepting = self.subsets(rest, (0,) * len(self.behinds))
             self.behind_of[looked] = len(self.behinds)
-            self.behinds.append(LookAround.least(targets, accepting))
+            self.behinds.append(self.look(targets, accepting))
             self.moves_of.clear()  # contexts are longer from here on
             self.ahead_of.clear()
-        if anywhere:
-            rest = self.rest(ANYTHING, self.rest(self.tree, self.anything))
-        else:
-            rest = self.rest(self.tree, FINISHED)
-        targets, accepting = self.subsets(rest, (0,) * len(self.behinds))
-        return CodeAutomaton.of(self.bounds, self.classes, np.array(targets, dtype=np.int32), np.array(accepting))
+
+    def look(self, targets: list[list[int]], accepting: list[bool]) -> LookAround:
+        """Return the least automaton of a look-around; it passes over marks."""
+        if self.marked:
+            targets = [[*row[:-1], state] for state, row in enumerate(targets)]
+        return LookAround.least(targets, accepting)
 
     def rest(self, part: Node | int, after: int, times: int = 0) -> int:
         """Return the number of the rest that is ``part``, begun so many times, and then the rest ``after``."""
@@ -336,7 +375,7 @@ class _Builder:
                 targets, accepting = self.subsets(self.rest(part.part, self.anything), context)
                 accepting = [accepts != part.negated for accepts in accepting]
             self.ahead_of[key] = len(self.aheads)
-            self.aheads.append(LookAround.least(targets, accepting))
+            self.aheads.append(self.look(targets, accepting))
         return self.ahead_of[key]
 
     def after(self, duties: Duties, column: int) -> Duties | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from ..automata.automaton import ByteAutomaton
-from ..errors import EmptyLanguageError, GrammarError
+from ..errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ..format_limits import current_limits
 from ..numerics.cache import kept
-from .builder import automaton_of
+from .builder import automaton_of, depends_on_context
 from .code_automaton import CodeAutomaton
 from .composed import Composed
 from .dialects import ECMA, RUST, Dialect
-from .pattern_reader import read
+from .pattern_reader import marks, read
 from .spelling import spelled, utf8
 
 LARGER = 10
@@ -50,6 +50,21 @@ def compile_regex(pattern: str, dialect: Dialect = RUST) -> ByteAutomaton:
         It matches nothing.
     """
     return spelled(_whole(pattern, dialect), utf8)
+
+
+@kept
+def compile_lexeme(pattern: str) -> ByteAutomaton:
+    """Return :func:`compile_regex` of a pattern that matches parts of texts; errors as there.
+
+    An :class:`UnsupportedError` too where it depends on the text around a part whether that matches.
+    """
+    looks = [mark for mark in marks(pattern, RUST) if not mark.is_repeat]
+    if looks and depends_on_context(read(pattern, RUST), _named(pattern)):
+        raise UnsupportedError(
+            f"Leave out what looks beyond the lexeme. {_named(pattern)} looks there, at offset {looks[0].begin}: what may "
+            "stand around a lexeme is for the rules to say."
+        )
+    return compile_regex(pattern)
 
 
 @kept

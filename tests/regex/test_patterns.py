@@ -18,7 +18,7 @@ from outlines_phi.format_limits import limits
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DONE
 from outlines_phi.numerics.cache import forget_parts
-from outlines_phi.regex.patterns import LARGER, compile_regex
+from outlines_phi.regex.patterns import LARGER, compile_lexeme, compile_regex
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.regex.outlines_engine import difference, direct, whole
 from tests.regex.random_patterns import jumbles, patterns
@@ -310,3 +310,25 @@ def test_groups_inside_thousands_of_others(pattern: str) -> None:
         compile_regex(pattern)
     with limits(nesting=240):
         assert compile_regex("(" * 240 + "a" + ")" * 240).accepts(b"a")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "alone"),
+    [
+        (r"a\b-", True),
+        (r"/\*(\*(?!/)|[^*])*\*/", True),
+        (r"(?!ab)[ab]{2}", True),
+        (r"a(?!$)b", True),
+        (r"a(?=b)", False),
+        (r"(?<!a)b", False),
+        (r"(?!if)[a-z]+", False),
+        (r"^a", False),
+        (r"if\b", False),
+    ],
+)
+def test_a_lexeme_does_not_depend_on_the_text_around_it(pattern: str, alone: bool) -> None:
+    if alone:
+        assert compile_lexeme(pattern) is compile_regex(pattern)
+    else:
+        with pytest.raises(UnsupportedError, match="^Leave out what looks beyond the lexeme"):
+            compile_lexeme(pattern)
