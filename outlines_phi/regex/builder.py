@@ -101,12 +101,8 @@ class LookAround(NamedTuple):
         return cls(table, found.accepting.tolist(), [set(row) == {state} for state, row in enumerate(table)])
 
 
-class Rest(NamedTuple):
-    """A part of the pattern, how many times a repeat was begun, and the rest after it, each by number."""
-
-    part: int
-    times: int
-    after: int
+Rest = tuple[int, int, int]
+"""A part of the pattern, how many times a repeat was begun, and the rest after it, each by number."""
 
 
 class PatternPlace(NamedTuple):
@@ -130,15 +126,9 @@ class PatternMove(NamedTuple):
     carried: bool
 
 
-class Front(NamedTuple):
-    """What makes places comparable: of those in one ``group`` that have begun a repeat ``least`` times, the fewest times do.
-
-    ``times`` is ``None`` where the count beside the rest tells them.
-    """
-
-    group: int
-    least: int
-    times: int | None
+Front = tuple[int, int, int | None]
+"""What makes places comparable: a group, and the least and the number of times that a repeat was begun, ``None`` where the count
+beside the rest tells it. Of those in one group that have begun it the least times, the fewest times do."""
 
 
 class PlaceRow(NamedTuple):
@@ -193,7 +183,7 @@ class _Builder:
         # Parts and rests are compared by number: a deep tree is not compared again and again.
         self.parts: list[Node] = []
         self.part_of: dict[int | CodePoints, int] = {}
-        self.rests: list[Rest] = [Rest(-1, 0, -1)]
+        self.rests: list[Rest] = [(-1, 0, -1)]
         self.counter: list[Repeat | None] = [None]
         self.rest_of: dict[Rest, int] = {}
         self.places: list[tuple[int, Duties]] = []
@@ -248,7 +238,7 @@ class _Builder:
                 self.part_of[key] = len(self.parts)
                 self.parts.append(part)
             part = self.part_of[key]
-        rest = Rest(part, times, after)
+        rest = part, times, after
         if rest not in self.rest_of:
             self.rest_of[rest] = len(self.rests)
             self.rests.append(rest)
@@ -266,7 +256,7 @@ class _Builder:
             front = None
             if rest != FINISHED and isinstance(repeat := self.parts[part], Repeat):
                 group = self.groups.setdefault((part, after, duties), len(self.groups))
-                front = Front(group, repeat.least, None if times == COUNTED else times)
+                front = group, repeat.least, None if times == COUNTED else times
             self.fronts.append(front)
         return self.place_of[key]
 
@@ -526,10 +516,10 @@ def _fewest(moves: list[PatternMove], base: int, fronts: list[Front | None]) -> 
         key: tuple[int, ...] = (move.to, move.counted)
         done = 0
         if front is not None:
-            counted = front.times is None
-            done = move.counted + base * move.carried if front.times is None else front.times
-            if done >= front.least:
-                key = (front.group, -1) if counted else (front.group, -2, move.counted)
+            group, least, times = front
+            done = move.counted + base * move.carried if times is None else times
+            if done >= least:
+                key = (group, -1) if times is None else (group, -2, move.counted)
         if key not in chosen or done < chosen[key][0]:
             chosen[key] = done, move
     return [move for _, move in chosen.values()]

@@ -173,9 +173,6 @@ class CodeAutomaton:
         accepting = (pairs >= 0) & self.accepting[a] & other.accepting[b]
         return CodeAutomaton.of(bounds, classes.astype(np.int32), np.concatenate(rows), accepting)
 
-    def __or__(self, other: CodeAutomaton) -> CodeAutomaton:
-        return ~(~self & ~other)
-
     @cached_property
     def distances(self) -> NDArray[np.int32]:
         """``int32[S]``: the least number of characters from each state to an accepting one, or ``UNREACHABLE``."""

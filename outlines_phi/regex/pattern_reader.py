@@ -289,10 +289,8 @@ class _PatternReader:
                 return self.escape()
         self.at += 1
         match self.text[self.at - 1]:
-            case "^":
-                return self.beginning()
-            case "$":
-                return self.end()
+            case "^" | "$" as sign:
+                return self.edge(sign)
             case ".":
                 if self.dialect.nested and "a" in self.flags:
                     self.refuse("Leave `(?-u)` out", "bytes that are no characters")
@@ -303,22 +301,18 @@ class _PatternReader:
     def line_ends(self) -> str:
         return "\r\n" if "R" in self.flags else self.dialect.line_ends
 
-    def beginning(self) -> Node:
-        if "m" not in self.flags:
-            return Beginning()
-        if "R" not in self.flags:
-            return Choice((Beginning(), Behind(Chars(characters(self.line_ends)), False)))
-        between = Sequence((Behind(_RETURN, False), Ahead(_NEW_LINE, True)))
-        return Choice((Beginning(), Behind(_NEW_LINE, False), between))
-
-    def end(self) -> Node:
+    def edge(self, sign: str) -> Node:
+        """Return what ``^`` or ``$`` asserts."""
+        text: Node = Beginning() if sign == "^" else End()
+        look, other, near, far = (
+            (Behind, Ahead, _NEW_LINE, _RETURN) if sign == "^" else (Ahead, Behind, _RETURN, _NEW_LINE)
+        )
         if "m" not in self.flags:
             last = Ahead(Sequence((_NEW_LINE, End())), False)
-            return Choice((End(), last)) if self.dialect.before_line_end else End()
+            return Choice((text, last)) if self.dialect.before_line_end and sign == "$" else text
         if "R" not in self.flags:
-            return Choice((End(), Ahead(Chars(characters(self.line_ends)), False)))
-        between = Sequence((Ahead(_NEW_LINE, False), Behind(_RETURN, True)))
-        return Choice((End(), Ahead(_RETURN, False), between))
+            return Choice((text, look(Chars(characters(self.line_ends)), False)))
+        return Choice((text, look(near, False), Sequence((look(far, False), other(near, True)))))
 
     def escape(self) -> Node:
         """Return what a backslash begins outside of a class."""
