@@ -24,9 +24,9 @@ from benchmarks.tekken import tekken_vocabulary
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
-from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.plugin.processor import MaskLogitsProcessor
+from outlines_phi.regex.patterns import compile_regex
 
 FREE_TEXT = r"[\s\S]*"
 MICRO = 1e6

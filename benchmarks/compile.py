@@ -25,8 +25,8 @@ from benchmarks.report import Report
 from benchmarks.schemas import SCHEMAS, pattern
 from benchmarks.tekken import tekken_vocabulary
 from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.regex import compile_regex
 from outlines_phi.numerics.cache import forget_parts
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.vocabulary.trie import Trie
 
 # Outlines does not come back from these (2^N in the number of repeats), so it has no column.

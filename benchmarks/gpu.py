@@ -23,10 +23,10 @@ from benchmarks.scaling import first_tokens, free_text
 from benchmarks.tekken import tekken_vocabulary
 from outlines_phi.drafting.earlier_texts import PromptLookupDrafter
 from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi

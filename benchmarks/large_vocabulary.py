@@ -21,12 +21,12 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from benchmarks.report import Report
 from benchmarks.tekken import tekken_vocabulary
 from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.phi.tree import ahead
 from outlines_phi.phi.tree.store import TreeStore
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler

@@ -22,10 +22,10 @@ from benchmarks.schemas import SCHEMAS, pattern
 from benchmarks.tekken import tekken_vocabulary
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DONE, UNREACHABLE
-from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.phi.onestep import OneStepPhi
 from outlines_phi.plugin.processor import MaskLogitsProcessor
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 BATCHES = (1, 8, 32)

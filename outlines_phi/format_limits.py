@@ -45,6 +45,30 @@ class Limits:
             )
 
 
+@final
+class LimitError(UnsupportedError):
+    """A part of a format needs more states, cases or names than are made.
+
+    Parameters
+    ----------
+    remedy
+        What to write instead; where it stands comes behind it.
+    reason
+        What there is too much of.
+    """
+
+    def __init__(self, remedy: str, reason: str) -> None:
+        super().__init__(remedy, reason)
+        self.remedy, self.reason = remedy, reason
+
+    def __str__(self) -> str:
+        return f"{self.remedy}. {self.reason}."
+
+    def at(self, pointer: str) -> UnsupportedError:
+        """Return the error of the part at a JSON pointer."""
+        return UnsupportedError(f"{self.remedy}, at {pointer} of the JSON schema. {self.reason}.")
+
+
 _DEFAULT = Limits()
 _limits: ContextVar[Limits] = ContextVar("outlines_phi.limits", default=_DEFAULT)
 

@@ -7,7 +7,7 @@ sampling   fidelity
     drafting
       phi
 guides       lm
-vocabulary, automata, numerics     (testing beside phi)
+vocabulary, automata, numerics, regex     (testing beside phi)
 
 The workbench stands above all of it, and nothing of it is imported here.
 
@@ -34,7 +34,7 @@ MODULES = {
     for path in sorted((folder / package).rglob("*.py"))
 }
 
-FLOOR = {"vocabulary", "automata", "numerics"}
+FLOOR = {"vocabulary", "automata", "numerics", "regex"}
 """Folders of the bottom, which the files beside them belong to as well."""
 
 RANKS = {
@@ -181,7 +181,7 @@ def test_an_arrow_that_runs_up_is_found(source: str, parts: tuple[str, ...]) -> 
         ("from ...vocabulary.vocabulary import Vocabulary", ("lm", "transformers", "model")),
         ("from ..numerics.checks import counted", ("vocabulary", "trie")),
         ("from .rows import Rows", ("lm", "transformers", "model")),
-        ("import outlines_core\nfrom .. import errors", ("guides", "regex")),
+        ("import outlines_core\nfrom .. import errors", ("guides", "index")),
         ("import outlines\nfrom .. import __version__", ("cli", "app")),
     ],
 )

@@ -28,7 +28,6 @@ from benchmarks.step import texts
 from benchmarks.tekken import tekken_vocabulary
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import UNREACHABLE
-from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.phi.branches import Branches
@@ -36,6 +35,7 @@ from outlines_phi.phi.estimator import Estimate, Prefixes, ProposalPhi, SampledR
 from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.phi.state_values import StateValues
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 

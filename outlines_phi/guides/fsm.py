@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from outlines_core import Index
 
+from ..automata.automaton import DEAD as BYTES_DEAD
 from ..automata.automaton import ByteAutomaton, distances
 from ..automata.lift import FIRST, Transformations, lift
 from ..errors import EmptyLanguageError, UnsupportedError, VocabularyError
@@ -54,12 +55,14 @@ class FSMGuide(Guide):
         where, expected = "FSMGuide.from_automaton", "a ByteAutomaton, as compile_regex returns"
         check_kind(where, "automaton", automaton, ByteAutomaton, expected)
         check_vocabulary(where, vocabulary)
-        if automaton.is_empty:
+        guide = None
+        if automaton.start != BYTES_DEAD:
+            partition, moves = lift(automaton.targets, automaton.byte_class, vocabulary)
+            guide = cls.from_moves(vocabulary, partition, moves, automaton.accepting, automaton.start, automaton)
+        if guide is None and automaton.is_empty:
             raise EmptyLanguageError(
                 "the output type allows no text at all; see that its parts do not contradict each other"
             )
-        partition, moves = lift(automaton.targets, automaton.byte_class, vocabulary)
-        guide = cls.from_moves(vocabulary, partition, moves, automaton.accepting, automaton.start, automaton)
         if guide is None:
             raise EmptyLanguageError(
                 "no text of the output type can be written with this vocabulary; the shortest one, "

@@ -46,7 +46,7 @@ def from_index(index: Index) -> ByteAutomaton:
     itself, such as the ``.`` of ``1.5`` after ``1`` (its automaton reports the match one byte late). Two bytes after a member it
     never does, so the state in between is recovered from the pairs that pass through it. What no vocabulary can write is not in the
     index: alternatives are tried in their order, and ``a|ab`` alone never gives ``ab``;
-    :func:`outlines_phi.guides.regex.compile_regex` has it.
+    :func:`outlines_phi.regex.patterns.compile_regex` has it.
     """
     start, final = index.get_initial_state(), index.get_final_states()
     rows: dict[State, dict[int, State]] = {}

@@ -10,8 +10,8 @@ import numpy as np
 
 from outlines_phi.drafting.drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site
 from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.languages import PROMPT, VOCABULARY

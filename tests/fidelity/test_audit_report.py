@@ -21,7 +21,6 @@ from outlines_phi.fidelity.bias import Interval, IntervalEstimate, measure
 from outlines_phi.fidelity.findings import log_weights
 from outlines_phi.fidelity.traces import END, ROOT, Trace, TraceRecorder, tree_bounds
 from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.model import ModelCounts
 from outlines_phi.lm.table_model import TableModel
@@ -30,6 +29,7 @@ from outlines_phi.phi.tree.best_first import grow_trees
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.evidence import Evidence, Wave
 from outlines_phi.phi.tree.tree import BoundsTree
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.phi_options import Effort

@@ -17,11 +17,11 @@ from outlines_phi.fidelity.findings import log_weights
 from outlines_phi.fidelity.report_text import verdict_on
 from outlines_phi.fidelity.traces import Trace, TraceRecorder, tree_bounds
 from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.model import ModelCounts
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.onestep import LocalPhi
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings

@@ -18,8 +18,8 @@ from pydantic import BaseModel, Field
 from outlines_phi import BannedPhrases, from_transformers
 from outlines_phi.guides import read_grammar
 from outlines_phi.guides.guide import UNREACHABLE
-from outlines_phi.guides.regex import compile_regex
 from outlines_phi.plugin.types.tables import CompiledTypes
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.golden.texts import GBNF, GUIDANCE, LARK, Answer, Character, Person, loaded
 

@@ -9,7 +9,7 @@ import pytest
 
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DONE
-from outlines_phi.guides.regex import compile_regex
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.testing import assert_guide, assert_spells
 from outlines_phi.testing.guide_conformance import reachable
 from outlines_phi.vocabulary.classes import EOS, Partition

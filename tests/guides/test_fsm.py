@@ -9,7 +9,7 @@ from outlines_phi.errors import EmptyLanguageError, UnsupportedError, Vocabulary
 from outlines_phi.guides import fsm
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
-from outlines_phi.guides.regex import compile_regex
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 

@@ -22,9 +22,9 @@ from outlines_phi import (
 )
 from outlines_phi.errors import OutlinesPhiError, UnsupportedError
 from outlines_phi.guides import CFGGuide, FSMGuide, Table, read_grammar
-from outlines_phi.guides.regex import compile_regex
 from outlines_phi.lm import TableModel, bundled
 from outlines_phi.numerics.checks import is_count, is_number, shown
+from outlines_phi.regex.patterns import compile_regex
 
 WRONG = [
     None,

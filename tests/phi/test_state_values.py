@@ -187,7 +187,7 @@ def test_states_have_the_same_numbers_in_every_process() -> None:
     """A file says nothing unless another process compiles the same type to the same states."""
     script = (
         "from outlines_phi.guides.fsm import FSMGuide\n"
-        "from outlines_phi.guides.regex import compile_regex\n"
+        "from outlines_phi.regex.patterns import compile_regex\n"
         "from outlines_phi.vocabulary.vocabulary import Vocabulary\n"
         f"vocabulary = Vocabulary.from_tokens({list(VOCABULARY.tokens)!r}, 0)\n"
         f"print(FSMGuide.from_automaton(compile_regex({WORDS.pattern!r}), vocabulary).fingerprint())\n"

@@ -18,9 +18,9 @@ from outlines_phi import PhiTransformers
 from outlines_phi.errors import ModelError, UnsupportedError
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.guides.regex import compile_regex
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.processor import UNLIMITED, MaskLogitsProcessor
+from outlines_phi.regex.patterns import compile_regex
 
 PROMPT = "A person as JSON: "
 CODE = regex("[a-z]{3,5}-[0-9]{2}")

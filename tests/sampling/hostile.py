@@ -14,12 +14,12 @@ from outlines_phi.guides.phrases.ban_language import banned, free_text
 from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.phrases.product import ProductGuide
-from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.estimator import Phi
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.store import TreeStore
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.phi_options import ExactPhi, LookaheadPhi
 from outlines_phi.sampling.resolve import sampler_for

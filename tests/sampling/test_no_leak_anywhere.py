@@ -19,8 +19,8 @@ from outlines_phi.errors import EmptyLanguageError
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.regex import compile_regex
 from outlines_phi.phi.tree.store import TreeStore
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.lookahead import LookaheadSampler
 from outlines_phi.sampling.resolve import sampler_for

@@ -19,7 +19,7 @@ class Terminal:
     """A kind of lexeme."""
 
     name: str  # what the grammar calls it
-    # A regular expression in the dialect of :func:`~outlines_phi.guides.regex.compile_regex`; a lexeme matches it as a whole.
+    # A regular expression in the dialect of :func:`~outlines_phi.regex.patterns.compile_regex`; a lexeme matches it as a whole.
     pattern: str
     # Where two terminals match the same longest lexeme, the higher number wins, as in Lark; a literal wins a tie against a
     # regular expression.

@@ -9,9 +9,9 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple, TypeAlias, final
 
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError
+from ...regex.patterns import compile_lexeme
 from ..json_schema.reading.schema import Schema
 from ..json_schema.reading.template import Template
-from ..regex import compile_regex
 from .lexeme_kinds import JSONValue, Lexeme
 from .notation import parse
 from .written_parts import Attribute, Definition, EitherOf, InTurn, NamedPart, Nested, RepeatedPart, Spelled, Values
@@ -130,7 +130,7 @@ class GuidanceRules:
     def compiled(self, pattern: str, at: int) -> Any:
         """Return the automaton of a pattern that stands at an offset; errors point there."""
         try:
-            return compile_regex(pattern)
+            return compile_lexeme(pattern)
         except GrammarError as error:
             raise self.error(f"this regular expression cannot be read: {str(error).splitlines()[0]}", at) from None
         except UnsupportedError as error:

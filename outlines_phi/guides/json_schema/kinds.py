@@ -8,8 +8,9 @@ from typing import Any, TypeVar, final
 
 from ...automata.automaton import ByteAutomaton
 from ...errors import UnsupportedError
+from ...format_limits import LimitError
 from ...numerics.cache import kept
-from ..regex import compile_regex
+from ...regex.patterns import compile_regex
 from .formula import (
     FALSE,
     TRUE,
@@ -36,7 +37,7 @@ from .formula import (
     negated,
     parts_of,
 )
-from .limits import SchemaLimit, states_of
+from .limits import states_of
 from .names import refuse_large
 from .numbers.number_set import NumberSet
 from .shapes import ArrayShape, Counted, ObjectShape, Some
@@ -223,14 +224,14 @@ class Kinds:
                     for left in found:
                         joined.update(dict.fromkeys(self._joined(left, parts)))
                         if len(joined) > max(MOST_SHAPES, len(parts)) and self.compiling:
-                            raise SchemaLimit(
+                            raise LimitError(
                                 "Write fewer alternatives by anyOf, oneOf, not and if",
                                 f"What is said of one value there comes to more than {MOST_SHAPES} combinations of them",
                             )
                     found = tuple(joined)
                 for shape in found:
                     if isinstance(shape, ArrayShape) and shape.ways > MOST_COUNTS and self.compiling:
-                        raise SchemaLimit(
+                        raise LimitError(
                             "Ask for fewer items by contains and minContains",
                             f"How many of each one array may have comes to more than {MOST_COUNTS:,} cases",
                         )
@@ -351,7 +352,7 @@ class Kinds:
         try:
             with states_of(compiling=self.compiling):
                 yield
-        except SchemaLimit as limit:
+        except LimitError as limit:
             asked = set(parts_of(formula))
             for part in parts_of(formula):
                 if isinstance(part, Not) and isinstance(part.formula, Referred):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...format_limits import LimitError
 from ...numerics.cache import kept
-from .limits import SchemaLimit, states_of
+from .limits import states_of
 from .shapes import ObjectShape
 from .strings.string_set import StringSet
 
@@ -24,11 +25,11 @@ def refuse_large(shapes: Sequence[ObjectShape]) -> None:
     """Raise where objects need more members than are counted, or tell more names apart than are looked at."""
     most = max((shape.least - len(shape.required) for shape in shapes), default=0)
     if most > MOST_NAMES:
-        raise SchemaLimit(f"Ask for at most {MOST_NAMES:,} members of an object", f"There are {most:,} of any name")
+        raise LimitError(f"Ask for at most {MOST_NAMES:,} members of an object", f"There are {most:,} of any name")
     asked = [(shape, len(shape.some) + (shape.least > len(shape.required) + 1)) for shape in shapes]
     choices = max((count * len(set(shape.names())) for shape, count in asked if count), default=0)
     if choices > MOST_CHOICES:
-        raise SchemaLimit(
+        raise LimitError(
             "Name fewer members of an object beside minProperties, or beside what not, oneOf and if ask of any of its members",
             f"What must come may be each of them, in {choices:,} ways, more than {MOST_CHOICES:,}",
         )
@@ -45,7 +46,7 @@ def told_apart(taken: frozenset[str], asked: Sequence[StringSet], *, bounded: bo
         with states_of(compiling=bounded):
             cells = [part for cell in cells for part in (cell & strings, cell & ~strings) if not part.is_empty]
         if bounded and len(cells) > MOST_CELLS:
-            raise SchemaLimit(
+            raise LimitError(
                 "Anchor the patterns of patternProperties by ^ and $, or write fewer for one object",
                 f"They tell more than {MOST_CELLS} sets of names apart",
             )

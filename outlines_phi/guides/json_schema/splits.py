@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...automata.automaton import DEAD, ByteAutomaton
+from ...regex.composed import Composed
 from .machine.scalars import Spelled, Walked
-from .strings.composed import Composed
 from .token_forest import TokenForest, Tokens
 
 Begun = tuple[tuple[ByteAutomaton | Composed, int], ...]

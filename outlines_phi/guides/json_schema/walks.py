@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...automata.automaton import DEAD, ByteAutomaton
+from ...regex.composed import Composed
 from .machine.between import Between
 from .machine.listed import Listed
 from .machine.machine import Machine
@@ -18,7 +19,6 @@ from .machine.stack import Configuration, Stack
 from .machine.states import ByteEdge, Pending, State
 from .machine.value import Blank
 from .splits import Split, run_of
-from .strings.composed import Composed
 from .token_forest import TokenForest, Tokens
 
 MOST_WALKS = 50_000

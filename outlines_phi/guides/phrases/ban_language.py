@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from ...automata.automaton import DEAD, ByteAutomaton
 from ...errors import EmptyLanguageError
+from ...regex.patterns import compile_regex
 from ...vocabulary.vocabulary import Vocabulary
 from ..fsm import FSMGuide
 from ..guide import DONE, UNREACHABLE, Guide
 from ..guide_texts import ShortestTexts
-from ..regex import compile_regex
 from .banned import BannedPhrases, smallest_conflict
 from .matcher import PhraseMatcher
 from .phrase_guide import PhraseGuide

@@ -15,8 +15,9 @@ import numpy as np
 from ...automata.automaton import DEAD, ByteAutomaton
 from ...errors import EmptyLanguageError, UnsupportedError, caret
 from ...format_limits import current_limits
-from ..pattern import Pattern, Token
-from ..regex import compile_regex
+from ...regex.dialects import RUST
+from ...regex.pattern_reader import Mark, RefusedFeature, marks
+from ...regex.patterns import compile_regex
 from .lazy_matcher import LazyMatcher, SideBySide
 from .machines import BoundedLanguages, FoldedLiterals
 from .matcher import LiteralMatcher, PhraseMatcher
@@ -265,31 +266,27 @@ def _longest(automaton: ByteAutomaton, pattern: re.Pattern[str]) -> int:
 
 def refuse_unbannable(pattern: str) -> None:
     """Raise :class:`UnsupportedError` for an anchor, a word boundary, look-around or another feature that is not offered."""
-    shape = Pattern.read(pattern)
-    look = next((token for token in shape.tokens if token.kind == "look"), None)
-    if look is not None:
-        raise _refusal(pattern, look.start, _instead_of(shape, look))
-    if shape.problem is not None and shape.problem.alternative:
-        position, feature, alternative = shape.problem
-        for start, instead in _INSTEAD:
-            if start.match(pattern, position):
-                raise _refusal(pattern, position, instead)
-        raise _refusal(pattern, position, f"{feature}, which is not offered; {alternative}")
+    try:
+        found = marks(pattern, RUST)
+    except RefusedFeature as error:
+        what = f"{error.feature}, which is not offered; {error.remedy[:1].lower()}{error.remedy[1:]}"
+        raise _refusal(pattern, error.position, _ANCHOR if error.feature.endswith(r"\Z") else what) from None
+    looks = [mark for mark in found if not mark.is_repeat]
+    if looks:
+        raise _refusal(pattern, looks[0].begin, _instead_of(pattern, found))
 
 
 def unbounded(pattern: str) -> UnsupportedError:
     """Return the error for a regular expression whose matches can be of any length; it points at a repeat."""
-    shape = Pattern.read(pattern)
-    repeats = [token for token in shape.tokens if token.kind == "repeat"]
     message = (
         f"the banned regular expression {pattern!r} is unbounded: its matches can be of any length, so text could be held back "
         "without end. Give its repeats a bound"
     )
-    for repeat in repeats:
-        if endless := _ENDLESS.match(pattern, repeat.start):
+    for repeat in filter(lambda mark: mark.is_repeat, marks(pattern, RUST)):
+        if endless := _ENDLESS.match(pattern, repeat.begin):
             least = int(endless["least"] or endless[0] == "+")
             bounded = f"{{{least},{max(_BOUND, 2 * least)}}}"
-            return UnsupportedError(f"{message}, as in {bounded} for {endless[0]}\n{caret(pattern, repeat.start)}")
+            return UnsupportedError(f"{message}, as in {bounded} for {endless[0]}\n{caret(pattern, repeat.begin)}")
     return UnsupportedError(f"{message}, as in {{1,{_BOUND}}}")
 
 
@@ -299,29 +296,28 @@ _ENDLESS = re.compile(r"[*+]|\{\s*(?P<least>\d+)\s*,\s*\}")
 
 _ANCHOR = "an anchor, and a phrase is banned wherever in a text it occurs; leave the anchor out"
 
-_INSTEAD = (
-    (
-        re.compile(r"\(\?<?[=!]"),
-        "look-around, which is not offered; make what it looks for part of the phrase: 'cats' for 'cat(?=s)', 'cat[^s]' for "
-        "'cat(?!s)'",
-    ),
-    (re.compile(r"\\[ZG]"), _ANCHOR),
-    (re.compile(r"\\K"), "a `\\K`, and a phrase is banned as a whole; leave it out"),
+_LOOK = (
+    "look-around, which is not offered; make what it looks for part of the phrase: 'cats' for 'cat(?=s)', 'cat[^s]' for "
+    "'cat(?!s)'"
 )
 
 
-def _instead_of(shape: Pattern, look: Token) -> str:
-    """Return what is wrong with an assertion, and what does what is likely meant by it."""
-    text = shape.text[look.start : look.end]
-    if text in ("^", "$", r"\A", r"\z"):
+def _instead_of(pattern: str, found: Sequence[Mark]) -> str:
+    """Return what is wrong with the first assertion, and what does what is likely meant by it."""
+    looks = [mark for mark in found if not mark.is_repeat]
+    written = [pattern[mark.begin : mark.end] for mark in looks]
+    if written[0] in ("^", "$", r"\A", r"\z"):
         return _ANCHOR
-    if text.startswith(r"\B"):
+    if written[0].startswith("("):
+        return _LOOK
+    if written[0] == r"\B":
         return "an assertion about the characters beside it; write those out, as part of the phrase"
-    looks = [token for token in shape.tokens if token.kind == "look"]
     meant = "..."
-    if shape.problem is None and {shape.text[token.start : token.end] for token in looks} == {r"\b"}:
-        inner = "".join(shape.text[token.start : token.end] for token in shape.tokens if token.kind != "look")
-        plain = all(token.kind != "repeat" for token in shape.tokens) and re.escape(inner) == inner
+    if set(written) == {r"\b"}:
+        inner = "".join(
+            character for at, character in enumerate(pattern) if all(at not in range(*mark[1:]) for mark in looks)
+        )
+        plain = len(looks) == len(found) and re.escape(inner) == inner
         meant = repr(inner) if plain else f"re.compile({inner!r})"
     return (
         f"a word boundary; give BannedPhrases([{meant}], whole_word=True), for which the characters on both sides count"

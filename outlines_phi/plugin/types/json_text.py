@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -29,8 +30,7 @@ from ...guides.json_schema.json_guide import JSONGuide
 from ...guides.json_schema.machine.machine import Machine
 from ...guides.json_schema.reading.schema import Schema
 from ...guides.json_schema.reading.template import Template
-from ...guides.pattern import Pattern
-from ...guides.regex import compile_regex
+from ...regex.patterns import compile_regex
 from ...vocabulary.vocabulary import Vocabulary
 from .python_schemas import PythonSchema, term_of
 
@@ -158,9 +158,12 @@ def to_pattern(term: Term) -> str:
     """Return the regular expression of a term; a line break ends a comment at the end of a verbose pattern in it."""
     written = to_regex(term)
     for part in parts_of(term):
-        if isinstance(part, Regex) and Pattern.read(part.pattern).verbose:
+        if isinstance(part, Regex) and _VERBOSE.search(part.pattern):
             written = written.replace(f"({part.pattern})", f"({part.pattern}\n)")
     return written
+
+
+_VERBOSE = re.compile(r"\(\?[a-zA-Z]*x")
 
 
 def parts_of(term: Term) -> Iterator[Term]:

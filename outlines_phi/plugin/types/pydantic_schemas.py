@@ -24,7 +24,6 @@ from .pydantic_parts import (
     checked,
     dates,
     flags_of,
-    in_ecma,
     in_json_schema,
     is_self_spelled,
     multiples,
@@ -33,6 +32,7 @@ from .pydantic_parts import (
     plain,
     read_back,
     refused,
+    searched,
     takes,
     url,
 )
@@ -132,7 +132,7 @@ class PydanticSchema(GenerateJsonSchema):
             return super().generate_inner(schema)
         found = super().generate_inner(schema)
         if schema["type"] == "function-plain" and named(schema["function"]["function"])[0] == TERM:
-            return {**found, **in_ecma(f"^(?:{found['pattern']})$", python=True)}
+            return {**found, **searched(rf"\A(?:{found['pattern']})\Z", python=True)}
         changed = bool(MODIFIERS & schema.get("metadata", {}).keys())
         if not changed and "format" not in found:
             return found
@@ -267,7 +267,7 @@ class PydanticSchema(GenerateJsonSchema):
             )
         if pattern is not None:
             python = isinstance(given, re.Pattern) or self._config.regex_engine == "python-re"
-            found |= in_ecma(pattern, python=python)
+            found |= searched(pattern, python=python)
         narrower = [IN_ASCII] if schema.get("ascii_only") else []
         stripped = schema.get("strip_whitespace", self._config.str_strip_whitespace)
         if stripped and ("pattern" in found or "minLength" in found):

@@ -21,8 +21,8 @@ from ...errors import ValueReadError
 from ...guides.grammar.grammar import Grammar
 from ...guides.guide import Guide
 from ...guides.json_schema.machine.stack import Configuration
-from ...guides.regex import compile_regex
 from ...guides.table import Table
+from ...regex.patterns import compile_regex
 from .guidance import GuidanceText
 from .json_text import JSONText
 from .output_types import GrammarText, Language, to_language, to_term

@@ -6,6 +6,7 @@ import hashlib
 import re
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import accumulate
 from typing import Any, final
 from weakref import WeakKeyDictionary
@@ -25,14 +26,16 @@ from ...guides.grammar.notation.reader import read_grammar
 from ...guides.grammar.shared_lexemes import warn_of_neighbours
 from ...guides.guide import Guide
 from ...guides.index import from_index, is_byte_level
+from ...guides.json_schema.json_guide import JSONGuide
+from ...guides.json_schema.reading.template import Template
 from ...guides.phrases.ban_language import banned, free_text
 from ...guides.phrases.banned import BannedPhrases
 from ...guides.phrases.phrase_guide import BanningGuide, PhraseGuide
 from ...guides.phrases.product import ProductGuide
-from ...guides.regex import compile_regex
-from ...guides.regex_build import Stopped
 from ...guides.table import Table
 from ...numerics.cache import Cache, forget_parts, memory_of
+from ...regex.composed import Composed
+from ...regex.patterns import compile_in_parts, compile_regex
 from ...vocabulary.vocabulary import Vocabulary
 from ..mistakes import too_deep
 from ..processor import TableLogitsProcessor
@@ -205,7 +208,12 @@ class CompiledTypes:
                 return Table(grammar.guide(self._vocabulary)) if plain is None else self._lifted(plain)
             case JSONText():
                 return Table(language.guide(self._vocabulary))
-        return self._lifted(_automaton(language, output_type))
+        automaton = _automaton(language, output_type)
+        if isinstance(automaton, Composed):
+            with suppress(UnsupportedError):  # not each byte has a token of its own
+                return Table(JSONGuide.of_template(Template.of_bytes(automaton), self._vocabulary))
+            automaton = compile_regex(language)
+        return self._lifted(automaton)
 
     def _language(self, output_type: Any, backend: str | None) -> Language:
         if backend == OWN:
@@ -261,12 +269,11 @@ _QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?![/*])(?:\\.|[^/\\\n])+/|(?://|#)[
 """The parts of a grammar in which brackets group nothing: strings, regular expressions and comments."""
 
 
-def _automaton(pattern: str, output_type: Any) -> ByteAutomaton:
+def _automaton(pattern: str, output_type: Any) -> ByteAutomaton | Composed:
     try:
-        return compile_regex(pattern)
-    except (EmptyLanguageError, GrammarError, UnsupportedError) as error:
-        if not isinstance(error.__context__, Stopped):
-            # Outlines puts groups around what it is given. Who wrote a regular expression knows it without them.
-            for own in patterns(output_type):
-                compile_regex(own)
+        return compile_in_parts(pattern)
+    except (EmptyLanguageError, GrammarError, UnsupportedError):
+        # Outlines puts groups around what it is given. Who wrote a regular expression knows it without them.
+        for own in patterns(output_type):
+            compile_regex(own)
         raise

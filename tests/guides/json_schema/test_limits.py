@@ -14,8 +14,8 @@ from outlines_phi.guides.json_schema import kinds, names
 from outlines_phi.guides.json_schema.machine import sizes
 from outlines_phi.guides.json_schema.machine.machine import Machine
 from outlines_phi.guides.json_schema.reading.schema import Schema
-from outlines_phi.guides.json_schema.strings import patterns
 from outlines_phi.plugin.types.json_text import JSONText, Written
+from outlines_phi.regex import builder
 
 TEXT = {"type": "string"}
 LETTERS = "abcdefgh"
@@ -92,7 +92,7 @@ def test_a_length_of_many_digits_is_one_that_no_text_has(digits: str) -> None:
 def test_a_pattern_that_is_too_long_is_refused_before_its_states_are_made(
     pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(patterns._Builder, "subsets")
+    monkeypatch.delattr(builder._Builder, "subsets")
     with pytest.raises(UnsupportedError, match="more than 20,000 states"):
         Schema.read({"pattern": pattern})
 

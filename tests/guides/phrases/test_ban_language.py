@@ -19,8 +19,8 @@ from outlines_phi.guides.phrases.ban_language import banned, depends_on_prompt
 from outlines_phi.guides.phrases.banned import BannedPhrases, smallest_conflict
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.phrases.product import ProductGuide
-from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.testing import assert_guide, assert_spells
 from outlines_phi.testing.guide_conformance import reachable
 from outlines_phi.vocabulary.vocabulary import Vocabulary

@@ -20,7 +20,7 @@ from outlines_phi.guides.phrases import banned
 from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.lazy_matcher import LazyMatcher
 from outlines_phi.guides.phrases.matcher import LiteralMatcher, PhraseMatcher
-from outlines_phi.guides.regex import compile_regex
+from outlines_phi.regex.patterns import compile_regex
 from tests.occurrences import Occurrences
 
 fixed = settings(derandomize=True, deadline=None, max_examples=60)

@@ -30,7 +30,7 @@ LOOK = "has look-around, which is not offered; make what it looks for part of th
         (r"\Bcat", "write those out, as part of the phrase", 0),
         (r"(?<!a)cat", LOOK, 0),
         (r"cat(?=s)", LOOK, 3),
-        (r"(a)\1", "has a back-reference, which is not offered; write each alternative out", 3),
+        (r"(a)\1", "has a back-reference, which is not offered; write out what the group matches", 3),
         ("a+", "bound, as in {1,20} for +\n", 1),
         ("(a|b)*c", "bound, as in {0,20} for *\n", 5),
         ("a{1,3}bc{2,}", "bound, as in {2,20} for {2,}\n", 8),

@@ -19,9 +19,9 @@ from outlines_phi.errors import ModelError
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.guides.regex import compile_regex
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.hosts import loop, phi_processor
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.settings import SamplingSettings
 from outlines_phi_workbench.suite.reference import Reference, enumerate_language
 from tests.languages import ALPHA, p_value

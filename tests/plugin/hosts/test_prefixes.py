@@ -9,9 +9,9 @@ import torch
 
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.plugin.processor import Prefix, PrefixTree, Step
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 END, A, B, C, PAD = range(5)

@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field
 
 import outlines_phi
 from outlines_phi import PhiTransformers, UnsupportedError
-from outlines_phi.guides.regex import compile_regex
 from outlines_phi.plugin.types.output_types import to_core_language
+from outlines_phi.regex.patterns import compile_regex
 
 INTEGER: dict[str, Any] = {"type": "integer"}
 

@@ -207,6 +207,9 @@ PATTERNS = [
     "^[]a]$",
     "^[^]a]$",
     r"^[\d\s]\D$",
+    r"\<a\>.\b{start}",
+    "(?s)^a.$",
+    "^a++$",
 ]
 
 FIELDS: dict[str, Any] = {
@@ -427,12 +430,6 @@ REFUSED: list[tuple[Any, str]] = [
     (set[list[int]], "Give a list, or tuples and frozen models"),
     (set[Dog], "Give a list, or tuples and frozen models"),
     (Callable[[], int], "Give a type that is written as JSON"),
-    (Annotated[str, Field(pattern=r"a\>")], r"Write \\b for the edge"),
-    (
-        Annotated[str, Field(pattern="(?s)a")],
-        r"Write out what the flags mean.*, \(\?s\), .* at #/properties/value/pattern",
-    ),
-    (Annotated[str, Field(pattern="a++")], "Write a regular expression of ECMA-262 at #/properties/value/pattern"),
 ]
 
 

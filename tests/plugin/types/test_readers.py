@@ -23,12 +23,12 @@ import outlines_phi
 from outlines_phi import Draw, ExactPhi, ValueReadError
 from outlines_phi.automata.automaton import UNREACHABLE
 from outlines_phi.errors import BudgetError, OutlinesPhiError
-from outlines_phi.guides import regex_build
-from outlines_phi.guides.regex import compile_regex
 from outlines_phi.numerics.cache import forget_parts
 from outlines_phi.plugin.types.json_text import JSONText
 from outlines_phi.plugin.types.output_types import to_language
 from outlines_phi.plugin.types.readers import format_of, reader
+from outlines_phi.regex import patterns
+from outlines_phi.regex.patterns import compile_regex
 
 PROMPT = "A person as JSON: "
 pytestmark = pytest.mark.filterwarnings("ignore:The function name could not be determined")  # Outlines, of a partial
@@ -325,8 +325,8 @@ def test_many_values_are_read_in_no_time(
     read = reader(make(texts))
     written = [f"[{text}, {text}]" for text in texts] if "list" in label else texts
     built: list[str] = []
-    build = regex_build.build
-    monkeypatch.setattr(regex_build, "build", lambda pattern: built.append(pattern) or build(pattern))
+    build = patterns.automaton_of
+    monkeypatch.setattr(patterns, "automaton_of", lambda *given, **more: built.append(given) or build(*given, **more))
     forget_parts()
     values = [read(text) for text in written]
     assert values == ([[text, text] for text in texts] if "list" in label else texts)

@@ -18,7 +18,6 @@ from outlines_phi.fidelity.comparison import frequencies
 from outlines_phi.fidelity.probabilities import probabilities
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DEAD
-from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.numerics.weights import log_mean
 from outlines_phi.phi.constraint import TextConstraint
@@ -27,6 +26,7 @@ from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.plugin.options import CallOptions
 from outlines_phi.plugin.session import PhiModel
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi

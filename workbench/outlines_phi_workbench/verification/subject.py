@@ -19,7 +19,7 @@ from outlines_phi.guides.grammar.lexing.lexer import START
 from outlines_phi.guides.grammar.parsing.parser import ERROR
 from outlines_phi.guides.guide import Guide
 from outlines_phi.guides.json_schema.json_guide import JSONGuide
-from outlines_phi.guides.regex import compile_regex
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.vocabulary.classes import Partition
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 

@@ -16,8 +16,8 @@ from outlines_phi.guides.guide import Guide
 from outlines_phi.guides.json_schema.json_guide import JSONGuide
 from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.regex import compile_regex
 from outlines_phi.lm import bundled
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from outlines_phi_workbench.inspection.inspected import Inspected
 

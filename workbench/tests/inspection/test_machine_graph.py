@@ -9,7 +9,7 @@ import pytest
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.grammar.cfg_guide import CFGGuide
 from outlines_phi.guides.grammar.notation.reader import read_grammar
-from outlines_phi.guides.regex import compile_regex
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi_workbench.inspection.inspected import Inspected, machine_of
 from outlines_phi_workbench.inspection.inspection import Inspection
 from outlines_phi_workbench.inspection.machines.automaton_machine import BLOCK

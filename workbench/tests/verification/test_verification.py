@@ -18,8 +18,8 @@ from outlines_phi.guides.grammar.lexing.spanner import Spanner
 from outlines_phi.guides.grammar.notation.reader import grammar_text, read_grammar
 from outlines_phi.guides.guide import DEAD, DONE, Guide, Row
 from outlines_phi.guides.json_schema.json_guide import JSONGuide
-from outlines_phi.guides.regex import compile_regex
 from outlines_phi.lm import bundled
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.vocabulary.classes import EOS
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from outlines_phi_workbench.verification.certificates.certificate import certificate

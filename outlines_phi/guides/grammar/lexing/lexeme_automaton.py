@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ....automata.automaton import DEAD, UNREACHABLE, ByteAutomaton, distances
 from ....errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ....format_limits import current_limits
-from ...regex import compile_regex
+from ....regex.patterns import compile_lexeme
 from ..grammar import Terminal
 
 NOTHING = -1  # No terminal
@@ -127,11 +127,12 @@ def _in_order(rows: NDArray[np.integer]) -> NDArray[np.int32]:
 
 def _automaton(terminal: Terminal) -> ByteAutomaton:
     try:
-        automaton = compile_regex(terminal.pattern)
+        automaton = compile_lexeme(terminal.pattern)
     except EmptyLanguageError as error:
         raise GrammarError(f"the terminal {terminal.name} matches nothing: {error}") from None
     except (GrammarError, UnsupportedError) as error:
-        raise type(error)(f"the terminal {terminal.name} cannot be read: {error}") from None
+        kind = GrammarError if isinstance(error, GrammarError) else UnsupportedError
+        raise kind(f"the terminal {terminal.name} cannot be read: {error}") from None
     if automaton.is_empty:
         raise GrammarError(f"the terminal {terminal.name} matches nothing: {terminal.pattern!r:.80}")
     if automaton.accepting[automaton.start]:

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....errors import OutlinesPhiError
-from ...regex import compile_regex
+from ....errors import EmptyLanguageError, OutlinesPhiError
+from ....regex.patterns import compile_lexeme, compile_regex
 
 if sys.version_info >= (3, 11):
     from re import _constants as sre
@@ -44,7 +44,7 @@ class RegexNode(NamedTuple):
 
 
 class Translation(NamedTuple):
-    """A pattern for :func:`~outlines_phi.guides.regex.compile_regex`; ``shortest`` if a lexeme ends where it first matches."""
+    """A pattern for :func:`~outlines_phi.regex.patterns.compile_regex`; ``shortest`` if a lexeme ends where it first matches."""
 
     pattern: str
     shortest: bool = False
@@ -82,6 +82,13 @@ def translate(pattern: str) -> Translation:
         least, _ = tree.getwidth()
     except RecursionError:
         raise Untranslatable(_TOO_LARGE) from None
+    if least > 0 and writer.looks:
+        try:
+            compile_lexeme(written)
+        except EmptyLanguageError as error:
+            raise Untranslatable(str(error)) from None
+        except OutlinesPhiError:
+            raise Untranslatable(writer.looks) from None
     if least == 0:
         raise Untranslatable(
             "it matches the empty text, and no lexeme is empty. Ask for at least one character (`+` for `*`), and make the "
@@ -111,10 +118,12 @@ _OPPOSITES = {
     sre.CATEGORY_NOT_WORD: sre.CATEGORY_WORD,
 }
 
-_REFUSED = {
+_LOOKS = {
     sre.ASSERT: "it looks beyond the lexeme, `(?=...)` or `(?<=...)`. Leave this out: what may follow is for the rules to say",
     sre.ASSERT_NOT: "it looks around, `(?!...)` or `(?<!...)`. To keep a word from being a name, use it as a string in a rule: of "
     "equally long lexemes a string wins. Otherwise write the allowed texts out, as in `[^a]|a[^b]` for `(?!ab)..?`",
+}
+_REFUSED = {
     sre.GROUPREF: "it has a back-reference, which is not regular. Write each alternative out",
     sre.GROUPREF_EXISTS: "it has a conditional group. Write each alternative out, with `|`",
 }
@@ -123,6 +132,16 @@ _EDGE = (
     "it has an assertion (`^`, `$`, `\\b`, `\\A`, `\\Z`). Leave it out: a lexeme is matched as a whole and as long as it can be, "
     "so a word ends where a name would; to match whole lines, match the line break"
 )
+_WORD = r"[\p{L}\p{N}_]"
+_EDGES = {
+    sre.AT_BEGINNING: r"\A",
+    sre.AT_BEGINNING_STRING: r"\A",
+    sre.AT_BOUNDARY: f"(?:(?<={_WORD})(?!{_WORD})|(?<!{_WORD})(?={_WORD}))",
+    sre.AT_NON_BOUNDARY: f"(?:(?<={_WORD})(?={_WORD})|(?<!{_WORD})(?!{_WORD}))",
+    sre.AT_END: r"(?:\z|(?=\n\z))",
+    sre.AT_END_STRING: r"\z",
+}
+_LINES = {sre.AT_BEGINNING: "^", sre.AT_END: "$"}
 _ATOMIC = "it has an atomic group or a possessive quantifier. Use `(?:...)`, `*`, `+` or `?`"
 _FIRST_END = (
     "so its lexemes cannot be told from where they first end. Use a greedy quantifier and exclude what ends it, as in `[^;]*;` for "
@@ -132,9 +151,13 @@ _FIRST_END = (
 
 @dataclass
 class _Writer:
-    """Writes the tree of one pattern; ``shortest`` records that it must end where it first matches."""
+    """Writes the tree of one pattern.
+
+    ``shortest`` records that it must end where it first matches, ``looks`` what to say if it looks beyond its lexemes.
+    """
 
     shortest: bool = False
+    looks: str = ""
 
     def sequence(self, nodes: Sequence[RegexNode], *, at_end: bool, alone: bool = False) -> str:
         """Return the pattern of ``nodes`` one after another.
@@ -167,7 +190,13 @@ class _Writer:
             least, most, body = argument
             return self._repeated(_nodes(body, flags), at_end=at_end and least <= 1) + _bounds(least, most)
         if operator is sre.AT:
-            raise Untranslatable(_EDGE)
+            self.looks = self.looks or _EDGE
+            return f"(?m:{_LINES[argument]})" if argument in _LINES and flags & re.MULTILINE else _EDGES[argument]
+        if operator in _LOOKS:
+            self.looks = self.looks or _LOOKS[operator]
+            direction, body = argument
+            sign = "<" * (direction < 0) + ("=" if operator is sre.ASSERT else "!")
+            return f"(?{sign}{self.sequence(_nodes(body, flags), at_end=False)})"
         # Possessive repeats and atomic groups, of Python 3.11, have no name before.
         raise Untranslatable(_REFUSED.get(operator, _ATOMIC))
 
@@ -184,9 +213,13 @@ class _Writer:
             closed = closed or _up_to(repeated[0], after)
             if closed is not None:
                 return first + (inside + _bounds(least, least) if least else "") + closed
+        if self.looks:
+            raise Untranslatable(self.looks)
         if not alone:
             raise Untranslatable(f"a lazy quantifier is only a part of it, {_FIRST_END}")
         rest, written = self.sequence(after, at_end=False), self._repeated(repeated, at_end=False)
+        if self.looks:
+            raise Untranslatable(self.looks)
         if not (_prefix_free(first, repeat.flags) and _prefix_free(written, repeat.flags) and _one_length(after)):
             raise Untranslatable(
                 f"what its lazy quantifier repeats, or what stands around it, may end in several places, {_FIRST_END}"

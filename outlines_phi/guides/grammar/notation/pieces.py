@@ -7,7 +7,7 @@ from typing import final
 
 from ....automata.automaton import ByteAutomaton
 from ....errors import OutlinesPhiError
-from ...regex import compile_regex
+from ....regex.patterns import compile_regex
 from .dialect import literal
 from .gbnf import Alternation, Characters, Concatenation, Expression, GBNFRule, Intervals, Repetition, RuleName
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TypeAlias, final
 
-from ....automata.automaton import DEAD, ByteAutomaton
+from ....automata.automaton import DEAD
 from ....errors import UnsupportedError
 from ..formula import Formula
-from ..reading.template import END, Template
+from ..reading.template import END, Bytes, Template
 from .maker import BeforeValue, Maker
 from .sizes import NEVER
 from .states import ByteEdge, State
@@ -41,8 +41,7 @@ class Between(State):
     def bytes(self) -> Sequence[int] | None:  # type: ignore[override]
         """The bytes that the value begins with, where nothing but a value may come."""
         if any(
-            place != END and isinstance(self._places.template.pieces[place], ByteAutomaton)
-            for place, _ in self.positions
+            place != END and not isinstance(self._places.template.pieces[place], Formula) for place, _ in self.positions
         ):
             return None
         return () if self.values is None else sorted(self.values[0].bytes)
@@ -100,8 +99,7 @@ class Places:
     def __init__(self, template: Template, size_of_value: Callable[[Formula], int]) -> None:
         self.template = template
         self._values = [
-            size_of_value(piece) if isinstance(piece, Formula) else _distance(piece, piece.start)
-            for piece in template.pieces
+            size_of_value(piece) if isinstance(piece, Formula) else piece.size(piece.start) for piece in template.pieces
         ]
         self._behind = [NEVER] * len(template.pieces)
         """The least number of bytes that come after each piece."""
@@ -121,7 +119,7 @@ class Places:
         if place == END:
             return 0
         piece = self.template.pieces[place]
-        here = _distance(piece, at) if isinstance(piece, ByteAutomaton) else self._values[place]
+        here = self._values[place] if isinstance(piece, Formula) else piece.size(at)
         return min(NEVER, here + self._behind[place])
 
     def entered(self, pieces: Iterable[int]) -> frozenset[Position]:
@@ -140,8 +138,8 @@ class Places:
         found: set[Position] = set()
         for place, at in positions:
             piece = self.template.pieces[place] if place != END else None
-            if isinstance(piece, ByteAutomaton):
-                moved = place, int(piece.targets[at, piece.byte_class[byte]])
+            if isinstance(piece, Bytes):
+                moved = place, piece.step(at, byte)
                 if moved[1] != DEAD and self.size(moved) < NEVER:
                     found.add(moved)
                     found.update(self.entered(follow for follow, _ in self._passed(moved)))
@@ -152,13 +150,13 @@ class Places:
 
     def _start(self, place: int) -> int:
         piece = self.template.pieces[place] if place != END else None
-        return piece.start if isinstance(piece, ByteAutomaton) else 0
+        return piece.start if isinstance(piece, Bytes) else 0
 
     def _passed(self, position: Position) -> list[Position]:
         """Return the positions before what may come after a piece that may end here."""
         place, at = position
         piece = self.template.pieces[place] if place != END else None
-        if not isinstance(piece, ByteAutomaton) or not piece.accepting[at]:
+        if not isinstance(piece, Bytes) or piece.size(at):
             return []
         return [(after, self._start(after)) for after in self.template.follow[place]]
 
@@ -202,7 +200,3 @@ def _clash(byte: int, why: str) -> UnsupportedError:
         "Write all alternatives of the output type as one JSON schema (such as a pydantic RootModel of their Union), or put a "
         f"text between its parts that tells them apart. {bytes([byte])!r} is what {why}."
     )
-
-
-def _distance(automaton: ByteAutomaton, at: int) -> int:
-    return min(NEVER, int(automaton.distances[at]))

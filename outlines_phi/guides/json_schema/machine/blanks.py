@@ -9,7 +9,7 @@ import numpy as np
 
 from ....automata.automaton import ByteAutomaton
 from ....errors import UnsupportedError
-from ...regex import compile_regex
+from ....regex.patterns import compile_regex
 from .states import WHITE
 
 OPEN, COMPACT, SPACED, LINES, PATTERN = "open", "compact", "spaced", "lines", "pattern"

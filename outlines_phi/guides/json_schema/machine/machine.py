@@ -9,9 +9,10 @@ from typing import Any, TypeAlias, TypeVar, cast, final
 
 from ....automata.automaton import ByteAutomaton
 from ....errors import EmptyLanguageError, UnsupportedError
+from ....format_limits import LimitError
 from ..formula import Formula, both, but_not, kind
 from ..kinds import Kinds
-from ..limits import SchemaLimit, not_too_deep
+from ..limits import not_too_deep
 from ..names import told_apart
 from ..reading.schema import LeftOut, Schema
 from ..reading.template import Template
@@ -108,7 +109,7 @@ class Machine(Maker):
                 if compiling:
                     self._refuse_early()
                 self._places = Places(self.template, self.sizes.of)
-        except SchemaLimit as limit:
+        except LimitError as limit:
             raise limit if around else limit.at("#") from None
         if not self._places.start:
             raise EmptyLanguageError(self._why_empty())
@@ -195,8 +196,9 @@ class Machine(Maker):
         """The bytes that a shortest way to the end may need."""
         beyond = () if self.ascii else BEYOND_ASCII
         blanks = b"\n" if self._pattern is None else self.layout.pattern.shortest()
-        found = {*range(0x20, 0x7F), *blanks, *beyond}
-        return found.union(*(piece.used for piece in self.template.pieces if isinstance(piece, ByteAutomaton)))
+        values = any(isinstance(piece, Formula) for piece in self.template.pieces)
+        found = {*range(0x20, 0x7F), *blanks, *beyond} if values else set[int]()
+        return found.union(*(piece.used for piece in self.template.pieces if not isinstance(piece, Formula)))
 
     def places(self, name: str) -> frozenset[str]:
         """Return what puts members of a name in an order with others: names that share one come in their order."""

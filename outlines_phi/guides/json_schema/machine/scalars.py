@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias, final
 
 from ....automata.automaton import DEAD, ByteAutomaton
-from ..strings.composed import Composed
+from ....regex.composed import Composed
+from ..strings.quoting import composed as composed_of
 from ..strings.quoting import free
 from ..strings.string_set import Interval, StringSet
 from .listed import Listed, Words
@@ -150,7 +151,7 @@ def begun(strings: StringSet, *, ascii: bool) -> Spelled:
     if strings.lengths is not None:
         automaton = free(ascii=ascii)
         return OfLength(strings.lengths, automaton, automaton.start)
-    composed = Composed.of(strings, ascii=ascii)
+    composed = composed_of(strings, ascii=ascii)
     return Walked(composed, composed.start)
 
 

@@ -8,12 +8,12 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeAlias, final
 
 from ....errors import UnsupportedError
+from ....format_limits import LimitError
 from ..formula import TRUE, Formula, both
 from ..kinds import Kinds
-from ..limits import SchemaLimit
 from ..names import told_apart
 from ..shapes import ArrayShape, ObjectShape, Some
-from ..strings.composed import Composed
+from ..strings.quoting import composed as composed_of
 from ..strings.quoting import members, spelled_size
 from ..strings.string_set import StringSet
 from ..values import identity, sort_key
@@ -258,7 +258,7 @@ class Sizes:
             return strings.shortest + 1
         if strings.values is not None:
             return next(members(strings, ascii=self._ascii))[1]
-        composed = Composed.of(strings, ascii=self._ascii)
+        composed = composed_of(strings, ascii=self._ascii)
         return composed.size(composed.start)
 
     def of_name(self, name: str) -> int:
@@ -344,7 +344,7 @@ class Sizes:
             nonlocal best, tried
             tried += 1
             if tried > MOST_TRIED and self._kinds.compiling:
-                raise SchemaLimit(
+                raise LimitError(
                     "Ask for fewer members of some kind by not, oneOf and if",
                     f"They may be chosen in more than {MOST_TRIED:,} ways",
                 )

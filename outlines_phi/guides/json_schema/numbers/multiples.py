@@ -11,7 +11,7 @@ from itertools import chain, count
 from math import floor, gcd, lcm
 from typing import final
 
-from ..limits import SchemaLimit
+from ....format_limits import LimitError
 
 MAX_TERMS = 256
 """The most terms of one combination; each further multiple can double them."""
@@ -54,7 +54,7 @@ class Multiples:
         rest = total.pop(Fraction(0), 0)
         terms = tuple(sorted((q, c) for q, c in total.items() if c))
         if len(terms) > MAX_TERMS:
-            raise SchemaLimit(
+            raise LimitError(
                 "Combine fewer different multipleOf by anyOf, oneOf or not",
                 f"These need {len(terms):,} terms where {MAX_TERMS} are allowed",
             )

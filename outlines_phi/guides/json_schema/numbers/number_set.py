@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import TypeAlias, final
 
 from ....automata.automaton import ByteAutomaton
+from ....format_limits import LimitError
 from ....numerics.cache import kept
-from ..limits import SchemaLimit
 from .multiples import EVERY_NUMBER, NO_NUMBER, Multiples, is_decimal
 from .texts import ANY_NUMBER, LISTED, spell, spell_all_but, spell_far
 
@@ -77,7 +77,7 @@ class NumberSet:
         """Return the set of multiples of ``x``, which must be positive."""
         divisor = exact(x)
         if divisor <= 0:
-            raise SchemaLimit("Give a multipleOf above 0", f"{_shown(x)} has no multiples in JSON Schema")
+            raise LimitError("Give a multipleOf above 0", f"{_shown(x)} has no multiples in JSON Schema")
         return _multiples(divisor)
 
     @classmethod
@@ -246,7 +246,7 @@ def exact(value: Number) -> Fraction:
         value = Decimal(repr(value))
     if isinstance(value, Decimal):
         if not value.is_finite():
-            raise SchemaLimit(
+            raise LimitError(
                 "Give finite numbers, and read the schema with parse_float=decimal.Decimal",
                 f"{value} is not a JSON number",
             )
@@ -255,10 +255,10 @@ def exact(value: Number) -> Fraction:
     else:
         value = Fraction(value)
         if not is_decimal(value):
-            raise SchemaLimit("Give numbers that decimals can write", f"{_shown(value)} has no end in decimals")
+            raise LimitError("Give numbers that decimals can write", f"{_shown(value)} has no end in decimals")
         digits = max(value.numerator.bit_length() * 3 // 10, value.denominator.bit_length() * 3 // 10)
     if digits > MAX_DIGITS:
-        raise SchemaLimit(f"Give numbers of at most {MAX_DIGITS:,} digits", f"One has about {digits:,}")
+        raise LimitError(f"Give numbers of at most {MAX_DIGITS:,} digits", f"One has about {digits:,}")
     return Fraction(value)
 
 

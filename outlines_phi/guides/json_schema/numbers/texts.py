@@ -18,10 +18,9 @@ from typing import NamedTuple, TypeAlias, final
 import numpy as np
 
 from ....automata.automaton import DEAD, ByteAutomaton
-from ....format_limits import current_limits
+from ....format_limits import LimitError, current_limits
 from ....numerics.cache import kept
-from ...regex import compile_regex
-from ..limits import SchemaLimit
+from ....regex.patterns import compile_regex
 from .multiples import EVERY_NUMBER, NO_NUMBER, Divisor, Multiples, decimals, digits_of
 from .sides import Decimals, Side, Whole
 
@@ -314,8 +313,8 @@ def _divisor(q: Fraction) -> Divisor:
     return Divisor.of(q)
 
 
-def _too_many() -> SchemaLimit:
-    return SchemaLimit(
+def _too_many() -> LimitError:
+    return LimitError(
         "Give a smaller multipleOf or closer bounds, so that few numbers are left, or raise the limit by "
         "`outlines_phi.limits(states=...)`",
         f"These need more than {most_states():,} states",

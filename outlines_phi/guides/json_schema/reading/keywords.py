@@ -32,7 +32,7 @@ from ..strings.formats import format_strings
 from ..strings.string_set import StringSet
 from ..values import TYPES
 from .evaluated import unevaluated_items, unevaluated_members
-from .place import Place
+from .place import PATTERN_DIALECT, Place
 
 DRAFTS: Mapping[str, str] = {
     "draft-04": "4",
@@ -130,7 +130,8 @@ def _lengths(place: Place, keyword: str) -> Formula:
 
 
 def _pattern(place: Place) -> Formula:
-    return Textual(place.matching(place.text("pattern"), "pattern"))
+    dialect = place.contents.get(PATTERN_DIALECT, "ecma")
+    return Textual(place.matching(place.text("pattern"), "pattern", dialect=dialect))
 
 
 def _format(place: Place) -> Formula:

@@ -14,12 +14,13 @@ from referencing import Specification
 from referencing._core import Resolver
 
 from ....errors import GrammarError, UnsupportedError
-from ....format_limits import current_limits
+from ....format_limits import LimitError, current_limits
 from ..formula import FALSE, TRUE, Formula
-from ..limits import SchemaLimit
-from ..strings.patterns import matching
 from ..strings.string_set import StringSet
 from ..values import pointer_to
+
+PATTERN_DIALECT = "$patternDialect"
+"""A keyword of schemas of Python types alone: the dialect of the pattern beside it, ``rust`` or ``python``."""
 
 MOST_COUNTED = 1 << 40
 """No text has as many characters, items or members."""
@@ -168,10 +169,10 @@ class Place:
         """Take note that a keyword names members in an order."""
         self.reading.put_in_order(names, f"{self.pointer}/{keyword}")
 
-    def matching(self, pattern: str, *steps: str) -> StringSet:
+    def matching(self, pattern: str, *steps: str, dialect: str = "ecma") -> StringSet:
         """Return the strings that a pattern matches, which stands in a part of this part."""
         with self.within(*steps):
-            return matching(pattern)
+            return StringSet.matching(pattern, dialect)
 
     def matched(self) -> StringSet:
         """Return what the patterns of ``patternProperties`` match together."""
@@ -187,10 +188,13 @@ class Place:
             yield
         except GrammarError as error:
             pointer = pointer_to(steps, self.pointer)
+            dialect = {"rust": "the crate regex", "python": "the module re"}.get(
+                self.contents.get(PATTERN_DIALECT), "ECMA-262"
+            )
             raise UnsupportedError(
-                f"Write a regular expression of ECMA-262 at {pointer} of the JSON schema. In the one that is there, {error}"
+                f"Write a regular expression of {dialect} at {pointer} of the JSON schema. In the one that is there, {error}"
             ) from error
-        except SchemaLimit as limit:
+        except LimitError as limit:
             raise limit.at(pointer_to(steps, self.pointer)) from None
         except UnsupportedError as error:
             raise UnsupportedError(

@@ -15,8 +15,9 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, DynamicAnchor, specification_with
 
 from ....errors import OutlinesPhiError, UnsupportedError
+from ....format_limits import LimitError
 from ..formula import And, Formula, Not, Or, Referred, both, but_not, holds
-from ..limits import SchemaLimit, not_too_deep
+from ..limits import not_too_deep
 from ..values import pointer_to
 from .keywords import DRAFTS, KEYWORDS, TO_7, is_keyword, says
 from .place import Place, constant
@@ -158,7 +159,7 @@ class _SchemaReader:
         if key not in self._formulas:
             try:
                 found = both(*self._says(self._entered(place)))
-            except SchemaLimit as limit:
+            except LimitError as limit:
                 raise limit.at(place.pointer) from None
             self._formulas[key] = found
             self.pointers.setdefault(found, place.pointer)

@@ -9,10 +9,12 @@ from typing import TypeAlias, final
 
 from ....automata.automaton import ByteAutomaton
 from ....errors import UnsupportedError
+from ....regex.composed import Composed
 from ..formula import Formula
 from .schema import LeftOut, Schema
 
-Piece: TypeAlias = ByteAutomaton | Formula
+Bytes: TypeAlias = ByteAutomaton | Composed
+Piece: TypeAlias = Bytes | Formula
 """Bytes that an automaton accepts, or one value that a formula is true of."""
 
 END = -1
@@ -68,7 +70,7 @@ class Template:
         return tuple(left for schema in self.schemas for left in schema.left_out)
 
     @classmethod
-    def of_bytes(cls, automaton: ByteAutomaton) -> Template:
+    def of_bytes(cls, automaton: Bytes) -> Template:
         """Return the texts that an automaton accepts."""
         return cls((automaton,), frozenset([0]), (frozenset([END]),), ())
 

@@ -7,16 +7,9 @@ allow is left out; :data:`LEFT_OUT` says what. A format asserts in every draft: 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from functools import lru_cache
-from hashlib import sha256
-from pathlib import Path
 from types import MappingProxyType
-from unicodedata import unidata_version
 
-from ....numerics.cache import load_arrays, save_arrays
-from .code_automaton import CodeAutomaton
-from .patterns import matching
 from .string_set import StringSet
 
 
@@ -34,39 +27,14 @@ def _whole(pattern: str) -> Callable[[], StringSet]:
 def _excluding(pattern: str, *excluded: str) -> Callable[[], StringSet]:
     """Return what builds the strings that ``pattern`` matches as a whole and none of ``excluded`` is found in."""
 
-    def make() -> StringSet:
-        strings = matching(f"^(?:{pattern})$")
-        for other in excluded:
-            strings &= ~matching(other)
-        return strings
-
-    return _kept("\0".join([pattern, *excluded]), make)
-
-
-def _kept(text: str, make: Callable[[], StringSet]) -> Callable[[], StringSet]:
-    """Return what makes a set of strings that a text tells: once, and from then on it is kept on disk."""
-
     @lru_cache(maxsize=1)
     def build() -> StringSet:
-        name = f"format-{sha256((_engine() + text).encode()).hexdigest()[:32]}"
-        arrays = load_arrays(name)
-        if arrays is not None:
-            return StringSet(None, CodeAutomaton(**arrays))
-        strings = make()
-        if strings.automaton is not None:
-            save_arrays(name, {field.name: getattr(strings.automaton, field.name) for field in fields(CodeAutomaton)})
+        strings = StringSet.matching(f"^(?:{pattern})$")
+        for other in excluded:
+            strings &= ~StringSet.matching(other)
         return strings
 
     return build
-
-
-@lru_cache(maxsize=1)
-def _engine() -> str:
-    """Return a name of the code that reads patterns, so that what is kept does not outlive it."""
-    digest = sha256(unidata_version.encode())
-    for file in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()
 
 
 # Dates and times: RFC 3339.
@@ -127,16 +95,17 @@ _DOMAIN = rf"(?:{_label(30)}\.){{1,7}}"
 
 
 def _email(local: str) -> Callable[[], StringSet]:
-    def make() -> StringSet:
-        strings = matching(f"^[{local}]+(?:\\.[{local}]+)*@{_DOMAIN}[A-Za-z]{{2,30}}$")
-        strings &= matching("^[^@]{1,64}@") & ~matching(_NO_TAG)
+    @lru_cache(maxsize=1)
+    def build() -> StringSet:
+        strings = StringSet.matching(f"^[{local}]+(?:\\.[{local}]+)*@{_DOMAIN}[A-Za-z]{{2,30}}$")
+        strings &= StringSet.matching("^[^@]{1,64}@") & ~StringSet.matching(_NO_TAG)
         kept = "|".join(
             "".join(f"[{c}{c.upper()}]" for c in name)
             for name in ("arpa", "invalid", "local", "localhost", "onion", "test")
         )
-        return strings & ~matching(f"\\.(?:{kept})$")
+        return strings & ~StringSet.matching(f"\\.(?:{kept})$")
 
-    return _kept(f"email {local}", make)
+    return build
 
 
 # URIs: RFC 3986 and 3987.

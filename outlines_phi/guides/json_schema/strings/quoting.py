@@ -10,7 +10,8 @@ from itertools import count
 
 from ....automata.automaton import ByteAutomaton
 from ....numerics.cache import kept
-from .spelled import Spelling, spelled
+from ....regex.composed import Composed
+from ....regex.spelling import Spelling, spelled
 from .string_set import StringSet
 
 QUOTE, BACKSLASH, U = b'"\\u'
@@ -116,9 +117,10 @@ def _spelled(strings: StringSet, ascii: bool) -> _Spellings:
     return _Spellings(strings, ascii=ascii)
 
 
-def spelling_of(bounds: tuple[int, ...], classes: tuple[int, ...], *, ascii: bool) -> tuple[Spelling, int]:
-    """Return the spelling of characters inside a JSON string, by the first of each run and its class, and where it begins."""
-    return (_in_ascii if ascii else _in_json)(bounds, classes)
+@kept
+def composed(strings: StringSet, *, ascii: bool) -> Composed:
+    """Return the same as :func:`quoted`, without an automaton over bytes."""
+    return Composed(strings.code_automaton, _in_ascii if ascii else _in_json, QUOTE)
 
 
 @kept

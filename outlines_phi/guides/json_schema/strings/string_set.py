@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, final
+from unicodedata import category
 
 import numpy as np
 
-from .code_automaton import CodeAutomaton
+from ....numerics.cache import kept
+from ....regex.builder import automaton_of
+from ....regex.code_automaton import CodeAutomaton
+from ....regex.code_points import CODE_POINTS, CodePoints, characters, others
+from ....regex.dialects import DIALECTS
+from ....regex.patterns import searched
+from ....regex.syntax_tree import Chars, Repeat
 
 Interval = tuple[int, int | None]
 """The least and the greatest length, both included; ``None`` is no bound."""
@@ -71,6 +79,18 @@ class StringSet:
         if values == _EMPTY:
             return cls.of_lengths(1, None) if without else cls.of_lengths(0, 0)
         return cls(None, None, values, without)
+
+    @classmethod
+    @kept
+    def matching(cls, pattern: str, dialect: str = "ecma") -> StringSet:
+        """Return the strings in which ``pattern`` is found; errors as :func:`searched`.
+
+        Of a Python type they are valid for older versions of Unicode too: their characters are those that Python's version has.
+        """
+        found = cls.of_automaton(searched(pattern, DIALECTS[dialect]))
+        if dialect == "ecma" or not _UNICODE.search(pattern):
+            return found
+        return found & cls.of_automaton(automaton_of(Repeat(Chars(_assigned()), 0, None), "The pattern"))
 
     @property
     def _listed(self) -> tuple[frozenset[str], bool] | None:
@@ -199,6 +219,16 @@ _LISTED: dict[Any, tuple[frozenset[str], bool]] = {
     ((0, None),): (frozenset(), True),
 }
 """What lengths say that values say as well."""
+
+
+_UNICODE = re.compile(r"\\[bBdDsSwWpP<>]|\(\?[a-zA-Z]*i")
+"""What asks for properties of characters."""
+
+
+@lru_cache(maxsize=1)
+def _assigned() -> CodePoints:
+    """Return the characters that Python's version of Unicode has."""
+    return others(characters("".join(c for c in map(chr, range(CODE_POINTS)) if category(c) == "Cn")))
 
 
 def _has_surrogate(text: str) -> bool:

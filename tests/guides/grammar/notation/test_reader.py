@@ -15,7 +15,7 @@ from outlines_phi.guides.grammar.grammar import Grammar, Terminal
 from outlines_phi.guides.grammar.notation import reader
 from outlines_phi.guides.grammar.notation.reader import read_grammar
 from outlines_phi.guides.grammar.parsing.parser import ERROR, Parser
-from outlines_phi.guides.regex import compile_regex
+from outlines_phi.regex.patterns import compile_regex
 
 FEATURES = {
     "alternatives": 'start: "a" | "b" "c"\n     | ',

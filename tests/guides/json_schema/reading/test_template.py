@@ -15,7 +15,7 @@ from outlines_phi.guides.json_schema.json_guide import JSONGuide
 from outlines_phi.guides.json_schema.machine.machine import Machine
 from outlines_phi.guides.json_schema.reading.schema import Schema
 from outlines_phi.guides.json_schema.reading.template import Template
-from outlines_phi.guides.regex import compile_regex
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 PIECES = ["ab", "[]", '["', "][", "[1]", "1,", "][1]<", "b[", "<<", "a<", "é", "[1]["]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import random
 import uuid
-from pathlib import Path
 
 import jsonschema
 import numpy as np
@@ -13,12 +12,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from outlines_phi.automata.automaton import UNREACHABLE, ByteAutomaton
-from outlines_phi.guides.json_schema.strings import formats
 from outlines_phi.guides.json_schema.strings.formats import FORMATS, format_strings
-from outlines_phi.guides.json_schema.strings.patterns import matching
-from outlines_phi.guides.json_schema.strings.spelled import spelled, utf8
-from outlines_phi.guides.json_schema.strings.string_set import StringSet
-from outlines_phi.numerics.cache import CACHE_VARIABLE
+from outlines_phi.regex.spelling import spelled, utf8
 
 CASES = {
     "date": (
@@ -147,16 +142,3 @@ def test_every_calendar_day_is_a_date() -> None:
 def test_a_format_is_built_once_and_an_unknown_one_is_none() -> None:
     assert format_strings("uuid") is format_strings("uuid")
     assert format_strings("colour") is None and format_strings("regex") is None
-
-
-def test_formats_are_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
-    strings = formats._kept("a test", lambda: matching("^a+b?$"))()
-
-    def fail() -> StringSet:
-        raise AssertionError("it was not read from disk")
-
-    assert formats._kept("a test", fail)() == strings
-    (path,) = tmp_path.glob("format-*.npz")
-    path.write_bytes(b"damaged")
-    assert formats._kept("a test", lambda: matching("^a+b?$"))() == strings

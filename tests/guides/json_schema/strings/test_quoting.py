@@ -7,7 +7,6 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_phi.guides.json_schema.strings.patterns import matching
 from outlines_phi.guides.json_schema.strings.quoting import quoted
 from outlines_phi.guides.json_schema.strings.string_set import StringSet
 
@@ -19,8 +18,8 @@ SETS = [
     StringSet.of_lengths(1, 3),
     StringSet.of_values(["", 'a"b', "\\", "/", "é\n", "😀", "\x00\x1f", "😀😁"]),
     ~StringSet.of_values(["a", "é", "😀", "\uffff", "\ud7ff", "\ue000"]),
-    matching(r"^\p{L}+$"),
-    matching("^[^😀]{1,2}$"),
+    StringSet.matching(r"^\p{L}+$"),
+    StringSet.matching("^[^😀]{1,2}$"),
 ]
 
 PIECES = ["a", "é", "😀", "\uffff", '"', "\\", "\n", "/", "0", "\x7f", "\\x", "\\u12", "\\ud83d", "\\uDE00"]

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.format_limits import current_limits
-from outlines_phi.guides.json_schema.strings.patterns import matching
-from outlines_phi.guides.json_schema.strings.spelled import spelled, utf8
 from outlines_phi.guides.json_schema.strings.string_set import StringSet
+from outlines_phi.regex.spelling import spelled, utf8
 
 fuzz = settings(derandomize=True, deadline=None, max_examples=100)
 
@@ -31,7 +30,7 @@ def values() -> st.SearchStrategy[StringSet]:
 
 
 def sets() -> st.SearchStrategy[StringSet]:
-    found = st.sampled_from(["a", "^a", "é$", "^(aé)*$", "[^a]", "a.é", "^.{2}$"]).map(matching)
+    found = st.sampled_from(["a", "^a", "é$", "^(aé)*$", "[^a]", "a.é", "^.{2}$"]).map(StringSet.matching)
     return st.recursive(
         st.one_of(lengths(), values(), found),
         lambda inner: st.one_of(
@@ -90,8 +89,8 @@ def test_the_shortest_and_longest_are_those_of_the_members(a: StringSet) -> None
 
 
 def test_only_length_tells_the_strings_of_a_pattern_that_takes_any_character() -> None:
-    assert matching(r"^[\s\S]{2,5}$") == StringSet.of_lengths(2, 5)
-    assert matching(r"^(?:[^][^])*$").lengths is None  # even lengths are no interval
+    assert StringSet.matching(r"^[\s\S]{2,5}$") == StringSet.of_lengths(2, 5)
+    assert StringSet.matching(r"^(?:[^][^])*$").lengths is None  # even lengths are no interval
     assert StringSet.of_values([]) == StringSet.none()
     assert StringSet.of_values([""]) == StringSet.of_lengths(0, 0)
 
@@ -105,19 +104,19 @@ def test_a_length_alone_costs_nothing() -> None:
 
 
 def test_a_length_that_the_strings_have_anyway_costs_nothing() -> None:
-    uuid = matching("^[0-9a-f]{8}$")
+    uuid = StringSet.matching("^[0-9a-f]{8}$")
     assert uuid & StringSet.of_lengths(1, 10**9) is uuid
     assert (uuid & StringSet.of_lengths(9, None)).is_empty
 
 
 def test_a_length_that_must_be_counted_is_counted_or_refused() -> None:
-    words = matching("^[a-z]+$") & StringSet.of_lengths(0, 500)
+    words = StringSet.matching("^[a-z]+$") & StringSet.of_lengths(0, 500)
     assert words.longest == 500 and len(words.code_automaton) == 502
     with pytest.raises(UnsupportedError, match=r"^Lower the bounds .*\. .*states\.$"):
-        matching("^[a-z]+$") & StringSet.of_lengths(0, current_limits().states)
+        StringSet.matching("^[a-z]+$") & StringSet.of_lengths(0, current_limits().states)
 
 
 def test_a_lone_surrogate_is_no_string() -> None:
     assert not StringSet.all().contains("\ud800")
-    assert not matching("a").contains("a\udfff")
+    assert not StringSet.matching("a").contains("a\udfff")
     assert StringSet.of_values(["a\ud800", "b"]) == StringSet.of_values(["b"])

@@ -11,7 +11,7 @@ from outlines_phi.automata.automaton import DEAD
 from outlines_phi.guides.grammar.cfg_guide import CFGGuide
 from outlines_phi.guides.grammar.lexing.lexer import NOTHING, START
 from outlines_phi.guides.grammar.parsing.rules import END
-from outlines_phi.guides.regex import compile_regex
+from outlines_phi.regex.patterns import compile_regex
 
 from .automaton_graph import automaton_states
 from .byte_names import byte_set

@@ -15,7 +15,7 @@ from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.grammar.cfg_guide import CFGGuide
 from outlines_phi.guides.grammar.lexing.spanner import Spanner
 from outlines_phi.guides.guide import Guide
-from outlines_phi.guides.regex import compile_regex
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 from .. import grammar_checks, guide_checks

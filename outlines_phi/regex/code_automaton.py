@@ -12,9 +12,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from ....automata.automaton import UNREACHABLE, distances
-from ....format_limits import current_limits
-from ..limits import SchemaLimit
+from ..automata.automaton import UNREACHABLE, distances
+from ..format_limits import LimitError, current_limits
 from .code_points import AFTER_SURROGATES, FIRST_SURROGATE, characters, cut
 
 
@@ -22,7 +21,7 @@ def check_states(states: int, what: str) -> None:
     """Raise where an automaton over code points has more states than :attr:`Limits.states`; ``what`` needs them."""
     most = current_limits().states
     if states > most:
-        raise SchemaLimit(
+        raise LimitError(
             "Lower the bounds of lengths and repeats, drop one of what restricts the same string, or raise the limit by "
             "`outlines_phi.limits(states=...)`",
             f"{what} needs more than {most:,} states",
@@ -174,9 +173,6 @@ class CodeAutomaton:
         accepting = (pairs >= 0) & self.accepting[a] & other.accepting[b]
         return CodeAutomaton.of(bounds, classes.astype(np.int32), np.concatenate(rows), accepting)
 
-    def __or__(self, other: CodeAutomaton) -> CodeAutomaton:
-        return ~(~self & ~other)
-
     @cached_property
     def distances(self) -> NDArray[np.int32]:
         """``int32[S]``: the least number of characters from each state to an accepting one, or ``UNREACHABLE``."""
@@ -221,15 +217,15 @@ def _equivalent(targets: NDArray[np.int32], accepting: NDArray[np.bool_]) -> NDA
         _heights(targets, to_accept != UNREACHABLE),
         _heights(targets, to_refuse != UNREACHABLE),
     ]
-    block, blocks = _numbered(np.stack(rows, axis=1).astype(np.int32))
+    block, blocks = numbered(np.stack(rows, axis=1).astype(np.int32))
     while True:
-        block, found = _numbered(np.concatenate([block[:, None], block[targets]], axis=1))
+        block, found = numbered(np.concatenate([block[:, None], block[targets]], axis=1))
         if found == blocks:
             return block
         blocks = found
 
 
-def _numbered(rows: NDArray[np.int32]) -> tuple[NDArray[np.int32], int]:
+def numbered(rows: NDArray[np.int32]) -> tuple[NDArray[np.int32], int]:
     """Return a number for each row, the same for equal rows, and how many numbers there are."""
     data, width = rows.tobytes(), rows.shape[1] * rows.itemsize
     number: dict[bytes, int] = {}

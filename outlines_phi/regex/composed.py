@@ -1,4 +1,4 @@
-"""The JSON spellings of a regular set of strings, without an automaton over bytes: two automata that run one inside the other."""
+"""The spellings of a regular set of strings, without an automaton over bytes: two automata that run one inside the other."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from ....automata.automaton import DEAD, UNREACHABLE
-from ....numerics.cache import kept
+from ..automata.automaton import DEAD, UNREACHABLE
 from .code_automaton import CodeAutomaton
-from .quoting import QUOTE, spelling_of
-from .spelled import FAR, NOWHERE
-from .string_set import StringSet
+from .spelling import FAR, NOWHERE, InBytes
 
 _NONE, _CLOSED, _FIRST = range(3)
 """The rows of what is no member and of what is closed, and that of the first state of the automaton over code points."""
@@ -21,7 +18,7 @@ _NONE, _CLOSED, _FIRST = range(3)
 
 @final
 class Composed:
-    """The spellings of the members of an automaton over code points, from after the opening quote; it ends with the closing one.
+    """The spellings of the members of an automaton over code points.
 
     A state is a pair: that of the automaton, and a place in the decision graph that tells the classes of characters by their
     bytes. It is one number, the place in its lower bits, and ``DEAD`` where no member begins so.
@@ -30,42 +27,48 @@ class Composed:
     ----------
     code
         The members.
-    ascii
-        Whether strings are spelled in ASCII alone.
+    in_bytes
+        How characters are spelled.
+    closing
+        A byte that ends a member; ``None`` if members end by themselves.
     """
 
-    def __init__(self, code: CodeAutomaton, *, ascii: bool) -> None:
-        graph, root = spelling_of(tuple(code.bounds.tolist()), tuple(code.classes.tolist()), ascii=ascii)
+    def __init__(self, code: CodeAutomaton, in_bytes: InBytes, closing: int | None = None) -> None:
+        graph, root = in_bytes(tuple(code.bounds.tolist()), tuple(code.classes.tolist()))
         classes, states = graph.classes, len(code)
-        self._code, self._graph, self._root = code, graph, root
+        self._code, self._graph, self._root, self._closing = code, graph, root, closing
         self._bits = max(len(graph.below) - 1, 1).bit_length()
-        # Columns: the classes, then the closing quote, what spells nothing, and bytes within a character.
-        closing, nothing, within = range(classes, classes + 3)
+        # Columns: the classes, then the closing byte, what spells nothing, and bytes within a character.
+        closes, nothing, within = range(classes, classes + 3)
         self._rows = np.full((states + _FIRST, classes + 3), _NONE, dtype=np.int64)
         self._rows[_FIRST:, :classes] = code.targets + _FIRST
-        self._rows[_FIRST:, closing] = np.where(code.accepting, _CLOSED, _NONE)
+        self._rows[_FIRST:, closes] = np.where(code.accepting, _CLOSED, _NONE)
         self._rows[:, within] = np.arange(states + _FIRST)
         places = graph.table.astype(np.int64)
         leaf = places < classes
         self._column = np.where(leaf, np.where(places == NOWHERE, nothing, places), within)
         self._place = np.where(leaf, root, places)
-        self._column[root, QUOTE] = closing
+        if closing is not None:
+            self._column[root, closing] = closes
         useful = code.distances != UNREACHABLE
         reached = useful[code.targets].astype(np.float32) @ graph.leads_to.T.astype(np.float32) > 0
         reached[:, root] = useful
         self._alive = np.zeros((states + _FIRST, len(graph.below)), dtype=bool)
         self._alive[_FIRST:] = reached
         self._alive[_CLOSED, root] = True
+        self._ends = np.full(states + _FIRST, False)
+        self._ends[_CLOSED if closing is not None else slice(_FIRST, None)] = (
+            True if closing is not None else code.accepting
+        )
         self.start = (_FIRST << self._bits | root) if useful[0] else DEAD
         self._next: dict[int, list[int]] = {}
         self._sizes: dict[int, int] = {}
         self._to_end: list[int] | None = None
 
-    @classmethod
-    @kept
-    def of(cls, strings: StringSet, *, ascii: bool) -> Composed:
-        """Return the spellings of a set."""
-        return cls(strings.code_automaton, ascii=ascii)
+    @property
+    def used(self) -> frozenset[int]:
+        """The bytes that characters are spelled with."""
+        return frozenset(np.flatnonzero((self._graph.table != NOWHERE).any(axis=0)).tolist())
 
     def steps(self, states: NDArray[np.int64], byte: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return the state after a byte each."""
@@ -76,8 +79,8 @@ class Composed:
         return (row << self._bits | place) * self._alive.take(row * self._alive.shape[1] + place)
 
     def closed(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return where the closing quote was read."""
-        return states >> self._bits == _CLOSED
+        """Return where a member was read, its closing byte included."""
+        return self._ends[states >> self._bits] & (states & ((1 << self._bits) - 1) == self._root)
 
     def step(self, state: int, byte: int) -> int:
         """Return the state after a byte."""
@@ -87,7 +90,7 @@ class Composed:
         return row[byte]
 
     def size(self, state: int) -> int:
-        """Return the least number of bytes to the closing quote, itself included."""
+        """Return the least number of bytes to the end of a member."""
         if state not in self._sizes:
             self._sizes[state] = self._size(state)
         return self._sizes[state]
@@ -113,7 +116,7 @@ class Composed:
                 if weight < before[target].get(source, FAR):
                     before[target][source] = weight
         found = [FAR] * len(code)
-        heap = [(1, state) for state in np.flatnonzero(code.accepting).tolist()]
+        heap = [(int(self._closing is not None), state) for state in np.flatnonzero(code.accepting).tolist()]
         while heap:
             size, state = heapq.heappop(heap)
             if size < found[state]:

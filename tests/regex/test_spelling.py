@@ -8,10 +8,9 @@ import pytest
 
 from outlines_phi.automata.automaton import DEAD
 from outlines_phi.guides.json_schema.machine.scalars import begun
-from outlines_phi.guides.json_schema.strings.patterns import matching
 from outlines_phi.guides.json_schema.strings.quoting import RAW_ASCII, members, quoted, spelled_size
 from outlines_phi.guides.json_schema.strings.string_set import StringSet
-from outlines_phi.guides.regex import compile_regex
+from outlines_phi.regex.patterns import compile_regex
 
 NAMES = ["a", "ab", "abc", "b\\", 'q"', "/", "é", "éa", "è", "😀", "😁x", "\n", "\x00", "\ud7ff", "€", "", "Ab"]
 SETS = {
@@ -22,8 +21,8 @@ SETS = {
     "one value": StringSet.of_values(["ab😀"]),
     "none of some": ~StringSet.of_values(NAMES),
     "no short one": ~StringSet.of_values(["", *RAW_ASCII]),
-    "pattern": matching("^[aé😀]{1,3}$"),
-    "no such": matching("^[^a]*$") & ~StringSet.of_values(["b", "é"]),
+    "pattern": StringSet.matching("^[aé😀]{1,3}$"),
+    "no such": StringSet.matching("^[^a]*$") & ~StringSet.of_values(["b", "é"]),
 }
 
 

@@ -8,11 +8,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
+import regex
 from numpy.typing import NDArray
-
-from ....automata.automaton import ByteAutomaton
-from ....errors import UnsupportedError
-from ...regex import compile_regex
 
 CodePoints = tuple[int, ...]
 """An inversion list: the first code point of a run inside the set, then of the run outside that follows, and so on."""
@@ -23,6 +20,7 @@ FIRST_SURROGATE, AFTER_SURROGATES = 0xD800, 0xE000
 NOTHING: CodePoints = ()
 CODE_POINTS = sys.maxunicode + 1
 EVERYTHING: CodePoints = (0, CODE_POINTS)
+ASCII: CodePoints = (0, 0x80)
 
 
 def ranges(*pairs: tuple[int, int]) -> CodePoints:
@@ -54,6 +52,11 @@ def others(points: CodePoints) -> CodePoints:
     return inside[:-1] if inside[-1:] == (CODE_POINTS,) else (*inside, CODE_POINTS)
 
 
+def both(one: CodePoints, other: CodePoints) -> CodePoints:
+    """Return what is in both sets."""
+    return others(union([others(one), others(other)]))
+
+
 def contains(points: CodePoints, code_point: int) -> bool:
     """Return whether ``code_point`` is in the set."""
     return bool(bisect_right(points, code_point) % 2)
@@ -82,44 +85,31 @@ def skip_surrogates(bounds: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 @lru_cache(maxsize=64)
-def with_property(name: str) -> CodePoints:
-    r"""Return the characters with a Unicode property, written as between the braces of ``\p{...}``.
+def found(written: str) -> CodePoints:
+    """Return the characters that a class matches, written as the package ``regex`` reads it; ``regex.error`` where it does not."""
+    spans = (match.span() for match in regex.finditer(f"(?:{written})+", _every_character()))
+    return tuple(place for span in spans for place in span)
 
-    Raises
-    ------
-    UnsupportedError
-        There is no property of that name.
-    """
-    if name.split("=")[-1] in ("Cs", "Surrogate"):
-        return (FIRST_SURROGATE, AFTER_SURROGATES)
-    try:
-        automaton = compile_regex(f"\\p{{{name}}}")
-    except ValueError:
-        raise UnsupportedError(
-            f"List the characters in brackets instead. The Unicode property {name!r} is not known."
-        ) from None
-    return tuple(_places(automaton))
+
+@lru_cache(maxsize=1)
+def _every_character() -> str:
+    return np.arange(CODE_POINTS, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
 
 
 @lru_cache(maxsize=256)
 def in_any_case(points: CodePoints) -> CodePoints:
     """Return the characters that are in ``points`` but for their case, by Unicode's simple case folding."""
-    within = "".join(f"\\x{{{a:X}}}-\\x{{{b - 1:X}}}" for a, b in zip(points[::2], points[1::2], strict=True))
-    return tuple(_places(compile_regex(f"(?i:[{within}])"))) if within else NOTHING
+    cased = both(points, found(_CASED))
+    if not cased:
+        return points
+    written = "".join(
+        f"\\U{first:08X}-\\U{after - 1:08X}" for first, after in zip(cased[::2], cased[1::2], strict=True)
+    )
+    folded = set(regex.findall(f"(?i:[{written}])", "".join(regex.findall(_CASED, _every_character()))))
+    # The package takes the letters I, i, and the Turkic ones without and with a dot for one.
+    folded -= set("\u0130\u0131" if contains(points, ord("i")) or contains(points, ord("I")) else "\u0130\u0131Ii")
+    return union([points, characters("".join(folded))])
 
 
-def _places(automaton: ByteAutomaton) -> list[int]:
-    """Return where the characters begin and end that an automaton of single characters in UTF-8 accepts."""
-    targets = automaton.targets[:, automaton.byte_class]
-    found = [np.flatnonzero(automaton.accepting[targets[automaton.start, :0x80]])]
-    for length, leads in ((2, range(0xC0, 0xE0)), (3, range(0xE0, 0xF0)), (4, range(0xF0, 0xF5))):
-        states = targets[automaton.start, leads.start : leads.stop]
-        for _ in range(length - 1):
-            states = targets[states, 0x80:0xC0].reshape(-1)
-        found.append(np.flatnonzero(automaton.accepting[states]))  # the bits of the lead byte begin at zero
-    points = np.concatenate(found)
-    if not len(points):
-        return []
-    breaks = np.flatnonzero(np.diff(points) != 1)
-    firsts, lasts = points[np.concatenate([[0], breaks + 1])], points[np.concatenate([breaks, [len(points) - 1]])]
-    return np.stack([firsts, lasts + 1], axis=1).reshape(-1).tolist()
+_CASED = r"[\p{Changes_When_Casemapped}\p{Changes_When_Casefolded}\p{Cased}\u0345]"
+"""The characters that may have another case."""

@@ -1,0 +1,96 @@
+"""Regular expressions as automata: over bytes for whole texts, over code points where strings are searched."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..automata.automaton import ByteAutomaton
+from ..errors import EmptyLanguageError, GrammarError, UnsupportedError
+from ..format_limits import current_limits
+from ..numerics.cache import kept
+from .builder import automaton_of, depends_on_context
+from .code_automaton import CodeAutomaton
+from .composed import Composed
+from .dialects import ECMA, RUST, Dialect
+from .pattern_reader import marks, read
+from .spelling import spelled, utf8
+
+LARGER = 10
+"""How many times the states of the limit the automaton of a whole text may have."""
+
+LARGE = 50_000
+"""How many states, about, an automaton over bytes may have that is made as a whole, unless it is asked for."""
+
+
+@kept
+def compile_in_parts(pattern: str) -> ByteAutomaton | Composed:
+    """Return what :func:`compile_regex` does, without an automaton over bytes where that has many states."""
+    code = _whole(pattern, RUST)
+    graph, root = utf8(tuple(code.bounds.tolist()), tuple(code.classes.tolist()))
+    # Within a character a state is told by where the classes lead that it may be of.
+    ways = np.array([len(np.unique(column)) for column in code.targets.T])
+    within = (graph.leads_to[graph.classes : root] * ways).max(axis=1, initial=0)
+    return Composed(code, utf8) if len(code) + within.sum() > LARGE else compile_regex(pattern)
+
+
+@kept
+def compile_regex(pattern: str, dialect: Dialect = RUST) -> ByteAutomaton:
+    """Return the least byte automaton of the texts that ``pattern`` matches as a whole, by default in the dialect of Outlines.
+
+    That is the syntax of Rust's crate ``regex``, with look-around besides. It is what Outlines can write with any vocabulary:
+    ``a|ab`` matches ``ab`` too, where Outlines tries alternatives in their order.
+
+    Raises
+    ------
+    GrammarError
+        The pattern cannot be read.
+    UnsupportedError
+        It has a feature that is not offered, or its automaton is too large.
+    EmptyLanguageError
+        It matches nothing.
+    """
+    return spelled(_whole(pattern, dialect), utf8)
+
+
+@kept
+def compile_lexeme(pattern: str) -> ByteAutomaton:
+    """Return :func:`compile_regex` of a pattern that matches parts of texts; errors as there.
+
+    An :class:`UnsupportedError` too where it depends on the text around a part whether that matches.
+    """
+    looks = [mark for mark in marks(pattern, RUST) if not mark.is_repeat]
+    if looks and depends_on_context(read(pattern, RUST), _named(pattern)):
+        raise UnsupportedError(
+            f"Leave out what looks beyond the lexeme. {_named(pattern)} looks there, at offset {looks[0].begin}: what may "
+            "stand around a lexeme is for the rules to say."
+        )
+    return compile_regex(pattern)
+
+
+@kept
+def _whole(pattern: str, dialect: Dialect) -> CodeAutomaton:
+    """Return the automaton of the texts that ``pattern`` matches as a whole; errors as :func:`compile_regex`."""
+    try:
+        pattern.encode()
+    except UnicodeEncodeError as error:
+        readable = pattern.encode(errors="backslashreplace").decode()
+        raise GrammarError("a lone surrogate cannot be written in UTF-8; remove it", readable, error.start) from None
+    bounds = current_limits()
+    bounds.check("source", len(pattern), "The length of the regular expression")
+    automaton = automaton_of(read(pattern, dialect), _named(pattern), larger=LARGER)
+    if not automaton.accepting.any():
+        raise EmptyLanguageError(f"Write a pattern that matches some text. {_named(pattern)} matches nothing.")
+    return automaton
+
+
+@kept
+def searched(pattern: str, dialect: Dialect = ECMA) -> CodeAutomaton:
+    """Return the automaton of the strings in which ``pattern`` is found: anywhere, unless ``^`` or ``$`` says where.
+
+    Errors as :func:`compile_regex`, but that it may be empty.
+    """
+    return automaton_of(read(pattern, dialect), _named(pattern), anywhere=True)
+
+
+def _named(pattern: str, longest: int = 80) -> str:
+    return "The pattern " + repr(pattern if len(pattern) <= longest else pattern[: longest - 3] + "...")

@@ -1,0 +1,112 @@
+"""Regular expressions as trees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+from .code_points import EVERYTHING, CodePoints
+
+
+@final
+@dataclass(frozen=True)
+class Chars:
+    """One character of a set."""
+
+    points: CodePoints
+
+
+@final
+@dataclass(frozen=True)
+class Sequence:
+    """One part after the other."""
+
+    parts: tuple[Node, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Choice:
+    """One of several branches."""
+
+    branches: tuple[Node, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Repeat:
+    """A part several times; ``most`` is ``None`` where there is no bound. ``lazy`` says nothing of the language."""
+
+    part: Node
+    least: int
+    most: int | None
+    lazy: bool = False
+
+
+@final
+@dataclass(frozen=True)
+class Ahead:
+    """What follows begins with the part, or does not."""
+
+    part: Node
+    negated: bool
+
+
+@final
+@dataclass(frozen=True)
+class Behind:
+    """What comes before ends with the part, or does not."""
+
+    part: Node
+    negated: bool
+
+
+@final
+@dataclass(frozen=True)
+class Beginning:
+    """Nothing comes before."""
+
+
+@final
+@dataclass(frozen=True)
+class End:
+    """Nothing follows."""
+
+
+Node = Chars | Sequence | Choice | Repeat | Ahead | Behind | Beginning | End
+
+EMPTY = Sequence(())
+ANYTHING = Repeat(Chars(EVERYTHING), 0, None)
+"""Any string."""
+
+
+def parts_of(tree: Node) -> Iterator[Node]:
+    """Return the parts of a tree, each after the parts inside it."""
+    found, waiting = [], [tree]
+    while waiting:
+        found.append(part := waiting.pop())
+        match part:
+            case Sequence(inner) | Choice(inner):
+                waiting += inner
+            case Repeat(inner) | Ahead(inner) | Behind(inner):
+                waiting.append(inner)
+    return reversed(found)
+
+
+def least_lengths(tree: Node) -> dict[int, int]:
+    """Return the fewest characters of a match of each part, by the identity of the part."""
+    least: dict[int, int] = {}
+    for part in parts_of(tree):
+        match part:
+            case Chars():
+                least[id(part)] = 1
+            case Sequence(inner):
+                least[id(part)] = sum(least[id(one)] for one in inner)
+            case Choice(inner):
+                least[id(part)] = min(least[id(one)] for one in inner)
+            case Repeat(inner, times):
+                least[id(part)] = times * least[id(inner)]
+            case _:
+                least[id(part)] = 0
+    return least
