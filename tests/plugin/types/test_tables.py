@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 
 from outlines_phi import BannedPhrases, ExactPhi, GrammarError, LocalPhi, PhiTransformers, UnsupportedError, Vocabulary
 from outlines_phi.guides import FSMGuide, Table
-from outlines_phi.guides.guide import DEAD
+from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.json_schema.formula import Formula
 from outlines_phi.lm import bundled
 from outlines_phi.numerics.cache import memory_of
@@ -28,6 +28,7 @@ from outlines_phi.plugin.options import CallOptions
 from outlines_phi.plugin.processor import MaskLogitsProcessor
 from outlines_phi.plugin.types import tables
 from outlines_phi.plugin.types.tables import CompiledTypes
+from outlines_phi.regex import patterns
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.settings import SamplingSettings
 from outlines_phi_workbench.suite.reference import enumerate_language
@@ -208,3 +209,20 @@ def test_what_is_too_large_is_refused_before_it_is_read(
 def test_banned_phrases_have_a_limit() -> None:
     with pytest.raises(UnsupportedError, match=r"limits\(phrases=1000000\)"):
         BannedPhrases(["x" * 10**6])
+
+
+@pytest.mark.parametrize("pattern", ["a?b?", r"\w{0,3}x", "(yes|no) é?", r"<t>[\s\S]{0,2}</t>", r"\bcat\b.?"])
+def test_a_large_regular_expression_is_read_as_it_is_needed(
+    pattern: str, compiled: CompiledTypes, model: PhiTransformers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It allows the same tokens as one that is lifted as a whole."""
+    lifted = FSMGuide.from_automaton(compile_regex(pattern), model.lm.vocabulary)
+    monkeypatch.setattr(patterns, "LARGE", 0)
+    guide = compiled.of_type(regex(pattern)).guide
+    pairs = [(guide.start, lifted.start)]
+    for here, there in pairs:
+        assert type(guide) is not FSMGuide and guide.min_tokens(here) >= lifted.min_tokens(there)
+        ours, theirs = (row.targets[row.partition.class_of] for row in (guide.row(here), lifted.row(there)))
+        assert ((ours != DEAD) == (theirs != DEAD)).all()
+        following = {(int(a), int(b)) for a, b in zip(ours, theirs, strict=True) if a > DONE}
+        pairs += following.difference(pairs) if len(pairs) < 60 else ()
