@@ -75,8 +75,7 @@ def _whole(pattern: str, dialect: Dialect) -> CodeAutomaton:
     except UnicodeEncodeError as error:
         readable = pattern.encode(errors="backslashreplace").decode()
         raise GrammarError("a lone surrogate cannot be written in UTF-8; remove it", readable, error.start) from None
-    bounds = current_limits()
-    bounds.check("source", len(pattern), "The length of the regular expression")
+    current_limits().check("source", len(pattern), "The length of the regular expression")
     automaton = automaton_of(read(pattern, dialect), _named(pattern), larger=LARGER)
     if not automaton.accepting.any():
         raise EmptyLanguageError(f"Write a pattern that matches some text. {_named(pattern)} matches nothing.")

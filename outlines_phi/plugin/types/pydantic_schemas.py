@@ -210,6 +210,8 @@ class PydanticSchema(GenerateJsonSchema):
         names = self._names(keys) if keys["type"] != "any" else {}
         if names not in ({}, {"type": "string"}):
             found = {**found, "propertyNames": names}
+        # Its pattern is one of ECMA-262, which the names need not have.
+        found |= zip(["additionalProperties"], found.pop("patternProperties", {}).values(), strict=False)
         if REFUSED in names:
             return names
         # Two texts may be one key.

@@ -291,6 +291,7 @@ def test_a_value_that_is_drawn_validates(name: str) -> None:
         (pydantic.KafkaDsn, ['"kafka://"', '"kafka://127.0.0.1/a"']),
         (AnyUrl, ['"mailto:one@host.example"', '"https://host.example/a/b.html"', '"file:///tmp"', '"a:b:c"']),
         (dict[int, float], ['{"12345678901234567890":1}']),
+        (dict[Annotated[str, Field(pattern=r"^\w$")], int], ['{"λ":1,"a":2}']),
         (pydantic.Base64Str, ['"YWI="', '"YWJj"']),
         (pydantic.Base64Bytes, ['"/+8="']),
         (Annotated[str, Field(pattern=r"^.$")], ['"\\r"', '"é"']),

@@ -131,7 +131,7 @@ FIELDS: dict[str, Any] = {
     "tuple of any length": tuple[bool, ...],
     "dict": dict[str, int],
     "dict of numbers": dict[int, float],
-    "dict under a pattern": dict[constr(pattern="^a", min_length=2), int],
+    "dict under a pattern": dict[constr(pattern=r"^\w", min_length=2), int],
     "dict of decimals": dict[Decimal, int],
     "dict of a union": dict[Optional[int], int],
     "dict of members": dict[Level, int],
