@@ -34,11 +34,11 @@ from .plugin.classic.install import install as install
 from .plugin.classic.install import uninstall as uninstall
 from .plugin.generator import Generator as Generator
 from .plugin.hosts.custom_generate import custom_generate as custom_generate
-from .plugin.hosts.own import from_language_model as from_language_model
 from .plugin.hosts.phi_processor import PhiLogitsProcessor as PhiLogitsProcessor
 from .plugin.hosts.transformers import PhiTransformers as PhiTransformers
 from .plugin.hosts.transformers import from_transformers as from_transformers
-from .plugin.types.guidance import from_guidance as from_guidance
+from .plugin.types.output_types import from_guidance as from_guidance
+from .plugin.wrapping import from_language_model as from_language_model
 from .plugin.wrapping import from_vllm_offline as from_vllm_offline
 from .plugin.wrapping import wrap as wrap
 from .sampling.draw import Draw as Draw

@@ -23,10 +23,10 @@ from ..plugin.options import ESTIMATORS, TOKENIZATIONS, Unset, meant_by
 from ..sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from ..sampling.resolve import DRAFT_LENGTH
 from ..sampling.smc import SMC, Resample
+from .actors import Pool
 from .inputs import COLUMN, PARQUET, Prompt, Rows, read_output_type, read_prompts, read_rows
 from .loaded_model import BUNDLED, DTYPES, HOSTS
-from .ray.parts import FORMS
-from .ray.pool import Pool
+from .parts import FORMS
 
 
 def one_of(option: str, names: Sequence[str], meant: Callable[[str], str] | None = None) -> dict[str, Any]:

@@ -29,8 +29,7 @@ from ..sampling.phi_options import Effort
 from ..sampling.rejection.certify import Certification
 from ..sampling.sampler import Request
 from .call import Ban, resolve_ban
-from .choices import MEANT, refuse_misfits, refuse_unknown
-from .generation_config import FIELDS, TRUNCATION, said
+from .choices import FIELDS, MEANT, TRUNCATION, refuse_misfits, refuse_unknown, said
 from .options import COUNTED, CallOptions, Unset
 from .processor import MaskLogitsProcessor
 from .progress import Told

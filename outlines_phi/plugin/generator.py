@@ -22,9 +22,8 @@ from ..sampling.ranking import Ranking
 from ..sampling.smc import SMC
 from .auditing import audit
 from .call import Ban, Call, Correction
-from .choices import MEANT, MEANT_BY_DRAWS, refuse_unknown
+from .choices import MEANT, MEANT_BY_DRAWS, refuse_unknown, said
 from .drafts import DraftOptions, Drafts, check_draft, resolve_draft
-from .generation_config import said
 from .mistakes import check_one, not_pickled
 from .options import (
     COUNTED,

@@ -22,9 +22,8 @@ from ..sampling.draws import Draws
 from ..sampling.phi_options import AutoPhi, Effort, ExactPhi, LookaheadPhi
 from ..sampling.smc import SMC
 from ..settings import SamplingSettings
-from .choices import MEANT, MEANT_BY_DRAWS, MISFITS, guessed, refuse_misfits, refuse_unknown
+from .choices import MEANT, MEANT_BY_DRAWS, MISFITS, check_config, guessed, held, refuse_misfits, refuse_unknown, said
 from .drafts import DraftOptions, resolve_draft
-from .generation_config import check_config, held, said
 from .progress import Told, resolve_progress
 
 ESTIMATORS: dict[str, type[Phi]] = {

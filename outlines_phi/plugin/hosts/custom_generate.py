@@ -37,8 +37,8 @@ from ...phi.estimator import Phi
 from ...sampling.draws import Draws
 from ...sampling.smc import SMC
 from ..call import Ban, Call, Correction
+from ..choices import DEFAULTS
 from ..drafts import Drafts
-from ..generation_config import DEFAULTS
 from ..options import USED, CallOptions, Unset, check_closed, dead_end, search_options
 from ..processor import TableLogitsProcessor
 from ..progress import Told

@@ -23,9 +23,8 @@ from ...guides.guide import Guide
 from ...guides.json_schema.machine.stack import Configuration
 from ...guides.table import Table
 from ...regex.patterns import compile_regex
-from .guidance import GuidanceText
 from .json_text import JSONText
-from .output_types import GrammarText, Language, to_language, to_term
+from .output_types import GrammarText, GuidanceText, Language, to_language, to_term
 from .python_schemas import functions_of, signature
 
 
