@@ -37,7 +37,7 @@ from outlines_phi.guides.guide import DONE
 from outlines_phi.phi.estimator import Estimate, Need, Phi, Prefixes, ProposalPhi, SampledRun
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.plugin.options import CallOptions
+from outlines_phi.plugin.call import CallOptions
 from outlines_phi.sampling.phi_options import ExactPhi
 from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.sampler import Request

@@ -20,10 +20,9 @@ from ..guides.table import Table
 from ..numerics.checks import counted
 from ..phi.onestep import LocalPhi
 from ..plugin import auditing
-from ..plugin.options import CallOptions
+from ..plugin.call import CallOptions
 from ..plugin.processor import MaskLogitsProcessor
 from ..plugin.session import PhiModel
-from ..plugin.types.output_types import to_language
 from .batches import refusal
 from .command_options import (
     BanOptions,
@@ -38,7 +37,6 @@ from .command_options import (
 from .ending import Debug, note
 from .inputs import Prompt, model_input
 from .journal import check_target, records
-from .loaded_model import check_chats, load
 from .terminal import Quiet, bar, print_table
 
 SUFFIXES = (".md", ".html", ".json", ".png")  # Formats of a report
@@ -84,13 +82,10 @@ def audit(
     _, output_type = form.read(free=banned is not None)
     settings = sampling.keywords() | keywords(seed=seed)
     CallOptions.read(settings, None)
-    if output_type is not None:
-        to_language(output_type)
     targets = output or []
     for target in targets:
         _check_target(target)
-    loaded = load(source.model, source.device, source.dtype, source.host)
-    check_chats(loaded, given)
+    loaded = source.load(given)
     processor = MaskLogitsProcessor(loaded.table(output_type, banned), ban=banned)
     _check_prompts(loaded, processor.table, given, settings)
     application = SteerableGenerator.from_processor(loaded, processor)

@@ -21,9 +21,8 @@ from ..guides.table import Table
 from ..numerics.checks import counted
 from ..numerics.weights import bounds_text
 from ..phi.estimator import Phi
-from ..plugin.call import Call
+from ..plugin.call import Call, CallOptions
 from ..plugin.generator import Generator, PhiGenerator
-from ..plugin.options import CallOptions
 from ..plugin.session import PhiModel
 from ..plugin.types.output_types import to_language
 from ..plugin.wrapping import wrapped
@@ -73,23 +72,17 @@ class Batches:
         """Return the outcomes of prompts with their numbers, drawn in shared model calls; an error in place of one is its own."""
         model, table = self.generator.model, self.generator.logits_processor.table
         options = replace(CallOptions.read(self.keywords, model.defaults), n=self.n)
-        begun: list[tuple[int, Prompt] | Outcome] = []
-        for index, prompt in rows:
-            if isinstance(prompt, OutlinesPhiError):
-                begun.append(Outcome(index=index, prompt=None, error=prompt))
-            elif (error := refusal(model, table, prompt, options)) is not None:
-                begun.append(Outcome(index=index, prompt=prompt, error=error))
-            else:
-                begun.append((index, prompt))
-        drawn = iter(apart(self._draw, [row for row in begun if not isinstance(row, Outcome)]))
-        outcomes = []
-        for row in begun:
-            found = row if isinstance(row, Outcome) else next(drawn)
-            if isinstance(found, OutlinesPhiError):
-                index, prompt = cast(tuple[int, Prompt], row)
-                found = Outcome(index=index, prompt=prompt, error=found)
-            outcomes.append(found)
-        return outcomes
+
+        def refused(row: tuple[int, Prompt | OutlinesPhiError]) -> OutlinesPhiError | None:
+            return row[1] if isinstance(row[1], OutlinesPhiError) else refusal(model, table, row[1], options)
+
+        found = apart(cast(Any, self._draw), rows, refused)
+        return [
+            Outcome(index=index, prompt=None if prompt is each else cast(Prompt, prompt), error=each)
+            if isinstance(each, OutlinesPhiError)
+            else each
+            for (index, prompt), each in zip(rows, found, strict=True)
+        ]
 
     def _draw(self, rows: Sequence[tuple[int, Prompt]]) -> list[Outcome]:
         try:
@@ -116,8 +109,21 @@ class Batches:
         return int(np.random.SeedSequence((self.seed, index)).generate_state(1, np.uint64)[0])
 
 
-def apart(work: Callable[[Sequence[T]], Sequence[R]], rows: Sequence[T]) -> list[R | OutlinesPhiError]:
-    """Return what ``work`` returns for each of some rows; where it fails for all of them, it is done again with each half."""
+def apart(
+    work: Callable[[Sequence[T]], Sequence[R]],
+    rows: Sequence[T],
+    refused: Callable[[T], OutlinesPhiError | None] = lambda _: None,
+) -> list[R | OutlinesPhiError]:
+    """Return what ``work`` returns for each of some rows, or its error: that of rows which are ``refused``, and their own.
+
+    Where the work fails for all of them, it is done again with each half.
+    """
+    errors = [refused(row) for row in rows]
+    done = iter(_halved(work, [row for row, error in zip(rows, errors, strict=True) if error is None]))
+    return [next(done) if error is None else error for error in errors]
+
+
+def _halved(work: Callable[[Sequence[T]], Sequence[R]], rows: Sequence[T]) -> list[R | OutlinesPhiError]:
     if not rows:
         return []
     try:
@@ -126,7 +132,7 @@ def apart(work: Callable[[Sequence[T]], Sequence[R]], rows: Sequence[T]) -> list
         if len(rows) == 1:
             return [error]
         half = len(rows) // 2
-        return [*apart(work, rows[:half]), *apart(work, rows[half:])]
+        return [*_halved(work, rows[:half]), *_halved(work, rows[half:])]
 
 
 def refusal(model: PhiModel, table: Table, prompt: Prompt, options: CallOptions) -> OutlinesPhiError | None:

@@ -16,16 +16,17 @@ from ..guides.grammar.notation.reader import NAMES
 from ..guides.phrases.banned import LEVELS, BannedPhrases
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.onestep import LocalPhi
-from ..plugin.call import Call, Correction
+from ..plugin.call import ESTIMATORS, TOKENIZATIONS, Call, Correction, Unset, meant_by
 from ..plugin.choices import guessed
 from ..plugin.drafts import DRAFTERS, DraftOptions, resolve_draft
-from ..plugin.options import ESTIMATORS, TOKENIZATIONS, Unset, meant_by
+from ..plugin.session import PhiModel
+from ..plugin.types.output_types import to_language
 from ..sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from ..sampling.resolve import DRAFT_LENGTH
 from ..sampling.smc import SMC, Resample
 from .actors import Pool
 from .inputs import COLUMN, PARQUET, Prompt, Rows, read_output_type, read_prompts, read_rows
-from .loaded_model import BUNDLED, DTYPES, HOSTS
+from .loaded_model import BUNDLED, DTYPES, HOSTS, check_chats, load
 from .parts import FORMS
 
 
@@ -137,8 +138,11 @@ class FormatOptions:
     ] = None
 
     def read(self, *, free: bool = False) -> tuple[str, Any]:
-        """Return how the command names it, and the type; see :func:`read_output_type`."""
-        return read_output_type(self.type_, self.schema, self.regex, self.grammar, free=free)
+        """Return how the command names it, and the type; see :func:`read_output_type`. One that has no language is refused."""
+        name, output_type = read_output_type(self.type_, self.schema, self.regex, self.grammar, free=free)
+        if output_type is not None:
+            to_language(output_type)
+        return name, output_type
 
     def __bool__(self) -> bool:
         return any(given is not None for given in (self.type_, self.schema, self.regex, self.grammar))
@@ -274,6 +278,12 @@ class ModelOptions:
         str | None,
         typer.Option(**one_of("--host", HOSTS), help="By default llamacpp for a GGUF file, else transformers."),
     ] = None
+
+    def load(self, prompts: Sequence[Prompt] = ()) -> PhiModel:
+        """Return the model, which takes the ``prompts``."""
+        model = load(self.model, self.device, self.dtype, self.host)
+        check_chats(model, prompts)
+        return model
 
 
 @final

@@ -14,8 +14,7 @@ import typer
 
 from ..errors import UnsupportedError
 from ..numerics.checks import check_fits
-from ..plugin.options import CallOptions
-from ..plugin.types.output_types import to_language
+from ..plugin.call import CallOptions
 from . import journal
 from .batches import Summary, Task, Told, told, work
 from .command_options import (
@@ -79,8 +78,6 @@ def generate(
     settings = sampling.keywords() | keywords(tokenization=tokenization)
     call = correction.call(output_type, banned, settings, drafting.read(correction.particles))
     CallOptions.read({**call.keywords, **keywords(seed=seed)}, None)
-    if output_type is not None:
-        to_language(output_type)
     task = Task(
         load=partial(load, source.model, source.device, source.dtype, source.host),
         model=source.model,

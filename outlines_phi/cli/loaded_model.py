@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -204,7 +204,7 @@ def _tokenizer_fingerprint(tokenizer: Any) -> str:
     return hashlib.blake2b(json.dumps(read, default=str).encode(), digest_size=16).hexdigest()
 
 
-def check_chats(model: Any, prompts: list[Any]) -> None:
+def check_chats(model: Any, prompts: Sequence[Any]) -> None:
     """Raise UnsupportedError where there are chats, and the model has no template for them."""
     chats = [index for index, prompt in enumerate(prompts) if not isinstance(prompt, str)]
     if chats and not getattr(model.type_adapter, "has_chat_template", True):  # a server's is its own

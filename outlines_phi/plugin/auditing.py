@@ -28,9 +28,8 @@ from ..sampling.ancestral import AncestralSampler
 from ..sampling.phi_options import Effort
 from ..sampling.rejection.certify import Certification
 from ..sampling.sampler import Request
-from .call import Ban, resolve_ban
+from .call import COUNTED, Ban, CallOptions, Unset, resolve_ban
 from .choices import FIELDS, MEANT, TRUNCATION, refuse_misfits, refuse_unknown, said
-from .options import COUNTED, CallOptions, Unset
 from .processor import MaskLogitsProcessor
 from .progress import Told
 from .session import PhiModel

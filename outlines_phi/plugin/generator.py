@@ -21,15 +21,14 @@ from ..sampling.phi_options import Effort
 from ..sampling.ranking import Ranking
 from ..sampling.smc import SMC
 from .auditing import audit
-from .call import Ban, Call, Correction
-from .choices import MEANT, MEANT_BY_DRAWS, refuse_unknown, said
-from .drafts import DraftOptions, Drafts, check_draft, resolve_draft
-from .mistakes import check_one, not_pickled
-from .options import (
+from .call import (
     COUNTED,
     TOKENIZATIONS,
     USED,
+    Ban,
+    Call,
     CallOptions,
+    Correction,
     Unset,
     check_tolerance,
     law_options,
@@ -37,6 +36,9 @@ from .options import (
     resolve_sampler,
     search_effort,
 )
+from .choices import MEANT, MEANT_BY_DRAWS, refuse_unknown, said
+from .drafts import DraftOptions, Drafts, check_draft, resolve_draft
+from .mistakes import check_one, not_pickled
 from .processor import MaskLogitsProcessor
 from .session import PhiModel
 from .streaming import Asynchronous, Pieces

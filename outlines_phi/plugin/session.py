@@ -31,10 +31,21 @@ from ..sampling.ranking import Ranking, rank
 from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request, Sampler
 from ..vocabulary.canonical import CanonicalTokenization
-from .call import Ban, Call, Correction, level_of, resolve_ban
+from .call import (
+    Ban,
+    Call,
+    CallOptions,
+    Correction,
+    Unset,
+    check_closed,
+    level_of,
+    resolve_ban,
+    resolve_phi,
+    search_options,
+    texts,
+)
 from .drafts import DraftSources
 from .mistakes import check_batch, not_pickled
-from .options import CallOptions, Unset, check_closed, resolve_phi, search_options, texts
 from .processor import MaskLogitsProcessor
 from .progress import telling
 from .streaming import Asynchronous, Pieces, Worker, accepted, check_stream, pieces, stepped
@@ -119,15 +130,19 @@ class PhiModel(Asynchronous, ABC):
 
     def generate(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Any:
         """Generate under a logits processor that Outlines built."""
-        return self.written(self._under(output_type, self._correction(keywords), keywords), model_input)
+        return self.written(self._generated(output_type, keywords), model_input)
 
     def generate_batch(self, model_input: list[Any], output_type: Any = None, **keywords: Any) -> list[Any]:
         """Generate for several prompts; as :meth:`generate`."""
-        return self.written_batch(self._under(output_type, self._correction(keywords), keywords), model_input)
+        return self.written_batch(self._generated(output_type, keywords), model_input)
 
     def generate_stream(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Pieces:
         """Generate piece by piece under a logits processor that Outlines built; checked now, begun with the first piece."""
-        return self.written_in_pieces(self._under(output_type, self._correction(keywords), keywords), model_input)
+        return self.written_in_pieces(self._generated(output_type, keywords), model_input)
+
+    def _generated(self, output_type: Any, keywords: dict[str, Any]) -> Call:
+        """Return the call of a generator of Outlines, which gives a logits processor, or to some hosts the type itself."""
+        return self._under(output_type, self._correction(keywords), keywords)
 
     def written(self, call: Call, prompt: Any) -> Any:
         """Return the text that a call asks for, or the list of texts."""

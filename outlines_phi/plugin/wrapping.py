@@ -18,10 +18,9 @@ from ..errors import UnsupportedError
 from ..lm.model import LanguageModel
 from ..numerics.checks import is_count, shown
 from ..phi.estimator import Phi
-from .call import Ban
+from .call import Ban, Unset
 from .hosts.transformers import PhiTransformers
 from .mistakes import no_model
-from .options import Unset
 from .session import MAX_TREE_BYTES, PhiModel
 
 

@@ -14,9 +14,8 @@ from ..cli.loaded_model import load
 from ..errors import UnsupportedError
 from ..numerics.checks import check_counts
 from ..phi.estimator import Phi
-from ..plugin.call import Ban, Call, Correction
+from ..plugin.call import COUNTED, Ban, Call, CallOptions, Correction, Unset
 from ..plugin.choices import MEANT_BY_DRAWS, refuse_unknown, said
-from ..plugin.options import COUNTED, CallOptions, Unset
 from ..plugin.types.output_types import to_language
 
 

@@ -36,10 +36,9 @@ from ...phi.constraint import Predicate, TextConstraint
 from ...phi.estimator import Phi
 from ...sampling.draws import Draws
 from ...sampling.smc import SMC
-from ..call import Ban, Call, Correction
+from ..call import USED, Ban, Call, CallOptions, Correction, Unset, check_closed, dead_end, search_options
 from ..choices import DEFAULTS
 from ..drafts import Drafts
-from ..options import USED, CallOptions, Unset, check_closed, dead_end, search_options
 from ..processor import TableLogitsProcessor
 from ..progress import Told
 from .transformers import LOANS, BorrowedModel

@@ -19,8 +19,7 @@ from ...numerics.checks import check_counts
 from ...phi.estimator import Phi, StepPhi
 from ...phi.onestep import LocalPhi, OneStepPhi
 from ...vocabulary.vocabulary import Vocabulary
-from ..call import Ban, Correction
-from ..options import Unset
+from ..call import Ban, Correction, Unset
 from ..processor import Prefix, Step, TableLogitsProcessor
 from ..session import PhiModel
 from ..types.tables import CompiledTypes

@@ -21,10 +21,9 @@ from ...phi.estimator import Phi
 from ...phi.tree.store import TreeStore
 from ...sampling.sampler import no_tokens
 from ...vocabulary.vocabulary import Vocabulary
-from ..call import Ban, Call
+from ..call import Ban, Call, CallOptions
 from ..drafts import Borrowed
 from ..mistakes import check_loaded, no_prompt
-from ..options import CallOptions
 from ..session import MAX_TREE_BYTES, PhiModel
 from ..streaming import Pieces, pieces
 from .loop import Loop, hosted, refuse_options, stoppable

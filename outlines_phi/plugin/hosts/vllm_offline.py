@@ -18,10 +18,9 @@ from ...guides.table import Table
 from ...lm.vllm.vllm_model import VLLMModel
 from ...phi.estimator import Phi
 from ...sampling.sampler import Request
-from ..call import Call
+from ..call import Call, CallOptions
 from ..choices import refuse_misfits
 from ..mistakes import no_prompt
-from ..options import CallOptions
 from ..session import PhiModel
 from ..streaming import Pieces
 
@@ -82,17 +81,8 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
     def _at_hand(self) -> bool:
         return "lm" in vars(self)
 
-    def generate(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Any:
-        """Generate a text of an output type, for a generator of Outlines, which leaves types to this host."""
-        return self(model_input, output_type, **keywords)
-
-    def generate_batch(self, model_input: list[Any], output_type: Any = None, **keywords: Any) -> list[Any]:
-        """Generate for several prompts; as :meth:`generate`."""
-        return self.batch(model_input, output_type, **keywords)
-
-    def generate_stream(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Pieces:
-        """Generate piece by piece; as :meth:`generate`."""
-        return self.stream(model_input, output_type, **keywords)
+    def _generated(self, output_type: Any, keywords: dict[str, Any]) -> Call:
+        return self._typed(output_type, None, keywords)
 
     def drawn(self, call: Call, prompts: Sequence[Any]) -> list[Any]:
         return super().drawn(with_params_read(call), prompts)

@@ -20,7 +20,7 @@ from ...guides.json_schema.values import Path, pointer_to
 from ...numerics.cache import kept
 from ..mistakes import no_format, too_deep
 from .json_text import JSONText, not_json, parts_of, to_pattern
-from .python_schemas import UncheckedSchema, term_of
+from .pydantic_schemas import UncheckedSchema, term_of
 
 
 @final

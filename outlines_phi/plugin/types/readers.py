@@ -25,7 +25,7 @@ from ...guides.table import Table
 from ...regex.patterns import compile_regex
 from .json_text import JSONText
 from .output_types import GrammarText, GuidanceText, Language, to_language, to_term
-from .python_schemas import functions_of, signature
+from .pydantic_schemas import functions_of, signature
 
 
 class Format(NamedTuple):

@@ -21,7 +21,7 @@ from outlines_phi.cli.terminal import Quiet, bar, print_table
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.fidelity.page import make_folder, write_atomically
 from outlines_phi.fidelity.plots import png
-from outlines_phi.plugin.options import CallOptions
+from outlines_phi.plugin.call import CallOptions
 
 from ..suite.cells import Cell
 from ..suite.experiment import Suite

@@ -25,10 +25,9 @@ from ....sampling.draws import DrawCounts, Draws, middle
 from ....sampling.phi_options import ExactPhi
 from ....sampling.rejection.attempts import LEAST_HOPE
 from ....sampling.sampler import seeds
-from ...call import Call
+from ...call import Call, CallOptions
 from ...choices import refuse_misfits
 from ...mistakes import check_batch, no_prompt
-from ...options import CallOptions
 from ...processor import MaskLogitsProcessor
 from ...session import PhiModel
 from ...streaming import LOOP, Pieces, Worker
@@ -264,17 +263,8 @@ class ServedModel(PhiModel):
     def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
         return self.lm
 
-    def generate(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Any:
-        """Generate a text of an output type, as generators of Outlines ask for it."""
-        return self(model_input, output_type, **keywords)
-
-    def generate_batch(self, model_input: list[Any], output_type: Any = None, **keywords: Any) -> Any:
-        """Generate for several prompts."""
-        return self.batch(model_input, output_type, **keywords)
-
-    def generate_stream(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Any:
-        """Generate piece by piece."""
-        return self.stream(model_input, output_type, **keywords)
+    def _generated(self, output_type: Any, keywords: dict[str, Any]) -> Call:
+        return self._typed(output_type, None, keywords)
 
     def written_in_pieces(self, call: Call, prompt: Any) -> Pieces:
         """Return the stream of Outlines; none under a correction, where a text is known when it is accepted as a whole."""
