@@ -26,13 +26,13 @@ from .phi.learned import LearnedPhi as LearnedPhi
 from .phi.onestep import LocalPhi as LocalPhi
 from .phi.onestep import OneStepPhi as OneStepPhi
 from .phi.state_values import StateValues as StateValues
-from .plugin.auditing import audit as audit
 from .plugin.ban import ban as ban
 from .plugin.classic import generate as generate
 from .plugin.classic import samplers as samplers
 from .plugin.classic.install import install as install
 from .plugin.classic.install import uninstall as uninstall
 from .plugin.generator import Generator as Generator
+from .plugin.generator import audit as audit
 from .plugin.hosts.custom_generate import custom_generate as custom_generate
 from .plugin.hosts.phi_processor import PhiLogitsProcessor as PhiLogitsProcessor
 from .plugin.hosts.transformers import PhiTransformers as PhiTransformers

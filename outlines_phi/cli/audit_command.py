@@ -19,7 +19,7 @@ from ..fidelity.report_text import bias_section, sections, verdict, verdict_on
 from ..guides.table import Table
 from ..numerics.checks import counted
 from ..phi.onestep import LocalPhi
-from ..plugin import auditing
+from ..plugin import generator
 from ..plugin.call import CallOptions
 from ..plugin.processor import MaskLogitsProcessor
 from ..plugin.session import PhiModel
@@ -90,7 +90,7 @@ def audit(
     _check_prompts(loaded, processor.table, given, settings)
     application = SteerableGenerator.from_processor(loaded, processor)
     with bar("draws", n * len(given), shown=not quiet) as progress:
-        report = auditing.audit(
+        report = generator.audit(
             application,
             [model_input(prompt) for prompt in given],
             n,

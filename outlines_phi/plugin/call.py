@@ -137,11 +137,16 @@ class CallOptions:
         tokenization = keywords.get("tokenization") or "any"
         if tokenization not in TOKENIZATIONS:
             raise UnsupportedError(f"tokenization={tokenization!r} was given; expected 'any' or 'canonical'.")
-        constraint = resolve_constraint(keywords.get("constraint"))
-        sampler = resolve_sampler(keywords.get("sampler"))
-        draft = resolve_draft(keywords.get("draft"), keywords.get("draft_length"))
-        progress = resolve_progress(keywords.get("progress"))
-        return cls(settings, n, tokenization, constraint, sampler, draft, ban, progress=progress)
+        return cls(
+            settings,
+            n,
+            tokenization,
+            resolve_constraint(keywords.get("constraint")),
+            resolve_sampler(keywords.get("sampler")),
+            resolve_draft(keywords.get("draft"), keywords.get("draft_length")),
+            ban,
+            progress=resolve_progress(keywords.get("progress")),
+        )
 
 
 def resolve_constraint(constraint: object) -> TextConstraint | None:
@@ -177,24 +182,25 @@ MEANT_BY_SEARCHES = {**MEANT, "n": "give top= to mode(); nothing is drawn here, 
 def dead_end(options: CallOptions, failed: str = "") -> EmptyLanguageError:
     """Return the error of draws that met a step without a way on; ``failed`` says how many, where it is no stream."""
     truncation = options.settings.truncation
-    remedies, obstacles = ["loosen the truncation"] if truncation else [], [truncation or "the model"]
-    if options.tokenization == "canonical":
-        remedies.append("leave tokenization out")
-        obstacles.append("under tokenization='canonical'")
-    if options.constraint is not None:
-        remedies.append("let the predicate refuse earlier what comes to nothing")
-        obstacles.append(f"under constraint={options.constraint}")
-    if options.ban is not None:
-        remedies.append("ban less")
-        obstacles.append(f"without the banned phrases {options.ban.listed}")
-    remedies.append("use phi='exact'")
-    if failed:
-        remedies.append("take the weights: outlines_phi.Generator(model, T).sample(prompt, n=...)")
+    rows: tuple[tuple[object, str, str], ...] = (
+        (truncation, "loosen the truncation", truncation),
+        (not truncation, "", "the model"),
+        (options.tokenization == "canonical", "leave tokenization out", "under tokenization='canonical'"),
+        (
+            options.constraint,
+            "let the predicate refuse earlier what comes to nothing",
+            f"under constraint={options.constraint}",
+        ),
+        (options.ban, "ban less", f"without the banned phrases {options.ban and options.ban.listed}"),
+        (True, "use phi='exact'", ""),
+        (failed, "take the weights: outlines_phi.Generator(model, T).sample(prompt, n=...)", ""),
+    )
+    remedy = ", or ".join(remedy for holds, remedy, _ in rows if holds and remedy)
+    obstacles = " ".join(obstacle for holds, _, obstacle in rows if holds and obstacle)
     kind = "trajectories" if options.sampler is None else "populations of particles"
     who = f"{failed} {kind}" if failed else "The stream"
-    remedy = ", or ".join(remedies)
     return EmptyLanguageError(
-        f"{remedy[0].upper()}{remedy[1:]}. {who} met a step where {' '.join(obstacles)} leaves no allowed token: a draw of weight "
+        f"{remedy[0].upper()}{remedy[1:]}. {who} met a step where {obstacles} leaves no allowed token: a draw of weight "
         "0, which has no text."
     )
 

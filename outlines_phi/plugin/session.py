@@ -45,7 +45,7 @@ from .call import (
     texts,
 )
 from .drafts import DraftSources
-from .mistakes import check_batch, not_pickled
+from .mistakes import check_batch, no_prompt, not_pickled
 from .processor import MaskLogitsProcessor
 from .progress import telling
 from .streaming import Asynchronous, Pieces, Worker, accepted, check_stream, pieces, stepped
@@ -64,6 +64,7 @@ class PhiModel(Asynchronous, ABC):
     """
 
     tells_progress = True  # Whether `progress=` is told between model calls
+    type_adapter: Any  # Outlines', where the host has one
     hf_tokenizer: Any  # What writes texts in its tokens; `None` where only the vocabulary is known
 
     def __init__(
@@ -339,6 +340,13 @@ class PhiModel(Asynchronous, ABC):
                         f"{item!r:.80} holds special tokens of the chat template, which every text is put into."
                     )
         return prompts
+
+    def _formatted(self, model_input: Any) -> Any:
+        """Return the prompt that Outlines hands to the library."""
+        try:
+            return self.type_adapter.format_input(model_input)
+        except (TypeError, ValueError, NotImplementedError) as error:
+            raise no_prompt(model_input, error) from error
 
     def _options(self, call: Call) -> CallOptions:
         """Read the keywords of a call that returns texts alone."""

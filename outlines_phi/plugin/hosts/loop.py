@@ -21,14 +21,12 @@ from transformers.generation.streamers import BaseStreamer
 from ...errors import EmptyLanguageError, UnsupportedError, too_small
 from ...guides.guide import UNREACHABLE
 from ...guides.index import is_byte_level
-from ...guides.phrases.banned import BannedPhrases
 from ...guides.table import Table
 from ...lm.watch import INTERRUPTION, Interruption
 from ...sampling.sampler import DEFAULT_BUDGET
 from ...settings import SamplingSettings
 from ..call import Call
 from ..choices import FIELDS, TRUNCATION, held, refuse_misfits, refuse_mistyped
-from ..mistakes import no_prompt
 from ..processor import MaskLogitsProcessor
 from ..session import PhiModel
 from ..streaming import Ids, Pieces
@@ -59,17 +57,15 @@ class Loop:
         refuse_options(keywords)
         ours = isinstance(processor, MaskLogitsProcessor)
         if ours and processor.ban is not None:
-            return self._banning(compiled.of_processor(processor), processor.ban, keywords)
+            ban, table = processor.ban, compiled.of_processor(processor)
+            if ban.whole_word:
+                self._check_uncut(table, keywords)
+            budget = self._budget(table, keywords) if table.guide.open or ban.whole_word else None
+            return MaskLogitsProcessor(table, ban=ban, budget=budget)
         if ours or (isinstance(processor, OutlinesCoreLogitsProcessor) and is_byte_level(processor.index)):
             # A fresh one for each generation, so that no state is left of the last one.
             return MaskLogitsProcessor(compiled.of_processor(processor))
         return processor
-
-    def _banning(self, table: Table, ban: BannedPhrases, keywords: dict[str, Any]) -> MaskLogitsProcessor:
-        if ban.whole_word:
-            self._check_uncut(table, keywords)
-        budget = self._budget(table, keywords) if table.guide.open or ban.whole_word else None
-        return MaskLogitsProcessor(table, ban=ban, budget=budget)
 
     def _budget(self, table: Table, keywords: dict[str, Any]) -> int:
         config = keywords.get("generation_config") or self.generation_config
@@ -121,8 +117,11 @@ def loop_settings(given: dict[str, Any], generation_config: Any, max_new_tokens:
         value = getattr(generation_config, name, None) if said is None else said
         if value not in FIELDS[name].neutral:
             where = "the model's generation_config" if said is None else "the call"
+            neutral = f"{name}={FIELDS[name].neutral[-1]}"
+            ours = f"Give {neutral} here and in the call (**processor.host_options has it)"
+            remedy = ours if name in ("top_p", "min_p") else f"Set model.generation_config.{neutral}"
             raise UnsupportedError(
-                f"{_neutral(name)}, or let the distribution p itself have it: custom_generate=outlines_phi.custom_generate, or "
+                f"{remedy}, or let the distribution p itself have it: custom_generate=outlines_phi.custom_generate, or "
                 f"outlines_phi.Generator(model, T). {name}={value!r} in {where} would be applied by the loop after this processor, "
                 "to p * h instead of p, and that is another distribution."
             )
@@ -146,12 +145,6 @@ def check_budget(table: Table, budget: int) -> None:
         raise EmptyLanguageError("The language is empty: nothing of this output type can be written.")
     if budget < least:
         raise too_small(budget, least)
-
-
-def _neutral(name: str) -> str:
-    if name in ("top_p", "min_p"):
-        return f"Give {name}={FIELDS[name].neutral[-1]} here and in the call (**processor.host_options has it)"
-    return f"Set model.generation_config.{name}={FIELDS[name].neutral[-1]}"
 
 
 def hosted(generate: Callable[..., object], keywords: dict[str, Any]) -> Ids:
@@ -259,7 +252,6 @@ class MaskedLoop(PhiModel):
 
     stock: ClassVar[Any]  # Outlines' class
     library: ClassVar[str]  # As errors name it
-    type_adapter: Any
 
     @abstractmethod
     def _in_loop(self, processor: Any) -> LoopProcessor:
@@ -292,10 +284,3 @@ class MaskedLoop(PhiModel):
                 "where its max_tokens are written, in the middle of what is banned, too."
             )
         return None if processor is None else self._in_loop(processor)
-
-    def _formatted(self, model_input: Any) -> Any:
-        """Return the prompt that Outlines hands to the library."""
-        try:
-            return self.type_adapter.format_input(model_input)
-        except (TypeError, ValueError, NotImplementedError) as error:
-            raise no_prompt(model_input, error) from error

@@ -142,7 +142,13 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         right. Left out, the rows of the last call, in their order: for hosts that return texts.
         """
         if sequences is not None:
-            return np.array([self._log_w_of(row) for row in _rows(sequences)])
+            found = [self._prefixes.find(row) for row in _rows(sequences)]
+            if None in found:
+                raise UnsupportedError(
+                    "Give log_w(sequences) what the loop returned, prompts included, before the next generation begins: these "
+                    "rows have another prompt."
+                )
+            return np.array([self._completed(*each) for each in found if each is not None])
         if not self._prefixes.last:
             raise UnsupportedError(
                 "Run the loop with this processor first, then ask for log_w(): nothing has been generated."
@@ -154,15 +160,6 @@ class PhiLogitsProcessor(TableLogitsProcessor):
             )
         # The budget of the loop is that of the processor, so what it did not end before, it ended last.
         return np.array([self._ended(prefix) for prefix in self._prefixes.last])
-
-    def _log_w_of(self, row: list[int]) -> float:
-        found = self._prefixes.find(row)
-        if found is None:
-            raise UnsupportedError(
-                "Give log_w(sequences) what the loop returned, prompts included, before the next generation begins: these rows "
-                "have another prompt."
-            )
-        return self._completed(*found)
 
     def _ended(self, prefix: Prefix) -> float:
         """Return the log weight of a row that ended with the token after ``prefix``."""

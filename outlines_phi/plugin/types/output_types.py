@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
@@ -122,15 +122,15 @@ def check_core(text: str) -> None:
 
 
 def _check_core(schema: Any, path: Path, document: Any, within: tuple[str, ...]) -> None:
-    if not isinstance(schema, dict):
-        raise _unread(path)
-    said = {keyword: value for keyword, value in schema.items() if keyword not in ANNOTATIONS}
+    stated = schema.items() if isinstance(schema, dict) else ()
+    said = {keyword: value for keyword, value in stated if keyword not in ANNOTATIONS}
     match said:
         case {"$ref": str(reference), **others} if not others and reference not in within:
-            place, target = _referred(document, reference)
-            if target is None:
+            start, _, name = reference.rpartition("/")
+            section = start.removeprefix("#/")
+            if section not in ("$defs", "definitions") or name not in document.get(section, {}):
                 raise _unread((*path, "$ref"))
-            _check_core(target, place, document, (*within, reference))
+            _check_core(document[section][name], (section, name), document, (*within, reference))
         case {"anyOf": [_, *_] as parts, **others} if not others:
             for i, part in enumerate(parts):
                 _check_core(part, (*path, "anyOf", i), document, within)
@@ -139,34 +139,20 @@ def _check_core(schema: Any, path: Path, document: Any, within: tuple[str, ...])
         case {"enum": [_, *_] as values, **others} if others.keys() <= {"type"} and all(map(_is_plain, values)):
             pass
         case {"type": str(kind), **others} if kind in READ:
+            parts = {("properties", name): part for name, part in others.get("properties", {}).items()}
             for keyword in others:
                 if keyword not in READ[kind]:
                     raise _unread((*path, keyword))
-            _check_parts(kind, others, path, document, within)
+            for place, part in ({("items",): others.get("items")} if kind == "array" else parts).items():
+                _check_core(part if _is_plain(place[-1]) else None, (*path, *place), document, within)
+            if kind == "object" and not (
+                parts and {("properties", name) for name in others.get("required", ())} <= parts.keys()
+            ):
+                raise _unread((*path, "required"))
+            if others.get("additionalProperties", False) is not False:
+                raise _unread((*path, "additionalProperties"))
         case _:
             raise _unread((*path, next(iter(said))) if said else path)
-
-
-def _check_parts(kind: str, keywords: Mapping[str, Any], path: Path, document: Any, within: tuple[str, ...]) -> None:
-    if kind == "array":
-        _check_core(keywords.get("items", True), (*path, "items"), document, within)
-    if kind == "object":
-        properties = keywords.get("properties", {})
-        for name, part in properties.items():
-            if not _is_plain(name):
-                raise _unread((*path, "properties", name))
-            _check_core(part, (*path, "properties", name), document, within)
-        if not properties or not set(keywords.get("required", ())) <= properties.keys():
-            raise _unread((*path, "required"))
-        if keywords.get("additionalProperties", False) is not False:
-            raise _unread((*path, "additionalProperties"))
-
-
-def _referred(document: Any, reference: str) -> tuple[Path, Any]:
-    """Return a definition that a reference leads to, and where it stands."""
-    start, _, name = reference.rpartition("/")
-    section = start.removeprefix("#/")
-    return (section, name), document.get(section, {}).get(name) if section in ("$defs", "definitions") else None
 
 
 def _is_plain(value: Any) -> bool:

@@ -27,7 +27,7 @@ from ....sampling.rejection.attempts import LEAST_HOPE
 from ....sampling.sampler import seeds
 from ...call import Call, CallOptions
 from ...choices import refuse_misfits
-from ...mistakes import check_batch, no_prompt
+from ...mistakes import check_batch
 from ...processor import MaskLogitsProcessor
 from ...session import PhiModel
 from ...streaming import LOOP, Pieces, Worker
@@ -295,9 +295,13 @@ class ServedModel(PhiModel):
         check_batch(inputs)
         if not inputs:
             return []
-        refuse_misfits("a vLLM server", {name: getattr(options, name) for name in _OPTIONS}, roads=OTHER_ROADS)
-        _check_estimator(phi)
-        messages = [self._messages(item) for item in inputs]
+        refuse_misfits("a vLLM server", vars(options), roads=OTHER_ROADS)
+        attempted = isinstance(phi, ExactPhi) and phi.tolerance == 0 and phi.normalizers == 0
+        if not attempted and not isinstance(phi, LocalPhi):
+            raise UnsupportedError(
+                f"Give phi='exact' or phi='local', {OTHER_ROADS}. phi={phi!r} goes by distributions that a server does not give."
+            )
+        messages = [self._formatted(item) for item in inputs]
         seed_of = seeds(options.settings)
         language, ban = self.compiled.written(table)
         call = ServedCall(
@@ -323,7 +327,7 @@ class ServedModel(PhiModel):
         return _all(self._of_all(drawn, len(messages)))
 
     def check_prompt(self, prompt: Any, table: Table, options: CallOptions) -> None:
-        self._messages(prompt)
+        self._formatted(prompt)
 
     def _of_all(self, drawn: Callable[[int], Result], rows: int) -> list[Result]:
         """Return what comes of every row: of the first by itself, then of some at a time."""
@@ -333,13 +337,6 @@ class ServedModel(PhiModel):
                 others = [executor.submit(copy_context().run, drawn, row) for row in range(1, rows)]
                 found += [other.result() for other in others]
         return found
-
-    def _messages(self, item: Any) -> list[Any]:
-        try:
-            messages: list[Any] = self.type_adapter.format_input(item)
-        except (TypeError, ValueError, NotImplementedError) as error:
-            raise no_prompt(item, error) from error
-        return messages
 
     def _send(self, **request: Any) -> Any:
         """Make a request, as Outlines does."""
@@ -415,20 +412,6 @@ def _all(found: Sequence[Draws | BudgetError]) -> list[Draws]:
             each.draws = made
             raise each
     return made
-
-
-_OPTIONS = ("constraint", "sampler", "draft", "tokenization", "progress")
-
-
-def _check_estimator(phi: Phi) -> None:
-    match phi:
-        case LocalPhi():
-            return
-        case ExactPhi() if phi.tolerance == 0 and phi.normalizers == 0:
-            return
-    raise UnsupportedError(
-        f"Give phi='exact' or phi='local', {OTHER_ROADS}. phi={phi!r} goes by distributions that a server does not give."
-    )
 
 
 def _stock_type(call: Call) -> Any:
