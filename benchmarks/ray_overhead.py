@@ -25,11 +25,10 @@ import typer
 from outlines.types import regex
 
 from benchmarks.report import Report
-from outlines_phi.cli.actors import Pool
+from outlines_phi.cli.actors import Pool, drawn
 from outlines_phi.cli.batches import Outcome, Task
+from outlines_phi.cli.inputs import BUNDLED, load
 from outlines_phi.cli.journal import line, records_of
-from outlines_phi.cli.loaded_model import BUNDLED, load
-from outlines_phi.cli.parts import drawn
 from outlines_phi.plugin.call import Call, Correction
 
 TYPE = regex("[a-zA-Z ,.]{2,60}")

@@ -30,7 +30,7 @@ import torch
 import typer
 
 from benchmarks.report import Report
-from outlines_phi.cli.loaded_model import BUNDLED, load
+from outlines_phi.cli.inputs import BUNDLED, load
 from outlines_phi.errors import BudgetError, OutlinesPhiError
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.guides.guide import DONE

@@ -23,6 +23,7 @@ from ..plugin import generator
 from ..plugin.call import CallOptions
 from ..plugin.processor import MaskLogitsProcessor
 from ..plugin.session import PhiModel
+from .app import Debug, note
 from .batches import refusal
 from .command_options import (
     BanOptions,
@@ -34,7 +35,6 @@ from .command_options import (
     grouped,
     keywords,
 )
-from .ending import Debug, note
 from .inputs import Prompt, model_input
 from .journal import check_target, records
 from .terminal import Quiet, bar, print_table

@@ -31,10 +31,9 @@ from ..sampling.draws import Draws
 from ..sampling.phi_options import AutoPhi, LookaheadPhi
 from ..settings import SamplingSettings
 from . import journal
-from .ending import FAILED, INTERRUPTED, note, tell
-from .inputs import Prompt, model_input
+from .app import FAILED, INTERRUPTED, note, tell
+from .inputs import Prompt, identity, model_input
 from .journal import Outcome, Record, records_of
-from .loaded_model import identity
 from .terminal import Bar, bar
 
 T = TypeVar("T")

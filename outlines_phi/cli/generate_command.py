@@ -16,6 +16,8 @@ from ..errors import UnsupportedError
 from ..numerics.checks import check_fits
 from ..plugin.call import CallOptions
 from . import journal
+from .actors import Parts, draw_into
+from .app import Debug
 from .batches import Summary, Task, Told, told, work
 from .command_options import (
     BanOptions,
@@ -31,10 +33,7 @@ from .command_options import (
     grouped,
     keywords,
 )
-from .ending import Debug
-from .inputs import COLUMN
-from .loaded_model import check_chats, load
-from .parts import Parts, draw_into
+from .inputs import COLUMN, check_chats, load
 from .terminal import Bar, Quiet
 
 

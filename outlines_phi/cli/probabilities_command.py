@@ -19,6 +19,7 @@ from ..numerics.weights import bounds_text
 from ..plugin.call import SEARCH_EFFORT, CallOptions, check_tolerance
 from ..plugin.generator import Generator
 from ..sampling.phi_options import Effort
+from .app import FAILED, Debug, message, note, tell
 from .batches import apart, refusal
 from .command_options import (
     BanOptions,
@@ -30,7 +31,6 @@ from .command_options import (
     grouped,
     keywords,
 )
-from .ending import FAILED, Debug, message, note, tell
 from .inputs import Prompt, model_input
 from .journal import Record, check_target, line, value_record
 from .terminal import Quiet, bar, print_table

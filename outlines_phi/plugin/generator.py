@@ -39,7 +39,6 @@ from ..sampling.sampler import Request
 from ..sampling.smc import SMC
 from .call import (
     COUNTED,
-    TOKENIZATIONS,
     USED,
     Ban,
     Call,
@@ -49,12 +48,10 @@ from .call import (
     check_tolerance,
     law_options,
     resolve_ban,
-    resolve_constraint,
-    resolve_sampler,
     search_effort,
 )
 from .choices import FIELDS, MEANT, MEANT_BY_DRAWS, TRUNCATION, refuse_misfits, refuse_unknown, said
-from .drafts import DraftOptions, Drafts, check_draft, resolve_draft
+from .drafts import DraftOptions, Drafts, check_draft
 from .mistakes import check_one, not_pickled
 from .processor import MaskLogitsProcessor
 from .progress import Told
@@ -152,11 +149,7 @@ def _application(source: Any, banned_phrases: Ban | Unset | None) -> tuple[PhiMo
     """Return the model and the logits processor of what an application calls."""
     match source:
         case SteerableGenerator():
-            for option, neutral in (("tokenization", "any"), ("constraint", None)):
-                if getattr(source, option, neutral) != neutral:
-                    raise UnsupportedError(
-                        f"Audit a generator made without {option}=: an audit is of plain masking, which knows no {option}."
-                    )
+            refuse_misfits("an audit", {name: getattr(source, name, None) for name in ("tokenization", "constraint")})
             model, processor = wrapped(source.model), source.logits_processor
         case (given, output_type):
             model = wrapped(given)
@@ -449,11 +442,11 @@ def Generator(  # noqa: N802 - named as the host's own function
             "Give a type or banned_phrases=[...], or call the model itself: output_type=None was given, and free text "
             "has nothing to correct."
         )
-    if tokenization not in TOKENIZATIONS:
-        raise UnsupportedError(f"tokenization={tokenization!r} was given; expected 'any' or 'canonical'.")
-    drafts = check_draft(model, correction.estimator(sampler), resolve_draft(draft, draft_length))
-    given = resolve_constraint(constraint), resolve_sampler(sampler), drafts
-    return PhiGenerator(model, output_type, correction, tokenization, *given, backend)
+    given = {"sampler": sampler, "draft": draft, "draft_length": draft_length}
+    options = CallOptions.read({"tokenization": tokenization, "constraint": constraint, **given}, None)
+    drafts = check_draft(model, correction.estimator(sampler), options.draft)
+    own = options.tokenization, options.constraint, options.sampler, drafts
+    return PhiGenerator(model, output_type, correction, *own, backend)
 
 
 KEYWORDS = tuple(name for name, one in signature(Generator).parameters.items() if one.kind is one.KEYWORD_ONLY)

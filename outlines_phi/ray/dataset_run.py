@@ -9,8 +9,7 @@ from typing import Any
 
 from ..cli.actors import NUMBER, ColumnDrawer, Pool, check_names, ray_data, table_of
 from ..cli.batches import Task
-from ..cli.inputs import COLUMN, JSONL, PARQUET, read_rows
-from ..cli.loaded_model import load
+from ..cli.inputs import COLUMN, JSONL, PARQUET, load, read_rows
 from ..errors import UnsupportedError
 from ..numerics.checks import check_counts
 from ..phi.estimator import Phi

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from outlines_phi.cli import parts as cli_parts
+from outlines_phi.cli import actors
 from outlines_phi.cli.actors import RecordDrawer
 
 from .conftest import Cli, records
@@ -29,7 +29,7 @@ Lines = list[dict[str, Any]]
 
 @pytest.fixture(autouse=True)
 def ray(monkeypatch: pytest.MonkeyPatch) -> RayDouble:
-    monkeypatch.setattr(cli_parts, "PART_ROWS", 1)
+    monkeypatch.setattr(actors, "PART_ROWS", 1)
     return RayDouble().installed(monkeypatch)
 
 
@@ -175,7 +175,7 @@ class TestGoingOn:
             return draw(self, given)
 
         monkeypatch.setattr(RecordDrawer, "__call__", interrupted)
-        monkeypatch.setattr(cli_parts, "PART_ROWS", 100)
+        monkeypatch.setattr(actors, "PART_ROWS", 100)
         result = cli(*RAY, "--file", prompts)
         assert result.exit_code == 130 and "after 6 of 10 prompts" in result.stderr
         assert len(read(folder / "draws")) == 12

@@ -13,7 +13,7 @@ import pytest
 
 import outlines_phi.cli
 from outlines_phi.cli import app
-from outlines_phi.cli.ending import FAILED, REFUSED
+from outlines_phi.cli.app import FAILED, REFUSED
 from outlines_phi.errors import BudgetError, OutlinesPhiError, UnsupportedError
 from outlines_phi.guides.phrases.banned import LEVELS
 from outlines_phi.lm import bundled

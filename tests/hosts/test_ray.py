@@ -21,10 +21,13 @@ from typer.testing import CliRunner  # noqa: E402
 
 import outlines_phi.ray  # noqa: E402
 from outlines_phi import from_transformers  # noqa: E402
-from outlines_phi.cli.actors import Pool  # noqa: E402
+from outlines_phi.cli.actors import (  # noqa: E402
+    Parts,
+    Pool,  # noqa: E402
+    draw_into,
+)
 from outlines_phi.cli.app import app  # noqa: E402
 from outlines_phi.cli.batches import Task  # noqa: E402
-from outlines_phi.cli.parts import Parts, draw_into  # noqa: E402
 from outlines_phi.lm import bundled  # noqa: E402
 from outlines_phi.plugin.call import Call, Correction  # noqa: E402
 
@@ -152,7 +155,7 @@ def test_a_run_that_was_killed_goes_on(
             raise Killed
         replace(*given)
 
-    monkeypatch.setattr("outlines_phi.cli.parts.PART_ROWS", 4)
+    monkeypatch.setattr("outlines_phi.cli.actors.PART_ROWS", 4)
     monkeypatch.setattr(os, "replace", kill)
     alive = mortal(tmp_path / "died", calls=-1)
     with pytest.raises(Killed):

@@ -282,15 +282,12 @@ def check_processors(processors: Sequence[Any], config: GenerationConfig) -> Non
 def check_stops(criteria: Iterable[Any], config: GenerationConfig) -> None:
     """Refuse stopping criteria other than those that transformers makes of its options."""
     for criterion in criteria:
-        match criterion:
-            case EosTokenCriteria():
-                continue
-            case MaxLengthCriteria() if criterion.max_length == config.max_length:
-                continue
-        raise UnsupportedError(
-            "Say where a text ends in its output type, and how long it may be with max_new_tokens. The stopping criterion "
-            f"{type(criterion).__name__} would cut draws short, and what is left of them would have no distribution."
-        )
+        lengths = isinstance(criterion, MaxLengthCriteria) and criterion.max_length == config.max_length
+        if not lengths and not isinstance(criterion, EosTokenCriteria):
+            raise UnsupportedError(
+                "Say where a text ends in its output type, and how long it may be with max_new_tokens. The stopping criterion "
+                f"{type(criterion).__name__} would cut draws short, and what is left of them would have no distribution."
+            )
 
 
 def prompts_of(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, final
 
 from outlines_phi.cli.command_options import ModelOptions, SettingOptions
-from outlines_phi.cli.loaded_model import load, load_tokenizer
+from outlines_phi.cli.inputs import load, load_tokenizer
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.grammar.grammar import Grammar
 from outlines_phi.guides.phrases.banned import BannedPhrases

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,26 +29,26 @@ from ...types.tables import CompiledTypes
 from .served_call import ServedCall, WalkAccount, WalkEnd, force, reading
 
 
-class EngineWalk(ABC):
-    """One draw. The engine writes its ``tokens``; where it has written all of them, :meth:`advance` says what follows."""
+class EngineWalk:
+    """One draw, and by itself one that is over before its first token.
+
+    The engine writes its ``tokens``; where it has written all of them, ``advance`` lets walks of a kind go on, in their order.
+    """
 
     tokens: Sequence[int] = ()
-    outcome: WalkEnd = WalkEnd.UNDER_WAY
+
+    def __init__(self, outcome: WalkEnd = WalkEnd.UNDER_WAY) -> None:
+        self.outcome = outcome
 
     @property
-    @abstractmethod
     def place(self) -> Hashable | None:
-        """What names the distribution that it needs to go on; ``None`` where it needs none."""
-
-    @staticmethod
-    @abstractmethod
-    def advance(walks: Sequence[Any], log_p: Mapping[Hashable, Tensor]) -> None:
-        """Let walks of this kind go on, in this order; ``log_p`` has ``[V]`` by :attr:`place`."""
+        """The name of the distribution that it needs to go on; ``None`` where it needs none."""
+        return None
 
     @property
-    @abstractmethod
     def account(self) -> WalkAccount:
         """What is known of the draw so far."""
+        return WalkAccount(0.0, 0.0, 0.0)
 
 
 @final
@@ -61,6 +60,7 @@ class ExactWalk(EngineWalk):
     """
 
     def __init__(self, tree: BoundsTree, number: int, rng: np.random.Generator) -> None:
+        super().__init__()
         self.tree, self.attempt = tree, Attempt(number, tree.root, rng)
 
     @property
@@ -94,6 +94,7 @@ class MaskedWalk(EngineWalk):
     """
 
     def __init__(self, table: Table, start: int, budget: int, rng: np.random.Generator) -> None:
+        super().__init__()
         self._table, self._state, self._remaining, self._rng = table, start, budget, rng
         self.tokens: list[int] = []
         self._log_p = self._log_w = 0.0
@@ -129,26 +130,6 @@ class MaskedWalk(EngineWalk):
     @property
     def account(self) -> WalkAccount:
         return WalkAccount(self._log_p, self._log_w, self._log_w)
-
-
-@final
-class StoppedWalk(EngineWalk):
-    """A draw that is over before its first token."""
-
-    def __init__(self, outcome: WalkEnd) -> None:
-        self.outcome = outcome
-
-    @property
-    def place(self) -> Hashable | None:
-        return None
-
-    @staticmethod
-    def advance(walks: Sequence[StoppedWalk], log_p: Mapping[Hashable, Tensor]) -> None:
-        """Do nothing: they are over."""
-
-    @property
-    def account(self) -> WalkAccount:
-        return WalkAccount(0.0, 0.0, 0.0)
 
 
 LOG = logging.getLogger("outlines_phi.vllm")
@@ -259,7 +240,7 @@ class ServedWalks:
             yield
         except Exception:
             LOG.exception("A request of outlines_phi has failed.")
-            served.walk = StoppedWalk(WalkEnd.BROKEN)
+            served.walk = EngineWalk(WalkEnd.BROKEN)
 
     def _advance(self, logits: Tensor, going: Sequence[tuple[int, ServedWalk]]) -> None:
         """Let walks go on that have written all that they had decided."""
@@ -326,7 +307,7 @@ class ServedWalks:
         return ServedWalk(walk, call.settings, prompt, budget, launch)
 
     def _stopped(self, outcome: WalkEnd, budget: int = 0) -> ServedWalk:
-        return ServedWalk(StoppedWalk(outcome), SamplingSettings(), (), budget, 0)
+        return ServedWalk(EngineWalk(outcome), SamplingSettings(), (), budget, 0)
 
     def _tree(self, call: ServedCall, table: Table, prompt: tuple[int, ...], start: int, budget: int) -> BoundsTree:
         own = (call.name, call.row) if call.alone or not self._tokens_tell else None
