@@ -200,14 +200,12 @@ class Summary:
             mine, more = getattr(self, each.name), getattr(other, each.name)
             setattr(self, each.name, mine + more)
 
-    def note_written(self, target: Path, asked: str) -> None:
-        """Print what was written, and between what log Phi lies after all prompts."""
+    def report(self, target: Path | None, asked: str, phi: Phi | None) -> None:
+        """Print what the user should know; ``asked`` says how many prompts there are."""
         known = sorted(self.log_phi)
         log_phi = f" log Phi is {bounds_text((known[0], known[-1]))}." if known and known[0] > -math.inf else ""
-        note(f"{counted(self.draws, 'draw')} written; {target} has {self.prompts} of {asked}.{log_phi}")
-
-    def report(self, asked: str, phi: Phi | None) -> None:
-        """Print what the user should know; ``asked`` says how many prompts there are."""
+        if target is not None:
+            note(f"{counted(self.draws, 'draw')} written; {target} has {self.prompts} of {asked}.{log_phi}")
         if self.rejections:
             costly = ", ".join(f"{name} {count:,}" for name, count in self.rejections.most_common(SHOWN))
             rest = f", and {len(self.rejections) - SHOWN} more" if len(self.rejections) > SHOWN else ""
@@ -339,9 +337,7 @@ def work(
                 progress.move(summary.prompts)
         except KeyboardInterrupt:
             interrupted = True
-    if target is not None:
-        summary.note_written(target, asked)
-    summary.report(asked, phi)
+    summary.report(target, asked, phi)
     if interrupted:
         begun = "The same command, without --overwrite, goes on from there."
         resume = begun if target else "A run with --output FILE can go on where it ended."

@@ -27,7 +27,7 @@ from ..plugin.hosts.transformers import PhiTransformers, from_transformers
 from ..plugin.hosts.vllm_server.phi_vllm import ServedModel
 from ..plugin.session import PhiModel
 from ..plugin.types.output_types import to_json
-from ..plugin.wrapping import from_vllm_offline, wrap
+from ..plugin.wrapping import from_vllm_offline, needing, wrap
 
 BUNDLED = "bundled"  # The name of the model that ships with the package
 
@@ -57,18 +57,6 @@ def load(name: str, device: str | None, dtype: str | None, host: str | None = No
         return {"llamacpp": _on_llamacpp, "mlx": _on_mlx, "vllm": _on_vllm, "vllm-server": _on_server}[host](
             name, dtype
         )
-
-
-@contextmanager
-def needing(extra: str, given: str | None = None) -> Iterator[None]:
-    """Say how to install the packages of an extra, which what was ``given`` needs; by default a host of that name."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise UnsupportedError(
-            f'Install it, by pip install "outlines_phi[{extra}]". {given or "--host " + extra} needs the package {error.name}, '
-            "which is not here."
-        ) from error
 
 
 def _on_llamacpp(name: str, dtype: str | None) -> PhiModel:
@@ -198,18 +186,15 @@ def identity(name: str, model: Any) -> dict[str, str]:
     if isinstance(model, ServedModel):
         told = dict.fromkeys(("dtype", "vocabulary", "tokenizer"), "as served")
         return {"name": name, "weights": str(model.model_name), **told}
+    tokenizer = model.hf_tokenizer or model.tokenizer
+    read = json.dumps([tokenizer.encode(PROBE), getattr(tokenizer, "chat_template", None)], default=str)
     return {
         "name": name,
         "weights": model.lm.fingerprint(),
         "dtype": str(getattr(model.model, "dtype", "as saved")).removeprefix("torch."),
         "vocabulary": model.lm.vocabulary.fingerprint,
-        "tokenizer": _tokenizer_fingerprint(model.hf_tokenizer or model.tokenizer),
+        "tokenizer": hashlib.blake2b(read.encode(), digest_size=16).hexdigest(),
     }
-
-
-def _tokenizer_fingerprint(tokenizer: Any) -> str:
-    read = [tokenizer.encode(PROBE), getattr(tokenizer, "chat_template", None)]
-    return hashlib.blake2b(json.dumps(read, default=str).encode(), digest_size=16).hexdigest()
 
 
 def check_chats(model: Any, prompts: Sequence[Any]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, final
 from weakref import WeakKeyDictionary
@@ -216,6 +217,18 @@ def wrap(
     return made
 
 
+@contextmanager
+def needing(extra: str, given: str | None = None) -> Iterator[None]:
+    """Say how to install the packages of an extra, which what was ``given`` needs; by default a host of that name."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UnsupportedError(
+            f'Install it, by pip install "outlines_phi[{extra}]". {given or "--host " + extra} needs the package {error.name}, '
+            "which is not here."
+        ) from error
+
+
 def from_vllm_offline(
     llm: Any,
     *,
@@ -233,12 +246,8 @@ def from_vllm_offline(
     UnsupportedError, VocabularyError
         See :class:`outlines_phi.lm.vllm.vllm_model.VLLMModel`; or vLLM is not installed.
     """
-    try:
+    with needing("vllm", "from_vllm_offline"):
         host = _class("vllm_offline", "PhiVLLMOffline")
-    except ModuleNotFoundError as error:
-        raise UnsupportedError(
-            f'Install it, by pip install "outlines_phi[vllm]". The package {error.name} is not here.'
-        ) from error
     made: PhiModel = host(llm, phi=phi, banned_phrases=banned_phrases, max_tree_bytes=max_tree_bytes)
     _ = made.lm  # raises why it cannot be corrected
     return made
