@@ -90,7 +90,13 @@ class Batches:
                 results = self.generator.sample_batch(
                     [model_input(prompt) for _, prompt in rows],
                     self.n,
-                    seed=[self._seed(index) for index, _ in rows],
+                    # Fresh ones are not from torch's generator, which begins alike in every process.
+                    seed=[
+                        secrets.randbits(63)
+                        if self.seed is None
+                        else int(np.random.SeedSequence((self.seed, index)).generate_state(1, np.uint64)[0])
+                        for index, _ in rows
+                    ],
                     **self.keywords,
                 )
         except BudgetError as error:
@@ -101,11 +107,6 @@ class Batches:
             short = _shortfall(draws, self.n, self.generator.phi) if missing else None
             outcomes.append(Outcome(index=index, prompt=prompt, draws=draws, error=short))
         return outcomes
-
-    def _seed(self, index: int) -> int:
-        if self.seed is None:  # not from torch's generator, which begins alike in every process
-            return secrets.randbits(63)
-        return int(np.random.SeedSequence((self.seed, index)).generate_state(1, np.uint64)[0])
 
 
 def apart(

@@ -217,18 +217,16 @@ def search_options(
 ) -> tuple[CallOptions, dict[str, Any]]:
     """Return what a call with ``do_sample=False`` asks for, and the limits of its search."""
     refuse_misfits("do_sample=False", keywords)
-    match phi:
-        case ProposalPhi() | LookaheadPhi():
-            raise UnsupportedError(
-                "Give phi='exact' with do_sample=False, or phi=None for Hugging Face's step-by-step argmax. The most probable "
-                f"member is that of the conditioned distribution, whatever proposal (phi={phi.name!r}) draws would come from."
-            )
-        case ExactPhi():
-            tolerance = phi.tolerance
-        case _:
-            tolerance = 0.0
+    if isinstance(phi, (ProposalPhi, LookaheadPhi)):
+        raise UnsupportedError(
+            "Give phi='exact' with do_sample=False, or phi=None for Hugging Face's step-by-step argmax. The most probable member "
+            f"is that of the conditioned distribution, whatever proposal (phi={phi.name!r}) draws would come from."
+        )
     options = CallOptions.read({**keywords, "do_sample": None}, defaults)
-    return options, {"tolerance": tolerance, "effort": search_effort(phi, None)}
+    return options, {
+        "tolerance": phi.tolerance if isinstance(phi, ExactPhi) else 0.0,
+        "effort": search_effort(phi, None),
+    }
 
 
 def check_closed(table: Table, door: str) -> None:
@@ -261,10 +259,8 @@ def search_effort(phi: Phi | None, effort: Effort | None) -> Effort:
         if not isinstance(effort, Effort):
             raise UnsupportedError(f"effort={effort!r} was given; expected Effort(tokens=..., seconds=...).")
         return effort
-    match phi:
-        case ExactPhi() if phi.effort != Effort():
-            return phi.effort
-    return SEARCH_EFFORT
+    own = phi.effort if isinstance(phi, ExactPhi) else Effort()
+    return SEARCH_EFFORT if own == Effort() else own
 
 
 Ban: TypeAlias = BannedPhrases | Iterable[Phrase]  # What `banned_phrases=` may be

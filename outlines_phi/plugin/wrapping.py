@@ -102,11 +102,6 @@ def from_language_model(
 _MODULE = "guidance.models._transformers"
 
 
-def is_transformers(model: Any) -> bool:
-    """Return whether a model is a ``guidance.models.Transformers``."""
-    return any(one.__module__ == _MODULE and one.__name__ == "Transformers" for one in type(model).__mro__)
-
-
 def over_guidance(model: Any, **options: Any) -> PhiTransformers:
     """Return a model that takes ``phi=`` over the weights and the tokenizer that a ``guidance.models.Transformers`` holds.
 
@@ -159,7 +154,7 @@ HOSTS: dict[type, Callable[..., PhiModel]] = {
 
 def _maker(model: Any) -> Callable[..., PhiModel] | None:
     """Return what wraps a model of Outlines, of guidance, or one of ours; ``None`` for all others."""
-    if is_transformers(model):
+    if any(one.__module__ == _MODULE and one.__name__ == "Transformers" for one in type(model).__mro__):
         return over_guidance
     return HOSTS.get(type(model), getattr(type(model), "over", None) if isinstance(model, PhiModel) else None)
 

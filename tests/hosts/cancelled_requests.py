@@ -12,11 +12,7 @@ from vllm import LLM, SamplingParams  # noqa: E402
 
 from outlines_phi.lm import bundled  # noqa: E402
 from outlines_phi.plugin.hosts.vllm_server.phi_attempts import PhiAttempts  # noqa: E402
-from outlines_phi.plugin.hosts.vllm_server.served_call import (  # noqa: E402
-    ARGUMENT,
-    SHOWN,  # noqa: E402
-    ServedCall,
-)
+from outlines_phi.plugin.hosts.vllm_server.served_call import ARGUMENT, SHOWN, ServedCall  # noqa: E402
 from outlines_phi.settings import SamplingSettings  # noqa: E402
 
 MADE: list[Any] = []

@@ -21,11 +21,7 @@ from typer.testing import CliRunner  # noqa: E402
 
 import outlines_phi.ray  # noqa: E402
 from outlines_phi import from_transformers  # noqa: E402
-from outlines_phi.cli.actors import (  # noqa: E402
-    Parts,
-    Pool,  # noqa: E402
-    draw_into,
-)
+from outlines_phi.cli.actors import Parts, Pool, draw_into  # noqa: E402
 from outlines_phi.cli.app import app  # noqa: E402
 from outlines_phi.cli.batches import Task  # noqa: E402
 from outlines_phi.lm import bundled  # noqa: E402

@@ -113,9 +113,16 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         ``hf_model.generate(**inputs, logits_processor=[processor], **processor.host_options)``, or a call of
         ``outlines.Generator(model, processor=processor)``. The top-k, if any, is applied by the processor alone.
         """
-        temperature = float(self.settings.temperature)
-        neutral = {"top_k": 0, "top_p": 1.0, "min_p": None}
-        return {"do_sample": True, "temperature": temperature, **neutral, "max_new_tokens": self.budget}
+        return {
+            **{
+                "do_sample": True,
+                "temperature": float(self.settings.temperature),
+                "top_k": 0,
+                "top_p": 1.0,
+                "min_p": None,
+            },
+            "max_new_tokens": self.budget,
+        }
 
     def reset(self) -> None:
         """Forget the last generation; needed only where a prompt is an earlier prompt with what was written after it."""
@@ -194,7 +201,11 @@ class PhiLogitsProcessor(TableLogitsProcessor):
             )
         left = [self.budget - prefix.length for prefix in prefixes]
         # Beams also carry rows that are dead.
-        live = [i for i, prefix in enumerate(prefixes) if self._goes_on(prefix.state, left[i])]
+        live = [
+            i
+            for i, (prefix, most) in enumerate(zip(prefixes, left, strict=True))
+            if prefix.state not in (DEAD, DONE) and 0 < most and self.table.guide.min_tokens(prefix.state) <= most
+        ]
         if len(live) == len(prefixes):
             return self._scores(prefixes, left, logits).to(logits.dtype)
         out = torch.full_like(logits, -math.inf)
@@ -203,9 +214,6 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         if live:
             out[live] = self._scores([prefixes[i] for i in live], [left[i] for i in live], logits[live]).to(out.dtype)
         return out
-
-    def _goes_on(self, state: int, left: int) -> bool:
-        return state not in (DEAD, DONE) and left > 0 and self.table.guide.min_tokens(state) <= left
 
     def _scores(self, prefixes: Sequence[Prefix], left: Sequence[int], logits: Tensor) -> Tensor:
         """Return ``T (log p + log h)`` for rows that can go on, and keep what their weights need."""

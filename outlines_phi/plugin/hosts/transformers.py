@@ -136,8 +136,7 @@ class PhiTransformers(PhiModel, Transformers):
     @property
     def defaults(self) -> GenerationConfig | None:
         """The model's ``generation_config``."""
-        config: GenerationConfig | None = self.model.generation_config
-        return config
+        return self.model.generation_config
 
     @property
     def _at_hand(self) -> bool:
