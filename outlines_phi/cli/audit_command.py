@@ -82,9 +82,12 @@ def audit(
     _, output_type = form.read(free=banned is not None)
     settings = sampling.keywords() | keywords(seed=seed)
     CallOptions.read(settings, None)
-    targets = output or []
-    for target in targets:
-        _check_target(target)
+    for target in output or ():
+        if target.suffix not in SUFFIXES:
+            raise UnsupportedError(
+                f"Give one of the suffixes {', '.join(SUFFIXES)}, which name the format: --output {target} has none of them."
+            )
+        check_target(target)
     loaded = source.load(given)
     processor = MaskLogitsProcessor(loaded.table(output_type, banned), ban=banned)
     _check_prompts(loaded, processor.table, given, settings)
@@ -101,7 +104,7 @@ def audit(
             **settings,
         )
     print_audit(report, Console(highlight=False))
-    for target in targets:
+    for target in output or ():
         note(f"Report: {report.save(target)}")
     raise typer.Exit(VERDICTS[report.verdict])
 
@@ -119,14 +122,6 @@ def _check_alone(context: typer.Context) -> None:
             f"Leave it out, or audit the model itself: {', '.join(useless)} cannot be given together with --from. The file says "
             "what was drawn, and its weights alone do not tell where mass is lost, so there is no report to save."
         )
-
-
-def _check_target(path: Path) -> None:
-    if path.suffix not in SUFFIXES:
-        raise UnsupportedError(
-            f"Give one of the suffixes {', '.join(SUFFIXES)}, which name the format: --output {path} has none of them."
-        )
-    check_target(path)
 
 
 def _check_prompts(model: PhiModel, table: Table, prompts: list[Prompt], settings: dict[str, Any]) -> None:

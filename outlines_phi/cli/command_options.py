@@ -218,7 +218,13 @@ class BanOptions:
         """Return them, to be corrected for at ``level``; ``None`` where nothing is banned."""
         phrases = list(self.ban or ())
         if self.ban_file is not None:
-            phrases += _listed(self.ban_file)
+            try:
+                phrases += map(str, BannedPhrases.from_file(self.ban_file).phrases)
+            except OSError as error:
+                raise UnsupportedError(
+                    "Give a file with one phrase on each line: "
+                    f"--ban-file {self.ban_file} cannot be read: {error.strerror}."
+                ) from error
         elif not phrases:
             refuse_without(
                 "--ban PHRASE or --ban-file FILE",
@@ -232,15 +238,6 @@ class BanOptions:
             )
             return None
         return BannedPhrases(phrases, self.ban_ignore_case, self.ban_whole_word, self.ban_across_prompt, level)
-
-
-def _listed(file: Path) -> list[str]:
-    try:
-        return list(map(str, BannedPhrases.from_file(file).phrases))
-    except OSError as error:
-        raise UnsupportedError(
-            f"Give a file with one phrase on each line: --ban-file {file} cannot be read: {error.strerror}."
-        ) from error
 
 
 @final

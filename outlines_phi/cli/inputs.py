@@ -345,10 +345,7 @@ def _table(file: Path, source: str, column: str) -> Iterator[tuple[Row, Prompt |
 
 
 def _is_message(message: Any) -> bool:
-    match message:
-        case {"role": str(), "content": str()}:
-            return True
-    return False
+    return isinstance(message, dict) and all(isinstance(message.get(name), str) for name in ("role", "content"))
 
 
 def read_text(path: Path, given: str, expected: str) -> str:

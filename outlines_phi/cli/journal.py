@@ -86,9 +86,7 @@ def header(
 
 def seeded(given: int | None, saved: Record | None) -> int:
     """Return the seed of a command, of the run that it goes on with, whose first line is ``saved``, or a new one."""
-    if given is None:
-        return secrets.randbelow(2**32) if saved is None else int(saved["seed"])
-    return given
+    return given if given is not None else secrets.randbelow(2**32) if saved is None else int(saved["seed"])
 
 
 def check_same_run(saved: Record, header: Record, path: object) -> None:

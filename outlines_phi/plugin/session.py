@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, ClassVar
 
 from outlines.generator import SteerableGenerator
 from transformers import GenerationConfig
@@ -63,6 +63,7 @@ class PhiModel(Asynchronous, ABC):
     What :func:`outlines_phi.wrap` takes is registered in :data:`outlines_phi.plugin.wrapping.HOSTS`.
     """
 
+    takes_types: ClassVar[bool] = False  # Whether output types, not logits processors, are for its own loop
     tells_progress = True  # Whether `progress=` is told between model calls
     type_adapter: Any  # Outlines', where the host has one
     hf_tokenizer: Any  # What writes texts in its tokens; `None` where only the vocabulary is known
@@ -143,6 +144,8 @@ class PhiModel(Asynchronous, ABC):
 
     def _generated(self, output_type: Any, keywords: dict[str, Any]) -> Call:
         """Return the call of a generator of Outlines, which gives a logits processor, or to some hosts the type itself."""
+        if self.takes_types:
+            return self._typed(output_type, None, keywords)
         return self._under(output_type, self._correction(keywords), keywords)
 
     def written(self, call: Call, prompt: Any) -> Any:
@@ -177,10 +180,17 @@ class PhiModel(Asynchronous, ABC):
 
     def _leaves_to_outlines(self, output_type: Any) -> bool:
         """Return whether plain calls of an output type are masked by the means of Outlines."""
-        return left_to_outlines(output_type, at_hand=self._at_hand)
+        return self.takes_types or left_to_outlines(output_type, at_hand=self._at_hand)
 
     def _outlines_form(self, output_type: Any, backend: str | None) -> Any:
         """Return the form in which Outlines hands an output type to the host's own loop."""
+        if self.takes_types and backend is not None:
+            raise UnsupportedError(
+                f"Leave backend= out, or choose it where the engine is started. backend={backend!r} was given, and a call without "
+                "phi= is the engine's own."
+            )
+        if self.takes_types:
+            return output_type
         outlines_model: Any = self
         return SteerableGenerator(outlines_model, output_type, backend).logits_processor
 

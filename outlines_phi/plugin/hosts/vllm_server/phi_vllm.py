@@ -31,7 +31,7 @@ from ...mistakes import check_batch
 from ...processor import MaskLogitsProcessor
 from ...session import PhiModel
 from ...streaming import LOOP, Pieces, Worker
-from ...types.tables import CompiledTypes, masks_only
+from ...types.tables import CompiledTypes
 from .served_call import ARGUMENT, BYTES, SHOWN, Answer, ServedCall, WalkEnd, read
 
 MOST = 128  # Draws in one request, at most
@@ -234,6 +234,7 @@ class ServedModel(PhiModel):
     """
 
     stock: ClassVar[Any]  # Outlines' class
+    takes_types = True
     tells_progress = False
     hf_tokenizer = None
 
@@ -263,24 +264,9 @@ class ServedModel(PhiModel):
     def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
         return self.lm
 
-    def _generated(self, output_type: Any, keywords: dict[str, Any]) -> Call:
-        return self._typed(output_type, None, keywords)
-
     def written_in_pieces(self, call: Call, prompt: Any) -> Pieces:
         """Return the stream of Outlines; none under a correction, where a text is known when it is accepted as a whole."""
         return self.lm if call.phi is not None else self._hosted_stream(call, prompt)
-
-    def _typed(self, output_type: Any, backend: str | None, keywords: dict[str, Any]) -> Call:
-        correction = self._correction(keywords)
-        if correction.ban is None and correction.estimator(keywords.get("sampler"), usual=None) is None:
-            if backend is not None:
-                raise UnsupportedError(
-                    f"Leave backend={backend!r} out, which the server has been started with: a call without phi= is the server's."
-                )
-            return Call(None, output_type, None, keywords)
-        masks_only(backend)
-        typed = None if output_type is None else MaskLogitsProcessor(self.table(output_type, backend=backend))
-        return self._under(typed, correction, keywords)
 
     def _hosted(self, call: Call, given: Any, *, many: bool) -> Any:
         return (self.stock.generate_batch if many else self.stock.generate)(
