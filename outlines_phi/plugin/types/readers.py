@@ -20,8 +20,6 @@ from ...automata.automaton import DEAD, ByteAutomaton
 from ...errors import ValueReadError
 from ...guides.grammar.grammar import Grammar
 from ...guides.guide import Guide
-from ...guides.json_schema.machine.stack import Configuration
-from ...guides.regex import compile_regex
 from ...guides.table import Table
 from ...regex.patterns import compile_regex
 from .json_text import JSONText
