@@ -35,8 +35,8 @@ from outlines_phi.errors import BudgetError, FidelityWarning
 from outlines_phi.fidelity.report_text import TextTable
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
+from outlines_phi.plugin.call import CallOptions
 from outlines_phi.plugin.hosts.transformers import PhiTransformers
-from outlines_phi.plugin.options import CallOptions
 from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler

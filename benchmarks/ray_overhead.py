@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,13 +25,10 @@ import typer
 from outlines.types import regex
 
 from benchmarks.report import Report
-from outlines_phi.cli.batches import Outcome
+from outlines_phi.cli.actors import Pool, drawn
+from outlines_phi.cli.batches import Outcome, Task
+from outlines_phi.cli.inputs import BUNDLED, load
 from outlines_phi.cli.journal import line, records_of
-from outlines_phi.cli.loaded_model import BUNDLED, load
-from outlines_phi.cli.ray.folder_run import FolderRun
-from outlines_phi.cli.ray.parts import Parts
-from outlines_phi.cli.ray.pool import Pool
-from outlines_phi.cli.task import Task
 from outlines_phi.plugin.call import Call, Correction
 
 TYPE = regex("[a-zA-Z ,.]{2,60}")
@@ -98,14 +95,13 @@ def main(
     task = Task(load=made, model=BUNDLED, output_type=TYPE, type_name="", call=call, n=n, seed=1)
     batches = task.batches(task.loaded())
     given = [({"prompt": prompt}, prompt) for prompt in prompts]
-    parts = Parts(folder=Path("unused"), form="jsonl", column="prompt", rows=given)
-    run = FolderRun(task=task, parts=parts, pool=Pool(actors=1).started(), batch_size=batch_size)
+    pool = Pool(actors=1).started()
     found = []
     for _ in range(repeats):
         plain = (lines(outcomes) for outcomes in batches.outcomes(prompts, batch_size, 0))
         here = measured(plain, rows // batch_size, actors=False)
-        drawn = (list(map(line, chain(*records.values()))) for records, _ in run._drawn(range(rows)))
-        there = measured(drawn, rows // batch_size, actors=True)
+        acted = drawn(task, given, (), pool, batch_size, token_ids=False)
+        there = measured((list(map(line, records)) for records, _ in acted), rows // batch_size, actors=True)
         found.append((here, there))
         print(here, there, flush=True)
     report = Report(

@@ -19,11 +19,11 @@ from ..fidelity.report_text import bias_section, sections, verdict, verdict_on
 from ..guides.table import Table
 from ..numerics.checks import counted
 from ..phi.onestep import LocalPhi
-from ..plugin import auditing
-from ..plugin.options import CallOptions
+from ..plugin import generator
+from ..plugin.call import CallOptions
 from ..plugin.processor import MaskLogitsProcessor
 from ..plugin.session import PhiModel
-from ..plugin.types.output_types import to_language
+from .app import Debug, note
 from .batches import refusal
 from .command_options import (
     BanOptions,
@@ -35,10 +35,8 @@ from .command_options import (
     grouped,
     keywords,
 )
-from .ending import Debug, note
 from .inputs import Prompt, model_input
 from .journal import check_target, records
-from .loaded_model import check_chats, load
 from .terminal import Quiet, bar, print_table
 
 SUFFIXES = (".md", ".html", ".json", ".png")  # Formats of a report
@@ -84,18 +82,18 @@ def audit(
     _, output_type = form.read(free=banned is not None)
     settings = sampling.keywords() | keywords(seed=seed)
     CallOptions.read(settings, None)
-    if output_type is not None:
-        to_language(output_type)
-    targets = output or []
-    for target in targets:
-        _check_target(target)
-    loaded = load(source.model, source.device, source.dtype, source.host)
-    check_chats(loaded, given)
+    for target in output or ():
+        if target.suffix not in SUFFIXES:
+            raise UnsupportedError(
+                f"Give one of the suffixes {', '.join(SUFFIXES)}, which name the format: --output {target} has none of them."
+            )
+        check_target(target)
+    loaded = source.load(given)
     processor = MaskLogitsProcessor(loaded.table(output_type, banned), ban=banned)
     _check_prompts(loaded, processor.table, given, settings)
     application = SteerableGenerator.from_processor(loaded, processor)
     with bar("draws", n * len(given), shown=not quiet) as progress:
-        report = auditing.audit(
+        report = generator.audit(
             application,
             [model_input(prompt) for prompt in given],
             n,
@@ -106,7 +104,7 @@ def audit(
             **settings,
         )
     print_audit(report, Console(highlight=False))
-    for target in targets:
+    for target in output or ():
         note(f"Report: {report.save(target)}")
     raise typer.Exit(VERDICTS[report.verdict])
 
@@ -124,14 +122,6 @@ def _check_alone(context: typer.Context) -> None:
             f"Leave it out, or audit the model itself: {', '.join(useless)} cannot be given together with --from. The file says "
             "what was drawn, and its weights alone do not tell where mass is lost, so there is no report to save."
         )
-
-
-def _check_target(path: Path) -> None:
-    if path.suffix not in SUFFIXES:
-        raise UnsupportedError(
-            f"Give one of the suffixes {', '.join(SUFFIXES)}, which name the format: --output {path} has none of them."
-        )
-    check_target(path)
 
 
 def _check_prompts(model: PhiModel, table: Table, prompts: list[Prompt], settings: dict[str, Any]) -> None:

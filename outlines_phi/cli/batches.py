@@ -8,44 +8,39 @@ import statistics
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast, final
+from typing import Any, TypeAlias, TypeVar, cast, final
 
 import numpy as np
 from jinja2 import TemplateError
 
-from ..errors import BudgetError, FidelityWarning, OutlinesPhiError, UnsupportedError
+from ..errors import BudgetError, FidelityWarning, OutlinesPhiError, UnsupportedError, too_small
 from ..guides.table import Table
 from ..numerics.checks import counted
 from ..numerics.weights import bounds_text
 from ..phi.estimator import Phi
-from ..plugin.generator import PhiGenerator
-from ..plugin.options import CallOptions
+from ..plugin.call import Call, CallOptions
+from ..plugin.generator import Generator, PhiGenerator
 from ..plugin.session import PhiModel
+from ..plugin.types.output_types import to_language
+from ..plugin.wrapping import wrapped
 from ..sampling.draw import Guarantee
 from ..sampling.draws import Draws
 from ..sampling.phi_options import AutoPhi, LookaheadPhi
-from .ending import note, tell
-from .inputs import Prompt, model_input
+from ..settings import SamplingSettings
+from . import journal
+from .app import FAILED, INTERRUPTED, note, tell
+from .inputs import Prompt, identity, model_input
+from .journal import Outcome, Record, records_of
+from .terminal import Bar, bar
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 SHOWN = 5  # Banned phrases whose attempts are told, at most
 DRAFTED = ("written", "drafted", "followed", "turns")  # Counts of a call that say what drafts were worth
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What became of a prompt: its draws, an error, or the draws until an error."""
-
-    index: int  # the number of the prompt, from 0
-    prompt: Prompt | None  # none where its row has none
-    # What came out.
-    draws: Draws | None = None
-    error: OutlinesPhiError | None = None
 
 
 @final
@@ -76,23 +71,17 @@ class Batches:
         """Return the outcomes of prompts with their numbers, drawn in shared model calls; an error in place of one is its own."""
         model, table = self.generator.model, self.generator.logits_processor.table
         options = replace(CallOptions.read(self.keywords, model.defaults), n=self.n)
-        begun: list[tuple[int, Prompt] | Outcome] = []
-        for index, prompt in rows:
-            if isinstance(prompt, OutlinesPhiError):
-                begun.append(Outcome(index=index, prompt=None, error=prompt))
-            elif (error := refusal(model, table, prompt, options)) is not None:
-                begun.append(Outcome(index=index, prompt=prompt, error=error))
-            else:
-                begun.append((index, prompt))
-        drawn = iter(apart(self._draw, [row for row in begun if not isinstance(row, Outcome)]))
-        outcomes = []
-        for row in begun:
-            found = row if isinstance(row, Outcome) else next(drawn)
-            if isinstance(found, OutlinesPhiError):
-                index, prompt = cast(tuple[int, Prompt], row)
-                found = Outcome(index=index, prompt=prompt, error=found)
-            outcomes.append(found)
-        return outcomes
+
+        def refused(row: tuple[int, Prompt | OutlinesPhiError]) -> OutlinesPhiError | None:
+            return row[1] if isinstance(row[1], OutlinesPhiError) else refusal(model, table, row[1], options)
+
+        found = apart(cast(Any, self._draw), rows, refused)
+        return [
+            Outcome(index=index, prompt=None if prompt is each else cast(Prompt, prompt), error=each)
+            if isinstance(each, OutlinesPhiError)
+            else each
+            for (index, prompt), each in zip(rows, found, strict=True)
+        ]
 
     def _draw(self, rows: Sequence[tuple[int, Prompt]]) -> list[Outcome]:
         try:
@@ -101,7 +90,13 @@ class Batches:
                 results = self.generator.sample_batch(
                     [model_input(prompt) for _, prompt in rows],
                     self.n,
-                    seed=[self._seed(index) for index, _ in rows],
+                    # Fresh ones are not from torch's generator, which begins alike in every process.
+                    seed=[
+                        secrets.randbits(63)
+                        if self.seed is None
+                        else int(np.random.SeedSequence((self.seed, index)).generate_state(1, np.uint64)[0])
+                        for index, _ in rows
+                    ],
                     **self.keywords,
                 )
         except BudgetError as error:
@@ -113,14 +108,22 @@ class Batches:
             outcomes.append(Outcome(index=index, prompt=prompt, draws=draws, error=short))
         return outcomes
 
-    def _seed(self, index: int) -> int:
-        if self.seed is None:  # not from torch's generator, which begins alike in every process
-            return secrets.randbits(63)
-        return int(np.random.SeedSequence((self.seed, index)).generate_state(1, np.uint64)[0])
+
+def apart(
+    work: Callable[[Sequence[T]], Sequence[R]],
+    rows: Sequence[T],
+    refused: Callable[[T], OutlinesPhiError | None] = lambda _: None,
+) -> list[R | OutlinesPhiError]:
+    """Return what ``work`` returns for each of some rows, or its error: that of rows which are ``refused``, and their own.
+
+    Where the work fails for all of them, it is done again with each half.
+    """
+    errors = [refused(row) for row in rows]
+    done = iter(_halved(work, [row for row, error in zip(rows, errors, strict=True) if error is None]))
+    return [next(done) if error is None else error for error in errors]
 
 
-def apart(work: Callable[[Sequence[T]], Sequence[R]], rows: Sequence[T]) -> list[R | OutlinesPhiError]:
-    """Return what ``work`` returns for each of some rows; where it fails for all of them, it is done again with each half."""
+def _halved(work: Callable[[Sequence[T]], Sequence[R]], rows: Sequence[T]) -> list[R | OutlinesPhiError]:
     if not rows:
         return []
     try:
@@ -129,7 +132,7 @@ def apart(work: Callable[[Sequence[T]], Sequence[R]], rows: Sequence[T]) -> list
         if len(rows) == 1:
             return [error]
         half = len(rows) // 2
-        return [*apart(work, rows[:half]), *apart(work, rows[half:])]
+        return [*_halved(work, rows[:half]), *_halved(work, rows[half:])]
 
 
 def refusal(model: PhiModel, table: Table, prompt: Prompt, options: CallOptions) -> OutlinesPhiError | None:
@@ -165,7 +168,7 @@ def _shortfall(draws: Draws, n: int, phi: Phi | None) -> BudgetError:
 @final
 @dataclass
 class Summary:
-    """What was drawn, for the messages at the end."""
+    """Counts of what was drawn, for the messages at the end."""
 
     # Prompts that are finished, and how many of them ended by each kind of error.
     prompts: int = 0
@@ -177,14 +180,6 @@ class Summary:
     failures: int = 0  # trajectories that found no allowed token
     rejections: Counter[str] = field(default_factory=Counter)  # attempts that each banned phrase has cost
     counts: Counter[str] = field(default_factory=Counter)  # sums of the counts :data:`DRAFTED`
-
-    @classmethod
-    def of(cls, outcomes: Iterable[Outcome]) -> Summary:
-        """Return the summary of some prompts."""
-        summary = cls()
-        for outcome in outcomes:
-            summary.count(outcome)
-        return summary
 
     def count(self, outcome: Outcome) -> None:
         """Take note of what became of a prompt."""
@@ -206,14 +201,12 @@ class Summary:
             mine, more = getattr(self, each.name), getattr(other, each.name)
             setattr(self, each.name, mine + more)
 
-    def note_written(self, target: Path, asked: str) -> None:
-        """Print what was written, and between what log Phi lies after all prompts."""
+    def report(self, target: Path | None, asked: str, phi: Phi | None) -> None:
+        """Print what the user should know; ``asked`` says how many prompts there are."""
         known = sorted(self.log_phi)
         log_phi = f" log Phi is {bounds_text((known[0], known[-1]))}." if known and known[0] > -math.inf else ""
-        note(f"{counted(self.draws, 'draw')} written; {target} has {self.prompts} of {asked}.{log_phi}")
-
-    def report(self, asked: str, phi: Phi | None) -> None:
-        """Print what the user should know; ``asked`` says how many prompts there are."""
+        if target is not None:
+            note(f"{counted(self.draws, 'draw')} written; {target} has {self.prompts} of {asked}.{log_phi}")
         if self.rejections:
             costly = ", ".join(f"{name} {count:,}" for name, count in self.rejections.most_common(SHOWN))
             rest = f", and {len(self.rejections) - SHOWN} more" if len(self.rejections) > SHOWN else ""
@@ -239,3 +232,116 @@ class Summary:
         if self.errors.total():
             kinds = ", ".join(f"{count} {kind}" for kind, count in self.errors.items() if count)
             tell("Failed", "red", f'{self.errors.total()} of {asked} ({kinds}); the lines with "record": "error".')
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """All that decides the draws of a run but its prompts. It holds no model, so that it travels to where there is one."""
+
+    # What makes the model, and its name.
+    load: Callable[[], Any]
+    model: str
+    # The output type, its name, and the call that is made for each batch of prompts.
+    output_type: Any
+    type_name: str
+    call: Call
+    # Draws per prompt, and where all random streams come from; fresh ones where there is none.
+    n: int
+    seed: int | None
+    told: tuple[tuple[str, Any], ...] = ()  # what else a file of the draws says of them
+
+    def loaded(self) -> PhiModel:
+        """Return the model."""
+        return wrapped(self.load())
+
+    def batches(self, model: PhiModel) -> Batches:
+        """Compile the output type, and return what draws; raises what every prompt would raise."""
+        options, ban = self._options(model), self.call.ban
+        generator = Generator(model, self.output_type, phi=self.call.phi, banned_phrases=ban, draft=options.draft)
+        _check_length(generator, options.settings)
+        keep = {name: value for name, value in self.call.keywords.items() if name != "draft"}
+        return Batches(generator=generator, keywords=keep, n=self.n, seed=self.seed)
+
+    def header(self, model: PhiModel) -> journal.Record:
+        """Return the first line of a file of the draws."""
+        options = self._options(model)
+        language = "" if self.output_type is None else to_language(self.output_type)
+        return journal.header(
+            model=identity(self.model, model),
+            output_type=self.type_name,
+            pattern=language if isinstance(language, str) else language.text,
+            settings=options.settings,
+            tokenization=options.tokenization,
+            ban=self.call.ban,
+            phi=_told(self.call.phi),
+            sampler=None if options.sampler is None else asdict(options.sampler),
+            draft=None if options.draft is None else {"names": options.draft.names, "length": options.draft.length},
+            n=self.n,
+            seed=self.seed,
+            **dict(self.told),
+        )
+
+    def _options(self, model: PhiModel) -> CallOptions:
+        return CallOptions.read(self.call.keywords, model.defaults, self.call.ban)
+
+
+def _told(phi: Phi | None) -> str:
+    """Return how a file names an estimator: two that differ in the distribution of their draws differ in it."""
+    assert phi is not None  # a file has an output type, or a ban
+    return f"{phi.name} (weighted)" if phi == LookaheadPhi(weights=True) else phi.name
+
+
+def _check_length(generator: PhiGenerator, settings: SamplingSettings) -> None:
+    """Raise now what every prompt would raise: the length limit is too small for the format."""
+    table = generator.logits_processor.table
+    least, most = table.guide.min_tokens(table.start), settings.max_new_tokens
+    if most is not None and most < least:
+        raise too_small(most, least)
+
+
+Told: TypeAlias = tuple[list[Record], Summary]  # The records of some prompts, and their summary
+
+
+def told(outcomes: Iterable[Outcome], *, token_ids: bool) -> Told:
+    """Return what a run tells of some prompts."""
+    records, summary = list[Record](), Summary()
+    for outcome in outcomes:
+        records += records_of(outcome, token_ids=token_ids)
+        summary.count(outcome)
+    return records, summary
+
+
+def work(
+    drawn: Callable[[Bar], Iterable[Told]],
+    writing: AbstractContextManager[Callable[[Sequence[Record]], None]],
+    summary: Summary,
+    prompts: int,
+    target: Path | None,
+    phi: Phi | None,
+    *,
+    shown: bool,
+) -> int:
+    """Write what is ``drawn`` as it comes, and say how far that is; return the exit code.
+
+    ``summary`` is of those of the ``prompts`` that ``target`` has, ``None`` for the standard output.
+    """
+    asked = counted(prompts, "prompt")
+    if summary.prompts:
+        note(f"{target} has {summary.prompts} of {asked}; going on from there.")
+    interrupted = False
+    with writing as write, bar("prompts", prompts, begin=summary.prompts, shown=shown) as progress:
+        try:
+            for records, more in drawn(progress):
+                write(records)
+                summary.add(more)
+                progress.move(summary.prompts)
+        except KeyboardInterrupt:
+            interrupted = True
+    summary.report(target, asked, phi)
+    if interrupted:
+        begun = "The same command, without --overwrite, goes on from there."
+        resume = begun if target else "A run with --output FILE can go on where it ended."
+        tell("Interrupted", "yellow", f"after {summary.prompts} of {asked}. {resume}")
+        return INTERRUPTED
+    return FAILED if summary.errors.total() else 0

@@ -16,17 +16,29 @@ from ..guides.grammar.notation.reader import NAMES
 from ..guides.phrases.banned import LEVELS, BannedPhrases
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.onestep import LocalPhi
-from ..plugin.call import Call, Correction
+from ..plugin.call import ESTIMATORS, TOKENIZATIONS, Call, Correction, Unset, meant_by
 from ..plugin.choices import guessed
 from ..plugin.drafts import DRAFTERS, DraftOptions, resolve_draft
-from ..plugin.options import ESTIMATORS, TOKENIZATIONS, Unset, meant_by
+from ..plugin.session import PhiModel
+from ..plugin.types.output_types import to_language
 from ..sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from ..sampling.resolve import DRAFT_LENGTH
 from ..sampling.smc import SMC, Resample
-from .inputs import COLUMN, PARQUET, Prompt, Rows, read_output_type, read_prompts, read_rows
-from .loaded_model import BUNDLED, DTYPES, HOSTS
-from .ray.parts import FORMS
-from .ray.pool import Pool
+from .actors import FORMS, Pool
+from .inputs import (
+    BUNDLED,
+    COLUMN,
+    DTYPES,
+    HOSTS,
+    PARQUET,
+    Prompt,
+    Rows,
+    check_chats,
+    load,
+    read_output_type,
+    read_prompts,
+    read_rows,
+)
 
 
 def one_of(option: str, names: Sequence[str], meant: Callable[[str], str] | None = None) -> dict[str, Any]:
@@ -61,6 +73,12 @@ Tokenization = Annotated[
 def keywords(**given: Any) -> dict[str, Any]:
     """Return the keywords of a call: the options that were given."""
     return {name: value for name, value in given.items() if value is not None}
+
+
+def refuse_without(remedy: str, without: str, given: dict[str, bool]) -> None:
+    """Refuse the options that were given, which say nothing without others."""
+    if useless := [option for option, is_given in given.items() if is_given]:
+        raise UnsupportedError(f"Give {remedy}, or leave it out: {', '.join(useless)} was given without {without}.")
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -137,8 +155,11 @@ class FormatOptions:
     ] = None
 
     def read(self, *, free: bool = False) -> tuple[str, Any]:
-        """Return how the command names it, and the type; see :func:`read_output_type`."""
-        return read_output_type(self.type_, self.schema, self.regex, self.grammar, free=free)
+        """Return how the command names it, and the type; see :func:`read_output_type`. One that has no language is refused."""
+        name, output_type = read_output_type(self.type_, self.schema, self.regex, self.grammar, free=free)
+        if output_type is not None:
+            to_language(output_type)
+        return name, output_type
 
     def __bool__(self) -> bool:
         return any(given is not None for given in (self.type_, self.schema, self.regex, self.grammar))
@@ -197,29 +218,26 @@ class BanOptions:
         """Return them, to be corrected for at ``level``; ``None`` where nothing is banned."""
         phrases = list(self.ban or ())
         if self.ban_file is not None:
-            phrases += _listed(self.ban_file)
-        elif not phrases:
-            given = {
-                "--ban-ignore-case": self.ban_ignore_case,
-                "--ban-whole-word": self.ban_whole_word,
-                "--no-ban-across-prompt": not self.ban_across_prompt,
-                "--ban-level": level is not None,
-            }
-            if useless := [name for name, is_given in given.items() if is_given]:
+            try:
+                phrases += map(str, BannedPhrases.from_file(self.ban_file).phrases)
+            except OSError as error:
                 raise UnsupportedError(
-                    f"Give --ban PHRASE or --ban-file FILE, or leave it out: {', '.join(useless)} was given without banned phrases."
-                )
+                    "Give a file with one phrase on each line: "
+                    f"--ban-file {self.ban_file} cannot be read: {error.strerror}."
+                ) from error
+        elif not phrases:
+            refuse_without(
+                "--ban PHRASE or --ban-file FILE",
+                "banned phrases",
+                {
+                    "--ban-ignore-case": self.ban_ignore_case,
+                    "--ban-whole-word": self.ban_whole_word,
+                    "--no-ban-across-prompt": not self.ban_across_prompt,
+                    "--ban-level": level is not None,
+                },
+            )
             return None
         return BannedPhrases(phrases, self.ban_ignore_case, self.ban_whole_word, self.ban_across_prompt, level)
-
-
-def _listed(file: Path) -> list[str]:
-    try:
-        return list(map(str, BannedPhrases.from_file(file).phrases))
-    except OSError as error:
-        raise UnsupportedError(
-            f"Give a file with one phrase on each line: --ban-file {file} cannot be read: {error.strerror}."
-        ) from error
 
 
 @final
@@ -245,10 +263,9 @@ class DraftingOptions:
             raise UnsupportedError(
                 "Leave one of the two out: --draft was given with --particles, which are compared token by token."
             )
-        if not self.draft and self.draft_length is not None:
-            raise UnsupportedError(
-                f"Give --draft forced, or leave it out: --draft-length {self.draft_length} was given without --draft."
-            )
+        if not self.draft:
+            said = {f"--draft-length {self.draft_length}": self.draft_length is not None}
+            refuse_without("--draft forced", "--draft", said)
         return resolve_draft(self.draft, self.draft_length) if self.draft else None
 
 
@@ -275,6 +292,12 @@ class ModelOptions:
         typer.Option(**one_of("--host", HOSTS), help="By default llamacpp for a GGUF file, else transformers."),
     ] = None
 
+    def load(self, prompts: Sequence[Prompt] = ()) -> PhiModel:
+        """Return the model, which takes the ``prompts``."""
+        model = load(self.model, self.device, self.dtype, self.host)
+        check_chats(model, prompts)
+        return model
+
 
 @final
 @dataclass(frozen=True)
@@ -298,8 +321,7 @@ class RayOptions:
         """Return the actors and the form of the parts; ``None`` without Ray."""
         if not self.ray:
             given = {"--actors": self.actors, "--gpus": self.gpus, "--parts": self.parts}
-            if useless := [name for name, value in given.items() if value is not None]:
-                raise UnsupportedError(f"Give --ray, or leave it out: {', '.join(useless)} was given without --ray.")
+            refuse_without("--ray", "--ray", {name: value is not None for name, value in given.items()})
             return None
         if output is None:
             raise UnsupportedError(
@@ -360,7 +382,11 @@ class CorrectionOptions:
                 "distance come from --phi exact alone."
             )
         phi: Phi | str | Unset = ExactPhi(**certified) if certified else self.phi or Unset.UNSET
-        particles = keywords(sampler=self._particles(), draft=draft)
+        if self.particles is None:
+            refuse_without("--particles 50", "--particles", {f"--resample {self.resample}": self.resample is not None})
+        resample = keywords(resample=self.resample)
+        sampler = None if self.particles is None else SMC(particles=self.particles, **resample)
+        particles = keywords(sampler=sampler, draft=draft)
         call = Call.of(Correction().replaced_by(phi, ban), output_type, {**settings, **particles})
         if self.particles and not isinstance(call.phi, ProposalPhi):
             names = ", ".join(name for name, each in ESTIMATORS.items() if issubclass(each, ProposalPhi))
@@ -369,11 +395,3 @@ class CorrectionOptions:
                 f"phi={call.phi and call.phi.name!r} was given with --particles, and draws in a way of its own."
             )
         return call
-
-    def _particles(self) -> SMC | None:
-        if self.particles is None and self.resample is not None:
-            raise UnsupportedError(
-                f"Give --particles 50, or leave it out: --resample {self.resample} was given without --particles, so there is "
-                "nothing to resample."
-            )
-        return None if self.particles is None else SMC(particles=self.particles, **keywords(resample=self.resample))

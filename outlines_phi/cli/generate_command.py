@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ..errors import UnsupportedError
-from ..numerics.checks import check_fits, counted
-from ..plugin.options import CallOptions
-from ..plugin.types.output_types import to_language
+from ..numerics.checks import check_fits
+from ..plugin.call import CallOptions
 from . import journal
-from .batches import Batches, Summary
+from .actors import Parts, draw_into
+from .app import Debug
+from .batches import Summary, Task, Told, told, work
 from .command_options import (
     BanOptions,
     CorrectionOptions,
@@ -32,14 +33,8 @@ from .command_options import (
     grouped,
     keywords,
 )
-from .ending import FAILED, INTERRUPTED, Debug, note, tell
-from .inputs import COLUMN, Prompt
-from .journal import Saved
-from .loaded_model import check_chats, load
-from .ray.folder_run import FolderRun
-from .ray.parts import Parts
-from .task import Task
-from .terminal import Quiet, bar
+from .inputs import COLUMN, check_chats, load
+from .terminal import Bar, Quiet
 
 
 @grouped
@@ -82,8 +77,6 @@ def generate(
     settings = sampling.keywords() | keywords(tokenization=tokenization)
     call = correction.call(output_type, banned, settings, drafting.read(correction.particles))
     CallOptions.read({**call.keywords, **keywords(seed=seed)}, None)
-    if output_type is not None:
-        to_language(output_type)
     task = Task(
         load=partial(load, source.model, source.device, source.dtype, source.host),
         model=source.model,
@@ -96,23 +89,10 @@ def generate(
     )
     if chosen is not None and output is not None:
         pool, form_of_parts = chosen
-        parts = Parts(
-            folder=output,
-            form=form_of_parts,
-            column=inputs.column or COLUMN,
-            rows=inputs.read_rows(),
-            file=inputs.file,
-        )
-        run = FolderRun(
-            task=task,
-            parts=parts,
-            pool=pool,
-            batch_size=batch_size,
-            token_ids=token_ids,
-            overwrite=overwrite,
-            quiet=quiet,
-        )
-        raise typer.Exit(run.work())
+        column, rows = inputs.column or COLUMN, inputs.read_rows()
+        parts = Parts(folder=output, form=form_of_parts, column=column, rows=rows, file=inputs.file)
+        options = {"token_ids": token_ids, "overwrite": overwrite, "quiet": quiet}
+        raise typer.Exit(draw_into(parts, task, pool, batch_size, **options))
     given = inputs.read()
     saved = None
     if output is not None:
@@ -124,50 +104,18 @@ def generate(
     header = task.header(model)
     if saved is not None:
         journal.check_same_run(saved.header, header, output)
-    batches = task.batches(model)
-    raise typer.Exit(_work(batches, given, batch_size, header, output, saved, token_ids, quiet))
-
-
-def _work(
-    batches: Batches,
-    prompts: Sequence[Prompt],
-    size: int,
-    header: dict[str, Any],
-    output: Path | None,
-    saved: Saved | None,
-    token_ids: bool,
-    quiet: bool,
-) -> int:
-    """Draw what the file does not have yet; return the exit code."""
     begin, end, errors = (0, 0, 0) if saved is None else (saved.prompts, saved.end, saved.errors)
-    asked = counted(len(prompts), "prompt")
+    batches = task.batches(model)
+
+    def drawn(progress: Bar) -> Iterator[Told]:
+        told_by = {"progress": progress.told(completed=False)} if model.tells_progress else {}
+        if saved is None:
+            yield [header], Summary()
+        drawing = replace(batches, keywords=batches.keywords | told_by)
+        for outcomes in drawing.outcomes(given, batch_size, begin):
+            yield told(outcomes, token_ids=token_ids)
+
     summary = Summary(prompts=begin, errors=Counter(earlier=errors))
-    if begin:
-        note(f"{output} has {begin} of {asked}; going on from there.")
-    interrupted = False
-    # No lines run through the bar.
-    shown = not quiet and (output is not None or not sys.stdout.isatty())
-    with (
-        journal.writing(output, end) as write,
-        bar("prompts", len(prompts), begin=begin, shown=shown) as progress,
-    ):
-        if batches.generator.model.tells_progress:
-            batches = replace(batches, keywords={**batches.keywords, "progress": progress.told(completed=False)})
-        try:
-            if saved is None:
-                write([header])
-            for outcomes in batches.outcomes(prompts, size, begin):
-                write([record for outcome in outcomes for record in journal.records_of(outcome, token_ids=token_ids)])
-                summary.add(Summary.of(outcomes))
-                progress.move(summary.prompts)
-        except KeyboardInterrupt:
-            interrupted = True
-    if output is not None:
-        summary.note_written(output, asked)
-    summary.report(asked, batches.generator.phi)
-    if interrupted:
-        begun = "The same command, without --overwrite, goes on from there."
-        resume = begun if output else "A run with --output FILE can go on where it ended."
-        tell("Interrupted", "yellow", f"after {summary.prompts} of {asked}. {resume}")
-        return INTERRUPTED
-    return FAILED if summary.errors.total() else 0
+    shown = not quiet and (output is not None or not sys.stdout.isatty())  # no lines run through the bar
+    writing = journal.writing(output, end)
+    raise typer.Exit(work(drawn, writing, summary, len(given), output, batches.generator.phi, shown=shown))

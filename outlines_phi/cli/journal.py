@@ -22,12 +22,11 @@ import typer
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from .. import __version__
-from ..errors import UnsupportedError, ValueReadError
+from ..errors import OutlinesPhiError, UnsupportedError, ValueReadError
 from ..fidelity.report_text import jsonable
 from ..guides.phrases.banned import BannedPhrases
 from ..sampling.draws import Draws
 from ..settings import SamplingSettings
-from .batches import Outcome
 from .inputs import Prompt
 
 Record = dict[str, Any]
@@ -87,9 +86,7 @@ def header(
 
 def seeded(given: int | None, saved: Record | None) -> int:
     """Return the seed of a command, of the run that it goes on with, whose first line is ``saved``, or a new one."""
-    if given is None:
-        return secrets.randbelow(2**32) if saved is None else int(saved["seed"])
-    return given
+    return given if given is not None else secrets.randbelow(2**32) if saved is None else int(saved["seed"])
 
 
 def check_same_run(saved: Record, header: Record, path: object) -> None:
@@ -115,6 +112,18 @@ def _flat(header: Record, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of a prompt: its draws, an error, or the draws until an error."""
+
+    index: int  # the number of the prompt, from 0
+    prompt: Prompt | None  # none where its row has none
+    # What came out.
+    draws: Draws | None = None
+    error: OutlinesPhiError | None = None
 
 
 def records_of(outcome: Outcome, *, token_ids: bool) -> Iterator[Record]:

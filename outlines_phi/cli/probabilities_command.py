@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -16,10 +16,10 @@ from ..fidelity.probabilities import Probabilities
 from ..fidelity.report_text import TextTable, jsonable
 from ..numerics.checks import counted
 from ..numerics.weights import bounds_text
+from ..plugin.call import SEARCH_EFFORT, CallOptions, check_tolerance
 from ..plugin.generator import Generator
-from ..plugin.options import SEARCH_EFFORT, CallOptions, check_tolerance
-from ..plugin.types.output_types import to_language
 from ..sampling.phi_options import Effort
+from .app import FAILED, Debug, message, note, tell
 from .batches import apart, refusal
 from .command_options import (
     BanOptions,
@@ -31,10 +31,8 @@ from .command_options import (
     grouped,
     keywords,
 )
-from .ending import FAILED, Debug, message, note, tell
 from .inputs import Prompt, model_input
 from .journal import Record, check_target, line, value_record
-from .loaded_model import check_chats, load
 from .terminal import Quiet, bar, print_table
 
 Found = Probabilities | OutlinesPhiError  # What became of a prompt; a BudgetError has the bounds that it came to
@@ -70,15 +68,16 @@ def probabilities(
     CallOptions.read(settings, None)
     check_tolerance(tolerance)
     limit = Effort(tokens=effort, seconds=seconds)
-    to_language(output_type)
     if output is not None:
         check_target(output)
-    loaded = load(source.model, source.device, source.dtype, source.host)
-    check_chats(loaded, given)
+    loaded = source.load(given)
     generator = Generator(loaded, output_type, banned_phrases=banned)
     options = CallOptions.read(settings, loaded.defaults)
 
-    def ranked(prompts: list[Prompt]) -> list[Found]:
+    def refused(prompt: Prompt) -> OutlinesPhiError | None:
+        return refusal(loaded, generator.logits_processor.table, prompt, options)
+
+    def ranked(prompts: Sequence[Prompt]) -> Sequence[Found]:
         progress = shown_by.told(completed=False)
         try:
             asked = [model_input(prompt) for prompt in prompts]
@@ -92,11 +91,7 @@ def probabilities(
     with bar("prompts", len(given), shown=not quiet) as shown_by:
         for first in range(0, len(given), batch_size):
             rows = given[first : first + batch_size]
-            refused = [refusal(loaded, generator.logits_processor.table, prompt, options) for prompt in rows]
-            work: Callable[[Any], Any] = ranked
-            reached = iter(apart(work, [row for row, error in zip(rows, refused, strict=True) if error is None]))
-            for index, (prompt, error) in enumerate(zip(rows, refused, strict=True), first):
-                found = next(reached) if error is None else error
+            for index, (prompt, found) in enumerate(zip(rows, apart(ranked, rows, refused), strict=True), first):
                 failed += isinstance(found, OutlinesPhiError)
                 _print(prompt, found, top, console)
                 lines += _records({"prompt_index": index, "prompt": prompt}, found)

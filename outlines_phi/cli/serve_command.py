@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from ..errors import UnsupportedError
-from .ending import note
+from .app import note
 
 OPTIONS = (
     "--logits-processors",

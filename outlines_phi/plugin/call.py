@@ -4,19 +4,264 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from enum import Enum
 from typing import Any, TypeAlias, final
 
-from ..errors import UnsupportedError
+from transformers import GenerationConfig
+
+from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.phrases.banned import BannedPhrases, Phrase
 from ..guides.phrases.phrase_guide import BanningGuide
 from ..guides.table import Table
-from ..phi.estimator import Phi
-from ..phi.onestep import LocalPhi
-from ..sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
-from .options import Unset, resolve_phi
+from ..numerics.checks import check_counts
+from ..phi.constraint import TextConstraint
+from ..phi.dp_bigram import BigramDPPhi
+from ..phi.estimator import Phi, ProposalPhi
+from ..phi.learned import LearnedPhi
+from ..phi.onestep import LocalPhi, OneStepPhi
+from ..phi.state_values import StateValues
+from ..sampling.draws import Draws
+from ..sampling.phi_options import AutoPhi, Effort, ExactPhi, LookaheadPhi
+from ..sampling.smc import SMC
+from ..settings import SamplingSettings
+from .choices import MEANT, MEANT_BY_DRAWS, MISFITS, check_config, guessed, held, refuse_misfits, refuse_unknown, said
+from .drafts import DraftOptions, resolve_draft
 from .processor import MaskLogitsProcessor, TableLogitsProcessor
+from .progress import Told, resolve_progress
 from .types.tables import CompiledTypes
+
+ESTIMATORS: dict[str, type[Phi]] = {
+    **{phi.name: phi for phi in (AutoPhi, ExactPhi, LocalPhi, OneStepPhi, BigramDPPhi)},
+    "dp": BigramDPPhi,
+    **{phi.name: phi for phi in (LearnedPhi, LookaheadPhi)},
+}
+"""What ``phi="..."`` may name."""
+
+GONE = {
+    "rollout": "give 'learned', or 'exact'",
+    "lookahead1": "give 'learned', or 'exact'",
+    "dp-frozen": "give 'dp' or 'learned', or a copy of it, which is benchmarks/estimators/dp_frozen.py of the repository",
+}
+"""Names of earlier versions, and what to give instead."""
+
+USED = (
+    *(field.name for field in fields(SamplingSettings)),
+    *("num_return_sequences", "do_sample", "tokenization", "constraint", "sampler"),
+    *("banned_phrases", "draft", "draft_length", "progress"),
+)
+"""The keywords that a call under a correction takes."""
+
+COUNTED = tuple(name for name in USED if name != "num_return_sequences")
+"""Those that sample() and an audit take, whose number of draws is an argument."""
+
+TOKENIZATIONS = ("any", "canonical")  # Which tokenizations of a text by tokens belong to the language
+
+
+class Unset(Enum):
+    """What ``phi`` and ``banned_phrases`` are where a call does not give them."""
+
+    UNSET = "the model's own default"
+
+
+def resolve_phi(phi: object) -> Phi | None:
+    """Return the estimator that a call means by ``phi``: a name of :data:`ESTIMATORS`, an estimator, or ``None``."""
+    if phi is None:
+        return None
+    if isinstance(phi, Phi) and isinstance(phi, (ProposalPhi, *ESTIMATORS.values())):
+        return phi
+    if isinstance(phi, str) and phi in ESTIMATORS:
+        return ESTIMATORS[phi]()
+    names = ", ".join(repr(name) for name in ESTIMATORS)
+    raise UnsupportedError(
+        f"phi={phi!r} was given{meant_by(phi)}; expected {names}, an estimator such as ExactPhi(...), or None."
+    )
+
+
+def meant_by(phi: object) -> str:
+    """Return what a wrong ``phi`` was likely meant to be; empty where nothing is known of it."""
+    if isinstance(phi, str) and phi in GONE:
+        return f", which is not here any more ({GONE[phi]})"
+    if isinstance(phi, Phi):
+        return ", which no walk can follow (derive it from ProposalPhi or StepPhi of outlines_phi.phi)"
+    if isinstance(phi, StateValues):
+        return " (did you mean LearnedPhi(values)?)"
+    return guessed(phi, ESTIMATORS, Phi)
+
+
+@final
+@dataclass(frozen=True)
+class CallOptions:
+    """What a call under a correction asks for: ``n`` draws per prompt.
+
+    ``ban`` is what must not be written, for messages, and ``weighted`` whether the caller gets weights.
+    """
+
+    settings: SamplingSettings
+    n: int = 1
+    tokenization: str = "any"
+    constraint: TextConstraint | None = None
+    sampler: SMC | None = None
+    draft: DraftOptions | None = None
+    ban: BannedPhrases | None = None
+    weighted: bool = True
+    progress: Told = None
+
+    @classmethod
+    def read(
+        cls, keywords: dict[str, Any], defaults: GenerationConfig | None, ban: BannedPhrases | None = None
+    ) -> CallOptions:
+        """Read the keywords of a call that bans ``ban``, over the model's ``generation_config``, whose truncations do *not* apply:
+        they change the distribution that draws are faithful to and can empty the language, so the call has to ask for them.
+        """
+        refuse_unknown(
+            said(keywords),
+            USED,
+            MEANT_BY_DRAWS,
+            "With phi=None every keyword of the model's own generate works.",
+        )
+        if keywords.get("do_sample") not in (None, True):
+            raise UnsupportedError(
+                f"do_sample={keywords['do_sample']!r} was given with phi= where draws are made; the most probable member of "
+                "the language is what generator.mode(prompt) and a plain call with phi='exact', do_sample=False give. Leave "
+                "do_sample unset to sample, or use phi=None for Hugging Face's step-by-step argmax."
+            )
+        check_config(defaults, keywords)
+        values: dict[str, Any] = {name: keywords.get(name) for name in ("top_p", "min_p", "max_new_tokens", "seed")}
+        for name in ("temperature", "repetition_penalty"):
+            values[name] = held(name, keywords.get(name), defaults)
+        top_k = keywords.get("top_k")
+        settings = SamplingSettings(top_k=None if top_k == 0 else top_k, **values)  # 0 means none in transformers
+        n = 1 if keywords.get("num_return_sequences") is None else keywords["num_return_sequences"]
+        check_counts("a call", num_return_sequences=n)
+        tokenization = keywords.get("tokenization") or "any"
+        if tokenization not in TOKENIZATIONS:
+            raise UnsupportedError(f"tokenization={tokenization!r} was given; expected 'any' or 'canonical'.")
+        return cls(
+            settings,
+            n,
+            tokenization,
+            resolve_constraint(keywords.get("constraint")),
+            resolve_sampler(keywords.get("sampler")),
+            resolve_draft(keywords.get("draft"), keywords.get("draft_length")),
+            ban,
+            progress=resolve_progress(keywords.get("progress")),
+        )
+
+
+def resolve_constraint(constraint: object) -> TextConstraint | None:
+    """Return what a call means by ``constraint``: a function of texts is one of their beginnings."""
+    match constraint:
+        case None | TextConstraint():
+            return constraint
+    if isinstance(constraint, type) or not callable(constraint):
+        raise UnsupportedError(
+            f"constraint={constraint!r:.80} was given; expected a function of a text that returns True or False, "
+            "TextConstraint(prefix=..., complete=...) of outlines_phi, or None."
+        )
+    return TextConstraint(constraint)
+
+
+def resolve_sampler(given: object) -> SMC | None:
+    """Return the particle sampler that a call means by ``sampler=``, or ``None``."""
+    match given:
+        case None | SMC():
+            return given
+    raise UnsupportedError(
+        f"sampler={given!r:.80} was given; expected SMC(particles=50, ...) of outlines_phi, or None."
+    )
+
+
+SEARCH_EFFORT = Effort(tokens=100_000)
+"""Of an enumeration or a search for which no other effort is given. A certificate takes more than a draw."""
+
+MEANT_BY_SEARCHES = {**MEANT, "n": "give top= to mode(); nothing is drawn here, so leave it out"}
+"""What is meant by keywords that what draws nothing does not take."""
+
+
+def dead_end(options: CallOptions, failed: str = "") -> EmptyLanguageError:
+    """Return the error of draws that met a step without a way on; ``failed`` says how many, where it is no stream."""
+    truncation = options.settings.truncation
+    rows: tuple[tuple[object, str, str], ...] = (
+        (truncation, "loosen the truncation", truncation),
+        (not truncation, "", "the model"),
+        (options.tokenization == "canonical", "leave tokenization out", "under tokenization='canonical'"),
+        (
+            options.constraint,
+            "let the predicate refuse earlier what comes to nothing",
+            f"under constraint={options.constraint}",
+        ),
+        (options.ban, "ban less", f"without the banned phrases {options.ban and options.ban.listed}"),
+        (True, "use phi='exact'", ""),
+        (failed, "take the weights: outlines_phi.Generator(model, T).sample(prompt, n=...)", ""),
+    )
+    remedy = ", or ".join(remedy for holds, remedy, _ in rows if holds and remedy)
+    obstacles = " ".join(obstacle for holds, _, obstacle in rows if holds and obstacle)
+    kind = "trajectories" if options.sampler is None else "populations of particles"
+    who = f"{failed} {kind}" if failed else "The stream"
+    return EmptyLanguageError(
+        f"{remedy[0].upper()}{remedy[1:]}. {who} met a step where {obstacles} leaves no allowed token: a draw of weight "
+        "0, which has no text."
+    )
+
+
+def texts(draws: Draws, options: CallOptions) -> str | list[str]:
+    """Return what stock Outlines would: a text, or a list where several were asked for."""
+    if draws.failures:
+        raise dead_end(options, f"{draws.failures} of {draws.failures + len(draws)}")
+    return draws.texts[0] if len(draws) == 1 else draws.texts
+
+
+def search_options(
+    phi: Phi, keywords: dict[str, Any], defaults: GenerationConfig | None
+) -> tuple[CallOptions, dict[str, Any]]:
+    """Return what a call with ``do_sample=False`` asks for, and the limits of its search."""
+    refuse_misfits("do_sample=False", keywords)
+    if isinstance(phi, (ProposalPhi, LookaheadPhi)):
+        raise UnsupportedError(
+            "Give phi='exact' with do_sample=False, or phi=None for Hugging Face's step-by-step argmax. The most probable member "
+            f"is that of the conditioned distribution, whatever proposal (phi={phi.name!r}) draws would come from."
+        )
+    options = CallOptions.read({**keywords, "do_sample": None}, defaults)
+    return options, {
+        "tolerance": phi.tolerance if isinstance(phi, ExactPhi) else 0.0,
+        "effort": search_effort(phi, None),
+    }
+
+
+def check_closed(table: Table, door: str) -> None:
+    """Refuse to search free text, of which ``door`` was asked: no text has a probability that could be ranked."""
+    if table.guide.open:
+        raise UnsupportedError(
+            "Give an output type, draw texts (sample()), or give phi=None and do_sample=False to a call for Hugging Face's "
+            f"step-by-step argmax under the mask of the phrases. {door} was asked of free text with banned phrases."
+        )
+
+
+def check_tolerance(tolerance: object) -> None:
+    """Raise :class:`UnsupportedError` unless an interval may have this width."""
+    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 1:
+        raise UnsupportedError(f"tolerance={tolerance!r} was given; expected a number in [0, 1).")
+
+
+def law_options(table: Table, door: str, keywords: dict[str, Any], defaults: GenerationConfig | None) -> CallOptions:
+    """Return what defines the distribution that ``door`` is asked about."""
+    check_closed(table, door)
+    refuse_misfits(door, keywords)
+    known = [name for name in USED if all(name not in misfit.names for misfit in MISFITS[door])]
+    refuse_unknown(said(keywords), known, MEANT_BY_SEARCHES)
+    return CallOptions.read(keywords, defaults)
+
+
+def search_effort(phi: Phi | None, effort: Effort | None) -> Effort:
+    """Return the effort of the call, else that of the estimator where it is not the default of draws."""
+    if effort is not None:
+        if not isinstance(effort, Effort):
+            raise UnsupportedError(f"effort={effort!r} was given; expected Effort(tokens=..., seconds=...).")
+        return effort
+    own = phi.effort if isinstance(phi, ExactPhi) else Effort()
+    return SEARCH_EFFORT if own == Effort() else own
+
 
 Ban: TypeAlias = BannedPhrases | Iterable[Phrase]  # What `banned_phrases=` may be
 
@@ -118,7 +363,7 @@ class Call:
     """What a call asks for: an estimator, a language, the phrases kept out of it, and all the other keywords.
 
     ``phi=None`` is the host's own loop. ``language`` is an output type or a logits processor, ``None`` for free text. ``keywords``
-    are read as :class:`outlines_phi.plugin.options.CallOptions` where draws are made.
+    are read as :class:`outlines_phi.plugin.call.CallOptions` where draws are made.
     """
 
     phi: Phi | None

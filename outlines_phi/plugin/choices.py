@@ -1,15 +1,172 @@
-"""What goes with what: keywords that a door does not take, what is meant by them, and which ones it takes only at rest."""
+"""Keywords: what a correction makes of those of transformers, which ones a door does not take, and what is meant by them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from enum import Enum
+from numbers import Real
 from typing import Any, NamedTuple, final
 
+from transformers import GenerationConfig
+
 from ..errors import UnsupportedError
-from . import generation_config
-from .generation_config import BUDGET, END
+
+END = "write the end into the format, such as outlines.types.regex(r'[^\\n]*\\n') for a line"
+"""What to do in place of a stop."""
+
+BUDGET = "give max_new_tokens="
+
+
+class Role(Enum):
+    """What a field of the model's own configuration is under a correction."""
+
+    HOLDS = "a part of the distribution, unless the call says otherwise"
+    TRUNCATES = "truncation, which applies only where the call asks for it"
+    REFUSED = "it changes the distribution in a way that is not offered, so draws are refused until it is neutral"
+    LOOP = "it is about Hugging Face's own loop, and does not apply"
+
+
+class Field(NamedTuple):
+    """A row of the table: the role of a field in the configuration, and what to do in place of giving it to a call.
+
+    ``neutral`` are the values that change nothing, which a call may always give; the last one is what messages name.
+    """
+
+    role: Role
+    neutral: tuple[Any, ...] = (None,)
+    instead: str = ""
+
+
+NO_DISTRIBUTION = "it changes no distribution, so leave it out"
+SAMPLED = "draws are sampled, one by one, so leave it out"
+CUT = "give top_p= or min_p= to truncate"
+DRAFTED = "give draft= for tokens that are written ahead"
+RETURNED = "sample() of outlines_phi.Generator(model, T) returns what is known of draws"
+
+_FLAG = (None, False)
+_LIST: tuple[Any, ...] = (None, [])
+
+_ASSISTANT = (
+    *("num_assistant_tokens", "num_assistant_tokens_schedule", "speculation_type", "target_lookbehind"),
+    *("assistant_confidence_threshold", "assistant_early_exit", "assistant_lookbehind", "assistant_ensemble_weight"),
+)
+_CACHES_AND_IDS = (
+    *("pad_token_id", "bos_token_id", "decoder_start_token_id", "transformers_version", "compile_config"),
+    *("cache_implementation", "cache_config", "max_cache_len", "prefill_chunk_size", "continuous_batching_config"),
+)
+_OUTPUTS = ("output_attentions", "output_hidden_states", "output_scores", "output_logits", "return_dict_in_generate")
+
+FIELDS: dict[str, Field] = {
+    # the distribution
+    "temperature": Field(Role.HOLDS),
+    "repetition_penalty": Field(Role.HOLDS),
+    "eos_token_id": Field(Role.HOLDS, instead="set it in model.generation_config before the model is wrapped"),
+    # truncation
+    "top_k": Field(Role.TRUNCATES, (None, 0)),
+    "top_p": Field(Role.TRUNCATES, (None, 1.0)),
+    "min_p": Field(Role.TRUNCATES, (None, 0.0)),
+    "top_h": Field(Role.TRUNCATES, instead=CUT),
+    "typical_p": Field(Role.TRUNCATES, (None, 1.0), CUT),
+    **dict.fromkeys(("epsilon_cutoff", "eta_cutoff"), Field(Role.TRUNCATES, (None, 0.0), CUT)),
+    # other distributions
+    **dict.fromkeys(("no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), Field(Role.REFUSED, (None, 0))),
+    **dict.fromkeys(("encoder_repetition_penalty", "guidance_scale"), Field(Role.REFUSED, (None, 1.0))),
+    **dict.fromkeys(
+        ("min_length", "min_new_tokens"), Field(Role.REFUSED, (None, 0), "write the least length into the format")
+    ),
+    "bad_words_ids": Field(Role.REFUSED, _LIST, "ban texts in all their spellings with banned_phrases=['...']"),
+    "force_words_ids": Field(Role.REFUSED, _LIST, "write the words into the format"),
+    "constraints": Field(Role.REFUSED, _LIST, "write them into the format, or give constraint="),
+    "sequence_bias": Field(Role.REFUSED, (None, {}, [])),
+    **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens"), Field(Role.REFUSED, _LIST)),
+    **dict.fromkeys(
+        ("forced_bos_token_id", "forced_eos_token_id", "exponential_decay_length_penalty"), Field(Role.REFUSED)
+    ),
+    **dict.fromkeys(("watermarking_config", "dola_layers"), Field(Role.REFUSED)),
+    "token_healing": Field(Role.REFUSED, _FLAG),
+    "stop_strings": Field(Role.REFUSED, ([], None), END),
+    "max_time": Field(Role.REFUSED, instead="bound the work with phi=ExactPhi(effort=Effort(...))"),
+    # how many, how long
+    "num_return_sequences": Field(Role.LOOP, (None, 1)),
+    "max_new_tokens": Field(Role.LOOP),
+    "max_length": Field(Role.LOOP, instead=f"{BUDGET}, which does not count the prompt"),
+    # search
+    "do_sample": Field(Role.LOOP),
+    "num_beams": Field(Role.LOOP, (None, 1), "beam search has no sampling distribution to correct, so leave it out"),
+    "num_beam_groups": Field(Role.LOOP, (None, 1), SAMPLED),
+    "length_penalty": Field(Role.LOOP, (None, 1.0), SAMPLED),
+    **dict.fromkeys(("diversity_penalty", "penalty_alpha"), Field(Role.LOOP, (None, 0.0), SAMPLED)),
+    **dict.fromkeys(("early_stopping", "low_memory"), Field(Role.LOOP, _FLAG, SAMPLED)),
+    # tokens written ahead; where one of these biases the loop's draws, it does not bias ours
+    **dict.fromkeys(("use_mtp", "is_assistant"), Field(Role.LOOP, _FLAG, DRAFTED)),
+    **dict.fromkeys(_ASSISTANT, Field(Role.LOOP, instead=DRAFTED)),
+    **dict.fromkeys(
+        ("prompt_lookup_num_tokens", "max_matching_ngram_size"), Field(Role.LOOP, instead="give draft='prompt_lookup'")
+    ),
+    # what no distribution depends on; NaN in the logits is a ModelError here, and draws have a cache of their own
+    **dict.fromkeys(
+        ("renormalize_logits", "remove_invalid_values", "disable_compile"), Field(Role.LOOP, _FLAG, NO_DISTRIBUTION)
+    ),
+    "use_cache": Field(Role.LOOP, (None, True), NO_DISTRIBUTION),
+    **dict.fromkeys(_CACHES_AND_IDS, Field(Role.LOOP, instead=NO_DISTRIBUTION)),
+    # what the loop returns beside ids
+    **dict.fromkeys(_OUTPUTS, Field(Role.LOOP, _FLAG, RETURNED)),
+}
+"""Every field that transformers 5.23 has; what each means there is in its documentation."""
+
+INSTALLED = [name for name in vars(GenerationConfig()) if not name.startswith("_")]
+"""The fields that the installed transformers has. One that the table does not know is refused: it may change the distribution."""
+
+DEFAULTS: dict[str, Any] = {
+    **vars(GenerationConfig()),
+    **getattr(GenerationConfig, "_get_default_generation_params", dict)(),
+}
+"""What a field is where nobody says: transformers 5.23 fills them in at the call."""
+
+TRUNCATION = [name for name, field in FIELDS.items() if field.role is Role.TRUNCATES]  # The fields that truncate
+
+
+def said(keywords: Mapping[str, Any]) -> set[str]:
+    """Return the keywords of a call that say something: a field at a neutral value does not."""
+    return {name for name, value in keywords.items() if name not in _names() or value not in _row(name).neutral}
+
+
+def check_config(config: GenerationConfig | None, keywords: Mapping[str, Any]) -> None:
+    """Refuse a generation config that changes the distribution in a way that is not offered, unless ``keywords`` of the call
+    undo it.
+    """
+    for name in _names():
+        field, value = _row(name), getattr(config, name, None)
+        if field.role is Role.REFUSED and name not in keywords and value not in field.neutral:
+            offered = f" ({field.instead})" if field.instead else ""
+            raise UnsupportedError(
+                f"Give {name}={field.neutral[-1]!r} to the call to draw without it, or phi=None: {name}={value!r:.80} in the "
+                f"model's generation_config changes the model's distribution, which is not offered under phi={offered}."
+            )
+
+
+def _names() -> dict[str, None]:
+    return dict.fromkeys([*FIELDS, *INSTALLED])
+
+
+def _row(name: str) -> Field:
+    return FIELDS.get(name, Field(Role.REFUSED, (DEFAULTS.get(name), None)))
+
+
+def held(name: str, given: Any, config: GenerationConfig | None) -> Any:
+    """Return the temperature or repetition penalty of a call: what it gave, else that of the generation config, else 1."""
+    own = getattr(config, name, None)
+    if given is not None or own is None:
+        return 1.0 if given is None else given
+    if not isinstance(own, Real) or own <= 0:
+        raise UnsupportedError(
+            f"Give {name}=1.0 to the call (and do_sample=False for the most probable output): {name}={own!r} in the model's "
+            "generation_config defines no distribution to draw from."
+        )
+    return own
+
 
 PARTICLES = "give sampler=SMC(particles=..., resample=...)"
 
@@ -23,7 +180,11 @@ _CLOSE = 0.8
 OWN_LOOP = "give banned_phrases= or constraint= for a rule of your own, or keep the loop with phi=None"
 
 MEANT: dict[str, str] = {
-    **generation_config.MEANT,
+    **{
+        name: field.instead or "it changes the distribution in a way that is not offered, so leave it out"
+        for name, field in FIELDS.items()
+        if field.instead or field.role is Role.REFUSED
+    },
     "max_tokens": BUDGET,
     "n": "give num_return_sequences= in a call, or the argument n of sample()",
     "samples": "give num_return_sequences= in a call, or the argument n of sample()",

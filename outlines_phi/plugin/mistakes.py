@@ -167,28 +167,32 @@ def no_format(given: Any, reason: str = "") -> UnsupportedError:
         return UnsupportedError(
             f"Give the class {own.__name__}, not an instance of it: {given!r:.80} was given as output type."
         )
-    match given:
-        case str() if given.lstrip().startswith("{") and given.rstrip().endswith("}"):
-            how = "Wrap it: outlines.types.json_schema(schema) if it is a JSON schema, outlines.types.regex(pattern) if not"
-        case str():
-            how = f"Wrap it: outlines.types.regex({repr(given) if len(given) <= 60 else 'pattern'})"
-        case bytes():
-            how = "Wrap it, as str: outlines.types.regex(pattern)"
-        case dict():
-            how = "Wrap it: outlines.types.json_schema(schema)"
-        case list() | tuple() | set() | frozenset():
-            how = (
-                "Give typing.Literal[tuple(items)] for fixed texts, typing.Union for several types, list[T] for a list"
-            )
-        case _:
-            return UnsupportedError(
-                f"{given!r} is not an output type that Outlines reads: {reason}\nExpected a type such as int, Literal, an Enum, "
-                "list[int] or a pydantic model, or a function whose arguments all have types; or write the format as "
-                "outlines.types.regex(pattern)."
-            )
+    how = next((how for kinds, how in _WRAPS if isinstance(given, kinds)), None)
+    if how is None:
+        return UnsupportedError(
+            f"{given!r} is not an output type that Outlines reads: {reason}\nExpected a type such as int, Literal, an Enum, "
+            "list[int] or a pydantic model, or a function whose arguments all have types; or write the format as "
+            "outlines.types.regex(pattern)."
+        )
+    if isinstance(given, str) and not (given.lstrip().startswith("{") and given.rstrip().endswith("}")):
+        how = f"Wrap it: outlines.types.regex({repr(given) if len(given) <= 60 else 'pattern'})"
     return UnsupportedError(
         f"The output type is the {type(given).__name__} {given!r:.60}; expected a type or an Outlines term. {how}."
     )
+
+
+_WRAPS: tuple[tuple[Any, str], ...] = (
+    (
+        str,
+        "Wrap it: outlines.types.json_schema(schema) if it is a JSON schema, outlines.types.regex(pattern) if not",
+    ),
+    (bytes, "Wrap it, as str: outlines.types.regex(pattern)"),
+    (dict, "Wrap it: outlines.types.json_schema(schema)"),
+    (
+        (list, tuple, set, frozenset),
+        "Give typing.Literal[tuple(items)] for fixed texts, typing.Union for several types, list[T] for a list",
+    ),
+)
 
 
 def _name(given: Any) -> str:

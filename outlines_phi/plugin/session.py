@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, ClassVar
 
 from outlines.generator import SteerableGenerator
 from transformers import GenerationConfig
@@ -31,10 +31,21 @@ from ..sampling.ranking import Ranking, rank
 from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request, Sampler
 from ..vocabulary.canonical import CanonicalTokenization
-from .call import Ban, Call, Correction, level_of, resolve_ban
+from .call import (
+    Ban,
+    Call,
+    CallOptions,
+    Correction,
+    Unset,
+    check_closed,
+    level_of,
+    resolve_ban,
+    resolve_phi,
+    search_options,
+    texts,
+)
 from .drafts import DraftSources
-from .mistakes import check_batch, not_pickled
-from .options import CallOptions, Unset, check_closed, resolve_phi, search_options, texts
+from .mistakes import check_batch, no_prompt, not_pickled
 from .processor import MaskLogitsProcessor
 from .progress import telling
 from .streaming import Asynchronous, Pieces, Worker, accepted, check_stream, pieces, stepped
@@ -52,7 +63,9 @@ class PhiModel(Asynchronous, ABC):
     What :func:`outlines_phi.wrap` takes is registered in :data:`outlines_phi.plugin.wrapping.HOSTS`.
     """
 
+    takes_types: ClassVar[bool] = False  # Whether output types, not logits processors, are for its own loop
     tells_progress = True  # Whether `progress=` is told between model calls
+    type_adapter: Any  # Outlines', where the host has one
     hf_tokenizer: Any  # What writes texts in its tokens; `None` where only the vocabulary is known
 
     def __init__(
@@ -119,15 +132,21 @@ class PhiModel(Asynchronous, ABC):
 
     def generate(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Any:
         """Generate under a logits processor that Outlines built."""
-        return self.written(self._under(output_type, self._correction(keywords), keywords), model_input)
+        return self.written(self._generated(output_type, keywords), model_input)
 
     def generate_batch(self, model_input: list[Any], output_type: Any = None, **keywords: Any) -> list[Any]:
         """Generate for several prompts; as :meth:`generate`."""
-        return self.written_batch(self._under(output_type, self._correction(keywords), keywords), model_input)
+        return self.written_batch(self._generated(output_type, keywords), model_input)
 
     def generate_stream(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Pieces:
         """Generate piece by piece under a logits processor that Outlines built; checked now, begun with the first piece."""
-        return self.written_in_pieces(self._under(output_type, self._correction(keywords), keywords), model_input)
+        return self.written_in_pieces(self._generated(output_type, keywords), model_input)
+
+    def _generated(self, output_type: Any, keywords: dict[str, Any]) -> Call:
+        """Return the call of a generator of Outlines, which gives a logits processor, or to some hosts the type itself."""
+        if self.takes_types:
+            return self._typed(output_type, None, keywords)
+        return self._under(output_type, self._correction(keywords), keywords)
 
     def written(self, call: Call, prompt: Any) -> Any:
         """Return the text that a call asks for, or the list of texts."""
@@ -161,10 +180,17 @@ class PhiModel(Asynchronous, ABC):
 
     def _leaves_to_outlines(self, output_type: Any) -> bool:
         """Return whether plain calls of an output type are masked by the means of Outlines."""
-        return left_to_outlines(output_type, at_hand=self._at_hand)
+        return self.takes_types or left_to_outlines(output_type, at_hand=self._at_hand)
 
     def _outlines_form(self, output_type: Any, backend: str | None) -> Any:
         """Return the form in which Outlines hands an output type to the host's own loop."""
+        if self.takes_types and backend is not None:
+            raise UnsupportedError(
+                f"Leave backend= out, or choose it where the engine is started. backend={backend!r} was given, and a call without "
+                "phi= is the engine's own."
+            )
+        if self.takes_types:
+            return output_type
         outlines_model: Any = self
         return SteerableGenerator(outlines_model, output_type, backend).logits_processor
 
@@ -324,6 +350,13 @@ class PhiModel(Asynchronous, ABC):
                         f"{item!r:.80} holds special tokens of the chat template, which every text is put into."
                     )
         return prompts
+
+    def _formatted(self, model_input: Any) -> Any:
+        """Return the prompt that Outlines hands to the library."""
+        try:
+            return self.type_adapter.format_input(model_input)
+        except (TypeError, ValueError, NotImplementedError) as error:
+            raise no_prompt(model_input, error) from error
 
     def _options(self, call: Call) -> CallOptions:
         """Read the keywords of a call that returns texts alone."""

@@ -22,8 +22,8 @@ from ..sampling.draws import Draws
 from ..sampling.lookahead import LookaheadSampler
 from ..sampling.sampler import Request
 from ..vocabulary.vocabulary import Vocabulary
+from .call import CallOptions, dead_end
 from .choices import refuse_misfits
-from .options import CallOptions, dead_end
 
 Ids = Generator[int, None, None]  # Final token ids, in order
 Pieces = Generator[str, None, None]  # The pieces of one text, in order; `close()` gives it up

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, final
 from weakref import WeakKeyDictionary
 
 from outlines.models.llamacpp import LlamaCpp
@@ -15,13 +16,120 @@ from outlines.models.vllm import VLLM, AsyncVLLM
 from outlines.models.vllm_offline import VLLMOffline
 
 from ..errors import UnsupportedError
+from ..lm.model import LanguageModel
+from ..numerics.checks import is_count, shown
 from ..phi.estimator import Phi
-from .call import Ban
-from .hosts.guidance_models import is_transformers, over_guidance
+from .call import Ban, Unset
 from .hosts.transformers import PhiTransformers
 from .mistakes import no_model
-from .options import Unset
 from .session import MAX_TREE_BYTES, PhiModel
+
+
+@final
+class OwnModel(PhiModel):
+    """A language model of one's own, with what turns a prompt into its tokens; see :func:`from_language_model`."""
+
+    hf_tokenizer = None
+
+    def __init__(self, lm: LanguageModel, encode: Callable[[str], Sequence[int]] | None, **options: Any) -> None:
+        super().__init__(**options)
+        self._lm, self._encode = lm, encode
+
+    @property
+    def lm(self) -> LanguageModel:
+        """The model as samplers see it."""
+        return self._lm
+
+    def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
+        if isinstance(model_input, str):
+            if self._encode is None:
+                raise UnsupportedError(
+                    "Give encode= to from_language_model(lm), a function from a text to its token ids, or token ids as the prompt. "
+                    f"The prompt {shown(model_input)} is a text."
+                )
+            try:
+                model_input = self._encode(model_input)
+            except Exception as error:  # it runs the code of any tokenizer
+                raise UnsupportedError(
+                    f"Give a text that encode= takes. It raised {type(error).__name__} ({error}) for the prompt "
+                    f"{shown(model_input)}."
+                ) from error
+        if not isinstance(model_input, Sequence) or not all(map(is_count, model_input)):
+            raise UnsupportedError(
+                f"Give a text or a sequence of token ids as a prompt. {shown(model_input)} was given."
+            )
+        return tuple(map(int, model_input))
+
+
+def from_language_model(
+    lm: LanguageModel,
+    encode: Callable[[str], Sequence[int]] | None = None,
+    *,
+    phi: str | Phi | None = "auto",
+    banned_phrases: Ban | None = None,
+    max_tree_bytes: int = MAX_TREE_BYTES,
+) -> OwnModel:
+    """Return a model whose calls take ``phi=``, over a :class:`outlines_phi.lm.LanguageModel`.
+
+    Its calls and generators are those of every host but for what belongs to a loop of its own: there is no ``phi=None``.
+
+    Parameters
+    ----------
+    lm
+        The language model; :func:`outlines_phi.testing.check_language_model` tests one of your own.
+    encode
+        The token ids of a text. Without it prompts are token ids.
+    phi, banned_phrases, max_tree_bytes
+        The defaults of every call, and the bound on kept trees, as of :class:`outlines_phi.PhiTransformers`.
+
+    Raises
+    ------
+    UnsupportedError
+        ``lm`` is no language model, or ``encode`` no function.
+    """
+    if not isinstance(lm, LanguageModel):
+        raise UnsupportedError(
+            f"Derive the model from outlines_phi.lm.LanguageModel, or wrap a model of Outlines with outlines_phi.wrap(model). "
+            f"lm={shown(lm)} was given."
+        )
+    if encode is not None and not callable(encode):
+        raise UnsupportedError(
+            f"Let encode= be a function from a text to its token ids. encode={shown(encode)} was given."
+        )
+    return OwnModel(lm, encode, phi=phi, banned_phrases=banned_phrases, max_tree_bytes=max_tree_bytes)
+
+
+_MODULE = "guidance.models._transformers"
+
+
+def over_guidance(model: Any, **options: Any) -> PhiTransformers:
+    """Return a model that takes ``phi=`` over the weights and the tokenizer that a ``guidance.models.Transformers`` holds.
+
+    ``options`` are those of :class:`PhiTransformers`.
+
+    Raises
+    ------
+    UnsupportedError
+        The model holds text, or settings of sampling, already; or this version of guidance keeps its weights elsewhere.
+    """
+    engine = getattr(getattr(model, "_interpreter", None), "engine", None)
+    hf_model, tokenizer = getattr(engine, "model_obj", None), getattr(engine, "_orig_tokenizer", None)
+    if hf_model is None or tokenizer is None:
+        raise UnsupportedError(
+            "Give outlines_phi.from_transformers(hf_model, hf_tokenizer) the two that the model was made of. This version of "
+            "guidance keeps them where they are not found."
+        )
+    if str(model):
+        raise UnsupportedError(
+            "Wrap the model before text is added to it, and give its text as the prompt, str(lm). This one holds "
+            f"{str(model)!r:.60}."
+        )
+    said = {key: value for key, value in dict(getattr(model, "sampling_params", {})).items() if value is not None}
+    if said:
+        raise UnsupportedError(
+            f"Wrap the model without sampling_params, and give these to the call: top_p=, top_k=, ... It holds {said}."
+        )
+    return PhiTransformers(hf_model, tokenizer, **options)
 
 
 def _host(module: str, name: str) -> Callable[..., PhiModel]:
@@ -46,7 +154,7 @@ HOSTS: dict[type, Callable[..., PhiModel]] = {
 
 def _maker(model: Any) -> Callable[..., PhiModel] | None:
     """Return what wraps a model of Outlines, of guidance, or one of ours; ``None`` for all others."""
-    if is_transformers(model):
+    if any(one.__module__ == _MODULE and one.__name__ == "Transformers" for one in type(model).__mro__):
         return over_guidance
     return HOSTS.get(type(model), getattr(type(model), "over", None) if isinstance(model, PhiModel) else None)
 
@@ -104,6 +212,18 @@ def wrap(
     return made
 
 
+@contextmanager
+def needing(extra: str, given: str | None = None) -> Iterator[None]:
+    """Say how to install the packages of an extra, which what was ``given`` needs; by default a host of that name."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UnsupportedError(
+            f'Install it, by pip install "outlines_phi[{extra}]". {given or "--host " + extra} needs the package {error.name}, '
+            "which is not here."
+        ) from error
+
+
 def from_vllm_offline(
     llm: Any,
     *,
@@ -121,12 +241,8 @@ def from_vllm_offline(
     UnsupportedError, VocabularyError
         See :class:`outlines_phi.lm.vllm.vllm_model.VLLMModel`; or vLLM is not installed.
     """
-    try:
+    with needing("vllm", "from_vllm_offline"):
         host = _class("vllm_offline", "PhiVLLMOffline")
-    except ModuleNotFoundError as error:
-        raise UnsupportedError(
-            f'Install it, by pip install "outlines_phi[vllm]". The package {error.name} is not here.'
-        ) from error
     made: PhiModel = host(llm, phi=phi, banned_phrases=banned_phrases, max_tree_bytes=max_tree_bytes)
     _ = made.lm  # raises why it cannot be corrected
     return made

@@ -7,19 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..cli.inputs import COLUMN, JSONL, PARQUET, read_rows
-from ..cli.loaded_model import load
-from ..cli.ray.columns import NUMBER, check_names, table_of
-from ..cli.ray.drawers import ColumnDrawer
-from ..cli.ray.pool import Pool, ray_data
-from ..cli.task import Task
+from ..cli.actors import NUMBER, ColumnDrawer, Pool, check_names, ray_data, table_of
+from ..cli.batches import Task
+from ..cli.inputs import COLUMN, JSONL, PARQUET, load, read_rows
 from ..errors import UnsupportedError
 from ..numerics.checks import check_counts
 from ..phi.estimator import Phi
-from ..plugin.call import Ban, Call, Correction
-from ..plugin.choices import MEANT_BY_DRAWS, refuse_unknown
-from ..plugin.generation_config import said
-from ..plugin.options import COUNTED, CallOptions, Unset
+from ..plugin.call import COUNTED, Ban, Call, CallOptions, Correction, Unset
+from ..plugin.choices import MEANT_BY_DRAWS, refuse_unknown, said
 from ..plugin.types.output_types import to_language
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlines_phi.plugin.options import ESTIMATORS
+from outlines_phi.plugin.call import ESTIMATORS
 
 from .conftest import Cli, records
 

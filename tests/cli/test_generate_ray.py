@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from outlines_phi.cli.ray import folder_run
-from outlines_phi.cli.ray.drawers import RecordDrawer
+from outlines_phi.cli import actors
+from outlines_phi.cli.actors import RecordDrawer
 
 from .conftest import Cli, records
 from .ray_double import RayDouble
@@ -29,7 +29,7 @@ Lines = list[dict[str, Any]]
 
 @pytest.fixture(autouse=True)
 def ray(monkeypatch: pytest.MonkeyPatch) -> RayDouble:
-    monkeypatch.setattr(folder_run, "PART_ROWS", 1)
+    monkeypatch.setattr(actors, "PART_ROWS", 1)
     return RayDouble().installed(monkeypatch)
 
 
@@ -175,7 +175,7 @@ class TestGoingOn:
             return draw(self, given)
 
         monkeypatch.setattr(RecordDrawer, "__call__", interrupted)
-        monkeypatch.setattr(folder_run, "PART_ROWS", 100)
+        monkeypatch.setattr(actors, "PART_ROWS", 100)
         result = cli(*RAY, "--file", prompts)
         assert result.exit_code == 130 and "after 6 of 10 prompts" in result.stderr
         assert len(read(folder / "draws")) == 12

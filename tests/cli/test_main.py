@@ -13,12 +13,12 @@ import pytest
 
 import outlines_phi.cli
 from outlines_phi.cli import app
-from outlines_phi.cli.ending import FAILED, REFUSED
+from outlines_phi.cli.app import FAILED, REFUSED
 from outlines_phi.errors import BudgetError, OutlinesPhiError, UnsupportedError
 from outlines_phi.guides.phrases.banned import LEVELS
 from outlines_phi.lm import bundled
+from outlines_phi.plugin.call import ESTIMATORS, TOKENIZATIONS
 from outlines_phi.plugin.drafts import DRAFTERS
-from outlines_phi.plugin.options import ESTIMATORS, TOKENIZATIONS
 from outlines_phi.sampling.smc import Resample
 
 Run = Callable[..., tuple[int, str, str]]

@@ -73,7 +73,7 @@ def test_ctrl_c_ends_a_command_with_a_line(cli: Cli, monkeypatch: pytest.MonkeyP
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(audit_command.auditing, "audit", interrupted)
+    monkeypatch.setattr(audit_command.generator, "audit", interrupted)
     result = cli("audit", "--regex", "yes|no", BAKERY)
     assert result.exit_code == 130
     assert result.stderr == "Interrupted: before there was a result.\n" and not result.stdout

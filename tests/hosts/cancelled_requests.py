@@ -11,9 +11,8 @@ os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_USE_V2_MODEL_RUNNER"
 from vllm import LLM, SamplingParams  # noqa: E402
 
 from outlines_phi.lm import bundled  # noqa: E402
-from outlines_phi.plugin.hosts.vllm_server.answer import SHOWN  # noqa: E402
 from outlines_phi.plugin.hosts.vllm_server.phi_attempts import PhiAttempts  # noqa: E402
-from outlines_phi.plugin.hosts.vllm_server.served_call import ARGUMENT, ServedCall  # noqa: E402
+from outlines_phi.plugin.hosts.vllm_server.served_call import ARGUMENT, SHOWN, ServedCall  # noqa: E402
 from outlines_phi.settings import SamplingSettings  # noqa: E402
 
 MADE: list[Any] = []

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from outlines_phi.plugin.hosts.vllm_server import engine_walks
+from outlines_phi.plugin.hosts.vllm_server import served_walks
 from outlines_phi.plugin.hosts.vllm_server.phi_attempts import PhiAttempts as WithoutCoin
 from tests.hosts.fake_engine import without_coin
 
 __all__ = ["WithoutCoin"]
 
-engine_walks.descend = without_coin
+served_walks.descend = without_coin

@@ -21,11 +21,9 @@ from typer.testing import CliRunner  # noqa: E402
 
 import outlines_phi.ray  # noqa: E402
 from outlines_phi import from_transformers  # noqa: E402
+from outlines_phi.cli.actors import Parts, Pool, draw_into  # noqa: E402
 from outlines_phi.cli.app import app  # noqa: E402
-from outlines_phi.cli.ray.folder_run import FolderRun  # noqa: E402
-from outlines_phi.cli.ray.parts import Parts  # noqa: E402
-from outlines_phi.cli.ray.pool import Pool  # noqa: E402
-from outlines_phi.cli.task import Task  # noqa: E402
+from outlines_phi.cli.batches import Task  # noqa: E402
 from outlines_phi.lm import bundled  # noqa: E402
 from outlines_phi.plugin.call import Call, Correction  # noqa: E402
 
@@ -123,7 +121,7 @@ def folder_run(folder: Path, model: Callable[[], Any], form: str = "jsonl", **op
     given = [({"prompt": prompt}, prompt) for prompt in PROMPTS]
     task = Task(load=model, model="bundled", output_type=ANSWER, type_name="answer", call=call(), n=2, seed=5)
     parts = Parts(folder=folder, form=form, column="prompt", rows=given)
-    return FolderRun(task=task, parts=parts, pool=Pool(actors=2), batch_size=4, **options).work()
+    return draw_into(parts, task, Pool(actors=2), 4, **options)
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
@@ -153,7 +151,7 @@ def test_a_run_that_was_killed_goes_on(
             raise Killed
         replace(*given)
 
-    monkeypatch.setattr("outlines_phi.cli.ray.folder_run.PART_ROWS", 4)
+    monkeypatch.setattr("outlines_phi.cli.actors.PART_ROWS", 4)
     monkeypatch.setattr(os, "replace", kill)
     alive = mortal(tmp_path / "died", calls=-1)
     with pytest.raises(Killed):

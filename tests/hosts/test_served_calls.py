@@ -36,11 +36,17 @@ from outlines_phi import (
 )
 from outlines_phi.errors import ModelError
 from outlines_phi.lm import bundled
-from outlines_phi.plugin.hosts.vllm_server import engine_walks, request_rounds, served_walks
-from outlines_phi.plugin.hosts.vllm_server.answer import MARK
-from outlines_phi.plugin.hosts.vllm_server.engine_walks import WalkEnd
+from outlines_phi.plugin.hosts.vllm_server import phi_vllm, served_walks
 from outlines_phi.plugin.hosts.vllm_server.phi_vllm import PhiVLLM
-from outlines_phi.plugin.hosts.vllm_server.served_call import ARGUMENT, BYTES, LIMITS, ServedCall, reading
+from outlines_phi.plugin.hosts.vllm_server.served_call import (
+    ARGUMENT,
+    BYTES,
+    LIMITS,
+    MARK,
+    ServedCall,
+    WalkEnd,
+    reading,
+)
 from outlines_phi.plugin.types.output_types import to_language
 from outlines_phi.plugin.types.tables import CompiledTypes
 from outlines_phi.settings import SamplingSettings
@@ -125,7 +131,7 @@ class TestLaws:
         assert pooled_p_value(samples) > ALPHA
 
     def test_without_the_coin_they_have_not(self, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(engine_walks, "descend", without_coin)
+        monkeypatch.setattr(served_walks, "descend", without_coin)
         samples = []
         for language in LANGUAGES:
             client = small(language, room=5)
@@ -134,13 +140,13 @@ class TestLaws:
         assert pooled_p_value(samples) < 1e-9
 
     def test_read_as_they_finish_they_have_not(self, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        read = request_rounds.read
+        read = phi_vllm.read
 
         def shortest_first(choice: Any) -> Any:
             answer = read(choice)
             return answer and type(answer)(**{**vars(answer), "launch": len(answer.tokens)})
 
-        monkeypatch.setattr(request_rounds, "read", shortest_first)
+        monkeypatch.setattr(phi_vllm, "read", shortest_first)
         client = small(SHORT, room=64)
         found = [each for _ in range(40) for each in ids(afresh(client, SHORT, 8))]
         assert p_value(found, SHORT.reference().mu) < 1e-6
@@ -546,14 +552,14 @@ class TestEngines:
     def test_an_error_is_that_of_one_request(self, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         client = small(MAKES)
         drawn(client, MAKES, 1)
-        advance = engine_walks.ExactWalk.advance
+        advance = served_walks.ExactWalk.advance
 
         def broken(walks: Any, log_p: Any) -> None:
             if any(walk.attempt.number == 1 for walk in walks):
                 raise RuntimeError("of one walk")
             advance(walks, log_p)
 
-        monkeypatch.setattr(engine_walks.ExactWalk, "advance", staticmethod(broken))
+        monkeypatch.setattr(served_walks.ExactWalk, "advance", staticmethod(broken))
         children = asked(client, n=5)
         while not all(child.finish for child in children):
             client.engine.step()
@@ -561,7 +567,7 @@ class TestEngines:
         assert ends[1] == WalkEnd.BROKEN and {ends[0], *ends[2:]} <= {WalkEnd.MEMBER, WalkEnd.FAILED}
         with pytest.raises(ModelError, match="other requests are not concerned"):
             drawn(client, MAKES, 3)
-        monkeypatch.setattr(engine_walks.ExactWalk, "advance", staticmethod(advance))
+        monkeypatch.setattr(served_walks.ExactWalk, "advance", staticmethod(advance))
         drawn(client, MAKES, 3)
 
     def test_logits_without_numbers(self, small: Any) -> None:

@@ -25,7 +25,7 @@ from outlines_phi import BannedPhrases, Generator, Guarantee, UnsupportedError
 from outlines_phi.cli.serve_command import VARIABLES, command_of
 from outlines_phi.errors import ModelError
 from outlines_phi.lm import bundled
-from outlines_phi.plugin.hosts.vllm_server import request_rounds
+from outlines_phi.plugin.hosts.vllm_server import phi_vllm
 from tests.languages import p_value
 from tests.leaks import leaks
 
@@ -237,7 +237,7 @@ def test_what_is_wrong_with_a_request_is_said_and_hurts_no_other(client: openai.
 
 def test_a_server_without_the_processor_is_told(client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not know the argument, and writes what it would have written."""
-    monkeypatch.setattr(request_rounds, "ARGUMENT", "nobody")
+    monkeypatch.setattr(phi_vllm, "ARGUMENT", "nobody")
     with pytest.raises(UnsupportedError, match="outlines-phi serve MODEL"):
         outlines_phi.wrap(outlines.from_vllm(client, "bundled"))(QUESTION, Literal["yes", "no"], phi="exact")
 

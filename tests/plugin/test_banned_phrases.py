@@ -29,7 +29,7 @@ from outlines_phi import (
     samplers,
 )
 from outlines_phi.lm import bundled
-from outlines_phi.plugin.options import ESTIMATORS
+from outlines_phi.plugin.call import ESTIMATORS
 from outlines_phi.plugin.processor import MaskLogitsProcessor
 from outlines_phi.plugin.types import tables as compiled
 from tests.plugin.doors import BAN, SUNDAY

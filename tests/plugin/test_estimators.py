@@ -13,7 +13,7 @@ from benchmarks.estimators.dp_frozen import FrozenDPPhi
 from outlines_phi import BigramDPPhi, PhiLogitsProcessor, PhiTransformers, UnsupportedError
 from outlines_phi.lm import bundled
 from outlines_phi.phi.estimator import Phi
-from outlines_phi.plugin.options import resolve_phi
+from outlines_phi.plugin.call import resolve_phi
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.settings import SamplingSettings
 from outlines_phi_workbench.suite.reference import Reference, enumerate_language

@@ -18,7 +18,7 @@ from outlines_phi.errors import GrammarError, UnsupportedError
 from outlines_phi.guides import CFGGuide, FSMGuide, read_grammar
 from outlines_phi.guides.grammar.notation.reader import dyck
 from outlines_phi.lm import bundled
-from outlines_phi.plugin.options import ESTIMATORS
+from outlines_phi.plugin.call import ESTIMATORS
 
 PROMPT = "Brackets: "
 BRACKETS = CFG(dyck(2))

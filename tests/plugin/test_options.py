@@ -10,7 +10,7 @@ from transformers import GenerationConfig
 
 from outlines_phi import ExactPhi, LocalPhi, OneStepPhi, SamplingSettings
 from outlines_phi.errors import UnsupportedError
-from outlines_phi.plugin.options import CallOptions, resolve_phi
+from outlines_phi.plugin.call import CallOptions, resolve_phi
 
 READ: list[tuple[dict[str, Any], dict[str, Any], SamplingSettings, int]] = [
     # keywords, generation_config, settings, n

@@ -12,7 +12,7 @@ from outlines_phi import Generator, UnsupportedError, from_language_model, gener
 from outlines_phi.fidelity.audit_report import AuditReport
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.plugin.classic.generate import ClassicGenerator
-from outlines_phi.plugin.hosts.own import OwnModel
+from outlines_phi.plugin.wrapping import OwnModel
 from tests.languages import ALPHA, VOCABULARY, p_value
 
 Answer = Literal["a", "ab", "ba", "cc"]

@@ -22,10 +22,9 @@ from ...guides.fsm import FSMGuide
 from ...guides.grammar.grammar import Grammar
 from ...numerics.checks import check_counts
 from ...sampling.smc import SMC
-from ..call import Correction
+from ..call import Correction, Unset
 from ..drafts import check_draft, resolve_draft
 from ..generator import Generator, PhiGenerator
-from ..options import Unset
 from ..streaming import Pieces
 from ..types.output_types import to_json, to_language
 from ..types.readers import ValueReader, fixed_texts, parsed, reader

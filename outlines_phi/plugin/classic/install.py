@@ -11,10 +11,9 @@ from typing import Any
 import outlines
 
 from ...errors import UnsupportedError
-from ..call import Correction
+from ..call import Correction, Unset
 from ..choices import refuse_unknown
 from ..generator import Generator as PhiGeneratorOf
-from ..options import Unset
 from . import generate, samplers
 
 TESTED = ((1, 3), (2, 0))  # The versions of Outlines that `install` knows: from the first, below the second

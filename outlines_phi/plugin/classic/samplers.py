@@ -7,7 +7,7 @@ from typing import Any
 from ...numerics.checks import check_counts
 from ...sampling.smc import SMC
 from ...settings import SamplingSettings
-from ..options import resolve_sampler
+from ..call import resolve_sampler
 
 __all__: list[str] = ["beam_search", "greedy", "multinomial", "particles"]
 

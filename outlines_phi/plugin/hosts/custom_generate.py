@@ -36,10 +36,9 @@ from ...phi.constraint import Predicate, TextConstraint
 from ...phi.estimator import Phi
 from ...sampling.draws import Draws
 from ...sampling.smc import SMC
-from ..call import Ban, Call, Correction
+from ..call import USED, Ban, Call, CallOptions, Correction, Unset, check_closed, dead_end, search_options
+from ..choices import DEFAULTS
 from ..drafts import Drafts
-from ..generation_config import DEFAULTS
-from ..options import USED, CallOptions, Unset, check_closed, dead_end, search_options
 from ..processor import TableLogitsProcessor
 from ..progress import Told
 from .transformers import LOANS, BorrowedModel
@@ -283,15 +282,12 @@ def check_processors(processors: Sequence[Any], config: GenerationConfig) -> Non
 def check_stops(criteria: Iterable[Any], config: GenerationConfig) -> None:
     """Refuse stopping criteria other than those that transformers makes of its options."""
     for criterion in criteria:
-        match criterion:
-            case EosTokenCriteria():
-                continue
-            case MaxLengthCriteria() if criterion.max_length == config.max_length:
-                continue
-        raise UnsupportedError(
-            "Say where a text ends in its output type, and how long it may be with max_new_tokens. The stopping criterion "
-            f"{type(criterion).__name__} would cut draws short, and what is left of them would have no distribution."
-        )
+        lengths = isinstance(criterion, MaxLengthCriteria) and criterion.max_length == config.max_length
+        if not lengths and not isinstance(criterion, EosTokenCriteria):
+            raise UnsupportedError(
+                "Say where a text ends in its output type, and how long it may be with max_new_tokens. The stopping criterion "
+                f"{type(criterion).__name__} would cut draws short, and what is left of them would have no distribution."
+            )
 
 
 def prompts_of(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from queue import SimpleQueue
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
@@ -19,15 +21,15 @@ from transformers.generation.streamers import BaseStreamer
 from ...errors import EmptyLanguageError, UnsupportedError, too_small
 from ...guides.guide import UNREACHABLE
 from ...guides.index import is_byte_level
-from ...guides.phrases.banned import BannedPhrases
 from ...guides.table import Table
 from ...lm.watch import INTERRUPTION, Interruption
 from ...sampling.sampler import DEFAULT_BUDGET
 from ...settings import SamplingSettings
-from ..choices import refuse_misfits, refuse_mistyped
-from ..generation_config import FIELDS, TRUNCATION, held
+from ..call import Call
+from ..choices import FIELDS, TRUNCATION, held, refuse_misfits, refuse_mistyped
 from ..processor import MaskLogitsProcessor
-from ..streaming import Ids
+from ..session import PhiModel
+from ..streaming import Ids, Pieces
 from ..types.tables import CompiledTypes
 
 CUTS = ("stop_strings", "stopping_criteria", "max_time")  # Options by which the loop may end a text anywhere
@@ -55,17 +57,15 @@ class Loop:
         refuse_options(keywords)
         ours = isinstance(processor, MaskLogitsProcessor)
         if ours and processor.ban is not None:
-            return self._banning(compiled.of_processor(processor), processor.ban, keywords)
+            ban, table = processor.ban, compiled.of_processor(processor)
+            if ban.whole_word:
+                self._check_uncut(table, keywords)
+            budget = self._budget(table, keywords) if table.guide.open or ban.whole_word else None
+            return MaskLogitsProcessor(table, ban=ban, budget=budget)
         if ours or (isinstance(processor, OutlinesCoreLogitsProcessor) and is_byte_level(processor.index)):
             # A fresh one for each generation, so that no state is left of the last one.
             return MaskLogitsProcessor(compiled.of_processor(processor))
         return processor
-
-    def _banning(self, table: Table, ban: BannedPhrases, keywords: dict[str, Any]) -> MaskLogitsProcessor:
-        if ban.whole_word:
-            self._check_uncut(table, keywords)
-        budget = self._budget(table, keywords) if table.guide.open or ban.whole_word else None
-        return MaskLogitsProcessor(table, ban=ban, budget=budget)
 
     def _budget(self, table: Table, keywords: dict[str, Any]) -> int:
         config = keywords.get("generation_config") or self.generation_config
@@ -117,8 +117,11 @@ def loop_settings(given: dict[str, Any], generation_config: Any, max_new_tokens:
         value = getattr(generation_config, name, None) if said is None else said
         if value not in FIELDS[name].neutral:
             where = "the model's generation_config" if said is None else "the call"
+            neutral = f"{name}={FIELDS[name].neutral[-1]}"
+            ours = f"Give {neutral} here and in the call (**processor.host_options has it)"
+            remedy = ours if name in ("top_p", "min_p") else f"Set model.generation_config.{neutral}"
             raise UnsupportedError(
-                f"{_neutral(name)}, or let the distribution p itself have it: custom_generate=outlines_phi.custom_generate, or "
+                f"{remedy}, or let the distribution p itself have it: custom_generate=outlines_phi.custom_generate, or "
                 f"outlines_phi.Generator(model, T). {name}={value!r} in {where} would be applied by the loop after this processor, "
                 "to p * h instead of p, and that is another distribution."
             )
@@ -142,12 +145,6 @@ def check_budget(table: Table, budget: int) -> None:
         raise EmptyLanguageError("The language is empty: nothing of this output type can be written.")
     if budget < least:
         raise too_small(budget, least)
-
-
-def _neutral(name: str) -> str:
-    if name in ("top_p", "min_p"):
-        return f"Give {name}={FIELDS[name].neutral[-1]} here and in the call (**processor.host_options has it)"
-    return f"Set model.generation_config.{name}={FIELDS[name].neutral[-1]}"
 
 
 def hosted(generate: Callable[..., object], keywords: dict[str, Any]) -> Ids:
@@ -216,3 +213,74 @@ class _InterruptionCriterion(StoppingCriteria):
     def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
         self._interruption.check()
         return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+
+
+class LoopProcessor:
+    """A logits processor in a host's loop, in the arrays of its library.
+
+    A loop may go on without a processor that raises, and so without its mask: here the text ends, and :meth:`check` raises the
+    error.
+
+    Parameters
+    ----------
+    process
+        What is to run: the logits of the next token, given the ids before it and its logits.
+    ended
+        Logits that end the text, given any.
+    """
+
+    def __init__(self, process: Callable[[Any, Any], Any], ended: Callable[[Any], Any]) -> None:
+        self._process, self._ended = process, ended
+        self._error: BaseException | None = None
+
+    def __call__(self, ids: Any, logits: Any) -> Any:
+        if self._error is None:
+            try:
+                return self._process(ids, logits)
+            except BaseException as error:
+                self._error = error
+        return self._ended(logits)
+
+    def check(self) -> None:
+        """Raise what has been raised."""
+        if self._error is not None:
+            raise self._error
+
+
+class MaskedLoop(PhiModel):
+    """A host whose calls without ``phi=`` are those of Outlines under our mask; a subclass derives from Outlines' class, too."""
+
+    stock: ClassVar[Any]  # Outlines' class
+    library: ClassVar[str]  # As errors name it
+
+    @abstractmethod
+    def _in_loop(self, processor: Any) -> LoopProcessor:
+        """Return what runs a processor, ours or of Outlines, in the loop."""
+
+    def _hosted(self, call: Call, given: Any, *, many: bool) -> Any:
+        masking = self._masking(call)
+        text = (self.stock.generate_batch if many else self.stock.generate)(self, given, masking, **call.keywords)
+        if masking is not None:
+            masking.check()
+        return text
+
+    def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
+        masking = self._masking(call)
+        written = self.stock.generate_stream(self, prompt, masking, **call.keywords)
+        for piece in chain(written, [""]):  # an error may be that of the last token
+            if masking is not None:
+                masking.check()
+            if piece:
+                yield piece
+
+    def _masking(self, call: Call) -> LoopProcessor | None:
+        """Return what runs in the loop, once the keywords are those of the loop."""
+        refuse_options(call.keywords, f"{self.library}'s own loop")
+        plain = call.language is None and call.ban is None  # which needs nothing of ours
+        processor = None if plain else call.processor(self.compiled)
+        if getattr(processor, "ban", None) is not None:
+            raise UnsupportedError(
+                f"Give phi='local' with banned phrases, or another estimator: {self.library}'s own loop (phi=None) ends a text "
+                "where its max_tokens are written, in the middle of what is banned, too."
+            )
+        return None if processor is None else self._in_loop(processor)

@@ -13,7 +13,7 @@ from outlines.models.mlxlm import MLXLM
 from ...lm.mlx.mlx_model import MLXModel
 from ..call import Call, Correction
 from ..processor import MaskLogitsProcessor
-from .masked_loop import LoopProcessor, MaskedLoop
+from .loop import LoopProcessor, MaskedLoop
 from .transformers import ByteTokenizer
 
 THEIR_SAMPLER = "sampler=make_sampler(...) of mlx-lm"

@@ -19,8 +19,7 @@ from ...numerics.checks import check_counts
 from ...phi.estimator import Phi, StepPhi
 from ...phi.onestep import LocalPhi, OneStepPhi
 from ...vocabulary.vocabulary import Vocabulary
-from ..call import Ban, Correction
-from ..options import Unset
+from ..call import Ban, Correction, Unset
 from ..processor import Prefix, Step, TableLogitsProcessor
 from ..session import PhiModel
 from ..types.tables import CompiledTypes
@@ -114,9 +113,16 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         ``hf_model.generate(**inputs, logits_processor=[processor], **processor.host_options)``, or a call of
         ``outlines.Generator(model, processor=processor)``. The top-k, if any, is applied by the processor alone.
         """
-        temperature = float(self.settings.temperature)
-        neutral = {"top_k": 0, "top_p": 1.0, "min_p": None}
-        return {"do_sample": True, "temperature": temperature, **neutral, "max_new_tokens": self.budget}
+        return {
+            **{
+                "do_sample": True,
+                "temperature": float(self.settings.temperature),
+                "top_k": 0,
+                "top_p": 1.0,
+                "min_p": None,
+            },
+            "max_new_tokens": self.budget,
+        }
 
     def reset(self) -> None:
         """Forget the last generation; needed only where a prompt is an earlier prompt with what was written after it."""
@@ -143,7 +149,13 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         right. Left out, the rows of the last call, in their order: for hosts that return texts.
         """
         if sequences is not None:
-            return np.array([self._log_w_of(row) for row in _rows(sequences)])
+            found = [self._prefixes.find(row) for row in _rows(sequences)]
+            if None in found:
+                raise UnsupportedError(
+                    "Give log_w(sequences) what the loop returned, prompts included, before the next generation begins: these "
+                    "rows have another prompt."
+                )
+            return np.array([self._completed(*each) for each in found if each is not None])
         if not self._prefixes.last:
             raise UnsupportedError(
                 "Run the loop with this processor first, then ask for log_w(): nothing has been generated."
@@ -155,15 +167,6 @@ class PhiLogitsProcessor(TableLogitsProcessor):
             )
         # The budget of the loop is that of the processor, so what it did not end before, it ended last.
         return np.array([self._ended(prefix) for prefix in self._prefixes.last])
-
-    def _log_w_of(self, row: list[int]) -> float:
-        found = self._prefixes.find(row)
-        if found is None:
-            raise UnsupportedError(
-                "Give log_w(sequences) what the loop returned, prompts included, before the next generation begins: these rows "
-                "have another prompt."
-            )
-        return self._completed(*found)
 
     def _ended(self, prefix: Prefix) -> float:
         """Return the log weight of a row that ended with the token after ``prefix``."""
@@ -198,7 +201,11 @@ class PhiLogitsProcessor(TableLogitsProcessor):
             )
         left = [self.budget - prefix.length for prefix in prefixes]
         # Beams also carry rows that are dead.
-        live = [i for i, prefix in enumerate(prefixes) if self._goes_on(prefix.state, left[i])]
+        live = [
+            i
+            for i, (prefix, most) in enumerate(zip(prefixes, left, strict=True))
+            if prefix.state not in (DEAD, DONE) and 0 < most and self.table.guide.min_tokens(prefix.state) <= most
+        ]
         if len(live) == len(prefixes):
             return self._scores(prefixes, left, logits).to(logits.dtype)
         out = torch.full_like(logits, -math.inf)
@@ -207,9 +214,6 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         if live:
             out[live] = self._scores([prefixes[i] for i in live], [left[i] for i in live], logits[live]).to(out.dtype)
         return out
-
-    def _goes_on(self, state: int, left: int) -> bool:
-        return state not in (DEAD, DONE) and left > 0 and self.table.guide.min_tokens(state) <= left
 
     def _scores(self, prefixes: Sequence[Prefix], left: Sequence[int], logits: Tensor) -> Tensor:
         """Return ``T (log p + log h)`` for rows that can go on, and keep what their weights need."""

@@ -21,10 +21,9 @@ from ...phi.estimator import Phi
 from ...phi.tree.store import TreeStore
 from ...sampling.sampler import no_tokens
 from ...vocabulary.vocabulary import Vocabulary
-from ..call import Ban, Call
+from ..call import Ban, Call, CallOptions
 from ..drafts import Borrowed
 from ..mistakes import check_loaded, no_prompt
-from ..options import CallOptions
 from ..session import MAX_TREE_BYTES, PhiModel
 from ..streaming import Pieces, pieces
 from .loop import Loop, hosted, refuse_options, stoppable
@@ -137,8 +136,7 @@ class PhiTransformers(PhiModel, Transformers):
     @property
     def defaults(self) -> GenerationConfig | None:
         """The model's ``generation_config``."""
-        config: GenerationConfig | None = self.model.generation_config
-        return config
+        return self.model.generation_config
 
     @property
     def _at_hand(self) -> bool:

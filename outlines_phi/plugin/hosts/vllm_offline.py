@@ -18,10 +18,9 @@ from ...guides.table import Table
 from ...lm.vllm.vllm_model import VLLMModel
 from ...phi.estimator import Phi
 from ...sampling.sampler import Request
-from ..call import Call
+from ..call import Call, CallOptions
 from ..choices import refuse_misfits
 from ..mistakes import no_prompt
-from ..options import CallOptions
 from ..session import PhiModel
 from ..streaming import Pieces
 
@@ -59,6 +58,8 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
         See :class:`outlines_phi.lm.vllm.vllm_model.VLLMModel`; raised at the first call that asks for a correction.
     """
 
+    takes_types = True
+
     def __init__(self, model: LLM, **options: Any) -> None:
         if not isinstance(model, LLM):
             raise UnsupportedError(
@@ -82,18 +83,6 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
     def _at_hand(self) -> bool:
         return "lm" in vars(self)
 
-    def generate(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Any:
-        """Generate a text of an output type, for a generator of Outlines, which leaves types to this host."""
-        return self(model_input, output_type, **keywords)
-
-    def generate_batch(self, model_input: list[Any], output_type: Any = None, **keywords: Any) -> list[Any]:
-        """Generate for several prompts; as :meth:`generate`."""
-        return self.batch(model_input, output_type, **keywords)
-
-    def generate_stream(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Pieces:
-        """Generate piece by piece; as :meth:`generate`."""
-        return self.stream(model_input, output_type, **keywords)
-
     def drawn(self, call: Call, prompts: Sequence[Any]) -> list[Any]:
         return super().drawn(with_params_read(call), prompts)
 
@@ -110,17 +99,10 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
             finally:
                 self.lm.release()  # the application may use the engine next
 
-    def _leaves_to_outlines(self, output_type: Any) -> bool:
-        return True
-
     def _outlines_form(self, output_type: Any, backend: str | None) -> Any:
-        if backend is not None:
-            raise UnsupportedError(
-                f"Leave backend= out, or choose it for the LLM, by structured_outputs_config=. backend={backend!r} was given, and "
-                f"{LOOP} has its own."
-            )
-        self.type_adapter.format_output_type(output_type)  # raises what Outlines refuses
-        return output_type
+        form = super()._outlines_form(output_type, backend)
+        self.type_adapter.format_output_type(form)  # raises what Outlines refuses
+        return form
 
     def _hosted(self, call: Call, given: Any, *, many: bool) -> Any:
         refuse_misfits(LOOP, call.keywords)

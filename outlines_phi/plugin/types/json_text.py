@@ -32,7 +32,7 @@ from ...guides.json_schema.reading.schema import Schema
 from ...guides.json_schema.reading.template import Template
 from ...regex.patterns import compile_regex
 from ...vocabulary.vocabulary import Vocabulary
-from .python_schemas import PythonSchema, term_of
+from .pydantic_schemas import PythonSchema, term_of
 
 
 class Written(NamedTuple):

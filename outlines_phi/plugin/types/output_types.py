@@ -4,22 +4,100 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, final
 
 from jsonschema.exceptions import SchemaError
 from outlines.types.dsl import CFG, Choice, JsonSchema, Regex, Sequence, Term, python_types_to_terms
 
 from ...errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
 from ...guides.grammar.grammar import Grammar
+from ...guides.guidance.guidance_grammar import GuidanceGrammar, read
+from ...guides.guidance.notation import HEADER
 from ...guides.json_schema.values import Path, pointer_to
 from ...numerics.cache import kept
 from ..mistakes import no_format, too_deep
-from .guidance import GuidanceText, is_guidance
 from .json_text import JSONText, not_json, parts_of, to_pattern
-from .python_schemas import UncheckedSchema, term_of
+from .pydantic_schemas import UncheckedSchema, term_of
+
+
+@final
+@dataclass(frozen=True)
+class GuidanceText:
+    """The text of a guidance grammar, in llguidance's dialect of Lark."""
+
+    text: str
+
+    @property
+    def grammar(self) -> GuidanceGrammar:
+        """The grammar; errors as of :class:`GuidanceGrammar`."""
+        return read(self.text)
+
+    def value(self, text: str) -> dict[str, str | list[str]]:
+        """Return what a member captures, by name."""
+        return self.grammar.captures(text)
+
+
+def is_guidance(text: str) -> bool:
+    """Return whether the text of a grammar is of llguidance's dialect, by how it begins."""
+    return text.lstrip().startswith(HEADER)
+
+
+def from_guidance(grammar: Any) -> CFG:
+    """Return a grammar of guidance as an output type: ``select``, ``gen``, ``json``, ``one_or_more``, functions of them.
+
+    Its texts are those that guidance itself would let be written, and the value of a draw is the dictionary of its captures (the
+    text, where nothing is captured). Only the text of the grammar is read, so guidance need not be installed where that is given.
+
+    Parameters
+    ----------
+    grammar
+        A grammar of guidance, or the text that its ``ll_grammar()`` returns, which begins with ``%llguidance``.
+
+    Returns
+    -------
+    CFG
+        The output type: Outlines' own for a grammar, whose text is that of llguidance's dialect.
+
+    Raises
+    ------
+    GrammarError, UnsupportedError
+        The grammar cannot be read, or has what cannot be honoured (docs/guidance.md says what); with line, column and caret where
+        that is in one place.
+    EmptyLanguageError
+        It derives no text.
+    """
+    text = grammar
+    if not isinstance(grammar, str):
+        write = getattr(grammar, "ll_grammar", None)
+        if not callable(write) or isinstance(grammar, type):
+            raise UnsupportedError(
+                f"{_instead(grammar)}. {type(grammar).__name__} {grammar!r:.60} has no ll_grammar()."
+            )
+        try:
+            text = write()
+        except OutlinesPhiError:
+            raise
+        except Exception as error:  # of guidance, whatever it raises
+            raise UnsupportedError(f"Give a grammar that guidance can write. It refuses this one: {error}") from error
+    if not isinstance(text, str) or not is_guidance(text):
+        raise UnsupportedError(
+            f"Give a grammar of guidance, or the text of one, which begins with {HEADER}; outlines.types.CFG(text) takes Lark's "
+            f"own dialect. {text!r:.60} was given."
+        )
+    read(text)
+    return CFG(text)
+
+
+def _instead(given: Any) -> str:
+    if type(given).__module__.startswith("guidance.models"):
+        return "Give the grammar, as in select(['yes', 'no'], name='answer'); outlines_phi.wrap(model) takes a model of guidance"
+    if callable(given):
+        return "Call the function, as in from_guidance(f()), and let it be stateless: @guidance(stateless=True)"
+    return "Give a grammar of guidance, such as select(['yes', 'no'], name='answer')"
+
 
 ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comment", "$defs", "definitions", "$schema"})
 """Keywords that forbid nothing."""
@@ -44,15 +122,15 @@ def check_core(text: str) -> None:
 
 
 def _check_core(schema: Any, path: Path, document: Any, within: tuple[str, ...]) -> None:
-    if not isinstance(schema, dict):
-        raise _unread(path)
-    said = {keyword: value for keyword, value in schema.items() if keyword not in ANNOTATIONS}
+    stated = schema.items() if isinstance(schema, dict) else ()
+    said = {keyword: value for keyword, value in stated if keyword not in ANNOTATIONS}
     match said:
         case {"$ref": str(reference), **others} if not others and reference not in within:
-            place, target = _referred(document, reference)
-            if target is None:
+            start, _, name = reference.rpartition("/")
+            section = start.removeprefix("#/")
+            if section not in ("$defs", "definitions") or name not in document.get(section, {}):
                 raise _unread((*path, "$ref"))
-            _check_core(target, place, document, (*within, reference))
+            _check_core(document[section][name], (section, name), document, (*within, reference))
         case {"anyOf": [_, *_] as parts, **others} if not others:
             for i, part in enumerate(parts):
                 _check_core(part, (*path, "anyOf", i), document, within)
@@ -61,34 +139,20 @@ def _check_core(schema: Any, path: Path, document: Any, within: tuple[str, ...])
         case {"enum": [_, *_] as values, **others} if others.keys() <= {"type"} and all(map(_is_plain, values)):
             pass
         case {"type": str(kind), **others} if kind in READ:
+            parts = {("properties", name): part for name, part in others.get("properties", {}).items()}
             for keyword in others:
                 if keyword not in READ[kind]:
                     raise _unread((*path, keyword))
-            _check_parts(kind, others, path, document, within)
+            for place, part in ({("items",): others.get("items")} if kind == "array" else parts).items():
+                _check_core(part if _is_plain(place[-1]) else None, (*path, *place), document, within)
+            if kind == "object" and not (
+                parts and {("properties", name) for name in others.get("required", ())} <= parts.keys()
+            ):
+                raise _unread((*path, "required"))
+            if others.get("additionalProperties", False) is not False:
+                raise _unread((*path, "additionalProperties"))
         case _:
             raise _unread((*path, next(iter(said))) if said else path)
-
-
-def _check_parts(kind: str, keywords: Mapping[str, Any], path: Path, document: Any, within: tuple[str, ...]) -> None:
-    if kind == "array":
-        _check_core(keywords.get("items", True), (*path, "items"), document, within)
-    if kind == "object":
-        properties = keywords.get("properties", {})
-        for name, part in properties.items():
-            if not _is_plain(name):
-                raise _unread((*path, "properties", name))
-            _check_core(part, (*path, "properties", name), document, within)
-        if not properties or not set(keywords.get("required", ())) <= properties.keys():
-            raise _unread((*path, "required"))
-        if keywords.get("additionalProperties", False) is not False:
-            raise _unread((*path, "additionalProperties"))
-
-
-def _referred(document: Any, reference: str) -> tuple[Path, Any]:
-    """Return a definition that a reference leads to, and where it stands."""
-    start, _, name = reference.rpartition("/")
-    section = start.removeprefix("#/")
-    return (section, name), document.get(section, {}).get(name) if section in ("$defs", "definitions") else None
 
 
 def _is_plain(value: Any) -> bool:

@@ -20,13 +20,11 @@ from ...automata.automaton import DEAD, ByteAutomaton
 from ...errors import ValueReadError
 from ...guides.grammar.grammar import Grammar
 from ...guides.guide import Guide
-from ...guides.json_schema.machine.stack import Configuration
 from ...guides.table import Table
 from ...regex.patterns import compile_regex
-from .guidance import GuidanceText
 from .json_text import JSONText
-from .output_types import GrammarText, Language, to_language, to_term
-from .python_schemas import functions_of, signature
+from .output_types import GrammarText, GuidanceText, Language, to_language, to_term
+from .pydantic_schemas import functions_of, signature
 
 
 class Format(NamedTuple):
@@ -146,23 +144,19 @@ class Endings:
         """Yield where a member that begins at ``begin`` may end, nearest first."""
         match self.language:
             case JSONText(machine=machine):
-                at: Configuration | None = machine.start
-                for end in range(begin, len(text) + 1):
-                    if at is None:
-                        return
-                    if machine.size(at) == 0:
-                        yield end
-                    at = machine.advance(at, text[end]) if end < len(text) else None
+                walk: tuple[Any, Any, Any] = machine.start, machine.advance, lambda at: machine.size(at) == 0
             case str():
-                automaton = self._automaton
-                state = automaton.start
-                for end in range(begin, len(text) + 1):
-                    if automaton.accepting[state]:
-                        yield end
-                    if end < len(text):
-                        state = int(automaton.targets[state, automaton.byte_class[text[end]]])
-                    if state == DEAD:
-                        return
+                own = self._automaton
+                walk = own.start, own.step, own.accepting.__getitem__
+            case _:
+                return
+        at, step, accepts = walk
+        for end in range(begin, len(text) + 1):
+            if accepts(at):
+                yield end
+            at = step(at, text[end]) if end < len(text) else None
+            if at is None or at == DEAD:
+                return
 
 
 Place = Literal["alone", "item", "key"]

@@ -24,7 +24,7 @@ from outlines_phi.guides.json_schema.formula import Formula
 from outlines_phi.lm import bundled
 from outlines_phi.numerics.cache import memory_of
 from outlines_phi.phi.estimator import Phi
-from outlines_phi.plugin.options import CallOptions
+from outlines_phi.plugin.call import CallOptions
 from outlines_phi.plugin.processor import MaskLogitsProcessor
 from outlines_phi.plugin.types import tables
 from outlines_phi.plugin.types.tables import CompiledTypes

@@ -28,7 +28,7 @@ from outlines_phi.numerics.weights import log_sum
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.state_averages import BackedUpValues
 from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.plugin.options import CallOptions
+from outlines_phi.plugin.call import CallOptions
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee

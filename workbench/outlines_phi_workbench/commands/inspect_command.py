@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from outlines_phi.cli.app import Debug, note
 from outlines_phi.cli.command_options import (
     BanOptions,
     ModelOptions,
@@ -18,9 +19,7 @@ from outlines_phi.cli.command_options import (
     grouped,
     one_of,
 )
-from outlines_phi.cli.ending import Debug, note
-from outlines_phi.cli.inputs import read_output_type
-from outlines_phi.cli.loaded_model import BUNDLED
+from outlines_phi.cli.inputs import BUNDLED, read_output_type
 from outlines_phi.cli.terminal import Quiet, bar
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.grammar.notation.reader import NAMES

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any, final
 
 from outlines_phi.cli.command_options import ModelOptions, SettingOptions
-from outlines_phi.cli.loaded_model import load, load_tokenizer
+from outlines_phi.cli.inputs import load, load_tokenizer
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.grammar.grammar import Grammar
 from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.plugin.options import CallOptions
+from outlines_phi.plugin.call import CallOptions
 from outlines_phi.plugin.types.output_types import to_language
 from outlines_phi.plugin.types.tables import CompiledTypes
 from outlines_phi.vocabulary.trie import fewest_tokens

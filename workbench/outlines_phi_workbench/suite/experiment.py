@@ -24,7 +24,7 @@ from outlines_phi.phi.constraint import TextConstraint
 from outlines_phi.phi.estimator import ProposalPhi
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.tree import BoundsTree
-from outlines_phi.plugin.options import CallOptions
+from outlines_phi.plugin.call import CallOptions
 from outlines_phi.plugin.session import PhiModel
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling.draw import Guarantee

@@ -16,7 +16,7 @@ from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.state_values import StateValues
 from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.plugin.options import ESTIMATORS
+from outlines_phi.plugin.call import ESTIMATORS
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from outlines_phi.sampling.resolve import sampler_for

@@ -14,8 +14,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 from ....errors import UnsupportedError
 from ....lm.vllm.batch_rows import BatchRows
 from ....lm.vllm.engine import check_engine, vocabulary_of
-from .answer import SHOWN
-from .served_call import ARGUMENT, check
+from .served_call import ARGUMENT, SHOWN, check
 from .served_walks import ServedWalk, ServedWalks
 
 TESTED = "0.32."  # How the versions begin that were tested

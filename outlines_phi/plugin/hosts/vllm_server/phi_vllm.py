@@ -3,35 +3,217 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as WaitTimeout
 from contextvars import copy_context
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, NoReturn, TypeVar, final
 
 from outlines.exceptions import normalize_provider_errors
 from outlines.models.vllm import VLLM, AsyncVLLM, VLLMTypeAdapter
 
-from ....errors import BudgetError, UnsupportedError
+from ....errors import COST, BudgetError, EmptyLanguageError, ModelError, OutlinesPhiError, UnsupportedError, too_small
 from ....guides.table import Table
-from ....lm.watch import PATIENCE, check_interruption
+from ....lm.watch import PATIENCE, check_interruption, current, limited
 from ....phi.estimator import Phi
 from ....phi.onestep import LocalPhi
-from ....sampling.draws import Draws
+from ....sampling.draw import NO_DISTANCE, Draw, Guarantee
+from ....sampling.draws import DrawCounts, Draws, middle
 from ....sampling.phi_options import ExactPhi
+from ....sampling.rejection.attempts import LEAST_HOPE
 from ....sampling.sampler import seeds
-from ...call import Call
+from ...call import Call, CallOptions
 from ...choices import refuse_misfits
-from ...mistakes import check_batch, no_prompt
-from ...options import CallOptions
+from ...mistakes import check_batch
 from ...processor import MaskLogitsProcessor
 from ...session import PhiModel
 from ...streaming import LOOP, Pieces, Worker
-from ...types.tables import CompiledTypes, masks_only
-from .request_rounds import RequestRounds
-from .served_call import BYTES, ServedCall
+from ...types.tables import CompiledTypes
+from .served_call import ARGUMENT, BYTES, SHOWN, Answer, ServedCall, WalkEnd, read
+
+MOST = 128  # Draws in one request, at most
+
+ABSENT = (
+    "Start the server by outlines-phi serve MODEL, in an environment with this version of outlines_phi. It was asked for draws "
+    "under phi=, and did not answer as its processor does"
+)
+
+
+@final
+@dataclass
+class RequestRounds:
+    """The requests of one prompt. ``send`` makes one of them: ``client.chat.completions.create``, with the prompt."""
+
+    send: Callable[..., Any]
+    call: ServedCall
+    counts: DrawCounts = field(default_factory=DrawCounts)
+    budget: int = 0
+
+    def exact(self, phi: ExactPhi, n: int) -> Draws:
+        """Return ``n`` draws by rejection (theory.md, section 5.3).
+
+        What was launched together is finished, and read in launch order. Raises :class:`BudgetError`: the effort ran out.
+        """
+        accepted: list[Answer] = []
+        seen = launched = successes = grown = 0
+        low, high, shortest = -math.inf, 0.0, 1
+        effort = phi.effort
+        with limited(effort.seconds):
+            while len(accepted) < n:
+                missing, spent = n - len(accepted), self.counts.tokens
+                grown += phi.width if 2 * (launched - successes) <= launched else 0
+                room = max(phi.width, min(grown, missing))
+                hope = max(LEAST_HOPE, successes / max(1, launched), math.exp(low - high))
+                left = effort.attempts * n - launched, math.ceil((effort.tokens * n - spent) / shortest)
+                # Which attempts share a step is a matter of time. Of a seed that says the texts there is one after the other.
+                many = min(1 if self.call.alone else room, math.ceil(missing / hope), MOST, *left)
+                if many <= 0 or current().over:
+                    self._refuse(self._draws(accepted, seen, low, high), n)
+                answers = self._ask(many, launched)
+                launched += many
+                for answer in answers:
+                    low, high = max(low, answer.account.low), min(high, answer.account.high)
+                    shortest = max(1, min(shortest, len(answer.tokens)))
+                    successes += answer.outcome is WalkEnd.MEMBER
+                    if len(accepted) < n:
+                        seen += 1
+                        accepted += [answer] * (answer.outcome is WalkEnd.MEMBER)
+        return self._draws(accepted, seen, low, high)
+
+    def masked(self, n: int) -> Draws:
+        """Return ``n`` draws of plain masking, with their weights."""
+        answers: list[Answer] = []
+        while len(answers) < n:
+            answers += self._ask(min(MOST, n - len(answers)), len(answers))
+        items = tuple(
+            _draw(answer, answer.account.low, Guarantee.WEIGHTED)
+            for answer in answers
+            if answer.outcome is WalkEnd.MEMBER
+        )
+        counts = replace(self.counts, attempts=n, accepted=len(items))
+        return Draws(items=items, counts=counts, budget=self.budget, failures=n - len(items))
+
+    def probe(self) -> None:
+        """Raise :class:`UnsupportedError` where there is no processor behind the server."""
+        response = self._response(1, 0, max_tokens=1)
+        answer = read(response.choices[0])
+        if answer is None or answer.outcome is not WalkEnd.READY:
+            raise UnsupportedError(f"{ABSENT}.")
+
+    def _ask(self, many: int, number: int) -> list[Answer]:
+        """Return the answers to one request for draws ``number`` and on, in launch order."""
+        check_interruption()
+        response = self._response(many, number)
+        answers = [self._checked(choice) for choice in response.choices]
+        tokens = sum(len(answer.tokens) + (answer.outcome is not WalkEnd.MEMBER) for answer in answers)
+        self.counts = replace(
+            self.counts,
+            calls=self.counts.calls + max((len(answer.tokens) for answer in answers), default=0),
+            prompt_tokens=self.counts.prompt_tokens + many * response.usage.prompt_tokens,
+            tokens=self.counts.tokens + tokens,
+        )
+        self.budget = answers[0].budget
+        return sorted(answers, key=lambda answer: answer.launch)
+
+    def _response(self, many: int, number: int, **limits: Any) -> Any:
+        try:
+            return self.send(
+                n=many,
+                seed=number,
+                logprobs=True,
+                top_logprobs=SHOWN,
+                temperature=1.0,
+                top_p=1.0,
+                presence_penalty=0.0,
+                frequency_penalty=0.0,
+                extra_body={
+                    "top_k": 0,
+                    "min_p": 0.0,
+                    "repetition_penalty": 1.0,
+                    "return_tokens_as_token_ids": True,
+                    "vllm_xargs": {ARGUMENT: self.call.text()},
+                },
+                **limits,
+            )
+        except Exception as error:
+            if getattr(error, "status_code", None) != 400 or isinstance(error, OutlinesPhiError):
+                raise
+            kind = ModelError if "context length" in str(error) else UnsupportedError
+            raise kind(f"The server does not take the request: {_said(error)}") from error
+
+    def _checked(self, choice: Any) -> Answer:
+        """Return the answer of a choice, if it is a draw or the failure of one."""
+        answer, settings = read(choice), self.call.settings
+        if answer is None:
+            raise ModelError(
+                f"Look into the log of the server. It ended a text by {choice.finish_reason!r} where the processor of outlines_phi "
+                "had not: a limit of its own, or another processor."
+            )
+        match answer.outcome:
+            case WalkEnd.EMPTY:
+                raise EmptyLanguageError(
+                    "Give another output type, or ban less. With the tokens of the server's model no text of it can be written."
+                )
+            case WalkEnd.TOO_SHORT if settings.max_new_tokens is not None and settings.max_new_tokens < answer.budget:
+                raise too_small(settings.max_new_tokens, answer.budget)
+            case WalkEnd.TOO_SHORT:
+                raise ModelError(
+                    "Shorten the prompt, or start the server with a larger --max-model-len: the shortest output needs "
+                    f"{answer.budget} tokens, which the context does not leave."
+                )
+            case WalkEnd.NOWHERE if self.call.road == "exact":
+                cut = settings.truncation
+                raise EmptyLanguageError(
+                    "Loosen the truncation, ban less, or check that the model gives the format any probability at all. No member "
+                    f"of the language has any{cut and f' under {cut}'}."
+                )
+            case WalkEnd.BROKEN | WalkEnd.READY | WalkEnd.ENDED:
+                raise ModelError(
+                    "Look into the log of the server for the error of this request. Its processor could not go on with it; other "
+                    "requests are not concerned."
+                )
+        if answer.text is None:
+            raise UnsupportedError(
+                "Start the server without --reasoning-parser and --tool-call-parser. It took the text of the draw out of the "
+                "message."
+            )
+        return answer
+
+    def _draws(self, accepted: Sequence[Answer], seen: int, low: float, high: float) -> Draws:
+        log_w = middle((low, high))
+        return Draws(
+            items=tuple(_draw(answer, log_w, Guarantee.EXACT) for answer in accepted),
+            counts=replace(self.counts, attempts=seen, accepted=len(accepted)),
+            budget=self.budget,
+            log_z_bounds=(low, high),
+            certificate=NO_DISTANCE,
+        )
+
+    def _refuse(self, made: Draws, n: int) -> None:
+        low, high = made.log_z_bounds
+        raise BudgetError.of(
+            "Draw with weights (phi='local'), give a larger ExactPhi(effort=Effort(...)), or move the prompt closer to the format",
+            f"{current().end_of('the effort ran out')} with {len(made)} of {n} exact draws (log Phi between {low:.4g} and "
+            f"{high:.4g})",
+            f"each of the error's .draws is exact, and {COST}" if made else "",
+            draws=[made],
+            log_z_bounds=made.log_z_bounds,
+        )
+
+
+def _draw(answer: Answer, log_w: float, guarantee: Guarantee) -> Draw:
+    assert answer.text is not None
+    return Draw(text=answer.text, token_ids=answer.tokens, log_p=answer.account.log_p, log_w=log_w, guarantee=guarantee)
+
+
+def _said(error: Exception) -> str:
+    """Return what a server says of a request that it refuses."""
+    body = getattr(error, "body", None)
+    return str(body.get("message") or error) if isinstance(body, dict) else str(error)
+
 
 Result = TypeVar("Result")
 
@@ -52,6 +234,7 @@ class ServedModel(PhiModel):
     """
 
     stock: ClassVar[Any]  # Outlines' class
+    takes_types = True
     tells_progress = False
     hf_tokenizer = None
 
@@ -81,33 +264,9 @@ class ServedModel(PhiModel):
     def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
         return self.lm
 
-    def generate(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Any:
-        """Generate a text of an output type, as generators of Outlines ask for it."""
-        return self(model_input, output_type, **keywords)
-
-    def generate_batch(self, model_input: list[Any], output_type: Any = None, **keywords: Any) -> Any:
-        """Generate for several prompts."""
-        return self.batch(model_input, output_type, **keywords)
-
-    def generate_stream(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Any:
-        """Generate piece by piece."""
-        return self.stream(model_input, output_type, **keywords)
-
     def written_in_pieces(self, call: Call, prompt: Any) -> Pieces:
         """Return the stream of Outlines; none under a correction, where a text is known when it is accepted as a whole."""
         return self.lm if call.phi is not None else self._hosted_stream(call, prompt)
-
-    def _typed(self, output_type: Any, backend: str | None, keywords: dict[str, Any]) -> Call:
-        correction = self._correction(keywords)
-        if correction.ban is None and correction.estimator(keywords.get("sampler"), usual=None) is None:
-            if backend is not None:
-                raise UnsupportedError(
-                    f"Leave backend={backend!r} out, which the server has been started with: a call without phi= is the server's."
-                )
-            return Call(None, output_type, None, keywords)
-        masks_only(backend)
-        typed = None if output_type is None else MaskLogitsProcessor(self.table(output_type, backend=backend))
-        return self._under(typed, correction, keywords)
 
     def _hosted(self, call: Call, given: Any, *, many: bool) -> Any:
         return (self.stock.generate_batch if many else self.stock.generate)(
@@ -122,9 +281,13 @@ class ServedModel(PhiModel):
         check_batch(inputs)
         if not inputs:
             return []
-        refuse_misfits("a vLLM server", {name: getattr(options, name) for name in _OPTIONS}, roads=OTHER_ROADS)
-        _check_estimator(phi)
-        messages = [self._messages(item) for item in inputs]
+        refuse_misfits("a vLLM server", vars(options), roads=OTHER_ROADS)
+        attempted = isinstance(phi, ExactPhi) and phi.tolerance == 0 and phi.normalizers == 0
+        if not attempted and not isinstance(phi, LocalPhi):
+            raise UnsupportedError(
+                f"Give phi='exact' or phi='local', {OTHER_ROADS}. phi={phi!r} goes by distributions that a server does not give."
+            )
+        messages = [self._formatted(item) for item in inputs]
         seed_of = seeds(options.settings)
         language, ban = self.compiled.written(table)
         call = ServedCall(
@@ -150,7 +313,7 @@ class ServedModel(PhiModel):
         return _all(self._of_all(drawn, len(messages)))
 
     def check_prompt(self, prompt: Any, table: Table, options: CallOptions) -> None:
-        self._messages(prompt)
+        self._formatted(prompt)
 
     def _of_all(self, drawn: Callable[[int], Result], rows: int) -> list[Result]:
         """Return what comes of every row: of the first by itself, then of some at a time."""
@@ -160,13 +323,6 @@ class ServedModel(PhiModel):
                 others = [executor.submit(copy_context().run, drawn, row) for row in range(1, rows)]
                 found += [other.result() for other in others]
         return found
-
-    def _messages(self, item: Any) -> list[Any]:
-        try:
-            messages: list[Any] = self.type_adapter.format_input(item)
-        except (TypeError, ValueError, NotImplementedError) as error:
-            raise no_prompt(item, error) from error
-        return messages
 
     def _send(self, **request: Any) -> Any:
         """Make a request, as Outlines does."""
@@ -242,20 +398,6 @@ def _all(found: Sequence[Draws | BudgetError]) -> list[Draws]:
             each.draws = made
             raise each
     return made
-
-
-_OPTIONS = ("constraint", "sampler", "draft", "tokenization", "progress")
-
-
-def _check_estimator(phi: Phi) -> None:
-    match phi:
-        case LocalPhi():
-            return
-        case ExactPhi() if phi.tolerance == 0 and phi.normalizers == 0:
-            return
-    raise UnsupportedError(
-        f"Give phi='exact' or phi='local', {OTHER_ROADS}. phi={phi!r} goes by distributions that a server does not give."
-    )
 
 
 def _stock_type(call: Call) -> Any:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, final
+from enum import IntEnum
+from itertools import count, islice
+from typing import Any, Literal, NamedTuple, final
 from uuid import uuid4
+
+from torch import Tensor
 
 from ....errors import OutlinesPhiError, UnsupportedError
 from ....format_limits import current_limits, limits
@@ -22,6 +27,8 @@ from ...types.output_types import GrammarText, Language
 from ...types.tables import CompiledTypes
 
 ARGUMENT = "outlines_phi"  # The name of the argument
+
+BAN = ("phrases", "ignore_case", "whole_word", "across_prompt")  # The fields of a ban that tell the language
 
 FORM = 2
 """The form of the arguments; that of client and server is one."""
@@ -76,8 +83,8 @@ class ServedCall:
         said = {
             "form": FORM,
             "road": self.road,
-            "language": _language_said(self.language),
-            "ban": None if self.ban is None else _ban_said(self.ban),
+            "language": _said(self.language),
+            "ban": self.ban and {name: _said(getattr(self.ban, name)) for name in BAN},
             "settings": asdict(self.settings),
         }
         return json.dumps({**said, "row": self.row, "alone": self.alone, "name": self.name})
@@ -95,8 +102,8 @@ class ServedCall:
         del said["form"]
         ban = said.pop("ban")
         call = cls(
-            language=_language_read(said.pop("language")),
-            ban=None if ban is None else BannedPhrases(map(_phrase_read, ban.pop("phrases")), **ban),
+            language=_read(said.pop("language")),
+            ban=None if ban is None else BannedPhrases(_read(ban.pop("phrases")), **ban),
             settings=SamplingSettings(**said.pop("settings")),
             **said,
         )
@@ -123,59 +130,133 @@ def check(text: object) -> None:
             _COMPILED.of_written(call.language, call.ban)
 
 
-def _ban_said(ban: BannedPhrases) -> dict[str, Any]:
-    phrases = [
-        {"pattern": phrase.pattern, "flags": phrase.flags} if isinstance(phrase, re.Pattern) else phrase
-        for phrase in ban.phrases
-    ]
-    options = ("ignore_case", "whole_word", "across_prompt")
-    return {"phrases": phrases, **{name: getattr(ban, name) for name in options}}
+PARTS: dict[str, Callable[..., Part]] = {kind.__name__: kind for kind in (Joined, OneOf, Repeated, Written)}
 
 
-def _phrase_read(said: Any) -> Any:
-    return re.compile(said["pattern"], said["flags"]) if isinstance(said, dict) else said
-
-
-def _language_said(language: Language | None) -> Any:
-    match language:
+def _said(value: Any) -> Any:
+    """Return the JSON of a language, of its parts, or of phrases."""
+    match value:
         case GrammarText():
-            return {"grammar": language.text}
+            return {"grammar": value.text}
         case JSONText():
-            return {"json": _part_said(language.part)}
-    return language
+            return {"json": _said(value.part)}
+        case re.Pattern():
+            return {"pattern": value.pattern, "flags": value.flags}
+        case Joined() | OneOf() | Repeated() | Written():
+            return {type(value).__name__: {name: _said(each) for name, each in value._asdict().items()}}
+        case tuple():
+            return [_said(each) for each in value]
+    return value
 
 
-def _language_read(said: Any) -> Language | None:
+def _read(said: Any) -> Any:
+    """Invert :func:`_said`; what is none of its values raises any error."""
     match said:
-        case None | str():
-            return said
         case {"grammar": str(text)}:
             return GrammarText(text)
         case {"json": part}:
-            return JSONText(_part_read(part))
-    raise ValueError("no language")
+            return JSONText(_read(part))
+        case {"pattern": pattern, "flags": flags}:
+            return re.compile(pattern, flags)
+        case dict():
+            ((kind, given),) = said.items()
+            return PARTS[kind](**{name: _read(each) for name, each in given.items()})
+        case list():
+            return tuple(_read(each) for each in said)
+    return said
 
 
-def _part_said(part: Part) -> Any:
-    match part:
-        case str():
-            return part
-        case Joined() | OneOf():
-            return {type(part).__name__: [_part_said(one) for one in part.parts]}
-    said = {**part._asdict()}
-    return {type(part).__name__: {**said, "part": _part_said(part.part)} if isinstance(part, Repeated) else said}
+NUMBERS = 5
+"""How many numbers come with the last token of a draw."""
+
+SHOWN = (
+    NUMBERS + 1
+)  # Tokens of a step that the server is to return: the one that is written, and those that carry numbers
+
+MARK = 128.0
+"""The logit of the token to write is this and its outcome; a sampler gives tokens that far below no probability at all."""
+
+SCALE = 2.0**-13
+"""Numbers are written by this scale, which loses nothing: the server returns none below -9999."""
+
+LEAST = -9999.0
+
+PREFIX = "token_id:"  # How the server writes an id
 
 
-def _part_read(said: Any) -> Part:
-    match said:
-        case str():
-            return said
-        case {"Joined": parts}:
-            return Joined(tuple(map(_part_read, parts)))
-        case {"OneOf": parts}:
-            return OneOf(tuple(map(_part_read, parts)))
-        case {"Repeated": fields}:
-            return Repeated(**{**fields, "part": _part_read(fields["part"])})
-        case {"Written": fields}:
-            return Written(**fields)
-    raise ValueError("no part of a language")
+class WalkEnd(IntEnum):
+    """What has become of a draw.
+
+    ``MEMBER``: It is written whole.
+    ``FAILED``: An attempt that the coin of thinning has ended.
+    ``NOWHERE``: No token that is allowed has any probability; of an attempt: no member of the language has.
+    ``EMPTY``, ``TOO_SHORT``: The language has no member after the prompt, or none within the length limit.
+    ``BROKEN``: An error of the host, or of the model.
+    ``ENDED``: It was over already.
+    ``READY``: Nothing was asked for but whether anybody is there.
+    """
+
+    UNDER_WAY = 0
+    MEMBER = 1
+    FAILED = 2
+    NOWHERE = 3
+    EMPTY = 4
+    TOO_SHORT = 5
+    BROKEN = 6
+    ENDED = 7
+    READY = 8
+
+
+class WalkAccount(NamedTuple):
+    """What is known of a draw, in nats: ``log p``, and bounds of ``log Phi``; both are ``log_w`` where it has a weight."""
+
+    log_p: float
+    low: float
+    high: float
+
+
+@final
+@dataclass(frozen=True)
+class Answer:
+    """The end of one draw: its tokens, what became of it, the length limit that it had, and its place in the launch order.
+
+    Where the limit is too small, ``budget`` is the least that would do.
+    """
+
+    tokens: tuple[int, ...]
+    text: str | None
+    outcome: WalkEnd
+    account: WalkAccount
+    budget: int
+    launch: int
+
+
+def carriers(token: int) -> Iterator[int]:
+    """Yield the ids whose logits carry numbers beside a token to write: the lowest others."""
+    return islice((other for other in count() if other != token), NUMBERS)
+
+
+def force(row: Tensor, token: int, outcome: WalkEnd, account: WalkAccount, budget: int, launch: int) -> None:
+    """Let a row of logits, ``[V]``, write ``token`` and carry the numbers, none of which is positive."""
+    row.fill_(-math.inf)
+    row[token] = MARK + outcome
+    for carrier, number in zip(carriers(token), (*account, -budget, -launch), strict=True):
+        row[carrier] = number * SCALE
+
+
+def read(choice: Any) -> Answer | None:
+    """Return what a choice of the server's response says; ``None`` where no processor of ours wrote it."""
+    tokens: list[int] = []
+    for step in getattr(choice.logprobs, "content", None) or ():
+        mark = step.logprob - MARK
+        if not step.token.startswith(PREFIX) or mark not in tuple(WalkEnd):
+            return None
+        tokens.append(int(step.token.removeprefix(PREFIX)))
+        if (outcome := WalkEnd(int(mark))) is not WalkEnd.UNDER_WAY:
+            found = {int(other.token.removeprefix(PREFIX)): other.logprob for other in step.top_logprobs}
+            numbers = [found.get(carrier, LEAST) for carrier in carriers(tokens[-1])]
+            *account, budget, launch = (x / SCALE if x > LEAST else -math.inf for x in numbers)
+            return Answer(
+                tuple(tokens), choice.message.content, outcome, WalkAccount(*account), -int(budget), -int(launch)
+            )
+    return None

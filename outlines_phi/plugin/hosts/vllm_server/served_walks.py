@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,21 +11,126 @@ from itertools import count
 from typing import Any, final
 from weakref import WeakSet
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ....errors import EmptyLanguageError
-from ....guides.guide import UNREACHABLE
+from ....guides.guide import DONE, UNREACHABLE
 from ....guides.table import Table
 from ....numerics.cache import Cache
+from ....numerics.distributions import Distributions, add_rows
 from ....phi.tree.tree import BoundsTree
+from ....sampling.rejection.attempts import Attempt, descend
 from ....sampling.sampler import DEFAULT_BUDGET, random_stream
 from ....settings import SamplingSettings
 from ....vocabulary.vocabulary import Vocabulary
 from ...types.tables import CompiledTypes
-from .answer import force
-from .engine_walks import EngineWalk, ExactWalk, MaskedWalk, StoppedWalk, WalkEnd
-from .served_call import ServedCall, reading
+from .served_call import ServedCall, WalkAccount, WalkEnd, force, reading
+
+
+class EngineWalk:
+    """One draw, and by itself one that is over before its first token.
+
+    The engine writes its ``tokens``; where it has written all of them, ``advance`` lets walks of a kind go on, in their order.
+    """
+
+    tokens: Sequence[int] = ()
+
+    def __init__(self, outcome: WalkEnd = WalkEnd.UNDER_WAY) -> None:
+        self.outcome = outcome
+
+    @property
+    def place(self) -> Hashable | None:
+        """The name of the distribution that it needs to go on; ``None`` where it needs none."""
+        return None
+
+    @property
+    def account(self) -> WalkAccount:
+        """What is known of the draw so far."""
+        return WalkAccount(0.0, 0.0, 0.0)
+
+
+@final
+class ExactWalk(EngineWalk):
+    """An attempt by rejection on a tree that other attempts share: it returns a member with ``p(y) / U_launch`` (theory.md, section
+    5.3), whatever the others expand meanwhile.
+
+    It chooses as far as the tree knows, and the engine writes what was chosen before it is asked for more.
+    """
+
+    def __init__(self, tree: BoundsTree, number: int, rng: np.random.Generator) -> None:
+        super().__init__()
+        self.tree, self.attempt = tree, Attempt(number, tree.root, rng)
+
+    @property
+    def place(self) -> Hashable | None:
+        return self.attempt.node if self.attempt.node.free is None else None
+
+    @staticmethod
+    def advance(walks: Sequence[ExactWalk], log_p: Mapping[Hashable, Tensor]) -> None:
+        for walk in walks:
+            tree, node = walk.tree, walk.attempt.node
+            if node.free is None:
+                tree.expand(node, log_p[node].cpu().numpy())
+                tree.propagate([node])
+            found = descend(tree, walk.attempt)
+            walk.tokens = walk.attempt.node.tokens()
+            if found is not None:
+                possible = tree.root.log_upper > -math.inf
+                walk.outcome = WalkEnd.MEMBER if found else WalkEnd.FAILED if possible else WalkEnd.NOWHERE
+
+    @property
+    def account(self) -> WalkAccount:
+        """The bounds are those of the tree now."""
+        return WalkAccount(self.attempt.node.log_p, *self.tree.log_bounds)
+
+
+@final
+class MaskedWalk(EngineWalk):
+    """A draw of plain masking with its weight, ``log_w = sum_t log S(y_t)`` (theory.md, section 4.1).
+
+    ``start``: The guide state in which the text begins, and ``budget`` the most tokens that it may have.
+    """
+
+    def __init__(self, table: Table, start: int, budget: int, rng: np.random.Generator) -> None:
+        super().__init__()
+        self._table, self._state, self._remaining, self._rng = table, start, budget, rng
+        self.tokens: list[int] = []
+        self._log_p = self._log_w = 0.0
+
+    @property
+    def place(self) -> Hashable | None:
+        return self
+
+    @staticmethod
+    def advance(walks: Sequence[MaskedWalk], log_p: Mapping[Hashable, Tensor]) -> None:
+        here = torch.stack([log_p[walk] for walk in walks])
+        biases = [walk._table.bias(walk._state, walk._remaining, here.device) for walk in walks]
+        allowed = Distributions.of(add_rows(here, biases, out=torch.empty_like(here)))
+        # The numbers that a step of `Stepper` takes, so that a seed names the same text.
+        quantiles = torch.tensor([walk._rng.random() for walk in walks], dtype=torch.float64, device=here.device)
+        rows = torch.arange(len(walks), device=here.device)
+        tokens = allowed.draw(rows, quantiles)
+        drawn = torch.stack([tokens.double(), allowed.log_s, here[rows, tokens].double()], -1).tolist()
+        for walk, (token, log_s, log_p_v) in zip(walks, drawn, strict=True):
+            walk._take(int(token), log_s, log_p_v)
+
+    def _take(self, token: int, log_s: float, log_p: float) -> None:
+        if log_s == -np.inf:
+            self.outcome = WalkEnd.NOWHERE
+            return
+        self._log_p, self._log_w = self._log_p + log_p, self._log_w + log_s
+        self.tokens.append(token)
+        self._state = self._table.advance(self._state, token, self._remaining)
+        self._remaining -= 1
+        if self._state == DONE:
+            self.outcome = WalkEnd.MEMBER
+
+    @property
+    def account(self) -> WalkAccount:
+        return WalkAccount(self._log_p, self._log_w, self._log_w)
+
 
 LOG = logging.getLogger("outlines_phi.vllm")
 
@@ -134,7 +240,7 @@ class ServedWalks:
             yield
         except Exception:
             LOG.exception("A request of outlines_phi has failed.")
-            served.walk = StoppedWalk(WalkEnd.BROKEN)
+            served.walk = EngineWalk(WalkEnd.BROKEN)
 
     def _advance(self, logits: Tensor, going: Sequence[tuple[int, ServedWalk]]) -> None:
         """Let walks go on that have written all that they had decided."""
@@ -201,7 +307,7 @@ class ServedWalks:
         return ServedWalk(walk, call.settings, prompt, budget, launch)
 
     def _stopped(self, outcome: WalkEnd, budget: int = 0) -> ServedWalk:
-        return ServedWalk(StoppedWalk(outcome), SamplingSettings(), (), budget, 0)
+        return ServedWalk(EngineWalk(outcome), SamplingSettings(), (), budget, 0)
 
     def _tree(self, call: ServedCall, table: Table, prompt: tuple[int, ...], start: int, budget: int) -> BoundsTree:
         own = (call.name, call.row) if call.alone or not self._tokens_tell else None
