@@ -107,13 +107,13 @@ class Split:
             stays.append([array.take(here) for array in (nodes, count, *at)])
         if stays:
             nodes, count, *at = (np.concatenate(arrays) for arrays in zip(*stays, strict=True))
-            for members in _groups([*at, count]):
+            for members in groups([*at, count]):
                 ids, _ = trie.ending(nodes[members])
                 states = tuple(int(one[members[0]]) for one in at)
                 self.stays.append(Stay(Tokens(ids), states, int(count[members[0]])))
         if closed:
             nodes, place, count = (np.concatenate(arrays) for arrays in zip(*closed, strict=True))
-            for members in _groups([place, count]):
+            for members in groups([place, count]):
                 self.exits.append(Exit(nodes[members], int(place[members[0]]), int(count[members[0]])))
 
 
@@ -144,13 +144,13 @@ def _run(forest: TokenForest, blanks: ByteAutomaton, state: int, node: int) -> R
         stays.append((nodes[here], at[here]))
     found: list[tuple[Tokens, int]] = []
     nodes, at = (np.concatenate(arrays) for arrays in zip(*stays, strict=True))
-    for members in _groups([at]):
+    for members in groups([at]):
         found.append((Tokens(trie.ending(nodes[members])[0]), int(at[members[0]])))
     after = np.sort(np.concatenate(behind))
     return Run(found, forest.joined(after) if len(after) else None)
 
 
-def _groups(rows: Sequence[NDArray[Any]]) -> list[NDArray[np.int64]]:
+def groups(rows: Sequence[NDArray[Any]]) -> list[NDArray[np.int64]]:
     """Return the places of each distinct column."""
     if not len(rows[0]):
         return []

@@ -18,7 +18,7 @@ from .machine.scalars import OfLength, Spelled, Text, Walked
 from .machine.stack import Configuration, Stack
 from .machine.states import ByteEdge, Pending, State
 from .machine.value import Blank
-from .splits import Split, run_of
+from .splits import Split, groups, run_of
 from .token_forest import TokenForest, Tokens
 
 MOST_WALKS = 50_000
@@ -182,9 +182,9 @@ class Walks:
             nodes, at = children[at >= 0], at[at >= 0]
             stays.append((nodes[trie.is_end[nodes]], at[trie.is_end[nodes]]))
         nodes, at = (np.concatenate(arrays) for arrays in zip(*stays, strict=True)) if stays else (nodes, at)
-        for number, after in enumerate(states):
-            if (here := nodes[at == number]).size:
-                walk.ends.append(Ends(Tokens(trie.ending(here)[0]), after, ()))
+        known = list(states)
+        for members in groups([at]):
+            walk.ends.append(Ends(Tokens(trie.ending(nodes[members])[0]), known[at[members[0]]], ()))
         for edge, first in begun:
             self._follow(walk, edge, self._forest.joined(first))
 
