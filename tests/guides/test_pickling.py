@@ -22,9 +22,9 @@ from outlines_phi.guides.grammar.lexing.spanner import Spanner
 from outlines_phi.guides.grammar.notation.reader import grammar_text, read_grammar
 from outlines_phi.guides.grammar.parsing.lr_tables import LRTables
 from outlines_phi.guides.guide import DEAD, DONE, Guide
+from outlines_phi.guides.phrases.ban_language import ProductGuide
 from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
-from outlines_phi.guides.phrases.product import ProductGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
 from outlines_phi.vocabulary.vocabulary import Vocabulary

@@ -10,10 +10,9 @@ import pytest
 
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import Guide
-from outlines_phi.guides.phrases.ban_language import banned, free_text
+from outlines_phi.guides.phrases.ban_language import ProductGuide, banned, free_text
 from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
-from outlines_phi.guides.phrases.product import ProductGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.estimator import Phi

@@ -11,9 +11,9 @@ import pytest
 
 from outlines_phi.errors import BudgetError, UnsupportedError
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
+from outlines_phi.guides.phrases.ban_language import ProductGuide
 from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
-from outlines_phi.guides.phrases.product import ProductGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.numerics.weights import log_sum

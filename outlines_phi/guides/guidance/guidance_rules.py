@@ -3,18 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple, TypeAlias, final
 
+from ...automata.automaton import ByteAutomaton
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ...regex.patterns import compile_lexeme
 from ..json_schema.reading.schema import Schema
 from ..json_schema.reading.template import Template
-from .lexeme_kinds import JSONValue, Lexeme
-from .notation import parse
-from .written_parts import Attribute, Definition, EitherOf, InTurn, NamedPart, Nested, RepeatedPart, Spelled, Values
+from .notation import Attribute, Definition, EitherOf, InTurn, NamedPart, Nested, RepeatedPart, Spelled, Values, parse
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Lexeme:
+    """A kind of lexeme; two that are written alike are one."""
+
+    name: str  # what the grammar calls it, or how it is written
+    pattern: str  # its texts, in the dialect of Outlines, with what ends them
+    automaton: ByteAutomaton  # the same, an object of its own
+    lazy: bool  # it ends where it first matches; else it is as long as it can be
+    endings: tuple[bytes, ...]  # what ends it, if that is told: one of these is its end, and no part of its capture
+    hidden: bool  # what ends it is read again as the beginning of what follows, where that must begin so
+    at: int  # where it is first written, an offset
+
+    @property
+    def is_nullable(self) -> bool:
+        """Whether the empty text is one."""
+        return bool(self.automaton.accepting[self.automaton.start])
+
+    def ending(self, text: bytes) -> bytes:
+        """Return what ends a text of this kind."""
+        return next((ending for ending in self.endings if text.endswith(ending)), b"")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class JSONValue:
+    """A JSON value that a schema is true of."""
+
+    template: Template
+    blanks: str | None  # what may stand between its tokens, as a ``Machine`` of JSON takes it
+    at: int  # where it is first written, an offset
+
 
 Tree: TypeAlias = Lexeme | JSONValue | NamedPart | InTurn | EitherOf | RepeatedPart
 """A part of a rule; names are those of rules."""
@@ -259,7 +292,8 @@ class _ScopeReader:
             case EitherOf():
                 return "|".join(f"(?:{self._pattern(one, at, within)})" for one in part.parts)
             case RepeatedPart():
-                return f"(?:{self._pattern(part.part, at, within)})" + _bounds(part.least, part.most)
+                bounds = f"{{{part.least},{'' if part.most is None else part.most}}}"
+                return f"(?:{self._pattern(part.part, at, within)}){bounds}"
             case NamedPart():
                 definition = self._find(part)
                 if part.name in within:
@@ -291,10 +325,6 @@ def _capture(own: str, written: Any) -> Capture:
     return Capture(name.removeprefix(LIST), name.startswith(LIST))
 
 
-def _bounds(least: int, most: int | None) -> str:
-    return f"{{{least},{'' if most is None else most}}}"
-
-
 def _named(tree: Any) -> Iterator[str]:
     """Yield the rules that a tree names."""
     match tree:
@@ -305,3 +335,77 @@ def _named(tree: Any) -> Iterator[str]:
                 yield from _named(part)
         case RepeatedPart():
             yield from _named(tree.part)
+
+
+Symbol: TypeAlias = int | Lexeme | JSONValue
+"""A nonterminal, by its number, or what is one piece of text."""
+
+Body: TypeAlias = tuple[Symbol, ...]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Productions:
+    """The bodies of each nonterminal, in the order in which they are written; number 0 derives whole texts.
+
+    ``rules`` has the rules among the nonterminals, by number; ``names`` what to call each.
+    """
+
+    bodies: list[list[Body]] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    rules: dict[int, Rule] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rules: GuidanceRules) -> Productions:
+        found = cls()
+        numbers: dict[str, int] = {}
+        waiting = [START]
+        while waiting:
+            name = waiting.pop()
+            if name in numbers and numbers[name] in found.rules:
+                continue
+            number = found._number(name, numbers)
+            found.rules[number] = rules.rules[name]
+            found.bodies[number] = found._alternatives(rules.rules[name].body, numbers, waiting, name)
+        return found
+
+    def _number(self, name: str, numbers: dict[str, int]) -> int:
+        if name not in numbers:
+            numbers[name] = self._new(name)
+        return numbers[name]
+
+    def _new(self, name: str) -> int:
+        self.bodies.append([])
+        self.names.append(name)
+        return len(self.bodies) - 1
+
+    def _alternatives(self, tree: Tree, numbers: dict[str, int], waiting: list[str], owner: str) -> list[Body]:
+        parts = tree.parts if isinstance(tree, EitherOf) else (tree,)
+        return [self._body(part, numbers, waiting, owner) for part in parts]
+
+    def _body(self, tree: Any, numbers: dict[str, int], waiting: list[str], owner: str) -> Body:
+        match tree:
+            case InTurn():
+                return tuple(symbol for part in tree.parts for symbol in self._body(part, numbers, waiting, owner))
+            case NamedPart():
+                waiting.append(tree.name)
+                return (self._number(tree.name, numbers),)
+            case EitherOf():
+                number = self._new(f"__{owner}")
+                self.bodies[number] = self._alternatives(tree, numbers, waiting, owner)
+                return (number,)
+            case RepeatedPart():
+                (once,) = self._alternatives(InTurn((tree.part,)), numbers, waiting, owner)
+                more: Body = ()
+                if tree.most is None:
+                    number = self._new(f"__{owner}")
+                    self.bodies[number] = [(number, *once), ()]
+                    more = (number,)
+                for _ in range(0 if tree.most is None else tree.most - tree.least):
+                    number = self._new(f"__{owner}")
+                    self.bodies[number] = [(*once, *more), ()]
+                    more = (number,)
+                # A repeat without bounds reads from the left, so it comes first.
+                needed = once * tree.least
+                return (*more, *needed) if tree.most is None else (*needed, *more)
+        return (tree,)

@@ -8,7 +8,7 @@ all that match end; a lazy one ends as soon as it matches, and all beside it. Bo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,51 @@ from ...automata.automaton import DEAD, ByteAutomaton
 from ...errors import GrammarError, UnsupportedError
 from ..json_schema.formula import Formula
 from ..json_schema.reading.template import END, Piece, Template
-from .lexeme_kinds import Lexeme
+from .guidance_rules import START, GuidanceRules, JSONValue, Lexeme
+from .notation import EitherOf, InTurn, NamedPart, RepeatedPart
+
+MOST_POSITIONS = 5_000
+
+
+def template_of(rules: GuidanceRules) -> Template:
+    """Return the template of rules without recursion: its pieces of bytes are the automata of the lexemes.
+
+    Raises
+    ------
+    UnsupportedError
+        It has more than :data:`MOST_POSITIONS` pieces.
+    """
+    known: dict[str, Template] = {}
+
+    def of(tree: Any) -> Template:
+        match tree:
+            case Lexeme():
+                return Template.of_bytes(tree.automaton)
+            case JSONValue():
+                return tree.template
+            case NamedPart():
+                if tree.name not in known:
+                    known[tree.name] = _checked(of(rules.rules[tree.name].body))
+                return known[tree.name]
+            case InTurn():
+                return Template.sequence(_checked(of(part)) for part in tree.parts)
+            case EitherOf():
+                return _checked(Template.one_of([_checked(of(part)) for part in tree.parts]))
+            case RepeatedPart():
+                return _checked(of(tree.part).repeated(tree.least, tree.most))
+        raise AssertionError(tree)
+
+    return _checked(of(NamedPart(START, 0)))
+
+
+def _checked(template: Template) -> Template:
+    if len(template.pieces) > MOST_POSITIONS:
+        raise UnsupportedError(
+            f"Write parts of the grammar as one lexeme: a regular expression, or a select of texts. It has more than "
+            f"{MOST_POSITIONS:,} lexemes when its rules and repeats are written out."
+        )
+    return template
+
 
 MOST_STATES = 200_000
 
@@ -26,17 +70,10 @@ Row = frozenset[int]
 
 
 class MatchState(NamedTuple):
-    """A place in a text.
+    """A place in a text."""
 
-    Attributes
-    ----------
-    row
-        What the text may be before, as of the beginning of the lexeme that is pending.
-    pending
-        The lexemes that may be pending, by number, with the states of their automata; none at their beginning.
-    """
-
-    row: Row
+    row: Row  # what the text may be before, as of the beginning of the lexeme that is pending
+    # The lexemes that may be pending, by number, with the states of their automata; none at their beginning.
     pending: tuple[tuple[int, int], ...] = ()
 
 
@@ -50,21 +87,9 @@ class Explored(NamedTuple):
 
 @final
 class LexemeMatch:
-    """Steps on bytes through a template whose pieces of bytes are lexemes.
+    """Steps on bytes through a template whose pieces of bytes are the automata of ``lexemes``, which were read from ``text``.
 
-    Parameters
-    ----------
-    template
-        The regular expression.
-    lexemes
-        What its pieces of bytes are, by their automata.
-    text
-        What they were read from.
-
-    Raises
-    ------
-    GrammarError
-        While it steps: what ends a lexeme and is taken away is not the beginning of what follows.
+    While it steps, a :class:`GrammarError` where what ends a lexeme and is taken away is not the beginning of what follows.
     """
 
     def __init__(self, template: Template, lexemes: Sequence[Lexeme], text: str) -> None:
@@ -119,9 +144,7 @@ class LexemeMatch:
 
     def rests(self, state: MatchState) -> Row:
         """Return what the text may be before if the pending lexeme ends here; nothing where it may not."""
-        if not state.pending:
-            return state.row
-        return self.after(state.row, self._ended(state))
+        return self.after(state.row, self._ended(state)) if state.pending else state.row
 
     def _ended(self, state: MatchState) -> frozenset[int]:
         return frozenset(kind for kind, at in state.pending if self._accepting[kind][at])
@@ -153,9 +176,7 @@ class LexemeMatch:
         if not lazy:
             return MatchState(state.row, moved)
         after = MatchState(self.after(state.row, lazy))
-        if any(self.lexemes[kind].hidden for kind in lazy):
-            return self._read_again(after, lazy, column)
-        return after
+        return self._read_again(after, lazy, column) if any(self.lexemes[k].hidden for k in lazy) else after
 
     def _read_again(self, after: MatchState, lazy: frozenset[int], column: int) -> MatchState | None:
         """Return the state after the text that ended a lexeme and is the beginning of what follows; the end if nothing does."""
@@ -181,7 +202,7 @@ class LexemeMatch:
     def _forced(self, state: MatchState, text: bytes) -> MatchState | None:
         """Return the state after a text that must come; ``None`` if another one may, or none."""
         for byte in text:
-            row = state.row if not state.pending else self.rests(state)
+            row = self.rests(state)
             if END in row or any(one != END and self._kind[one] is None for one in row):
                 return None
             after = self.steps(state)
@@ -223,11 +244,6 @@ class LexemeMatch:
         accepting = [False, *(goal in self.rests(state) for state in explored.states)]
         start = explored.number[MatchState(row)]
         return ByteAutomaton(explored.targets, self.byte_class, start, np.array(accepting)).trim()
-
-
-def of_bytes(match: LexemeMatch) -> ByteAutomaton:
-    """Return the automaton of the texts of a template without values."""
-    return match.automaton(match.start.row, END, match.explored([match.start]))
 
 
 def between_values(match: LexemeMatch) -> Template:

@@ -11,25 +11,86 @@ import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedInput, VisitError
 
 from ...errors import GrammarError
 from ..grammar.notation.dialect import literal
-from .written_parts import (
-    Attribute,
-    Definition,
-    EitherOf,
-    InTurn,
-    NamedPart,
-    Nested,
-    Part,
-    RepeatedPart,
-    Spelled,
-    Values,
-)
+
+
+class Spelled(NamedTuple):
+    """Texts that a regular expression matches, in the dialect of Outlines."""
+
+    pattern: str
+    at: int  # where it is written, an offset
+
+
+class NamedPart(NamedTuple):
+    """What a rule or a terminal of that name stands for."""
+
+    name: str
+    at: int
+
+
+class Values(NamedTuple):
+    """The JSON values that a schema is true of: ``%json``."""
+
+    schema: Any
+    at: int
+
+
+class InTurn(NamedTuple):
+    """Parts one after the other."""
+
+    parts: tuple[Any, ...]
+
+
+class EitherOf(NamedTuple):
+    """Alternatives."""
+
+    parts: tuple[Any, ...]
+
+
+class RepeatedPart(NamedTuple):
+    """A part some times in a row; ``None`` is no bound."""
+
+    part: Any
+    least: int
+    most: int | None
+
+
+class Nested(NamedTuple):
+    """A grammar inside another one: ``%lark``."""
+
+    definitions: tuple[Definition, ...]
+    at: int
+
+
+Part: TypeAlias = Spelled | NamedPart | Values | InTurn | EitherOf | RepeatedPart | Nested
+
+
+class Attribute(NamedTuple):
+    """What is said of a rule in brackets behind its name: a number, a name, the part that ends it, or ``True``."""
+
+    value: Any
+    at: int
+
+
+class Definition(NamedTuple):
+    """A rule, or a terminal, whose name is in capitals."""
+
+    name: str
+    attributes: Mapping[str, Attribute]
+    body: Part
+    at: int
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it is one lexeme."""
+        return self.name.isupper()
+
 
 HEADER = "%llguidance"
 """What a grammar of this dialect begins with."""
@@ -38,8 +99,7 @@ _PLACEHOLDER = "\x01"
 _DECODER = json.JSONDecoder(parse_float=Decimal)
 
 _DIALECT = r"""
-start: definitions
-definitions: _NL? (_item (_NL _item)*)? _NL?
+start: _NL? (_item (_NL _item)*)? _NL?
 _item: rule | options | unread
 rule: (RULE | TERMINAL) ["[" attribute ("," attribute)* "]"] ":" choice
 attribute: RULE ["=" (STRING | REGEXP | NUMBER | TERMINAL)]
@@ -50,9 +110,8 @@ sequence: _repeated*
 _repeated: _atom | repeat
 repeat: _atom OPERATOR
       | _atom "{" bounds "}"
-      | _atom "~" NUMBER ".." NUMBER -> between
-      | _atom "~" NUMBER -> exactly
-bounds: NUMBER -> exact
+      | _atom "~" NUMBER [".." NUMBER] -> between
+bounds: NUMBER -> both
       | NUMBER "," -> least
       | "," NUMBER -> most
       | NUMBER "," NUMBER -> both
@@ -66,7 +125,7 @@ special: SPECIAL
 reference: REFERENCE
 values: "%json" JSON
 chunks: "%regex" JSON
-nested: LARK "{" definitions "}"
+nested: LARK "{" start "}"
 LARK: "%lark"
 RULE: /!?[?_]?[a-z][_a-z0-9\-]*/
 TERMINAL: /_?[A-Z][_A-Z0-9\-]*/
@@ -166,10 +225,7 @@ class _TreeMaker(Transformer[Token, Any]):
     def _error(self, message: str, token: Token) -> GrammarError:
         return GrammarError(message, self._text, _at(token))
 
-    def start(self, definitions: tuple[Definition, ...]) -> tuple[Definition, ...]:
-        return definitions
-
-    def definitions(self, *items: Definition | None) -> tuple[Definition, ...]:
+    def start(self, *items: Definition | None) -> tuple[Definition, ...]:
         return tuple(item for item in items if item is not None)
 
     def rule(self, name: Token, *parts: Any) -> Definition:
@@ -186,20 +242,17 @@ class _TreeMaker(Transformer[Token, Any]):
         given = "" if value is None else value.type
         if asked == "an end" and given in ("STRING", "REGEXP", "TERMINAL"):
             assert value is not None
-            return str(key), Attribute(self._end(value), _at(key))
+            read_end = {"STRING": self.spelled, "REGEXP": self.matched, "TERMINAL": self.named}[value.type]
+            return str(key), Attribute(read_end(value), _at(key))
         if given != asked and not (key == "capture" and value is None):
             raise self._error(f"the attribute {str(key)!r} takes {f'a {asked}' if asked else 'no value'}", key)
         read = True if value is None else self._string(value) if given == "STRING" else float(value)
         return str(key), Attribute(read, _at(key))
 
-    def _end(self, value: Token) -> Part:
-        return {"STRING": self.spelled, "REGEXP": self.matched, "TERMINAL": self.named}[value.type](value)
-
     def options(self, value: Token) -> None:
         said = self._objects[_at(value)]
-        if not isinstance(said, dict) or said.keys() - {
-            "no_forcing"
-        }:  # which concerns tokens that are forced, not texts
+        # `no_forcing` concerns tokens that are forced, not texts.
+        if not isinstance(said, dict) or said.keys() - {"no_forcing"}:
             raise self._error("these options are not read; leave them out: `%llguidance {}`", value)
 
     def unread(self, statement: Token) -> None:
@@ -217,25 +270,17 @@ class _TreeMaker(Transformer[Token, Any]):
             part, *({"*": (0, None), "+": (1, None), "?": (0, 1)}[how] if isinstance(how, Token) else how)
         )
 
-    def exact(self, count: Token) -> tuple[int, int]:
-        return self._bounds(count, count)
-
     def least(self, count: Token) -> tuple[int, None]:
-        return self._bounds(count, count)[0], None
+        return self.both(count)[0], None
 
     def most(self, count: Token) -> tuple[int, int]:
-        return 0, self._bounds(count, count)[1]
+        return 0, self.both(count)[1]
 
-    def both(self, least: Token, most: Token) -> tuple[int, int]:
-        return self._bounds(least, most)
+    def between(self, part: Part, *bounds: Token) -> Part:
+        return RepeatedPart(part, *self.both(*bounds))
 
-    def exactly(self, part: Part, count: Token) -> Part:
-        return RepeatedPart(part, *self._bounds(count, count))
-
-    def between(self, part: Part, least: Token, most: Token) -> Part:
-        return RepeatedPart(part, *self._bounds(least, most))
-
-    def _bounds(self, least: Token, most: Token) -> tuple[int, int]:
+    def both(self, least: Token, most: Token | None = None) -> tuple[int, int]:
+        most = least if most is None else most
         if not (least.isdigit() and most.isdigit() and len(most) < 10 and int(least) <= int(most)):
             raise self._error("a repeat takes two whole numbers, the smaller one first", least)
         return int(least), int(most)
@@ -263,10 +308,8 @@ class _TreeMaker(Transformer[Token, Any]):
         return NamedPart(str(name), _at(name))
 
     def special(self, token: Token) -> Part:
-        raise self._error(
-            f"the special token {str(token)} writes no text here. Leave it out: the end of the grammar ends the text",
-            token,
-        )
+        said = f"the special token {str(token)} writes no text here"
+        raise self._error(f"{said}. Leave it out: the end of the grammar ends the text", token)
 
     def reference(self, name: Token) -> Part:
         raise self._error("the grammar that this refers to is not here; write it in this place, `%lark { ... }`", name)

@@ -18,9 +18,8 @@ from ...format_limits import current_limits
 from ...regex.dialects import RUST
 from ...regex.pattern_reader import Mark, RefusedFeature, marks
 from ...regex.patterns import compile_regex
-from .lazy_matcher import LazyMatcher, SideBySide
 from .machines import BoundedLanguages, FoldedLiterals
-from .matcher import LiteralMatcher, PhraseMatcher
+from .matcher import LazyMatcher, LiteralMatcher, PhraseMatcher, SideBySide
 
 Phrase: TypeAlias = str | bytes | re.Pattern[str]
 """A text, its UTF-8 bytes, or a regular expression whose matches are bounded in length."""

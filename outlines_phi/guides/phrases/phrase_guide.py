@@ -51,13 +51,6 @@ class BanningGuide(Guide):
 NOWHERE = -1  # Where a token leads that completes a phrase, or that writes nothing
 
 
-class Difference(NamedTuple):
-    """Tokens that lead elsewhere than from the start of a text, and where each leads, or :data:`NOWHERE`."""
-
-    tokens: NDArray[np.int32]
-    states: NDArray[np.int32]
-
-
 @final
 class TokenRuns:
     """The states of a matcher after each token of a vocabulary, as long as no phrase is completed on the way.
@@ -81,8 +74,8 @@ class TokenRuns:
         node_of = self._trie.node_of
         return np.where(node_of > 0, self._at_node[node_of], NOWHERE).astype(np.int32)
 
-    def difference(self, state: int) -> Difference:
-        """Return the tokens whose run from ``state`` does not end as it does from the start of a text."""
+    def difference(self, state: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return the tokens that lead elsewhere than from the start of a text, and where each leads, or :data:`NOWHERE`."""
         nodes, counts = self._trie.below(np.zeros(1, dtype=np.int64))
         before = np.repeat(np.int32(state), counts)
         found_nodes, found_states = [], []
@@ -95,9 +88,9 @@ class TokenRuns:
             nodes, counts = self._trie.below(nodes)
             before = np.repeat(states, counts)
         if not found_nodes:
-            return Difference(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32))
+            return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
         tokens, counts = self._trie.ending(np.concatenate(found_nodes))
-        return Difference(tokens, np.repeat(np.concatenate(found_states), counts))
+        return tokens, np.repeat(np.concatenate(found_states), counts)
 
     def targets(self, state: int) -> Iterator[NDArray[np.int32]]:
         """Yield the states that tokens lead to from ``state``, those of shorter tokens first."""
@@ -285,9 +278,8 @@ class PhraseGuide(BanningGuide):
         row = self.row(state)
         dead = np.flatnonzero(row.targets[row.partition.class_of] == DEAD)
         dead = dead[dead != self.vocabulary.eos_ids[0]]
-        pairs = [
-            pair for pair in zip(dead.tolist(), self.phrases_at(state, dead).tolist(), strict=True) if pair[1] >= 0
-        ]
+        found = zip(dead.tolist(), self.phrases_at(state, dead).tolist(), strict=True)
+        pairs = [(token, phrase) for token, phrase in found if phrase >= 0]
         banned = ", ".join(f"{self.vocabulary.tokens[v]!r} of {self.phrases.names[i]}" for v, i in pairs[:6])
         rest = f" and {len(pairs) - 6} more" if len(pairs) > 6 else ""
         end = "may end" if row.targets[EOS] == DONE else "may not end"

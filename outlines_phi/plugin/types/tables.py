@@ -28,10 +28,9 @@ from ...guides.guide import Guide
 from ...guides.index import from_index, is_byte_level
 from ...guides.json_schema.json_guide import JSONGuide
 from ...guides.json_schema.reading.template import Template
-from ...guides.phrases.ban_language import banned, free_text
+from ...guides.phrases.ban_language import ProductGuide, banned, free_text
 from ...guides.phrases.banned import BannedPhrases
 from ...guides.phrases.phrase_guide import BanningGuide, PhraseGuide
-from ...guides.phrases.product import ProductGuide
 from ...guides.table import Table
 from ...numerics.cache import Cache, forget_parts, memory_of
 from ...regex.composed import Composed

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_phi.errors import EmptyLanguageError, GrammarError, GrammarWarning
-from outlines_phi.guides.grammar import completion, suffix_distances
+from outlines_phi.guides.grammar import cfg_guide, completion
 from outlines_phi.guides.grammar.cfg_guide import CFGGuide
 from outlines_phi.guides.grammar.grammar import Grammar, Terminal
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Guide
@@ -162,10 +162,8 @@ def test_the_definition_finds_dead_ends_that_are_left_open(monkeypatch: pytest.M
 
 def test_the_oracle_finds_words_that_are_parsed_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     calc = FIXTURES[0]
-    of = suffix_distances.TerminalWords.of
-    monkeypatch.setattr(
-        suffix_distances.TerminalWords, "of", lambda words, number: of([word[:1] for word in words], number)
-    )
+    of = cfg_guide.TerminalWords.of
+    monkeypatch.setattr(cfg_guide.TerminalWords, "of", lambda words, number: of([word[:1] for word in words], number))
     with pytest.raises(AssertionError):
         assert_rows(compiled(calc.grammar, calc.vocabulary))
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from outlines_phi.guides.grammar import suffix_distances
+from outlines_phi.guides.grammar import cfg_guide
 from outlines_phi.guides.grammar.cfg_guide import CFGGuide
 from outlines_phi.guides.grammar.completion import Completion
 from outlines_phi.guides.grammar.notation.reader import grammar_text, read_grammar
@@ -90,7 +90,7 @@ def assert_split(name: str) -> int:
 @pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize("top", [1, 2, 3, 6])
 def test_it_does_not_matter_how_much_is_looked_at(name: str, top: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suffix_distances, "_TOP", top)
+    monkeypatch.setattr(cfg_guide, "_TOP", top)
     built.cache_clear()
     assert assert_split(name) > 50
 
@@ -107,7 +107,7 @@ def test_words_that_end_elsewhere_are_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("keep", [1, 3])
 def test_what_is_dropped_is_found_again(keep: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suffix_distances, "_KEPT_TOPS", keep)
+    monkeypatch.setattr(cfg_guide, "_KEPT_TOPS", keep)
     built.cache_clear()
     assert_split("json")
     assert len(built("json")._suffix_distances._decided) == keep

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError, VocabularyError
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Guide
-from outlines_phi.guides.phrases import ban_language as product
-from outlines_phi.guides.phrases import product as pairs
-from outlines_phi.guides.phrases.ban_language import banned, depends_on_prompt
+from outlines_phi.guides.phrases import ban_language
+from outlines_phi.guides.phrases.ban_language import ProductGuide, banned, depends_on_prompt
 from outlines_phi.guides.phrases.banned import BannedPhrases, smallest_conflict
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
-from outlines_phi.guides.phrases.product import ProductGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.testing import assert_guide, assert_spells
@@ -233,7 +231,7 @@ def members_of(automaton: object, limit: int = 50) -> list[bytes]:
 
 
 def test_large_products_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(product, "PRODUCT_STATES", 6)
+    monkeypatch.setattr(ban_language, "PRODUCT_STATES", 6)
     letters = Vocabulary.from_tokens(["<eos>", *"abcx{}"], 0)
     phrases = BannedPhrases(["abcabc", "bb", "ca", "x"])
     guide = banned(fsm(r"\{[abc]{1,3}(x|a)\}", letters), phrases)
@@ -243,11 +241,11 @@ def test_large_products_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_phrases_that_the_type_writes_by_itself_are_multiplied_in_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """A branch that must hold a phrase is pruned before any step, so no search has to look through what comes before it."""
-    monkeypatch.setattr(product, "PRODUCT_STATES", 50)
+    monkeypatch.setattr(ban_language, "PRODUCT_STATES", 50)
     letters = Vocabulary.from_tokens(["<eos>", *"abcx01"], 0)
     phrases = BannedPhrases(["1xx1", *(f"{a}{b}{c}{d}x" for a in "abc" for b in "abc" for c in "abc" for d in "abc")])
     pattern = "0[abc]{0,9}0|[01][abc]{0,9}1xx1"
-    monkeypatch.setattr(pairs, "SEARCHED", 20)
+    monkeypatch.setattr(ban_language, "SEARCHED", 20)
     guide = banned(fsm(pattern, letters), phrases)
     assert isinstance(guide, FSMGuide | ProductGuide) and guide.advance(guide.start, 6) == DEAD
     for state in reachable(guide, limit=300):
@@ -258,8 +256,8 @@ def test_phrases_that_the_type_writes_by_itself_are_multiplied_in_first(monkeypa
 
 
 def test_whole_words_that_the_type_writes_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(product, "PRODUCT_STATES", 10)
-    monkeypatch.setattr(pairs, "SEARCHED", 50)
+    monkeypatch.setattr(ban_language, "PRODUCT_STATES", 10)
+    monkeypatch.setattr(ban_language, "SEARCHED", 50)
     phrases = BannedPhrases(["cat", "ts"], whole_word=True)
     guide = banned(fsm("[a-z]{0,9}(-cat-|-t|s)", WORDS), phrases)
     assert isinstance(guide, ProductGuide) and guide.min_tokens(guide.start) == 2
@@ -326,8 +324,8 @@ def test_guides_of_two_vocabularies_have_no_product() -> None:
 def test_pairs_with_the_same_left_state_share_their_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the rows inside a free string, only what is pending differs: it is refined and interned once."""
     refined: list[int] = []
-    refine = pairs.refine
-    monkeypatch.setattr(pairs, "refine", lambda a, b: refined.append(1) or refine(a, b))
+    refine = ban_language.refine
+    monkeypatch.setattr(ban_language, "refine", lambda a, b: refined.append(1) or refine(a, b))
     rng = np.random.default_rng(0)
     words = ["".join(rng.choice(list("abcdefgh"), size=rng.integers(2, 9))) for _ in range(2_000)]
     vocabulary = Vocabulary.from_tokens(["<eos>", *'abcdefgh"', *words], 0)

@@ -18,8 +18,7 @@ from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.errors import OutlinesPhiError, UnsupportedError
 from outlines_phi.guides.phrases import banned
 from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.lazy_matcher import LazyMatcher
-from outlines_phi.guides.phrases.matcher import LiteralMatcher, PhraseMatcher
+from outlines_phi.guides.phrases.matcher import LazyMatcher, LiteralMatcher, PhraseMatcher
 from outlines_phi.regex.patterns import compile_regex
 from tests.occurrences import Occurrences
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_phi.guides.phrases.folding import (
+from outlines_phi.guides.phrases.machines import (
     BROKEN,
     CODE_POINTS,
     FOREIGN,

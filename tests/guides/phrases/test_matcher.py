@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.guides.phrases.lazy_matcher import ByteMachine, LazyMatcher, SideBySide
 from outlines_phi.guides.phrases.machines import BoundedLanguages, FoldedLiterals
-from outlines_phi.guides.phrases.matcher import LiteralMatcher, PhraseMatcher
+from outlines_phi.guides.phrases.matcher import ByteMachine, LazyMatcher, LiteralMatcher, PhraseMatcher, SideBySide
 from tests.guides.banning import automaton_of
 from tests.occurrences import Occurrences
 

@@ -16,7 +16,7 @@ from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
 from outlines_phi.guides.phrases.ban_language import free_text
 from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.matcher import LiteralMatcher
-from outlines_phi.guides.phrases.phrase_guide import Difference, PhraseGuide, TokenRuns
+from outlines_phi.guides.phrases.phrase_guide import PhraseGuide, TokenRuns
 from outlines_phi.testing import assert_guide, assert_spells
 from outlines_phi.testing.guide_conformance import reachable
 from outlines_phi.vocabulary.classes import EOS
@@ -100,7 +100,7 @@ def test_the_search_finds_tokens_that_are_each_looked_at_by_themselves(monkeypat
 
 
 def test_the_rows_are_found_wrong_where_the_walk_stops_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing = Difference(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32))
+    nothing = (np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32))
     monkeypatch.setattr(TokenRuns, "difference", lambda runs, state: nothing)
     with pytest.raises(AssertionError):
         assert_rows(PhraseGuide(MERGES, BannedPhrases(["ab"])))

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from outlines_phi.automata.automaton import DEAD
 from outlines_phi.guides.grammar.cfg_guide import CFGGuide
 from outlines_phi.guides.grammar.lexing.lexer import START
+from outlines_phi.guides.grammar.parsing.lr_tables import END
 from outlines_phi.guides.grammar.parsing.parser import ERROR, UNKNOWN, Parser
-from outlines_phi.guides.grammar.parsing.rules import END
 from outlines_phi.guides.guide import UNREACHABLE
 from outlines_phi.vocabulary.classes import EOS
 

@@ -9,10 +9,9 @@ from itertools import product
 
 import pytest
 
-from outlines_phi.guides.grammar.cfg_guide import CFGGuide
+from outlines_phi.guides.grammar.cfg_guide import CFGGuide, SuffixDistances
 from outlines_phi.guides.grammar.notation.reader import grammar_text, read_grammar
 from outlines_phi.guides.grammar.parsing.parser import ERROR, UNKNOWN, Parser
-from outlines_phi.guides.grammar.suffix_distances import SuffixDistances
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from outlines_phi_workbench.verification.stack_tops import StackTops
 from outlines_phi_workbench.verification.subject import CheckFinding, Subject, Verdict

@@ -2,19 +2,365 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import final
+from functools import cached_property
+from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....automata.automaton import DEAD, UNREACHABLE, distances
+from ....errors import GrammarError
+from ....format_limits import current_limits
 from ..grammar import Terminal
 from .lexeme_automaton import NOTHING as NOTHING
-from .lexeme_automaton import LexemeAutomaton, blocks
-from .transducer import START as START
-from .transducer import Transducer
+from .lexeme_automaton import LexemeAutomaton, as_prior, blocks
+
+_FAILED = -1  # Instead of a pair: the longer lexeme has failed
+HELD = 8  # The most terminals that are held back until it is known whether a longer lexeme comes about
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Rollbacks:
+    """The pairs (state of the longer lexeme, state of what comes in its place if it fails) where both may happen.
+
+    While a longer lexeme goes on behind a complete one, the bytes since are read a second time, as the lexemes that they are if it
+    fails. A pair matters if bytes can lead to such a failure. ``1.`` and ``1e`` of a JSON number do not: nothing else begins so.
+    ``pairs``, ``int64[P]``, are those that matter, ``state * S + other``, ascending; from those that are ``deep`` more than
+    :data:`HELD` terminals would have to be held back.
+    """
+
+    automaton: LexemeAutomaton
+    pairs: NDArray[np.int64]
+    deep: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, automaton: LexemeAutomaton) -> Rollbacks:
+        _, longer, again = _beginnings(automaton)
+        pairs, source, target, emits, fails = _reachable(automaton, np.unique(longer * len(automaton) + again))
+        matters = distances(source, target, np.flatnonzero(fails), len(pairs)) != UNREACHABLE
+        along = matters[source] & matters[target]
+        source, target, emits = source[along], target[along], emits[along]
+        deep = matters
+        for _ in range(HELD):
+            goals = np.unique(source[emits & deep[target]])
+            deep = matters & (distances(source, target, goals, len(pairs)) != UNREACHABLE)
+        return cls(automaton, pairs[matters], deep[matters])
+
+    def matter(self, state: int, others: Sequence[int]) -> bool:
+        """Return whether ``state`` may fail where one of ``others`` goes on."""
+        return any(self._place(state * len(self.automaton) + other) >= 0 for other in others)
+
+    @cached_property
+    def steps(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """``bool[S, C]`` each: the steps out of complete lexemes whose outcome matters, and those that may be waited for without
+        end.
+
+        The latter on the safe side: what is read again may be lexed here in ways that later bytes rule out.
+        """
+        matters = np.zeros(self.automaton.targets.shape, dtype=bool)
+        deep = np.zeros_like(matters)
+        edges, longer, again = _beginnings(self.automaton)
+        for (state, column), key in zip(edges.tolist(), (longer * len(self.automaton) + again).tolist(), strict=True):
+            place = self._place(key)
+            matters[state, column] = place >= 0
+            deep[state, column] = place >= 0 and self.deep[place]
+        return matters, deep
+
+    def outranked(self, comes_first: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return ``bool[S, C]``: the steps after which all terminals that the lexeme may be of come before the complete one.
+
+        ``comes_first[t, u]`` tells whether ``t`` comes before ``u``.
+        """
+        others = ~comes_first.T[self.automaton.label]  # [S, T]: what does not come before the label
+        reaches = self.automaton.reaches[self.automaton.targets]  # [S, C, T]
+        return np.asarray(~(reaches & others[:, None, : reaches.shape[2]]).any(axis=2))
+
+    def _place(self, key: int) -> int:
+        place = int(np.searchsorted(self.pairs, key))
+        return place if place < len(self.pairs) and self.pairs[place] == key else -1
+
+    def refusal(self, terminals: Sequence[Terminal], refused: NDArray[np.bool_]) -> GrammarError:
+        """Return the error that names a shortest text that goes back behind one of the ``refused`` steps."""
+        automaton = self.automaton
+        byte_of = _spelled(automaton)
+        heap: list[tuple[int, bytes, int, int, int]] = []
+        for state, column in np.argwhere(refused).tolist():
+            text = automaton.leading_to(np.arange(len(automaton)) == state).shortest()
+            key = int(automaton.targets[state, column]) * len(automaton) + int(
+                automaton.targets[automaton.start, column]
+            )
+            heap.append((len(text) + 1, text + bytes([byte_of[column]]), key, state, column))
+        heapq.heapify(heap)
+        while True:
+            _, text, key, state, column = heapq.heappop(heap)
+            if key == _FAILED:
+                break
+            longer, again = divmod(key, len(automaton))
+            if automaton.accepting[again]:
+                heapq.heappush(heap, (len(text), text, _FAILED, state, column))
+            for along, then in enumerate(automaton.targets[longer].tolist()):
+                for other in _after(automaton, again, along):
+                    pair = _FAILED if then == DEAD else then * len(automaton) + other
+                    if pair == _FAILED or self._place(pair) >= 0:
+                        heapq.heappush(heap, (len(text) + 1, text + bytes([byte_of[along]]), pair, state, column))
+        complete = automaton.leading_to(np.arange(len(automaton)) == state).shortest()
+        short = terminals[automaton.label[state]]
+        longer_ones = [terminals[t] for t in np.flatnonzero(automaton.reaches[automaton.targets[state, column]])]
+        names = " or ".join(terminal.name for terminal in longer_ones)
+        return GrammarError(
+            f"no bounded number of bytes tells how {_shown(text)} is read: {_shown(complete)} is a complete {short.name}; what "
+            f"follows may be part of a longer {names}, or, if that never ends, lexemes of its own. If what begins like {names} has "
+            f"to be one, give it a higher priority than {short.name}, {as_prior(longer_ones[0], short.priority + 1)}; "
+            f"else change the patterns so that {short.name} is not how {names} begins"
+        )
+
+
+def _beginnings(automaton: LexemeAutomaton) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the steps ``int64[E, 2]`` out of complete lexemes into ones that are not, and the two states that each leads to.
+
+    Only those where the byte can also begin a lexeme.
+    """
+    edges = np.argwhere(automaton.accepting[:, None] & (automaton.targets != DEAD))
+    longer = automaton.targets[edges[:, 0], edges[:, 1]].astype(np.int64)
+    again = automaton.targets[automaton.start, edges[:, 1]].astype(np.int64)
+    kept = ~automaton.accepting[longer] & (again != DEAD)
+    return edges[kept], longer[kept], again[kept]
+
+
+def _reachable(
+    automaton: LexemeAutomaton, pairs: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return all pairs that ``pairs`` lead to, ascending, the steps between them, and where the longer lexeme may fail.
+
+    What is read again is lexed by longest match too; where that depends on later bytes, both outcomes are followed. A step is the
+    place of its source, of its target, and whether it completes a lexeme; the last ``bool`` is per pair.
+    """
+    size = len(automaton)
+    found, frontier = pairs, pairs
+    steps = [np.zeros((0, 3), dtype=np.int64)]
+    failing = [np.zeros(0, dtype=np.int64)]
+    while len(frontier):
+        longer, again = np.divmod(frontier, size)
+        then, along = automaton.targets[longer], automaton.targets[again]  # [frontier, C]
+        complete = automaton.accepting[again][:, None]
+        anew = np.where(complete & ~automaton.accepting[along], automaton.targets[automaton.start], DEAD)
+        fails = (then == DEAD) & ((along != DEAD) | (anew != DEAD))
+        failing.append(frontier[fails.any(axis=1) | complete[:, 0]])
+        waits = (then != DEAD) & ~automaton.accepting[then]
+        for emits, others in enumerate((along, anew)):
+            row, column = np.nonzero(waits & (others != DEAD))
+            target = then[row, column].astype(np.int64) * size + others[row, column]
+            steps.append(np.unique(np.stack([frontier[row], target, np.full(len(row), emits)], axis=1), axis=0))
+        frontier = np.setdiff1d(np.concatenate([step[:, 1] for step in steps[-2:]]), found)
+        found = np.union1d(found, frontier)
+        current_limits().check("states", len(found) // 100, "The number of pairs of states of lexemes, in hundreds,")
+    source, target, emits = np.concatenate(steps).T
+    return (
+        found,
+        np.searchsorted(found, source),
+        np.searchsorted(found, target),
+        emits.astype(bool),
+        np.isin(found, np.concatenate(failing)),
+    )
+
+
+def _after(automaton: LexemeAutomaton, state: int, column: int) -> Iterator[int]:
+    """Yield what ``state`` may lead to when it is read again, as :func:`_reachable` has it."""
+    along = int(automaton.targets[state, column])
+    if along != DEAD:
+        yield along
+    anew = int(automaton.targets[automaton.start, column])
+    if automaton.accepting[state] and not automaton.accepting[along] and anew != DEAD:
+        yield anew
+
+
+def _spelled(automaton: LexemeAutomaton) -> list[int]:
+    """Return a byte of each class, one that can be read where there is one."""
+    readable = sorted(range(256), key=lambda byte: (not 0x20 < byte < 0x7F, byte))
+    classes, first = np.unique(automaton.byte_class[readable], return_index=True)
+    return [readable[place] for place in first[np.argsort(classes)]]
+
+
+def _shown(text: bytes) -> str:
+    return repr(text.decode(errors="backslashreplace"))
+
+
+LIMIT = 10_000  # The most states that hold terminals back
+
+START = 1
+"""The state before the first byte, and after the end of a text. No byte leads to it: between lexemes, one of them is pending."""
+
+
+class _Holding(NamedTuple):
+    """A lexeme that may fail, with what comes then: terminals that are complete, and the state that goes on."""
+
+    lexeme: int
+    held: tuple[int, ...]
+    fallback: int
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Transducer:
+    """Steps of a transducer; the attributes are those of :class:`Lexer`, and ``lexeme``, the state of the automaton."""
+
+    targets: NDArray[np.int32]
+    emits: NDArray[np.int32]
+    words: tuple[tuple[int, ...], ...]
+    ends: NDArray[np.int32]
+    lexeme: NDArray[np.int32]
+    held: NDArray[np.int32]
+    fallback: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, automaton: LexemeAutomaton, terminals: Sequence[Terminal]) -> Transducer:
+        """Return the transducer of an automaton.
+
+        Where a complete lexeme may go on to a longer one that may fail, terminals are held back, but for those of a terminal that
+        is committed. If that would have no bound, it is not done where the longer one is ignored, nor, if that does not help, where
+        it has a higher priority; else raise :class:`GrammarError`.
+        """
+        rollbacks = Rollbacks.of(automaton)
+        committed = np.array([terminal.committed for terminal in terminals])
+        goes_back = automaton.accepting & ~committed[automaton.label]
+        matters, deep = (steps & goes_back[:, None] for steps in rollbacks.steps)
+        if not deep.any():
+            return _TransducerBuilder(automaton, rollbacks, matters).build()
+        ignored = np.array([terminal.ignored for terminal in terminals])
+        priority = np.array([terminal.priority for terminal in terminals])
+        comments = np.repeat(ignored[:, None], len(terminals), axis=1)
+        waits = matters & ~(deep & rollbacks.outranked(comments))
+        prior = matters & ~(deep & rollbacks.outranked(comments | (priority[:, None] > priority)))
+        for held_back in (waits, prior):
+            try:
+                return _TransducerBuilder(automaton, rollbacks, held_back).build()
+            except _TooMany:
+                if held_back is prior and not (prior & deep).any():
+                    raise
+        raise rollbacks.refusal(terminals, _endless(automaton, rollbacks, prior & deep))
+
+
+class _TooMany(GrammarError):
+    """No bounded number of terminals, or of states, would do."""
+
+
+def _endless(automaton: LexemeAutomaton, rollbacks: Rollbacks, steps: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return those of ``steps`` that cannot be waited for, all if none is so by itself."""
+    places = np.argwhere(steps)
+    # What follows depends on where a step leads, and where its byte leads as the first one of a lexeme.
+    states = np.stack([automaton.targets[steps], automaton.targets[automaton.start, places[:, 1]]])
+    _, first, which = np.unique(states, axis=1, return_index=True, return_inverse=True)
+    endless = np.zeros(len(first), dtype=bool)
+    for kind, place in enumerate(first.tolist()):
+        alone = np.zeros_like(steps)
+        alone[tuple(places[place])] = True
+        try:
+            _TransducerBuilder(automaton, rollbacks, alone).build()
+        except _TooMany:
+            endless[kind] = True
+    found = np.zeros_like(steps)
+    found[steps] = endless[which.reshape(-1)]
+    return found if found.any() else steps
+
+
+class _TransducerBuilder:
+    def __init__(self, automaton: LexemeAutomaton, rollbacks: Rollbacks, held_back: NDArray[np.bool_]) -> None:
+        self._automaton, self._rollbacks = automaton, rollbacks
+        self._words: dict[tuple[int, ...], int] = {(): 0}
+        self._spelled: list[tuple[int, ...]] = [()]
+        self._number: dict[_Holding, int] = {}
+        self._holding: list[_Holding] = []
+        self._sizes: list[int] = []  # how many terminals each holds back, its fallback's among them
+        self._plain = len(automaton) + 1
+        first = automaton.targets[automaton.start]
+        # Row s + 1 is that of state s; a byte that ends a complete lexeme is read once more, as a beginning.
+        targets = np.where(automaton.targets != DEAD, automaton.targets + 1, DEAD)
+        emits = np.zeros_like(targets)
+        ends = np.full(len(automaton), NOTHING)
+        for state in np.flatnonzero(automaton.accepting).tolist():
+            word = self._word((int(automaton.label[state]),))
+            ends[state] = word
+            boundary = (automaton.targets[state] == DEAD) & (first != DEAD)
+            targets[state, boundary] = first[boundary] + 1
+            emits[state, boundary] = word
+        for state, column in np.argwhere(held_back).tolist():
+            longer = int(automaton.targets[state, column])
+            targets[state, column] = self._hold(longer, (int(automaton.label[state]),), int(first[column]) + 1)
+        # Row 0 is dead; START does what the automaton's start does, but there the text may end.
+        begin = targets[automaton.start : automaton.start + 1]
+        self._targets = [np.zeros_like(begin), begin, targets[1:]]
+        self._emits = [np.zeros_like(begin), np.zeros_like(begin), emits[1:]]
+        self._ends = [NOTHING, 0, *ends[1:].tolist()]
+
+    def build(self) -> Transducer:
+        plain = np.concatenate(self._targets), np.concatenate(self._emits)
+        targets, emits = (part.tolist() for part in plain)
+        # The list grows on the way; a fallback has its row before it is needed.
+        for place, holding in enumerate(self._holding):
+            assert holding.fallback < len(targets) == self._plain + place
+            row, word = self._row(holding, targets[holding.fallback], emits[holding.fallback])
+            targets.append(row)
+            emits.append(word)
+            end = self._ends[holding.fallback]
+            self._ends.append(NOTHING if end == NOTHING else self._word(holding.held + self._spelled[end]))
+        lexeme = [0, self._automaton.start, *range(1, self._plain - 1), *(h.lexeme for h in self._holding)]
+        held = [0] * self._plain + [self._word(h.held) for h in self._holding]
+        fallback = [0] * self._plain + [h.fallback for h in self._holding]
+        as_array = (np.array(part, dtype=np.int32) for part in (targets, emits, self._ends, lexeme, held, fallback))
+        table, emitted, ends, lexemes, words, fallbacks = as_array
+        return Transducer(table, emitted, tuple(self._words), ends, lexemes, words, fallbacks)
+
+    def _row(self, holding: _Holding, targets: list[int], emits: list[int]) -> tuple[list[int], list[int]]:
+        """Return the steps of a state, given those of its fallback."""
+        row, words = [], []
+        for then, after, word in zip(self._automaton.targets[holding.lexeme].tolist(), targets, emits, strict=True):
+            held = holding.held + self._spelled[word]
+            emitted = 0
+            if then == DEAD:
+                target = after
+                emitted = self._word(held) if after != DEAD else 0
+            elif self._automaton.accepting[then] or not self._rollbacks.matter(then, self._lexemes(after)):
+                target = then + 1
+            else:
+                target = self._hold(then, held, after)
+            row.append(target)
+            words.append(emitted)
+        return row, words
+
+    def _lexemes(self, number: int) -> list[int]:
+        """Return the states of the automaton that a state may go on as, its fallback's among them."""
+        found = []
+        while number >= self._plain:
+            holding = self._holding[number - self._plain]
+            found.append(holding.lexeme)
+            number = holding.fallback
+        return [*found, number - 1] if number != DEAD else found
+
+    def _hold(self, lexeme: int, held: tuple[int, ...], fallback: int) -> int:
+        holding = _Holding(lexeme, held, fallback)
+        number = self._number.setdefault(holding, self._plain + len(self._holding))
+        if number == self._plain + len(self._holding):
+            size = len(held) + (self._sizes[fallback - self._plain] if fallback >= self._plain else 0)
+            if size > HELD or len(self._holding) == LIMIT:
+                raise _TooMany(
+                    f"the lexer would have to hold more than {HELD} terminals back, or in more than {LIMIT} ways, until it is "
+                    "known whether longer lexemes fail. Give the terminals of the longer lexemes a higher priority than those of "
+                    "their beginnings, or shorten the repeats in them"
+                )
+            self._holding.append(holding)
+            self._sizes.append(size)
+        return number
+
+    def _word(self, word: tuple[int, ...]) -> int:
+        number = self._words.setdefault(word, len(self._words))
+        if number == len(self._spelled):
+            self._spelled.append(word)
+        return number
+
 
 Word = tuple[int, ...]  # A sequence of terminals
 
@@ -29,7 +375,7 @@ class Lexer:
 
     **Where a longer lexeme may fail.** In ``1else``, ``1`` is a number and ``1e`` begins a longer one that the next byte refutes.
     So the terminal is held back: the state knows which terminals the bytes since are if the longer lexeme fails, and then all are
-    emitted at once. Where that would hold more than ``transducer.HELD`` terminals, as a comment ``/* ..`` that may not end does
+    emitted at once. Where that would hold more than :data:`HELD` terminals, as a comment ``/* ..`` that may not end does
     beside ``/`` and ``*``, the longer lexeme must be ignored or have a higher priority: what begins like it has to be one. Other
     such grammars are refused.
     """
@@ -121,6 +467,5 @@ class Lexer:
             return "at the start"
         begun = self.terminals[self.label[state]].name if self.label[state] != NOTHING else "incomplete"
         held = " ".join(self.terminals[t].name for t in self.words[self.held[state]])
-        return f"{begun} of {' | '.join(names)}" + (
-            f", else {held} {self.describe(int(self.fallback[state]))}" if held else ""
-        )
+        otherwise = f", else {held} {self.describe(int(self.fallback[state]))}" if held else ""
+        return f"{begun} of {' | '.join(names)}{otherwise}"

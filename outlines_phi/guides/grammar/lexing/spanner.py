@@ -229,9 +229,7 @@ class Spanner:
             class_of[self.vocabulary.eos_ids[0]] = EOS
             self._partitions[key] = Partition(class_of, FIRST + len(first))
         first.sort()
-        target, word = target[first], word[first]
-        target = np.concatenate([np.zeros(FIRST, dtype=np.int32), target])
-        word = np.concatenate([np.zeros(FIRST, dtype=np.int32), word])
+        target, word = (np.concatenate([np.zeros(FIRST, dtype=np.int32), part[first]]) for part in (target, word))
         if self.lexer.can_end[state]:
             target[EOS] = START
             word[EOS] = self._word(self.lexer.words[self.lexer.ends[state]])
@@ -254,7 +252,9 @@ class Spanner:
         """Return the states and the words that ``extended`` stand for behind ``state``."""
         target, raw = self._emissions.state[extended], self._emissions.word[extended]
         used, which = np.unique(raw, return_inverse=True)
-        words = [self._word(self._of_own(state, self._emissions.words[number])) for number in used.tolist()]
+        words = []
+        for word in (self._emissions.words[number] for number in used.tolist()):
+            words.append(self._word((int(self.lexer.label[state]), *word[1:]) if word[:1] == (OWN,) else word))
         return target, np.array(words, dtype=np.int32)[which.reshape(-1)]
 
     def _short_edges(self, state: int) -> tuple[NDArray[np.integer], ...]:
@@ -266,9 +266,6 @@ class Spanner:
         short = self._emissions.length[raw] - (self._emissions.begins_with_own[raw] & uncounted) <= most
         target, word = np.unique(np.stack(self._emitted(state, extended[short])), axis=1)
         return np.full(len(target), state), target, word
-
-    def _of_own(self, state: int, word: Word) -> Word:
-        return (int(self.lexer.label[state]), *word[1:]) if word[:1] == (OWN,) else word
 
     def _word(self, word: Word) -> int:
         counted = self.lexer.counted(word)

@@ -72,7 +72,9 @@ def translate(pattern: str) -> Translation:
     try:
         tree = sre_parser.parse(pattern)
     except re.error as error:
-        raise Untranslatable(f"the regular expression cannot be read: {error}{_hint(str(error))}") from None
+        hint = ". Write flags behind the closing slash, `/.../i`, or around a part, `(?i:...)`"
+        hint = hint if str(error).startswith("global flags") else ""
+        raise Untranslatable(f"the regular expression cannot be read: {error}{hint}") from None
     except (OverflowError, RecursionError, ValueError):
         raise Untranslatable(_TOO_LARGE) from None
     writer = _Writer()
@@ -95,12 +97,6 @@ def translate(pattern: str) -> Translation:
             "terminal optional where rules use it"
         )
     return Translation(f"(?i:{written})" if flags & re.IGNORECASE else written, writer.shortest)
-
-
-def _hint(message: str) -> str:
-    if message.startswith("global flags"):
-        return ". Write flags behind the closing slash, `/.../i`, or around a part, `(?i:...)`"
-    return ""
 
 
 _CHARACTERS = (sre.LITERAL, sre.NOT_LITERAL, sre.ANY, sre.IN)  # What matches exactly one character

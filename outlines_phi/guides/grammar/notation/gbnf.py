@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, final
 
 from ....errors import GrammarError
+from .source import check_writable
 
 Intervals: TypeAlias = tuple[tuple[int, int], ...]  # Code points: disjoint intervals, ascending, both ends included
 
@@ -113,14 +114,7 @@ class _GBNFText:
 
     def rules(self) -> dict[str, GBNFRule]:
         """Read all rules."""
-        if found := re.search("[\0\ud800-\udfff]", self.text):
-            readable = self.text.replace(found[0], "\N{REPLACEMENT CHARACTER}")
-            what = (
-                r"a zero character is written `\x00`"
-                if found[0] == "\0"
-                else "a lone surrogate has no UTF-8; remove it"
-            )
-            raise GrammarError(what, readable, found.start())
+        check_writable(self.text)
         rules: dict[str, GBNFRule] = {}
         self._skip(_BLANK_LINES)
         while self.at < len(self.text):

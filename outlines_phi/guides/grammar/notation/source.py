@@ -1,4 +1,4 @@
-"""The text of a grammar in Lark's dialect: where its names are, and errors that point at them."""
+"""The text of a grammar in Lark's dialect: where its names are, errors that point at them, and the files that it imports."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, final
 
-from lark.exceptions import UnexpectedInput
+from lark.exceptions import LarkError, UnexpectedInput
+from lark.load_grammar import _parse_grammar, stdlib_loader
 
 from ....errors import GrammarError
 
@@ -33,6 +35,15 @@ _IS_GBNF = (
 
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 
+
+def check_writable(text: str) -> None:
+    """Raise :class:`GrammarError` for the first zero character or lone surrogate of a grammar."""
+    if found := _UNWRITABLE.search(text):
+        zero = found[0] == "\0"
+        what = r"a zero character is written `\x00`" if zero else "a lone surrogate has no UTF-8; remove it"
+        raise GrammarError(what, _UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text), found.start())
+
+
 _DEFINED = re.compile(r"\s*(?:\{[^}\n]*\}\s*)?(?:\.\s*[+-]?\d+\s*)?:")
 """What follows a name where it is defined: parameters of a template, a priority, a colon."""
 
@@ -54,14 +65,7 @@ class Source:
     @classmethod
     def of(cls, text: str) -> Source:
         """Return ``text`` with the places of its names."""
-        if found := _UNWRITABLE.search(text):
-            readable = _UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text)
-            what = (
-                r"a zero character is written `\x00`"
-                if found[0] == "\0"
-                else "a lone surrogate has no UTF-8; remove it"
-            )
-            raise GrammarError(what, readable, found.start())
+        check_writable(text)
         defined: dict[str, list[int]] = {}
         used: dict[str, list[int]] = {}
         literals: dict[str, int] = {}
@@ -90,7 +94,8 @@ class Source:
 
     def line_of_rule(self, name: str) -> int:
         """Return the line that defines a rule, or the one that a repeat or a template of it comes from; 0 if it is imported."""
-        places = self.defined.get(self._owner(name))
+        helper = _HELPER.fullmatch(name)
+        places = self.defined.get(re.split("[{…]", helper[1] if helper else name)[0])
         return self.text.count("\n", 0, places[0]) + 1 if places else 0
 
     def place(self, name: str) -> int | None:
@@ -174,10 +179,6 @@ class Source:
         lines = self.text.split("\n")
         before = sum(len(each) + 1 for each in lines[: line - 1])
         return min(before + max(column, 1) - 1, len(self.text))
-
-    def _owner(self, name: str) -> str:
-        found = _HELPER.fullmatch(name)
-        return re.split("[{…]", found[1] if found else name)[0]
 
     def position_of_import(self, path: str) -> int | None:
         """Return where a grammar is imported, by the last part of its name."""
@@ -266,3 +267,68 @@ def _sentence(message: str) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "")
+
+
+@final
+class Imports:
+    """What Lark asks for the text of a grammar that is imported.
+
+    ``%import name`` is Lark's own library, or a file in the folder of the grammar's own file, ``path``; ``%import .name`` is a file
+    in the folder of the file that asks. Errors point into the file that they are of.
+    """
+
+    def __init__(self, source: Source, path: Path | None) -> None:
+        self._folder = None if path is None else path.absolute().parent
+        self._sources: list[tuple[Path | None, Source]] = [(None, source)]
+
+    def __call__(self, folder: Any, name: str) -> tuple[Any, str]:
+        """Return what identifies the file ``name``, relative to ``folder`` where one is given, and its text."""
+        if not isinstance(folder, str):  # the library's, or not said
+            try:
+                return stdlib_loader(folder, name)
+            except OSError:
+                if folder is not None or self._folder is None:
+                    raise
+        path = Path(folder or self._folder or "", name)
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+        except OSError as error:
+            if self._folder is None:
+                raise  # Lark goes on to look elsewhere
+            raise self._missing(path, str(error.strerror)) from error
+        except UnicodeDecodeError as error:
+            raise self._missing(path, f"it is not UTF-8, {error.reason}") from error
+        self._check(path, text)
+        return str(path), text
+
+    def _check(self, path: Path, text: str) -> None:
+        """Raise :class:`GrammarError` where the text of a file is no grammar: Lark would not say in which file."""
+        try:
+            source = Source.of(text)
+            self._sources.append((path, source))
+            try:
+                _parse_grammar(text, str(path))
+            except UnexpectedInput as error:
+                raise source.unexpected(error) from None
+            except LarkError as error:
+                raise source.refused(error) from None
+        except GrammarError as error:
+            raise _inside(path, error) from None
+
+    def _missing(self, path: Path, why: str) -> GrammarError:
+        """Return the error of a file that cannot be read, at the import that asks for it."""
+        said = (
+            f"the grammar {path.stem!r} cannot be imported from {path}: {why}. Lark's library has `common`, `python`, `unicode` "
+            "and `lark`"
+        )
+        for importing, source in self._sources:
+            at = source.position_of_import(path.stem)
+            if at is not None:
+                error = GrammarError(said, source.text, at)
+                return error if importing is None else _inside(importing, error)
+        return GrammarError(said)
+
+
+def _inside(path: Path, error: GrammarError) -> GrammarError:
+    said = str(error) if error.position is None else str(error).split("\n")[0]
+    return GrammarError(f"in the imported file {path}: {said}", error.source, error.position)

@@ -1,14 +1,126 @@
-"""LALR(1) tables that keep every action, so that they serve grammars that are not LALR(1) too."""
+"""The rules of a grammar without empty bodies, and their LALR(1) tables; all actions are kept, for grammars that need several."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from itertools import product
 from typing import NamedTuple, TypeVar, final
 
+from ....errors import EmptyLanguageError
 from ....format_limits import current_limits
-from .rules import END, Rules
+from ..grammar import Grammar, Production, derivable
+
+END = -1  # The end of the text, as a terminal: the last symbol of every complete parse, and of none that goes on
+
+MOST_OPTIONAL = 3
+"""Symbols of one body that may be left out; a body with more of them is cut in two, so that its variants stay few."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Rules:
+    """Productions over the symbols of a grammar, with a new start symbol ``S'`` whose only rule is ``S' -> S END``.
+
+    Those that need a symbol that derives no word are left out. Nonterminals that the ``grammar`` lacks, from ``S'`` on, have the
+    numbers after its own and the names ``added``.
+    """
+
+    grammar: Grammar
+    productions: tuple[Production, ...]
+    added: tuple[str, ...]
+
+    @classmethod
+    def of(cls, grammar: Grammar) -> Rules:
+        """Return the rules of ``grammar``; raise :class:`EmptyLanguageError` where its start symbol derives no word."""
+        if grammar.start not in grammar.productive:
+            raise EmptyLanguageError(
+                f"the start rule {grammar.name(grammar.start)!r} derives no text: each of its alternatives needs a rule that never "
+                "ends. Give one of these rules an alternative without recursion"
+            )
+        start = len(grammar.terminals) + len(grammar.nonterminals)
+        productions = [Production(start, (grammar.start, END)), *grammar.productions]
+        return cls(grammar, _productive(productions, len(grammar.terminals)), ("$start",))
+
+    @property
+    def start(self) -> int:
+        """The symbol ``S'``."""
+        return len(self.grammar.terminals) + len(self.grammar.nonterminals)
+
+    @property
+    def terminals(self) -> int:
+        """The number of terminals; every symbol from it on is a nonterminal."""
+        return len(self.grammar.terminals)
+
+    @cached_property
+    def by_head(self) -> dict[int, list[int]]:
+        """The numbers of the productions of each nonterminal."""
+        numbers: dict[int, list[int]] = {}
+        for number, production in enumerate(self.productions):
+            numbers.setdefault(production.head, []).append(number)
+        return numbers
+
+    @cached_property
+    def nullable(self) -> frozenset[int]:
+        """The nonterminals that derive the empty word."""
+        return derivable(self.productions, frozenset())
+
+    def name(self, symbol: int) -> str:
+        """Return what the grammar calls ``symbol``."""
+        if symbol == END:
+            return "$END"
+        return self.added[symbol - self.start] if symbol >= self.start else self.grammar.name(symbol)
+
+    def describe(self, number: int, dot: int | None = None) -> str:
+        """Return a production as text, with a dot before the symbol at ``dot``."""
+        production = self.productions[number]
+        body = [self.name(symbol) for symbol in production.body]
+        if dot is not None:
+            body.insert(dot, "•")
+        line = f" (line {production.line})" if production.line else ""
+        return f"{self.name(production.head)}: {' '.join(body)}".rstrip() + line
+
+    def without_empty_bodies(self) -> Rules:
+        """Return rules of the same words none of whose bodies is empty.
+
+        Every production is replaced by its variants, which leave out some of the symbols that may be empty. With them go hidden
+        left recursion and all other ways in which a parser could reduce without end and without reading.
+        """
+        rules = self._cut()
+        variants: dict[tuple[int, tuple[int, ...]], Production] = {}
+        for production in rules.productions:
+            for body in _variants(production.body, rules.nullable):
+                if body and body != (production.head,):
+                    variants.setdefault((production.head, body), replace(production, body=body))
+        return replace(rules, productions=_productive(list(variants.values()), rules.terminals))
+
+    def _cut(self) -> Rules:
+        """Return the same rules with at most :data:`MOST_OPTIONAL` symbols that may be left out, and one more, in a body."""
+        productions, added = [], list(self.added)
+        for production in self.productions:
+            head, body = production.head, production.body
+            while (
+                len(optional := [at for at, symbol in enumerate(body) if symbol in self.nullable]) > MOST_OPTIONAL + 1
+            ):
+                place = optional[MOST_OPTIONAL]
+                rest = self.start + len(added)
+                added.append(f"{self.name(production.head)}…{self.name(body[place])}")
+                productions.append(replace(production, head=head, body=(*body[:place], rest)))
+                head, body = rest, body[place:]
+            productions.append(replace(production, head=head, body=body))
+        return replace(self, productions=tuple(productions), added=tuple(added))
+
+
+def _productive(productions: Sequence[Production], terminals: int) -> tuple[Production, ...]:
+    given = range(END, terminals)
+    ends = derivable(productions, given).union(given)
+    return tuple(production for production in productions if ends.issuperset(production.body))
+
+
+def _variants(body: tuple[int, ...], nullable: frozenset[int]) -> Iterator[tuple[int, ...]]:
+    choices = [((symbol,), ()) if symbol in nullable else ((symbol,),) for symbol in body]
+    return (tuple(symbol for choice in chosen for symbol in choice) for chosen in product(*choices))
 
 
 class LRItem(NamedTuple):
@@ -36,13 +148,13 @@ class LR0Automaton:
 
     @classmethod
     def of(cls, rules: Rules) -> LR0Automaton:
-        """Build it from the start, state by state."""
         beginnings = _beginnings(rules)
         start = tuple(LRItem(number, 0) for number in rules.by_head[rules.start])
         number_of = {start: 0}
         kernels, transitions, complete, steps = [start], [], [], 0
         for kernel in kernels:  # it grows
-            begun, empty = beginnings(frozenset(_next_symbols(rules, kernel)))
+            rest = [rules.productions[item.production].body[item.dot :] for item in kernel]
+            begun, empty = beginnings(frozenset(body[0] for body in rest if body and body[0] >= rules.terminals))
             moved = {symbol: list(items) for symbol, items in begun.items()}
             done = list(empty)
             for item in kernel:
@@ -62,11 +174,6 @@ class LR0Automaton:
             current_limits().check("states", steps // 10, "The number of steps of the parser's automaton, in tens,")
             complete.append(tuple(done))
         return cls(rules, tuple(kernels), tuple(transitions), tuple(complete))
-
-
-def _next_symbols(rules: Rules, kernel: Iterable[LRItem]) -> Iterable[int]:
-    bodies = ((rules.productions[item.production].body, item.dot) for item in kernel)
-    return (body[dot] for body, dot in bodies if dot < len(body) and body[dot] >= rules.terminals)
 
 
 def _beginnings(rules: Rules) -> Callable[[frozenset[int]], tuple[dict[int, list[LRItem]], list[int]]]:

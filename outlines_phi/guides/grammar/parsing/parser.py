@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import final
 
 from ..grammar import Grammar
-from .lr_tables import LRTables
-from .rules import END, Rules
+from .lr_tables import END, LRTables, Rules
 
 UNKNOWN = 0
 """The stack of which nothing is known: it lies below the entries of a stack that was cut off, and below itself."""
@@ -43,11 +42,10 @@ class Stacks:
         """Return the stacks that are left when ``entries`` are taken off."""
         left: Collection[int] = (stack,)
         for _ in range(entries):
-            left = (
-                self.below[next(iter(left))]
-                if len(left) == 1
-                else {lower for upper in left for lower in self.below[upper]}
-            )
+            if len(left) == 1:
+                left = self.below[next(iter(left))]
+            else:
+                left = {lower for upper in left for lower in self.below[upper]}
         return left
 
     def cut(self, stacks: Collection[int], entries: int) -> set[int]:
@@ -160,11 +158,9 @@ class Parser:
         means that no stack allows it, a configuration that :meth:`is_certain` that all do, and any other that it depends on what
         lies below.
         """
-        return (
-            self._configuration(self._stacks.cut(self.stacks(configuration), entries))
-            if configuration != ERROR
-            else ERROR
-        )
+        if configuration == ERROR:
+            return ERROR
+        return self._configuration(self._stacks.cut(self.stacks(configuration), entries))
 
     def beyond(self, configuration: int, terminal: int) -> tuple[int, int]:
         """Return where the reductions before ``terminal`` leave what is known of a lone stack.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from outlines_phi.errors import GrammarError
 from outlines_phi.guides.grammar.grammar import Terminal
-from outlines_phi.guides.grammar.lexing import transducer
+from outlines_phi.guides.grammar.lexing import lexer as lexing
 from outlines_phi.guides.grammar.lexing.lexer import NOTHING, START, Lexer
 from tests.guides.grammar.lexers import StringLexer, words
 
@@ -358,7 +358,7 @@ def test_ties() -> None:
 
 
 def test_too_many_states_to_wait_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transducer, "LIMIT", 1)
+    monkeypatch.setattr(lexing, "LIMIT", 1)
     with pytest.raises(GrammarError, match="in more than 1 ways"):
         Lexer.of(NESTED)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outlines_phi.errors import GrammarError
-from outlines_phi.guides.grammar.notation import expansion
+from outlines_phi.guides.grammar.notation import reader
 from outlines_phi.guides.grammar.notation.reader import read_grammar
 
 ITEM = 'start: a{b}\nb: "b"\npair{x, y}: x y\n'
@@ -57,9 +57,9 @@ def test_a_long_chain_of_terminals() -> None:
 
 def test_the_limit_is_a_count_of_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "start: A\nA: B B\nB: C C\nC: /abc/"  # 7 of C, 6 + 14 of B, 6 + 40 of A
-    monkeypatch.setattr(expansion, "MOST_WRITTEN", 73)
+    monkeypatch.setattr(reader, "MOST_WRITTEN", 73)
     assert read_grammar(text).terminals
-    monkeypatch.setattr(expansion, "MOST_WRITTEN", 72)
+    monkeypatch.setattr(reader, "MOST_WRITTEN", 72)
     with pytest.raises(GrammarError, match="more than 72 characters"):
         read_grammar(text)
 

@@ -12,9 +12,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from outlines_phi.guides.grammar.grammar import Grammar, Production, Terminal
-from outlines_phi.guides.grammar.parsing.lr_tables import LRTables
+from outlines_phi.guides.grammar.parsing.lr_tables import END, LRTables, Rules
 from outlines_phi.guides.grammar.parsing.parser import Parser
-from outlines_phi.guides.grammar.parsing.rules import END, Rules
 
 from ..ansi_c import ANSI_C
 from ..recognizer import grammar, grammars

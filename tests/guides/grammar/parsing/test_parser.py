@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from outlines_phi.errors import EmptyLanguageError
 from outlines_phi.guides.grammar.grammar import Grammar
+from outlines_phi.guides.grammar.parsing.lr_tables import END
 from outlines_phi.guides.grammar.parsing.parser import UNKNOWN, Parser
-from outlines_phi.guides.grammar.parsing.rules import END
 
 from ..recognizer import Earley, grammar, grammars, words
 

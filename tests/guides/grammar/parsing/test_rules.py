@@ -7,9 +7,8 @@ from hypothesis import assume, given, settings
 
 from outlines_phi.errors import EmptyLanguageError
 from outlines_phi.guides.grammar.grammar import Grammar
-from outlines_phi.guides.grammar.parsing.lr_tables import LRTables
+from outlines_phi.guides.grammar.parsing.lr_tables import END, MOST_OPTIONAL, LRTables, Rules
 from outlines_phi.guides.grammar.parsing.parser import Parser
-from outlines_phi.guides.grammar.parsing.rules import END, MOST_OPTIONAL, Rules
 
 from ..recognizer import grammar, grammars
 

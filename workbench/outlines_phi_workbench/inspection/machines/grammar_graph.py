@@ -10,7 +10,7 @@ import numpy as np
 from outlines_phi.automata.automaton import DEAD
 from outlines_phi.guides.grammar.cfg_guide import CFGGuide
 from outlines_phi.guides.grammar.lexing.lexer import NOTHING, START
-from outlines_phi.guides.grammar.parsing.rules import END
+from outlines_phi.guides.grammar.parsing.lr_tables import END
 from outlines_phi.regex.patterns import compile_regex
 
 from .automaton_graph import automaton_states

@@ -10,8 +10,8 @@ import numpy as np
 from outlines_phi.automata.automaton import DEAD
 from outlines_phi.guides.grammar.cfg_guide import CFGGuide
 from outlines_phi.guides.grammar.lexing.lexer import START
+from outlines_phi.guides.grammar.parsing.lr_tables import END
 from outlines_phi.guides.grammar.parsing.parser import ERROR, UNKNOWN
-from outlines_phi.guides.grammar.parsing.rules import END
 from outlines_phi.guides.guide import UNREACHABLE
 
 from .byte_names import byte_name, byte_set

@@ -9,8 +9,7 @@ import numpy as np
 from outlines_phi.automata.automaton import DEAD
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.grammar.lexing.lexeme_automaton import NOTHING, LexemeAutomaton
-from outlines_phi.guides.grammar.lexing.lexer import START, Lexer, Word
-from outlines_phi.guides.grammar.lexing.transducer import HELD
+from outlines_phi.guides.grammar.lexing.lexer import HELD, START, Lexer, Word
 
 from ..subject import shown
 

@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 
 from outlines_phi.automata.automaton import DEAD as NOWHERE
 from outlines_phi.automata.lift import FIRST
-from outlines_phi.guides.grammar.cfg_guide import CFGGuide
-from outlines_phi.guides.grammar.lexing.lexeme_distances import FAR
+from outlines_phi.guides.grammar.cfg_guide import CFGGuide, SuffixDistances
+from outlines_phi.guides.grammar.completion import FAR
 from outlines_phi.guides.grammar.lexing.lexer import NOTHING, START, Lexer
 from outlines_phi.guides.grammar.lexing.spanner import Spanner, Spans
 from outlines_phi.guides.grammar.parsing.lr_tables import LRTables
 from outlines_phi.guides.grammar.parsing.parser import ERROR, Parser
-from outlines_phi.guides.grammar.suffix_distances import SuffixDistances
 from outlines_phi.guides.guide import UNREACHABLE
 
 from .mutants import DISTANCES, Met, Mutation, chosen, merged
