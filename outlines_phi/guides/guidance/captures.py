@@ -12,7 +12,7 @@ from typing import NamedTuple, final
 
 from ...automata.automaton import DEAD
 from ..json_schema.machine.machine import Machine
-from ..json_schema.machine.stack import Configuration
+from ..json_schema.machine.states import Configuration
 from .guidance_rules import Capture
 from .lexeme_kinds import JSONValue, Lexeme
 from .productions import Body, Productions, Symbol
