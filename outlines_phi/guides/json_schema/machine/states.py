@@ -130,7 +130,7 @@ class Maker(ABC):
     def made(
         self, state: Callable[Concatenate[Maker, Parts], AState], *parts: Parts.args, **named: Parts.kwargs
     ) -> AState:
-        """Return the state of a class with these parts."""
+        """Return the state of a class with these parts, the same object each time."""
         return self.kept((state, *parts, *named.values()), lambda: state(self, *parts, **named))
 
     def spaced(
