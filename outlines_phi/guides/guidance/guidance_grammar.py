@@ -20,7 +20,7 @@ from ..grammar.lexing.lexeme_automaton import joint_of
 from ..guide import Guide
 from ..json_schema.json_guide import JSONGuide
 from ..json_schema.machine.machine import Machine
-from ..json_schema.machine.stack import Configuration
+from ..json_schema.machine.states import Configuration
 from ..json_schema.reading.template import END, Template
 from .guidance_rules import Body, GuidanceRules, JSONValue, Lexeme, Productions, Symbol
 from .longest_match import LexemeMatch, between_values, template_of

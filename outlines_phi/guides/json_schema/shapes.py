@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import prod
-from typing import NamedTuple, TypeAlias, final
+from typing import NamedTuple, final
 
 from .formula import FALSE, TRUE, Formula, both, negated
 from .strings.string_set import StringSet
@@ -260,6 +260,3 @@ class ObjectShape:
         for way in product(*ways):
             left = tuple(one for _, one in way if one is not None)
             yield both(value, *(asked for asked, _ in way)), replace(after, some=left)
-
-
-Shape: TypeAlias = ArrayShape | ObjectShape

@@ -47,11 +47,6 @@ class TokenForest:
 
     A node of the trie has its own number, a set of several a number behind these. The child of a set by a byte is the set
     of the children of its nodes. So what is read behind a closing quote, wherever in tokens that stands, is read once.
-
-    Parameters
-    ----------
-    vocabulary
-        The tokens.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -147,16 +142,9 @@ class TokenForest:
         return found
 
     def partition(self, base: Sequence[Placed], more: Sequence[Placed], size: int) -> Partition:
-        """Return the partition in which tokens have these classes, the later one where some are placed twice.
+        """Return the partition into ``size`` classes in which tokens have these, the later one where some are placed twice.
 
-        Parameters
-        ----------
-        base
-            Placed tokens, of which the partition is kept as well: those of many others.
-        more
-            Further ones.
-        size
-            How many classes there are.
+        That of ``base`` alone is kept as well: it is the base of many others.
         """
 
         def make() -> Partition:

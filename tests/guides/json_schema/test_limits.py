@@ -10,7 +10,7 @@ import pytest
 
 import outlines_phi
 from outlines_phi.errors import UnsupportedError
-from outlines_phi.guides.json_schema import kinds, names
+from outlines_phi.guides.json_schema import kinds, limits
 from outlines_phi.guides.json_schema.machine import sizes
 from outlines_phi.guides.json_schema.machine.machine import Machine
 from outlines_phi.guides.json_schema.reading.schema import Schema
@@ -160,7 +160,7 @@ def test_what_was_compiled_is_not_refused_within_a_text(name: str, monkeypatch: 
     schema, text = WRITTEN[name]
     machine = Machine(Schema.read(schema), any_order=True)
     monkeypatch.setattr(kinds, "MOST_SHAPES", 0)
-    monkeypatch.setattr(names, "MOST_CELLS", 0)
+    monkeypatch.setattr(limits, "MOST_CELLS", 0)
     monkeypatch.setattr(sizes, "MOST_TRIED", 0)
     monkeypatch.setattr(sizes, "MOST_APART", 0)
     with outlines_phi.limits(states=1):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from outlines_phi.guides.grammar.grammar import Grammar
 from outlines_phi.guides.json_schema.machine.machine import Machine
 from outlines_phi.guides.json_schema.machine.sizes import NEVER
-from outlines_phi.guides.json_schema.machine.stack import Configuration
+from outlines_phi.guides.json_schema.machine.states import Configuration
 
 from .earley import Earley, RegularCompletion, Word
 from .lexemes import Lexemes, PatternReading

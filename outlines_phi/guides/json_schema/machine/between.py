@@ -1,4 +1,4 @@
-"""Places between JSON values: where a text is read as a regular expression has it."""
+"""Places before JSON values, and between them: where a text is read as a regular expression has it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,86 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TypeAlias, final
 
-from ....automata.automaton import DEAD
+from ....automata.automaton import DEAD, ByteAutomaton
 from ....errors import UnsupportedError
 from ..formula import Formula
 from ..reading.template import END, Bytes, Template
-from .maker import BeforeValue, Maker
-from .sizes import NEVER
-from .states import ByteEdge, State
+from .blanks import FRESH, Spacing, literal
+from .containers import Array, Members, Object
+from .scalars import Number, Text, begun
+from .seen import NOTHING
+from .sizes import LITERALS, NEVER
+from .states import BEGINNINGS, BeforeValue, ByteEdge, Last, Maker, State
+
+NUMBERS = b"-0123456789"
+"""The bytes that numbers begin with."""
+
+
+@final
+class Value(BeforeValue):
+    """Before a value."""
+
+    def __init__(self, machine: Maker, goals: tuple[Formula, ...], layout: Spacing) -> None:
+        super().__init__(machine)
+        self._goals, self._layout = goals, layout
+
+    @cached_property
+    def sizes(self) -> Sequence[int]:
+        return [self._machine.sizes.of(goal) for goal in self._goals]
+
+    def _edge(self, byte: int) -> ByteEdge | None:
+        machine, kinds = self._machine, self._machine.kinds
+        match byte:
+            case 0x22:
+                sets = [kinds.strings(goal) for goal in self._goals]
+                spelled = tuple(
+                    begun(strings, ascii=machine.ascii) if machine.sizes.of_text(strings) < NEVER else None
+                    for strings in sets
+                )
+                return ByteEdge(machine.made(Text, spelled)) if any(spelled) else None
+            case 0x5B:
+                goals = tuple(
+                    tuple(shape for shape in kinds.arrays(goal) if machine.sizes.of_array(shape, FRESH) < NEVER)
+                    for goal in self._goals
+                )
+                return ByteEdge(machine.spaced(Array, goals, self._layout, False, NOTHING)) if any(goals) else None
+            case 0x7B:
+                members = Members.of(machine, [kinds.objects(goal) for goal in self._goals])
+                return ByteEdge(machine.spaced(Object, members, self._layout)) if any(members.goals) else None
+            case 0x74 | 0x66 | 0x6E:
+                kind = {0x74: "true", 0x66: "false", 0x6E: "null"}[byte]
+                for place, goal in enumerate(self._goals):
+                    if kinds.may_be(kind, goal):
+                        *rest, last = LITERALS[kind]
+                        core = machine.made(Last, last, place, len(self._goals))
+                        return ByteEdge(machine.blank(core, literal(bytes(rest[1:]))))
+                return None
+        return self._number.edge(byte) if byte in NUMBERS else None
+
+    @cached_property
+    def _number(self) -> State:
+        automata = self._spellings
+        return self._machine.made(Number, automata, tuple(automaton.start for automaton in automata))
+
+    @cached_property
+    def bytes(self) -> Sequence[int]:  # type: ignore[override]
+        """The bytes that values of the right kinds begin with."""
+        found = BEGINNINGS
+        for name, firsts in (("number", NUMBERS), ("string", b'"'), ("array", b"["), ("object", b"{")):
+            if not any(self._machine.kinds.may_be(name, goal) for goal in self._goals):
+                found = found.translate(None, firsts)
+        return found
+
+    @property
+    def _spellings(self) -> tuple[ByteAutomaton, ...]:
+        return tuple(self._machine.kinds.spellings(goal) for goal in self._goals)
+
+    def goes_on_behind(self, outcome: int) -> set[int]:
+        """Return the bytes that a number may go on with where it may end with an outcome."""
+        numbers = self._spellings[outcome]
+        ends = numbers.targets[numbers.accepting]
+        return {byte for byte in range(256) if ends[:, numbers.byte_class[byte]].any()}
+
 
 Position: TypeAlias = tuple[int, int]
 """A piece of the template, and a state of its automaton; 0 before a value, and at the end."""
@@ -30,8 +103,8 @@ class Between(State):
     """
 
     def __init__(self, machine: Maker, places: Places, positions: frozenset[Position]) -> None:
-        super().__init__()
-        self._machine, self._places, self.positions = machine, places, positions
+        super().__init__(machine)
+        self._places, self.positions = places, positions
 
     @cached_property
     def sizes(self) -> Sequence[int]:
@@ -64,7 +137,7 @@ class Between(State):
     def after(self, byte: int) -> Between | None:
         """Return where a byte leads that is part of no value."""
         positions = self._places.after(self.positions, byte)
-        return self._machine.between(positions) if positions else None
+        return self._machine.made(Between, self._places, positions) if positions else None
 
     @cached_property
     def values(self) -> tuple[BeforeValue, Sequence[Between]] | None:
@@ -78,23 +151,15 @@ class Between(State):
         if not cells:
             return None
         follow = tuple(
-            machine.between(self._places.entered({after for _, place in held for after in template.follow[place]}))
-            for _, held in cells
+            machine.made(Between, self._places, self._places.entered(later))
+            for later in ({after for _, place in held for after in template.follow[place]} for _, held in cells)
         )
         return machine.value(tuple(cell for cell, _ in cells), machine.layout), follow
 
 
 @final
 class Places:
-    """The positions of a template, and the least number of bytes from each to the end.
-
-    Parameters
-    ----------
-    template
-        The texts.
-    size_of_value
-        The least number of bytes of a value that a formula is true of.
-    """
+    """The positions of a template, and the least number of bytes from each to the end."""
 
     def __init__(self, template: Template, size_of_value: Callable[[Formula], int]) -> None:
         self.template = template

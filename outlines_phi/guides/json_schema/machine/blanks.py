@@ -10,7 +10,8 @@ import numpy as np
 from ....automata.automaton import ByteAutomaton
 from ....errors import UnsupportedError
 from ....regex.patterns import compile_regex
-from .states import WHITE
+
+WHITE = frozenset(b" \t\n\r")
 
 OPEN, COMPACT, SPACED, LINES, PATTERN = "open", "compact", "spaced", "lines", "pattern"
 

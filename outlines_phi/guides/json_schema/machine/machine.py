@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeAlias, TypeVar, cast, final
+from typing import Any, TypeAlias, TypeVar, final
 
-from ....automata.automaton import ByteAutomaton
 from ....errors import EmptyLanguageError, UnsupportedError
 from ....format_limits import LimitError
-from ..formula import Formula, both, but_not, kind
+from ..formula import Formula, both, kind
 from ..kinds import Kinds
-from ..limits import not_too_deep
-from ..names import told_apart
-from ..reading.schema import LeftOut, Schema
+from ..limits import not_too_deep, told_apart
+from ..reading.schema import LeftOut, Schema, culprit
 from ..reading.template import Template
-from ..reading.unsatisfiable import culprit
-from ..shapes import ArrayShape
 from ..strings.quoting import members
-from ..tags import common, tags_of
-from .arrays import Array
-from .between import Between, Places, Position, refuse_clashes
-from .blanks import NOTHING as NO_BLANKS
+from .between import Between, Places, Value, refuse_clashes
 from .blanks import Spacing
-from .maker import Maker
-from .objects import Colon, Key, Members, Named, Object
-from .scalars import Last, Number, Spelled, Text
-from .seen import NOTHING, Seen, value_of
+from .seen import NOTHING, value_of
 from .sizes import NEVER, Sizes
-from .stack import Configuration, Frame, Stack
-from .states import State
-from .value import Blank, Value
+from .states import BeforeValue, Configuration, Frame, Maker, Stack, State
 
 LIKELY = sorted(range(256), key=lambda byte: (chr(byte) not in '"}]:,{[012truefalsn', byte not in range(0x20, 0x7F)))
 """All bytes, those first that a shortest text has most often."""
@@ -95,6 +83,7 @@ class Machine(Maker):
         around: frozenset[Formula] = frozenset(),
         compiling: bool = True,
     ) -> None:
+        super().__init__()
         self.template = schema if isinstance(schema, Template) else Template.of_value(schema)
         self.any_order, self.ascii, self._around = any_order, ascii, around
         self._order = self.template.order
@@ -102,7 +91,6 @@ class Machine(Maker):
         self.kinds.compiling = compiling
         self._pattern, self.layout = blanks, Spacing.of(blanks)
         self.sizes = self._sizes(self.kinds, self.template.definitions)
-        self._kept: dict[Hashable, Any] = {}
         self._frames: dict[tuple[Sequence[State], int], Frame] = {}
         try:
             with not_too_deep():
@@ -113,7 +101,7 @@ class Machine(Maker):
             raise limit if around else limit.at("#") from None
         if not self._places.start:
             raise EmptyLanguageError(self._why_empty())
-        start = self.between(self._places.start)
+        start = self.made(Between, self._places, self._places.start)
         if len(self.template.pieces) > 1:
             refuse_clashes(start)
         self.start = Configuration(start, None)
@@ -201,7 +189,6 @@ class Machine(Maker):
         return found.union(*(piece.used for piece in self.template.pieces if not isinstance(piece, Formula)))
 
     def places(self, name: str) -> frozenset[str]:
-        """Return what puts members of a name in an order with others: names that share one come in their order."""
         return frozenset() if self.any_order else self._order.get(name, _BESIDE)
 
     def advance(self, at: Configuration, byte: int) -> Configuration | None:
@@ -228,9 +215,9 @@ class Machine(Maker):
             found = frames[after, start] = Frame(after, stack, start)
         return found
 
-    def read(self, text: bytes) -> Configuration | None:
-        """Return where a text leads; ``None`` where it is not allowed."""
-        at: Configuration | None = self.start
+    def read(self, text: bytes, at: Configuration | None = None) -> Configuration | None:
+        """Return where a text leads, from the start if nothing else is said; ``None`` where it is not allowed."""
+        at = at or self.start
         for byte in text:
             at = self.advance(at, byte) if at is not None else None
         return at
@@ -292,88 +279,5 @@ class Machine(Maker):
             seen = seen.and_also(found[-1][1])
         return found
 
-    def between(self, positions: frozenset[Position]) -> Between:
-        """Return the state between values."""
-        return self.kept((Between, positions), lambda: Between(self, self._places, positions))
-
-    def value(self, goals: Goals, layout: Spacing) -> Value:
-        """Return the state before a value; ``layout`` is that of an array or object that it may be."""
-        return self.kept((Value, goals, layout), lambda: Value(self, goals, layout))
-
-    def blank(self, core: State, blanks: ByteAutomaton, at: int | None = None) -> State:
-        """Return the state before blanks that ``core`` comes after."""
-        place = blanks.start if at is None else at
-        if blanks is NO_BLANKS:
-            return core
-        return self.kept((Blank, core, blanks, place), lambda: Blank(self, core, blanks, place))
-
-    def cells(self, asked: Iterable[tuple[int, Formula, Any]]) -> list[tuple[Formula, list[tuple[int, Any]]]]:
-        """Return formulas of which one at most is true of a value, each with what then holds: places, and what comes with them."""
-        by_formula: dict[Formula, list[tuple[int, Any]]] = {}
-        for place, formula, brought in asked:
-            by_formula.setdefault(formula, []).append((place, brought))
-        tags = common([tags_of(self.kinds, formula) for formula in by_formula]) if len(by_formula) > 2 else None
-        seen = set[Hashable]()
-        cells: list[tuple[Formula, list[tuple[int, Any]]]] = []
-        earlier: list[Formula] = []
-        for number, (formula, brought) in enumerate(by_formula.items()):
-            if tags is not None:
-                apart = seen.isdisjoint(tags[number])
-                seen |= tags[number]
-                if apart:  # none of those so far is true of a value that this is true of
-                    cells.append((formula, list(brought)))
-                    earlier.append(formula)
-                    continue
-            split: list[tuple[Formula, list[tuple[int, Any]]]] = []
-            for cell, held in cells:
-                inside, outside = both(cell, formula), but_not(cell, formula)
-                if self.sizes.of(inside) < NEVER:
-                    split.append((inside, held + brought))
-                    if self.sizes.of(outside) < NEVER:
-                        split.append((outside, held))
-                else:
-                    split.append((cell, held))
-            alone = but_not(formula, *earlier)
-            if self.sizes.of(alone) < NEVER:
-                split.append((alone, list(brought)))
-            cells = split
-            earlier.append(formula)
-        return cells
-
-    def kept(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
-        """Make a part of the machine once under a key."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        return cast(Kept, self._kept[key])
-
-    def text(self, spelled: tuple[Spelled | None, ...]) -> State:
-        """Return the state within a string."""
-        return self.kept((Text, spelled), lambda: Text(self, spelled))
-
-    def number(self, automata: tuple[ByteAutomaton, ...], at: tuple[int, ...]) -> State:
-        """Return the state within a number, or before it."""
-        return self.kept((Number, automata, at), lambda: Number(self, automata, at))
-
-    def last(self, byte: int, outcome: int, outcomes: int) -> State:
-        """Return the state before the byte that ends a value."""
-        return self.kept((Last, byte, outcome, outcomes), lambda: Last(byte, outcome, outcomes))
-
-    def array(
-        self, goals: tuple[tuple[ArrayShape, ...], ...], layout: Spacing, *, begun: bool, seen: Seen = NOTHING
-    ) -> State:
-        """Return the state after the opening bracket, or after an item, and before blanks."""
-        key = Array, goals, layout, begun, seen
-        return self.blank(self.kept(key, lambda: Array(self, goals, layout, begun, seen)), layout.pattern)
-
-    def object(self, members: Members, layout: Spacing) -> State:
-        """Return the state after the opening brace, or after a member, and before blanks."""
-        return self.blank(self.kept((Object, members, layout), lambda: Object(self, members, layout)), layout.pattern)
-
-    def key(self, members: Object, text: bytes | None, names: tuple[Named, ...]) -> State:
-        """Return the state within a name."""
-        return self.kept((Key, members, text, names), lambda: Key(self, members, text, names))
-
-    def colon(self, members: Object, name: str) -> State:
-        """Return the state after a name."""
-        colon = self.kept((Colon, members, name), lambda: Colon(self, members, name))
-        return self.blank(colon, self.layout.pattern)
+    def value(self, goals: Goals, layout: Spacing) -> BeforeValue:
+        return self.made(Value, goals, layout)

@@ -1,35 +1,227 @@
-"""Places within numbers and strings, and before the end of a value."""
+"""Places within numbers and strings; strings that values tell are spelled without an automaton of these."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias, final
 
 from ....automata.automaton import DEAD, ByteAutomaton
+from ....numerics.cache import kept
 from ....regex.composed import Composed
+from ..strings.quoting import BACKSLASH, NOT_RAW, QUOTE, RAW_ASCII, SHORT, free, spelled_size, spellings
 from ..strings.quoting import composed as composed_of
-from ..strings.quoting import free
 from ..strings.string_set import Interval, StringSet
-from .listed import Listed, Words
-from .maker import Maker
 from .sizes import NEVER
-from .states import ByteEdge, State
+from .states import ByteEdge, Maker, State
+
+PLAIN = frozenset(map(ord, RAW_ASCII))
+"""The bytes that are a character each."""
 
 
 @final
-class Last(State):
-    """Before the byte that ends a value."""
+class Words:
+    """Some strings in order, by their beginnings: those with a common one are neighbours.
 
-    def __init__(self, byte: int, outcome: int, outcomes: int) -> None:
-        super().__init__()
-        self.bytes, self._outcome, self._outcomes = bytes([byte]), outcome, outcomes
+    Where they are ``without``, what is written is to be none of them. The automaton is that of the spellings of all strings.
+    """
+
+    def __init__(self, texts: frozenset[str], *, without: bool, ascii: bool) -> None:
+        self.texts, self.without, self.ascii = sorted(texts), without, ascii
+        self.automaton = free(ascii=ascii)
+        self._next: dict[tuple[int, int, int], dict[str, tuple[int, int]]] = {}
+        self._sizes: dict[Listed, int] = {}
+        self.paths: dict[Listed, dict[int, None]] = {}
+
+    @classmethod
+    @kept
+    def of(cls, strings: StringSet, *, ascii: bool) -> Words:
+        """Return those of a set that values tell."""
+        assert strings.values is not None
+        return cls(strings.values, without=strings.without, ascii=ascii)
+
+    def begun(self) -> Listed:
+        """Return where a string begins, after the opening quote."""
+        return Listed(self, self.automaton.start, 0, len(self.texts), 0, b"")
+
+    def following(self, low: int, high: int, depth: int) -> dict[str, tuple[int, int]]:
+        """Return the characters that come next in some of the strings, and which strings these are."""
+        key = low, high, depth
+        if key not in self._next:
+            found: dict[str, tuple[int, int]] = {}
+            at = low + (low < high and len(self.texts[low]) == depth)
+            while at < high:
+                character = self.texts[at][depth]
+                last = (
+                    at + 1
+                    if at + 1 == high
+                    else bisect_right(self.texts, character, at, high, key=lambda text: text[depth])
+                )
+                found[character] = at, last
+                at = last
+            self._next[key] = found
+        return self._next[key]
+
+    def spellings(self, character: str) -> tuple[bytes, ...]:
+        """Return the spellings of a character that are told apart: those of JSON's writers in one of the strings, else all.
+
+        What a schema names or lists is written as it is. So its text is forced, and no probability goes to odd spellings.
+        """
+        every = spellings(character, ascii=self.ascii)
+        as_is = character.isascii() and character.isprintable() and character not in NOT_RAW
+        return every[:1] if as_is and not self.without else every
+
+    def size(self, at: Listed) -> int:
+        """Return the least number of bytes to the closing quote, itself included."""
+        if at not in self._sizes:
+            self._sizes[at] = self._without(at) if self.without else min(size for _, size in at.ways())
+        return self._sizes[at]
+
+    def _without(self, at: Listed) -> int:
+        if not at.begun:
+            if not at.whole:
+                return 1
+            if len(self.following(at.low, at.high, at.depth)) < len(RAW_ASCII):
+                return 2  # some other character is one byte
+        on = at.on_path
+        off = [byte for byte in range(256) if byte not in on]
+        states = (self.automaton.step(at.state, byte) for byte in off)
+        least = min((1 + self.automaton.size(state) for state in states if state != DEAD), default=NEVER)
+        if least > self.automaton.size(at.state):
+            for byte in on:
+                after = at.after(byte)
+                least = min(least, NEVER if after is None else 1 + after.size)
+        return least
+
+
+class Listed(NamedTuple):
+    """How far a string is spelled, beside some strings.
+
+    Attributes
+    ----------
+    words
+        The strings.
+    state
+        The state of the automaton of all spellings.
+    low, high
+        Which of them begin like this: ``texts[low:high]``, none where ``low == high``.
+    depth
+        How many characters are spelled.
+    begun
+        The bytes of the next one, hexadecimal digits in lower case.
+    """
+
+    words: Words
+    state: int
+    low: int
+    high: int
+    depth: int
+    begun: bytes
 
     @property
-    def sizes(self) -> Sequence[int]:
-        return [1 if i == self._outcome else NEVER for i in range(self._outcomes)]
+    def automaton(self) -> ByteAutomaton:
+        """The spellings of all strings."""
+        return self.words.automaton
 
-    def _edge(self, byte: int) -> ByteEdge | None:
-        return ByteEdge(None, self._outcome) if byte in (self.bytes or b"") else None
+    @property
+    def beside(self) -> bool:
+        """Whether one of the strings begins like this."""
+        return self.low < self.high
+
+    @property
+    def whole(self) -> bool:
+        """Whether this is one of the strings, as far as whole characters are spelled."""
+        return self.low < self.high and len(self.words.texts[self.low]) == self.depth and not self.begun
+
+    @property
+    def word(self) -> str:
+        """The string that this is."""
+        return self.words.texts[self.low]
+
+    def ways(self) -> Iterator[tuple[str, int]]:
+        """Yield the strings that begin like this, each with the least number of bytes to its closing quote, itself included."""
+        ascii = self.words.ascii
+        if self.whole:
+            yield self.word, 1
+        for character, (low, high) in self.words.following(self.low, self.high, self.depth).items():
+            ways = [way for way in self.words.spellings(character) if way.startswith(self.begun)]
+            if ways:
+                size = len(ways[0]) - len(self.begun) + 1
+                for text in self.words.texts[low:high]:
+                    yield text, size + spelled_size(text[self.depth + 1 :], ascii=ascii)
+
+    @property
+    def on_path(self) -> dict[int, None]:
+        """The bytes after which one of the strings still begins like this, or after which it is that string."""
+        if self not in self.words.paths:
+            self.words.paths[self] = self._find_path()
+        return self.words.paths[self]
+
+    def _find_path(self) -> dict[int, None]:
+        found = {QUOTE: None} if self.whole else {}
+        for character in self.words.following(self.low, self.high, self.depth):
+            for way in self.words.spellings(character):
+                if way.startswith(self.begun):
+                    byte = way[len(self.begun)]
+                    found[byte] = None
+                    if way[0] == BACKSLASH and len(self.begun) > 1 and ord("a") <= byte <= ord("f"):
+                        found[byte - 32] = None
+        return found
+
+    def after(self, byte: int) -> Listed | None:
+        """Return where a byte leads; ``None`` where no member begins so."""
+        automaton = self.words.automaton
+        state = automaton.step(self.state, byte)
+        if state == DEAD:
+            return None
+        if automaton.size(state) == 0:
+            return self._replace(state=state) if self.whole != self.words.without else None
+        if self.low == self.high:
+            return self._replace(state=state)
+        if not self.begun and byte in PLAIN:
+            place = self.words.following(self.low, self.high, self.depth).get(chr(byte))
+            return Listed(self.words, state, *place, self.depth + 1, b"") if place else self.moved(state)
+        low, high, depth, begun = self.low, self.high, self.depth, self.begun + bytes([byte])
+        if begun[0] == BACKSLASH and len(begun) > 2:
+            begun = begun.lower()
+        following = self.words.following(low, high, depth)
+        if not any(way.startswith(begun) for character in following for way in self.words.spellings(character)):
+            low = high = 0
+        elif state == automaton.start:
+            low, high = following[_character(begun)]
+            depth, begun = depth + 1, b""
+        if low < high:
+            return Listed(self.words, state, low, high, depth, begun)
+        return self.moved(state)
+
+    def moved(self, state: int, characters: int = 0) -> Listed | None:
+        """Return where bytes lead after which none of the strings begins like this."""
+        return Listed(self.words, state, 0, 0, 0, b"") if self.words.without else None
+
+    def closes(self, characters: int) -> bool:
+        """Whether the string may end after bytes after which none of the strings begins like this."""
+        return self.words.without
+
+    @property
+    def size(self) -> int:
+        """The least number of bytes to the closing quote, itself included."""
+        if self.words.automaton.size(self.state) == 0:
+            return 0
+        if self.low == self.high:
+            return self.words.automaton.size(self.state)
+        return self.words.size(self)
+
+
+def _character(spelling: bytes) -> str:
+    """Return the character that is spelled so."""
+    if len(spelling) == 1:
+        return chr(spelling[0])
+    if spelling[0] != BACKSLASH:
+        return spelling.decode()
+    if len(spelling) == 2:
+        return SHORT[chr(spelling[1])]
+    return str(json.loads(b'"' + spelling + b'"'))
 
 
 @final
@@ -39,8 +231,8 @@ class Number(State):
     bytes = b"-0123456789.eE+"
 
     def __init__(self, machine: Maker, automata: tuple[ByteAutomaton, ...], at: tuple[int, ...]) -> None:
-        super().__init__()
-        self._machine, self._automata, self._at = machine, automata, at
+        super().__init__(machine)
+        self._automata, self._at = automata, at
 
     @property
     def ends(self) -> int | None:
@@ -57,7 +249,7 @@ class Number(State):
     def _edge(self, byte: int) -> ByteEdge | None:
         pairs = zip(self._automata, self._at, strict=True)
         at = tuple(automaton.step(at, byte) for automaton, at in pairs)
-        return ByteEdge(self._machine.number(self._automata, at)) if any(at) else None
+        return ByteEdge(self._machine.made(Number, self._automata, at)) if any(at) else None
 
 
 class OfLength(NamedTuple):
@@ -112,11 +304,6 @@ class OfLength(NamedTuple):
         fits = [max(low - count, 0) for low, high in self.lengths if high is None or count <= high]
         return size + min(fits) if fits else NEVER
 
-    @property
-    def ended(self) -> bool:
-        """Whether the closing quote was read."""
-        return self.automaton.size(self.state) == 0
-
 
 class Walked(NamedTuple):
     """How far a string is spelled as a member of a regular set: a state of its spellings."""
@@ -134,14 +321,14 @@ class Walked(NamedTuple):
         """The least number of bytes to the closing quote, itself included."""
         return self.automaton.size(self.state)
 
-    @property
-    def ended(self) -> bool:
-        """Whether the closing quote was read."""
-        return self.automaton.size(self.state) == 0
-
 
 Spelled: TypeAlias = OfLength | Listed | Walked
 """How far a string is spelled as a member of a set."""
+
+
+def ended(one: Spelled) -> bool:
+    """Whether the closing quote was read."""
+    return one.automaton.size(one.state) == 0
 
 
 def begun(strings: StringSet, *, ascii: bool) -> Spelled:
@@ -160,8 +347,8 @@ class Text(State):
     """Within a string."""
 
     def __init__(self, machine: Maker, spelled: tuple[Spelled | None, ...]) -> None:
-        super().__init__()
-        self._machine, self.spelled = machine, spelled
+        super().__init__(machine)
+        self.spelled = spelled
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -173,12 +360,12 @@ class Text(State):
 
     def later(self, spelled: tuple[Spelled | None, ...]) -> State | None:
         """Return the state in which the sets are spelled further, those that are not ``None``."""
-        return self._machine.text(spelled) if any(spelled) else None
+        return self._machine.made(Text, spelled) if any(spelled) else None
 
     def _edge(self, byte: int) -> ByteEdge | None:
         spelled = tuple(None if one is None else one.after(byte) for one in self.spelled)
         for place, one in enumerate(spelled):
-            if one is not None and one.ended:
+            if one is not None and ended(one):
                 return self.closed(place)
         later = self.later(spelled)
         return None if later is None else ByteEdge(later)

@@ -11,7 +11,7 @@ from ....errors import UnsupportedError
 from ....format_limits import LimitError
 from ..formula import TRUE, Formula, both
 from ..kinds import Kinds
-from ..names import told_apart
+from ..limits import told_apart
 from ..shapes import ArrayShape, ObjectShape, Some
 from ..strings.quoting import composed as composed_of
 from ..strings.quoting import members, spelled_size
@@ -72,19 +72,10 @@ class Sizes:
         return self._find(formula, lambda: self._value(formula))
 
     def of_array(self, shape: ArrayShape, gaps: Gaps, *, seen: Seen = NOTHING, rank: int = 0) -> int:
-        """Return the size of the least rest of an array, its end included.
+        """Return the size of the least rest of an array, its end included; ``seen`` are its items so far, where they must differ.
 
-        Parameters
-        ----------
-        shape
-            What is asked of it.
-        gaps
-            The bytes between items.
-        seen
-            The items that are there, where its items must differ.
-        rank
-            Of values of which there are infinitely many, at least so many are free; where this is 0, as many as items must come.
-            The size is that of so many, which is enough whichever ones were taken before.
+        Of values of which there are infinitely many, at least ``rank`` are free; where this is 0, as many as items must come.
+        The size is that of so many, which is enough whichever ones were taken before.
         """
         seen = seen if shape.unique else NOTHING
         rank = max(rank, shape.needed) if shape.unique else 0
@@ -101,18 +92,8 @@ class Sizes:
     ) -> int:
         """Return an upper bound of the size of the rest of an array after one more item, where its items must differ.
 
-        Parameters
-        ----------
-        shape
-            What is asked of the array before the item.
-        item, left
-            What is asked of the item, and of the rest then: one of the steps of the shape.
-        seen
-            The items before it.
-        value
-            The identity of the item, if it is one of :meth:`contested`.
-        gaps
-            The bytes between items.
+        ``item`` and ``left`` are one of the steps of the shape, ``seen`` the items before it, and ``value`` is the identity of the
+        item, if it is one of :meth:`contested`.
         """
         if left.closed:
             return 1
@@ -193,16 +174,8 @@ class Sizes:
     def of_object(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str], gaps: Gaps) -> int:
         """Return the size of the least rest of an object, its end included.
 
-        Parameters
-        ----------
-        shape
-            What is asked of it.
-        ahead
-            Names that are told apart and may come, in their order.
-        taken
-            All names that are told apart, and those that were written: no other member has them.
-        gaps
-            The bytes between members, those in blanks behind colons included.
+        The names ``ahead`` are told apart and may come, in their order; ``taken`` are all that are told apart, and those that were
+        written: no other member has them. The gaps count blanks behind colons, too.
         """
         return self._find((shape, ahead, taken, gaps), lambda: self._object(shape, ahead, taken, gaps))
 

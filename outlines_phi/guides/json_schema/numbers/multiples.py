@@ -12,6 +12,7 @@ from math import floor, gcd, lcm
 from typing import final
 
 from ....format_limits import LimitError
+from ....numerics.cache import kept
 
 MAX_TERMS = 256
 """The most terms of one combination; each further multiple can double them."""
@@ -120,6 +121,7 @@ class Divisor:
     e: int
 
     @classmethod
+    @kept
     def of(cls, q: Fraction) -> Divisor:
         """Return the automaton of the multiples of a positive decimal."""
         e = decimals(q)

@@ -77,7 +77,7 @@ class NumberSet:
         """Return the set of multiples of ``x``, which must be positive."""
         divisor = exact(x)
         if divisor <= 0:
-            raise LimitError("Give a multipleOf above 0", f"{_shown(x)} has no multiples in JSON Schema")
+            raise LimitError("Give a multipleOf above 0", f"{x!s:.40} has no multiples in JSON Schema")
         return _multiples(divisor)
 
     @classmethod
@@ -255,12 +255,8 @@ def exact(value: Number) -> Fraction:
     else:
         value = Fraction(value)
         if not is_decimal(value):
-            raise LimitError("Give numbers that decimals can write", f"{_shown(value)} has no end in decimals")
+            raise LimitError("Give numbers that decimals can write", f"{value!s:.40} has no end in decimals")
         digits = max(value.numerator.bit_length() * 3 // 10, value.denominator.bit_length() * 3 // 10)
     if digits > MAX_DIGITS:
         raise LimitError(f"Give numbers of at most {MAX_DIGITS:,} digits", f"One has about {digits:,}")
     return Fraction(value)
-
-
-def _shown(value: Number) -> str:
-    return f"{value!s:.40}"

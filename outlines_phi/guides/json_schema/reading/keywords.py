@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import product
 from typing import Any, NamedTuple, final
 
+from ....errors import UnsupportedError
 from ..formula import (
+    FALSE,
     TRUE,
     Contains,
     Formula,
@@ -31,8 +35,137 @@ from ..numbers.number_set import NumberSet
 from ..strings.formats import format_strings
 from ..strings.string_set import StringSet
 from ..values import TYPES
-from .evaluated import unevaluated_items, unevaluated_members
 from .place import PATTERN_DIALECT, Place
+
+BRANCHES = 8
+"""Conditions of one ``unevaluated`` keyword; each doubles its formula."""
+
+
+@final
+@dataclass(frozen=True)
+class Evaluated:
+    """What is spoken of where ``condition`` is true.
+
+    Attributes
+    ----------
+    condition
+        When that is.
+    names, patterns
+        The names of members.
+    first
+        How many of the first items.
+    items
+        What those items are that are spoken of wherever they stand.
+    """
+
+    condition: Formula
+    names: frozenset[str] = frozenset()
+    patterns: StringSet = StringSet.none()
+    first: int = 0
+    items: Formula = FALSE
+
+
+def unevaluated_members(place: Place) -> Formula:
+    """Return that all members that nothing else speaks of are as ``unevaluatedProperties`` says."""
+    value, cases = place.below("unevaluatedProperties"), []
+    for condition, found in _evaluated_cases(place, "unevaluatedProperties"):
+        patterns = StringSet.none()
+        for one in found:
+            patterns |= one.patterns
+        names = frozenset[str]().union(*(one.names for one in found))
+        cases.append(both(condition, Properties(names, ~patterns, value)))
+    return either(*cases)
+
+
+def unevaluated_items(place: Place) -> Formula:
+    """Return that all items that nothing else speaks of are as ``unevaluatedItems`` says."""
+    value, cases = place.below("unevaluatedItems"), []
+    for condition, found in _evaluated_cases(place, "unevaluatedItems"):
+        first, others = max((one.first for one in found), default=0), (one.items for one in found)
+        cases.append(both(condition, Items((TRUE,) * first, either(value, *others))))
+    return either(*cases)
+
+
+def _evaluated_cases(place: Place, keyword: str) -> Iterator[tuple[Formula, list[Evaluated]]]:
+    """Yield what is spoken of for each choice of the conditions that are true."""
+    always, sometimes = list[Evaluated](), dict[Formula, list[Evaluated]]()
+    for one in _spoken_of(place, frozenset([(place.pointer, place.scope)])):
+        if one.condition is TRUE:
+            always.append(one)
+        else:
+            sometimes.setdefault(one.condition, []).append(one)
+    if len(sometimes) > BRANCHES:
+        raise UnsupportedError(
+            f"Use {keyword} beside at most {BRANCHES} branches of anyOf, oneOf, if and dependentSchemas. There are "
+            f"{len(sometimes)} at {place.pointer} of the JSON schema."
+        )
+    for truths in product([True, False], repeat=len(sometimes)):
+        chosen = list(zip(sometimes, truths, strict=True))
+        condition = both(*(one if true else negated(one) for one, true in chosen))
+        yield condition, always + [spoken for one, true in chosen if true for spoken in sometimes[one]]
+
+
+def _spoken_of(place: Place, above: frozenset[Hashable]) -> Iterator[Evaluated]:
+    """Yield what the keywords of a schema speak of, but for those that ask this."""
+    if not isinstance(place.contents, dict):
+        return
+    yield from _spoken_by_keywords(place)
+    for keyword, where in _branches(place):
+        branch = place.at(*where)
+        condition = TRUE if keyword == "allOf" else place.reading.formula(branch)
+        if keyword == "dependentSchemas":
+            condition = both(kind(["object"]), Required(str(where[-1])))
+        elif keyword == "else":
+            condition = negated(place.below("if"))
+        elif keyword == "then":
+            condition = place.below("if")
+        yield from _spoken_under(condition, _spoken_within(branch, above))
+    for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
+        if keyword in place.schema:
+            yield from _spoken_within(place.reading.target(place, keyword), above)
+
+
+def _spoken_within(place: Place, above: frozenset[Hashable]) -> Iterator[Evaluated]:
+    """Yield what a schema of the same value speaks of, its own ``unevaluated`` keywords included."""
+    if (place.pointer, place.scope) in above or not isinstance(place.contents, dict):
+        return
+    if "unevaluatedProperties" in place.schema:
+        yield Evaluated(TRUE, patterns=StringSet.all())
+    if "unevaluatedItems" in place.schema:
+        yield Evaluated(TRUE, items=TRUE)
+    yield from _spoken_of(place, above | {(place.pointer, place.scope)})
+
+
+def _spoken_by_keywords(place: Place) -> Iterator[Evaluated]:
+    schema = place.schema
+    matched = StringSet.all() if "additionalProperties" in schema else place.matched()
+    yield Evaluated(TRUE, names=frozenset(place.mapping("properties")), patterns=matched)
+    first = schema["items"] if isinstance(schema.get("items"), list) else schema.get("prefixItems", [])
+    whole = "additionalItems" in schema if isinstance(schema.get("items"), list) else "items" in schema
+    yield Evaluated(TRUE, first=len(first) if isinstance(first, list) else 0, items=TRUE if whole else FALSE)
+    if "contains" in schema and place.specification.name == "draft2020-12":
+        yield Evaluated(TRUE, items=place.below("contains"))
+
+
+def _branches(place: Place) -> Iterator[tuple[str, tuple[str | int, ...]]]:
+    schema = place.schema
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        for i in range(len(place.listed(keyword, object)) if keyword in schema else 0):
+            yield keyword, (keyword, i)
+    for keyword in ("if", "then", "else"):
+        if keyword in schema and (keyword == "if" or "if" in schema):
+            yield keyword, (keyword,)
+    for keyword in ("dependentSchemas", "dependencies"):
+        for name, needed in place.mapping(keyword).items():
+            if not isinstance(needed, list):
+                yield "dependentSchemas", (keyword, name)
+
+
+def _spoken_under(condition: Formula, found: Iterator[Evaluated]) -> Iterator[Evaluated]:
+    for one in found:
+        if (joint := both(condition, one.condition)) is not FALSE:
+            yield Evaluated(joint, one.names, one.patterns, one.first, one.items)
+
 
 DRAFTS: Mapping[str, str] = {
     "draft-04": "4",
@@ -83,14 +216,6 @@ def _of_types(names: tuple[str, ...], plain: bool) -> Formula:
     return either(others, whole) if "integer" in names and "number" not in names else others
 
 
-def _const(place: Place) -> Formula:
-    return _equal_to(place, "const", [place.value("const")])
-
-
-def _enum(place: Place) -> Formula:
-    return _equal_to(place, "enum", place.listed("enum", object))
-
-
 def _equal_to(place: Place, keyword: str, values: list[Any]) -> Formula:
     """Return that a value is one of these, its members in the order of the one that it is."""
     for number, part in enumerate(waiting := list(values)):
@@ -102,7 +227,8 @@ def _equal_to(place: Place, keyword: str, values: list[Any]) -> Formula:
 
 def _bound(place: Place, keyword: str, over: Callable[..., NumberSet]) -> Formula:
     # Draft 4 has a flag beside the bound.
-    return Numeric(over(place.number(keyword), exclusive=place.schema.get(_exclusive(keyword)) is True))
+    exclusive = place.schema.get(f"exclusive{keyword.capitalize()}") is True
+    return Numeric(over(place.number(keyword), exclusive=exclusive))
 
 
 def _exclusive_bound(place: Place, keyword: str, over: Callable[..., NumberSet]) -> Formula:
@@ -111,10 +237,6 @@ def _exclusive_bound(place: Place, keyword: str, over: Callable[..., NumberSet])
     if place.specification.name == "draft-04":
         raise place.malformed(keyword, "true or false beside a bound (or name a later draft in $schema)")
     return Numeric(over(place.number(keyword), exclusive=True))
-
-
-def _exclusive(keyword: str) -> str:
-    return f"exclusive{keyword.capitalize()}"
 
 
 def _multiple(place: Place) -> Formula:
@@ -163,10 +285,6 @@ def _additional_items(place: Place) -> Formula:
     return TRUE
 
 
-def _prefix_items(place: Place) -> Formula:
-    return Items(tuple(place.each("prefixItems")), TRUE)
-
-
 def _contains(place: Place) -> Formula:
     least = place.count("minContains") if "minContains" in place.schema else 1
     most = place.count("maxContains") if "maxContains" in place.schema else None
@@ -205,10 +323,6 @@ def _additional_properties(place: Place) -> Formula:
     return Properties(names, ~place.matched(), place.below("additionalProperties"))
 
 
-def _property_names(place: Place) -> Formula:
-    return Names(place.below("propertyNames"))
-
-
 def _dependencies(place: Place, keyword: str) -> Formula:
     """Return that the member of each name brings other names with it, or says what the whole object is."""
     found = []
@@ -243,8 +357,15 @@ def _if(place: Place) -> Formula:
 
 KEYWORDS: Mapping[str, Keyword] = {
     "type": Keyword(_type, fate="enforced: `1.0` is an integer, but in draft 4"),
-    "const": Keyword(_const, FROM_6, "enforced: a value, in each of its spellings"),
-    "enum": Keyword(_enum, fate="enforced: values, in each of their spellings"),
+    "const": Keyword(
+        lambda place: _equal_to(place, "const", [place.value("const")]),
+        FROM_6,
+        "enforced: a value, in each of its spellings",
+    ),
+    "enum": Keyword(
+        lambda place: _equal_to(place, "enum", place.listed("enum", object)),
+        fate="enforced: values, in each of their spellings",
+    ),
     "minimum": Keyword(
         partial(_bound, keyword="minimum", over=NumberSet.at_least), fate="enforced: no exponents under a bound"
     ),
@@ -266,7 +387,7 @@ KEYWORDS: Mapping[str, Keyword] = {
     "format": Keyword(_format, fate="enforced where it is known, in every draft; else named in a warning"),
     "items": Keyword(_items, fate="enforced: a list of schemas as well, which draft 2020-12 has not"),
     "additionalItems": Keyword(_additional_items, fate="enforced beside a list of `items`; elsewhere an annotation"),
-    "prefixItems": Keyword(_prefix_items, FROM_2020),
+    "prefixItems": Keyword(lambda place: Items(tuple(place.each("prefixItems")), TRUE), FROM_2020),
     "contains": Keyword(_contains, FROM_6),
     "minContains": Keyword(None, FROM_2019, "enforced with `contains`"),
     "maxContains": Keyword(None, FROM_2019, "enforced with `contains`"),
@@ -281,7 +402,7 @@ KEYWORDS: Mapping[str, Keyword] = {
     "required": Keyword(_required),
     "patternProperties": Keyword(_pattern_properties),
     "additionalProperties": Keyword(_additional_properties),
-    "propertyNames": Keyword(_property_names, FROM_6),
+    "propertyNames": Keyword(lambda place: Names(place.below("propertyNames")), FROM_6),
     "minProperties": Keyword(lambda place: Size(place.count("minProperties"), None)),
     "maxProperties": Keyword(lambda place: Size(0, place.count("maxProperties"))),
     "dependencies": Keyword(partial(_dependencies, keyword="dependencies"), TO_7),

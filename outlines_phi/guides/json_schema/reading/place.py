@@ -38,10 +38,10 @@ class Reading(Protocol):
         """Return what a schema says."""
 
     def reference(self, place: Place, keyword: str) -> Formula:
-        """Return what stands for another part of the document."""
+        """Return what stands for the part of the document that a keyword refers to."""
 
     def target(self, place: Place, keyword: str) -> Place:
-        """Return that part."""
+        """Return the part of the document that a keyword refers to."""
 
     def leave_out(self, pointer: str, why: str) -> None:
         """Take note of what is not asked of a value."""

@@ -1,8 +1,8 @@
-"""JSON schemas: documents, read into formulas."""
+"""JSON schemas: documents, read into formulas; and the part of one that no value is valid under."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, final
@@ -18,7 +18,7 @@ from ....errors import OutlinesPhiError, UnsupportedError
 from ....format_limits import LimitError
 from ..formula import And, Formula, Not, Or, Referred, both, but_not, holds
 from ..limits import not_too_deep
-from ..values import pointer_to
+from ..values import Path, pointer_to
 from .keywords import DRAFTS, KEYWORDS, TO_7, is_keyword, says
 from .place import Place, constant
 
@@ -150,7 +150,6 @@ class _SchemaReader:
         return {pointer: but_not(found, other.negating[pointer]) for pointer, found in self.negating.items()}
 
     def formula(self, place: Place) -> Formula:
-        """Return what a schema says."""
         if (plain := constant(place.contents)) is not None:
             return plain
         if not isinstance(place.contents, dict):
@@ -168,7 +167,6 @@ class _SchemaReader:
         return self._formulas[key]
 
     def reference(self, place: Place, keyword: str) -> Formula:
-        """Return what stands for what a keyword refers to."""
         target = self.target(place, keyword)
         if (plain := constant(target.contents)) is not None:
             return plain
@@ -178,7 +176,6 @@ class _SchemaReader:
         return Referred(key)
 
     def target(self, place: Place, keyword: str) -> Place:
-        """Return the part of the document that a keyword refers to."""
         place = self._entered(place)
         reference = place.text(keyword)
         try:
@@ -204,17 +201,14 @@ class _SchemaReader:
         return Place(found.contents, pointer, found.resolver, specification, self, entered=True, scope=scope)
 
     def leave_out(self, pointer: str, why: str) -> None:
-        """Take note of what is not asked of a value."""
         self.left_out[LeftOut(pointer, why)] = None
 
     def put_in_order(self, names: Iterable[str], pointer: str | None) -> None:
-        """Take note that members of these names come in this order; without a pointer, that they come in none."""
         here = frozenset[str]() if pointer is None else frozenset([self._label + pointer])
         for name in names:
             self.order[name] = self.order.get(name, frozenset()) | here
 
     def is_keyword(self, name: str, draft: str) -> bool:
-        """Return whether a name may say something in a draft."""
         return is_keyword(name, draft)
 
     def _specification(self, contents: Any, pointer: str, default: Specification[Any]) -> Specification[Any]:
@@ -332,3 +326,46 @@ def _pointers(part: Any, pointer: str) -> Iterator[tuple[int, str]]:
             yield id(part), pointer
             steps = part.items() if isinstance(part, dict) else enumerate(part)
             stack += [(item, pointer_to([step], pointer)) for step, item in steps]
+
+
+MOST_LOOKED_AT = 20_000
+"""How many parts of documents are read, each time a part of one is left out: first a small part, then a large one."""
+
+
+def culprit(document: Any, is_empty: Callable[[Any], bool]) -> str:
+    """Return the JSON pointer of a smallest part of a document without which it is not empty: some value is valid.
+
+    Where a document is too large to try all of its parts, it may be a larger part.
+    """
+    # Deep ones first. Without its type anything may be valid, which tells least.
+    paths = sorted(_paths(document), key=lambda path: (-len(path), path[-1] == "type"))
+    for waiting in (paths, sorted(paths, key=lambda path: (len(path), path[-1] == "type"))):
+        for path in waiting[: 1 + MOST_LOOKED_AT // max(len(paths), 1)]:
+            if not is_empty(_without(document, path)):
+                return pointer_to(path)
+    return "#"
+
+
+def _paths(part: Any, path: Path = ()) -> Iterator[Path]:
+    """Yield where each keyword and each item of lists stands."""
+    waiting: list[tuple[Any, Path]] = [(part, path)]
+    while waiting:
+        part, path = waiting.pop()
+        steps = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+        for step, inner in steps:
+            yield (*path, step)
+            if step != "enum" or not isinstance(inner, list):  # values are no schemas
+                waiting.append((inner, (*path, step)))
+
+
+def _without(document: Any, path: Path) -> Any:
+    """Return a document without the keyword at a place; an item of a list gives way to ``true``."""
+    step, *rest = path
+    changed = document.copy()
+    if rest:
+        changed[step] = _without(document[step], tuple(rest))
+    elif isinstance(document, list):
+        changed[step] = True
+    else:
+        del changed[step]
+    return changed

@@ -19,13 +19,8 @@ def format_strings(name: str) -> StringSet | None:
     return None if build is None else build()
 
 
-def _whole(pattern: str) -> Callable[[], StringSet]:
-    """Return what builds the strings that ``pattern`` matches as a whole; it builds them once."""
-    return _excluding(pattern)
-
-
-def _excluding(pattern: str, *excluded: str) -> Callable[[], StringSet]:
-    """Return what builds the strings that ``pattern`` matches as a whole and none of ``excluded`` is found in."""
+def _whole(pattern: str, *excluded: str) -> Callable[[], StringSet]:
+    """Make a builder, once, of the strings that ``pattern`` matches as a whole and none of ``excluded`` is found in."""
 
     @lru_cache(maxsize=1)
     def build() -> StringSet:
@@ -161,7 +156,7 @@ FORMATS: Mapping[str, Callable[[], StringSet]] = MappingProxyType(
         "duration": _whole(_DURATION),
         "email": _email(_ATOM),
         "idn-email": _email(_ATOM + r"\u00A1-\u00AC\u00AE-\u02FF\u0370-\u052F\u3041-\u3096\u4E00-\u9FA5\uAC00-\uD7A3"),
-        "hostname": _excluding(_HOSTNAME, _NO_TAG),
+        "hostname": _whole(_HOSTNAME, _NO_TAG),
         "ipv4": _whole(IPV4),
         "ipv6": _whole(IPV6),
         "uri": _whole(_URI),

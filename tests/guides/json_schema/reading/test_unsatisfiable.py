@@ -8,7 +8,7 @@ import pytest
 
 from outlines_phi import EmptyLanguageError
 from outlines_phi.guides.json_schema.machine.machine import Machine
-from outlines_phi.guides.json_schema.reading import unsatisfiable
+from outlines_phi.guides.json_schema.reading import schema
 from outlines_phi.guides.json_schema.reading.schema import Schema
 
 
@@ -26,7 +26,7 @@ def test_values_of_enums_are_not_tried_as_schemas() -> None:
 
 
 def test_large_parts_are_tried_where_small_ones_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unsatisfiable, "MOST_LOOKED_AT", 20 * 1002)
+    monkeypatch.setattr(schema, "MOST_LOOKED_AT", 20 * 1002)
     tried: list[Any] = []
 
     def is_empty(document: Any) -> bool:
@@ -34,5 +34,5 @@ def test_large_parts_are_tried_where_small_ones_take_too_long(monkeypatch: pytes
         return "not" in document
 
     document = {"properties": {f"k{i}": {"minimum": i} for i in range(500)}, "not": {}}
-    assert unsatisfiable.culprit(document, is_empty) == "#/not"
+    assert schema.culprit(document, is_empty) == "#/not"
     assert 20 < len(tried) < 40

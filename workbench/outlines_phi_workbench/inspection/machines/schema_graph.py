@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
 from outlines_phi.guides.json_schema.machine.between import Between
+from outlines_phi.guides.json_schema.machine.containers import Colon
 from outlines_phi.guides.json_schema.machine.machine import Machine
-from outlines_phi.guides.json_schema.machine.objects import Colon
 from outlines_phi.guides.json_schema.machine.states import Pending, State
 
 from .byte_names import byte_set, text_name

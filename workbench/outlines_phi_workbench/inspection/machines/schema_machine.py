@@ -8,7 +8,7 @@ from typing import TypeAlias, final
 from outlines_phi.guides.json_schema.json_guide import JSONGuide
 from outlines_phi.guides.json_schema.machine.machine import Machine
 from outlines_phi.guides.json_schema.machine.sizes import NEVER
-from outlines_phi.guides.json_schema.machine.stack import Configuration
+from outlines_phi.guides.json_schema.machine.states import Configuration
 
 from .byte_names import byte_name, byte_set
 from .reading_machine import Fault, ReadingMachine, Spot
