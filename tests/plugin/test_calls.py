@@ -66,7 +66,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(module, name, counting)
 
-    for module, name in ((compiled, "to_language"), (compiled, "compile_regex"), (fsm, "lift"), (JSONText, "guide")):
+    for module, name in ((compiled, "to_language"), (compiled, "compile_in_parts"), (fsm, "lift"), (JSONText, "guide")):
         counted(module, name)
     return count
 
@@ -87,7 +87,7 @@ class TestCompilation:
             generator.sample_batch([PROMPT, "no"], 3, **options)
             outlines_phi.generate.format(fresh, output_type)(PROMPT, max_tokens=30)
         regular = output_type is not Tame
-        assert (work["compile_regex"], work["lift"], work["guide"]) == (
+        assert (work["compile_in_parts"], work["lift"], work["guide"]) == (
             regular,
             1,
             not regular,
@@ -97,10 +97,10 @@ class TestCompilation:
             stock(PROMPT, phi="exact", **options)
             stock.batch([PROMPT, "no"], phi="local", **options)
             stock(PROMPT, phi=None, **options)
-        assert (work["compile_regex"], work["lift"]) == (regular, 1 + regular)
+        assert (work["compile_in_parts"], work["lift"]) == (regular, 1 + regular)
         fresh.clear_cache()
         fresh(PROMPT, output_type, phi="exact", **options)
-        assert (work["compile_regex"], work["lift"]) == (2 * regular, 1 + 2 * regular)
+        assert (work["compile_in_parts"], work["lift"]) == (2 * regular, 1 + 2 * regular)
         assert work["guide"] == 2 * (not regular)
 
     def test_equal_types_written_differently(self, fresh: PhiTransformers, work: Counter[str]) -> None:
@@ -147,17 +147,17 @@ class TestThreads:
     def test_that_ask_for_the_same_share_one_compilation(
         self, model: PhiTransformers, work: Counter[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        compile_regex = compiled.compile_regex
+        compile_in_parts = compiled.compile_in_parts
 
         def slow(pattern: str) -> Any:
             time.sleep(0.02)  # every thread is inside by then, where it may be
-            return compile_regex(pattern)
+            return compile_in_parts(pattern)
 
-        monkeypatch.setattr(compiled, "compile_regex", slow)
+        monkeypatch.setattr(compiled, "compile_in_parts", slow)
         types = CompiledTypes(model.lm.vocabulary)
         tables = _together([lambda: types.of(ANSWER)] * 4)
         assert len(set(tables)) == 1
-        assert (work["compile_regex"], work["lift"]) == (1, 1)
+        assert (work["compile_in_parts"], work["lift"]) == (1, 1)
 
     def test_that_evict_one_another(self, model: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(compiled, "KEPT", 1)

@@ -157,9 +157,11 @@ def test_cold_trees_and_normalisers(language: Language, constraint: Merged) -> N
 def test_weights_have_mean_phi(name: str) -> None:
     """What the constraint rules out is a draw of weight 0 and counts in the mean; errors of all languages are added."""
     errors, n = [], DRAWS if name == "adaptive" else 2 * DRAWS
-    for language, constraint in product(LANGUAGES_HERE, CONSTRAINTS):
+    for seed, (language, constraint) in enumerate(
+        product(LANGUAGES_HERE, CONSTRAINTS), start=10
+    ):  # errors are independent
         phi, mu = reference(language, constraint)
-        draws = WEIGHTED[name]().sample(constrained(language, n, 3, constraint))[0]
+        draws = WEIGHTED[name]().sample(constrained(language, n, seed, constraint))[0]
         w = np.exp(draws.log_w)
         assert len(w) == n
         errors.append(z(w, phi))

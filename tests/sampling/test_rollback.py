@@ -94,14 +94,16 @@ class TestRollback:
 
     @pytest.mark.parametrize("sound", [True, False], ids=["sound", "on the rejected draft"])
     def test_a_walk_that_stays_on_its_rejected_draft_fails(self, sound: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-        write = DraftedStepper._write
+        decide = DraftedStepper._decide
 
-        def stays(self: DraftedStepper, walk: Trajectory, nodes: Sequence[int], *verdict: Any) -> None:
-            write(self, walk, nodes, *verdict)
-            walk.node = nodes[-1]
+        def stays(self: DraftedStepper, walks: Sequence[Trajectory], chains: Sequence[Any], *rest: Any) -> set[int]:
+            came = decide(self, walks, chains, *rest)
+            for walk, chain in zip(walks, chains, strict=True):
+                walk.node = rest[0][chain.rows[-1]]
+            return came
 
         if not sound:
-            monkeypatch.setattr(DraftedStepper, "_write", stays)
+            monkeypatch.setattr(DraftedStepper, "_decide", stays)
         language = LANGUAGES[0]
         drafter = Fixed(ranked(language.lm, -1))
         if sound:

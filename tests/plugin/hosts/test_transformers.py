@@ -203,7 +203,7 @@ class TestCompiled:
     def compilations(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         """The names of what was compiled, lifted or read, in order."""
         record: list[str] = []
-        for name in ("compile_regex", "from_index"):
+        for name in ("compile_in_parts", "from_index"):
             build = getattr(compiled, name)
             monkeypatch.setattr(compiled, name, lambda x, *, n=name, b=build: record.append(n) or b(x))
         lift = compiled.FSMGuide.from_automaton
@@ -215,10 +215,10 @@ class TestCompiled:
             fresh(PROMPT, NUMBER, phi=phi, max_new_tokens=30)
             fresh.batch([PROMPT], NUMBER, phi=phi, max_new_tokens=30)
         outlines_phi.Generator(fresh, NUMBER)(PROMPT)
-        assert compilations == ["compile_regex", "lift"]
+        assert compilations == ["compile_in_parts", "lift"]
         fresh.clear_cache()
         fresh(PROMPT, NUMBER, phi="exact")
-        assert compilations == ["compile_regex", "lift"] * 2
+        assert compilations == ["compile_in_parts", "lift"] * 2
 
     def test_a_stock_generator_is_lifted_once(self, fresh: PhiTransformers, compilations: list[str]) -> None:
         generator = outlines.Generator(fresh, Character)
