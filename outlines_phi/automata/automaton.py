@@ -161,6 +161,10 @@ class ByteAutomaton:
         """Return which states are accepting."""
         return self.accepting[states]
 
+    def begins(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which states are the start."""
+        return states == self.start
+
     def step(self, state: int, byte: int) -> int:
         """Return the state after a byte; many times as fast as through arrays, once the state was asked for."""
         row = self._rows.get(state)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import final
+from itertools import pairwise
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,14 @@ from numpy.typing import NDArray
 from ..automata.automaton import UNREACHABLE, distances
 from ..format_limits import LimitError, current_limits
 from .code_points import AFTER_SURROGATES, FIRST_SURROGATE, characters, cut
+
+Interval = tuple[int, int | None]
+"""The least and the greatest length, both included; ``None`` is no bound."""
+
+
+def is_within(length: int, intervals: Iterable[Interval]) -> bool:
+    """Return whether a length is in one of the intervals."""
+    return any(low <= length and (high is None or length <= high) for low, high in intervals)
 
 
 def check_states(states: int, what: str) -> None:
@@ -46,13 +55,13 @@ class CodeAutomaton:
     targets
         ``int32[S, C]``: the next state.
     accepting
-        ``bool[S]``: whether the code points read so far are a member.
+        ``bool[S]``: whether the code points read so far are a member; or ``int64[S]``: of which of several languages, as bits.
     """
 
     bounds: NDArray[np.int32]
     classes: NDArray[np.int32]
     targets: NDArray[np.int32]
-    accepting: NDArray[np.bool_]
+    accepting: NDArray[Any]
 
     @classmethod
     def of(
@@ -60,7 +69,7 @@ class CodeAutomaton:
         bounds: NDArray[np.int32],
         classes: NDArray[np.int32],
         targets: NDArray[np.int32],
-        accepting: NDArray[np.bool_],
+        accepting: NDArray[Any],
     ) -> CodeAutomaton:
         """Return the canonical automaton for any table whose start is state 0."""
         block = _equivalent(targets, accepting)
@@ -119,7 +128,7 @@ class CodeAutomaton:
         return cls.of(bounds, classes, swapped[targets][swapped].astype(np.int32), accepting[swapped])
 
     @classmethod
-    def of_lengths(cls, intervals: Iterable[tuple[int, int | None]]) -> CodeAutomaton:
+    def of_lengths(cls, intervals: Iterable[Interval]) -> CodeAutomaton:
         """Return the automaton of the strings with so many code points, in any of the intervals, bounds included."""
         spans = tuple(intervals)
         most = max((low if high is None else high + 1 for low, high in spans), default=0)
@@ -129,6 +138,13 @@ class CodeAutomaton:
             accepting[low : None if high is None else high + 1] = True
         targets = np.minimum(np.arange(most + 1) + 1, most).astype(np.int32)[:, None]
         return cls.of(np.zeros(1, np.int32), np.zeros(1, np.int32), targets, accepting)
+
+    def multiplied(self, cuts: Sequence[int]) -> CodeAutomaton:
+        """Return the automaton of the strings of which the state has the bit of their length; another begins at each cut."""
+        counter = CodeAutomaton.of_lengths([(cuts[-1], None)])  # a state for each length
+        bits = 1 << np.searchsorted(cuts, np.arange(len(counter)), side="right")
+        product = self & replace(counter, accepting=bits)
+        return CodeAutomaton.of(product.bounds, product.classes, product.targets, product.accepting != 0)
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -170,14 +186,30 @@ class CodeAutomaton:
             frontier = found[numbers >= before]
         pairs = np.fromiter(number, dtype=np.int64, count=len(number))
         a, b = np.divmod(pairs, width)
-        accepting = (pairs >= 0) & self.accepting[a] & other.accepting[b]
+        accepting = np.where(pairs >= 0, self.accepting[a] & other.accepting[b], False)
         return CodeAutomaton.of(bounds, classes.astype(np.int32), np.concatenate(rows), accepting)
 
     @cached_property
     def distances(self) -> NDArray[np.int32]:
         """``int32[S]``: the least number of characters from each state to an accepting one, or ``UNREACHABLE``."""
-        source, column = np.nonzero(np.ones_like(self.targets))
-        return distances(source, self.targets[source, column], np.flatnonzero(self.accepting), len(self))
+        return self._to(self.accepting)
+
+    def _to(self, goals: NDArray[Any]) -> NDArray[np.int32]:
+        source = np.repeat(np.arange(len(self)), self.targets.shape[1])
+        return distances(source, self.targets.reshape(-1), np.flatnonzero(goals), len(self))
+
+    def shortest(self, cuts: Sequence[int] = ()) -> int | None:
+        """Return the number of characters of the shortest member, ``None`` if there is none; with bits that tell lengths apart."""
+        reached, length = np.arange(len(self)) == 0, 0
+        for bit, (first, after) in enumerate(pairwise((0, *cuts, UNREACHABLE))):
+            for _ in range(length, first):
+                targets, reached = self.targets[reached], np.zeros(len(self), dtype=bool)
+                reached[targets] = True
+            length = first
+            least = int(self._to(self.accepting >> bit & 1)[reached].min())
+            if first + least < after:
+                return first + least
+        return None
 
     @cached_property
     def longest(self) -> int | None:
@@ -189,18 +221,18 @@ class CodeAutomaton:
     def _runs(self) -> tuple[list[int], list[int]]:
         return self.bounds.tolist(), self.classes.tolist()
 
-    def contains(self, text: str) -> bool:
-        """Return whether ``text`` is a member; no text with a lone surrogate is."""
+    def contains(self, text: str, bit: int = 0) -> bool:
+        """Return whether ``text`` is a member, of the language of one bit; no text with a lone surrogate is."""
         bounds, classes, state = *self._runs, 0
         for character in text:
             point = ord(character)
             if FIRST_SURROGATE <= point < AFTER_SURROGATES:
                 return False
             state = self.targets[state, classes[bisect_right(bounds, point) - 1]]
-        return bool(self.accepting[state])
+        return bool(self.accepting[state] >> bit & 1)
 
 
-def _equivalent(targets: NDArray[np.int32], accepting: NDArray[np.bool_]) -> NDArray[np.int32]:
+def _equivalent(targets: NDArray[np.int32], accepting: NDArray[Any]) -> NDArray[np.int32]:
     """Return ``int32[S]``: one number for all states from which the same strings are accepted.
 
     Moore's refinement. It begins with the lengths of the shortest and longest string that is accepted, and of the
@@ -209,9 +241,10 @@ def _equivalent(targets: NDArray[np.int32], accepting: NDArray[np.bool_]) -> NDA
     states = len(accepting)
     source = np.repeat(np.arange(states), targets.shape[1])
     to_accept, to_refuse = (
-        distances(source, targets.reshape(-1), np.flatnonzero(goals), states) for goals in (accepting, ~accepting)
+        distances(source, targets.reshape(-1), np.flatnonzero(goals), states) for goals in (accepting, accepting == 0)
     )
     rows = [
+        accepting,
         to_accept,
         to_refuse,
         _heights(targets, to_accept != UNREACHABLE),

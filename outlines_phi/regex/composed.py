@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
 from typing import final
 
 import numpy as np
@@ -12,8 +16,8 @@ from ..automata.automaton import DEAD, UNREACHABLE
 from .code_automaton import CodeAutomaton
 from .spelling import FAR, NOWHERE, InBytes
 
-_NONE, _CLOSED, _FIRST = range(3)
-"""The rows of what is no member and of what is closed, and that of the first state of the automaton over code points."""
+_NONE, _CLOSED = range(2)
+"""The rows of what is no member, and the first of what is closed; behind these are those of the automaton over code points."""
 
 
 @final
@@ -21,7 +25,8 @@ class Composed:
     """The spellings of the members of an automaton over code points.
 
     A state is a pair: that of the automaton, and a place in the decision graph that tells the classes of characters by their
-    bytes. It is one number, the place in its lower bits, and ``DEAD`` where no member begins so.
+    bytes. It is one number, the place in its lower bits, and ``DEAD`` where no member begins so. Where lengths matter, the number
+    of characters that were read stands beside the state.
 
     Parameters
     ----------
@@ -31,19 +36,32 @@ class Composed:
         How characters are spelled.
     closing
         A byte that ends a member; ``None`` if members end by themselves.
+    cuts
+        The numbers of characters at which another bit of what is accepted begins to tell the members.
+
+    Attributes
+    ----------
+    most
+        How many characters are counted: more make no difference.
     """
 
-    def __init__(self, code: CodeAutomaton, in_bytes: InBytes, closing: int | None = None) -> None:
+    def __init__(
+        self, code: CodeAutomaton, in_bytes: InBytes, closing: int | None = None, cuts: Sequence[int] = ()
+    ) -> None:
         graph, root = in_bytes(tuple(code.bounds.tolist()), tuple(code.classes.tolist()))
         classes, states = graph.classes, len(code)
         self._code, self._graph, self._root, self._closing = code, graph, root, closing
+        self._cuts, self.most = cuts, cuts[-1] if cuts else 0
+        self._accepting = code.accepting.astype(np.int64)
+        self._labels, label = np.unique(np.append(0, self._accepting), return_inverse=True)
+        self._first = first = len(self._labels)
         self._bits = max(len(graph.below) - 1, 1).bit_length()
         # Columns: the classes, then the closing byte, what spells nothing, and bytes within a character.
         closes, nothing, within = range(classes, classes + 3)
-        self._rows = np.full((states + _FIRST, classes + 3), _NONE, dtype=np.int64)
-        self._rows[_FIRST:, :classes] = code.targets + _FIRST
-        self._rows[_FIRST:, closes] = np.where(code.accepting, _CLOSED, _NONE)
-        self._rows[:, within] = np.arange(states + _FIRST)
+        self._rows = np.full((states + first, classes + 3), _NONE, dtype=np.int64)
+        self._rows[first:, :classes] = code.targets + first
+        self._rows[first:, closes] = label[1:]
+        self._rows[:, within] = np.arange(states + first)
         places = graph.table.astype(np.int64)
         leaf = places < classes
         self._column = np.where(leaf, np.where(places == NOWHERE, nothing, places), within)
@@ -53,17 +71,14 @@ class Composed:
         useful = code.distances != UNREACHABLE
         reached = useful[code.targets].astype(np.float32) @ graph.leads_to.T.astype(np.float32) > 0
         reached[:, root] = useful
-        self._alive = np.zeros((states + _FIRST, len(graph.below)), dtype=bool)
-        self._alive[_FIRST:] = reached
-        self._alive[_CLOSED, root] = True
-        self._ends = np.full(states + _FIRST, False)
-        self._ends[_CLOSED if closing is not None else slice(_FIRST, None)] = (
-            True if closing is not None else code.accepting
-        )
-        self.start = (_FIRST << self._bits | root) if useful[0] else DEAD
+        self._alive = np.zeros((states + first, len(graph.below)), dtype=bool)
+        self._alive[first:] = reached
+        self._alive[_CLOSED:first, root] = True
+        self._ends = np.append(self._labels > 0, code.accepting)
+        if closing is not None:
+            self._ends[first:] = False
+        self.start = (first << self._bits | root) if useful[0] else DEAD
         self._next: dict[int, list[int]] = {}
-        self._sizes: dict[int, int] = {}
-        self._to_end: list[int] | None = None
 
     @property
     def used(self) -> frozenset[int]:
@@ -82,6 +97,10 @@ class Composed:
         """Return where a member was read, its closing byte included."""
         return self._ends[states >> self._bits] & (states & ((1 << self._bits) - 1) == self._root)
 
+    def begins(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return where a character may begin, or a member end."""
+        return (states >> self._bits >= self._first) & (states & ((1 << self._bits) - 1) == self._root)
+
     def step(self, state: int, byte: int) -> int:
         """Return the state after a byte."""
         row = self._next.get(state)
@@ -89,26 +108,58 @@ class Composed:
             row = self._next[state] = self.steps(np.full(256, state), np.arange(256)).tolist()
         return row[byte]
 
-    def size(self, state: int) -> int:
-        """Return the least number of bytes to the end of a member."""
-        if state not in self._sizes:
-            self._sizes[state] = self._size(state)
-        return self._sizes[state]
-
-    def _size(self, state: int) -> int:
-        row, place = state >> self._bits, state & ((1 << self._bits) - 1)
-        if row < _FIRST:
-            return 0 if row == _CLOSED else FAR
-        if self._to_end is None:
-            self._to_end = self._solved()
+    def size(self, state: int, characters: int = 0) -> int:
+        """Return the least number of bytes to the end of a member, behind so many characters."""
+        row, place = (state >> self._bits) - self._first, state & ((1 << self._bits) - 1)
+        if row < 0:
+            return 0 if self._labels[row] >> bisect_right(self._cuts, characters) & 1 else FAR
         if place == self._root:
-            return self._to_end[row - _FIRST]
-        targets = self._code.targets[row - _FIRST].tolist()
-        depths = self._graph.depths[place].tolist()
-        return min(depth + self._to_end[target] for depth, target in zip(depths, targets, strict=True))
+            return int(self._sizes_behind(characters)[row])
+        # What is begun is one character.
+        behind = self._sizes_behind(min(characters + 1, self.most))[self._code.targets[row]]
+        return min(FAR, int((self._graph.depths[place] + behind).min()))
 
-    def _solved(self) -> list[int]:
-        """Return the least number of bytes from each state of the automaton over code points (Dijkstra's algorithm)."""
+    def members(self) -> Iterator[bytes]:
+        """Yield the members, shortest first and in the order of their bytes; without end for an infinite language (A* search)."""
+        heap = [(self.size(self.start), b"", self.start, 0)]
+        while heap:
+            size, text, state, count = heapq.heappop(heap)
+            if size == len(text):
+                yield text
+                continue
+            states = self.steps(np.full(256, state), np.arange(256))
+            characters = np.minimum(count + self.begins(states), self.most)
+            for byte in np.flatnonzero(states).tolist():
+                after, behind = int(states[byte]), int(characters[byte])
+                if (more := self.size(after, behind)) < FAR:
+                    heapq.heappush(heap, (len(text) + 1 + more, text + bytes([byte]), after, behind))
+
+    def _sizes_behind(self, characters: int) -> NDArray[np.int64]:
+        """Return the least number of bytes from each state of the automaton over code points, behind so many characters."""
+        counts, sizes = self._counted
+        return sizes[bisect_right(counts, -characters) - 1]
+
+    @cached_property
+    def _counted(self) -> tuple[list[int], list[NDArray[np.int64]]]:
+        """The numbers of characters, negated, from which on backwards the least numbers of bytes to the end are others, and these.
+
+        By induction from the last cut back. Between cuts they soon stay the same.
+        """
+        code, weights = self._code, self._graph.depths[self._root]
+        sizes = self._solved()
+        counts, found = [-self.most], [sizes]
+        for bit, (first, after) in reversed([*enumerate(pairwise((0, *self._cuts)))]):
+            ends = np.where(self._accepting >> bit & 1, int(self._closing is not None), FAR)
+            for count in range(after - 1, first - 1, -1):
+                sizes = np.minimum((sizes[code.targets] + weights).min(axis=1), ends)
+                if np.array_equal(sizes, found[-1]):
+                    break
+                counts.append(-count)
+                found.append(sizes)
+        return counts, found
+
+    def _solved(self) -> NDArray[np.int64]:
+        """Return the least number of bytes from each state of the automaton over code points, behind all cuts (Dijkstra)."""
         code, weights = self._code, self._graph.depths[self._root].tolist()
         before: list[dict[int, int]] = [{} for _ in range(len(code))]
         for source, row in enumerate(code.targets.tolist()):
@@ -116,7 +167,8 @@ class Composed:
                 if weight < before[target].get(source, FAR):
                     before[target][source] = weight
         found = [FAR] * len(code)
-        heap = [(int(self._closing is not None), state) for state in np.flatnonzero(code.accepting).tolist()]
+        ends = np.flatnonzero(self._accepting >> len(self._cuts)).tolist()
+        heap = [(int(self._closing is not None), state) for state in ends]
         while heap:
             size, state = heapq.heappop(heap)
             if size < found[state]:
@@ -124,4 +176,4 @@ class Composed:
                 for source, weight in before[state].items():
                     if size + weight < found[source]:
                         heapq.heappush(heap, (size + weight, source))
-        return found
+        return np.array(found)

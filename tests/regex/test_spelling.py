@@ -8,6 +8,7 @@ import pytest
 
 from outlines_phi.automata.automaton import DEAD
 from outlines_phi.guides.json_schema.machine.scalars import begun, ended
+from outlines_phi.guides.json_schema.strings import string_set
 from outlines_phi.guides.json_schema.strings.quoting import RAW_ASCII, members, quoted, spelled_size
 from outlines_phi.guides.json_schema.strings.string_set import StringSet
 from outlines_phi.regex.patterns import compile_regex
@@ -21,7 +22,7 @@ SETS = {
     "one value": StringSet.of_values(["ab😀"]),
     "none of some": ~StringSet.of_values(NAMES),
     "no short one": ~StringSet.of_values(["", *RAW_ASCII]),
-    "pattern": StringSet.matching("^[aé😀]{1,3}$"),
+    "pattern and lengths": StringSet.matching("^(?:[aé😀]b?)*$") & StringSet.of_lengths(2, 400),
     "no such": StringSet.matching("^[^a]*$") & ~StringSet.of_values(["b", "é"]),
 }
 
@@ -58,6 +59,48 @@ def test_bytes_are_those_of_the_automaton(name: str, ascii: bool) -> None:
             assert one is not None
         closed += ended(one)
     assert closed
+
+
+def random_pattern(rng: random.Random, depth: int = 3) -> str:
+    inner = random_pattern(rng, depth - 1) if depth else rng.choice(["a", "b", "é", "😀", "[^a]", ".", "ab", r"\\"])
+    other = random_pattern(rng, depth - 1) if depth else "b"
+    return rng.choice(
+        [inner, inner + other, f"(?:{inner}|{other})", f"(?:{inner}){rng.choice(['*', '+', '?', '{2}'])}"]
+    )
+
+
+def test_lengths_beside_states_are_those_of_the_automaton_of_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which bytes may come, how many are needed, and where a string ends, on random ways; of unions and complements as well."""
+    rng, counted, pieces = random.Random(7), 0, [*b'"\\ub0 e96', *"aé😀".encode()]
+
+    def of(parts: list[StringSet], kind: int) -> StringSet:
+        both = parts[0] & parts[1]
+        return [both, both | parts[2], both & parts[2], ~both & parts[3], both | parts[2] & parts[3]][kind]
+
+    for _ in range(150):
+        parts = [
+            StringSet.matching(f"^{random_pattern(rng)}$"),
+            StringSet.of_lengths(rng.randrange(4), rng.choice([None, *range(3, 8)])),
+            StringSet.matching(random_pattern(rng, 1)),
+            StringSet.of_lengths(rng.randrange(3), rng.randrange(2, 9)),
+        ]
+        kind = rng.randrange(5)
+        monkeypatch.setattr(string_set, "MULTIPLIED", 0)
+        strings = of(parts, kind)
+        monkeypatch.setattr(string_set, "MULTIPLIED", 1 << 40)
+        automaton = quoted(of(parts, kind))
+        assert strings.is_empty == automaton.is_empty
+        counted += bool(strings.cuts)
+        ways = [] if strings.is_empty else [(begun(strings, ascii=False), automaton.start)]
+        for _ in range(100 if ways else 0):
+            one, state = rng.choice(ways)
+            assert (one.size, ended(one)) == (automaton.distances[state], automaton.accepting[state])
+            for byte in pieces:
+                after, target = one.after(byte), automaton.step(state, byte)
+                assert (after is not None) == (target != DEAD)
+                if after is not None:
+                    ways.append((after, target))
+    assert counted > 75
 
 
 @pytest.mark.parametrize("name", SETS)

@@ -13,13 +13,12 @@ from ...regex.composed import Composed
 from .machine.between import Between
 from .machine.containers import Key
 from .machine.machine import Machine
-from .machine.scalars import Listed, OfLength, Spelled, Text, Walked
+from .machine.scalars import Listed, Spelled, Text, Walked, ended
 from .machine.states import Blank, ByteEdge, Configuration, Pending, Stack, State
 from .token_forest import TokenForest, Tokens
 
 Begun = tuple[tuple[ByteAutomaton | Composed, int], ...]
-"""Automata of spellings that are walked side by side, and the state of each. Characters are counted by the last, which accepts all
-strings; a string that another accepts as well is closed by that."""
+"""Automata of spellings that are walked side by side, and the state of each."""
 
 
 class Stay(NamedTuple):
@@ -31,10 +30,10 @@ class Stay(NamedTuple):
 
 
 class Exit(NamedTuple):
-    """Nodes of the trie at a closing quote: by which automaton it closes, and how many characters came before it."""
+    """Nodes of the trie at a closing quote: the states behind it, and how many characters came before it."""
 
     nodes: NDArray[np.integer]
-    place: int
+    states: tuple[int, ...]
     characters: int
 
 
@@ -58,15 +57,9 @@ class Split:
             lambda split: 1000 + sum(stay.tokens.ids.nbytes for stay in split.stays),
         )
 
-    def states(self, stay: Stay) -> dict[ByteAutomaton | Composed, int]:
-        """Return the state of each automaton behind tokens that stay in the string."""
-        return {automaton: state for (automaton, _), state in zip(self._begun, stay.states, strict=True)}
-
-    def closes(self, way: Exit, one: Spelled) -> bool:
-        """Whether what is spelled closes there."""
-        if self._begun[way.place][0] is not one.automaton:
-            return False
-        return isinstance(one, Walked) or one.closes(way.characters)
+    def states(self, way: Stay | Exit) -> dict[ByteAutomaton | Composed, int]:
+        """Return the state of each automaton behind tokens that stay in the string, or behind its closing quote."""
+        return {automaton: state for (automaton, _), state in zip(self._begun, way.states, strict=True)}
 
     def rest(self, exits: Sequence[int], without: Sequence[NDArray[np.int64]]) -> int | None:
         """Return the node that stands for those of some of the exits, ``None`` for none."""
@@ -91,16 +84,18 @@ class Split:
             nodes, above = trie.children(nodes)
             byte, count = trie.byte[nodes], count[above]
             at = [one.steps(states.take(above), byte) for one, states in zip(automata, at, strict=True)]
-            ended = [one.closed(states) for one, states in zip(automata, at, strict=True)]
-            closing = np.logical_or.reduce(ended)
+            closes = [one.closed(states) for one, states in zip(automata, at, strict=True)]
+            closing = np.logical_or.reduce(closes)
             if closing.any():
-                place = np.argmax([one[closing] for one in ended], axis=0)
-                closed.append([nodes[closing], place, count[closing]])
+                # A state behind the quote tells what is closed; others do not matter.
+                behind = [np.where(one[closing], states[closing], DEAD) for one, states in zip(closes, at, strict=True)]
+                closed.append([nodes[closing], count[closing], *behind])
             alive = np.logical_or.reduce([states != DEAD for states in at])
             inside = np.flatnonzero(alive & ~closing)
             nodes, count, *at = (array.take(inside) for array in (nodes, count, *at))
             if self._counted:
-                count = count + (at[-1] == automata[-1].start)
+                begins = [one.begins(states) for one, states in zip(automata, at, strict=True)]
+                count = count + np.logical_or.reduce(begins)
             here = np.flatnonzero(trie.is_end[nodes])
             stays.append([array.take(here) for array in (nodes, count, *at)])
         if stays:
@@ -110,9 +105,10 @@ class Split:
                 states = tuple(int(one[members[0]]) for one in at)
                 self.stays.append(Stay(Tokens(ids), states, int(count[members[0]])))
         if closed:
-            nodes, place, count = (np.concatenate(arrays) for arrays in zip(*closed, strict=True))
-            for members in _groups([place, count]):
-                self.exits.append(Exit(nodes[members], int(place[members[0]]), int(count[members[0]])))
+            nodes, count, *at = (np.concatenate(arrays) for arrays in zip(*closed, strict=True))
+            for members in _groups([*at, count]):
+                states = tuple(int(one[members[0]]) for one in at)
+                self.exits.append(Exit(nodes[members], states, int(count[members[0]])))
 
 
 class Run(NamedTuple):
@@ -347,12 +343,10 @@ class Walks:
         spelled = state.spelled
         along, taken = Walk([], [], []), list[int]()
         self._along(along, state, node, taken)
-        loose = [one for one in spelled if isinstance(one, OfLength) or (isinstance(one, Listed) and one.words.without)]
-        # The automaton of all strings comes last.
-        sets: list[Spelled] = [*(one for one in spelled if isinstance(one, Walked)), *loose]
+        sets = [one for one in spelled if one is not None and not (isinstance(one, Listed) and not one.words.without)]
         begun = dict[tuple[ByteAutomaton | Composed, int], None](((one.automaton, one.state), None) for one in sets)
         if begun:
-            counted = any(isinstance(one, OfLength) and one.counts for one in loose)
+            counted = any(not isinstance(one, Listed) and one.counts for one in sets)
             self._many(walk, state, node, Split.of(self._forest, tuple(begun), node, counted=counted), taken)
         walk.ends.extend(along.ends)
         walk.pops.extend(along.pops)
@@ -388,8 +382,9 @@ class Walks:
             walk.inside.append((stay.tokens, state.later(later)))
         closing: dict[int, list[int]] = {}
         for number, exit_ in enumerate(split.exits):
+            states = split.states(exit_)
             for place, one in enumerate(state.spelled):
-                if one is not None and split.closes(exit_, one):
+                if (after := _later(one, states, exit_.characters)) is not None and ended(after):
                     closing.setdefault(place, []).append(number)
                     break
         without = [self._forest.nodes(node) for node in taken]
@@ -409,6 +404,4 @@ def _later(one: Spelled | None, states: Mapping[ByteAutomaton | Composed, int], 
     if one is None or (isinstance(one, Listed) and not one.words.without):
         return None
     state = states[one.automaton]
-    if isinstance(one, Walked):
-        return Walked(one.automaton, state) if state != DEAD else None
     return one.moved(state, characters) if state != DEAD else None

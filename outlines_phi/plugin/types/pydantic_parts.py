@@ -32,8 +32,6 @@ _HOST = f"(?:{_NAME}|{IPV4})"
 _PORT = "(?:[0-9]{0,4}|[1-5][0-9]{4}|6(?:[0-4][0-9]{3}|5(?:[0-4][0-9]{2}|5(?:[0-2][0-9]|3[0-5]))))"
 _AUTHORITY = rf"//(?:[^/?#@\[\],]*@)?{_HOST}(?::{_PORT})?(?:[/?#]|$)"
 
-MOST_COUNTED = 100  # Characters of a URL that the automaton of strings counts; a longer bound is warned of
-
 
 def url(schema: Mapping[str, Any]) -> Said:
     """Return the schema of the URIs that a core schema of URLs reads; a host is one name in ASCII, or an address of IPv4."""
@@ -47,12 +45,7 @@ def url(schema: Mapping[str, Any]) -> Said:
         if "default_host" in schema or not schema.keys() & {"default_port", "default_path"}:
             ways.append(f"(?!(?:https?|wss?|ftp|file):){named}:{without}")
     found: Said = {"type": "string", "format": "uri", "pattern": f"^(?:{'|'.join(ways)})"}
-    most = schema.get("max_length", 0)
-    return (
-        checked(found, f"max_length={most}")
-        if most > MOST_COUNTED
-        else {**found, **({"maxLength": most} if most else {})}
-    )
+    return {**found, "maxLength": schema["max_length"]} if "max_length" in schema else found
 
 
 def _network_of_ipv4(bits: int) -> str:

@@ -27,7 +27,7 @@ LIMITS: dict[str, dict[str, Any]] = {
         "patternProperties": {f"{letter}x": {"minimum": i} for i, letter in enumerate(LETTERS)}
     },
     "Ask for at most 10,000 members": {"type": "object", "minProperties": 100_000},
-    "Lower the bounds of lengths": {**TEXT, "maxLength": 30_000, "pattern": "a{3}"},
+    "Lower the bounds of lengths": {**TEXT, "maxLength": 30_000_000, "pattern": "a{3}"},
     "drop one of what restricts the same string": {**TEXT, "allOf": [{"pattern": f"{c}.{{9}}$"} for c in LETTERS]},
     "look-ahead behind the look-behind": {**TEXT, "pattern": "(?<=a(?=b))c"},
     "Combine fewer different multipleOf": {"anyOf": [{"multipleOf": p} for p in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)]},

@@ -7,12 +7,15 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias, final
 
+import numpy as np
+
 from ....automata.automaton import DEAD, ByteAutomaton
 from ....numerics.cache import kept
+from ....regex.code_automaton import Interval, is_within
 from ....regex.composed import Composed
 from ..strings.quoting import BACKSLASH, NOT_RAW, QUOTE, RAW_ASCII, SHORT, free, spelled_size, spellings
 from ..strings.quoting import composed as composed_of
-from ..strings.string_set import Interval, StringSet
+from ..strings.string_set import StringSet
 from .sizes import NEVER
 from .states import ByteEdge, Maker, State
 
@@ -199,10 +202,6 @@ class Listed(NamedTuple):
         """Return where bytes lead after which none of the strings begins like this."""
         return Listed(self.words, state, 0, 0, 0, b"") if self.words.without else None
 
-    def closes(self, characters: int) -> bool:
-        """Whether the string may end after bytes after which none of the strings begins like this."""
-        return self.words.without
-
     @property
     def size(self) -> int:
         """The least number of bytes to the closing quote, itself included."""
@@ -283,11 +282,6 @@ class OfLength(NamedTuple):
         found = OfLength(self.lengths, self.automaton, state, count)
         return found if found.size < NEVER else None
 
-    def closes(self, characters: int) -> bool:
-        """Whether the string may end after so many more characters."""
-        written = self.written + characters
-        return any(low <= written and (high is None or written <= high) for low, high in self.lengths)
-
     @property
     def counts(self) -> bool:
         """Whether characters still matter."""
@@ -298,7 +292,7 @@ class OfLength(NamedTuple):
         """The least number of bytes to the closing quote, itself included."""
         size = self.automaton.size(self.state)
         if not size:
-            return 0 if self.closes(0) else NEVER
+            return 0 if is_within(self.written, self.lengths) else NEVER
         # What is begun is one character.
         count = self.written + (self.state != self.automaton.start)
         fits = [max(low - count, 0) for low, high in self.lengths if high is None or count <= high]
@@ -306,20 +300,31 @@ class OfLength(NamedTuple):
 
 
 class Walked(NamedTuple):
-    """How far a string is spelled as a member of a regular set: a state of its spellings."""
+    """How far a string is spelled as a member of a regular set: a state of its spellings, and how many characters came before."""
 
     automaton: Composed
     state: int
+    written: int = 0
 
     def after(self, byte: int) -> Walked | None:
         """Return where a byte leads; ``None`` where no member begins so."""
         state = self.automaton.step(self.state, byte)
-        return None if state == DEAD else Walked(self.automaton, state)
+        return self.moved(state, int(self.automaton.begins(np.array(state))))
+
+    def moved(self, state: int, characters: int) -> Walked | None:
+        """Return where bytes lead that complete so many characters; ``None`` where no member begins so."""
+        found = Walked(self.automaton, state, min(self.written + characters, self.automaton.most))
+        return found if state != DEAD and found.size < NEVER else None
+
+    @property
+    def counts(self) -> bool:
+        """Whether characters still matter."""
+        return self.written < self.automaton.most
 
     @property
     def size(self) -> int:
         """The least number of bytes to the closing quote, itself included."""
-        return self.automaton.size(self.state)
+        return self.automaton.size(self.state, self.written)
 
 
 Spelled: TypeAlias = OfLength | Listed | Walked
@@ -328,7 +333,7 @@ Spelled: TypeAlias = OfLength | Listed | Walked
 
 def ended(one: Spelled) -> bool:
     """Whether the closing quote was read."""
-    return one.automaton.size(one.state) == 0
+    return bool(one.automaton.closed(np.array(one.state)))
 
 
 def begun(strings: StringSet, *, ascii: bool) -> Spelled:

@@ -227,10 +227,10 @@ class Sizes:
         """Return the size of the smallest spelling of a string, from after the opening quote on."""
         if strings.is_empty:
             return NEVER
-        if strings.lengths is not None:
-            return strings.shortest + 1
         if strings.values is not None:
             return next(members(strings, ascii=self._ascii))[1]
+        if strings.automaton is None:
+            return strings.shortest + 1
         composed = composed_of(strings, ascii=self._ascii)
         return composed.size(composed.start)
 

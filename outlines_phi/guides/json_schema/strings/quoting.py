@@ -100,7 +100,7 @@ class _Spellings:
 
     def __init__(self, strings: StringSet, *, ascii: bool) -> None:
         self.known: list[tuple[str, int]] = []
-        self._more = quoted(strings, ascii=ascii).members()
+        self._more = composed(strings, ascii=ascii).members()
         self._lock = threading.Lock()
 
     def read(self) -> bool:
@@ -119,8 +119,9 @@ def _spelled(strings: StringSet, ascii: bool) -> _Spellings:
 
 @kept
 def composed(strings: StringSet, *, ascii: bool) -> Composed:
-    """Return the same as :func:`quoted`, without an automaton over bytes."""
-    return Composed(strings.code_automaton, _in_ascii if ascii else _in_json, QUOTE)
+    """Return the same as :func:`quoted`, without an automaton over bytes, and with the lengths beside the states."""
+    in_bytes = _in_ascii if ascii else _in_json
+    return Composed(strings.automaton or strings.code_automaton, in_bytes, QUOTE, strings.cuts)
 
 
 @kept

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, final
 from unicodedata import category
@@ -13,14 +14,20 @@ import numpy as np
 
 from ....numerics.cache import kept
 from ....regex.builder import automaton_of
-from ....regex.code_automaton import CodeAutomaton
+from ....regex.code_automaton import CodeAutomaton, Interval, check_states, is_within
 from ....regex.code_points import CODE_POINTS, CodePoints, characters, others
 from ....regex.dialects import DIALECTS
 from ....regex.patterns import searched
 from ....regex.syntax_tree import Chars, Repeat
 
-Interval = tuple[int, int | None]
-"""The least and the greatest length, both included; ``None`` is no bound."""
+MULTIPLIED = 1_000
+"""States times lengths of which an automaton is made; of more, the count stands beside the state."""
+
+COUNTED = 1_000
+"""States times lengths that may be told apart, for each state that an automaton may have."""
+
+MOST_CUTS = 30
+"""Lengths at which other sets begin that are told by bits."""
 
 
 @final
@@ -30,7 +37,8 @@ class StringSet:
 
     Lengths count code points. A set that lengths alone tell is kept as its lengths, whatever it was made of, so that
     no bound on a length costs anything; one that is made of values alone is kept as these; every other has its least
-    automaton. So equal sets of one form are equal values, and the empty set has one form.
+    automaton, which takes no account of lengths that would multiply its states. So equal sets of one form are equal values, unless
+    lengths are cut, and the empty set has one form.
 
     Attributes
     ----------
@@ -42,12 +50,16 @@ class StringSet:
         The members, or all strings that are none; ``None`` where values do not tell the set.
     without
         Whether :attr:`values` are those that are no members.
+    cuts
+        Lengths at which another set begins: the bits of what the automaton accepts are those of strings that are shorter than the
+        first, of those up to the second, and so on.
     """
 
     lengths: tuple[Interval, ...] | None
     automaton: CodeAutomaton | None = None
     values: frozenset[str] | None = None
     without: bool = False
+    cuts: tuple[int, ...] = ()
 
     @classmethod
     def all(cls) -> StringSet:
@@ -110,6 +122,38 @@ class StringSet:
         ends = [*(change - 1 for change in changes), None]
         return cls(tuple(zip(changes[::2], ends[1::2], strict=False)))
 
+    @classmethod
+    def _of_bits(cls, automaton: CodeAutomaton, cuts: Sequence[int]) -> StringSet:
+        """Return the set of an automaton whose bits tell lengths apart."""
+        bits = automaton.accepting
+        kept = [n for n in range(len(cuts)) if ((bits >> n ^ bits >> n + 1) & 1).any()]
+        if not kept:
+            return cls.of_automaton(replace(automaton, accepting=bits & 1 > 0))
+        cuts = tuple(cuts[n] for n in kept)
+        automaton = _repacked(automaton, [*kept, kept[-1] + 1])
+        if automaton.targets.size == 1:
+            spans = zip((0, *cuts), (*(cut - 1 for cut in cuts), None), strict=True)
+            return cls(tuple(span for n, span in enumerate(spans) if automaton.accepting[0] >> n & 1))
+        if len(automaton) * cuts[-1] <= MULTIPLIED:
+            return cls.of_automaton(automaton.multiplied(cuts))
+        check_states(len(automaton) * cuts[-1] // COUNTED, "A length, beside what else restricts the string,")
+        return cls.none() if automaton.shortest(cuts) is None else cls(None, automaton, cuts=cuts)
+
+    @property
+    def _edges(self) -> Iterable[int]:
+        """The lengths at which another set begins."""
+        edges = (edge for low, high in self.lengths or () for edge in (low, None if high is None else high + 1))
+        return (*filter(None, edges), *self.cuts)
+
+    def _bits(self, cuts: Sequence[int]) -> CodeAutomaton:
+        """Return the automaton whose bits tell lengths apart that are cut so."""
+        if self.lengths is not None:
+            bits = sum(is_within(first, self.lengths) << n for n, first in enumerate((0, *cuts)))
+            one = np.zeros(1, dtype=np.int32)
+            return CodeAutomaton(one, one, one[:, None], np.array([bits]))
+        automaton = self.automaton or self.code_automaton
+        return _repacked(automaton, [bisect_right(self.cuts, first) for first in (0, *cuts)])
+
     @cached_property
     def code_automaton(self) -> CodeAutomaton:
         """The automaton over code points.
@@ -120,7 +164,7 @@ class StringSet:
             A length is greater than an automaton can count.
         """
         if self.automaton is not None:
-            return self.automaton
+            return self.automaton.multiplied(self.cuts) if self.cuts else self.automaton
         if self.values is None:
             return CodeAutomaton.of_lengths(self.lengths or ())
         automaton = CodeAutomaton.of_values(self.values)
@@ -136,35 +180,42 @@ class StringSet:
         """The least number of characters of a member; ``ValueError`` if there is none."""
         if self.is_empty:
             raise ValueError("the set of strings is empty")
-        if self.lengths:
-            return self.lengths[0][0]
+        if self.automaton is not None:
+            return self.automaton.shortest(self.cuts) or 0
         if self.values is None:
-            return int(self.code_automaton.distances[0])
+            return (self.lengths or ((0, None),))[0][0]
         return 0 if self.without and "" not in self.values else 1 if self.without else min(map(len, self.values))
 
     @property
     def longest(self) -> int | None:
-        """The greatest number of characters of a member, ``None`` if there is no greatest; ``ValueError`` if there is no member."""
+        """The greatest number of characters of a member, ``None`` if there is no greatest; ``ValueError`` if there is no member.
+
+        Where lengths are cut, a bound of it.
+        """
         if self.is_empty:
             raise ValueError("the set of strings is empty")
         if self.lengths:
             return self.lengths[-1][1]
-        if self.values is None:
-            return self.code_automaton.longest
-        return None if self.without else max(map(len, self.values))
+        if self.automaton is not None:
+            longest = _repacked(self.automaton, [len(self.cuts)]).longest
+            return None if longest is None else max(longest, *(cut - 1 for cut in self.cuts), 0)
+        return None if self.values is None or self.without else max(map(len, self.values))
 
     def contains(self, text: str) -> bool:
         """Return whether ``text`` is a member."""
         if self.automaton is not None:
-            return self.automaton.contains(text)
+            return self.automaton.contains(text, bisect_right(self.cuts, len(text)))
         if self.values is not None:
             fits = (text in self.values) != self.without
         else:
-            fits = any(low <= len(text) and (high is None or len(text) <= high) for low, high in self.lengths or ())
+            fits = is_within(len(text), self.lengths or ())
         return fits and (text.isascii() or not _has_surrogate(text))
 
     def __invert__(self) -> StringSet:
         if self.automaton is not None:
+            if self.cuts:
+                accepting = self.automaton.accepting ^ (2 << len(self.cuts)) - 1
+                return StringSet._of_bits(replace(self.automaton, accepting=accepting), self.cuts)
             return StringSet(None, ~self.automaton)
         if self.values is not None:
             return StringSet(None, None, self.values, not self.without)
@@ -193,22 +244,19 @@ class StringSet:
                     return StringSet._of(values, without=True) & more
         if self.lengths is not None:
             return other & self
-        if other.lengths is not None and self.values is None:
+        if other.lengths is not None and not self.cuts:
             # Only what can make a difference is counted.
-            span = ((self.shortest, self.longest),)
-            needed = _both(span, other.lengths)
-            if needed == span:
+            other |= ~StringSet.of_lengths(self.shortest, self.longest)
+            if other == StringSet.all():
                 return self
-            if not needed:
-                return StringSet.none()
-            if needed[0][0] == self.shortest:
-                needed = ((0, needed[0][1]), *needed[1:])
-            if needed[-1][1] == self.longest:
-                needed = (*needed[:-1], (needed[-1][0], None))
-            other = StringSet(needed)
-        return StringSet.of_automaton(self.code_automaton & other.code_automaton)
+        cuts = sorted({*self._edges, *other._edges})
+        if not cuts or len(cuts) > MOST_CUTS:
+            return StringSet.of_automaton(self.code_automaton & other.code_automaton)
+        return StringSet._of_bits(self._bits(cuts) & other._bits(cuts), cuts)
 
     def __or__(self, other: StringSet) -> StringSet:
+        if self.is_empty or other.is_empty:
+            return other if self.is_empty else self
         return ~(~self & ~other)
 
 
@@ -229,6 +277,12 @@ _UNICODE = re.compile(r"\\[bBdDsSwWpP<>]|\(\?[a-zA-Z]*i")
 def _assigned() -> CodePoints:
     """Return the characters that Python's version of Unicode has."""
     return others(characters("".join(c for c in map(chr, range(CODE_POINTS)) if category(c) == "Cn")))
+
+
+def _repacked(automaton: CodeAutomaton, chosen: Sequence[int]) -> CodeAutomaton:
+    """Return an automaton with some of the bits that its states accept."""
+    accepting = automaton.accepting.astype(np.int64)
+    return replace(automaton, accepting=np.sum([(accepting >> bit & 1) << n for n, bit in enumerate(chosen)], axis=0))
 
 
 def _has_surrogate(text: str) -> bool:

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from outlines_phi.automata.automaton import UNREACHABLE, ByteAutomaton
 from outlines_phi.guides.json_schema.strings.formats import FORMATS, format_strings
+from outlines_phi.guides.json_schema.strings.string_set import StringSet
 from outlines_phi.regex.spelling import spelled, utf8
 
 CASES = {
@@ -142,3 +143,18 @@ def test_every_calendar_day_is_a_date() -> None:
 def test_a_format_is_built_once_and_an_unknown_one_is_none() -> None:
     assert format_strings("uuid") is format_strings("uuid")
     assert format_strings("colour") is None and format_strings("regex") is None
+
+
+def test_a_length_beside_a_format_makes_no_states() -> None:
+    for name, most in (("email", 254), ("hostname", 253), ("uri", 2048)):
+        strings = format_strings(name)
+        assert strings is not None
+        for least in (0, 200):
+            counted = strings & StringSet.of_lengths(least, most)
+            assert counted.automaton is not None and len(counted.automaton) <= len(strings.code_automaton) + 1
+            assert counted.shortest == max(least, strings.shortest)
+            texts = [f"{'ab.' * (size // 3 - 1)}{'abcde'[: size % 3 + 3]}" for size in (199, 200, most, most + 1)]
+            lead = {"email": "a@", "uri": "a:", "hostname": ""}[name]
+            for text in texts:
+                written = (lead + text)[: len(text)]
+                assert counted.contains(written) == (strings.contains(written) and least <= len(written) <= most)
