@@ -106,7 +106,7 @@ def ray_data() -> Any:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """How many actors there are, and what Ray reserves for each: ``gpus`` by default one where the cluster has any."""
+    """Number of actors, and the resources that Ray reserves for each: ``gpus`` by default one where the cluster has any."""
 
     actors: int = 1
     cpus: float = 1
@@ -144,7 +144,7 @@ class Pool:
         return {"num_cpus": self.cpus, "num_gpus": self.gpus or 0}
 
     def once(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what a function returns in a process of its own, which has what an actor has, and ends with it."""
+        """Run a function in a process of its own, which has the resources of an actor, and return its result."""
         ray = import_module("ray")
         try:
             return ray.get(ray.remote(max_calls=1, **self._resources)(function).remote(*arguments))
@@ -262,7 +262,7 @@ class Parts:
             )
 
     def header(self) -> Record | None:
-        """Return what the draws of the folder depend on; ``None`` where it was not begun."""
+        """Return the settings of the draws of the folder; ``None`` where it was not begun."""
         path = self.folder / RUN
         return next((record for record, _ in journal.records(path)), None) if path.exists() else None
 
@@ -356,7 +356,7 @@ BLOCKS = 2_000  # Pieces of the input that Ray is handed, at most: each costs so
 def drawn(
     task: Task, rows: Rows, finished: Container[int], pool: Pool, batch_size: int, *, token_ids: bool
 ) -> Iterator[Told]:
-    """Yield what is told of the rows that are not ``finished``, by their numbers, as actors draw them."""
+    """Draw the rows that are not ``finished``, by actors; yield the records of each as they come."""
     left = {number: prompt for number, (_, prompt) in enumerate(rows) if number not in finished}
     errors = {number: prompt for number, prompt in left.items() if isinstance(prompt, UnsupportedError)}
     if errors:
@@ -400,7 +400,7 @@ def draw_into(
 
 
 def _header(task: Task, prompts: list[Any]) -> Record:
-    """Return what the draws depend on; raises what every prompt would raise."""
+    """Return the settings of the draws; raises the error that every prompt would raise."""
     model = task.loaded()
     check_chats(model, prompts)
     task.batches(model)

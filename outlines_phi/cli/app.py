@@ -37,7 +37,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def message(error: BaseException) -> str:
-    """Return what an error says: one line, and under it the caret of an error that points into a text."""
+    """Format an error: one line, and under it the caret of an error that points into a text."""
     match error:
         case _ if out_of_memory(error):
             return (

@@ -46,7 +46,7 @@ DRAFTED = ("written", "drafted", "followed", "turns")  # Counts of a call that s
 @final
 @dataclass(frozen=True, kw_only=True)
 class Batches:
-    """What draws prompts, batch by batch.
+    """Drawer of prompts, batch by batch.
 
     The random streams of a prompt come from the seed and its number: it has the same draws in any batch, whatever was drawn before,
     so that a run may begin at any prompt, and be divided among machines.
@@ -114,7 +114,7 @@ def apart(
     rows: Sequence[T],
     refused: Callable[[T], OutlinesPhiError | None] = lambda _: None,
 ) -> list[R | OutlinesPhiError]:
-    """Return what ``work`` returns for each of some rows, or its error: that of rows which are ``refused``, and their own.
+    """Apply ``work`` to some rows; return the result or the error of each: of those which are ``refused``, their own.
 
     Where the work fails for all of them, it is done again with each half.
     """
@@ -304,7 +304,7 @@ Told: TypeAlias = tuple[list[Record], Summary]  # The records of some prompts, a
 
 
 def told(outcomes: Iterable[Outcome], *, token_ids: bool) -> Told:
-    """Return what a run tells of some prompts."""
+    """Return the records of a run for some prompts."""
     records, summary = list[Record](), Summary()
     for outcome in outcomes:
         records += records_of(outcome, token_ids=token_ids)

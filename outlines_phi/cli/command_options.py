@@ -42,7 +42,7 @@ from .inputs import (
 
 
 def one_of(option: str, names: Sequence[str], meant: Callable[[str], str] | None = None) -> dict[str, Any]:
-    """Return what makes an option, given once or several times, take some names alone, and show them.
+    """Return the arguments of an option, given once or several times, that takes some names alone and shows them.
 
     ``meant`` says what another name was likely meant to be; by default the nearest one.
     """
@@ -132,7 +132,7 @@ class PromptOptions:
         return read_prompts(self.prompts or [], self.file, self.column)
 
     def read_rows(self) -> Rows:
-        """Return what stands beside each, and it or its error; see :func:`read_rows`."""
+        """Return the columns beside each prompt, and the prompt or its error; see :func:`read_rows`."""
         return read_rows(self.prompts or [], self.file, self.column)
 
     def __bool__(self) -> bool:
@@ -168,7 +168,7 @@ class FormatOptions:
 @final
 @dataclass(frozen=True)
 class SettingOptions:
-    """What defines the distribution of the draws, with the model."""
+    """Settings that, with the model, define the distribution of the draws."""
 
     temperature: Annotated[
         float | None, typer.Option(help="Divides the logits; by default the model's own, else 1.")
@@ -258,7 +258,7 @@ class DraftingOptions:
     ] = None
 
     def read(self, particles: int | None) -> DraftOptions | None:
-        """Return what proposes tokens; ``None`` for no drafts."""
+        """Return the drafters; ``None`` for no drafts."""
         if self.draft and particles is not None:
             raise UnsupportedError(
                 "Leave one of the two out: --draft was given with --particles, which are compared token by token."
@@ -334,7 +334,7 @@ class RayOptions:
 @final
 @dataclass(frozen=True)
 class CorrectionOptions:
-    """How draws are corrected, and what draws them."""
+    """Correction of the draws, and their sampler."""
 
     ban_level: Annotated[
         str | None,

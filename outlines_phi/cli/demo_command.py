@@ -84,7 +84,7 @@ NAME = 24  # Width of the names of rows in a report
 
 
 PLAIN, EXACT, SHARED = "plain Outlines", 'phi="exact"', "masking, prefixes shared"
-"""How the demo calls its ways of sampling; the last one is there for its cost alone."""
+"""Names of the demo's ways of sampling; the last one is there for its cost alone."""
 
 WIDTH = 80
 STAGES = 4  # Of a case: the truth, and each way of sampling

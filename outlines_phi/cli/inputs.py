@@ -1,4 +1,4 @@
-"""What a command is given: its model, its prompts and its output type, from arguments, files or a pipe."""
+"""Inputs of a command: its model, its prompts and its output type, from arguments, files or a pipe."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PROBE = 'The quick brown fox: 1,234.5 {"a": [true]}\n\tGr\u00f6\u00dfe \u6f22\u5
 
 
 HOSTS = ("transformers", "llamacpp", "mlx", "vllm", "vllm-server")
-"""Where a model may run."""
+"""Devices that a model may run on."""
 
 
 def load(name: str, device: str | None, dtype: str | None, host: str | None = None) -> PhiModel:
@@ -125,7 +125,7 @@ def load_tokenizer(name: str) -> Any:
 
 
 def _source(name: str) -> str:
-    """Return what the loaders of other libraries take: a folder, or a name on the hub."""
+    """Return the name that loaders of other libraries take: a folder, or a name on the hub."""
     return str(
         Path(bundled.__file__).parent if name == BUNDLED else Path(name).expanduser() if _is_path(name) else name
     )
@@ -182,7 +182,7 @@ def _pretrained(name: str, dtype: torch.dtype | None) -> tuple[Any, Any]:
 
 
 def identity(name: str, model: Any) -> dict[str, str]:
-    """Return what tells the distribution of a model from another's; ``name`` is there to be read, the rest to be compared."""
+    """Return the identity of a model's distribution; ``name`` is there to be read, the rest to be compared."""
     if isinstance(model, ServedModel):
         told = dict.fromkeys(("dtype", "vocabulary", "tokenizer"), "as served")
         return {"name": name, "weights": str(model.model_name), **told}
@@ -235,7 +235,7 @@ def read_prompts(arguments: Sequence[str], file: Path | None, column: str | None
 
 
 def read_rows(arguments: Sequence[str], file: Path | None, column: str | None = None) -> Rows:
-    """Return what a command is given, row by row, and of each the prompt, or why it has none; at least one row.
+    """Return the rows of a command's input, and of each the prompt, or why it has none; at least one row.
 
     That is the arguments (``-`` alone is the standard input, a prompt a line), or a file: with a prompt a line; where the suffix is
     one of :data:`JSONL`, with an object a line; a table where it is :data:`PARQUET`. A prompt is a text or a list of chat messages;

@@ -117,7 +117,7 @@ def _digest(text: str) -> str:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of a prompt: its draws, an error, or the draws until an error."""
+    """Outcome of a prompt: its draws, an error, or the draws until an error."""
 
     index: int  # the number of the prompt, from 0
     prompt: Prompt | None  # none where its row has none
@@ -188,7 +188,7 @@ def value_record(read: Callable[[], Any]) -> Record:
 
 
 def records(path: Path) -> Iterator[tuple[Any, int]]:
-    """Yield what each whole line of a file of draws holds, and the byte at which it ends; a torn last line is left out."""
+    """Yield the content of each whole line of a file of draws, and the byte at which it ends; a torn last line is left out."""
     try:
         file = path.open("rb")
     except OSError as error:
@@ -232,7 +232,7 @@ def _foreign(path: object) -> UnsupportedError:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Saved:
-    """What a file holds."""
+    """Content of a file of draws."""
 
     header: Record  # its first line
     prompts: int  # how many prompts from the first one on are finished: all draws are there, or an error
@@ -241,7 +241,7 @@ class Saved:
 
 
 def read(path: Path, prompts: Sequence[Prompt]) -> Saved | None:
-    """Return what the file at ``path`` holds of the draws of ``prompts``; ``None`` where it was not begun."""
+    """Return the draws of ``prompts`` in the file at ``path``; ``None`` where it was not begun."""
     found = records(path) if path.exists() else iter(())
     header, end = next(found, (None, 0))
     if header is None:

@@ -105,7 +105,7 @@ def probabilities(
 
 
 def _kept(error: BudgetError, found: Probabilities, tolerance: float) -> Found:
-    """Return what was found for a prompt of a call whose effort ran out: an error where it fell short of the tolerance."""
+    """Return the result for a prompt of a call whose effort ran out: an error where it fell short of the tolerance."""
     if found.tolerance <= tolerance:
         return found
     return BudgetError.of(

@@ -21,7 +21,7 @@ OPTIONS = (
     "--logprobs-mode",
     "processed_logits",
 )
-"""What a server needs, see ``docs/hosts.md``."""
+"""Requirements of a server, see ``docs/hosts.md``."""
 
 VARIABLES = {"VLLM_USE_V2_MODEL_RUNNER": "0"}  # What it needs of the environment
 

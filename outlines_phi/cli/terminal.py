@@ -1,4 +1,4 @@
-"""What long commands show on a terminal: a bar, and tables."""
+"""Display of long commands on a terminal: a bar, and tables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Bar:
         self.bars.update(self.bars.task_ids[0], completed=completed, **fields)
 
     def told(self, completed: bool) -> Callable[[Progress], None] | bool:
-        """Return what a call is given as ``progress=``: its counts stand beside the bar, which its draws move if ``completed``."""
+        """Return the ``progress=`` of a call: its counts stand beside the bar, which its draws move if ``completed``."""
 
         def tell(progress: Progress) -> None:
             self.move(progress.draws if completed else None, beside=beside(progress, draws=not completed))

@@ -38,13 +38,13 @@ COUNTED = -1
 _FEW = 8  # A repeat of no more times is not counted beside: its copies are few
 
 MARK: CodePoints = (-1, 0)
-"""What stands for no character, but for an end of the part of a text that is to match."""
+"""Symbols for the two ends of the part of a text that is to match: no characters."""
 
 Context = tuple[int, ...]
 """The state of the automaton of each look-behind."""
 
 Duties = frozenset[tuple[int, int]]
-"""What look-aheads still ask of the text: each an automaton, by its number, and its state."""
+"""Pending look-aheads: each an automaton, by its number, and its state."""
 
 NO_DUTIES: Duties = frozenset()
 
@@ -106,7 +106,7 @@ Rest = tuple[int, int, int]
 
 
 class PatternPlace(NamedTuple):
-    """What is still to be matched, what look-aheads ask of the text beside, and how often the counted repeat was begun.
+    """Position of a match: the rest of the pattern, the pending look-aheads, and how often the counted repeat was begun.
 
     ``carried`` tells that the count is that of the place before, or one more.
     """
@@ -118,7 +118,7 @@ class PatternPlace(NamedTuple):
 
 
 class PatternMove(NamedTuple):
-    """Where the characters of some classes lead: a place by number and its count, or how much the count grows."""
+    """Transition by the characters of some classes: a place by number and its count, or how much the count grows."""
 
     columns: list[int]
     to: int
@@ -127,12 +127,12 @@ class PatternMove(NamedTuple):
 
 
 Front = tuple[int, int, int | None]
-"""What makes places comparable: a group, and the least and the number of times that a repeat was begun, ``None`` where the count
+"""Key by which places are comparable: a group, the least and the number of times that a repeat was begun, ``None`` where the count
 beside the rest tells it. Of those in one group that have begun it the least times, the fewest times do."""
 
 
 class PlaceRow(NamedTuple):
-    """What a set of places does, whatever its counts are as long as they are at the same sides of the bounds.
+    """Transitions of a set of places, the same for all counts at the same sides of the bounds.
 
     A target is a set by number, its count, and whether that is added to the count of the set before; or its places, where some
     counts are added and others are not. ``column`` is the number of the target of each class.
@@ -269,7 +269,7 @@ class _Builder:
         return tuple(table.targets[state][column] for table, state in zip(self.behinds, context, strict=True))
 
     def moves(self, number: int, count: int, context: Context) -> tuple[list[PatternMove], bool]:
-        """Return what a place does in a context, and whether the text may end there."""
+        """Return the transitions of a place in a context, and whether the text may end there."""
         rest, duties = self.places[number]
         to_least, at_most = 0, False
         if (repeat := self.counter[rest]) is not None:
@@ -369,7 +369,7 @@ class _Builder:
         return self.ahead_of[key]
 
     def after(self, duties: Duties, column: int) -> Duties | None:
-        """Return what is left of ``duties`` after a character of the class ``column``; ``None`` if they fail."""
+        """Return the rest of ``duties`` after a character of the class ``column``; ``None`` if they fail."""
         return self.kept({(number, self.aheads[number].targets[state][column]) for number, state in duties})
 
     def kept(self, duties: set[tuple[int, int]]) -> Duties | None:
@@ -464,7 +464,7 @@ class _Subsets:
         return self.number[key], least
 
     def row(self, named: int, count: int) -> PlaceRow:
-        """Return what a set of places does, its least count being ``count``."""
+        """Return the transitions of a set of places whose least count is ``count``."""
         builder = self.builder
         shape, context = self.sets[named]
         moves = list[PatternMove]()

@@ -40,20 +40,20 @@ def characters(text: str) -> CodePoints:
 
 
 def union(sets: Iterable[CodePoints]) -> CodePoints:
-    """Return what is in any of ``sets``."""
+    """Return the union of ``sets``."""
     return ranges(
         *((first, after - 1) for points in sets for first, after in zip(points[::2], points[1::2], strict=True))
     )
 
 
 def others(points: CodePoints) -> CodePoints:
-    """Return what is not in ``points``."""
+    """Return the complement of ``points``."""
     inside = points[1:] if points[:1] == (0,) else (0, *points)
     return inside[:-1] if inside[-1:] == (CODE_POINTS,) else (*inside, CODE_POINTS)
 
 
 def both(one: CodePoints, other: CodePoints) -> CodePoints:
-    """Return what is in both sets."""
+    """Return the intersection of two sets."""
     return others(union([others(one), others(other)]))
 
 

@@ -1,4 +1,4 @@
-"""What the dialects of regular expressions define otherwise (``docs/output-types.md`` has the table)."""
+"""Differences between the dialects of regular expressions (``docs/output-types.md`` has the table)."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _EDGES = {
     "start-half": ((False, None),),
     "end-half": ((None, False),),
 }
-"""Whether the characters before and after an edge are of a word."""
+"""Pairs of an edge: is the character before it of a word, and the one after it."""
 
 _SURROGATES = re.compile(r"\\u[dD]([89abAB][0-9a-fA-F]{2})\\u[dD]([c-fC-F][0-9a-fA-F]{2})")
 _CONTROL = re.compile(r"\\c([a-zA-Z])")
@@ -87,7 +87,7 @@ class RefusedFeature(UnsupportedError):
 
 
 class Mark(NamedTuple):
-    """Where an assertion or a repeat stands in a pattern; of look-around, its opening."""
+    """Position of an assertion or a repeat in a pattern; of look-around, its opening."""
 
     is_repeat: bool
     begin: int
@@ -281,7 +281,7 @@ class _PatternReader:
         return _Open(begin, group["look"] or "", before, branches, parts)
 
     def part(self) -> Node:
-        """Return what stands for one character, or for a place between two."""
+        """Read an atom: one character, or an assertion between two."""
         match self.text[self.at]:
             case "[":
                 return Chars(self.bracket())
@@ -302,7 +302,7 @@ class _PatternReader:
         return "\r\n" if "R" in self.flags else self.dialect.line_ends
 
     def edge(self, sign: str) -> Node:
-        """Return what ``^`` or ``$`` asserts."""
+        """Return the assertion of ``^`` or ``$``."""
         text: Node = Beginning() if sign == "^" else End()
         look, other, near, far = (
             (Behind, Ahead, _NEW_LINE, _RETURN) if sign == "^" else (Ahead, Behind, _RETURN, _NEW_LINE)
@@ -315,7 +315,7 @@ class _PatternReader:
         return Choice((text, look(near, False), Sequence((look(far, False), other(near, True)))))
 
     def escape(self) -> Node:
-        """Return what a backslash begins outside of a class."""
+        """Read what a backslash begins outside of a class."""
         letter = self.text[self.at + 1 : self.at + 2]
         named = self.found(_EDGE) if self.dialect.nested else None
         if kind := named[1] if named else self.dialect.edges.get(letter):

@@ -16,15 +16,15 @@ from .pattern_reader import marks, read
 from .spelling import spelled, utf8
 
 LARGER = 10
-"""How many times the states of the limit the automaton of a whole text may have."""
+"""Factor of the limit on states for the automaton of a whole text."""
 
 LARGE = 50_000
-"""How many states, about, an automaton over bytes may have that is made as a whole, unless it is asked for."""
+"""States, about, up to which an automaton over bytes is made as a whole unless it is asked for."""
 
 
 @kept
 def compile_in_parts(pattern: str) -> ByteAutomaton | Composed:
-    """Return what :func:`compile_regex` does, without an automaton over bytes where that has many states."""
+    """Compile as :func:`compile_regex`, without an automaton over bytes where that has many states."""
     code = _whole(pattern, RUST)
     graph, root = utf8(tuple(code.bounds.tolist()), tuple(code.classes.tolist()))
     # Within a character a state is told by where the classes lead that it may be of.

@@ -1,4 +1,4 @@
-"""How an automaton over code points becomes one over bytes: each character is spelled by one or more byte strings."""
+"""Translation of automata over code points to bytes: each character is spelled by one or more byte strings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .code_automaton import CodeAutomaton, numbered
 from .code_points import AFTER_SURROGATES, CODE_POINTS, FIRST_SURROGATE
 
 NOWHERE = -1
-"""Where a byte leads that spells nothing."""
+"""Target of a byte that spells nothing."""
 
 FAR = 1 << 40
 """More bytes than there are."""
@@ -163,7 +163,7 @@ def utf8(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spelling, i
 
 
 InBytes = Callable[[tuple[int, ...], tuple[int, ...]], tuple[Spelling, int]]
-"""How characters are spelled, by the first of each run of them and its class: the decision graph, and where it begins."""
+"""Spelling of characters, by the first of each run of them and its class: the decision graph, and its root."""
 
 
 def spelled(automaton: CodeAutomaton, in_bytes: InBytes, *, closing: int | None = None) -> ByteAutomaton:

@@ -47,7 +47,7 @@ class Repeat:
 @final
 @dataclass(frozen=True)
 class Ahead:
-    """What follows begins with the part, or does not."""
+    """Look-ahead: the text after it begins with the part, or does not."""
 
     part: Node
     negated: bool
@@ -56,7 +56,7 @@ class Ahead:
 @final
 @dataclass(frozen=True)
 class Behind:
-    """What comes before ends with the part, or does not."""
+    """Look-behind: the text before it ends with the part, or does not."""
 
     part: Node
     negated: bool

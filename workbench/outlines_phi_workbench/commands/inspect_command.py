@@ -22,12 +22,12 @@ from outlines_phi.cli.command_options import (
 from outlines_phi.cli.inputs import BUNDLED, read_output_type
 from outlines_phi.cli.terminal import Quiet, bar
 from outlines_phi.errors import UnsupportedError
-from outlines_phi.guides.grammar.notation.reader import NAMES
 from outlines_phi.numerics.checks import counted
 from outlines_phi.plugin.types.output_types import to_language
 
 from ..inspection.loopback_server import LoopbackServer
 from ..inspection.site import build, check_folder
+from . import GrammarArgument
 from .inspection_maker import InspectionMaker
 
 ACTIONS = ("serve", "build")
@@ -40,13 +40,7 @@ def inspect(
     source: ModelOptions,
     bans: BanOptions,
     sampling: SettingOptions,
-    grammar: Annotated[
-        str | None,
-        typer.Argument(
-            show_default=False,
-            help=f"File in Lark's dialect or in GBNF (.gbnf), or a grammar that is shipped: {', '.join(NAMES)}, dyck-n.",
-        ),
-    ] = None,
+    grammar: GrammarArgument = None,
     type_: Type = None,
     schema: Schema = None,
     regex: RegexOption = None,

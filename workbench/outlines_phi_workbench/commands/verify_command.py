@@ -30,6 +30,7 @@ from ..verification.certificates.certificate import certificate as certify
 from ..verification.subject import MEANINGS, Subject, Verdict
 from ..verification.verification import CHECKS, MOST, Check, Verification
 from ..verification.verification import verify as run_checks
+from . import GrammarArgument
 
 COLORS = {
     Verdict.EXHAUSTIVE: "green",
@@ -41,13 +42,7 @@ COLORS = {
 
 
 def verify(
-    grammar: Annotated[
-        str | None,
-        typer.Argument(
-            show_default=False,
-            help=f"File in Lark's dialect or in GBNF (.gbnf), or a grammar that is shipped: {', '.join(NAMES)}, dyck-n.",
-        ),
-    ] = None,
+    grammar: GrammarArgument = None,
     type_: Type = None,
     schema: Schema = None,
     regex: RegexOption = None,
