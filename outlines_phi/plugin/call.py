@@ -36,7 +36,7 @@ ESTIMATORS: dict[str, type[Phi]] = {
     "dp": BigramDPPhi,
     **{phi.name: phi for phi in (LearnedPhi, LookaheadPhi)},
 }
-"""What ``phi="..."`` may name."""
+"""Names that ``phi="..."`` takes."""
 
 GONE = {
     "rollout": "give 'learned', or 'exact'",
@@ -59,7 +59,7 @@ TOKENIZATIONS = ("any", "canonical")  # Which tokenizations of a text by tokens 
 
 
 class Unset(Enum):
-    """What ``phi`` and ``banned_phrases`` are where a call does not give them."""
+    """Defaults of ``phi`` and ``banned_phrases``."""
 
     UNSET = "the model's own default"
 
@@ -79,7 +79,7 @@ def resolve_phi(phi: object) -> Phi | None:
 
 
 def meant_by(phi: object) -> str:
-    """Return what a wrong ``phi`` was likely meant to be; empty where nothing is known of it."""
+    """Guess the meaning of a wrong ``phi``; empty where nothing is known of it."""
     if isinstance(phi, str) and phi in GONE:
         return f", which is not here any more ({GONE[phi]})"
     if isinstance(phi, Phi):
@@ -92,7 +92,7 @@ def meant_by(phi: object) -> str:
 @final
 @dataclass(frozen=True)
 class CallOptions:
-    """What a call under a correction asks for: ``n`` draws per prompt.
+    """Request of a call under a correction: ``n`` draws per prompt.
 
     ``ban`` is what must not be written, for messages, and ``weighted`` whether the caller gets weights.
     """
@@ -206,7 +206,7 @@ def dead_end(options: CallOptions, failed: str = "") -> EmptyLanguageError:
 
 
 def texts(draws: Draws, options: CallOptions) -> str | list[str]:
-    """Return what stock Outlines would: a text, or a list where several were asked for."""
+    """Return the result as stock Outlines does: a text, or a list where several were asked for."""
     if draws.failures:
         raise dead_end(options, f"{draws.failures} of {draws.failures + len(draws)}")
     return draws.texts[0] if len(draws) == 1 else draws.texts

@@ -14,13 +14,13 @@ from transformers import GenerationConfig
 from ..errors import UnsupportedError
 
 END = "write the end into the format, such as outlines.types.regex(r'[^\\n]*\\n') for a line"
-"""What to do in place of a stop."""
+"""Remedy in place of a stop."""
 
 BUDGET = "give max_new_tokens="
 
 
 class Role(Enum):
-    """What a field of the model's own configuration is under a correction."""
+    """Role of a field of the model's own configuration under a correction."""
 
     HOLDS = "a part of the distribution, unless the call says otherwise"
     TRUNCATES = "truncation, which applies only where the call asks for it"

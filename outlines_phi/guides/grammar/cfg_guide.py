@@ -96,7 +96,7 @@ class _Below(NamedTuple):
 
 
 class _Decided(NamedTuple):
-    """What the top of a stack decides: ``distances`` of the words at ``places``, less the base of what lies below it.
+    """Decision by the top of a stack: ``distances`` of the words at ``places``, less the base of what lies below it.
 
     ``below`` has the words that take off all entries that were looked at; all others are dead.
     """

@@ -79,7 +79,7 @@ class LookaheadStates(NamedTuple):
 
 
 def _last(word: Word, taken: Word) -> int:
-    """Return what is left of ``word`` behind ``taken``: a terminal, :data:`SILENT`; :data:`NOTHING` where it is something else."""
+    """Return the rest of ``word`` behind ``taken``: a terminal, :data:`SILENT`; :data:`NOTHING` where it is something else."""
     if word[: len(taken)] != taken or len(word) > len(taken) + 1:
         return NOTHING
     return word[-1] if len(word) > len(taken) else SILENT

@@ -57,7 +57,7 @@ class Grammar:
     start: int
 
     def name(self, symbol: int) -> str:
-        """Return what the grammar calls ``symbol``."""
+        """Return the grammar's name of ``symbol``."""
         first = len(self.terminals)
         return self.terminals[symbol].name if symbol < first else self.nonterminals[symbol - first]
 

@@ -27,7 +27,7 @@ from .longest_match import LexemeMatch, between_values, template_of
 
 
 class Item(NamedTuple):
-    """How far a production is read that began before piece ``origin``."""
+    """Item of the chart: a production, as far as it is read, that began before piece ``origin``."""
 
     head: int
     body: Body
@@ -202,7 +202,7 @@ class TextReading:
                 found[capture.name] = [*(before if isinstance(before, list) else ()), new] if capture.listed else new
 
     def _children(self, node: Derived, around: frozenset[Derived]) -> list[Derived] | None:
-        """Return what a nonterminal is made of; ``None`` if only of one of those ``around`` it."""
+        """Return the parts of a nonterminal; ``None`` if only of one of those ``around`` it."""
         assert isinstance(node.symbol, int)
         for body in self._productions.bodies[node.symbol]:
             for children in self._splits(body, node.begin, node.end):

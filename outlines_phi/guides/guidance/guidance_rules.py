@@ -35,7 +35,7 @@ class Lexeme:
         return bool(self.automaton.accepting[self.automaton.start])
 
     def ending(self, text: bytes) -> bytes:
-        """Return what ends a text of this kind."""
+        """Return the end of a text of this kind."""
         return next((ending for ending in self.endings if text.endswith(ending)), b"")
 
 

@@ -28,7 +28,7 @@ class Spelled(NamedTuple):
 
 
 class NamedPart(NamedTuple):
-    """What a rule or a terminal of that name stands for."""
+    """Definition of a rule or a terminal of that name."""
 
     name: str
     at: int
@@ -72,7 +72,7 @@ Part: TypeAlias = Spelled | NamedPart | Values | InTurn | EitherOf | RepeatedPar
 
 
 class Attribute(NamedTuple):
-    """What is said of a rule in brackets behind its name: a number, a name, the part that ends it, or ``True``."""
+    """Attribute of a rule, in brackets behind its name: a number, a name, the part that ends it, or ``True``."""
 
     value: Any
     at: int

@@ -1,4 +1,4 @@
-"""What a JSON schema allows, token by token, and how many tokens the rest of it takes."""
+"""Guide of a JSON schema: allowed tokens, and the fewest tokens of the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a JSON schema asks too much of, and the names of members that are told apart within these limits."""
+"""Limits of JSON schemas, and the names of members that are told apart within them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tokens do from the places of a schema's machine on; within strings and blanks, many tokens at once."""
+"""Transitions of tokens from the places of a schema's machine; within strings and blanks, many tokens at once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Exit(NamedTuple):
 
 @final
 class Split:
-    """What tokens below a node do in a string, by states of automata alone: those that stay in it, and where others close it."""
+    """Transitions of tokens below a node in a string, by states of automata alone: those that stay, and where others close it."""
 
     def __init__(self, forest: TokenForest, begun: Begun, node: int, *, counted: bool) -> None:
         self._forest, self._begun, self._counted = forest, begun, counted
@@ -112,14 +112,14 @@ class Split:
 
 
 class Run(NamedTuple):
-    """What tokens below a node do in blanks: those that stay in them, by state, and the node behind blanks; ``None`` for none."""
+    """Transitions of tokens below a node in blanks: those that stay there, by state, and the node behind; ``None`` for none."""
 
     stays: list[tuple[Tokens, int]]
     behind: int | None
 
 
 def run_of(forest: TokenForest, blanks: ByteAutomaton, state: int, node: int) -> Run:
-    """Return what tokens do in blanks, made once for a vocabulary."""
+    """Return the transitions of tokens in blanks, made once for a vocabulary."""
     return forest.keep((blanks, state, node), lambda: _run(forest, blanks, state, node), lambda run: 1000)
 
 
@@ -208,7 +208,7 @@ class Walk(NamedTuple):
 
 @final
 class Walks:
-    """What tokens do, by the place within a value alone; kept without the stack."""
+    """Transitions of tokens by the place within a value alone; kept without the stack."""
 
     def __init__(self, machine: Machine, forest: TokenForest) -> None:
         self._machine, self._forest = machine, forest

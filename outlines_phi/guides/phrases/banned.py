@@ -302,7 +302,7 @@ _LOOK = (
 
 
 def _instead_of(pattern: str, found: Sequence[Mark]) -> str:
-    """Return what is wrong with the first assertion, and what does what is likely meant by it."""
+    """Return the fault of the first assertion, and its likely replacement."""
     looks = [mark for mark in found if not mark.is_repeat]
     written = [pattern[mark.begin : mark.end] for mark in looks]
     if written[0] in ("^", "$", r"\A", r"\z"):

@@ -255,7 +255,7 @@ class MaskedLoop(PhiModel):
 
     @abstractmethod
     def _in_loop(self, processor: Any) -> LoopProcessor:
-        """Return what runs a processor, ours or of Outlines, in the loop."""
+        """Return the loop's form of a processor, ours or of Outlines."""
 
     def _hosted(self, call: Call, given: Any, *, many: bool) -> Any:
         masking = self._masking(call)

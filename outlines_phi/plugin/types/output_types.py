@@ -36,7 +36,7 @@ class GuidanceText:
         return read(self.text)
 
     def value(self, text: str) -> dict[str, str | list[str]]:
-        """Return what a member captures, by name."""
+        """Return the captures of a member, by name."""
         return self.grammar.captures(text)
 
 

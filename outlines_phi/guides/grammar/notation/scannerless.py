@@ -65,7 +65,7 @@ class Pieces:
         return self._automata[terminal]
 
     def nonempty(self, expression: Expression) -> Expression | None:
-        """Return what derives the same texts but the empty one; ``None`` if there are no others."""
+        """Return a symbol that derives the same texts but the empty one; ``None`` if there are no others."""
         if not self.is_nullable(expression):
             return expression
         match expression:

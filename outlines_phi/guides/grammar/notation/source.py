@@ -271,7 +271,7 @@ def _listed(names: Sequence[str]) -> str:
 
 @final
 class Imports:
-    """What Lark asks for the text of a grammar that is imported.
+    """Loader of imported grammars, as Lark asks for their text.
 
     ``%import name`` is Lark's own library, or a file in the folder of the grammar's own file, ``path``; ``%import .name`` is a file
     in the folder of the file that asks. Errors point into the file that they are of.
@@ -282,7 +282,7 @@ class Imports:
         self._sources: list[tuple[Path | None, Source]] = [(None, source)]
 
     def __call__(self, folder: Any, name: str) -> tuple[Any, str]:
-        """Return what identifies the file ``name``, relative to ``folder`` where one is given, and its text."""
+        """Return the identity of the file ``name``, relative to ``folder`` where one is given, and its text."""
         if not isinstance(folder, str):  # the library's, or not said
             try:
                 return stdlib_loader(folder, name)

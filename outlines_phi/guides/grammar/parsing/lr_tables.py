@@ -67,7 +67,7 @@ class Rules:
         return derivable(self.productions, frozenset())
 
     def name(self, symbol: int) -> str:
-        """Return what the grammar calls ``symbol``."""
+        """Return the grammar's name of ``symbol``."""
         if symbol == END:
             return "$END"
         return self.added[symbol - self.start] if symbol >= self.start else self.grammar.name(symbol)

@@ -268,7 +268,7 @@ def _widest(shapes: Sequence[ArrayShape]) -> tuple[ArrayShape, ...]:
 
 
 class Members(NamedTuple):
-    """How far an object is written.
+    """State of an object that is being written.
 
     Attributes
     ----------
@@ -483,7 +483,7 @@ class Key(State):
 
     @property
     def spelled(self) -> tuple[Spelled, ...]:
-        """How far each of the sets is spelled."""
+        """Spelling of each of the sets, so far."""
         return tuple(named.spelled for named in self.names)
 
     def _edge(self, byte: int) -> ByteEdge | None:

@@ -99,7 +99,7 @@ class Words:
 
 
 class Listed(NamedTuple):
-    """How far a string is spelled, beside some strings.
+    """Spelling of a string beside some strings, so far.
 
     Attributes
     ----------
@@ -300,7 +300,7 @@ class OfLength(NamedTuple):
 
 
 class Walked(NamedTuple):
-    """How far a string is spelled as a member of a regular set: a state of its spellings, and how many characters came before."""
+    """Spelling of a member of a regular set: a state of its spellings, and the number of characters before."""
 
     automaton: Composed
     state: int

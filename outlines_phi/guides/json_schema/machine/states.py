@@ -272,7 +272,7 @@ Stack: TypeAlias = Frame | None
 
 
 class Configuration(NamedTuple):
-    """Where a text stands; ``text`` is its end as far as it has to be known."""
+    """Position of a text; ``text`` is its end as far as it has to be known."""
 
     state: State
     stack: Stack

@@ -25,7 +25,7 @@ from .multiples import EVERY_NUMBER, NO_NUMBER, Divisor, Multiples, decimals, di
 
 
 class Whole(NamedTuple):
-    """What is known of a number, for the comparison with cuts, after some digits before its point.
+    """Knowledge of a number, for the comparison with cuts, after some digits before its point.
 
     Attributes
     ----------

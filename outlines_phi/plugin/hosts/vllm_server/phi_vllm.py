@@ -210,7 +210,7 @@ def _draw(answer: Answer, log_w: float, guarantee: Guarantee) -> Draw:
 
 
 def _said(error: Exception) -> str:
-    """Return what a server says of a request that it refuses."""
+    """Return a server's message about a request that it refuses."""
     body = getattr(error, "body", None)
     return str(body.get("message") or error) if isinstance(body, dict) else str(error)
 

@@ -167,7 +167,7 @@ def _read(said: Any) -> Any:
 
 
 NUMBERS = 5
-"""How many numbers come with the last token of a draw."""
+"""Count of numbers that come with the last token of a draw."""
 
 SHOWN = (
     NUMBERS + 1
@@ -185,7 +185,7 @@ PREFIX = "token_id:"  # How the server writes an id
 
 
 class WalkEnd(IntEnum):
-    """What has become of a draw.
+    """Outcome of a draw.
 
     ``MEMBER``: It is written whole.
     ``FAILED``: An attempt that the coin of thinning has ended.
@@ -208,7 +208,7 @@ class WalkEnd(IntEnum):
 
 
 class WalkAccount(NamedTuple):
-    """What is known of a draw, in nats: ``log p``, and bounds of ``log Phi``; both are ``log_w`` where it has a weight."""
+    """Account of a draw, in nats: ``log p``, and bounds of ``log Phi``; both are ``log_w`` where it has a weight."""
 
     log_p: float
     low: float

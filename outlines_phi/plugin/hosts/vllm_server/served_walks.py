@@ -47,7 +47,7 @@ class EngineWalk:
 
     @property
     def account(self) -> WalkAccount:
-        """What is known of the draw so far."""
+        """Account of the draw so far."""
         return WalkAccount(0.0, 0.0, 0.0)
 
 
