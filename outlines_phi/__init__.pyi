@@ -47,6 +47,7 @@ from .sampling.draws import Draws as Draws
 from .sampling.phi_options import AutoPhi as AutoPhi
 from .sampling.phi_options import Effort as Effort
 from .sampling.phi_options import ExactPhi as ExactPhi
+from .sampling.phi_options import FieldsPhi as FieldsPhi
 from .sampling.phi_options import LookaheadPhi as LookaheadPhi
 from .sampling.smc import SMC as SMC
 from .settings import SamplingSettings as SamplingSettings

@@ -82,6 +82,18 @@ class Guide(ABC):
         """Return what some ``min_tokens`` tokens or fewer write from ``state`` to the end; ``None`` where rows must be asked."""
         return None
 
+    def begins_block(self, state: int, tokens: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Return which of the live ``tokens`` of ``state`` introduce the next block: none in a format without blocks.
+
+        Blocks are the members of an object, the items of an array, the named groups of a pattern. A block is introduced by the
+        colon behind its name, the comma before an item, the text before a group.
+        """
+        return np.zeros(len(tokens), dtype=np.bool_)
+
+    def between_blocks(self, state: int) -> bool:
+        """Return whether ``state`` is behind the value of a block and what separates it from the next one."""
+        return False
+
     def start_after(self, prompt: bytes) -> int:
         """Return the state in which a text after ``prompt`` begins: :attr:`start`, unless what is allowed depends on the prompt."""
         return self.start

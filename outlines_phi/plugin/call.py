@@ -22,7 +22,7 @@ from ..phi.learned import LearnedPhi
 from ..phi.onestep import LocalPhi, OneStepPhi
 from ..phi.state_values import StateValues
 from ..sampling.draws import Draws
-from ..sampling.phi_options import AutoPhi, Effort, ExactPhi, LookaheadPhi
+from ..sampling.phi_options import AutoPhi, Effort, ExactPhi, FieldsPhi, LookaheadPhi
 from ..sampling.smc import SMC
 from ..settings import SamplingSettings
 from .choices import MEANT, MEANT_BY_DRAWS, MISFITS, check_config, guessed, held, refuse_misfits, refuse_unknown, said
@@ -34,7 +34,7 @@ from .types.tables import CompiledTypes
 ESTIMATORS: dict[str, type[Phi]] = {
     **{phi.name: phi for phi in (AutoPhi, ExactPhi, LocalPhi, OneStepPhi, BigramDPPhi)},
     "dp": BigramDPPhi,
-    **{phi.name: phi for phi in (LearnedPhi, LookaheadPhi)},
+    **{phi.name: phi for phi in (LearnedPhi, FieldsPhi, LookaheadPhi)},
 }
 """Names that ``phi="..."`` takes."""
 
@@ -217,7 +217,7 @@ def search_options(
 ) -> tuple[CallOptions, dict[str, Any]]:
     """Return what a call with ``do_sample=False`` asks for, and the limits of its search."""
     refuse_misfits("do_sample=False", keywords)
-    if isinstance(phi, (ProposalPhi, LookaheadPhi)):
+    if isinstance(phi, (ProposalPhi, LookaheadPhi, FieldsPhi)):
         raise UnsupportedError(
             "Give phi='exact' with do_sample=False, or phi=None for Hugging Face's step-by-step argmax. The most probable member "
             f"is that of the conditioned distribution, whatever proposal (phi={phi.name!r}) draws would come from."

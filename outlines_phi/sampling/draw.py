@@ -24,6 +24,8 @@ class Guarantee(IntEnum):
     ``APPROXIMATE``
         Of a distribution that comes near to ``mu*``; how near it is, is not known. That of a look-ahead without weights is exact
         in every window.
+    ``FIELDWISE``
+        Each field of the model's own distribution of that field, given what stands before it.
     ``WEIGHTED``
         Drawn from a known proposal; expectations under ``mu*`` need the weight.
     ``CONFIDENT``
@@ -35,10 +37,11 @@ class Guarantee(IntEnum):
     """
 
     APPROXIMATE = 0
-    WEIGHTED = 1
-    CONFIDENT = 2
-    CERTIFIED = 3
-    EXACT = 4
+    FIELDWISE = 1
+    WEIGHTED = 2
+    CONFIDENT = 3
+    CERTIFIED = 4
+    EXACT = 5
 
     def __str__(self) -> str:
         return self.name
@@ -135,12 +138,16 @@ class Draw(WrittenText):
     candidates, ess
         Weighted draws may be picked from several candidates by weight: how many there were, and their effective number
         ``(sum w)^2 / sum w^2``.
+    blocks, picked
+        Under ``phi="fields"``: the blocks that the text was drawn in, and how many of them were picked by weight from candidates.
     """
 
     log_w: float
     guarantee: Guarantee
     candidates: int = 1
     ess: float = 1.0
+    blocks: int = 1
+    picked: int = 0
 
     @classmethod
     def of(cls, vocabulary: Vocabulary, token_ids: Sequence[int], **attributes: Any) -> Draw:

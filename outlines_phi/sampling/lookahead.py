@@ -1,4 +1,4 @@
-"""Texts without banned phrases, drawn window by window (theory.md, section 6)."""
+"""Texts drawn window by window: without banned phrases, or field by field (theory.md, section 6)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import numpy as np
 
 from ..drafting.drafter import Site
 from ..errors import COST, BudgetError, UnsupportedError
-from ..guides.guide import DONE
 from ..lm.watch import Progress, follow
 from ..numerics.weights import draw
 from ..phi.tree.tree import Node
 from ..phi.tree.window import Windows
 from .ancestral import TOGETHER
 from .drafted_stepper import Prefetch
-from .draw import Draw, Guarantee
+from .draw import Draw
 from .draws import DrawCounts, Draws
-from .phi_options import LookaheadPhi
+from .phi_options import FieldsPhi, LookaheadPhi
+from .rejection.adaptive_proposal import AdaptiveTrajectories, Candidate, pick
 from .sampler import Request, Sampler, Stream
 from .stepper import Trajectory
-from .window_walks import EvaluatedText, EvaluatedTexts, NormalizerWalk, WindowAttempts, WindowTree
+from .window_walks import WINDOW_BYTES, EvaluatedText, EvaluatedTexts, NormalizerWalk, WindowAttempts, WindowTree
 
 
 @final
@@ -39,13 +39,14 @@ class Account:
     committed: int = 0
     # How many attempts each phrase has cost, by its place in the list
     rejected: Counter[int] = field(default_factory=Counter)
+    picked: int = 0  # Windows that were picked by weight
     exhausted: bool = False  # Whether the effort of a window ran out; the draw is given up then
     turns: int = 0  # How often the text has waited for the model
 
 
 @final
 class CommittingWalk:
-    """One draw of a look-ahead in the making: what is committed, and the window under way.
+    """One draw in the making: what is committed, and the window under way.
 
     ``trajectory``, ``text``: The draw, at the start, and the prompt, whose token ids are ``prompt``.
     ``diagnostics``: A random stream for all that the draw itself does not depend on.
@@ -54,7 +55,7 @@ class CommittingWalk:
     def __init__(
         self,
         windows: Windows,
-        phi: LookaheadPhi,
+        phi: LookaheadPhi | FieldsPhi,
         trajectory: Trajectory,
         text: EvaluatedText,
         prompt: tuple[int, ...],
@@ -94,7 +95,7 @@ class CommittingWalk:
                 self._normalizers.remove(normalizer)
                 self.trajectory.log_w += normalizer.log_estimate
         while self._writing:
-            if nodes := self._tree.grow(self._attempts):
+            if nodes := self._tree.grow(self._candidates or self._attempts):
                 waiting += [(self._tree, node) for node in nodes]
                 self.account.turns += 1
                 break
@@ -109,7 +110,8 @@ class CommittingWalk:
     def _begin(self, text: EvaluatedText, queue: Sequence[int]) -> None:
         """Begin a window at ``text``; its first attempt has drawn ``queue`` already."""
         walk = self.trajectory
-        self._tree = WindowTree(self._windows.tree(walk.state, walk.remaining), text, len(walk.tokens))
+        self._tree = WindowTree(self._windows, walk.state, walk.remaining, text, len(walk.tokens))
+        self._candidates: AdaptiveTrajectories | None = None
         first = self._tree.plant(queue) if queue else None
         self._attempts = WindowAttempts(
             self._tree.tree,
@@ -121,34 +123,55 @@ class CommittingWalk:
         )
 
     def _settle(self) -> None:
-        """Take note of what the window has come to, now that its attempts have ended."""
+        """Take note of what the window has come to, now that its walks have ended."""
+        if self._candidates is not None:
+            self._pick(self._candidates.trajectories)
+            return
         self.account.attempts += self._attempts.read
         for node in self._attempts.failures():
             self._blame(node)
         if self._attempts.satisfied:
+            if self._phi.weights:
+                self._normalizers.append(NormalizerWalk(self._tree, self._diagnostics))
             self._commit(self._attempts.accepted[0])
         elif self._attempts.impossible:
+            self.trajectory.log_w = -math.inf
+        elif self._phi.candidates:
+            rng = self.trajectory.rng
+            self._candidates = AdaptiveTrajectories(
+                self._tree.tree, [self._phi.candidates], lambda number: rng, max_bytes=WINDOW_BYTES
+            )
+        else:
+            self.account.exhausted = True
+
+    def _pick(self, candidates: Sequence[Candidate]) -> None:
+        """Commit one of the candidates of a window, picked by weight; their mean weight estimates ``Psi``."""
+        self.account.attempts += len(candidates)
+        found = pick(candidates, self.trajectory.rng)
+        if found is not None:
+            node, _, about = found
+            self.trajectory.log_w += about["log_w"]
+            self.account.picked += 1
+            self._commit(node)
+        elif self._phi.weights:
             self.trajectory.log_w = -math.inf
         else:
             self.account.exhausted = True
 
     def _commit(self, end: Node) -> None:
-        """Commit what is final of the accepted window, and begin the next one with the rest."""
+        """Commit what is final of a completed window, and begin the next one with the rest."""
         self.account.committed += 1
         tree, walk, path = self._tree, self.trajectory, end.path()
-        states = self._states([node.token for node in path])
-        lengths = self._windows.lengths([node.token for node in path])
-        pending = 0 if states[-1] == DONE else self._windows.guide.pending(states[-1])
-        kept = len(path) if states[-1] == DONE else self._windows.ending.released(lengths, pending)
-        if self._phi.weights:
-            self._normalizers.append(NormalizerWalk(tree, self._diagnostics))
+        tokens = [node.token for node in path]
+        states = self._states(tokens)
+        kept = self._windows.final(tokens, states)
         last = path[kept - 1]
         text = tree.text_of(last)
         walk.node, walk.state, walk.log_p = text.parent, states[kept - 1], walk.log_p + last.log_p
-        walk.tokens += [node.token for node in path[:kept]]
+        walk.tokens += tokens[:kept]
         walk.remaining -= kept
         if not walk.finished:
-            self._begin(text, [node.token for node in path[kept:]])
+            self._begin(text, tokens[kept:])
 
     def _states(self, tokens: Sequence[int]) -> list[int]:
         """Return the guide state after each of ``tokens``, which a window's tree does not tell where it ends."""
@@ -165,7 +188,7 @@ class CommittingWalk:
         completes is counted.
         """
         log_p, windows = self._tree.text_of(node).log_p, self._windows
-        if log_p is None:
+        if log_p is None or not windows.names:
             return
         dead = np.exp(log_p, dtype=np.float64)
         dead[windows.table.moves(node.state, node.remaining).tokens] = 0.0
@@ -184,13 +207,15 @@ AT_ONCE = 2**30
 @final
 @dataclass(frozen=True)
 class LookaheadSampler(Sampler):
-    """Draws windows, each by adaptive rejection from ``p(x | r) 1[no phrase] / Psi(r)``, and commits them.
+    """Draws windows, each by adaptive rejection from ``p(x | r) 1[x in W(r)] / Psi(r)``, and commits them.
+
+    ``W(r)`` are the windows that may follow the committed text ``r``: those without a banned phrase, or the blocks of the format.
 
     All windows of all draws of all prompts advance together, in one model call per step; a text is evaluated once while a walk
     may come back to it. A draw depends on the seed, its prompt's number and its own, and on nothing else of the call.
     """
 
-    phi: LookaheadPhi
+    phi: LookaheadPhi | FieldsPhi
     # The drafts, evaluated ahead of the walks; `None` for none. Walks come to the same distributions by fewer calls, so the
     # draws of a seed are, token for token, those without a draft, as far as the model answers alike in calls of other sizes.
     # The noise of their weights may be another.
@@ -218,19 +243,19 @@ class LookaheadSampler(Sampler):
 
 @final
 class Lookahead:
-    """One call of a look-ahead.
+    """One call.
 
     Raises :class:`UnsupportedError`: a guide that bans no phrases, or a constraint beside it.
     """
 
-    def __init__(self, phi: LookaheadPhi, request: Request, draft: Prefetch | None = None) -> None:
+    def __init__(self, phi: LookaheadPhi | FieldsPhi, request: Request, draft: Prefetch | None = None) -> None:
         if request.constraint is not None:
             raise UnsupportedError(
-                f"{request.constraint} was given with phi='lookahead', which commits a text before a predicate has seen it whole. "
-                "Give phi='local' or phi='exact', which ban the same phrases, or leave the constraint out."
+                f"Give phi='local' or phi='exact', which write the same texts, or leave it out. {request.constraint} was "
+                f"given with phi={phi.name!r}, which commits a text before a predicate has seen it whole."
             )
         self._phi, self._request, self._draft = phi, request, draft
-        self._windows = Windows(request.table, phi.ending)
+        self._windows = phi.windows(request.table)
         self._texts = EvaluatedTexts(request, draft)
         self._accounts: list[Account] = []
 
@@ -296,7 +321,7 @@ class Lookahead:
     def _rejections(self, row: int) -> dict[str, int]:
         """Return how many attempts each phrase has cost the draws of a prompt, by its name."""
         rejected = sum((account.rejected for account in self._of(row)), Counter[int]())
-        names = self._windows.guide.phrases.names
+        names = self._windows.names
         return {names[phrase]: count for phrase, count in sorted(rejected.items())}
 
     def _refuse_exhausted(self) -> None:
@@ -308,10 +333,14 @@ class Lookahead:
         rejections = self._rejections(index)
         costly = sorted(rejections, key=lambda name: -rejections[name])[:3]
         named = f", mostly {', '.join(costly)}" if costly else ""
+        wanted = (
+            f"hardly writes anything else than banned phrases{named}"
+            if self._windows.names
+            else "writes nothing allowed"
+        )
         raise BudgetError.of(
-            "Mask last tokens instead (phi='local'), give a larger LookaheadPhi(effort=Effort(...)), or change the prompt",
-            f"Prompt {index}: the effort ran out after {written} tokens of a draw, in a window where the model hardly writes "
-            f"anything else than banned phrases{named}",
+            f"Mask last tokens instead (phi='local'), give a larger effort ({type(self._phi).__name__}), or change the prompt",
+            f"Prompt {index}: the effort ran out after {written} tokens of a draw, where the model {wanted}",
             f"the error's .draws holds the draws that were completed, and {COST}",
             draws=self.draws(),
         )
@@ -321,7 +350,7 @@ class Lookahead:
 
     def _draws(self, row: int) -> Draws:
         accounts = self._of(row)
-        items = [self._draw(one.trajectory) for one in accounts if not (one.exhausted or one.trajectory.failed)]
+        items = [self._draw(one) for one in accounts if not (one.exhausted or one.trajectory.failed)]
         return Draws(
             items=tuple(items),
             counts=DrawCounts(
@@ -342,11 +371,14 @@ class Lookahead:
         turns = sum(account.turns for account in self._of(row))
         return {**vars(self._texts.tallies[row]), "written": written, "turns": turns}
 
-    def _draw(self, walk: Trajectory) -> Draw:
+    def _draw(self, account: Account) -> Draw:
+        walk = account.trajectory
         return Draw.of(
             self._request.table.vocabulary,
             walk.tokens,
             log_p=walk.log_p,
             log_w=walk.log_w if self._phi.weights else math.nan,
-            guarantee=Guarantee.WEIGHTED if self._phi.weights else Guarantee.APPROXIMATE,
+            guarantee=self._phi.guarantee(account.committed, account.picked),
+            blocks=account.committed,
+            picked=account.picked,
         )

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, final, get_args
 
 from ..errors import UnsupportedError
+from ..guides.table import Table
 from ..numerics.checks import check_counts, check_fits, check_kind, is_number
 from ..phi.estimator import Need, Phi, ProposalPhi
 from ..phi.state_values import KeptValues
-from ..phi.tree.window import Ending, Release, Renewal
+from ..phi.tree.window import BlockWindows, PhraseWindows, Release, Renewal, Windows
+from .draw import Guarantee
 
 
 @final
@@ -225,7 +227,82 @@ class LookaheadPhi(Phi):
                 "early, because no window is long there. Leave one of them out."
             )
 
+    candidates: ClassVar[int] = 0  # Nothing is picked by weight: a window whose effort runs out is an error
+
+    def windows(self, table: Table) -> Windows:
+        """Return the windows over a compiled guide; :class:`UnsupportedError` where it bans no phrases."""
+        early = self.release == "early"
+        return PhraseWindows(table, Release() if early else Renewal(WINDOW if self.window is None else self.window))
+
+    def guarantee(self, blocks: int, picked: int) -> Guarantee:
+        """Return how draws of so many windows stand to ``mu*``."""
+        return Guarantee.WEIGHTED if self.weights else Guarantee.APPROXIMATE
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FieldsPhi(Phi):
+    """Each field drawn from the model's own distribution of that field, given what stands before it (theory.md, section 6.5).
+
+    A text is written in *blocks*: the members of an object, the items of an array, the named groups of a pattern. A block is drawn
+    from ``p(y_i | y_<i) 1[y_i in L_i] / Phi_i(y_<i)`` by adaptive rejection, with ``Phi_i`` the probability that the block is
+    completed inside the format whatever follows, and then committed. So the text has
+    ``q(y) = prod_i p(y_i | y_<i) 1[y_i in L_i] / Phi_i(y_<i)``: masking is this with blocks of one token, ``phi="exact"`` with one
+    block. A format without blocks is one block, and its draws are exact.
+
+    Attributes
+    ----------
+    weights
+        Whether ``log_w = sum_i log Phi_hat_i`` is estimated, so that ``E[w f] = Phi mu*(f)``, by further walks after every block in
+        which something is undecided. Without, a draw's ``log_w`` is ``nan``: not known.
+    attempts, tokens
+        Attempts at a block, and model tokens of a block, before it is picked by weight.
+    candidates
+        Texts of a block that are picked from, by weight, where no attempt has succeeded; ``Draw.picked`` counts such blocks.
+    least
+        A block ends with its value where what comes behind the value has a probability of less than this there; else with what
+        introduces the next value.
+    width
+        Attempts at a block in flight at once, at most: as many as have failed.
+
+    Raises
+    ------
+    UnsupportedError
+        A value out of range.
+    """
+
+    weights: bool = False
+    attempts: int = 32
+    tokens: int = 2_000
+    candidates: int = 4
+    least: float = 0.1
+    width: int = 4
+    name: ClassVar[str] = "fields"
+    needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits", "model"})
+
+    def __post_init__(self) -> None:
+        check_kind("FieldsPhi", "weights", self.weights, bool, "True or False")
+        check_counts(
+            "FieldsPhi", attempts=self.attempts, tokens=self.tokens, candidates=self.candidates, width=self.width
+        )
+        check_fits("candidates", self.candidates, each=4096, things="of them")
+        check_fits("width", self.width, each=4096, things="attempts at once")
+        if not is_number(self.least) or not 0 <= self.least < 1:
+            raise UnsupportedError(f"FieldsPhi(least={self.least!r}) was given; expected a probability, in [0, 1).")
+
     @property
-    def ending(self) -> Ending:
-        """Where windows end."""
-        return Release() if self.release == "early" else Renewal(WINDOW if self.window is None else self.window)
+    def effort(self) -> Effort:
+        """The effort of a block."""
+        return Effort(attempts=self.attempts, tokens=self.tokens)
+
+    def windows(self, table: Table) -> Windows:
+        """Return the blocks of a compiled guide."""
+        return BlockWindows(table, self.least)
+
+    def guarantee(self, blocks: int, picked: int) -> Guarantee:
+        """Return how draws of so many blocks stand to ``mu*``, some of which were ``picked`` by weight."""
+        if self.weights:
+            return Guarantee.WEIGHTED
+        if picked:
+            return Guarantee.APPROXIMATE
+        return Guarantee.FIELDWISE if blocks > 1 else Guarantee.EXACT

@@ -11,7 +11,7 @@ from ..phi.tree.store import TreeStore
 from .ancestral import AncestralSampler
 from .drafted_stepper import Prefetch
 from .lookahead import LookaheadSampler
-from .phi_options import AutoPhi, ExactPhi, LookaheadPhi
+from .phi_options import AutoPhi, ExactPhi, FieldsPhi, LookaheadPhi
 from .rejection.auto_sampler import AutoSampler
 from .rejection.exact_sampler import ExactSampler
 from .sampler import Sampler
@@ -45,7 +45,7 @@ def sampler_for(
             return ExactSampler(phi, store, draft)
         case AutoPhi(), None:
             return AutoSampler(phi, store, draft)
-        case LookaheadPhi(), None:
+        case LookaheadPhi() | FieldsPhi(), None:
             return LookaheadSampler(phi, draft)
         case ProposalPhi(), None:
             return AncestralSampler(phi, draft=draft)
@@ -57,7 +57,7 @@ def sampler_for(
             )
         case ProposalPhi(), SMC():
             return SMCSampler(phi, sampler)
-        case ExactPhi() | AutoPhi() | LookaheadPhi(), SMC():
+        case ExactPhi() | AutoPhi() | LookaheadPhi() | FieldsPhi(), SMC():
             raise UnsupportedError(
                 "Leave phi out or give phi='local' or another proposal for the particles, or leave sampler out. "
                 f"sampler=SMC(...) was given with phi={phi.name!r}, which draws in a way of its own."

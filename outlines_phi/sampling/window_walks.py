@@ -1,4 +1,4 @@
-"""One window of a look-ahead: the texts it is drawn over, attempts at it, and its normaliser (theory.md, section 6.3)."""
+"""One window: the texts it is drawn over, attempts at it, and its normaliser (theory.md, section 6.3)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ..numerics.transfers import Rows
 from ..numerics.weights import draw, log, log_difference, log_sum, ratio
 from ..phi.tree.best_first import TreeWalks
 from ..phi.tree.tree import BoundsTree, Node
+from ..phi.tree.window import Windows
 from .drafted_stepper import Prefetch, Prefetching
 from .phi_options import Effort
 from .rejection.attempts import Attempt, Attempts, descend, unweighted
@@ -161,12 +162,14 @@ COARSENESS = 1 / 4
 class WindowTree:
     """The token tree of a window over the texts that the model has evaluated.
 
+    ``state``, ``remaining``: The guide state that it begins in, and the tokens left to write.
     ``text``, ``written``: The text that the window begins at, and how many tokens it has, the prompt's not counted.
     """
 
-    def __init__(self, tree: BoundsTree, text: EvaluatedText, written: int) -> None:
-        self.tree, self.text, self.written = tree, text, written
-        self._texts = {tree.root: text}
+    def __init__(self, windows: Windows, state: int, remaining: int, text: EvaluatedText, written: int) -> None:
+        self.windows, self.text, self.written = windows, text, written
+        self.tree = windows.tree(state, remaining)
+        self._texts = {self.tree.root: text}
 
     def text_of(self, node: Node) -> EvaluatedText:
         """Return the text of ``node``."""
@@ -192,12 +195,21 @@ class WindowTree:
         while nodes := walks.advance():
             if unknown := [node for node in nodes if self.text_of(node).log_p is None]:
                 return unknown
-            for node in nodes:
-                log_p = self.text_of(node).log_p
-                if node.distribution is None and log_p is not None:
-                    self.tree.expand(node, log_p)
-            self.tree.propagate(nodes)
+            self.tree.propagate([self._learn(node) for node in nodes])
         return []
+
+    def _learn(self, node: Node) -> Node:
+        """Give ``node`` its distribution, or have the window end there; return the deepest node whose bounds are to be summed."""
+        log_p = self.text_of(node).log_p
+        assert log_p is not None
+        if not node.expanded and self.windows.ends_before(node, log_p):
+            node.end()
+        if node.state == DONE:
+            assert node.parent is not None
+            return node.parent
+        if node.distribution is None:
+            self.tree.expand(node, log_p)
+        return node
 
 
 @final

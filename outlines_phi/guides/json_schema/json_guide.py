@@ -136,10 +136,11 @@ MOST_SHOWN = 10
 
 
 class _Known(NamedTuple):
-    """A row, and for each class a state with the ``min_tokens`` of its target."""
+    """A row; for each class a state with the ``min_tokens`` of its target, and whether its tokens end the innermost value."""
 
     row: Row
     alike: NDArray[np.int64]
+    closes: NDArray[np.bool_]
 
 
 @final
@@ -303,6 +304,19 @@ class JSONGuide(Guide):
                 return self._unread(state, self._at(state)) + token
             return DEAD if at is None else self._number(at)
 
+    def begins_block(self, state: int, tokens: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """See :meth:`Guide.begins_block`: behind the colon of a name, and behind the comma before an item."""
+        with self._lock:
+            known = self._recent(state)
+            targets, places = np.unique(known.alike, return_inverse=True)
+            in_value = np.array([target >= _FIRST and self._at(target).state.in_value for target in targets.tolist()])
+            begins = in_value[places] & (known.closes | (not self._at(state).state.in_value))
+            return begins[known.row.partition.class_of[tokens]]
+
+    def between_blocks(self, state: int) -> bool:
+        """See :meth:`Guide.between_blocks`: behind a comma, or where none may come."""
+        return state >= _FIRST and self._at(state).state.between
+
     def describe(self, state: int) -> str:
         """Return a debugging picture of ``state``: the places in the values around it, from the inside out."""
         if state < _FIRST:
@@ -347,31 +361,34 @@ class JSONGuide(Guide):
         """
         targets = [DEAD, DEAD]
         if state < _FIRST:
-            return _Known(Row(self._forest.partition((), (), len(targets)), np.array(targets)), np.array(targets))
+            row = Row(self._forest.partition((), (), len(targets)), np.array(targets))
+            return _Known(row, np.array(targets), np.zeros(len(targets), dtype=np.bool_))
         at = self._at(state)
         if self.machine.may_end(at):
             targets[EOS] = DONE
         inside, reached = self._walks.reached(at)
         unread = self._unread(state, at)
-        classes = {target: number for number, target in enumerate(targets)}
+        classes = {(target, False): number for number, target in enumerate(targets)}
         pieces: list[list[int] | NDArray[np.int64]] = [targets]
         alike: list[list[int] | NDArray[np.int64]] = [list(targets)]
-        size = len(targets)
+        size, closing = len(targets), list[range]()
         # Tokens that end inside the innermost value, the stack as it is; and those that close it, placed later, so that they win.
         base: list[Placed] = []
         more: list[Placed] = []
 
-        def place(placed: list[Placed], tokens: Tokens, within: State | None, stack: Stack) -> None:
+        def place(
+            placed: list[Placed], tokens: Tokens, within: State | None, stack: Stack, *, closes: bool = False
+        ) -> None:
             nonlocal size
-            target = DEAD if within is None else self._number(Configuration(within, stack))
+            target, first = DEAD if within is None else self._number(Configuration(within, stack)), size
             keeps = stack is not None and stack.keeps
             if target != DEAD and (keeps or (isinstance(within, Key) and within.text is None)):
                 placed.append(Placed(tokens, size, each=True))
                 pieces.append(unread + tokens.ids.astype(np.int64))
                 alike.append(np.full(len(tokens.ids), target))
                 size += len(tokens.ids)
-            elif placed is base or target not in classes:
-                classes.setdefault(target, size)
+            elif placed is base or (target, closes) not in classes:
+                classes.setdefault((target, closes), size)
                 placed.append(Placed(tokens, size))
                 for found in (pieces, alike):
                     if isinstance(found[-1], list):
@@ -380,13 +397,18 @@ class JSONGuide(Guide):
                         found.append([target])
                 size += 1
             else:
-                placed.append(Placed(tokens, classes[target]))
+                placed.append(Placed(tokens, classes[target, closes]))
+            if closes:
+                closing.append(range(first, size))
 
         for tokens, within in inside:
             place(base, tokens, within, at.stack)
         for ends, stack in reached:
+            closes = stack is not at.stack
             for after in ends.pushed:
                 stack = self.machine.push(after, stack)
-            place(more, ends.tokens, ends.state, stack)
+            place(more, ends.tokens, ends.state, stack, closes=closes)
         row = Row(self._forest.partition(base, more, size), np.concatenate(pieces))
-        return _Known(row, np.concatenate(alike))
+        closed = np.zeros(size, dtype=np.bool_)
+        closed[[*chain.from_iterable(closing)]] = True
+        return _Known(row, np.concatenate(alike), closed)

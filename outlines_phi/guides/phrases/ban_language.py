@@ -141,6 +141,14 @@ class ProductGuide(BanningGuide):
         allowed = row.targets[row.partition.class_of[tokens]] != DEAD
         return np.where(allowed, self.right.phrases_at(right, tokens), -1)
 
+    def begins_block(self, state: int, tokens: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """See :meth:`Guide.begins_block`: that of the left guide."""
+        return self.left.begins_block(int(self._pairs[state, 0]), tokens)
+
+    def between_blocks(self, state: int) -> bool:
+        """See :meth:`Guide.between_blocks`: that of the left guide."""
+        return self.left.between_blocks(int(self._pairs[state, 0]))
+
     def describe(self, state: int) -> str:
         """Return a debugging picture of ``state``: that of both."""
         left, right = self._pairs[state, :2].tolist()

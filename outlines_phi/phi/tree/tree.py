@@ -97,6 +97,14 @@ class Node:
             node = node.parent
         return nodes[::-1]
 
+    @property
+    def root(self) -> Node:
+        """The root above it."""
+        node = self
+        while node.parent is not None:
+            node = node.parent
+        return node
+
     def tokens(self) -> tuple[int, ...]:
         """Return the token ids of ``y``."""
         return tuple(node.token for node in self.path())
@@ -104,6 +112,10 @@ class Node:
     def rule_out(self) -> None:
         """Mark the prefix as one that nothing in the language begins with."""
         self.state, self.log_upper, self.log_lower, self.expanded = DEAD, -math.inf, -math.inf, True
+
+    def end(self) -> None:
+        """Mark an unexpanded prefix as a member."""
+        self.state, self.log_lower, self.expanded = DONE, 0.0, True
 
     def recompute(self) -> bool:
         """Sum both bounds afresh from the children; return whether either changed."""

@@ -1,4 +1,4 @@
-"""Windows: the stretches of text that a look-ahead commits at once (theory.md, section 6.2)."""
+"""Windows: the stretches of text that are drawn and committed at once (theory.md, sections 6.2 and 6.5)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from functools import lru_cache
 from typing import NamedTuple, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import UnsupportedError
 from ...guides.guide import DEAD, DONE
 from ...guides.phrases.phrase_guide import BanningGuide
 from ...guides.table import Moves, Table
+from ...numerics.weights import log_sum
 from .tree import BoundsTree, Node
 
 CERTAIN_END = 4  # A renewal window ends after this many times its length, whatever waits
@@ -88,27 +90,15 @@ class Release(Ending):
         return int((after >= pending).sum())
 
 
-@final
-class Windows:
+class Windows(ABC):
     """Makes the token trees of windows: those of a table in which every end of a window is an end of the text.
 
-    So ``Phi`` of a tree's root is ``Psi``, the probability that no phrase is complete before the window ends, and all that is said
-    of draws, bounds and normalisers of a tree is said of the window (theory.md, sections 5 and 6.2).
-
-    ``table``: the compiled guide, which knows phrases.
-    ``ending``: where windows end.
-
-    Raises :class:`UnsupportedError`: a guide that knows of no phrases.
+    So ``Phi`` of a tree's root is ``Psi``, the probability that a window is completed, and all that is said of draws, bounds and
+    normalisers of a tree is said of the window (theory.md, sections 5, 6.2 and 6.5).
     """
 
-    def __init__(self, table: Table, ending: Ending) -> None:
-        if not isinstance(table.guide, BanningGuide):
-            raise UnsupportedError(
-                f"phi='lookahead' was given for a {type(table.guide).__name__}, which bans no phrases, so there is nothing to look "
-                "ahead for. Give banned_phrases=[...], or another phi, such as phi='exact'."
-            )
-        self.table, self.guide, self.ending = table, table.guide, ending
-        self._lengths = np.array([len(token) for token in table.vocabulary.tokens], dtype=np.int64)
+    def __init__(self, table: Table) -> None:
+        self.table = table
         # Attempts that fail often fail alike.
         self.phrase_at = lru_cache(_PHRASES)(self._phrase_at)
 
@@ -116,25 +106,69 @@ class Windows:
         """Return the tree of the window that begins in ``state`` with ``remaining`` tokens to write."""
         return BoundsTree(self.table, remaining, start=state, moves=self._moves)
 
-    def lengths(self, tokens: Sequence[int]) -> list[int]:
-        """Return how many bytes each of ``tokens`` writes."""
-        return self._lengths[list(tokens)].tolist()
+    @abstractmethod
+    def _moves(self, node: Node) -> Moves:
+        """Return the live tokens of a node; those after which the window ends lead to :data:`DONE`."""
+
+    def ends_before(self, node: Node, log_p: NDArray[np.floating]) -> bool:
+        """Return whether the window has ended at ``node``, given the distribution ``log_p[V]`` of what comes next."""
+        return False
+
+    def final(self, tokens: Sequence[int], states: Sequence[int]) -> int:
+        """Return how many of the tokens of a window that has ended, with the state after each, are final."""
+        return len(tokens)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the banned phrases."""
+        return () if self.table.guide.phrases is None else self.table.guide.phrases.names
 
     def _phrase_at(self, state: int, token: int) -> int | None:
         """Return which phrase rules ``token`` out in ``state``, by its place in the list; ``None`` where none does.
 
         The one that the token completes; or a whole word that waits after it, where the budget leaves no room to go on.
         """
-        (phrase,) = self.guide.phrases_at(state, np.array([token]))
-        after = DEAD if phrase >= 0 else self.guide.advance(state, token)
+        guide = self.table.guide
+        if not isinstance(guide, BanningGuide):
+            return None
+        (phrase,) = guide.phrases_at(state, np.array([token]))
+        after = DEAD if phrase >= 0 else guide.advance(state, token)
         if after not in (DEAD, DONE):
-            (phrase,) = self.guide.phrases_at(after, np.array(self.table.vocabulary.eos_ids[:1]))
+            (phrase,) = guide.phrases_at(after, np.array(self.table.vocabulary.eos_ids[:1]))
         return int(phrase) if phrase >= 0 else None
+
+
+@final
+class PhraseWindows(Windows):
+    """Windows of a guide that knows phrases, which end where ``ending`` says.
+
+    Raises :class:`UnsupportedError`: a guide that knows of no phrases.
+    """
+
+    def __init__(self, table: Table, ending: Ending) -> None:
+        super().__init__(table)
+        if not isinstance(table.guide, BanningGuide):
+            raise UnsupportedError(
+                f"phi='lookahead' was given for a {type(table.guide).__name__}, which bans no phrases, so there is nothing to look "
+                "ahead for. Give banned_phrases=[...], or another phi, such as phi='exact'."
+            )
+        self.guide, self.ending = table.guide, ending
+        self._lengths = np.array([len(token) for token in table.vocabulary.tokens], dtype=np.int64)
+
+    def final(self, tokens: Sequence[int], states: Sequence[int]) -> int:
+        """See :meth:`Windows.final`: those before what waits."""
+        if states[-1] == DONE:
+            return len(tokens)
+        return self.ending.released(self._written(tokens), self.guide.pending(states[-1]))
+
+    def _written(self, tokens: Sequence[int]) -> list[int]:
+        """Return how many bytes each of ``tokens`` writes."""
+        return self._lengths[list(tokens)].tolist()
 
     def _moves(self, node: Node) -> Moves:
         path = node.path()
         survival = math.exp(math.fsum(below.parent.log_live for below in path if below.parent is not None))
-        allowance = self.ending.allowance(self.lengths([below.token for below in path]), survival)
+        allowance = self.ending.allowance(self._written([below.token for below in path]), survival)
 
         def build(state: int, remaining: int) -> Moves:
             return self._ended(state, remaining, allowance)
@@ -143,10 +177,38 @@ class Windows:
         return self.table.keep_within(kind, node.state, node.remaining, build, lambda moves: moves.leads.nbytes)
 
     def _ended(self, state: int, remaining: int, allowance: Allowance) -> Moves:
-        """Return the live tokens of a state; those after which a window ends lead to :data:`DONE`."""
         moves = self.table.moves(state, remaining)
         waiting = self.guide.pending_of(moves.leads)
         if not allowance.token:
             return Moves(moves.tokens, moves.classes, np.where(waiting <= allowance.base, DONE, moves.leads))
         ended = waiting[moves.classes] <= allowance.base + self._lengths[moves.tokens]
         return Moves(moves.tokens, np.arange(len(moves.tokens)), np.where(ended, DONE, moves.targets))
+
+
+@final
+class BlockWindows(Windows):
+    """Windows that are blocks of a format, see :meth:`~outlines_phi.guides.guide.Guide.begins_block` (theory.md, section 6.5).
+
+    A block ends with the first token that introduces the next value: with its colon, or the comma before an item. Where something
+    else has to come between two values than the model would write, which has a probability of less than ``least``, it ends before
+    that. Both are stopping times.
+    """
+
+    def __init__(self, table: Table, least: float) -> None:
+        super().__init__(table)
+        self._least = math.log(least) if least > 0 else -math.inf
+
+    def ends_before(self, node: Node, log_p: NDArray[np.floating]) -> bool:
+        """See :meth:`Windows.ends_before`: between two values, before what is improbable."""
+        between = self.table.guide.between_blocks
+        if not between(node.state) or between(node.root.state):
+            return False
+        return log_sum(log_p[self.table.moves(node.state, node.remaining).tokens].tolist()) < self._least
+
+    def _moves(self, node: Node) -> Moves:
+        def build(state: int, remaining: int) -> Moves:
+            moves = self.table.moves(state, remaining)
+            begun = self.table.guide.begins_block(state, moves.tokens)
+            return Moves(moves.tokens, np.arange(len(moves.tokens)), np.where(begun, DONE, moves.targets))
+
+        return self.table.keep_within("block", node.state, node.remaining, build, lambda moves: moves.leads.nbytes)

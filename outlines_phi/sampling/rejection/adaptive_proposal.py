@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...guides.guide import DEAD, DONE
 from ...lm.watch import check_interruption
-from ...numerics.weights import draw, log, log_sum, scaled
+from ...numerics.weights import draw, effective_size, log, log_mean, log_sum, scaled
 from ...phi.tree.state_averages import BackedUpValues
 from ...phi.tree.tree import BoundsTree, Node
 
@@ -179,3 +179,15 @@ class AdaptiveTrajectories:
         found = Choices(children, states, free.states, log_values, log_shares, log_totals)
         self._choices[node] = found
         return found
+
+
+def pick(candidates: Sequence[Candidate], rng: np.random.Generator) -> tuple[Node, int, dict[str, float]] | None:
+    """Pick one candidate by weight: where it ended, its turns, and what its draw says of it; ``None`` where all weigh nothing."""
+    log_w = np.array([candidate.log_w for candidate in candidates])
+    if log_w.max() == -math.inf:
+        return None
+    w = scaled(log_w)
+    picked = candidates[draw(w, rng)]
+    assert picked.node is not None
+    attributes = {"log_w": log_mean(log_w), "candidates": len(candidates), "ess": effective_size(w)}
+    return picked.node, picked.turns, attributes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +11,7 @@ import numpy as np
 
 from ...errors import warn_of_fidelity
 from ...lm.watch import follow
-from ...numerics.weights import draw, effective_size, log_mean, scaled
+from ...numerics.weights import log_mean
 from ...phi.estimator import doubling
 from ...phi.tree.store import TreeStore, afresh
 from ...phi.tree.tree import Node, refuse_impossible
@@ -21,7 +20,7 @@ from ..draw import NO_DISTANCE, Guarantee
 from ..draws import Draws, middle
 from ..phi_options import AutoPhi, Effort
 from ..sampler import Request, Sampler, Stream
-from .adaptive_proposal import ROUND, AdaptiveTrajectories, Candidate
+from .adaptive_proposal import ROUND, AdaptiveTrajectories, Candidate, pick
 from .attempts import Attempts, RejectionAttempts
 from .tree_call import TreeCall
 
@@ -181,9 +180,9 @@ class AutoSampler(Sampler):
         missing = request.n - len(attempts.accepted) if trajectories else 0
         picked, turns = [], attempts.turns
         for i in range(missing):  # strided, so that every draw has candidates of every round
-            pick = _pick(trajectories[i::missing], request.stream(index, Stream.PICK + i))
-            if pick is not None:
-                node, waited, attributes = pick
+            found = pick(trajectories[i::missing], request.stream(index, Stream.PICK + i))
+            if found is not None:
+                node, waited, attributes = found
                 turns += waited
                 picked.append(call.draw(node, guarantee=Guarantee.WEIGHTED, **attributes))
         bounds = tree.log_bounds
@@ -198,18 +197,6 @@ class AutoSampler(Sampler):
             log_z_bounds=bounds,
             certificate=NO_DISTANCE if not missing else None,
         )
-
-
-def _pick(candidates: Sequence[Candidate], rng: np.random.Generator) -> tuple[Node, int, dict[str, float]] | None:
-    """Pick one candidate by weight: where it ended, its turns, and what its draw says of it; ``None`` where all weigh nothing."""
-    log_w = np.array([candidate.log_w for candidate in candidates])
-    if log_w.max() == -math.inf:
-        return None
-    w = scaled(log_w)
-    picked = candidates[draw(w, rng)]
-    assert picked.node is not None
-    attributes = {"log_w": log_mean(log_w), "candidates": len(candidates), "ess": effective_size(w)}
-    return picked.node, picked.turns, attributes
 
 
 def _warn(request: Request, results: Sequence[Draws]) -> None:

@@ -105,6 +105,9 @@ class Between(State):
     def __init__(self, machine: Maker, places: Places, positions: frozenset[Position]) -> None:
         super().__init__(machine)
         self._places, self.positions = places, positions
+        pieces = places.template.pieces
+        self.between = self.is_end
+        self.in_value = any(at == 0 and place != END and isinstance(pieces[place], Formula) for place, at in positions)
 
     @cached_property
     def sizes(self) -> Sequence[int]:

@@ -31,12 +31,13 @@ class Container(State):
     """After an opening bracket, or where it is ``begun`` behind an item; the first one begins with one of ``firsts``."""
 
     close: int
+    in_value = False
 
     def __init__(
         self, machine: Maker, goals: Sequence[Sequence[Any]], layout: Spacing, *, begun: bool, firsts: bytes
     ) -> None:
         super().__init__(machine)
-        self._goals, self.layout, self._begun = goals, layout, begun
+        self._goals, self.layout, self.begun = goals, layout, begun
         lines = layout.style == LINES
         self.bytes = (b"," if begun else firsts) + (b"" if lines else bytes([self.close]))
         if lines if begun else layout.style == OPEN:
@@ -50,6 +51,11 @@ class Container(State):
     def with_layout(self, layout: Spacing) -> State:
         """Return the same place in another layout."""
 
+    @property
+    def between(self) -> bool:  # type: ignore[override]
+        """Whether this is behind a value, and no comma may come."""
+        return self.begun and self._onward(COMMA) is None
+
     @abstractmethod
     def _onward(self, byte: int) -> ByteEdge | None:
         """Return the transition by the comma, or by a byte of the first item."""
@@ -57,7 +63,7 @@ class Container(State):
     @cached_property
     def sizes(self) -> Sequence[int]:
         goals = self._goals
-        if self.layout.style == LINES and not self._begun:  # in lines there are some
+        if self.layout.style == LINES and not self.begun:  # in lines there are some
             goals = [[replace(shape, least=max(shape.least, 1)) for shape in goal] for goal in goals]
         return self.by_outcome(
             [min(map(self._size, goal), default=NEVER) + size(self.layout.closing) for goal in goals]
@@ -86,10 +92,10 @@ class Container(State):
             return None if lines else self.closed
         if byte != LINE_END:
             return self._onward(byte)
-        if self._begun and lines and self.closed is not None:
+        if self.begun and lines and self.closed is not None:
             last = self._machine.made(Last, self.close, self.closed.outcome, len(self.sizes))
             return self._machine.blank(last, self.layout.closing).edge(byte)
-        return None if self._begun or self.layout.style != OPEN else self._line_end()
+        return None if self.begun or self.layout.style != OPEN else self._line_end()
 
     def _line_end(self) -> ByteEdge | None:
         """Return the transition by a line end behind the opening bracket."""
@@ -179,15 +185,15 @@ class Array(Container):
         self._shapes, self._seen = goals, seen
 
     def with_layout(self, layout: Spacing) -> State:
-        return self._machine.spaced(Array, self._shapes, layout, self._begun, self._seen)
+        return self._machine.spaced(Array, self._shapes, layout, self.begun, self._seen)
 
     def _size(self, shape: ArrayShape) -> int:
-        return self._machine.sizes.of_array(shape, self.layout.gaps(begun=self._begun), seen=self._seen)
+        return self._machine.sizes.of_array(shape, self.layout.gaps(begun=self.begun), seen=self._seen)
 
     @property
     def _cells(self) -> list[tuple[Formula, Held]]:
         """The formulas of the next item, each with the remaining shapes after it: found once for all layouts."""
-        return self._machine.kept((Array, self._shapes, self._begun, self._seen), self._find_cells)
+        return self._machine.kept((Array, self._shapes, self.begun, self._seen), self._find_cells)
 
     def _find_cells(self) -> list[tuple[Formula, Held]]:
         machine, seen = self._machine, self._seen
@@ -250,9 +256,9 @@ class Array(Container):
 
     def _onward(self, byte: int) -> ByteEdge | None:
         value, layout = self._value, self.layout
-        if value is None or (self._begun and byte != COMMA):
+        if value is None or (self.begun and byte != COMMA):
             return None
-        if not self._begun:
+        if not self.begun:
             edge = value.edge(byte)
             return None if edge is None else edge._replace(after=self._after(layout))
         return self.before(value, self._after, layout.comma)
@@ -349,7 +355,7 @@ class Object(Container):
 
     def bounds_behind(self, name: str) -> Sequence[int]:
         """Return lower bounds of the sizes behind a name, with each outcome, without the states there."""
-        size_of, comma = self._machine.sizes.of, 1 + size(self.layout.comma) if self._begun else 0
+        size_of, comma = self._machine.sizes.of, 1 + size(self.layout.comma) if self.begun else 0
         spelled = self._machine.sizes.of_name(name) + comma
         found = []
         for goal in self._totals:
@@ -432,11 +438,11 @@ class Object(Container):
         return self._machine.made(Key, self, b"", names) if names else None
 
     def _onward(self, byte: int) -> ByteEdge | None:
-        if self._key is None or byte != (COMMA if self._begun else QUOTE):
+        if self._key is None or byte != (COMMA if self.begun else QUOTE):
             return None
         machine = self._machine
         return ByteEdge(
-            machine.blank(machine.blank(self._key, literal(b'"')), self.layout.comma) if self._begun else self._key
+            machine.blank(machine.blank(self._key, literal(b'"')), self.layout.comma) if self.begun else self._key
         )
 
 
@@ -459,9 +465,12 @@ class Key(State):
         The names that it may become.
     """
 
+    in_value = False
+
     def __init__(self, machine: Maker, members: Object, text: bytes | None, names: tuple[Named, ...]) -> None:
         super().__init__(machine)
         self._members, self.text, self.names = members, text, names
+        self.between = members.begun
 
     @cached_property
     def sizes(self) -> Sequence[int]:
@@ -531,11 +540,12 @@ class Key(State):
 class Colon(State):
     """After a name."""
 
-    bytes = b":"
+    bytes, in_value = b":", False
 
     def __init__(self, machine: Maker, members: Object, name: str) -> None:
         super().__init__(machine)
         self._members, self._name = members, name
+        self.between = members.begun
 
     @cached_property
     def sizes(self) -> Sequence[int]:

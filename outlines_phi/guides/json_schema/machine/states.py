@@ -37,6 +37,10 @@ class State(ABC):
 
     bytes: Sequence[int] | None = None
     """The bytes that may be allowed; ``None`` for any."""
+    in_value: bool = True
+    """Whether a value comes next or is being written, which holds no others."""
+    between: bool = False
+    """Whether this is behind a value and what separates it from the next one."""
 
     def __init__(self, machine: Maker) -> None:
         self._machine = machine
@@ -184,6 +188,8 @@ class Last(State):
     def __init__(self, machine: Maker, byte: int, outcome: int, outcomes: int) -> None:
         super().__init__(machine)
         self.bytes, self._outcome, self._outcomes = bytes([byte]), outcome, outcomes
+        self.between = byte in b"]}"
+        self.in_value = not self.between
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -200,6 +206,7 @@ class Blank(State):
     def __init__(self, machine: Maker, core: State, blanks: ByteAutomaton, at: int) -> None:
         super().__init__(machine)
         self.core, self.blanks, self.at = core, blanks, at
+        self.in_value, self.between = core.in_value, core.between
 
     @cached_property
     def bytes(self) -> Sequence[int] | None:  # type: ignore[override]
