@@ -107,5 +107,18 @@ def searched(pattern: str, dialect: Dialect = ECMA) -> CodeAutomaton:
     return automaton_of(read(pattern, dialect), _named(pattern), anywhere=True)
 
 
+def literal(text: str, *, ignore_case: bool = False) -> str:
+    """Return the pattern of one text, in the dialect of Outlines."""
+    written = "".join(map(_character, text))
+    return f"(?i:{written})" if ignore_case else written
+
+
+def _character(character: str) -> str:
+    if character in r"\.+*?()|[]{}^$#&-~":
+        return "\\" + character
+    named = {"\n": r"\n", "\t": r"\t", "\r": r"\r"}.get(character)
+    return named or (character if character.isprintable() else f"\\x{{{ord(character):X}}}")
+
+
 def _named(pattern: str, longest: int = 80) -> str:
     return "The pattern " + repr(pattern if len(pattern) <= longest else pattern[: longest - 3] + "...")
