@@ -10,7 +10,21 @@ from dataclasses import replace
 from ..errors import UnsupportedError
 from .builder import automaton_of
 from .code_points import EVERYTHING
-from .syntax_tree import ANYTHING, EMPTY, Ahead, Beginning, Behind, Chars, Choice, End, First, Node, Repeat, Sequence, parts_of
+from .syntax_tree import (
+    ANYTHING,
+    EMPTY,
+    Ahead,
+    Beginning,
+    Behind,
+    Chars,
+    Choice,
+    End,
+    First,
+    Node,
+    Repeat,
+    Sequence,
+    parts_of,
+)
 
 _ANY = Chars(EVERYTHING)
 _MORE = Sequence((_ANY, ANYTHING))
@@ -19,8 +33,8 @@ _MORE = Sequence((_ANY, ANYTHING))
 def with_first_ends(tree: Node, name: str, *, at_end: bool = True) -> Node:
     """Return a tree where what a lazy quantifier begins ends where it first matches; ``at_end``: no more must follow.
 
-    Raises :class:`UnsupportedError` where that may differ from what Python gives: more must follow, or the ends of what is repeated,
-    of what stands behind it, or of what stands before it make a later attempt end earlier.
+    Raises :class:`UnsupportedError` where that may differ from what Python gives: more must follow, or a later attempt may end
+    earlier, by the ends of what is repeated, of what stands behind it, or of what stands before it.
     """
     if not any(isinstance(part, Repeat) and part.lazy for part in parts_of(tree)):
         return tree
@@ -50,7 +64,7 @@ def _flat(tree: Node) -> list[Node]:
 
 
 def _check(before: Node, lazy: Repeat, behind: Node, name: str) -> None:
-    """Raise where a text might end elsewhere than Python's first attempt that succeeds: where one of three languages has a member."""
+    """Raise where a later attempt of Python's may end earlier: where one of three languages has a member."""
     if any(isinstance(part, (Ahead, End)) for part in parts_of(Sequence((lazy.part, behind)))):
         raise _refused(name, "and looks ahead behind it")
     before = _without_look_ahead(before)

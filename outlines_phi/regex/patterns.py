@@ -67,9 +67,9 @@ def compile_lexeme(pattern: str, dialect: Dialect = RUST) -> ByteAutomaton:
     looks = [mark for mark in marks(pattern, dialect) if not mark.is_repeat]
     if looks and depends_on_context(tree, _named(pattern)):
         raise UnsupportedError(
-            f"Leave out what looks beyond the lexeme. {_named(pattern)} looks there, at offset {looks[0].begin}: what may stand around "
-            "a lexeme is for the rules to say. A lexeme is as long as it can be, so a word ends where a name would; of equally long "
-            "lexemes a string in a rule comes before a name."
+            f"Leave out what looks beyond the lexeme. {_named(pattern)} looks there, at offset {looks[0].begin}: what may "
+            "stand around a lexeme is for the rules to say. A lexeme is as long as it can be, so a word ends where a name "
+            "would; of equally long lexemes a string in a rule comes before a name."
         )
     return compile_regex(pattern, dialect) if tree is plain else spelled(_built(tree, pattern), utf8)
 

@@ -31,15 +31,18 @@ def tree(pattern: str) -> str:
 
 def lexemes_of(terminal: Terminal) -> Lexemes:
     """Return the lexemes of a terminal; raise :class:`UnsupportedError` where its pattern is not read."""
-    if terminal.dialect != "python":
-        return Lexemes(terminal.pattern, terminal.shortest)
-    pattern, shortest = for_the_oracle(terminal.pattern)
+    pattern, shortest = read_by_the_oracle(terminal)
     if pattern is None:
         raise UnsupportedError(
-            f"the pattern {terminal.pattern!r:.80} is not read alike everywhere, so nothing can be checked; write it without assertions "
-            "and the classes of digits and letters, and with one lazy quantifier at most"
+            f"the pattern {terminal.pattern!r:.80} is not read alike everywhere, so nothing can be checked; write it without "
+            "assertions and the classes of digits and letters, and with one lazy quantifier at most"
         )
     return Lexemes(pattern, shortest)
+
+
+def read_by_the_oracle(terminal: Terminal) -> tuple[str | None, bool]:
+    """Return :func:`for_the_oracle` of the pattern of a terminal, in whichever dialect that is."""
+    return for_the_oracle(terminal.pattern) if terminal.dialect == "python" else (terminal.pattern, terminal.shortest)
 
 
 def match_the_same(one: Terminal, other: Terminal) -> bool:

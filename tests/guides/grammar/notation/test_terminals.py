@@ -60,9 +60,7 @@ GREEDY = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "alphabet", "longest"), GREEDY, ids=lambda row: repr(row)
-)
+@pytest.mark.parametrize(("pattern", "alphabet", "longest"), GREEDY, ids=lambda row: repr(row))
 def test_the_same_texts_as_python(pattern: str, alphabet: str, longest: int) -> None:
     automaton, oracle = compiled(pattern), re.compile(pattern)
     found = [automaton.accepts(text.encode()) for text in texts(alphabet, longest)]
