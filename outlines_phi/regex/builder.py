@@ -19,6 +19,7 @@ from .syntax_tree import (
     Chars,
     Choice,
     End,
+    First,
     Node,
     Repeat,
     Sequence,
@@ -180,6 +181,8 @@ class _Builder:
         self.behind_of: dict[Node, int] = {}
         self.aheads: list[LookAround] = []
         self.ahead_of: dict[tuple[int, bool, Context], int] = {}
+        self.first_of: dict[tuple[int, Context], int] = {}
+        self.begun: list[tuple[dict[int, list[int]], bool]] = []
         # Parts and rests are compared by number: a deep tree is not compared again and again.
         self.parts: list[Node] = []
         self.part_of: dict[int | CodePoints, int] = {}
@@ -223,6 +226,7 @@ class _Builder:
             self.behinds.append(self.look(targets, accepting))
             self.moves_of.clear()  # contexts are longer from here on
             self.ahead_of.clear()
+            self.first_of.clear()
 
     def look(self, targets: list[list[int]], accepting: list[bool]) -> LookAround:
         """Return the least automaton of a look-around; it passes over marks."""
@@ -296,17 +300,17 @@ class _Builder:
             if here.rest == FINISHED:
                 accepts = accepts or all(self.aheads[number].accepting[state] for number, state in here.duties)
                 continue
-            number, _, after = self.rests[here.rest]
+            number, times, after = self.rests[here.rest]
             part = self.parts[number]
-            if isinstance(part, Chars):
-                columns = self.members[part.points]
-                if not here.duties:
-                    moves.append((columns, here._replace(rest=after)))
-                    continue
-                for column in columns:
-                    duties = self.after(here.duties, column)
-                    if duties is not None:
-                        moves.append(([column], here._replace(rest=after, duties=duties)))
+            if isinstance(part, Chars) or (isinstance(part, First) and times):
+                for columns, rest in self.read(part, number, times, after):
+                    if not here.duties:
+                        moves.append((columns, here._replace(rest=rest)))
+                        continue
+                    for column in columns:
+                        duties = self.after(here.duties, column)
+                        if duties is not None:
+                            moves.append(([column], here._replace(rest=rest, duties=duties)))
                 continue
             for way in self.ways(here, context):
                 if way not in seen:
@@ -314,6 +318,31 @@ class _Builder:
                     waiting.append(way)
             self.spend(1)
         return moves, accepts
+
+    def read(self, part: Node, number: int, times: int, after: int) -> list[tuple[list[int], int]]:
+        """Return the classes of characters that a part reads, with the rest behind them."""
+        if isinstance(part, Chars):
+            return [(self.members[part.points], after)]
+        leads, _ = self.begun[times - 1]
+        return [(columns, self.ended(number, after, target)) for target, columns in leads.items()]
+
+    def ended(self, number: int, after: int, state: int) -> int:
+        """Return the rest in a state of a part that ends first, by number: what comes after it where it ends."""
+        return after if self.begun[state][1] else self.rest(number, after, state + 1)
+
+    def first(self, part: First, context: Context) -> int:
+        """Return the state, by number, in which a part begins that ends where it first may."""
+        key = (id(part), context)
+        if key not in self.first_of:
+            table = LookAround.least(*self.subsets(self.rest(part.part, FINISHED), context))
+            self.first_of[key] = start = len(self.begun)
+            for row, accepts in zip(table.targets, table.accepting, strict=True):
+                leads: dict[int, list[int]] = {}
+                for column, target in enumerate(row):
+                    if table.accepting[target] or not table.constant[target]:
+                        leads.setdefault(start + target, []).append(column)
+                self.begun.append((leads, accepts))
+        return self.first_of[key]
 
     def ways(self, place: PatternPlace, context: Context) -> Iterator[PatternPlace]:
         """Yield the places that a part leads to without a character."""
@@ -333,6 +362,8 @@ class _Builder:
                 behind = self.behind_of[looked]
                 if self.behinds[behind].accepting[context[behind]] != negated:
                     yield place._replace(rest=after)
+            case First() as part:
+                yield place._replace(rest=self.ended(number, after, self.first(part, context)))
             case Ahead() | End() as part:
                 found = self.kept({*place.duties, (self.ahead(part, context), 0)})
                 if found is not None:

@@ -35,6 +35,8 @@ class Dialect:
         Whether ``$`` is also before a line end at the end of the text.
     bracket_first
         Whether a bracket at the beginning of a class is a member.
+    ends_first
+        Whether a lazy quantifier ends a lexeme where it first matches; elsewhere it says nothing of what matches.
     """
 
     digit: str
@@ -49,6 +51,7 @@ class Dialect:
     nested: bool = False
     before_line_end: bool = False
     bracket_first: bool = True
+    ends_first: bool = False
 
 
 _TWO, _FOUR, _EIGHT = (rf"([0-9a-fA-F]{{{digits}}})" for digits in (2, 4, 8))
@@ -77,9 +80,10 @@ PYTHON = Dialect(
     flags="aiLmsux",
     controls={**_CONTROLS, "a": "\a"},
     code=re.compile(rf"\\(?:x{_TWO}|u{_FOUR}|U{_EIGHT})"),
-    repeat=re.compile(r"\{(?!,?\})([0-9]*)(?:(,)([0-9]*))?\}"),
+    repeat=re.compile(r"\{(?!\})([0-9]*)(?:(,)([0-9]*))?\}"),
     edges={"A": "beginning", "Z": "end", "b": "edge", "B": "no edge"},
     before_line_end=True,
+    ends_first=True,
 )
 """Python's module ``re``, which Lark uses."""
 

@@ -123,8 +123,8 @@ def read(pattern: str, dialect: Dialect, *, flags: str = "") -> Node:
             re.compile(pattern)
         except re.error as error:
             raise GrammarError(error.msg, pattern, error.pos) from None
-        except (OverflowError, RecursionError) as error:
-            raise GrammarError(str(error), pattern) from None
+        except (OverflowError, RecursionError, ValueError):
+            raise GrammarError("it is too large, or nested too deeply; write it as several", pattern) from None
     return _PatternReader(pattern, dialect, frozenset(flags)).tree()
 
 

@@ -12,8 +12,10 @@ from .builder import automaton_of, depends_on_context
 from .code_automaton import CodeAutomaton
 from .composed import Composed
 from .dialects import ECMA, RUST, Dialect
+from .first_ends import with_first_ends
 from .pattern_reader import marks, read
 from .spelling import spelled, utf8
+from .syntax_tree import Node
 
 LARGER = 10
 """Factor of the limit on states for the automaton of a whole text."""
@@ -53,30 +55,44 @@ def compile_regex(pattern: str, dialect: Dialect = RUST) -> ByteAutomaton:
 
 
 @kept
-def compile_lexeme(pattern: str) -> ByteAutomaton:
-    """Return :func:`compile_regex` of a pattern that matches parts of texts; errors as there.
+def compile_lexeme(pattern: str, dialect: Dialect = RUST) -> ByteAutomaton:
+    """Return :func:`compile_regex` of a pattern that matches parts of texts, as long as they can be; errors as there.
+
+    In Python's dialect a lazy quantifier ends the text where it first matches (:mod:`~outlines_phi.regex.first_ends`).
 
     An :class:`UnsupportedError` too where it depends on the text around a part whether that matches.
     """
-    looks = [mark for mark in marks(pattern, RUST) if not mark.is_repeat]
-    if looks and depends_on_context(read(pattern, RUST), _named(pattern)):
+    plain = _read(pattern, dialect)
+    tree = with_first_ends(plain, _named(pattern)) if dialect.ends_first else plain
+    looks = [mark for mark in marks(pattern, dialect) if not mark.is_repeat]
+    if looks and depends_on_context(tree, _named(pattern)):
         raise UnsupportedError(
             f"Leave out what looks beyond the lexeme. {_named(pattern)} looks there, at offset {looks[0].begin}: what may "
-            "stand around a lexeme is for the rules to say."
+            "stand around a lexeme is for the rules to say. A lexeme is as long as it can be, so a word ends where a name "
+            "would; of equally long lexemes a string in a rule comes before a name."
         )
-    return compile_regex(pattern)
+    return compile_regex(pattern, dialect) if tree is plain else spelled(_built(tree, pattern), utf8)
 
 
-@kept
-def _whole(pattern: str, dialect: Dialect) -> CodeAutomaton:
-    """Return the automaton of the texts that ``pattern`` matches as a whole; errors as :func:`compile_regex`."""
+def _read(pattern: str, dialect: Dialect) -> Node:
+    """Return the tree of a pattern for texts in UTF-8, within the limits; errors as :func:`compile_regex`."""
     try:
         pattern.encode()
     except UnicodeEncodeError as error:
         readable = pattern.encode(errors="backslashreplace").decode()
         raise GrammarError("a lone surrogate cannot be written in UTF-8; remove it", readable, error.start) from None
     current_limits().check("source", len(pattern), "The length of the regular expression")
-    automaton = automaton_of(read(pattern, dialect), _named(pattern), larger=LARGER)
+    return read(pattern, dialect)
+
+
+@kept
+def _whole(pattern: str, dialect: Dialect) -> CodeAutomaton:
+    """Return the automaton of the texts that ``pattern`` matches as a whole; errors as :func:`compile_regex`."""
+    return _built(_read(pattern, dialect), pattern)
+
+
+def _built(tree: Node, pattern: str) -> CodeAutomaton:
+    automaton = automaton_of(tree, _named(pattern), larger=LARGER)
     if not automaton.accepting.any():
         raise EmptyLanguageError(f"Write a pattern that matches some text. {_named(pattern)} matches nothing.")
     return automaton
@@ -89,6 +105,19 @@ def searched(pattern: str, dialect: Dialect = ECMA) -> CodeAutomaton:
     Errors as :func:`compile_regex`, but that it may be empty.
     """
     return automaton_of(read(pattern, dialect), _named(pattern), anywhere=True)
+
+
+def literal(text: str, *, ignore_case: bool = False) -> str:
+    """Return the pattern of one text, in the dialect of Outlines."""
+    written = "".join(map(_character, text))
+    return f"(?i:{written})" if ignore_case else written
+
+
+def _character(character: str) -> str:
+    if character in r"\.+*?()|[]{}^$#&-~":
+        return "\\" + character
+    named = {"\n": r"\n", "\t": r"\t", "\r": r"\r"}.get(character)
+    return named or (character if character.isprintable() else f"\\x{{{ord(character):X}}}")
 
 
 def _named(pattern: str, longest: int = 80) -> str:

@@ -64,6 +64,14 @@ class Behind:
 
 @final
 @dataclass(frozen=True)
+class First:
+    """The part up to its first end: its texts that none of its other texts begins."""
+
+    part: Node
+
+
+@final
+@dataclass(frozen=True)
 class Beginning:
     """Nothing comes before."""
 
@@ -74,7 +82,7 @@ class End:
     """Nothing follows."""
 
 
-Node = Chars | Sequence | Choice | Repeat | Ahead | Behind | Beginning | End
+Node = Chars | Sequence | Choice | Repeat | Ahead | Behind | First | Beginning | End
 
 EMPTY = Sequence(())
 ANYTHING = Repeat(Chars(EVERYTHING), 0, None)
@@ -89,7 +97,7 @@ def parts_of(tree: Node) -> Iterator[Node]:
         match part:
             case Sequence(inner) | Choice(inner):
                 waiting += inner
-            case Repeat(inner) | Ahead(inner) | Behind(inner):
+            case Repeat(inner) | Ahead(inner) | Behind(inner) | First(inner):
                 waiting.append(inner)
     return reversed(found)
 
@@ -105,6 +113,8 @@ def least_lengths(tree: Node) -> dict[int, int]:
                 least[id(part)] = sum(least[id(one)] for one in inner)
             case Choice(inner):
                 least[id(part)] = min(least[id(one)] for one in inner)
+            case First(inner):
+                least[id(part)] = least[id(inner)]
             case Repeat(inner, times):
                 least[id(part)] = times * least[id(inner)]
             case _:

@@ -18,6 +18,7 @@ from outlines_phi.format_limits import limits
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DONE
 from outlines_phi.numerics.cache import forget_parts
+from outlines_phi.regex.dialects import RUST
 from outlines_phi.regex.patterns import LARGER, compile_lexeme, compile_regex
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.regex.outlines_engine import difference, direct, whole
@@ -314,7 +315,7 @@ def test_groups_inside_thousands_of_others(pattern: str) -> None:
 )
 def test_a_lexeme_does_not_depend_on_the_text_around_it(pattern: str, alone: bool) -> None:
     if alone:
-        assert compile_lexeme(pattern) is compile_regex(pattern)
+        assert compile_lexeme(pattern) is compile_regex(pattern, RUST)
     else:
         with pytest.raises(UnsupportedError, match="^Leave out what looks beyond the lexeme"):
             compile_lexeme(pattern)

@@ -19,8 +19,7 @@ class Terminal:
     """A kind of lexeme."""
 
     name: str  # what the grammar calls it
-    # A regular expression in the dialect of :func:`~outlines_phi.regex.patterns.compile_regex`; a lexeme matches it as a whole.
-    pattern: str
+    pattern: str  # a regular expression, in the dialect of its own; a lexeme matches it as a whole
     # Where two terminals match the same longest lexeme, the higher number wins, as in Lark; a literal wins a tie against a
     # regular expression.
     priority: int = 0
@@ -32,6 +31,7 @@ class Terminal:
     committed: bool = False
     # Where not empty, the numbers of other terminals: its lexemes are those that all of these match, before each of them alone.
     of: tuple[int, ...] = ()
+    dialect: str = "rust"  # that of the pattern, one of :data:`~outlines_phi.regex.dialects.DIALECTS`
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,19 @@ class Grammar:
         return "\n".join([*map(str, self.terminals), *map(self.describe, self.productions), self.name(self.start)])
 
     @property
-    def pattern(self) -> str | None:
-        """The regular expression of all texts, where the reduced grammar derives one terminal, or nothing, and no other word."""
+    def alone(self) -> Terminal | None:
+        """The terminal of all texts, where the reduced grammar derives it, or nothing, and no other word."""
         if len(self.terminals) != 1 or any(len(production.body) > 1 for production in self.productions):
             return None
         (terminal,) = self.terminals
         if terminal.ignored or terminal.shortest:
             return None
-        return f"(?:{terminal.pattern})?" if self.start in self.nullable else terminal.pattern
+        if self.start not in self.nullable:
+            return terminal
+        # Flags that hold for the whole pattern stand at its beginning.
+        if terminal.dialect == "python" and terminal.pattern.startswith("(?"):
+            return None
+        return replace(terminal, pattern=f"(?:{terminal.pattern})?")
 
     @cached_property
     def nullable(self) -> frozenset[int]:

@@ -17,7 +17,7 @@ from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedInput, VisitError
 
 from ...errors import GrammarError
-from ..grammar.notation.dialect import literal
+from ...regex.patterns import literal
 
 
 class Spelled(NamedTuple):
@@ -292,11 +292,11 @@ class _TreeMaker(Transformer[Token, Any]):
         ends = [self._string(one) for one in (first, last)]
         if any(len(end) != 1 for end in ends) or ends[0] > ends[1]:
             raise self._error('a range is between two characters, the smaller one first, as in `"a".."z"`', first)
-        return Spelled("[" + "-".join(literal(end).pattern for end in ends) + "]", _at(first))
+        return Spelled("[" + "-".join(literal(end) for end in ends) + "]", _at(first))
 
     def spelled(self, value: Token) -> Part:
         text = self._string(value)
-        return Spelled(literal(text, ignore_case=value.endswith("i")).pattern, _at(value))
+        return Spelled(literal(text, ignore_case=value.endswith("i")), _at(value))
 
     def matched(self, value: Token) -> Part:
         pattern, _, flags = value[1:].rpartition("/")
@@ -330,7 +330,7 @@ class _TreeMaker(Transformer[Token, Any]):
                 )
         if not all(isinstance(chunk, str) for chunk in chunks):
             raise self._error("`substring_chunks` is a list of texts", value)
-        written = [literal(chunk).pattern for chunk in chunks]
+        written = [literal(chunk) for chunk in chunks]
         if sum(map(len, written)) * (len(written) + 1) > 2 * _MOST_WRITTEN:
             raise self._error(
                 f"the parts of this text take more than {_MOST_WRITTEN:,} characters when they are written out. Give a shorter "

@@ -34,7 +34,8 @@ from ...guides.phrases.phrase_guide import BanningGuide, PhraseGuide
 from ...guides.table import Table
 from ...numerics.cache import Cache, forget_parts, memory_of
 from ...regex.composed import Composed
-from ...regex.patterns import compile_in_parts, compile_regex
+from ...regex.dialects import DIALECTS
+from ...regex.patterns import compile_in_parts, compile_lexeme, compile_regex
 from ...vocabulary.vocabulary import Vocabulary
 from ..mistakes import too_deep
 from ..processor import TableLogitsProcessor
@@ -196,11 +197,11 @@ class CompiledTypes:
                 return self._table(read_grammar(text), output_type)
             case Grammar():
                 language = language.reduced()
-                if language.pattern is None:
+                if (terminal := language.alone) is None:
                     guide = CFGGuide.of(language, self._vocabulary)
                     warn_of_neighbours(guide.grammar, guide.lexer)
                     return Table(guide)
-                return self._lifted(compile_regex(language.pattern))
+                return self._lifted(compile_lexeme(terminal.pattern, DIALECTS[terminal.dialect]))
             case GuidanceText(grammar=grammar):
                 plain = grammar.automaton_alone
                 return Table(grammar.guide(self._vocabulary)) if plain is None else self._lifted(plain)

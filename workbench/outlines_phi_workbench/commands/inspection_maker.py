@@ -21,6 +21,7 @@ from ..inspection.inspected import Inspected
 from ..inspection.inspection import Inspection
 from ..inspection.model_masses import PromptedModel
 from ..inspection.node_verdicts import MOST, subject_of, verdicts_of
+from ..verification.second_patterns import read_by_the_oracle
 
 
 @final
@@ -62,7 +63,9 @@ class InspectionMaker:
         language = to_language(self._type)
         pattern = language if isinstance(language, str) else None
         if isinstance(language, Grammar):
-            pattern = language.reduced().pattern
+            terminal = language.reduced().alone
+            pattern, shortest = (None, False) if terminal is None else read_by_the_oracle(terminal)
+            pattern = None if shortest else pattern
         subject = subject_of(inspection.inspected.plain, pattern, depth=depth, most=MOST, tokenizer=self._tokenizer)
         if subject is None:
             raise UnsupportedError(

@@ -9,8 +9,8 @@ from outlines_phi.guides.grammar.lexing.lexer import NOTHING, START
 from outlines_phi.guides.grammar.parsing.parser import ERROR
 from outlines_phi.guides.guide import DEAD as NO_STATE
 
-from .lexemes import Lexemes
 from .runs import FAILED
+from .second_patterns import lexemes_of
 from .stack_tops import CONFIGURATIONS
 from .subject import CheckFinding, GrammarParts, Subject, check, shown
 
@@ -22,7 +22,7 @@ def no_empty_lexeme(subject: Subject) -> CheckFinding:
     """No terminal matches the empty text, so each lexeme (a piece of text that a terminal matches) writes something."""
     terminals = [terminal for terminal in subject.parts.guide.grammar.terminals if not terminal.of]
     for terminal in terminals:
-        lexemes = Lexemes(terminal.pattern, terminal.shortest)
+        lexemes = lexemes_of(terminal)
         if lexemes.matches(lexemes.start):
             return CheckFinding.exhaustive(len(terminals), f"{terminal.name} matches the empty text")
     return CheckFinding.exhaustive(len(terminals))
@@ -90,8 +90,7 @@ def readers_agree(subject: Subject) -> CheckFinding:
     if reading is None or reading.shared:
         why = reading.shared if reading else "no text of it in Lark's dialect is at hand"
         return CheckFinding.assumption(len(terminals), why, "so the oracle shares the engine's reader for this grammar")
-    remark = f"the oracle shares the engine's patterns of {', '.join(reading.patterns)}" if reading.patterns else ""
-    return CheckFinding.exhaustive(len(terminals), "; ".join(reading.differences) or None, remark)
+    return CheckFinding.exhaustive(len(terminals), "; ".join(reading.differences) or None)
 
 
 @check("T1", "the lexer is longest match", of_grammars=True)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from outlines_phi.guides.grammar.grammar import Terminal
 
-from .lexemes import Lexemes, PatternReading
+from .lexemes import PatternReading
+from .second_patterns import lexemes_of
 
 START = 0  # The state before the first byte: no lexeme has begun. A lexeme never leads back to it
 
@@ -60,7 +61,7 @@ class LongestMatch:
 
     def __init__(self, terminals: Sequence[Terminal]) -> None:
         self.terminals = tuple(terminals)
-        self._lexemes = {t: Lexemes(each.pattern, each.shortest) for t, each in enumerate(terminals) if not each.of}
+        self._lexemes = {t: lexemes_of(each) for t, each in enumerate(terminals) if not each.of}
         self._residuals = [Residual(tuple((t, each.start) for t, each in self._lexemes.items() if each.start.places))]
         self._number: dict[Residual, int] = {}
         self._moves: dict[tuple[int, int], Move | None] = {}

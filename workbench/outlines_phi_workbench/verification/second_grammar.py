@@ -35,13 +35,12 @@ class SecondReading(NamedTuple):
     """What the oracle of a grammar stands on.
 
     ``shared`` says why that is the engine's own reading, empty where it is a second one; ``differences`` are terminals of which the
-    two readings say different things, ``patterns`` the names of those whose patterns are the engine's nevertheless.
+    two readings say different things.
     """
 
     grammar: Grammar
     shared: str = ""
     differences: tuple[str, ...] = ()
-    patterns: tuple[str, ...] = ()
 
 
 def read_again(text: str, engine: Grammar) -> SecondReading:
@@ -96,6 +95,7 @@ class _Rules:
                 self._named[key].priority if is_named else 0,
                 isinstance(pattern, LiteralText),
                 ignored,
+                dialect="python",
             )
         return symbol
 
@@ -230,17 +230,14 @@ def _numbered(rules: _Rules, engine: Grammar) -> SecondReading:
     used = _useful(rules)
     kept = [symbol for symbol, terminal in rules.terminals.items() if terminal.ignored or symbol in used]
     number: dict[Symbol, int] = {}
-    differences, patterns = [], []
+    differences: list[str] = []
     for symbol, place in _pairs([(symbol, rules.terminals[symbol]) for symbol in kept], terminals):
         mine = rules.terminals[symbol]
         number[symbol] = len(terminals) if place is None else place
         name = terminals[place].name if place is not None else mine.name or mine.pattern
         pattern, shortest = for_the_oracle(mine.pattern)
         if pattern is None:
-            if place is None:
-                raise SharedReading(f"the pattern of {name!r} is not read by the oracle")
-            patterns.append(name)
-            pattern, shortest = terminals[place].pattern, terminals[place].shortest
+            raise SharedReading(f"the pattern of {name!r} is not read by the oracle")
         if place is None:
             differences.append(f"the engine has no terminal {name!r}")
             terminals.append(mine)
@@ -266,7 +263,7 @@ def _numbered(rules: _Rules, engine: Grammar) -> SecondReading:
         productions += [Production(head, (way,)) for way in (t, *shared) if way == t or t in terminals[way].of]
     names = (*(" ".join(head[1:]) for head in heads), *(terminals[t].name for t in parts))
     found = Grammar(tuple(terminals), names, tuple(productions), number[rules.start])
-    return SecondReading(found, "", tuple(differences), tuple(patterns))
+    return SecondReading(found, "", tuple(differences))
 
 
 def _useful(rules: _Rules) -> set[Symbol]:
@@ -309,7 +306,7 @@ def _pairs(mine: Sequence[tuple[Symbol, Terminal]], engine: Sequence[Terminal]) 
         parsed = tree(terminal.pattern)
         found = next((place for place in left if trees[place] == parsed), None)
         if found is None and not terminal.literal:
-            found = next((place for place in left if match_the_same(terminal.pattern, engine[place].pattern)), None)
+            found = next((place for place in left if match_the_same(terminal, engine[place])), None)
         if found is not None:
             left.remove(found)
         yield symbol, found

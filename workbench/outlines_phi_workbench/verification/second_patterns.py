@@ -9,10 +9,14 @@ import warnings
 from typing import Any
 
 from outlines_phi.errors import UnsupportedError
+from outlines_phi.guides.grammar.grammar import Terminal
 
 from .lexemes import Lexemes
 
 _PARSER = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
+
+_STRING = re.compile(r"""(["'])\.\*\?\(\?<!\\\\\)\(\\\\\\\\\)\*\?\1""")
+"""The strings of Lark's own library, between quotation marks of one kind: they end behind an even number of backslashes."""
 
 _MOST_PAIRS = 2_000  # Of how many pairs of readings it is looked at whether two patterns match the same
 
@@ -25,13 +29,26 @@ def tree(pattern: str) -> str:
         return pattern
 
 
-def match_the_same(one: str, other: str) -> bool:
-    """Return whether a pattern of Python's has the lexemes that one of the engine's has; false if that is not found out."""
-    pattern, shortest = for_the_oracle(one)
+def lexemes_of(terminal: Terminal) -> Lexemes:
+    """Return the lexemes of a terminal; raise :class:`UnsupportedError` where its pattern is not read."""
+    pattern, shortest = read_by_the_oracle(terminal)
     if pattern is None:
-        return False
+        raise UnsupportedError(
+            f"the pattern {terminal.pattern!r:.80} is not read alike everywhere, so nothing can be checked; write it without "
+            "assertions and the classes of digits and letters, and with one lazy quantifier at most"
+        )
+    return Lexemes(pattern, shortest)
+
+
+def read_by_the_oracle(terminal: Terminal) -> tuple[str | None, bool]:
+    """Return :func:`for_the_oracle` of the pattern of a terminal, in whichever dialect that is."""
+    return for_the_oracle(terminal.pattern) if terminal.dialect == "python" else (terminal.pattern, terminal.shortest)
+
+
+def match_the_same(one: Terminal, other: Terminal) -> bool:
+    """Return whether two terminals have the same lexemes; false if that is not found out."""
     try:
-        first, second = Lexemes(pattern, shortest), Lexemes(other)
+        first, second = lexemes_of(one), lexemes_of(other)
     except UnsupportedError:
         return False
     found = {(first.start, second.start)}
@@ -61,6 +78,7 @@ def for_the_oracle(pattern: str) -> tuple[str | None, bool]:
 
     There is none, ``None``, where it has what is not read, or a lazy quantifier of which that is not clear.
     """
+    pattern = _STRING.sub(r"\1(?:[^\1\\\\\n]|\\\\.)*\1", pattern)
     try:
         spelled = _spelled_out(pattern) if re.search(r"\\[dswDSW]", pattern) else pattern
         if spelled is None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ....automata.automaton import DEAD, UNREACHABLE, ByteAutomaton, distances
 from ....errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ....format_limits import current_limits
+from ....regex.dialects import DIALECTS
 from ....regex.patterns import compile_lexeme
 from ..grammar import Terminal
 
@@ -125,9 +126,13 @@ def _in_order(rows: NDArray[np.integer]) -> NDArray[np.int32]:
     return np.array([number.setdefault(row, len(number)) for row in packed], dtype=np.int32)
 
 
-def _automaton(terminal: Terminal) -> ByteAutomaton:
+def automaton_of(terminal: Terminal) -> ByteAutomaton:
+    """Return the automaton of the lexemes of one terminal.
+
+    Raises :class:`GrammarError` or :class:`UnsupportedError` where it has none, or its pattern cannot be used.
+    """
     try:
-        automaton = compile_lexeme(terminal.pattern)
+        automaton = compile_lexeme(terminal.pattern, DIALECTS[terminal.dialect])
     except EmptyLanguageError as error:
         raise GrammarError(f"the terminal {terminal.name} matches nothing: {error}") from None
     except (GrammarError, UnsupportedError) as error:
@@ -186,7 +191,7 @@ def _product(
 def joint_of(terminals: Sequence[Terminal]) -> tuple[JointAutomaton, NDArray[np.bool_]]:
     """Return the product of the automata of ``terminals``, and ``bool[S, T]``, which of them match in each state."""
     plain = [t for t, terminal in enumerate(terminals) if not terminal.of]
-    joint = JointAutomaton.of([_automaton(terminals[t]) for t in plain])
+    joint = JointAutomaton.of([automaton_of(terminals[t]) for t in plain])
     matched = np.zeros((len(joint.targets), len(terminals)), dtype=bool)
     matched[:, plain] = joint.matched
     for t, terminal in enumerate(terminals):

@@ -6,7 +6,9 @@ terminals. Two things differ from a parser that Lark would build:
 - Where two terminals match the same lexeme, the higher priority wins, as in Lark; on a tie a string wins against a regular
   expression. Lark would then look at the length of the pattern and at the name; here it is any that the rules can use. Priorities
   of rules choose between trees, not between texts, so they have no effect.
-- A lexeme is always the longest possible (see :mod:`~outlines_phi.guides.grammar.notation.dialect`), in every context.
+- A lexeme is always the longest possible, in every context and whatever the order of alternatives: where Python gives the first
+  alternative that matches, ``a|ab`` gives ``ab`` here. Lazy quantifiers are as in Python, or refused
+  (see :mod:`~outlines_phi.regex.first_ends`).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import re
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -26,10 +29,10 @@ from lark.lexer import PatternStr, TerminalDef, Token
 from lark.load_grammar import GrammarBuilder
 from lark.tree import Tree
 
-from ....errors import GrammarError, UnsupportedError
+from ....errors import GrammarError, OutlinesPhiError, UnsupportedError
 from ....format_limits import current_limits
 from ..grammar import Grammar, Production, Terminal
-from .dialect import Untranslatable, literal, translate
+from ..lexing.lexeme_automaton import automaton_of
 from .gbnf import read_gbnf
 from .scannerless import over_lexemes
 from .source import Imports, Source
@@ -366,20 +369,19 @@ def _check_ignored(source: Source, terminals: list[TerminalDef], rules: list[Rul
 
 
 def _terminal(source: Source, definition: TerminalDef, ignored: bool) -> Terminal:
-    pattern = definition.pattern
+    pattern, name = definition.pattern, _name(definition)
     is_literal = isinstance(pattern, PatternStr)
+    terminal = Terminal(name, pattern.to_regexp(), definition.priority, is_literal, ignored, dialect="python")
     try:
-        if is_literal:
-            translation = literal(pattern.value, ignore_case="i" in pattern.flags)
-        else:
-            translation = translate(pattern.to_regexp())
-    except Untranslatable as reason:
-        name = _name(definition)
-        name = name if len(name) <= 80 else f"{name[:77]}..."
-        raise source.error(f"terminal {name} cannot be used: {reason}", definition.name, written=pattern.raw) from None
-    return Terminal(
-        _name(definition), translation.pattern, definition.priority, is_literal, ignored, translation.shortest
-    )
+        automaton_of(replace(terminal, name=name if len(name) <= 80 else f"{name[:77]}..."))
+    except (OutlinesPhiError, RecursionError) as error:
+        reason = str(error).splitlines()[0] if str(error) else ""
+        if isinstance(error, RecursionError):
+            reason = f"the terminal {name} is nested too deeply; write it as several"
+        elif "global flags" in reason:
+            reason += ". Write flags behind the closing slash, `/.../i`, or around a part, `(?i:...)`"
+        raise source.error(reason, definition.name, written=pattern.raw) from None
+    return terminal
 
 
 def _name(definition: TerminalDef) -> str:

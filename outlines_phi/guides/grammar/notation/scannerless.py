@@ -20,10 +20,9 @@ import numpy as np
 
 from ....automata.automaton import DEAD, ByteAutomaton
 from ....errors import GrammarError, OutlinesPhiError, warn_of_grammar
-from ....regex.patterns import compile_regex
+from ....regex.patterns import compile_regex, literal
 from ..grammar import Grammar, Production, Terminal, followers
 from ..lexing.lexeme_automaton import JointAutomaton
-from .dialect import literal
 from .gbnf import Alternation, Characters, Concatenation, Expression, GBNFRule, Intervals, Repetition, RuleName
 
 _MOST_WRITTEN = 10_000
@@ -132,7 +131,7 @@ def _alternation(alternatives: Iterable[Expression | None]) -> Expression | None
 
 def class_of(codes: Intervals) -> str:
     """Return the pattern of one character."""
-    ends = [tuple(literal(chr(code)).pattern for code in pair) for pair in codes]
+    ends = [tuple(literal(chr(code)) for code in pair) for pair in codes]
     if len(codes) == 1 and codes[0][0] == codes[0][1]:
         return ends[0][0]
     return f"[{''.join(low if low == high else f'{low}-{high}' for low, high in ends)}]"

@@ -79,7 +79,7 @@ def test_several_starts_are_those_of_lark(folder: Path, parser: str) -> None:
             "rule 'nothing' of the imported grammar 'words' is not defined",
             (3, 1),
         ),
-        ("other.lark", 'DOT: "."\nSEP: /,(?!a)/', "SEP cannot be used: it looks around", (2, 1)),
+        ("other.lark", 'DOT: "."\nSEP: /,(?!a)/', "SEP cannot be read: Leave out what looks beyond", (2, 1)),
         ("parts.lark", "x: NUMBER", "terminal 'NUMBER' is imported from a grammar that does not define it", (2, 1)),
     ],
 )
@@ -108,7 +108,7 @@ def test_a_text_imports_from_the_library_alone(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "start", "said"),
     [
-        ("lark.lark", "start", r"OP cannot be used: it looks around[^\n]*\n  line 48, column 1"),
+        ("lark.lark", "start", r"OP cannot be read: Leave out what looks beyond[^\n]*\n  line 48, column 1"),
         ("python.lark", "file_input", r"'_INDENT' is only declared[^\n]*\n  line 107, column 39"),
         ("common.lark", "NUMBER", r"'NUMBER' is a terminal[^\n]*\n  line 20, column 1"),
     ],

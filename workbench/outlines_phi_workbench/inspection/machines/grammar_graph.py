@@ -9,9 +9,9 @@ import numpy as np
 
 from outlines_phi.automata.automaton import DEAD
 from outlines_phi.guides.grammar.cfg_guide import CFGGuide
+from outlines_phi.guides.grammar.lexing.lexeme_automaton import automaton_of
 from outlines_phi.guides.grammar.lexing.lexer import NOTHING, START
 from outlines_phi.guides.grammar.parsing.lr_tables import END
-from outlines_phi.regex.patterns import compile_regex
 
 from .automaton_graph import automaton_states
 from .byte_names import byte_set
@@ -97,7 +97,7 @@ class GrammarGraph:
             return self._lexer_states()
         symbol = int(part[1:])
         if part[0] == "t":
-            return automaton_states(compile_regex(self._terminals[symbol].pattern), f"{part}/")
+            return automaton_states(automaton_of(self._terminals[symbol]), f"{part}/")
         return self._rule_states(symbol)
 
     def _rule_states(self, head: int) -> PartStates:
