@@ -27,6 +27,9 @@ from .sampler import Request, Sampler, Stream
 from .stepper import Trajectory
 from .window_walks import WINDOW_BYTES, EvaluatedText, EvaluatedTexts, NormalizerWalk, WindowAttempts, WindowTree
 
+MOST_CANDIDATES = 64
+"""Candidates of a window are twice as many, up to these, where truncation has left none of them a text."""
+
 
 @final
 @dataclass(eq=False)
@@ -137,12 +140,14 @@ class CommittingWalk:
         elif self._attempts.impossible:
             self.trajectory.log_w = -math.inf
         elif self._phi.candidates:
-            rng = self.trajectory.rng
-            self._candidates = AdaptiveTrajectories(
-                self._tree.tree, [self._phi.candidates], lambda number: rng, max_bytes=WINDOW_BYTES
-            )
+            self._compare(self._phi.candidates)
         else:
             self.account.exhausted = True
+
+    def _compare(self, size: int) -> None:
+        """Begin candidates to pick the window from."""
+        rng = self.trajectory.rng
+        self._candidates = AdaptiveTrajectories(self._tree.tree, [size], lambda number: rng, max_bytes=WINDOW_BYTES)
 
     def _pick(self, candidates: Sequence[Candidate]) -> None:
         """Commit one of the candidates of a window, picked by weight; their mean weight estimates ``Psi``."""
@@ -155,6 +160,8 @@ class CommittingWalk:
             self._commit(node)
         elif self._phi.weights:
             self.trajectory.log_w = -math.inf
+        elif len(candidates) < MOST_CANDIDATES:
+            self._compare(2 * len(candidates))  # the tree knows now where these met their ends
         else:
             self.account.exhausted = True
 

@@ -16,7 +16,7 @@ from outlines_phi.lm.forest import Forest
 from outlines_phi.lm.model import Evaluation, LanguageModel, ModelCounts, TokenTrees
 from outlines_phi.numerics.transfers import Rows
 from outlines_phi.phi.tree.tree import BoundsTree
-from outlines_phi.phi.tree.window import Renewal, Windows
+from outlines_phi.phi.tree.window import PhraseWindows, Renewal
 from outlines_phi.sampling import window_walks as windows
 from outlines_phi.sampling.lookahead import LookaheadSampler
 from outlines_phi.sampling.phi_options import Effort, LookaheadPhi
@@ -39,8 +39,8 @@ def run(ground: WindowTree, walks: WindowAttempts | NormalizerWalk, case: Banned
 
 
 def ground(case: Banned) -> WindowTree:
-    tree = Windows(case.table, Renewal(16)).tree(case.table.start, case.budget)
-    return WindowTree(tree, EvaluatedText(-1, -1, 0, np.log(case.p(()))), 0)
+    windows_of = PhraseWindows(case.table, Renewal(16))
+    return WindowTree(windows_of, case.table.start, case.budget, EvaluatedText(-1, -1, 0, np.log(case.p(()))), 0)
 
 
 @cases
@@ -70,7 +70,7 @@ def test_a_walk_is_rare_where_little_is_undecided() -> None:
     rng, launched = np.random.default_rng(0), []
     log_p = np.log([0.9, 0.0495, 0.001, 0.0005, 0.0, 0.049], where=[True] * 4 + [False, True], out=np.full(6, -np.inf))
     for _ in range(2000):
-        here = WindowTree(Windows(case.table, Renewal(16)).tree(2, 3), EvaluatedText(-1, -1, 0, log_p), 0)
+        here = WindowTree(PhraseWindows(case.table, Renewal(16)), 2, 3, EvaluatedText(-1, -1, 0, log_p), 0)
         here.grow(WindowAttempts(here.tree, rng, width=1, effort=Effort(), diagnostics=rng))
         launched.append(bool(here.grow(NormalizerWalk(here, rng))))
     assert math.exp(here.tree.root.log_gap) == pytest.approx(0.0015)
@@ -81,11 +81,13 @@ def test_as_many_attempts_go_at_once_as_have_failed() -> None:
     """All but a millionth of the texts run into one of eight phrases."""
     phrases = tuple(bytes(letters) for letters in itertools.product(b"ab", repeat=3))
     p = np.array([0, 0.25, 0.25, 0.25, 0.25, 1e-6])
-    tree = Windows(Table(SlowGuide(VOCABULARY, phrases)), Renewal(16)).tree(2, 5)
+    eight = PhraseWindows(Table(SlowGuide(VOCABULARY, phrases)), Renewal(16))
     with np.errstate(divide="ignore"):
-        here = WindowTree(tree, EvaluatedText(-1, -1, 0, np.log(p / p.sum())), 0)
+        here = WindowTree(eight, 2, 5, EvaluatedText(-1, -1, 0, np.log(p / p.sum())), 0)
     attempts, flight = (
-        WindowAttempts(tree, np.random.default_rng(0), width=3, effort=Effort(), diagnostics=np.random.default_rng(1)),
+        WindowAttempts(
+            here.tree, np.random.default_rng(0), width=3, effort=Effort(), diagnostics=np.random.default_rng(1)
+        ),
         [],
     )
     while waiting := here.grow(attempts):

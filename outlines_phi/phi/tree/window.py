@@ -203,7 +203,8 @@ class BlockWindows(Windows):
         between = self.table.guide.between_blocks
         if not between(node.state) or between(node.root.state):
             return False
-        return log_sum(log_p[self.table.moves(node.state, node.remaining).tokens].tolist()) < self._least
+        log_live = log_sum(log_p[self.table.moves(node.state, node.remaining).tokens].tolist())
+        return -math.inf < log_live < self._least  # where nothing can follow, the block is not completed
 
     def _moves(self, node: Node) -> Moves:
         def build(state: int, remaining: int) -> Moves:

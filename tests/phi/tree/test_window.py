@@ -10,7 +10,7 @@ import pytest
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.guide import DONE
 from outlines_phi.phi.tree.tree import BoundsTree, Node
-from outlines_phi.phi.tree.window import Ending, Release, Renewal, Windows
+from outlines_phi.phi.tree.window import Ending, PhraseWindows, Release, Renewal
 from outlines_phi.sampling.phi_options import WINDOW, Effort, LookaheadPhi
 from tests.guides.banning import assert_same
 from tests.languages import LANGUAGES
@@ -21,7 +21,7 @@ CASE = Banned((b"abab", b"bca", b"cc"), 6, seed=1, scale=2.5)
 
 def ended(ending: Ending, budget: int) -> set[Ids]:
     """All token sequences without a phrase that are one window, or a text, in the trees of the package."""
-    windows = Windows(CASE.table, ending)
+    windows = PhraseWindows(CASE.table, ending)
     tree = windows.tree(CASE.table.start, budget)
     found, level = set(), [tree.root]
     while level:
@@ -96,7 +96,7 @@ def test_a_tree_says_itself_what_is_live() -> None:
 
 def test_a_guide_without_phrases_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="FSMGuide, which bans no phrases.*banned_phrases="):
-        Windows(LANGUAGES[0].table, Renewal(4))
+        PhraseWindows(LANGUAGES[0].table, Renewal(4))
 
 
 def test_options_say_where_windows_end() -> None:
