@@ -19,9 +19,9 @@ from outlines_phi.fidelity.probabilities import Probabilities, frozen, probabili
 from outlines_phi.guides.guide_texts import list_texts
 from outlines_phi.lm import watch
 from outlines_phi.lm.table_model import TableModel
+from outlines_phi.phi.tree import preexpand
 from outlines_phi.phi.tree.best_first import enumerate_together
 from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.preexpand import live_prefixes
 from outlines_phi.phi.tree.tree import BoundsTree
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
 
@@ -83,7 +83,7 @@ def violations(language: Language, reader: Reader | None) -> int:
     law, wrong = truth(language, reader), 0
     tree = BoundsTree(language.table, language.budget)
     evaluator = Evaluator(language.lm, language.settings(), [PROMPT], [tree])
-    texts = list_texts(language.table, language.budget, module.LISTED_PREFIXES)
+    texts = list_texts(language.table, language.table.start, language.budget, module.LISTED_PREFIXES)
     for tokens in range(40):
         # Prefix by prefix, then in larger steps.
         enumerate_together([tree], evaluator, 0.0, max_tokens=1, width=1 if tokens < 30 else 20)
@@ -212,7 +212,7 @@ def test_nothing_reached_is_said() -> None:
 
 @pytest.mark.parametrize("tolerance", [0.5, 0.1, 0.01])
 def test_the_tolerance_is_kept(tolerance: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FINITE_PREFIXES", 0)
+    monkeypatch.setattr(preexpand, "SHORT", 0)
     for language in LAWS:
         result = found(language, tolerance=tolerance)
         assert result.tolerance <= tolerance
@@ -247,7 +247,7 @@ def test_evicted_trees_have_bounds_that_hold(spoil: Callable[[BoundsTree], None]
         law, tree = truth(language), BoundsTree(language.table, language.budget)
         for tokens in (6, 30):
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(module, "FINITE_PREFIXES", 0)
+                patch.setattr(preexpand, "SHORT", 0)
                 try:
                     probabilities(language.lm, language.settings(), [PROMPT], [tree], tolerance=0.0, max_tokens=tokens)
                 except BudgetError:

@@ -8,9 +8,7 @@ from dataclasses import replace
 import pytest
 
 from outlines_phi.errors import BudgetError, EmptyLanguageError, UnsupportedError
-from outlines_phi.phi.tree.preexpand import FINITE_PREFIXES, live_prefixes
 from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling import ranking
 from outlines_phi.sampling.phi_options import Effort, ExactPhi
 from outlines_phi.sampling.ranking import Ranking, rank
@@ -46,7 +44,7 @@ def test_it_is_the_top_of_the_enumeration(language: Language, top: int) -> None:
 
 def test_a_small_language_takes_one_call_and_a_large_one_few() -> None:
     assert all(ranked(language, 3).counts.calls == 1 for language in LANGUAGES)
-    assert live_prefixes(BoundsTree(LARGE.table, LARGE.budget), FINITE_PREFIXES) is None
+    assert count_prefixes(LARGE.table, LARGE.budget, 512) is None
     counts = ranked(LARGE, 1).counts
     assert counts.calls <= 20 and counts.tokens < 200
 
