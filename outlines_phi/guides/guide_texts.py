@@ -52,7 +52,7 @@ class ShortestTexts:
 
 
 def list_texts(table: Table, state: int, budget: int, limit: int) -> list[bytes] | None:
-    """Return every text that the guide allows from ``state`` on in ``budget`` tokens, end of sequence included, in the order of their bytes.
+    """Return every text of at most ``budget`` tokens from ``state`` on, end of sequence included, in the order of their bytes.
 
     Prefixes are merged by what they have written and where they stand, so the work grows with the texts and not with their
     tokenizations. ``None`` where the prefixes of texts are more than ``limit``, or infinitely many.

@@ -13,7 +13,7 @@ from ..lm.watch import Progress, current, follow, limited
 from ..numerics.checks import check_amounts, check_counts, check_fits, check_kind
 from ..phi.tree.best_first import ModeSearch, grow_trees
 from ..phi.tree.evaluator import Evaluator
-from ..phi.tree.preexpand import expand_usual
+from ..phi.tree.preexpand import USUAL, expand_usual
 from ..phi.tree.store import TreeStore, afresh
 from ..phi.tree.tree import BoundsTree, refuse_impossible
 from .draw import TextSequence, WrittenText
@@ -112,7 +112,7 @@ def rank(
             left = effort.tokens - (tree.expansions - begun[tree])
             return ModeSearch(tree, top, tolerance=tolerance, max_tokens=left, max_bytes=max_bytes)
 
-        expand_usual(trees, evaluator, effort.tokens)
+        expand_usual(trees, evaluator, min(USUAL, effort.tokens))
         searches = list(map(search, trees))
         follow(
             lambda: Progress.of(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, TypeVar, final
 
 import numpy as np
@@ -182,12 +183,14 @@ def merged_tokens(vocabulary: Vocabulary, text: bytes) -> tuple[int, ...]:
     known = {(start, end): token for start in range(len(text)) for end, token in _tokens_at(trie, text, start)}
     places = list(range(len(text) + 1))
     while True:
-        merges = ((known.get(ends, math.inf), place) for place, ends in enumerate(zip(places, places[2:]), 1))
+        merges = (
+            (known.get(ends, math.inf), place) for place, ends in enumerate(zip(places, places[2:], strict=False), 1)
+        )
         token, place = min(merges, default=(math.inf, 0))
         if token == math.inf:
             break
         del places[place]
-    tokens = [known.get(ends, -1) for ends in zip(places, places[1:])]
+    tokens = [known.get(ends, -1) for ends in pairwise(places)]
     return fewest_tokens(vocabulary, text) if -1 in tokens else tuple(tokens)
 
 

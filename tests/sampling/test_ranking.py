@@ -13,6 +13,7 @@ from outlines_phi.sampling import ranking
 from outlines_phi.sampling.phi_options import Effort, ExactPhi
 from outlines_phi.sampling.ranking import Ranking, rank
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
+from outlines_phi_workbench.suite.reference import count_prefixes
 from tests.languages import LANGUAGES, OF_EVERY_KIND, VOCABULARY, Language
 
 EFFORT = Effort(tokens=100_000)

@@ -1,4 +1,4 @@
-"""Short languages: their usual tokenizations are expanded with the prompt, then the likeliest open prefixes (theory.md, section 5.2)."""
+"""Expansion of short languages: usual tokenizations with the prompt, then the likeliest prefixes (theory.md, section 5.2)."""
 
 from __future__ import annotations
 
@@ -12,37 +12,34 @@ from .evaluator import Evaluator
 from .tree import BoundsTree, Node
 
 SHORT = 512  # A language is short where its texts have at most so many prefixes, in bytes
-USUAL = 64  # Usual tokenizations of more prefixes than this are left to the walks
+USUAL = 32  # Where usual tokenizations have more prefixes than this, a draw comes to few of them
 
 BESIDE = 8  # A model call of so many tokens more costs less than a second call
 OPEN = 1 / 16  # What may stay undecided beside a walk, in shares of ``Lo``: few walks come to it
 
 
-def expand_usual(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int = USUAL) -> None:
-    """Expand the :func:`usual_tokenizations` of trees of which nothing is known yet, in one call: of each at most ``limit`` prefixes.
+def expand_usual(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int = SHORT) -> None:
+    """Expand the :func:`usual_tokenizations` of trees of which nothing is known yet, in one call, where they are few enough.
 
-    These decide nearly everything where the model was asked for the language: the other prefixes are mostly of tokenizations that
-    no tokenizer writes.
+    These decide nearly everything where the model was asked for the language: other prefixes are of tokenizations that no
+    tokenizer writes. Few enough are at most ``limit`` prefixes of a tree.
     """
     wanted: list[tuple[BoundsTree, Node]] = []
     for tree in trees:
         tokenizations = () if tree.root.expanded else usual_tokenizations(tree) or ()
         # Counted before they become nodes: a node below one that stays unexpanded would have no probability.
-        if (
-            0
-            < len({tokens[:end] for tokens in tokenizations for end in range(1, len(tokens) + 1)})
-            <= min(limit, USUAL)
-        ):
+        prefixes = {tokens[:end] for tokens in tokenizations for end in range(1, len(tokens) + 1)}
+        if 0 < len(prefixes) <= limit:
             wanted += ((tree, node) for node in _nodes(tree, tokenizations))
     evaluator.expand(wanted)
 
 
 def expand_for_walks(trees: Sequence[BoundsTree], evaluator: Evaluator) -> None:
-    """Expand as :func:`expand_usual`, and have a walk that comes to another prefix of a short language expand likely ones beside it.
+    """Expand what walks over short languages come to: their usual tokenizations, and likely prefixes beside any other one.
 
     For walks alone, which find out by themselves what is expanded.
     """
-    expand_usual(trees, evaluator)
+    expand_usual(trees, evaluator, USUAL)
     for tree in trees:
         if usual_tokenizations(tree) is not None:
             evaluator.expand_beside(tree, lambda tree=tree: BestFirst(tree, OPEN, BESIDE).advance())
