@@ -14,7 +14,7 @@ from .tree import BoundsTree, Node
 SHORT = 512  # A language is short where its texts have at most so many prefixes, in bytes
 USUAL = 32  # Where usual tokenizations have more prefixes than this, a draw comes to few of them
 
-BESIDE = 8  # A model call of so many tokens more costs less than a second call
+BESIDE = 6  # A model call of so many tokens more costs less than a second call
 OPEN = 1 / 16  # What may stay undecided beside a walk, in shares of ``Lo``: few walks come to it
 
 

@@ -108,10 +108,8 @@ def test_cold_trees_have_the_law(coin: bool, monkeypatch: pytest.MonkeyPatch) ->
 
 def favouring(texts: list[str], share: float) -> tuple[TableModel, Table]:
     """Return a model with a token for each piece of some texts, that gives usual tokenizations this share of every step."""
-    pieces = sorted(
-        {text[a:b] for text in texts for a in range(len(text)) for b in range(a + 1, len(text) + 1)}, key=len
-    )
-    vocabulary = Vocabulary.from_tokens(["<eos>", *pieces], 0)
+    pieces = {text[a:b] for text in texts for a in range(len(text)) for b in range(a + 1, len(text) + 1)}
+    vocabulary = Vocabulary.from_tokens(["<eos>", *sorted(pieces, key=lambda piece: (len(piece), piece))], 0)
     written = [merged_tokens(vocabulary, text.encode()) for text in texts]
     after = {tokens[:end]: (*tokens, 0)[end] for tokens in written for end in range(len(tokens) + 1)}
     rest = TableModel.random(vocabulary, seed=1, scale=2.0)
@@ -130,7 +128,7 @@ def favouring(texts: list[str], share: float) -> tuple[TableModel, Table]:
 @pytest.mark.parametrize(
     "texts, most", [(["positive", "negative"], 15), (["Lisbon", "Paris", "Oslo", "Rio de Janeiro"], 40)]
 )
-@pytest.mark.parametrize("share", [0.5, 0.9, 0.999])
+@pytest.mark.parametrize("share", [0.7, 0.9, 0.999])
 def test_hundreds_of_odd_tokenizations_cost_next_to_nothing(texts: list[str], most: int, share: float) -> None:
     lm, table = favouring(texts, share)
     assert (count_prefixes(table, 20, 100_000) or 0) > 250
