@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ...guides.guide import DEAD, DONE
 from ...guides.guide_texts import list_texts
@@ -42,7 +43,12 @@ def expand_for_walks(trees: Sequence[BoundsTree], evaluator: Evaluator) -> None:
     expand_usual(trees, evaluator, USUAL)
     for tree in trees:
         if usual_tokenizations(tree) is not None:
-            evaluator.expand_beside(tree, lambda tree=tree: BestFirst(tree, OPEN, BESIDE).advance())
+            evaluator.expand_beside(tree, partial(likeliest, tree))
+
+
+def likeliest(tree: BoundsTree) -> list[Node]:
+    """Return the likeliest open prefixes, at most :data:`BESIDE`; none where little is open."""
+    return BestFirst(tree, OPEN, BESIDE).advance()
 
 
 def usual_tokenizations(tree: BoundsTree) -> tuple[tuple[int, ...], ...] | None:
