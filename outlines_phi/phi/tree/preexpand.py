@@ -52,7 +52,7 @@ def likeliest(tree: BoundsTree) -> list[Node]:
 
 
 def usual_tokenizations(tree: BoundsTree) -> tuple[tuple[int, ...], ...] | None:
-    """Return the texts of a short language in the fewest tokens each; ``None`` where it is not short."""
+    """Return the texts of a short language in their :func:`merged_tokens`; ``None`` where it is not short."""
     table, state, budget = tree.table, tree.root.state, min(tree.budget, SHORT)
 
     def build() -> tuple[tuple[int, ...], ...] | None:
