@@ -18,8 +18,7 @@ import typer
 import outlines_phi
 from benchmarks.report import Report
 from outlines_phi.lm import bundled
-from outlines_phi.phi.tree.preexpand import live_prefixes
-from outlines_phi.phi.tree.tree import BoundsTree
+from outlines_phi_workbench.suite.reference import count_prefixes
 
 TYPES: dict[str, Any] = {
     "yes, no": Literal["yes", "no"],
@@ -58,8 +57,7 @@ def main(repeats: Annotated[int, typer.Option(help="Calls of each kind, taken in
     for name, output_type in TYPES.items():
         plain = outlines.Generator(outlines.from_transformers(*bundled.load()), output_type)
         exact = outlines_phi.Generator(model, output_type, phi="exact")
-        table = exact.logits_processor.table
-        nodes = live_prefixes(BoundsTree(table, 64), 100_000)
+        prefixes = count_prefixes(exact.logits_processor.table, 64, 100_000)
         for prompt in [QUESTION, *([ASKED_FOR[name]] if name in ASKED_FOR else [])]:
             times: dict[str, list[float]] = {"plain": [], "exact": []}
             counts = []
@@ -74,7 +72,7 @@ def main(repeats: Annotated[int, typer.Option(help="Calls of each kind, taken in
             report.add(
                 name,
                 "no" if prompt == QUESTION else "yes",
-                len(nodes or ()),
+                prefixes or 0,
                 statistics.mean(count.calls for count in counts),
                 statistics.mean(count.tokens for count in counts),
                 median["plain"],

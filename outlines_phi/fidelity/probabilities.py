@@ -18,7 +18,7 @@ from ..lm.watch import Progress, check_interruption, current, follow
 from ..numerics.weights import bounds_text, ratio
 from ..phi.tree.best_first import enumerate_together
 from ..phi.tree.evaluator import Evaluator
-from ..phi.tree.preexpand import FINITE_PREFIXES, expand_towards
+from ..phi.tree.preexpand import expand_usual
 from ..phi.tree.tree import BoundsTree, Node, refuse_impossible
 from ..settings import SamplingSettings
 
@@ -245,12 +245,12 @@ def probabilities(
     """
     evaluator, known = Evaluator(lm, settings, prompts, trees), [tree.expansions for tree in trees]
     follow(lambda: Progress.of(evaluator.counts, log_bounds=[tree.log_bounds for tree in trees]))
-    expand_towards(trees, evaluator, min(FINITE_PREFIXES, max_tokens), tolerance=tolerance)
+    expand_usual(trees, evaluator, max_tokens)
     spent = [tree.expansions - n for tree, n in zip(trees, known, strict=True)]
     reached = enumerate_together(trees, evaluator, tolerance, max_tokens, max_bytes, spent=spent)
     refuse_impossible(trees, settings)
     counts = replace(evaluator.counts)
-    texts = {tree.budget: list_texts(tree.table, tree.budget, LISTED_PREFIXES) for tree in trees}
+    texts = {tree.budget: list_texts(tree.table, tree.table.start, tree.budget, LISTED_PREFIXES) for tree in trees}
     watch, results = current(), []
     for row, tree in enumerate(trees):
         left = max((watch.limit - watch.seconds) / (len(trees) - row), READING * watch.limit / len(trees))

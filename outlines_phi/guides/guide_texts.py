@@ -51,13 +51,13 @@ class ShortestTexts:
         return self._guide.vocabulary.tokens[token], int(row.targets[nearest])
 
 
-def list_texts(table: Table, budget: int, limit: int) -> list[bytes] | None:
-    """Return every text that the guide allows in ``budget`` tokens, end of sequence included, in the order of their bytes.
+def list_texts(table: Table, state: int, budget: int, limit: int) -> list[bytes] | None:
+    """Return every text of at most ``budget`` tokens from ``state`` on, end of sequence included, in the order of their bytes.
 
     Prefixes are merged by what they have written and where they stand, so the work grows with the texts and not with their
     tokenizations. ``None`` where the prefixes of texts are more than ``limit``, or infinitely many.
     """
-    start = (b"", table.start)
+    start = (b"", state)
     # What may still be written after the prefix: the most over all of its tokenizations, which are all shorter and so done before.
     remaining = {start: budget}
     queue = [(0, *start)]
@@ -65,9 +65,9 @@ def list_texts(table: Table, budget: int, limit: int) -> list[bytes] | None:
     while queue:
         _, text, state = heapq.heappop(queue)
         left = remaining[text, state]
-        moves = table.moves(state, left)
-        if len(remaining) + moves.tokens.size > 2 * limit:
+        if len(remaining) + table.live_count(state, left) > 2 * limit:
             return None
+        moves = table.moves(state, left)
         for token, target in zip(moves.tokens.tolist(), moves.targets.tolist(), strict=True):
             if target == DONE:
                 texts.add(text)

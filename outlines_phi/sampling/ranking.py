@@ -13,7 +13,7 @@ from ..lm.watch import Progress, current, follow, limited
 from ..numerics.checks import check_amounts, check_counts, check_fits, check_kind
 from ..phi.tree.best_first import ModeSearch, grow_trees
 from ..phi.tree.evaluator import Evaluator
-from ..phi.tree.preexpand import FINITE_PREFIXES, expand_finite, expand_usual
+from ..phi.tree.preexpand import USUAL, expand_usual
 from ..phi.tree.store import TreeStore, afresh
 from ..phi.tree.tree import BoundsTree, refuse_impossible
 from .draw import TextSequence, WrittenText
@@ -112,14 +112,8 @@ def rank(
             left = effort.tokens - (tree.expansions - begun[tree])
             return ModeSearch(tree, top, tolerance=tolerance, max_tokens=left, max_bytes=max_bytes)
 
-        limit = min(FINITE_PREFIXES, effort.tokens)
-        expand_usual(trees, evaluator, limit)
-        searches, known = list(map(search, trees)), [tree.expansions for tree in trees]
-        expand_finite([each.tree for each in searches if not each.finished], evaluator, limit)
-        # A search has to be told of what is expanded: those of trees that have been begin anew.
-        searches = [
-            each if each.tree.expansions == n else search(each.tree) for each, n in zip(searches, known, strict=True)
-        ]
+        expand_usual(trees, evaluator, min(USUAL, effort.tokens))
+        searches = list(map(search, trees))
         follow(
             lambda: Progress.of(
                 evaluator.counts,

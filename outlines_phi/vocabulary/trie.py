@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, TypeVar, final
 
 import numpy as np
@@ -169,6 +171,27 @@ def fewest_tokens(vocabulary: Vocabulary, text: bytes) -> tuple[int, ...]:
         place, token = last[place]
         tokens.append(token)
     return tuple(reversed(tokens))
+
+
+def merged_tokens(vocabulary: Vocabulary, text: bytes) -> tuple[int, ...]:
+    """Return the tokens of ``text`` by byte-pair merging; the fewest ones where what it ends with is no tokens.
+
+    Of all neighbours that are one token together, those of the least id are merged first: ids mostly have the order in which a
+    tokenizer's merges were learned, which is the order that it applies them in.
+    """
+    trie = Trie.of(vocabulary)
+    known = {(start, end): token for start in range(len(text)) for end, token in _tokens_at(trie, text, start)}
+    places = list(range(len(text) + 1))
+    while True:
+        merges = (
+            (known.get(ends, math.inf), place) for place, ends in enumerate(zip(places, places[2:], strict=False), 1)
+        )
+        token, place = min(merges, default=(math.inf, 0))
+        if token == math.inf:
+            break
+        del places[place]
+    tokens = [known.get(ends, -1) for ends in pairwise(places)]
+    return fewest_tokens(vocabulary, text) if -1 in tokens else tuple(tokens)
 
 
 def _tokens_at(trie: Trie, text: bytes, start: int) -> Iterator[tuple[int, int]]:

@@ -6,10 +6,9 @@ import pytest
 
 from outlines_phi.errors import BudgetError
 from outlines_phi.fidelity.comparison import total_variation
+from outlines_phi.phi.tree import preexpand
 from outlines_phi.sampling.phi_options import Effort, ExactPhi
-from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi_workbench.suite import reference
 from outlines_phi_workbench.suite.reference import CertifiedWalk, Reference, enumerate_language
 from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, Language, p_value
 
@@ -19,8 +18,7 @@ languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 @pytest.fixture(autouse=True)
 def never_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """No language is small enough to be expanded whole beforehand."""
-    for module in (reference, exact):
-        monkeypatch.setattr(module, "FINITE_PREFIXES", 0)
+    monkeypatch.setattr(preexpand, "SHORT", 0)
 
 
 def walk(language: Language, phi: ExactPhi) -> Reference:

@@ -8,9 +8,9 @@ from collections import defaultdict
 import pytest
 
 from outlines_phi.errors import BudgetError, EmptyLanguageError
-from outlines_phi.fidelity import probabilities
 from outlines_phi.fidelity.comparison import total_variation
-from outlines_phi.fidelity.probabilities import Probabilities
+from outlines_phi.fidelity.probabilities import Probabilities, probabilities
+from outlines_phi.phi.tree import preexpand
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.settings import SamplingSettings
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
@@ -22,7 +22,7 @@ def found_of(
     language: Language, tolerance: float, max_tokens: int = 100_000, settings: SamplingSettings | None = None
 ) -> Probabilities:
     trees = [BoundsTree(language.table, language.budget)]
-    return probabilities.probabilities(
+    return probabilities(
         language.lm, settings or language.settings(), [PROMPT], trees, tolerance=tolerance, max_tokens=max_tokens
     )[0]
 
@@ -58,7 +58,7 @@ def test_the_certificate_holds_and_is_as_asked(language: Language, tolerance: fl
 
 
 def test_the_enumeration_really_stops_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probabilities, "FINITE_PREFIXES", 0)
+    monkeypatch.setattr(preexpand, "SHORT", 0)
     language = LANGUAGES[0]
     assert found_of(language, tolerance=0.5).tolerance > 0
     assert found_of(language, tolerance=0.5).counts.tokens <= found_of(language, tolerance=1e-9).counts.tokens

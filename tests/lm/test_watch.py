@@ -27,10 +27,10 @@ from outlines_phi.lm.watch import (
     watching,
 )
 from outlines_phi.phi.onestep import LocalPhi
+from outlines_phi.phi.tree import preexpand
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi
-from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request, Sampler
@@ -185,7 +185,7 @@ SAMPLERS: dict[str, Callable[[TreeStore], Sampler]] = {
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_no_call_is_made_after_the_flag(name: str, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)  # else one call is all there is
+    monkeypatch.setattr(preexpand, "SHORT", 0)  # else one call is all there is
     store = TreeStore()
     sampler = SAMPLERS[name](store)
     model = asking_at(1, interruption)

@@ -60,7 +60,7 @@ class TestProbabilities:
         result = generator.probabilities(QUESTION, tolerance=0, max_new_tokens=BUDGET, **settings)
         assert {value: entry.p for value, entry in result.items()} == near(law)
         assert all(entry.lo <= entry.p <= entry.hi for entry in result.entries)
-        assert result.complete and result.counts.calls == 1 and result.budget == BUDGET
+        assert result.complete and result.counts.calls <= 4 and result.budget == BUDGET
 
     def test_after_draws_they_cost_what_no_draw_came_to(self, generator: PhiGenerator) -> None:
         whole = generator.probabilities(QUESTION, seed=0, tolerance=0).counts
@@ -68,7 +68,7 @@ class TestProbabilities:
         assert draws.counts.calls == 1 and 0 < draws.counts.tokens < whole.tokens
         assert generator.probabilities(QUESTION).counts.calls == 0
         result = generator.probabilities(QUESTION, tolerance=0)
-        assert result.counts.calls == 1 and result.counts.tokens < whole.tokens
+        assert 0 < result.counts.calls <= 4 and result.counts.tokens < whole.tokens
         (lower, upper), (least, most) = draws.log_z_bounds, result.log_z_bounds
         assert lower <= least == most <= upper
         assert generator.sample(QUESTION, 5).counts.calls == generator.probabilities(QUESTION).counts.calls == 0
@@ -76,8 +76,8 @@ class TestProbabilities:
     def test_a_tolerance_takes_the_usual_spellings_alone(self, generator: PhiGenerator) -> None:
         """The others hold less than a thousandth, and are most of what there is to read."""
         whole, usual = (generator.probabilities(QUESTION, seed=0, tolerance=t) for t in (0, 1e-3))
-        assert usual.counts.calls == whole.counts.calls == 1
-        assert 10 * usual.counts.tokens < whole.counts.tokens
+        assert usual.counts.calls == 1 < whole.counts.calls
+        assert 5 * usual.counts.tokens < whole.counts.tokens
         assert 0 < usual.tolerance < 1e-3 and whole.tolerance < 1e-12
         for value, entry in usual.items():
             assert entry.lo * (1 - SHARE) <= whole[value].p <= entry.hi * (1 + SHARE)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from outlines_phi.sampling.rejection import tree_call as exact
+from outlines_phi.phi.tree import preexpand
 
 
 @pytest.fixture
 def only_walks_grow_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small finite languages are not enumerated before the first walk."""
-    monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
+    monkeypatch.setattr(preexpand, "SHORT", 0)

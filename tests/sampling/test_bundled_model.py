@@ -13,8 +13,8 @@ import outlines_phi
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.lm import bundled
 from outlines_phi.phi.onestep import OneStepPhi
+from outlines_phi.phi.tree import preexpand
 from outlines_phi.sampling.phi_options import ExactPhi
-from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.attempts import RejectionAttempts
 from outlines_phi.settings import SamplingSettings
 from outlines_phi_workbench.suite.reference import Reference, enumerate_language
@@ -49,7 +49,7 @@ def answers(model: outlines_phi.PhiTransformers) -> tuple[outlines_phi.plugin.ge
 
 @pytest.mark.parametrize("prefixes", [512, 0], ids=["whole", "grown"])
 def test_exact_draws_of_a_finite_type(answers: tuple, prefixes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "FINITE_PREFIXES", prefixes)
+    monkeypatch.setattr(preexpand, "SHORT", prefixes)
     generator, reference = answers
     draws = generator.sample(QUESTION, DRAWS, seed=11, max_new_tokens=BUDGET)
     drawn = [draw.token_ids for draw in draws]
@@ -146,7 +146,7 @@ WRONG = {
 def test_cold_trees_on_a_real_model_with_controls(answers: tuple, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Adaptive rejection has the law from the first draw of a tree; each wrong variant fails the same test."""
     generator, reference = answers
-    monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
+    monkeypatch.setattr(preexpand, "SHORT", 0)
     if name in WRONG:
         monkeypatch.setattr(RejectionAttempts, *WRONG[name])
     assert (p_value(cold_answers(generator), reference.mu) > ALPHA) == (name == "right")
@@ -165,7 +165,7 @@ def test_eviction_on_a_real_model_with_control(
     settings = SamplingSettings(max_new_tokens=BUDGET, temperature=2.0)
     table, prompt = generator.logits_processor.table, model._prompt_ids(QUESTION)
     reference = enumerate_language(model.lm, table, prompt, settings, BUDGET)
-    monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
+    monkeypatch.setattr(preexpand, "SHORT", 0)
     monkeypatch.setattr(model._trees, "max_bytes", 30 * 4_500)
     if kept:
         keep_bounds_after_eviction(monkeypatch)
@@ -178,7 +178,7 @@ def test_eviction_on_a_real_model_with_control(
 def test_pairs_are_independent_and_normalisers_unbiased(answers: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cold trees, two draws and one residual attempt each; the accepting wave's success rate fails as a normaliser."""
     generator, reference = answers
-    monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
+    monkeypatch.setattr(preexpand, "SHORT", 0)
     options = {"max_new_tokens": BUDGET, "phi": ExactPhi(width=8, normalizers=1)}
     results = [
         draws for seed in range(4) for draws in generator.sample_batch([QUESTION] * 400, 2, seed=seed, **options)

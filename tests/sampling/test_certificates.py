@@ -13,6 +13,7 @@ from outlines_phi.errors import BudgetError, UnsupportedError
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.guides.guide import DONE
 from outlines_phi.phi.onestep import LocalPhi
+from outlines_phi.phi.tree import preexpand
 from outlines_phi.phi.tree.best_first import enumerate_together, grow_trees
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.evidence import Evidence
@@ -22,7 +23,6 @@ from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Certificate, Guarantee
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi
-from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.attempts import FrozenWalks, ResidualAttempts
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.certify import Certification
@@ -42,7 +42,7 @@ REPEATS = 50
 
 @pytest.fixture(autouse=True)
 def trees_grow_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
+    monkeypatch.setattr(preexpand, "SHORT", 0)
 
 
 def planted(language: Language, constraint: Merged | None = None) -> tuple[BoundsTree, Evaluator]:

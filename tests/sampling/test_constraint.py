@@ -18,6 +18,7 @@ from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_var
 from outlines_phi.guides.guide import DEAD
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
+from outlines_phi.phi.tree import preexpand
 from outlines_phi.phi.tree.best_first import grow_trees
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.tree import BoundsTree, Node
@@ -25,7 +26,6 @@ from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi
 from outlines_phi.sampling.ranking import rank
-from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.attempts import ResidualAttempts
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
@@ -98,7 +98,7 @@ constraints = pytest.mark.parametrize("constraint", CONSTRAINTS, ids=["early", "
 @pytest.fixture(autouse=True, params=["whole", "grown"])
 def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "grown":
-        monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
+        monkeypatch.setattr(preexpand, "SHORT", 0)
 
 
 DRAWS = 1_200

@@ -18,10 +18,10 @@ from outlines_phi.guides.grammar.notation.reader import read_grammar
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.dp_bigram import BigramDPPhi, StateSpace
 from outlines_phi.phi.onestep import LocalPhi
+from outlines_phi.phi.tree import preexpand
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.phi_options import ExactPhi
-from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from tests.guides.grammar.definition import Definition
 from tests.languages import (
@@ -148,7 +148,7 @@ def test_drafts_that_are_drawn_change_no_law() -> None:
 
 def test_exact_draws_with_a_draft_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """From trees that start from nothing, a ninth of the draws under each drafter; the statistics of all grammars are added."""
-    monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
+    monkeypatch.setattr(preexpand, "SHORT", 0)
     samples = []
     for language in GRAMMARS:
         drawn: list[Ids] = []

@@ -15,11 +15,11 @@ from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_var
 from outlines_phi.phi.dp_bigram import BigramDPPhi
 from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
+from outlines_phi.phi.tree import preexpand
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi
-from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Sampler
@@ -78,7 +78,7 @@ def roads(*names: str) -> pytest.MarkDecorator:
 @pytest.fixture(params=["whole", "grown"])
 def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "grown":
-        monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
+        monkeypatch.setattr(preexpand, "SHORT", 0)
     return request.param
 
 
@@ -118,7 +118,7 @@ def test_exact_samplers_draw_the_conditioned_law(monkeypatch: pytest.MonkeyPatch
     for i, name in enumerate(EXACT):
         whole = exact_draws(name, POOLED, seed=100 + 2 * i)
         with monkeypatch.context() as patch:
-            patch.setattr(exact, "FINITE_PREFIXES", 0)
+            patch.setattr(preexpand, "SHORT", 0)
             grown = exact_draws(name, POOLED, seed=101 + 2 * i)
         for samples, level in ((whole, ALPHA / 2), (grown, ALPHA / 2), (whole + grown, ALPHA)):
             assert pooled_p_value(samples) > level / len(EXACT), name

@@ -13,20 +13,17 @@ from outlines_phi.lm import watch
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.lm.watch import limited
 from outlines_phi.phi.onestep import LocalPhi
-from outlines_phi.phi.tree import preexpand as short
+from outlines_phi.phi.tree import preexpand
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.sampling import ranking
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi, LookaheadPhi
 from outlines_phi.sampling.ranking import rank
-from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.attempts import Attempts
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request, Sampler
-from outlines_phi_workbench.suite import reference
 from outlines_phi_workbench.suite.reference import CertifiedWalk
 from tests.languages import ALPHA, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 
@@ -36,9 +33,7 @@ LENGTHS = Language("lengths", "[abcx]{0,3}", 4, seed=2, scale=0.7)
 
 @pytest.fixture(autouse=True)
 def only_walks_grow_trees(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (exact, ranking, reference):
-        monkeypatch.setattr(module, "FINITE_PREFIXES", 0)
-    monkeypatch.setattr(short, "CHEAP", 0)
+    monkeypatch.setattr(preexpand, "SHORT", 0)
 
 
 @pytest.fixture

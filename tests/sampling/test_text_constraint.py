@@ -20,13 +20,13 @@ from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.constraint import TextConstraint
 from outlines_phi.phi.estimator import ProposalPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
+from outlines_phi.phi.tree import preexpand
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import NODE_BYTES
 from outlines_phi.sampling import stepper
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.awrs import AllowedDraw
 from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi
-from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.resolve import sampler_for
@@ -82,11 +82,11 @@ def reference(language: Language, texts: TextConstraint) -> tuple[float, dict[tu
 
 
 @pytest.mark.in_turn
-@pytest.mark.parametrize("prefixes", [exact.FINITE_PREFIXES, 0], ids=["whole", "grown"])
+@pytest.mark.parametrize("prefixes", [preexpand.SHORT, 0], ids=["whole", "grown"])
 @pytest.mark.parametrize("sampler", [ExactSampler(ExactPhi()), AutoSampler(AutoPhi())], ids=["exact", "auto"])
 @predicates
 def test_exact_draws(sampler: Sampler, name: str, prefixes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "FINITE_PREFIXES", prefixes)
+    monkeypatch.setattr(preexpand, "SHORT", prefixes)
     phi, mu = reference(WORDS, PREDICATES[name])
     draws = sampler.sample(constrained(WORDS, DRAWS, 7, PREDICATES[name]))[0]
     assert p_value([draw.token_ids for draw in draws], mu) > ALPHA
@@ -290,7 +290,7 @@ def test_nothing_allowed_says_who_refused_and_how_often() -> None:
 
 
 def test_an_effort_that_runs_out_says_that_a_predicate_may_be_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
+    monkeypatch.setattr(preexpand, "SHORT", 0)
     sampler = ExactSampler(ExactPhi(effort=Effort(attempts=1)))
     with pytest.raises(BudgetError, match=r"let constraint=late refuse earlier what comes to nothing"):
         sampler.sample(constrained(LOOP, 2, 1, PREDICATES["refused late"]))
@@ -330,7 +330,8 @@ def test_trees_are_not_shared_between_predicates() -> None:
         assert p_value([draw.token_ids for draw in sampler.sample(request)[0]], mu) > ALPHA
     assert len(sampler.store) == 3
     same = replace_further(first, first.further)
-    assert sampler.sample(constrained(WORDS, 10, None, same))[0].counts.tokens == 0
+    cold = ExactSampler(ExactPhi()).sample(constrained(WORDS, 10, 1, same))[0]
+    assert sampler.sample(constrained(WORDS, 10, None, same))[0].counts.tokens < 15 < cold.counts.tokens
 
 
 def test_observers_are_refused() -> None:

@@ -28,12 +28,11 @@ from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, Sa
 from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.phi.state_values import StateValues
-from outlines_phi.phi.tree import ahead
+from outlines_phi.phi.tree import ahead, preexpand
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.lookahead import LookaheadSampler
 from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
-from outlines_phi.sampling.rejection import tree_call
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request, Sampler
@@ -139,7 +138,7 @@ def transfers_of(sampler: Sampler, request: Request) -> tuple[Counter[str], int]
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_model_call_takes_one_read_and_one_upload(name: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead, "MANY", 0)
-    monkeypatch.setattr(tree_call, "FINITE_PREFIXES", 0)
+    monkeypatch.setattr(preexpand, "SHORT", 0)
     make, once = SAMPLERS[name]
     make().sample(request_of(name, 20, rows))  # what is kept by guide state is sent
     counts, calls = transfers_of(make(), request_of(name, 20, rows))
@@ -196,7 +195,7 @@ def test_a_model_call_of_a_host_takes_one_upload(road: type[PackedTrees | RowTre
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_every_sampler_reads_the_check_of_an_answer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_call, "FINITE_PREFIXES", 0)
+    monkeypatch.setattr(preexpand, "SHORT", 0)
     with pytest.raises(ModelError, match="spoiled"):
         SAMPLERS[name][0]().sample(request_of(name, 20, sound=False))
 
@@ -213,7 +212,7 @@ def test_every_sampler_reads_the_check_of_an_answer(name: str, monkeypatch: pyte
 def test_nothing_is_learned_from_an_answer_that_fails_its_check(
     make: Callable[[LearnedPhi], Sampler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tree_call, "FINITE_PREFIXES", 0)
+    monkeypatch.setattr(preexpand, "SHORT", 0)
     values = StateValues()
     with pytest.raises(ModelError, match="spoiled"):
         make(LearnedPhi(values)).sample(request_of("learned", 20, sound=False))
@@ -246,7 +245,7 @@ def operations(name: str, rows: int) -> float:
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_operations_do_not_grow_with_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead, "MANY", 0)
-    monkeypatch.setattr(tree_call, "FINITE_PREFIXES", 0)
+    monkeypatch.setattr(preexpand, "SHORT", 0)
     assert operations(name, 40) < 1.5 * operations(name, 4)
 
 

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outlines_phi.lm import bundled
 from outlines_phi.numerics import cache
 from outlines_phi.numerics.cache import CACHE_VARIABLE, Cache
 from outlines_phi.vocabulary import trie as module
-from outlines_phi.vocabulary.trie import Trie, fewest_tokens
+from outlines_phi.vocabulary.trie import Trie, fewest_tokens, merged_tokens
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.languages import VOCABULARY
 
@@ -201,6 +202,31 @@ def test_no_spelling_is_shorter(tokens: list[str], text: str) -> None:
     vocabulary = Vocabulary.from_tokens(["<eos>", *tokens], 0)
     found, all_of_them = fewest_tokens(vocabulary, text.encode()), spellings(vocabulary, text.encode())
     assert found in all_of_them and len(found) == min(map(len, all_of_them))
+
+
+@given(TEXTS, st.text("abc", max_size=10))
+def test_merged_tokens_write_what_can_be_written(tokens: list[str], text: str) -> None:
+    vocabulary = Vocabulary.from_tokens(["<eos>", *tokens], 0)
+    assert merged_tokens(vocabulary, text.encode()) in spellings(vocabulary, text.encode())
+
+
+def test_merged_tokens_are_those_of_a_tokenizer() -> None:
+    """Of every phrase; the fewest tokens are not."""
+    tokenizer = bundled.load()[1]
+    vocabulary = Vocabulary.from_tokenizer(tokenizer)
+    phrases = [
+        "positive",
+        "very negative",
+        "San Francisco",
+        "Rio de Janeiro",
+        "2026-05-22",
+        "technical issue",
+        '{"a": true}',
+    ]
+    written = [tuple(tokenizer.encode(phrase, add_special_tokens=False)) for phrase in phrases]
+    assert [merged_tokens(vocabulary, phrase.encode()) for phrase in phrases] == written
+    assert [fewest_tokens(vocabulary, phrase.encode()) for phrase in phrases] != written
+    assert merged_tokens(vocabulary, b"") == ()
 
 
 def test_the_first_tokens_are_long() -> None:

@@ -68,7 +68,7 @@ class Evaluator:
         self._ahead: defaultdict[BoundsTree, list[Node]] = defaultdict(list)
         # Nodes ahead of the last call that the estimator has seen, by their places.
         self._unheard: list[tuple[int, Node]] = []
-        self._later: dict[BoundsTree, Callable[[], Iterable[Node] | None]] = {}
+        self._beside: dict[BoundsTree, Callable[[], Iterable[Node]]] = {}
         self._streams = None if ahead is None or frontier is not None else list(map(ahead, range(len(trees))))
         self._estimate: Estimate | None = None
         if frontier is not None and trees:
@@ -89,12 +89,12 @@ class Evaluator:
         nodes = self._ahead[tree]
         return len(nodes), sum(node.visited for node in nodes)
 
-    def expand_later(self, tree: BoundsTree, nodes: Callable[[], Iterable[Node] | None]) -> None:
-        """Have ``nodes()`` expanded ahead, with the next new node of ``tree`` that is wanted; for walks alone, as foresight is.
+    def expand_beside(self, tree: BoundsTree, nodes: Callable[[], Iterable[Node]]) -> None:
+        """Have ``nodes()`` expanded in every call that expands a new node of ``tree``; for walks alone, as foresight is.
 
         A node whose distribution is only learned again is no new one: the bounds stay as they are.
         """
-        self._later[tree] = nodes
+        self._beside[tree] = nodes
 
     def expand(self, wanted: Iterable[tuple[BoundsTree, Node]], foresight: Foresight | None = None) -> None:
         """Give every wanted node its distribution and bring all bounds up to date.
@@ -111,32 +111,30 @@ class Evaluator:
         pairs = list(dict.fromkeys(wanted))
         if not pairs:
             return
-        due = self._due(pairs)
-        known = {tree for tree, _ in due}
-        ahead = self._foreseen([pair for pair in pairs if pair[0] not in known], foresight) if foresight else []
+        ahead = self._foreseen(pairs, foresight) if foresight else []
+        beside = self._likely(pairs)
         if not self._planted:
             pairs = list(dict.fromkeys([*((tree, tree.root) for tree in self.trees), *pairs]))
-        pairs += due + ahead
+        pairs += beside + ahead
         for tree, node in ahead:
             self._ahead[tree].append(node)
         new = self._missing_paths([node for _, node in pairs])
         if new and self._compact(new):
             new = self._missing_paths([node for _, node in pairs])
         if new or not self._planted:
-            self._evaluate(pairs, new, {node for _, node in due + ahead})
+            self._evaluate(pairs, new, {node for _, node in beside + ahead})
         changed: dict[BoundsTree, list[Node]] = {}
         for tree, node in pairs:
             changed.setdefault(tree, []).append(node)
         for tree, nodes in changed.items():
             tree.propagate(nodes)
 
-    def _due(self, wanted: Sequence[tuple[BoundsTree, Node]]) -> list[tuple[BoundsTree, Node]]:
-        """Return what was to be expanded with the next nodes of some trees."""
-        asked_for, due = set(wanted), list[tuple[BoundsTree, Node]]()
-        for tree in dict.fromkeys(tree for tree, node in wanted if not node.expanded):
-            if tree in self._later:
-                due += ((tree, node) for node in self._later.pop(tree)() or () if not node.expanded)
-        return [pair for pair in due if pair not in asked_for]
+    def _likely(self, wanted: Sequence[tuple[BoundsTree, Node]]) -> list[tuple[BoundsTree, Node]]:
+        """Return what is to be expanded beside the new nodes of some trees."""
+        grown = dict.fromkeys(tree for tree, node in wanted if not node.expanded and tree in self._beside)
+        asked_for = set(wanted)
+        found = ((tree, node) for tree in grown for node in self._beside[tree]() if not node.expanded)
+        return [pair for pair in found if pair not in asked_for]
 
     def confirm(self) -> None:
         """Evaluate the prompts of trees that earlier calls have grown, if an opaque model was not asked yet: they may be stale."""

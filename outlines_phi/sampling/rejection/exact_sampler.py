@@ -12,7 +12,7 @@ from ...errors import COST, BudgetError
 from ...lm.watch import current, follow, limited
 from ...numerics.weights import log_mean
 from ...phi.tree.best_first import grow_trees
-from ...phi.tree.preexpand import expand_towards
+from ...phi.tree.preexpand import expand_usual
 from ...phi.tree.store import TreeStore, afresh
 from ...phi.tree.tree import BoundsTree, refuse_impossible
 from ..drafted_stepper import Prefetch
@@ -56,8 +56,7 @@ class ExactSampler(Sampler):
         with limited(self.phi.effort.seconds), self.store.lend(*request.tree_key, starts=request.starts) as trees:
             share = self.store.share(len(trees))
             if self.phi.tolerance > 0:
-                expand = partial(expand_towards, tolerance=self.phi.tolerance)
-                call = TreeCall.begin(request, trees, share, self.draft, expand=expand)
+                call = TreeCall.begin(request, trees, share, self.draft, expand=expand_usual)
                 return self._draw(call, self._certify(call))
             # Residual attempts tell what ends a text from what does not, and go by whole distributions.
             return self._draw(TreeCall.begin(request, trees, share, self.draft, ahead=not self.phi.normalizers))

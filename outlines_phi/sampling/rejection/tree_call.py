@@ -13,7 +13,7 @@ from ...lm.watch import Progress
 from ...phi.estimator import ProposalPhi
 from ...phi.tree.best_first import TreeWalks, grow_trees
 from ...phi.tree.evaluator import Evaluator, Foresight
-from ...phi.tree.preexpand import FINITE_PREFIXES, expand_short
+from ...phi.tree.preexpand import expand_for_walks
 from ...phi.tree.tree import BoundsTree, Node
 from ..drafted_stepper import Prefetch, Prefetching
 from ..draw import Draw
@@ -42,7 +42,7 @@ class TreeCall:
         max_bytes: int,
         draft: Prefetch | None = None,
         frontier: ProposalPhi | None = None,
-        expand: Callable[[Sequence[BoundsTree], Evaluator, int], None] = expand_short,
+        expand: Callable[[Sequence[BoundsTree], Evaluator], None] = expand_for_walks,
         *,
         ahead: bool = False,
     ) -> TreeCall:
@@ -61,7 +61,7 @@ class TreeCall:
             stream=partial(request.stream, number=Stream.ESTIMATE),
             ahead=partial(request.stream, number=Stream.AHEAD) if ahead else None,
         )
-        expand(trees, evaluator, FINITE_PREFIXES)
+        expand(trees, evaluator)
         return cls(request, trees, evaluator, foresight, max_bytes)
 
     def attempts(

@@ -5,104 +5,149 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from outlines_phi.errors import BudgetError
 from outlines_phi.fidelity.probabilities import probabilities
 from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi.guides.guide import DONE
 from outlines_phi.guides.table import Table
+from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.constraint import TextConstraint
-from outlines_phi.phi.tree import preexpand as short
 from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.preexpand import expand_finite, expand_short, live_prefixes, usual_tokenizations
+from outlines_phi.phi.tree.preexpand import BESIDE, expand_for_walks, usual_tokenizations
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling.phi_options import Effort, ExactPhi
 from outlines_phi.sampling.ranking import rank
+from outlines_phi.sampling.rejection.attempts import RejectionAttempts
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from tests.languages import ALPHA, DRAWS, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
+from outlines_phi.sampling.sampler import Request
+from outlines_phi.settings import SamplingSettings
+from outlines_phi.vocabulary.trie import merged_tokens
+from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi_workbench.suite.reference import count_prefixes
+from tests.languages import ALPHA, DRAWS, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, GrammarLanguage, Language, p_value
+from tests.sampling.variants import without_coin
 
 TEXTS = Language("texts", "abab|abba|baab|aabb|ccab", 7, seed=2)
 """Of 5 texts, 11 prefixes of their usual tokenizations, and 46 live prefixes, under a law to which all tokenizations are alike."""
 
-WHOLE = len(live_prefixes(BoundsTree(TEXTS.table, TEXTS.budget), 512) or ())
+WHOLE = count_prefixes(TEXTS.table, TEXTS.budget, 512) or 0
 
 
-@pytest.fixture
-def larger(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the language too large to be known at once."""
-    monkeypatch.setattr(short, "CHEAP", 16)
-
-
-def ready(language: Language = TEXTS, limit: int = 512) -> tuple[BoundsTree, Evaluator]:
+def ready(language: Language = TEXTS) -> tuple[BoundsTree, Evaluator]:
     tree = BoundsTree(language.table, language.budget)
     evaluator = Evaluator(language.lm, language.settings(), [PROMPT], [tree])
-    expand_short([tree], evaluator, limit)
+    expand_for_walks([tree], evaluator)
     return tree, evaluator
+
+
+def usual(language: Language = TEXTS) -> set[tuple[int, ...]]:
+    """Return the prefixes of the usual tokenizations, the empty one included."""
+    tokenizations = usual_tokenizations(BoundsTree(language.table, language.budget)) or ()
+    return {tokens[:end] for tokens in tokenizations for end in range(len(tokens) + 1)}
 
 
 def expanded(tree: BoundsTree) -> set[tuple[int, ...]]:
     return {node.tokens() for node in tree.walk() if node.distribution is not None}
 
 
-def test_few_prefixes_are_read_at_once() -> None:
-    tree, evaluator = ready()
-    assert len(expanded(tree)) == WHOLE > 16 and evaluator.counts.calls == 1
-    assert math.exp(tree.root.log_gap) < 1e-12
+def open_prefixes(tree: BoundsTree) -> dict[tuple[int, ...], float]:
+    """Return every open prefix below an expanded node, with its ``log p``."""
+    found = {}
+    for node in list(tree.walk()):
+        if node.distribution is not None:
+            for token, target in zip(node.distribution.moves.tokens, node.distribution.moves.targets, strict=True):
+                child = tree.child(node, int(token), int(target))
+                if target != DONE and child.distribution is None:
+                    found[child.tokens()] = child.log_p
+    return found
 
 
-def test_usual_tokenizations_come_first_and_the_others_all_at_once(larger: None) -> None:
+def test_usual_tokenizations_come_with_the_prompt() -> None:
     tree, evaluator = ready()
-    usual = {
-        tokens[:end] for tokens in usual_tokenizations(TEXTS.table, TEXTS.table.start) for end in range(len(tokens) + 1)
-    }
-    assert expanded(tree) == usual and len(usual) < 16 < WHOLE and evaluator.counts.calls == 1
+    assert expanded(tree) == usual() and len(usual()) < 16 < WHOLE and evaluator.counts.calls == 1
     evaluator.expand([])
     assert evaluator.counts.calls == 1
-    unusual = next(
-        child
-        for token in range(len(VOCABULARY))
-        if (target := tree.target(tree.root, token)) > 1
-        and (child := tree.child(tree.root, token, target)).distribution is None
-    )
-    evaluator.expand([(tree, unusual)])
-    assert len(expanded(tree)) == WHOLE and evaluator.counts.calls == 2 and math.exp(tree.root.log_gap) < 1e-12
+
+
+def test_the_likeliest_open_prefixes_are_read_beside_another_one() -> None:
+    """They and no more, in one call; the walk's own is the least likely here."""
+    tree, evaluator = ready()
+    waiting = sorted(open_prefixes(tree).items(), key=lambda pair: -pair[1])
+    tokens = waiting[-1][0]
+    node = next(node for node in tree.walk() if node.tokens() == tokens)
+    evaluator.expand([(tree, node)])
+    assert len(waiting) > BESIDE
+    assert expanded(tree) == usual() | {tokens} | {tokens for tokens, _ in waiting[:BESIDE]}
+    assert evaluator.counts.calls == 2
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_draws_have_their_law_in_two_calls(larger: None, seed: int) -> None:
+def test_draws_have_their_law_in_few_calls(seed: int) -> None:
     """Where the model cares nothing for usual tokenizations, most walks leave them."""
     reference = TEXTS.reference()
     draws = ExactSampler(ExactPhi()).sample(TEXTS.request(DRAWS, seed))[0]
     drawn = [draw.token_ids for draw in draws]
     assert p_value(drawn, reference.mu) > ALPHA
     assert p_value(drawn, reference.mask) < ALPHA
-    assert draws.counts.calls == 2 and draws.counts.tokens == WHOLE - 1
-    for n in range(1, 4):
-        assert ExactSampler(ExactPhi()).sample(TEXTS.request(n, seed, rows=2))[0].counts.calls <= 2
+    assert 2 < draws.counts.calls <= 8 and draws.counts.tokens < WHOLE
 
 
-def test_a_certificate_enumerates_the_language(larger: None) -> None:
-    """Where the model cares nothing for usual tokenizations, no tolerance is met by them."""
-    draws = ExactSampler(ExactPhi(tolerance=1e-9)).sample(TEXTS.request(5, 1))[0]
-    assert draws.counts.calls == 2 and draws.counts.tokens == WHOLE - 1
+@pytest.mark.parametrize("coin", [True, False], ids=["right", "no thinning coin"])
+def test_cold_trees_have_the_law(coin: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read beside a walk depends on where it stands, and biases neither it nor the others of its tree."""
+    if not coin:
+        monkeypatch.setattr(RejectionAttempts, "_walk", without_coin)
+    results = ExactSampler(ExactPhi()).sample(TEXTS.request(1, 1, rows=1500))
+    assert (p_value([draws[0].token_ids for draws in results], TEXTS.reference().mu) > ALPHA) == coin
 
 
-def test_an_enumeration_begins_with_usual_tokenizations(larger: None) -> None:
-    """They are enough for a coarse tolerance; what is left of a short language is then read whole."""
-    usual = {
-        tokens[:end]
-        for tokens in usual_tokenizations(TEXTS.table, TEXTS.table.start)
-        for end in range(1, len(tokens) + 1)
-    }
+def favouring(texts: list[str], share: float) -> tuple[TableModel, Table]:
+    """Return a model with a token for each piece of some texts, that gives usual tokenizations this share of every step."""
+    pieces = {text[a:b] for text in texts for a in range(len(text)) for b in range(a + 1, len(text) + 1)}
+    vocabulary = Vocabulary.from_tokens(["<eos>", *sorted(pieces, key=lambda piece: (len(piece), piece))], 0)
+    written = [merged_tokens(vocabulary, text.encode()) for text in texts]
+    after = {tokens[:end]: (*tokens, 0)[end] for tokens in written for end in range(len(tokens) + 1)}
+    rest = TableModel.random(vocabulary, seed=1, scale=2.0)
+
+    def log_p(tokens: tuple[int, ...]) -> np.ndarray:
+        odd = rest.logits(tokens)
+        p = (1 - share) * np.exp(odd - np.logaddexp.reduce(odd))
+        for prefix, token in after.items():
+            if tokens[len(PROMPT) :] == prefix:
+                p[token] += share / 2
+        return np.log(p)
+
+    return TableModel(vocabulary, log_p), Table(FSMGuide.from_automaton(compile_regex("|".join(texts)), vocabulary))
+
+
+@pytest.mark.parametrize(
+    "texts, most", [(["positive", "negative"], 15), (["Lisbon", "Paris", "Oslo", "Rio de Janeiro"], 40)]
+)
+@pytest.mark.parametrize("share", [0.7, 0.9, 0.999])
+def test_hundreds_of_odd_tokenizations_cost_next_to_nothing(texts: list[str], most: int, share: float) -> None:
+    lm, table = favouring(texts, share)
+    assert (count_prefixes(table, 20, 100_000) or 0) > 250
+    for seed in range(50):
+        request = Request(lm=lm, table=table, prompts=[PROMPT], settings=SamplingSettings(seed=seed, max_new_tokens=20))
+        counts = ExactSampler(ExactPhi()).sample(request)[0].counts
+        assert counts.tokens <= most
+
+
+def test_an_enumeration_begins_with_usual_tokenizations() -> None:
+    """They are enough for a coarse tolerance."""
     phi = math.exp(TEXTS.reference().log_phi)
     law = Counter[str]()
     for tokens, p in TEXTS.reference().mu.items():
         law[VOCABULARY.decode(tokens).decode()] += p  # type: ignore[assignment]
-    for tolerance, calls, spent in ((1e4, 1, len(usual)), (1e-3, 2, WHOLE - 1), (0.0, 1, WHOLE - 1)):
+    for tolerance, calls, spent in ((1e4, 1, len(usual()) - 1), (1e-3, 6, WHOLE - 1), (0.0, 6, WHOLE - 1)):
         tree = BoundsTree(TEXTS.table, TEXTS.budget)
         (found,) = probabilities(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree], tolerance=tolerance, max_tokens=1000)
-        assert (found.counts.calls, found.counts.tokens) == (calls, spent)
+        assert found.counts.calls <= calls and found.counts.tokens <= spent
         lower, upper = tuple(map(math.exp, tree.log_bounds))
         assert lower <= phi * (1 + 1e-12) and phi <= upper * (1 + 1e-12) and upper - lower <= tolerance * lower + 1e-12
         for text, p in law.items():
@@ -110,11 +155,11 @@ def test_an_enumeration_begins_with_usual_tokenizations(larger: None) -> None:
 
 
 @pytest.mark.parametrize("effort", [1, 5, 10, 12, 20, 40])
-def test_an_effort_of_few_tokens_reads_no_more(larger: None, effort: int) -> None:
+def test_an_effort_of_few_tokens_reads_no_more(effort: int) -> None:
     """What usual tokenizations cost is part of it."""
     tree = BoundsTree(TEXTS.table, TEXTS.budget)
     with pytest.raises(BudgetError):
-        probabilities(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree], tolerance=1e-3, max_tokens=effort)
+        probabilities(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree], tolerance=0.0, max_tokens=effort)
     assert tree.expansions <= effort + 1
     store = TreeStore()
     with store.lend(TEXTS.lm, TEXTS.settings(), TEXTS.table, [PROMPT], [TEXTS.budget]) as (kept,):
@@ -124,65 +169,51 @@ def test_an_effort_of_few_tokens_reads_no_more(larger: None, effort: int) -> Non
     assert 0 < kept.expansions <= effort + 16, "give or take one call"
 
 
-def test_a_search_after_walks_knows_the_language(larger: None) -> None:
-    """Whatever walks have left open: the bounds of a short language are points."""
+def test_laws_that_were_dropped() -> None:
+    """To learn a law again is no reason to learn others."""
     tree, evaluator = ready()
-    assert math.exp(tree.root.log_gap) > 0
-    expand_finite([tree], evaluator)
-    assert math.exp(tree.root.log_gap) == 0 and evaluator.counts.calls == 2
-    expand_finite([tree], evaluator)
-    assert evaluator.counts.calls == 2 and evaluator.counts.tokens == WHOLE - 1
-
-
-def test_laws_that_were_dropped(larger: None) -> None:
-    """To learn a law again is no reason to learn others, and no child gets a probability that nobody knows."""
-    tree, evaluator = ready()
-    known = math.exp(tree.root.log_lower), math.exp(tree.root.log_upper)
+    known, nodes = tree.log_bounds, tree.nodes
     tree.drop_distributions(0)
     dropped = [node for node in tree.walk() if node.expanded and node.distribution is None and node.state > 1]
     evaluator.expand([(tree, dropped[0])])
-    assert (
-        dropped[0].distribution is not None and (math.exp(tree.root.log_lower), math.exp(tree.root.log_upper)) == known
-    )
-    for search in (evaluator, Evaluator(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree])):
-        tree.drop_distributions(0)
-        expand_finite([tree], search)
-        assert known[0] <= math.exp(tree.root.log_lower) <= math.exp(tree.root.log_upper) <= known[1]
+    assert dropped[0].distribution is not None and len(expanded(tree)) == 2
+    assert (tree.log_bounds, tree.nodes) == (known, nodes)
 
 
 @pytest.mark.parametrize("max_bytes", [0, 300, 1000])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_the_law_holds_under_any_memory(larger: None, max_bytes: int, seed: int) -> None:
+def test_the_law_holds_under_any_memory(max_bytes: int, seed: int) -> None:
     draws = ExactSampler(ExactPhi(), TreeStore(max_bytes)).sample(TEXTS.request(400, seed))[0]
     assert p_value([draw.token_ids for draw in draws], TEXTS.reference().mu) > ALPHA
 
 
-def test_a_kept_tree_is_not_read_again(larger: None) -> None:
-    sampler = ExactSampler(ExactPhi())
+def test_a_tree_that_is_known_is_not_read_again() -> None:
+    sampler = ExactSampler(ExactPhi(tolerance=1e-12))
     first, second = (sampler.sample(TEXTS.request(400, None))[0] for _ in range(2))
-    assert first.counts.calls == 2 and second.counts.calls == 0
+    assert 1 < first.counts.calls <= 6 and second.counts.calls == 0
 
 
-def test_budgets_and_constraints_cut_spellings(larger: None) -> None:
+def test_budgets_and_constraints_cut_spellings() -> None:
     tree, _ = ready(TEXTS.within(3))
     assert {len(tokens) for tokens in expanded(tree)} == {0, 1, 2}
     ruled_out = TextConstraint(lambda text: not text.startswith("cc")).over(VOCABULARY)
     tree = BoundsTree(TEXTS.table, TEXTS.budget, ruled_out)
-    expand_short([tree], Evaluator(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree]))
+    expand_for_walks([tree], Evaluator(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree]))
     written = {VOCABULARY.decode(tokens) for tokens in expanded(tree)}
     assert written and not any(text.startswith(b"cc") for text in written)
 
 
-def test_nothing_is_known_of(larger: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Infinite and long languages, states within, guides without an automaton, and where nothing is to be read ahead."""
-    for language in (LANGUAGES[0], LANGUAGES[1], GRAMMARS[0]):
-        assert usual_tokenizations(language.table, language.table.start) == ()
-    assert usual_tokenizations(TEXTS.table, TEXTS.table.guide.advance(TEXTS.table.start, 1)) == ()
-    tree, evaluator = ready(limit=0)
-    assert evaluator.counts.calls == 0 and not tree.root.expanded
-    monkeypatch.setattr(short, "FREE", 4)
-    monkeypatch.setattr(short, "FINITE_PREFIXES", 20)
-    assert (
-        usual_tokenizations(Table(FSMGuide.from_automaton(TEXTS.table.guide.automaton, VOCABULARY)), TEXTS.table.start)
-        == ()
-    )
+def test_every_guide_and_every_start_has_usual_tokenizations() -> None:
+    grammar = GrammarLanguage("pets", 'start: ("a" | "ab") ("cc" | "x")', 6, seed=1)
+    assert {VOCABULARY.decode(tokens) for tokens in usual_tokenizations(BoundsTree(grammar.table, 6)) or ()} == {
+        b"acc", b"abcc", b"ax", b"abx",
+    }  # fmt: skip
+    within = TEXTS.table.guide.advance(TEXTS.table.start, 5)
+    assert usual_tokenizations(BoundsTree(TEXTS.table, 6, start=within)) == (merged_tokens(VOCABULARY, b"cab"),)
+
+
+def test_long_languages_are_left_to_their_walks() -> None:
+    for language in (LANGUAGES[1].within(60), GRAMMARS[0].within(60)):
+        tree, evaluator = ready(language)
+        assert usual_tokenizations(tree) is None
+        assert evaluator.counts.calls == 0 and not tree.root.expanded

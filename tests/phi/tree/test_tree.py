@@ -13,7 +13,6 @@ from outlines_phi.numerics.weights import log_sum
 from outlines_phi.phi.tree import best_first, evaluator
 from outlines_phi.phi.tree.best_first import enumerate_together
 from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.preexpand import live_prefixes
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree, Node
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, Language
@@ -30,8 +29,12 @@ def planted(language: Language = WORDS) -> tuple[BoundsTree, Evaluator]:
 
 
 def expand_all(tree: BoundsTree, evaluator: Evaluator) -> None:
-    nodes = live_prefixes(tree, 10_000)
-    assert nodes is not None
+    """Expand every live prefix in one call: all of them are known from the guide."""
+    nodes = [tree.root]
+    for node in nodes:
+        moves = tree.table.moves(node.state, node.remaining)
+        steps = zip(moves.tokens.tolist(), moves.targets.tolist(), strict=True)
+        nodes += (tree.child(node, token, target) for token, target in steps if target != DONE)
     evaluator.expand((tree, node) for node in nodes)
 
 
@@ -199,12 +202,6 @@ def test_enumeration_takes_the_likeliest_prefixes_first() -> None:
         later = [other for other in seen[i + 1 :] if other.parent in {tree.root, *seen[:i]}]
         assert all(other.log_p <= node.log_p + 1e-12 for other in later)
     assert len(seen) > 5
-
-
-def test_live_prefixes_gives_up_at_its_limit_and_changes_nothing() -> None:
-    tree, _ = planted()
-    assert live_prefixes(tree, 5) is None
-    assert tree.nodes == 1 and not tree.root.children
 
 
 def test_a_compacted_cache_is_evaluated_again(monkeypatch: pytest.MonkeyPatch) -> None:

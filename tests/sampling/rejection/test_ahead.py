@@ -7,10 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from outlines_phi.phi.tree import ahead
+from outlines_phi.phi.tree import ahead, preexpand
 from outlines_phi.phi.tree.tree import BoundsTree, Node
 from outlines_phi.sampling.phi_options import ExactPhi
-from outlines_phi.sampling.rejection import tree_call
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from tests.languages import ALPHA, GRAMMARS, LANGUAGES, Language, p_value, pooled_p_value
 
@@ -21,7 +20,7 @@ WIDE = (LOOP, GRAMMARS[1])
 @pytest.fixture(autouse=True)
 def ahead_of_every_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead, "MANY", 0)
-    monkeypatch.setattr(tree_call, "FINITE_PREFIXES", 0)
+    monkeypatch.setattr(preexpand, "SHORT", 0)
 
 
 ROWS = {1: 260, 2: 100, 16: 50}

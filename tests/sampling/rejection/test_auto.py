@@ -26,6 +26,7 @@ from outlines_phi.lm import bundled
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.numerics.weights import log_sum
 from outlines_phi.phi.onestep import LocalPhi
+from outlines_phi.phi.tree import preexpand
 from outlines_phi.phi.tree.state_averages import BackedUpValues
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.plugin.call import CallOptions
@@ -34,7 +35,6 @@ from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi
-from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.adaptive_proposal import STATE, AdaptiveTrajectories
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler, TwoStages
 from outlines_phi.sampling.sampler import Request
@@ -62,7 +62,7 @@ ROWS = 40
 
 @pytest.fixture(autouse=True)
 def trees_that_only_draws_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
+    monkeypatch.setattr(preexpand, "SHORT", 0)
     warnings.simplefilter("ignore", FidelityWarning)
 
 

@@ -10,13 +10,13 @@ import torch
 
 from outlines_phi.errors import BudgetError
 from outlines_phi.phi.onestep import LocalPhi
+from outlines_phi.phi.tree import preexpand
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.phi_options import Effort, ExactPhi
-from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from tests.languages import ALPHA, LANGUAGES, Language, p_value
 
@@ -25,7 +25,7 @@ WORDS, LOOP = LANGUAGES[:2]
 
 @pytest.fixture(autouse=True)
 def only_attempts_grow_trees(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
+    monkeypatch.setattr(preexpand, "SHORT", 0)
 
 
 def drawn(results: list[Draws]) -> list[tuple[int, ...]]:

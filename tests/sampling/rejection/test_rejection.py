@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from outlines_phi.errors import BudgetError
+from outlines_phi.phi.tree import preexpand
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.phi_options import Effort, ExactPhi
 from outlines_phi.sampling.rejection import attempts
-from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.attempts import RejectionAttempts
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from tests.languages import (
@@ -37,7 +37,7 @@ ROWS = 700
 
 @pytest.fixture(autouse=True)
 def only_attempts_grow_trees(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
+    monkeypatch.setattr(preexpand, "SHORT", 0)
 
 
 def cold_pairs(language: Language, seeds: int = 4, n: int = 2) -> list[tuple[tuple[int, ...], ...]]:

@@ -25,7 +25,7 @@ from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, Sa
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.best_first import enumerate_together
 from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.preexpand import FINITE_PREFIXES, expand_towards
+from outlines_phi.phi.tree.preexpand import expand_usual
 from outlines_phi.phi.tree.tree import BoundsTree, Node
 from outlines_phi.settings import SamplingSettings
 
@@ -197,7 +197,7 @@ class CertifiedWalk(ProposalPhi):
         trees = [BoundsTree(run.table, budget) for budget in run.budgets]
         evaluator = Evaluator(run.lm, run.settings, run.prompts, trees)
         with limited(self.seconds) as watch:
-            expand_towards(trees, evaluator, FINITE_PREFIXES, tolerance=self.tolerance)
+            expand_usual(trees, evaluator)
             reached = enumerate_together(trees, evaluator, self.tolerance, self.max_tokens)
             if not all(reached):
                 used = watch.end_of(f"its {self.max_tokens} model tokens were used")
