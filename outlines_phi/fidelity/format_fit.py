@@ -1,0 +1,147 @@
+"""How well a format fits what a model would write by itself: ``log Phi``, and what usually helps where it is low."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from ..numerics.weights import log_mass_text
+from ..phi.tree.beginnings import Beginnings
+
+LOW = -5.0
+"""``log Phi`` below which a format is said to fit badly: the model itself would write it less than once in 148 texts."""
+
+REMEDIES = {
+    "case": "begin the values with the capital or small letters that the model begins with",
+    "blank": "move the blank: from the end of the prompt into the format, or out of it",
+    "ask": "ask for the format in the prompt ('Answer with yes or no.')",
+    "ends": "let the text go on after the value (ends='open')",
+    "fields": "draw each field by itself (phi='fields')",
+}
+"""What usually helps."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FormatFit:
+    """The fit of a format after a prompt.
+
+    Attributes
+    ----------
+    prompt, form
+        What to call the prompt and the format.
+    log_z, log_z_bounds
+        The estimate of ``log Phi(prompt)``, and ``(lower, upper)`` bounds, in nats.
+    beginnings
+        The likeliest first tokens of the model and of the format; ``None`` where they were not read.
+    line
+        The line that greedy decoding writes without a format; ``None`` where nobody asked for it.
+    """
+
+    prompt: str
+    form: str
+    log_z: float
+    log_z_bounds: tuple[float, float]
+    beginnings: Beginnings | None = None
+    line: str | None = None
+
+    @property
+    def low(self) -> bool:
+        """Whether the model hardly ever writes the format by itself."""
+        return self.log_z < LOW
+
+    @property
+    def log_phi(self) -> str:
+        """What is known of ``log Phi``, as a text."""
+        return log_mass_text(self.log_z_bounds, self.log_z)
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """Those of :data:`REMEDIES` that fit: some are for mass that is lost at the first token, others for what is lost later."""
+        if not self.low:
+            return ()
+        if self.beginnings is None:
+            return tuple(REMEDIES[name] for name in ("ask", "ends", "fields"))
+        return tuple(REMEDIES[name] for name in (*_respelled(self.beginnings), "ask", *self._later(self.beginnings)))
+
+    def _later(self, beginnings: Beginnings) -> tuple[str, ...]:
+        return ("ends", "fields") if beginnings.log_live > self.log_z / 2 else ()
+
+    @property
+    def warning(self) -> str:
+        """What a call says where :attr:`low`: remedies first."""
+        said = ", or ".join(self.advice)
+        begun = ""
+        if self.beginnings is not None:
+            begun = (
+                f", whose likeliest first tokens are {self.beginnings.listed(live=False)} outside of the format, and "
+                f"{self.beginnings.listed(live=True)} in it, where all together have {math.exp(self.beginnings.log_live):.2g}"
+            )
+        return (
+            f"{said[0].upper()}{said[1:]}; generator.fit(prompt) compares formats. log Phi is {self.log_phi} after "
+            f"{self.prompt!r:.80}: {self.form} is what the model writes by itself with a probability of "
+            f"{math.exp(self.log_z):.1g}{begun}."
+        )
+
+    def row(self) -> tuple[str, ...]:
+        """Return the cells of a table, under :data:`HEAD`."""
+        if self.beginnings is None:
+            return self.form, self.log_phi, "", "", ""
+        inside = f"{math.exp(self.beginnings.log_live):.2g}"
+        return self.form, self.log_phi, inside, self.beginnings.listed(live=False), self.beginnings.listed(live=True)
+
+
+HEAD = ("format", "log Phi", "first tokens", "outside of the format", "in the format")
+"""The columns of a table of fits."""
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class FitTable(Sequence[FormatFit]):
+    """The fits of some formats after some prompts; formats of one prompt together."""
+
+    fits: tuple[FormatFit, ...]
+
+    def __len__(self) -> int:
+        return len(self.fits)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        return self.fits[index]
+
+    def prompts(self) -> Iterator[tuple[str, list[FormatFit]]]:
+        """Yield each prompt with its fits."""
+        for prompt in dict.fromkeys(fit.prompt for fit in self.fits):
+            yield prompt, [fit for fit in self.fits if fit.prompt == prompt]
+
+    def __repr__(self) -> str:
+        """Return a table for each prompt, with the model's own line, and the advice."""
+        lines = []
+        for prompt, fits in self.prompts():
+            cells = [HEAD, *(fit.row() for fit in fits)]
+            widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+            lines += [f"After {prompt!r}", *("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)]
+            lines += [remark(fits), ""]
+        return "\n".join(lines[:-1])
+
+
+def remark(fits: Sequence[FormatFit]) -> str:
+    """Return what stands under the table of a prompt: the model's own line, and what helps where log Phi is low."""
+    lines = [] if fits[0].line is None else [f"Greedy decoding without a format: {fits[0].line!r}"]
+    lines += [f"{fit.form}: {', or '.join(fit.advice)}." for fit in fits if fit.low]
+    return "\n".join(lines)
+
+
+def _respelled(beginnings: Beginnings) -> tuple[str, ...]:
+    """Return the remedies for first tokens outside of the format that differ from one in it by case, or by blanks."""
+    outside, inside = ([token.text for token in beginnings.tokens if token.live == live] for live in (False, True))
+    pairs = [(a.strip(), b.strip()) for a in outside for b in inside if a.strip() and b.strip()]
+    same = [_along(a, b) for a, b in pairs]
+    folded = [_along(a.casefold(), b.casefold()) for a, b in pairs]
+    return ("blank",) * any(same) + ("case",) * any(b and not a for a, b in zip(same, folded, strict=True))
+
+
+def _along(first: str, second: str) -> bool:
+    """Return whether one of two texts begins with the other."""
+    return first.startswith(second) or second.startswith(first)
