@@ -18,7 +18,7 @@ REMEDIES = {
     "blank": "move the blank: from the end of the prompt into the format, or out of it",
     "ask": "ask for the format in the prompt ('Answer with yes or no.')",
     "ends": "let the text go on after the value (ends='open')",
-    "fields": "draw each field by itself (phi='fields')",
+    "fields": "in an object, draw each field by itself (phi='fields')",
 }
 """What usually helps."""
 
@@ -134,14 +134,17 @@ def remark(fits: Sequence[FormatFit]) -> str:
 
 
 def _respelled(beginnings: Beginnings) -> tuple[str, ...]:
-    """Return the remedies for first tokens outside of the format that differ from one in it by case, or by blanks."""
+    """Return the remedies for first tokens outside of the format that differ from one in it by a blank before them, or by case."""
     outside, inside = ([token.text for token in beginnings.tokens if token.live == live] for live in (False, True))
-    pairs = [(a.strip(), b.strip()) for a in outside for b in inside if a.strip() and b.strip()]
-    same = [_along(a, b) for a, b in pairs]
-    folded = [_along(a.casefold(), b.casefold()) for a, b in pairs]
-    return ("blank",) * any(same) + ("case",) * any(b and not a for a, b in zip(same, folded, strict=True))
+    pairs = [(a, b) for a in outside for b in inside]
+    blank = any(a[:1].isspace() != b[:1].isspace() and _alike(a.strip(), b.strip()) for a, b in pairs)
+    case = any(
+        not _alike(a.strip(), b.strip()) and _alike(a.strip().casefold(), b.strip().casefold()) for a, b in pairs
+    )
+    return ("blank",) * blank + ("case",) * case
 
 
-def _along(first: str, second: str) -> bool:
-    """Return whether one of two texts begins with the other."""
-    return first.startswith(second) or second.startswith(first)
+def _alike(first: str, second: str) -> bool:
+    """Return whether two texts are one, or one of more than a letter begins the other."""
+    short, long = sorted((first, second), key=len)
+    return bool(short) and (first == second or (len(short) > 1 and long.startswith(short)))

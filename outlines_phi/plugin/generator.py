@@ -49,7 +49,6 @@ from .call import (
     CallOptions,
     Correction,
     Unset,
-    check_closed,
     check_tolerance,
     law_options,
     resolve_ban,
@@ -424,10 +423,9 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         found: list[list[Draws]] = []
         for each in generators:
             table, keywords = each._law(dict(settings))
-            check_closed(table, "fit()")
+            options = law_options(table, "fit()", keywords, self.model.defaults)
             self.model.told_of_fit.add(table)
             found.append(each.sample_batch(rows, phi=AutoPhi(share=0), sampler=None, draft=None, **settings))
-        options = law_options(table, "fit()", keywords, self.model.defaults)
         with self.model.asking(rows, table, options) as request:
             lines = greedy_lines(request, tokens)
         names = [name(each.output_type) for each in generators]
