@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -60,6 +61,6 @@ def fit(
     )
     console = Console(highlight=False)
     for row, prompt in enumerate(given):
-        fits = found[row * len(forms) : (row + 1) * len(forms)]
-        rows = [(name, *each.row()[1:]) for (name, _), each in zip(forms, fits, strict=True)]
-        print_table(TextTable(HEAD, rows, f"After {prompt!r}", remark(fits)), console, name_width=40)
+        fits = [replace(found[row * len(forms) + i], form=name) for i, (name, _) in enumerate(forms)]
+        table = TextTable(HEAD, [each.row() for each in fits], f"After {prompt!r}", remark(fits))
+        print_table(table, console, name_width=40)
