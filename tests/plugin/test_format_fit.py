@@ -17,7 +17,7 @@ from outlines_phi.errors import UnsupportedError
 from outlines_phi.fidelity import FormatFit
 from outlines_phi.fidelity.format_fit import LOW, REMEDIES
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.tree.beginnings import Beginning, Beginnings
+from outlines_phi.phi.tree.beginnings import FirstToken, Beginnings
 from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.languages import VOCABULARY
 
@@ -107,7 +107,7 @@ class TestAdvice:
         ],
     )
     def test_it_goes_by_the_first_tokens(self, tokens: list, log_live: float, expected: list[str]) -> None:
-        beginnings = Beginnings(tuple(Beginning(text, 0.1, live) for text, live in tokens), log_live)
+        beginnings = Beginnings(tuple(FirstToken(text, 0.1, live) for text, live in tokens), log_live)
         fit = FormatFit(prompt="", form="", log_z=-8.5, log_z_bounds=(-9, -8), beginnings=beginnings)
         assert list(fit.advice) == [REMEDIES[name] for name in expected]
 

@@ -15,7 +15,7 @@ SHOWN, LIVE = 5, 3
 """How many of the likeliest first tokens are kept, and how many of those that the format allows."""
 
 
-class Beginning(NamedTuple):
+class FirstToken(NamedTuple):
     """A first token: what it writes (empty for special tokens), its probability, and whether the format allows it."""
 
     text: str
@@ -30,7 +30,7 @@ class Beginning(NamedTuple):
 class Beginnings(NamedTuple):
     """The likeliest first tokens of free text and of the format, the likeliest first, and the log probability of all live ones."""
 
-    tokens: tuple[Beginning, ...]
+    tokens: tuple[FirstToken, ...]
     log_live: float
 
     @classmethod
@@ -40,7 +40,7 @@ class Beginnings(NamedTuple):
         likeliest = sorted({*_largest(log_p, SHOWN).tolist(), *live.tolist()}, key=lambda token: -log_p[token])
         written = [vocabulary.tokens[token].decode(errors="replace") for token in likeliest]
         rows = zip(written, np.exp(log_p[likeliest]).tolist(), likeliest, strict=True)
-        return cls(tuple(Beginning(text, p, moves.target(token) != DEAD) for text, p, token in rows), log_live)
+        return cls(tuple(FirstToken(text, p, moves.target(token) != DEAD) for text, p, token in rows), log_live)
 
     def listed(self, *, live: bool) -> str:
         """Return the likeliest tokens that are live, or those that are not, with their probabilities, as a text."""
