@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from ..errors import UnsupportedError
-from ..fidelity.format_fit import HEAD, remark
-from ..fidelity.report_text import TextTable
 from ..plugin.call import CallOptions
 from ..plugin.generator import LINE, Generator
 from .app import Debug
 from .command_options import ModelOptions, PromptOptions, SettingOptions, Tokenization, grouped, keywords
 from .inputs import model_input, read_output_type
-from .terminal import print_table
 
 
 @grouped
@@ -55,12 +50,5 @@ def fit(
     settings = sampling.keywords() | keywords(tokenization=tokenization)
     CallOptions.read(settings, None)
     (_, first), *others = forms
-    generator = Generator(source.load(given), first)
-    found = generator.fit(
-        [model_input(prompt) for prompt in given], [form for _, form in others], tokens=line, **settings
-    )
-    console = Console(highlight=False)
-    for row, prompt in enumerate(given):
-        fits = [replace(found[row * len(forms) + i], form=name) for i, (name, _) in enumerate(forms)]
-        table = TextTable(HEAD, [each.row() for each in fits], f"After {prompt!r}", remark(fits))
-        print_table(table, console, name_width=40)
+    asked = [model_input(prompt) for prompt in given]
+    typer.echo(Generator(source.load(given), first).fit(asked, [form for _, form in others], tokens=line, **settings))

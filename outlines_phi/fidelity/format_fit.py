@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import final
 
 from ..numerics.weights import log_mass_text
@@ -64,33 +65,33 @@ class FormatFit:
             return ()
         if self.beginnings is None:
             return tuple(REMEDIES[name] for name in ("ask", "ends", "fields"))
-        return tuple(REMEDIES[name] for name in (*_respelled(self.beginnings), "ask", *self._later(self.beginnings)))
-
-    def _later(self, beginnings: Beginnings) -> tuple[str, ...]:
-        return ("ends", "fields") if beginnings.log_live > self.log_z / 2 else ()
+        later = ("ends", "fields") if self.beginnings.log_live > self.log_z / 2 else ()
+        return tuple(REMEDIES[name] for name in (*_respelled(self.beginnings), "ask", *later))
 
     @property
     def warning(self) -> str:
         """What a call says where :attr:`low`: remedies first."""
         said = ", or ".join(self.advice)
-        begun = ""
-        if self.beginnings is not None:
-            begun = (
-                f", whose likeliest first tokens are {self.beginnings.listed(live=False)} outside of the format, and "
-                f"{self.beginnings.listed(live=True)} in it, where all together have {math.exp(self.beginnings.log_live):.2g}"
-            )
+        _, _, mass, outside, inside = self.cells
+        begun = f". First tokens outside of the format: {outside}; in it: {inside}, of {mass} together" if mass else ""
         return (
             f"{said[0].upper()}{said[1:]}; generator.fit(prompt) compares formats. log Phi is {self.log_phi} after "
             f"{self.prompt!r:.80}: {self.form} is what the model writes by itself with a probability of "
             f"{math.exp(self.log_z):.1g}{begun}."
         )
 
-    def row(self) -> tuple[str, ...]:
-        """Return the cells of a table, under :data:`HEAD`."""
-        if self.beginnings is None:
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The row of a table, under :data:`HEAD`."""
+        if (first := self.beginnings) is None:
             return self.form, self.log_phi, "", "", ""
-        inside = f"{math.exp(self.beginnings.log_live):.2g}"
-        return self.form, self.log_phi, inside, self.beginnings.listed(live=False), self.beginnings.listed(live=True)
+        return (
+            self.form,
+            self.log_phi,
+            f"{math.exp(first.log_live):.2g}",
+            first.listed(live=False),
+            first.listed(live=True),
+        )
 
 
 HEAD = ("format", "log Phi", "first tokens", "outside of the format", "in the format")
@@ -110,27 +111,18 @@ class FitTable(Sequence[FormatFit]):
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
         return self.fits[index]
 
-    def prompts(self) -> Iterator[tuple[str, list[FormatFit]]]:
-        """Yield each prompt with its fits."""
-        for prompt in dict.fromkeys(fit.prompt for fit in self.fits):
-            yield prompt, [fit for fit in self.fits if fit.prompt == prompt]
-
     def __repr__(self) -> str:
         """Return a table for each prompt, with the model's own line, and the advice."""
-        lines = []
-        for prompt, fits in self.prompts():
-            cells = [HEAD, *(fit.row() for fit in fits)]
+        parts = []
+        for prompt, found in groupby(self.fits, lambda fit: fit.prompt):
+            fits = list(found)
+            cells = [HEAD, *(fit.cells for fit in fits)]
             widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-            lines += [f"After {prompt!r}", *("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)]
-            lines += [remark(fits), ""]
-        return "\n".join(lines[:-1])
-
-
-def remark(fits: Sequence[FormatFit]) -> str:
-    """Return what stands under the table of a prompt: the model's own line, and what helps where log Phi is low."""
-    lines = [] if fits[0].line is None else [f"Greedy decoding without a format: {fits[0].line!r}"]
-    lines += [f"{fit.form}: {', or '.join(fit.advice)}." for fit in fits if fit.low]
-    return "\n".join(lines)
+            rows = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)
+            advice = (f"{fit.form}: {', or '.join(fit.advice)}." for fit in fits if fit.low)
+            line = f"Greedy decoding without a format: {fits[0].line!r}"
+            parts.append("\n".join([f"After {prompt!r}", *rows, line, *advice]))
+        return "\n\n".join(parts)
 
 
 def _respelled(beginnings: Beginnings) -> tuple[str, ...]:

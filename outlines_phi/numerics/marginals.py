@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from statistics import NormalDist
 from typing import Any, NamedTuple, final
@@ -113,14 +113,7 @@ class Marginals(Mapping[str, Marginal]):
             low, high = wilson(p, n, z)
             return MarginalValue(value, p, max(0.0, low - slack), min(1.0, high + slack))
 
-        return cls(
-            {
-                path: Marginal(_ranked(entry(*found) for found in table.values()), entry(None, []).hi)
-                for path, table in _tables(values).items()
-            },
-            confidence,
-            source,
-        )
+        return cls(_marginals(values, entry, entry(None, []).hi), confidence, source)
 
     @classmethod
     def certain(
@@ -138,14 +131,7 @@ class Marginals(Mapping[str, Marginal]):
             known = p * (1 - gap)
             return MarginalValue(value, min(1.0, p), min(1.0, max(lo, known)), min(1.0, hi + other, known + gap))
 
-        return cls(
-            {
-                path: Marginal(_ranked(entry(*found) for found in table.values()), min(other, gap))
-                for path, table in _tables(values).items()
-            },
-            1.0,
-            source,
-        )
+        return cls(_marginals(values, entry, min(other, gap)), 1.0, source)
 
 
 def wilson(p: float, n: float, z: float) -> tuple[float, float]:
@@ -156,17 +142,19 @@ def wilson(p: float, n: float, z: float) -> tuple[float, float]:
     return max(0.0, (middle - half) / (1 + z**2 / n)), min(1.0, (middle + half) / (1 + z**2 / n))
 
 
-def _ranked(entries: Iterable[MarginalValue]) -> tuple[MarginalValue, ...]:
-    return tuple(sorted(entries, key=lambda entry: -entry.p))
-
-
-def _tables(values: Sequence[Any]) -> dict[str, dict[Hashable, tuple[Any, list[int]]]]:
-    """Return, by path and by what a value is looked up by, the value and the places where the field has it."""
+def _marginals(
+    values: Sequence[Any], entry: Callable[[Any, Sequence[int]], MarginalValue], other: float
+) -> dict[str, Marginal]:
+    """Return the distribution of each field by the ``entry`` of each of its values, given with the places that have it."""
     tables: dict[str, dict[Hashable, tuple[Any, list[int]]]] = defaultdict(dict)
     for place, value in enumerate(values):
         for path, part in leaves(value):
             tables[path].setdefault(frozen(part), (part, []))[1].append(place)
-    return dict(tables)
+    ranked = {
+        path: sorted((entry(*found) for found in table.values()), key=lambda one: -one.p)
+        for path, table in tables.items()
+    }
+    return {path: Marginal(tuple(entries), other) for path, entries in ranked.items()}
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

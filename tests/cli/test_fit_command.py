@@ -19,7 +19,7 @@ def test_the_table_is_that_of_the_library(cli: Cli) -> None:
     table = Generator(from_transformers(*bundled.load()), Literal["yes", "no"]).fit([BAKERY, ARIA], tokens=4)
     for fit in table:
         assert f"{fit.log_phi}" in result.stdout and repr(fit.line) in result.stdout
-    assert "--regex Yes|No" in result.stdout and "-15.89" in result.stdout
+    assert "Regex(pattern='Yes|No')" in result.stdout and "-15.89" in result.stdout
     assert REMEDIES["ask"] in " ".join(result.stdout.split())
 
 
