@@ -10,6 +10,7 @@ from . import testing as testing
 from .errors import BudgetError as BudgetError
 from .errors import EmptyLanguageError as EmptyLanguageError
 from .errors import FidelityWarning as FidelityWarning
+from .errors import FitWarning as FitWarning
 from .errors import GrammarError as GrammarError
 from .errors import OutlinesPhiError as OutlinesPhiError
 from .errors import SchemaWarning as SchemaWarning
@@ -20,6 +21,7 @@ from .fidelity.probabilities import Probabilities as Probabilities
 from .format_limits import limits as limits
 from .guides.phrases.banned import BannedPhrases as BannedPhrases
 from .lm.watch import Progress as Progress
+from .numerics.marginals import Marginals as Marginals
 from .phi.constraint import TextConstraint as TextConstraint
 from .phi.dp_bigram import BigramDPPhi as BigramDPPhi
 from .phi.learned import LearnedPhi as LearnedPhi

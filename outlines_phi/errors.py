@@ -167,6 +167,10 @@ class FidelityWarning(UserWarning):
     """Some of what was returned is weighted or approximate, where exact was asked for as far as it is cheap."""
 
 
+class FitWarning(FidelityWarning):
+    """The model hardly ever writes the format by itself: ``log Phi`` is low. What was returned is as faithful as ever."""
+
+
 class SchemaWarning(UserWarning):
     """Texts may violate a JSON schema: keywords that its compiler cannot honour are named by JSON pointer, and left out."""
 
@@ -184,6 +188,11 @@ def _restored(kind: type[OutlinesPhiError], arguments: tuple[Any, ...]) -> Outli
 def warn_of_fidelity(message: str) -> None:
     """Give a :class:`FidelityWarning` at the line of the application that made the call."""
     _warn(message, FidelityWarning)
+
+
+def warn_of_fit(message: str) -> None:
+    """Give a :class:`FitWarning` at the line of the application that made the call."""
+    _warn(message, FitWarning)
 
 
 def warn_of_grammar(message: str) -> None:

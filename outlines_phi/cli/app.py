@@ -72,6 +72,7 @@ OWN = {
     "generate": "Draw outputs in a format, each with its weight and guarantee, as lines of JSON.",
     "audit": "Measure how far plain masking is from the model's own distribution, conditioned on the format.",
     "probabilities": "Rank the values of an output type by their probability, with certified bounds.",
+    "fit": "Show how well output types fit what the model writes by itself after each prompt, and what helps.",
     "serve": 'Start a vLLM server whose engine draws under phi="exact" and phi="local".',
 }
 WORKBENCH = {

@@ -17,6 +17,7 @@ import numpy as np
 from jinja2 import TemplateError
 
 from ..errors import BudgetError, FidelityWarning, OutlinesPhiError, UnsupportedError, too_small
+from ..fidelity.format_fit import LOW
 from ..guides.table import Table
 from ..numerics.checks import counted
 from ..numerics.weights import bounds_text
@@ -207,6 +208,12 @@ class Summary:
         log_phi = f" log Phi is {bounds_text((known[0], known[-1]))}." if known and known[0] > -math.inf else ""
         if target is not None:
             note(f"{counted(self.draws, 'draw')} written; {target} has {self.prompts} of {asked}.{log_phi}")
+        if known and known[-1] < LOW:
+            tell(
+                "Warning",
+                "yellow",
+                f"{log_phi.strip()} The model hardly ever writes this; outlines-phi fit says what helps.",
+            )
         if self.rejections:
             costly = ", ".join(f"{name} {count:,}" for name, count in self.rejections.most_common(SHOWN))
             rest = f", and {len(self.rejections) - SHOWN} more" if len(self.rejections) > SHOWN else ""

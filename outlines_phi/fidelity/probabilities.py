@@ -15,7 +15,9 @@ from ..guides.guide import DONE
 from ..guides.guide_texts import list_texts
 from ..lm.model import LanguageModel, ModelCounts
 from ..lm.watch import Progress, check_interruption, current, follow
+from ..numerics.marginals import Marginals, frozen
 from ..numerics.weights import bounds_text, ratio
+from ..phi.tree.beginnings import Beginnings
 from ..phi.tree.best_first import enumerate_together
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.preexpand import expand_usual
@@ -154,6 +156,8 @@ class Probabilities(Mapping[Any, Probability]):
         What it cost: model calls and tokens, of the whole batch.
     budget
         The ``N`` that the distribution depends on: the most tokens of a text, end of sequence included.
+    beginnings
+        The likeliest first tokens of the model and of the format, where they were read.
     """
 
     entries: tuple[Probability, ...]
@@ -162,6 +166,7 @@ class Probabilities(Mapping[Any, Probability]):
     log_z_bounds: tuple[float, float]
     counts: ModelCounts
     budget: int
+    beginnings: Beginnings | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -195,6 +200,16 @@ class Probabilities(Mapping[Any, Probability]):
         It is ``mu*`` conditioned on an event of probability ``Lo / Phi``, hence within ``1 - Lo / Phi <= (U - Lo) / U`` of it.
         """
         return {entry.value: entry.p for entry in self.entries if entry.spellings}
+
+    def marginals(self) -> Marginals:
+        """Return the distribution of each field of the values, with certified bounds."""
+        return Marginals.certain(
+            [entry.value if entry.refused is None else entry.refused for entry in self.entries],
+            [(entry.p, entry.lo, entry.hi) for entry in self.entries],
+            other=self.other[1],
+            gap=self.tolerance,
+            source=f"log Phi {bounds_text(self.log_z_bounds)}",
+        )
 
     def __str__(self) -> str:
         """Return a table of the likeliest values, and ``log Phi``."""
@@ -307,6 +322,7 @@ def _probabilities(
         log_z_bounds=(tree.root.log_lower, tree.root.log_upper),
         counts=counts,
         budget=tree.budget,
+        beginnings=tree.beginnings,
     ), unread
 
 
@@ -334,25 +350,6 @@ def _undecided(
         )
         masses.append((min(gap, may), min(gap, math.fsum(own))))
     return masses
-
-
-def frozen(value: Any) -> Hashable:
-    """Return something hashable that is equal for equal values: containers and unhashable instances by their content.
-
-    Truth values are kept apart from the numbers 0 and 1, which Python calls equal to them.
-    """
-    match value:
-        case bool():
-            return bool, value
-        case Mapping():
-            return Mapping, frozenset((frozen(key), frozen(part)) for key, part in value.items())
-        case list() | tuple():
-            return type(value), tuple(map(frozen, value))
-    try:
-        hash(value)
-    except TypeError:
-        return type(value), frozen(vars(value)) if hasattr(value, "__dict__") else repr(value)
-    return value
 
 
 def key(value: Any, *, refused: bool) -> Hashable:

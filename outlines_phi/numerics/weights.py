@@ -68,6 +68,15 @@ def bounds_text(log_bounds: tuple[float, float]) -> str:
     return low if low == high else f"in [{low}, {high}]"
 
 
+def log_mass_text(log_bounds: tuple[float, float], estimate: float = math.nan) -> str:
+    """Return what is known of a log mass as a text: its bounds where they are one number, else an estimate and what bounds say."""
+    bounds = bounds_text(log_bounds)
+    if not bounds.startswith("in"):
+        return bounds
+    parts = [] if math.isnan(estimate) else [f"{estimate:.4g}"]
+    return " ".join([*parts, *([bounds] if log_bounds != (-math.inf, 0.0) else [])]) or "unknown"
+
+
 def effective_size(w: Weights) -> float:
     """Return ``(sum w)^2 / sum w^2`` of weights, the effective sample size; 0 where all are zero."""
     return float(w.sum() ** 2 / (w**2).sum()) if w.any() else 0.0

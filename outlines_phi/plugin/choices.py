@@ -293,6 +293,7 @@ MISFITS: dict[str, tuple[Misfit, ...]] = {
     ),
     "probabilities()": _LAW,
     "mode()": _LAW,
+    "fit()": _LAW,
     "an audit": (
         Misfit(
             ("tokenization", "constraint"),

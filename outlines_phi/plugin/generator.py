@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 from inspect import signature
@@ -16,13 +17,15 @@ from transformers import GenerationConfig
 from ..errors import BudgetError, InterruptedDraws, UnsupportedError
 from ..fidelity.audit_report import AuditReport, audit_traces, check
 from ..fidelity.bias import TOLERANCE as UNBIASED
+from ..fidelity.format_fit import FitTable
 from ..fidelity.probabilities import Probabilities
 from ..fidelity.traces import TraceRecorder
 from ..guides.phrases.banned import BannedPhrases
 from ..guides.table import Table
 from ..lm.model import ModelCounts
 from ..lm.watch import Progress, follow
-from ..numerics.checks import is_count, shown
+from ..numerics.checks import check_counts, is_count, shown
+from ..numerics.marginals import Marginals
 from ..phi.constraint import Predicate, TextConstraint
 from ..phi.estimator import Phi
 from ..phi.onestep import LocalPhi
@@ -32,7 +35,8 @@ from ..phi.tree.evidence import Evidence
 from ..phi.tree.tree import BoundsTree
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws
-from ..sampling.phi_options import Effort
+from ..sampling.greedy import greedy_lines
+from ..sampling.phi_options import AutoPhi, Effort
 from ..sampling.ranking import Ranking
 from ..sampling.rejection.certify import Certification
 from ..sampling.sampler import Request
@@ -55,13 +59,18 @@ from .drafts import DraftOptions, Drafts, check_draft
 from .mistakes import check_one, not_pickled
 from .processor import MaskLogitsProcessor
 from .progress import Told
-from .session import PhiModel
+from .session import PhiModel, fit_of
 from .streaming import Asynchronous, Pieces
-from .types.readers import ValueReader, reader
+from .types.readers import ValueReader, name, reader
 from .wrapping import wrapped
 
 TOLERANCE = 1e-3  # Distance of the bounds of Phi, relative to the lower one, at which no more tokens are spent on them
 WIDTH = 64  # Residual attempts in flight at once, per prompt
+
+LINE = 16  # Tokens of the line that fit() shows of the model by itself, at most
+
+CERTIFIED = Effort(tokens=4096)
+"""Of the enumeration that marginals() tries before it draws."""
 
 
 def audit(
@@ -255,6 +264,8 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
             else MaskLogitsProcessor(self.model.table(self.output_type, backend=self.backend))
         )
         self.logits_processor = self._processor(self.correction)
+        if self.logits_processor is not None:  # A new generator says anew how its format fits.
+            self.model.told_of_fit.discard(self.logits_processor.table)
 
     def __reduce__(self) -> Any:
         raise not_pickled("A generator")
@@ -378,6 +389,53 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         options = law_options(table, "mode()", keywords, self.model.defaults)
         limit = search_effort(self.phi, effort)
         return self.model.rank(prompts, table, options, top, self.reader, tolerance=tolerance, effort=limit)
+
+    def marginals(
+        self,
+        prompt: Any,
+        n: int = 200,
+        *,
+        tolerance: float = 0.01,
+        effort: Effort | None = None,
+        confidence: float = 0.95,
+        **settings: Any,
+    ) -> Marginals:
+        """Return the distribution of each field of the values, by its dotted path.
+
+        With certified bounds where :meth:`probabilities` comes to ``tolerance`` within the ``effort`` (4,096 model tokens by
+        default), which a format with few texts does; else with intervals from ``n`` draws, see :meth:`Draws.marginals`.
+        """
+        try:
+            law = self.probabilities(prompt, tolerance=tolerance, effort=effort or CERTIFIED, **settings)
+        except BudgetError:
+            return self.sample(prompt, n, **settings).marginals(confidence)
+        return law.marginals()
+
+    def fit(self, prompts: Any, formats: Sequence[Any] = (), *, tokens: int = LINE, **settings: Any) -> FitTable:
+        """Return how well this output type, and other ``formats``, fit what the model writes by itself after each prompt.
+
+        ``log Phi`` by bounds and weighted draws, the likeliest first tokens outside and inside of each format, the line of at most
+        ``tokens`` tokens that greedy decoding writes without one, and what usually helps. The ``settings`` are those of a call.
+        """
+        rows = list(prompts) if isinstance(prompts, list | tuple) else [prompts]
+        check_counts("fit()", tokens=tokens)
+        generators = [self, *(replace(self, output_type=form) for form in formats)]
+        found: list[list[Draws]] = []
+        for each in generators:
+            table, keywords = each._law(dict(settings))
+            options = law_options(table, "fit()", keywords, self.model.defaults)
+            self.model.told_of_fit.add(table)
+            found.append(each.sample_batch(rows, phi=AutoPhi(share=0), sampler=None, draft=None, **settings))
+        with self.model.asking(rows, table, options) as request:
+            lines = greedy_lines(request, tokens)
+        names = [name(each.output_type) for each in generators]
+        return FitTable(
+            tuple(
+                fit_of(prompt, form, draws[row], lines[row])
+                for row, prompt in enumerate(rows)
+                for form, draws in zip(names, found, strict=True)
+            )
+        )
 
     def audit(self, prompts: Any, n: int = 200, **settings: Any) -> AuditReport:
         """Return how biased plain masking is here; see :func:`outlines_phi.audit`."""

@@ -10,16 +10,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 from outlines.generator import SteerableGenerator
 from transformers import GenerationConfig
 
-from ..errors import OutlinesPhiError, UnsupportedError
+from ..errors import OutlinesPhiError, UnsupportedError, warn_of_fit
+from ..fidelity.format_fit import FormatFit
 from ..fidelity.probabilities import Probabilities, probabilities
 from ..guides.phrases.banned import BannedPhrases
 from ..guides.table import Table
 from ..lm.model import LanguageModel
 from ..lm.watch import WatchedModel, limited, turn
+from ..numerics.weights import log_mean
 from ..phi.constraint import all_of
 from ..phi.estimator import Phi
 from ..phi.tree.store import TreeStore, afresh
@@ -81,6 +84,7 @@ class PhiModel(Asynchronous, ABC):
         self.banned_phrases = resolve_ban(banned_phrases)
         _ = self.correction  # raises what is wrong with the two together
         self.worker = Worker()
+        self.told_of_fit = WeakSet[Table]()  # What a warning of a bad fit was given of
 
     def __reduce__(self) -> Any:
         raise not_pickled(f"A {type(self).__name__}")
@@ -273,7 +277,9 @@ class PhiModel(Asynchronous, ABC):
             return []
         sampler = self._sampler(phi, options)
         with self.asking(inputs, table, options, phi) as request:
-            return sampler.sample(request)
+            draws = sampler.sample(request)
+        self._tell_fit(inputs, table, draws)
+        return draws
 
     def rank(
         self,
@@ -289,7 +295,9 @@ class PhiModel(Asynchronous, ABC):
         if not inputs:
             return []
         with self.asking(inputs, table, options) as request:
-            return rank(request, top, self._trees, reader=reader, **limits)
+            rankings = rank(request, top, self._trees, reader=reader, **limits)
+        self._tell_fit(inputs, table, rankings)
+        return rankings
 
     @afresh
     def probabilities(
@@ -311,7 +319,7 @@ class PhiModel(Asynchronous, ABC):
             limited(effort.seconds),
             self._trees.lend(*request.tree_key, None, request.starts) as trees,
         ):
-            return probabilities(
+            found = probabilities(
                 request.lm,
                 request.settings,
                 request.prompts,
@@ -321,6 +329,18 @@ class PhiModel(Asynchronous, ABC):
                 max_bytes=self._trees.share(len(trees)),
                 reader=reader,
             )
+        self._tell_fit(inputs, table, found)
+        return found
+
+    def _tell_fit(
+        self, inputs: Sequence[Any], table: Table, results: Sequence[Draws | Probabilities | Ranking]
+    ) -> None:
+        """Warn of the prompt after which the model writes the format most rarely, where that is hardly ever, once a format."""
+        fits = [fit_of(item, "this format", found) for item, found in zip(inputs, results, strict=True)]
+        worst = min(fits, key=lambda fit: fit.log_z)
+        if worst.low and not table.guide.open and table not in self.told_of_fit:
+            self.told_of_fit.add(table)
+            warn_of_fit(worst.warning)
 
     @contextmanager
     def asking(
@@ -379,3 +399,16 @@ class PhiModel(Asynchronous, ABC):
             constraint=constraint,
             weighted=options.weighted,
         )
+
+
+def fit_of(prompt: Any, form: str, found: Draws | Probabilities | Ranking, line: str | None = None) -> FormatFit:
+    """Return the fit of a format, by what a call has found after a prompt."""
+    low, high = found.log_z_bounds
+    return FormatFit(
+        prompt=prompt if isinstance(prompt, str) else "the prompt",
+        form=form,
+        log_z=min(max(found.log_z, low), high) if isinstance(found, Draws) else log_mean((low, high)),
+        log_z_bounds=found.log_z_bounds,
+        beginnings=found.beginnings,
+        line=line,
+    )

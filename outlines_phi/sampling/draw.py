@@ -23,7 +23,7 @@ class Guarantee(IntEnum):
 
     ``APPROXIMATE``
         Of a distribution that comes near to ``mu*``; how near it is, is not known. That of a look-ahead without weights is exact
-        in every window.
+        in every window; a text of ``auto`` may be the last state of a chain over candidates.
     ``FIELDWISE``
         Each field of the model's own distribution of that field, given what stands before it.
     ``WEIGHTED``
@@ -131,13 +131,13 @@ class Draw(WrittenText):
     Attributes
     ----------
     log_w
-        ``log p(y) - log q(y)``, the importance weight; for exact, certified and confident draws the constant estimate
-        of ``log Phi``; ``nan`` where it is not known.
+        ``log p(y) - log q(y)``, the importance weight; for exact, certified and confident draws, and the last state of a chain,
+        the constant estimate of ``log Phi``; ``nan`` where it is not known.
     guarantee
         How its distribution stands to ``mu*``.
     candidates, ess
-        Weighted draws may be picked from several candidates by weight: how many there were, and their effective number
-        ``(sum w)^2 / sum w^2``.
+        Weighted draws may be picked from several candidates by weight, others by a chain: how many there were, and their
+        effective number ``(sum w)^2 / sum w^2``.
     blocks, picked
         Under ``phi="fields"``: the blocks that the text was drawn in, and how many of them were picked by weight from candidates.
     """

@@ -10,9 +10,11 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import EmptyLanguageError
-from ..numerics.checks import counted
-from ..numerics.weights import bounds_text, effective_size, log_mean, normalized, scaled
+from ..errors import EmptyLanguageError, UnsupportedError, ValueReadError
+from ..numerics.checks import counted, is_number, shown
+from ..numerics.marginals import Marginals
+from ..numerics.weights import effective_size, log_mass_text, log_mean, normalized, scaled
+from ..phi.tree.beginnings import Beginnings
 from .draw import Certificate, Draw, Guarantee, Population, TextSequence, numbers_of
 
 
@@ -84,6 +86,8 @@ class Draws(TextSequence[Draw]):
         counts.accepted``, as far as the model writes no special tokens; beside an output type some come upon what the type
         itself rules out, or upon a dead end. Other samplers count attempts alone: a mask has none that fails, and exact draws
         keep no distributions of dead tokens.
+    beginnings
+        The likeliest first tokens of the model and of the format, where the draws have read them.
     """
 
     items: tuple[Draw, ...]
@@ -95,6 +99,7 @@ class Draws(TextSequence[Draw]):
     certificate: Certificate | None = None
     populations: tuple[Population, ...] = field(default=(), compare=False)
     rejections: Mapping[str, int] = field(default_factory=dict, hash=False)
+    beginnings: Beginnings | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         failed = f" and {self.failures} of weight 0" if self.failures else ""
@@ -111,14 +116,8 @@ class Draws(TextSequence[Draw]):
     @property
     def _log_phi(self) -> str:
         """``log Phi`` as text: bounds where there are any, and an estimate where it is more than their middle."""
-        bounds = bounds_text(self.log_z_bounds)
-        if not bounds.startswith("in"):
-            return bounds
-        estimated = self.weighed and (bool(self.log_normalizers) or self.guarantee <= Guarantee.WEIGHTED)
-        parts = [f"{self.log_z:.4g}"] if estimated else []
-        if self.log_z_bounds != (-math.inf, 0.0):
-            parts.append(bounds)
-        return " ".join(parts) or "unknown"
+        estimated = bool(self.log_normalizers) or self.guarantee <= Guarantee.WEIGHTED
+        return log_mass_text(self.log_z_bounds, self.log_z if estimated else math.nan)
 
     def read_by(self, reader: Callable[[str], Any]) -> Draws:
         """Return the same draws, whose values ``reader`` makes of their texts."""
@@ -140,11 +139,39 @@ class Draws(TextSequence[Draw]):
             ``f`` is no function of a draw that returns a number.
         """
         if not self.items:
-            raise EmptyLanguageError(
-                f"There is no draw to take a mean of: all {self.failures} were of weight 0. Draw more, or with another sampler."
-            )
+            raise self._nothing
         means = [population.expectation(f) for population in self.populations] or numbers_of(f, self.items)
         return float(np.dot(self.weights, means))
+
+    def marginals(self, confidence: float = 0.95) -> Marginals:
+        """Return the distribution of each field of the values, with intervals at this confidence, each by itself.
+
+        Those of Wilson at the effective sample size, of the distribution that was drawn from where the weights are not known. What
+        a certificate leaves open is added to both sides.
+
+        Raises
+        ------
+        EmptyLanguageError
+            There is no draw.
+        UnsupportedError
+            ``confidence`` is not between 0 and 1.
+        """
+        if not is_number(confidence) or not 0 < confidence < 1:
+            raise UnsupportedError(
+                f"confidence={shown(confidence)} was given to marginals(); expected a number between 0 and 1."
+            )
+        if not self.items:
+            raise self._nothing
+        slack = self.certificate.total_variation if self.certificate else 0.0
+        return Marginals.by_weight(
+            list(map(_value_or_error, self.items)), self.weights, confidence, self.ess, slack, f"{self!r:.300}"
+        )
+
+    @property
+    def _nothing(self) -> EmptyLanguageError:
+        return EmptyLanguageError(
+            f"There is no draw to take a mean of: all {self.failures} were of weight 0. Draw more, or with another sampler."
+        )
 
     @property
     def guarantee(self) -> Guarantee:
@@ -200,6 +227,13 @@ class Draws(TextSequence[Draw]):
         if self.guarantee <= Guarantee.WEIGHTED and len(self.log_w):
             return log_mean(self.log_w)
         return middle(self.log_z_bounds)
+
+
+def _value_or_error(draw: Draw) -> Any:
+    try:
+        return draw.value
+    except ValueReadError as error:
+        return error
 
 
 def middle(log_bounds: tuple[float, float]) -> float:

@@ -150,14 +150,13 @@ class CommittingWalk:
         self._candidates = AdaptiveTrajectories(self._tree.tree, [size], lambda number: rng, max_bytes=WINDOW_BYTES)
 
     def _pick(self, candidates: Sequence[Candidate]) -> None:
-        """Commit one of the candidates of a window, picked by weight; their mean weight estimates ``Psi``."""
+        """Commit one of the candidates of a window, picked by their weights, whose mean estimates ``Psi``."""
         self.account.attempts += len(candidates)
-        found = pick(candidates, self.trajectory.rng)
+        found = pick(candidates, self.trajectory.rng, chain=not self._phi.weights)
         if found is not None:
-            node, _, about = found
-            self.trajectory.log_w += about["log_w"]
+            self.trajectory.log_w += found.log_w
             self.account.picked += 1
-            self._commit(node)
+            self._commit(found.node)
         elif self._phi.weights:
             self.trajectory.log_w = -math.inf
         elif len(candidates) < MOST_CANDIDATES:

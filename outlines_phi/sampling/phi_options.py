@@ -105,7 +105,7 @@ class AutoPhi(Phi):
 
     A draw that the effort does not reach is picked by weight from several candidates (sampling-importance-resampling), which come
     from the tree's adaptive proposal. Its guarantee says ``WEIGHTED``, its ``ess`` how many candidates it is worth, and the call
-    gives one :class:`~outlines_phi.FidelityWarning`.
+    gives one :class:`~outlines_phi.FidelityWarning`. A call that returns a single text takes the last state of a chain over them.
 
     Attributes
     ----------

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 from ..errors import BudgetError
 from ..lm.model import ModelCounts
 from ..lm.watch import Progress, current, follow, limited
 from ..numerics.checks import check_amounts, check_counts, check_fits, check_kind
+from ..numerics.weights import bounds_text
+from ..phi.tree.beginnings import Beginnings
 from ..phi.tree.best_first import ModeSearch, grow_trees
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.preexpand import USUAL, expand_usual
@@ -49,6 +51,8 @@ class Ranking(TextSequence[Member]):
         The cost of the search, for the whole batch.
     budget
         The ``N`` that the language depends on: the most tokens of a member.
+    beginnings
+        The likeliest first tokens of the model and of the format, where the search has read them.
     """
 
     items: tuple[Member, ...]
@@ -57,6 +61,7 @@ class Ranking(TextSequence[Member]):
     log_z_bounds: tuple[float, float]
     counts: DrawCounts
     budget: int
+    beginnings: Beginnings | None = field(default=None, compare=False, repr=False)
 
     @property
     def gap(self) -> float:
@@ -77,11 +82,11 @@ class Ranking(TextSequence[Member]):
         return self.log_p_bound == -math.inf
 
     def __str__(self) -> str:
-        """Return a table of the members."""
+        """Return a table of the members, and ``log Phi``."""
         lines = [f"{'log p':>10}  text"]
         lines += [f"{member.log_p:10.4f}  {member.text}" for member in self.items]
         lines.append("these are all" if self.complete else f"{self.log_p_bound:10.4f}  at most, all others")
-        return "\n".join(lines)
+        return "\n".join([*lines, f"log Phi {bounds_text(self.log_z_bounds)}"])
 
 
 @afresh
@@ -154,6 +159,7 @@ def _ranking(search: ModeSearch, top: int, counts: ModelCounts, reader: Callable
         log_z_bounds=tree.log_bounds,
         counts=DrawCounts(**vars(counts)),
         budget=tree.budget,
+        beginnings=tree.beginnings,
     )
 
 

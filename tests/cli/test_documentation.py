@@ -38,7 +38,7 @@ def test_the_page_is_what_the_commands_print(cli: Cli, folder: Path) -> None:
             printed = {normal(text) for text in re.findall(r'"text": "(\w+)"', result.stdout)}
         assert {normal(line) for line in said} - {"", "..."} <= printed, command
         seen.append(command.split()[0])
-    assert seen == ["generate", "generate", "generate", "audit", "generate", "audit", "probabilities"]
+    assert seen == ["generate", "generate", "generate", "audit", "generate", "audit", "probabilities", "fit"]
 
 
 def test_the_code_that_reads_the_lines_runs(cli: Cli, folder: Path) -> None:
@@ -54,7 +54,7 @@ def test_the_code_that_reads_the_lines_runs(cli: Cli, folder: Path) -> None:
 
 
 def test_the_page_names_every_option() -> None:
-    for name in ("generate", "audit", "probabilities"):
+    for name in ("generate", "audit", "probabilities", "fit"):
         options = {option for parameter in command(name).params for option in parameter.opts if option.startswith("--")}
         assert {option for option in options - {"--help"} if f"`{option}" not in PAGE} == set(), name
 

@@ -553,7 +553,8 @@ class TestFailures:
         monkeypatch.setattr(CorrectionOptions, "call", lambda *_: Call(AutoPhi(share=0), None, None, {}))
         result = cli("generate", "--regex", "(yes|no) [a-z]{4}", "--n", 2, "--batch-size", 1, "--seed", 1, *PROMPTS)
         assert result.exit_code == 0
-        assert result.stderr.count("Warning:") == 1 and "10 of 10 draws are weighted" in result.stderr
+        assert result.stderr.count("Warning:") == 2 and "10 of 10 draws are weighted" in result.stderr
+        assert "The model hardly ever writes this" in result.stderr
         assert {line["guarantee"] for line in records(result.stdout)} == {"weighted"}
 
 

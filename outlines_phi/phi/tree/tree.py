@@ -18,6 +18,7 @@ from ...guides.table import Moves, Table
 from ...numerics.weights import log_difference, log_sum, ratio, scaled
 from ...settings import SamplingSettings
 from ..constraint import Constraint
+from .beginnings import Beginnings
 from .distribution import UNKNOWN, Distribution, TokensAhead
 
 NODE_BYTES = 600  # Measured footprint of a node without its distribution, on CPython 3.11
@@ -140,6 +141,7 @@ class BoundsTree:
 
     ``expansions``: distributions learned so far: the model tokens used. Those learned for drafts count when a walk comes to them,
         so an effort allows with any draft what it allows without.
+    ``beginnings``: the likeliest first tokens, of the format or not; ``None`` while the root's whole distribution was not read.
     """
 
     def __init__(
@@ -157,6 +159,7 @@ class BoundsTree:
         self.nodes = 1
         self.distribution_bytes = 0
         self.expansions = 0
+        self.beginnings: Beginnings | None = None
         self._log_upper, self._log_lower = 0.0, -math.inf
 
     @property
@@ -204,7 +207,10 @@ class BoundsTree:
     ) -> None:
         """Give ``node`` its whole distribution, ``log_p[V]``, and what an estimator says of them, ``h[V]``; see :meth:`learn`."""
         moves = self._moves(node)
-        self.learn(node, Distribution(moves, log_p[moves.tokens], h[moves.tokens] if h.ndim else h), ahead=ahead)
+        free = Distribution(moves, log_p[moves.tokens], h[moves.tokens] if h.ndim else h)
+        if node is self.root:
+            self.beginnings = Beginnings.of(log_p, moves, free.log_mass(), self.table.vocabulary)
+        self.learn(node, free, ahead=ahead)
 
     def learn(self, node: Node, free: Distribution | TokensAhead, *, ahead: bool = False) -> None:
         """Give ``node`` its distribution, or tokens drawn ahead from it. Bounds change only with :meth:`propagate`.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain, cycle, groupby
-from typing import Any, Literal, NamedTuple, final, get_args
+from typing import Any, Literal, NamedTuple, final, get_args, get_origin
 
 from outlines.processors import OutlinesLogitsProcessor
 from outlines.types import string
@@ -213,7 +213,8 @@ class ValueReader:
 
 def name(output_type: Any) -> str:
     """Return what to call an output type in a message."""
-    return getattr(output_type, "__name__", None) or f"{output_type!r:.80}"
+    of_class = getattr(output_type, "__name__", "") if get_origin(output_type) is None else ""
+    return of_class or f"{output_type!r:.80}".replace("typing.", "")
 
 
 def format_of(output_type: Any, place: Place = "alone") -> Format:

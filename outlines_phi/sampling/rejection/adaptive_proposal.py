@@ -181,13 +181,36 @@ class AdaptiveTrajectories:
         return found
 
 
-def pick(candidates: Sequence[Candidate], rng: np.random.Generator) -> tuple[Node, int, dict[str, float]] | None:
-    """Pick one candidate by weight: where it ended, its turns, and what its draw says of it; ``None`` where all weigh nothing."""
+def last_state(log_w: NDArray[np.float64], rng: np.random.Generator) -> int:
+    """Return the place where an independence Metropolis chain over candidates of one proposal ends.
+
+    From the first one that has a weight, ``w``, it moves to the next with probability ``min(1, w' / w)``, which leaves ``mu*``
+    unchanged (theory.md, section 4.3).
+    """
+    thresholds = log_w + rng.exponential(size=len(log_w))  # log w' - log u
+    state = int(np.argmax(log_w > -math.inf))
+    for place in range(state + 1, len(log_w)):
+        if thresholds[place] > log_w[state]:
+            state = place
+    return state
+
+
+class Picked(NamedTuple):
+    """A candidate that was picked: where it ended, its turns, the log of the mean weight of all, their number, and their ESS."""
+
+    node: Node
+    turns: int
+    log_w: float
+    of: int
+    ess: float
+
+
+def pick(candidates: Sequence[Candidate], rng: np.random.Generator, *, chain: bool) -> Picked | None:
+    """Pick one candidate in proportion to the weights, or by :func:`last_state`; ``None`` where all weigh nothing."""
     log_w = np.array([candidate.log_w for candidate in candidates])
     if log_w.max() == -math.inf:
         return None
     w = scaled(log_w)
-    picked = candidates[draw(w, rng)]
+    picked = candidates[last_state(log_w, rng) if chain else draw(w, rng)]
     assert picked.node is not None
-    attributes = {"log_w": log_mean(log_w), "candidates": len(candidates), "ess": effective_size(w)}
-    return picked.node, picked.turns, attributes
+    return Picked(picked.node, picked.turns, log_mean(log_w), len(log_w), effective_size(w))

@@ -59,6 +59,7 @@ class TwoStages:
         self._longest = 1  # the end of sequence; open formats ask for no token at all
         self._trial: AdaptiveTrajectories | None = None
         self._candidates: AdaptiveTrajectories | None = None
+        self.one_round = False  # Whether all candidates have one proposal
 
     @property
     def finished(self) -> tuple[int, int]:
@@ -113,6 +114,7 @@ class TwoStages:
             total = self._count(missing)
             # One draw is soonest made in one round; that is what the first stage has explored the tree for.
             rounds = [total] if missing == 1 and self._phi.share > 0 else doubling(total, ROUND)
+            self.one_round = len(rounds) == 1
             self._candidates = self._walks(rounds, Stream.CANDIDATE)
         return self._candidates
 
@@ -136,8 +138,9 @@ class AutoSampler(Sampler):
 
     The draws that were accepted are kept: whether a further attempt is launched is decided before its text is known, so each of
     them has the distribution ``mu*`` given those before it. A missing draw is picked from ``k`` candidates of the adaptive
-    proposal in proportion to their weights and has their mean weight: ``E[w f(y)] = Phi mu*(f)``. Both stages share one tree
-    per prompt, and nothing is evaluated twice. A draft serves both, see
+    proposal in proportion to their weights and has their mean weight: ``E[w f(y)] = Phi mu*(f)``. Where weights are not read, and
+    the candidates are one round of one proposal, it is the last state of a chain over them, which is closer to ``mu*``. Both
+    stages share one tree per prompt, and nothing is evaluated twice. A draft serves both, see
     :class:`~outlines_phi.sampling.rejection.exact_sampler.ExactSampler`: values stand still during a round of candidates,
     whatever is expanded meanwhile.
     """
@@ -179,14 +182,17 @@ class AutoSampler(Sampler):
         # Without candidates there are the draws that were accepted, and no others.
         missing = request.n - len(attempts.accepted) if trajectories else 0
         picked, turns = [], attempts.turns
-        for i in range(missing):  # strided, so that every draw has candidates of every round
-            found = pick(trajectories[i::missing], request.stream(index, Stream.PICK + i))
-            if found is not None:
-                node, waited, attributes = found
-                turns += waited
-                picked.append(call.draw(node, guarantee=Guarantee.WEIGHTED, **attributes))
         bounds = tree.log_bounds
         log_z = log_mean([trajectory.log_w for trajectory in trajectories]) if trajectories else middle(bounds)
+        chain = row.one_round and not request.weighted
+        kind = Guarantee.APPROXIMATE if chain else Guarantee.WEIGHTED
+        for i in range(missing):  # strided, so that every draw has candidates of every round
+            found = pick(trajectories[i::missing], request.stream(index, Stream.PICK + i), chain=chain)
+            if found is not None:
+                turns += found.turns
+                picked.append(
+                    call.draw(found.node, guarantee=kind, log_w=found.log_w, candidates=found.of, ess=found.ess)
+                )
         exact = (call.draw(node, log_w=log_z, guarantee=Guarantee.EXACT) for node in attempts.accepted)
         items = (*exact, *picked)
         return Draws(
@@ -196,19 +202,20 @@ class AutoSampler(Sampler):
             failures=len(attempts.accepted) + missing - len(items),
             log_z_bounds=bounds,
             certificate=NO_DISTANCE if not missing else None,
+            beginnings=tree.beginnings,
         )
 
 
 def _warn(request: Request, results: Sequence[Draws]) -> None:
     """Say once per call that not all of its draws are exact."""
-    missed = [draw for draws in results for draw in draws if draw.guarantee == Guarantee.WEIGHTED]
+    missed = [draw for draws in results for draw in draws if draw.guarantee != Guarantee.EXACT]
     failures = sum(draws.failures for draws in results)
     if not missed and not failures:
         return
     ess = sorted(draw.ess for draw in missed) or [0.0]
     warn_of_fidelity(
-        f"{len(missed) + failures} of {request.n * len(results)} draws are weighted, not exact: exact ones would have taken longer "
-        "(AutoPhi(share=...)). Each was picked by weight from several candidates, worth "
+        f"{len(missed) + failures} of {request.n * len(results)} draws are not exact: exact ones would have taken longer "
+        "(AutoPhi(share=...)). Each was picked from several candidates with regard to their weights, worth "
         f"{ess[len(ess) // 2]:.1f} of them (the median of their effective sample sizes). Use the weights of sample(), ask for more "
         "candidates (AutoPhi(candidates=...)) or a larger exact effort (phi='exact'), or move the prompt closer to the format.",
     )

@@ -148,6 +148,7 @@ class ExactSampler(Sampler):
             log_z_bounds=log_bounds,
             log_normalizers=log_estimates,
             certificate=certificate,
+            beginnings=row.tree.beginnings,
         )
 
     def _guarantee(self, certificate: Certificate) -> Guarantee:

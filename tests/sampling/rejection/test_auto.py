@@ -296,7 +296,7 @@ class TestWarning:
             results = AutoSampler(AutoPhi(share=0.02)).sample(LATE.request(3, seed=1, rows=5))
         (warning,) = caught
         weighted = sum(draw.guarantee == Guarantee.WEIGHTED for draws in results for draw in draws)
-        assert 0 < weighted and f"{weighted} of 15 draws are weighted" in str(warning.message)
+        assert 0 < weighted and f"{weighted} of 15 draws are not exact" in str(warning.message)
         assert warning.filename == __file__
 
     def test_none_where_weights_were_asked_for(self) -> None:

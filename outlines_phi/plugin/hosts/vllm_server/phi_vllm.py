@@ -310,7 +310,9 @@ class ServedModel(PhiModel):
             except BudgetError as error:
                 return error
 
-        return _all(self._of_all(drawn, len(messages)))
+        draws = _all(self._of_all(drawn, len(messages)))
+        self._tell_fit(inputs, table, draws)
+        return draws
 
     def check_prompt(self, prompt: Any, table: Table, options: CallOptions) -> None:
         self._formatted(prompt)
