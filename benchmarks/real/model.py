@@ -8,7 +8,6 @@ once, into ``.cache/real-model``: weights of 540 MB in float32, the tokenizer an
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
@@ -28,7 +27,9 @@ def gguf() -> Path:
     try:
         (found,) = (file for file in files(PACKAGE) or () if file.suffix == ".gguf")
     except PackageNotFoundError as error:
-        raise SystemExit(f"Run `make real`, which installs the model. The package {PACKAGE} is not installed.") from error
+        raise SystemExit(
+            f"Run `make real`, which installs the model. The package {PACKAGE} is not installed."
+        ) from error
     return Path(found.locate())
 
 

@@ -1,0 +1,164 @@
+"""What one draw costs beside stock Outlines, task by task: model calls, model tokens, and CPU seconds of one thread.
+
+    python -m benchmarks.real.cost --only "letter; date" --phi local,auto,exact
+
+A trial is a draw of stock Outlines and then one under each ``phi``, of the same prompt and from a cold tree (a seeded call keeps
+none). The ratio is that of the CPU seconds of a pair; the row is the median over trials. Formats are compiled before, on both
+sides. A file a row is kept, after each trial, in ``results/real/cost``: what was interrupted goes on where it was.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import outlines
+import torch
+import typer
+from rich.progress import track
+
+import outlines_phi
+from benchmarks.peers.meter import Meter
+from benchmarks.real.model import NAME, load
+from benchmarks.real.rows import Row, finite, kept_rows, say
+from benchmarks.real.tasks import Task, chosen
+from outlines_phi.errors import BudgetError, FidelityWarning
+from outlines_phi.sampling.phi_options import Effort, ExactPhi
+
+STOCK = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+"""The model's own distribution, as Transformers has to be told."""
+
+WARM_UP = 1_000
+"""A seed that no trial has."""
+
+
+def correction(name: str, seconds: float) -> Any:
+    """Return ``phi=`` of this name; ``exact`` gives up after so many seconds."""
+    return ExactPhi(effort=Effort(seconds=seconds)) if name == "exact" else name
+
+
+class Bench:
+    """One model, in stock Outlines and in this package."""
+
+    def __init__(self, loaded: tuple[Any, Any]) -> None:
+        self.meter = Meter(loaded[0])
+        self.stock = outlines.from_transformers(*loaded)
+        self.ours = outlines_phi.wrap(outlines.from_transformers(*loaded))
+
+    def stock_call(self, task: Task) -> Callable[[int], dict[str, Any]]:
+        """Return the draw of a seed in stock Outlines, with its cost."""
+        typed = task.output_type is not None
+        made = outlines.Generator(self.stock, task.output_type) if typed else self.stock
+
+        def call(seed: int) -> dict[str, Any]:
+            prompts = task.prompts(seed)
+            torch.manual_seed(seed)
+            (calls, _, rows), start = self.meter.read(), time.process_time()
+            found = made.batch(prompts, max_new_tokens=task.tokens, **STOCK)
+            seconds = time.process_time() - start
+            after = self.meter.read()
+            tokens = after[2] - rows - len(prompts)
+            return {"calls": after[0] - calls, "tokens": tokens, "seconds": seconds, "text": str(found[0])}
+
+        return call
+
+    def our_call(self, task: Task, phi: Any) -> Callable[[int], dict[str, Any]]:
+        """Return the draw of a seed under ``phi``, with its cost and what is known of it."""
+        generator = outlines_phi.Generator(self.ours, task.output_type, phi=phi, **task.options)
+
+        def call(seed: int) -> dict[str, Any]:
+            prompts = task.prompts(seed)
+            seeds = [len(prompts) * seed + i for i in range(len(prompts))]
+            start, reason = time.process_time(), ""
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FidelityWarning)
+                try:
+                    draws = generator.sample_batch(prompts, seed=seeds, max_new_tokens=task.tokens)
+                except BudgetError as error:
+                    draws, reason = error.draws, error.reason
+            found = {"seconds": time.process_time() - start, "calls": draws[0].counts.calls}
+            found["tokens"] = draws[0].counts.tokens
+            if reason:
+                return found | {"failed": reason}
+            worst = min((draw for one in draws for draw in one), key=lambda draw: draw.guarantee)
+            log_z = finite(statistics.median(one.log_z for one in draws))
+            known = {"guarantee": str(worst.guarantee), "ess": worst.ess, "candidates": worst.candidates}
+            return found | known | {"log_z": log_z, "text": draws[0][0].text}
+
+        return call
+
+
+def measure(bench: Bench, task: Task, names: list[str], seeds: int, seconds: float) -> None:
+    """Make the trials of a task that are missing."""
+    rows = {
+        name: Row.of("cost", task.name, name, task=task.name, phi=name, tokens=task.tokens, limit=seconds, batch=task.batch)
+        for name in names
+    }
+    missing = {name: row for name, row in rows.items() if any(seed not in row for seed in range(seeds))}
+    if not missing:
+        return
+    stock = bench.stock_call(task)
+    ours = {name: bench.our_call(task, correction(name, seconds)) for name in missing}
+    for call in (stock, *(bench.our_call(task, correction(name, min(seconds, 5.0))) for name in missing)):
+        call(WARM_UP)
+    for seed in track(range(seeds), description=f"{task.name:16}"):
+        if waiting := [name for name, row in missing.items() if seed not in row]:
+            plain = stock(seed)
+            for name in waiting:
+                missing[name].add(seed, {"stock": plain, "phi": ours[name](seed)})
+
+
+def summary(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of the table: medians over the trials."""
+    pairs = list(row["trials"].values())
+    drawn = [pair["phi"] for pair in pairs if "failed" not in pair["phi"]]
+    labels = [one["guarantee"] for one in drawn]
+    counted = {label: labels.count(label) for label in sorted(set(labels), key=lambda label: -labels.count(label))}
+    said = [label if count == len(pairs) else f"{label} {count} of {len(pairs)}" for label, count in counted.items()]
+    if failed := len(pairs) - len(drawn):
+        said.append(f"no draw in {row['about']['limit']:.0f} s: {failed} of {len(pairs)}")
+    weighted = [f"{one['ess']:.2g} of {one['candidates']}" for one in drawn if one["candidates"] > 1]
+    known = [one["log_z"] for one in drawn if one["log_z"] is not None]
+
+    def middle(side: str, name: str) -> float:
+        return statistics.median(pair[side][name] for pair in pairs)
+
+    return {
+        "task": row["about"]["task"],
+        "stock: calls / CPU s": f"{middle('stock', 'calls'):.0f} / {middle('stock', 'seconds'):.2f}",
+        "`phi=`": row["about"]["phi"],
+        "calls / tokens / CPU s": " / ".join(
+            [f"{middle('phi', name):.0f}" for name in ("calls", "tokens")] + [f"{middle('phi', 'seconds'):.2f}"]
+        ),
+        "ratio": statistics.median(pair["phi"]["seconds"] / pair["stock"]["seconds"] for pair in pairs),
+        "result": "; ".join(said) + (f" (worth {sorted(weighted)[len(weighted) // 2]})" if weighted else ""),
+        "log Phi": statistics.median(known) if known else "",
+    }
+
+
+def run(loaded: tuple[Any, Any], only: str, phi: str, seeds: int, seconds: float) -> None:
+    """Measure the missing trials of the tasks, and say each row."""
+    bench, names = Bench(loaded), phi.split(",")
+    for task in chosen(only):
+        measure(bench, task, names, seeds, seconds)
+        for row in map(summary, (kept for kept in kept_rows("cost") if kept["about"]["task"] == task.name)):
+            say(f"  {row['`phi=`']:9} {row['ratio']:5.2f} x  {row['calls / tokens / CPU s']}  {row['result']}")
+
+
+def main(
+    only: Annotated[str, typer.Option(help="Tasks, separated by semicolons; all by default.")] = "",
+    phi: Annotated[str, typer.Option(help="Values of phi=, separated by commas.")] = "local,auto,exact",
+    seeds: Annotated[int, typer.Option(help="Trials of a row.")] = 10,
+    seconds: Annotated[float, typer.Option(help="Seconds after which a draw by exact gives up.")] = 120.0,
+) -> None:
+    """Measure what a draw costs."""
+    torch.set_num_threads(1)
+    say(f"{NAME}: {seeds} trials a row")
+    run(load(), only, phi, seeds, seconds)
+
+
+if __name__ == "__main__":
+    typer.run(main)
