@@ -120,7 +120,8 @@ def summary(row: Mapping[str, Any]) -> dict[str, Any]:
     said = [label if count == len(pairs) else f"{label} {count} of {len(pairs)}" for label, count in counted.items()]
     if failed := len(pairs) - len(drawn):
         said.append(f"no draw in {row['about']['limit']:.0f} s: {failed} of {len(pairs)}")
-    weighted = [f"{one['ess']:.2g} of {one['candidates']}" for one in drawn if one["candidates"] > 1]
+    picked = [(one["ess"], one["candidates"]) for one in drawn if one["candidates"] > 1]
+    worth = " of ".join(f"{statistics.median(part):.2g}" for part in zip(*picked, strict=True))
     known = [one["log_z"] for one in drawn if one["log_z"] is not None]
 
     def middle(side: str, name: str) -> float:
@@ -134,7 +135,7 @@ def summary(row: Mapping[str, Any]) -> dict[str, Any]:
             [f"{middle('phi', name):.0f}" for name in ("calls", "tokens")] + [f"{middle('phi', 'seconds'):.2f}"]
         ),
         "ratio": statistics.median(pair["phi"]["seconds"] / pair["stock"]["seconds"] for pair in pairs),
-        "result": "; ".join(said) + (f" (worth {sorted(weighted)[len(weighted) // 2]})" if weighted else ""),
+        "result": "; ".join(said) + (f" (worth {worth} candidates)" if worth else ""),
         "log Phi": statistics.median(known) if known else "",
     }
 
