@@ -22,12 +22,10 @@ import typer
 from rich.progress import track
 
 import outlines_phi
-from benchmarks.real.cost import correction
 from benchmarks.real.model import load
-from benchmarks.real.rows import Row, kept_rows, say
+from benchmarks.real.rows import Limit, OutOfTime, Row, kept_rows, say
 from benchmarks.real.tasks import CLASSIFY, EXTRACT, RECORDS, data
 from outlines_phi.errors import BudgetError, FidelityWarning, ValueReadError
-from outlines_phi.sampling.phi_options import Effort
 
 LABELS = "negative", "neutral", "positive"
 SETS: dict[str, int] = {"reviews": 4, "records": 1}
@@ -87,27 +85,27 @@ class Answers:
 
     def _mode(self, method: str, temperature: float, output_type: Any) -> Answer:
         generator = outlines_phi.Generator(self.ours, output_type)
-        effort = Effort(seconds=self.seconds)
+        settings = {"max_new_tokens": TOKENS, "temperature": temperature}
 
         def answer(prompt: str, seed: int, n: int) -> list[Any]:
             try:
-                ranking = generator.mode(prompt, effort=effort, max_new_tokens=TOKENS, temperature=temperature)
-            except BudgetError:
+                return generator.mode(prompt, progress=Limit(self.seconds), **settings).values[:1]
+            except (BudgetError, OutOfTime):
                 return []
-            return ranking.values[:1]
 
         return answer
 
     def _draws(self, method: str, temperature: float, output_type: Any) -> Answer:
-        generator = outlines_phi.Generator(self.ours, output_type, phi=correction(method, self.seconds))
+        generator = outlines_phi.Generator(self.ours, output_type, phi=method)
+        settings = {"max_new_tokens": TOKENS, "temperature": temperature}
 
         def answer(prompt: str, seed: int, n: int) -> list[Any]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FidelityWarning)
                 try:
-                    draws = generator.sample(prompt, n, seed=seed, max_new_tokens=TOKENS, temperature=temperature)
-                except BudgetError as error:
-                    (draws,) = error.draws
+                    draws = generator.sample(prompt, n, seed=seed, progress=Limit(self.seconds), **settings)
+                except (BudgetError, OutOfTime):
+                    return []
             found = []
             for draw in draws:
                 with suppress(ValueReadError):  # the 30th of February
@@ -161,7 +159,9 @@ def run(loaded: tuple[Any, Any], sets: str, phi: str, temperatures: str, texts: 
         for method, heat in rows:
             measure(answers, name, method, heat, texts)
         for line in (summary(row) for row in kept_rows("accuracy") if row["about"]["set"] == name):
-            say(f"  {line['method']:8} {line['T']:4} right {line['right']}, fields {line['fields']:.2f} {line['no answer']}")
+            say(
+                f"  {line['method']:8} {line['T']:4} right {line['right']}, fields {line['fields']:.2f} {line['no answer']}"
+            )
 
 
 def main(
@@ -169,7 +169,7 @@ def main(
     phi: Annotated[str, typer.Option(help="Values of phi=, separated by commas.")] = "local,auto,exact",
     temperatures: Annotated[str, typer.Option(help="Temperatures, separated by commas.")] = "1,0.7,0.3",
     texts: Annotated[int, typer.Option(help="Texts of each set, at most.")] = 60,
-    seconds: Annotated[float, typer.Option(help="Seconds after which an answer is given up.")] = 120.0,
+    seconds: Annotated[float, typer.Option(help="CPU seconds after which an answer is broken off.")] = 120.0,
 ) -> None:
     """Measure how often answers are right."""
     torch.set_num_threads(1)

@@ -57,7 +57,13 @@ def summary(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row of the table."""
     trials, n = row["trials"].values(), row["about"]["n"]
     worth = statistics.median(trial["worth"] for trial in trials)
-    line = {"task": row["about"]["task"], "prompts": len(trials), "TV": "not enumerated", "floor": "", "most displaced": ""}
+    line = {
+        "task": row["about"]["task"],
+        "prompts": len(trials),
+        "TV": "not enumerated",
+        "floor": "",
+        "most displaced": "",
+    }
     if all("exact" in trial for trial in trials):
         rng, distances, floors, displaced = np.random.default_rng(0), [], [], []
         for trial in trials:
@@ -76,7 +82,10 @@ def summary(row: Mapping[str, Any]) -> dict[str, Any]:
         _, value, count, p = max(displaced)
         between = "{:.2f} to {:.2f}".format(*share_interval(count, n))
         line["TV"] = f"{mean[0]:.2f} ({max(low - shift, 0):.2f} to {high - shift:.2f})"
-        line |= {"floor": float(np.mean(floors)), "most displaced": f"{value}: masked {count / n:.2f} ({between}), exact {p:.2f}"}
+        line |= {
+            "floor": float(np.mean(floors)),
+            "most displaced": f"{value}: masked {count / n:.2f} ({between}), exact {p:.2f}",
+        }
     known = [math.log(sum(map(math.exp, trial["log_z"])) / 2) for trial in trials]
     return line | {"a masked draw is worth": worth, "log Phi": statistics.median(known)}
 

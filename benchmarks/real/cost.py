@@ -4,7 +4,7 @@
 
 A trial is a draw of stock Outlines and then one under each ``phi``, of the same prompt and from a cold tree (a seeded call keeps
 none). The ratio is that of the CPU seconds of a pair; the row is the median over trials. Formats are compiled before, on both
-sides. A file a row is kept, after each trial, in ``results/real/cost``: what was interrupted goes on where it was.
+sides. A draw that takes more than a limit of CPU seconds is broken off, and its row says so. A file a row is kept, after each trial, in ``results/real/cost``: what was interrupted goes on where it was.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from rich.progress import track
 import outlines_phi
 from benchmarks.peers.meter import Meter
 from benchmarks.real.model import NAME, load
-from benchmarks.real.rows import Row, finite, kept_rows, say
+from benchmarks.real.rows import Limit, OutOfTime, Row, finite, kept_rows, say
 from benchmarks.real.tasks import Task, chosen
 from outlines_phi.errors import BudgetError, FidelityWarning
-from outlines_phi.sampling.phi_options import Effort, ExactPhi
 
 STOCK = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
 """The model's own distribution, as Transformers has to be told."""
@@ -34,10 +33,8 @@ STOCK = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
 WARM_UP = 1_000
 """A seed that no trial has."""
 
-
-def correction(name: str, seconds: float) -> Any:
-    """Return ``phi=`` of this name; ``exact`` gives up after so many seconds."""
-    return ExactPhi(effort=Effort(seconds=seconds)) if name == "exact" else name
+COMPILATION = 10.0
+"""CPU seconds after which a first draw, in which formats are compiled, is broken off."""
 
 
 class Bench:
@@ -65,28 +62,32 @@ class Bench:
 
         return call
 
-    def our_call(self, task: Task, phi: Any) -> Callable[[int], dict[str, Any]]:
-        """Return the draw of a seed under ``phi``, with its cost and what is known of it."""
+    def our_call(self, task: Task, phi: str, limit: float) -> Callable[[int], dict[str, Any]]:
+        """Return the draw of a seed under ``phi``, with its cost and what is known of it; broken off after ``limit`` seconds."""
         generator = outlines_phi.Generator(self.ours, task.output_type, phi=phi, **task.options)
 
         def call(seed: int) -> dict[str, Any]:
-            prompts = task.prompts(seed)
+            prompts, watch, start = task.prompts(seed), Limit(limit), time.process_time()
             seeds = [len(prompts) * seed + i for i in range(len(prompts))]
-            start, reason = time.process_time(), ""
+            settings = {"seed": seeds, "max_new_tokens": task.tokens, "progress": watch}
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FidelityWarning)
                 try:
-                    draws = generator.sample_batch(prompts, seed=seeds, max_new_tokens=task.tokens)
-                except BudgetError as error:
-                    draws, reason = error.draws, error.reason
-            found = {"seconds": time.process_time() - start, "calls": draws[0].counts.calls}
-            found["tokens"] = draws[0].counts.tokens
-            if reason:
-                return found | {"failed": reason}
+                    draws = generator.sample_batch(prompts, **settings)
+                except (BudgetError, OutOfTime) as error:
+                    cost = {"calls": watch.calls, "tokens": watch.tokens, "seconds": time.process_time() - start}
+                    return cost | {"failed": getattr(error, "reason", f"more than {limit:g} s")}
+            counts, seconds = draws[0].counts, time.process_time() - start
             worst = min((draw for one in draws for draw in one), key=lambda draw: draw.guarantee)
-            log_z = finite(statistics.median(one.log_z for one in draws))
             known = {"guarantee": str(worst.guarantee), "ess": worst.ess, "candidates": worst.candidates}
-            return found | known | {"log_z": log_z, "text": draws[0][0].text}
+            known["log_z"] = finite(statistics.median(one.log_z for one in draws))
+            return {
+                "calls": counts.calls,
+                "tokens": counts.tokens,
+                "seconds": seconds,
+                **known,
+                "text": draws[0][0].text,
+            }
 
         return call
 
@@ -94,15 +95,17 @@ class Bench:
 def measure(bench: Bench, task: Task, names: list[str], seeds: int, seconds: float) -> None:
     """Make the trials of a task that are missing."""
     rows = {
-        name: Row.of("cost", task.name, name, task=task.name, phi=name, tokens=task.tokens, limit=seconds, batch=task.batch)
+        name: Row.of(
+            "cost", task.name, name, task=task.name, phi=name, tokens=task.tokens, limit=seconds, batch=task.batch
+        )
         for name in names
     }
     missing = {name: row for name, row in rows.items() if any(seed not in row for seed in range(seeds))}
     if not missing:
         return
     stock = bench.stock_call(task)
-    ours = {name: bench.our_call(task, correction(name, seconds)) for name in missing}
-    for call in (stock, *(bench.our_call(task, correction(name, min(seconds, 5.0))) for name in missing)):
+    ours = {name: bench.our_call(task, name, seconds) for name in missing}
+    for call in (stock, *(bench.our_call(task, name, min(seconds, COMPILATION)) for name in missing)):
         call(WARM_UP)
     for seed in track(range(seeds), description=f"{task.name:16}"):
         if waiting := [name for name, row in missing.items() if seed not in row]:
@@ -130,7 +133,7 @@ def summary(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "task": row["about"]["task"],
         "stock: calls / CPU s": f"{middle('stock', 'calls'):.0f} / {middle('stock', 'seconds'):.2f}",
-        "`phi=`": row["about"]["phi"],
+        "phi": row["about"]["phi"],
         "calls / tokens / CPU s": " / ".join(
             [f"{middle('phi', name):.0f}" for name in ("calls", "tokens")] + [f"{middle('phi', 'seconds'):.2f}"]
         ),
@@ -146,14 +149,14 @@ def run(loaded: tuple[Any, Any], only: str, phi: str, seeds: int, seconds: float
     for task in chosen(only):
         measure(bench, task, names, seeds, seconds)
         for row in map(summary, (kept for kept in kept_rows("cost") if kept["about"]["task"] == task.name)):
-            say(f"  {row['`phi=`']:9} {row['ratio']:5.2f} x  {row['calls / tokens / CPU s']}  {row['result']}")
+            say(f"  {row['phi']:9} {row['ratio']:5.2f} x  {row['calls / tokens / CPU s']}  {row['result']}")
 
 
 def main(
     only: Annotated[str, typer.Option(help="Tasks, separated by semicolons; all by default.")] = "",
     phi: Annotated[str, typer.Option(help="Values of phi=, separated by commas.")] = "local,auto,exact",
     seeds: Annotated[int, typer.Option(help="Trials of a row.")] = 10,
-    seconds: Annotated[float, typer.Option(help="Seconds after which a draw by exact gives up.")] = 120.0,
+    seconds: Annotated[float, typer.Option(help="CPU seconds after which a draw is broken off.")] = 120.0,
 ) -> None:
     """Measure what a draw costs."""
     torch.set_num_threads(1)

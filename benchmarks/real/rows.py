@@ -1,10 +1,12 @@
-"""Rows of results that are measured over hours: a file each, so that what was interrupted goes on where it was."""
+"""Rows of results that are measured over hours: a file each, so that what was interrupted goes on where it was. And a limit of time."""
 
 from __future__ import annotations
 
 import json
 import math
+import platform
 import re
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -13,7 +15,33 @@ from rich.console import Console
 from scipy.stats import binomtest
 
 from benchmarks import report
+from outlines_phi.lm.watch import Progress
 from outlines_phi.numerics.cache import replacing
+
+
+class OutOfTime(Exception):
+    """A call took more than its CPU seconds."""
+
+
+@final
+class Limit:
+    """The CPU seconds of a call: its ``progress=``, which breaks it off after the model call in which they run out."""
+
+    def __init__(self, seconds: float) -> None:
+        self.end = time.process_time() + seconds
+        self.calls = self.tokens = 0
+
+    def __call__(self, progress: Progress) -> None:
+        self.calls, self.tokens = progress.calls, progress.tokens
+        if time.process_time() > self.end:
+            raise OutOfTime
+
+
+def cpu() -> str:
+    """Return the name of the processor."""
+    path = Path("/proc/cpuinfo")
+    found = re.search("^model name.*?: (.*)$", path.read_text(), re.MULTILINE) if path.exists() else None
+    return found[1] if found else platform.processor() or platform.machine()
 
 
 def say(text: str) -> None:
@@ -64,7 +92,7 @@ class Row:
     def add(self, trial: object, found: Any) -> None:
         """Keep what a trial found."""
         self.trials[str(trial)] = json.loads(json.dumps(found), parse_float=lambda text: float(f"{float(text):.5g}"))
-        kept = {"about": self.about, "trials": self.trials, **report.surroundings()}
+        kept = {"about": self.about, "trials": self.trials, "cpu": cpu(), **report.surroundings()}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(self.path) as partial:
             partial.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
