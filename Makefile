@@ -15,7 +15,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 test-full: $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "not browser"
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "not browser and not real"
 
 # llama.cpp is built from source, which takes some minutes.
 test-llamacpp: $(VENV)-llamacpp/.dev

@@ -2,9 +2,9 @@
 
     python -m benchmarks.real.accuracy --phi local,auto,exact --temperatures 1,0.7,0.3
 
-``local`` is masking; ``mode`` the most probable member of the format; ``greedy`` stock Outlines without sampling. Faithful is not more
-correct: a draw is as right as the model is at its temperature. Each text is a trial, of several draws for labels; the interval of
-95 % resamples the texts. *Right* is every field of a record, *fields* the share of them; strings are compared without regard to case.
+``local`` is masking; ``mode`` the most probable member of the format; ``greedy`` stock Outlines without sampling. Faithful is not
+more correct: a draw is as right as the model is at its temperature. Each text is a trial, of several draws for labels; the
+interval of 95 % resamples the texts. *Right* is every field of a record, *fields* the share of them; case does not count.
 """
 
 from __future__ import annotations

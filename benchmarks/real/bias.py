@@ -2,9 +2,9 @@
 
     python -m benchmarks.real.bias --only "sentiment; rating"
 
-For each of ten prompts: the exact distribution over values, and masked draws. *TV* is the mean total variation over the prompts, with a
-95 % interval by resampling the draws; beside it stands the *floor*, what as many draws of the exact distribution show. *Worth* is the
-effective sample size of a masked draw. Formats whose values are too many to enumerate have that alone.
+For each of ten prompts: the exact distribution over values, and masked draws. *TV* is the mean total variation over the prompts,
+with a 95 % interval by resampling the draws; beside it stands the *floor*, what as many draws of the exact distribution show.
+*Worth* is the effective sample size of a masked draw. Formats whose values are too many to enumerate have that alone.
 """
 
 from __future__ import annotations

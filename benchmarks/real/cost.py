@@ -4,7 +4,8 @@
 
 A trial is a draw of stock Outlines and then one under each ``phi``, of the same prompt and from a cold tree (a seeded call keeps
 none). The ratio is that of the CPU seconds of a pair; the row is the median over trials. Formats are compiled before, on both
-sides. A draw that takes more than a limit of CPU seconds is broken off, and its row says so. A file a row is kept, after each trial, in ``results/real/cost``: what was interrupted goes on where it was.
+sides. A draw that takes more than a limit of CPU seconds is broken off, and its row says so. A file a row is kept, after each
+trial, in ``results/real/cost``: what was interrupted goes on where it was.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def summary(row: Mapping[str, Any]) -> dict[str, Any]:
     counted = {label: labels.count(label) for label in sorted(set(labels), key=lambda label: -labels.count(label))}
     said = [label if count == len(pairs) else f"{label} {count} of {len(pairs)}" for label, count in counted.items()]
     if failed := len(pairs) - len(drawn):
-        said.append(f"no draw in {row['about']['limit']:.0f} s: {failed} of {len(pairs)}")
+        said.append(f"no draw in {row['about']['limit']:g} s of CPU: {failed} of {len(pairs)}")
     picked = [(one["ess"], one["candidates"]) for one in drawn if one["candidates"] > 1]
     worth = " of ".join(f"{statistics.median(part):.2g}" for part in zip(*picked, strict=True))
     known = [one["log_z"] for one in drawn if one["log_z"] is not None]

@@ -2,8 +2,8 @@
 
     python -m benchmarks.real.overhead
 
-Milliseconds of CPU of one thread for each model call of a record, the prompt's included. The three take turns; the forward passes are
-those over the prompt and over the tokens of the text that stock Outlines has drawn, one after the other.
+Milliseconds of CPU of one thread for each model call of a record, the prompt's included. The three take turns; the forward passes
+are those over the prompt and over the tokens of the text that stock Outlines has drawn, one after the other.
 """
 
 from __future__ import annotations

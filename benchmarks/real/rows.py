@@ -1,4 +1,4 @@
-"""Rows of results that are measured over hours: a file each, so that what was interrupted goes on where it was. And a limit of time."""
+"""Rows of results that are measured over hours, a file each, so that what was interrupted goes on; and a limit of CPU seconds."""
 
 from __future__ import annotations
 

@@ -100,6 +100,7 @@ WORD: /[A-Za-z ]{1,20}/
 NUMBER: /[0-9]{1,6}/
 """
 
+PERCENT = "[0-9]|[1-9][0-9]|100"
 FIVE = "very negative", "negative", "neutral", "positive", "very positive"
 TOPICS = "politics", "science", "health", "sports", "business", "travel", "food", "music", "weather", "technology"
 CITIES = "Lisbon", "Buenos Aires", "Reykjavik", "Ho Chi Minh City"
@@ -113,60 +114,7 @@ def data(name: str) -> list[dict[str, Any]]:
 
 REVIEWS = [row["text"] for row in data("reviews")[::6]]
 PEOPLE = [row["text"] for row in data("records") if row["kind"] == "person"][:10]
-HEADLINES = (
-    "Parliament votes on the new budget; Telescope finds water on a distant planet; Flu season starts early this year; "
-    "Home team wins the cup on penalties; Airline buys its oldest rival; Ten quiet islands for a short holiday; "
-    "How to bake bread without an oven; Orchestra plays on a ship; Storm closes schools in the north; "
-    "New phone folds in three"
-).split("; ")
-QUESTIONS = (
-    "What is the capital of Australia? A) Sydney B) Melbourne C) Canberra D) Perth; "
-    "Which planet is the largest? A) Mars B) Jupiter C) Venus D) Earth; "
-    "Who wrote Hamlet? A) Shakespeare B) Goethe C) Dante D) Homer; "
-    "What is 7 times 8? A) 54 B) 48 C) 64 D) 56; Which gas do plants take in? A) oxygen B) carbon dioxide C) helium D) neon; "
-    "How many legs has a spider? A) six B) eight C) ten D) four; "
-    "Which metal is liquid at room temperature? A) iron B) gold C) mercury D) tin; "
-    "In which country is Kyoto? A) China B) Korea C) Vietnam D) Japan; "
-    "What do bees make? A) honey B) milk C) silk D) glass; "
-    "Which ocean is the largest? A) Atlantic B) Indian C) Arctic D) Pacific"
-).split("; ")
-WISHES = (
-    "warm summer nights and dancing; snow and hot springs; street food on motorbikes; old trams and custard tarts; "
-    "tango in the evening; northern lights; pagodas and markets; cheap wine by the sea; long steaks; lava fields"
-).split("; ")
-WORKS = (
-    "the film Casablanca; the novel Dracula; the song Yesterday; a cold pizza; the game of chess; the city of Venice; "
-    "a broken umbrella; the opera Carmen; instant coffee; the bicycle"
-).split("; ")
-EVENTS = (
-    "the first landing on the Moon; the fall of the Berlin Wall; the sinking of the Titanic; the end of World War II in Europe; "
-    "the birth of Albert Einstein; the start of the French Revolution; the first flight of the Wright brothers; "
-    "the death of Napoleon; the attack on Pearl Harbor; the independence of India"
-).split("; ")
-SHOPS = (
-    "a bakery; a dentist; a bookshop; a hotel; a garage; a florist; a cinema; a bank; a pharmacy; a law firm"
-).split("; ")
-STAFF = (
-    "Maria Lopez; Tom Baker; Yuki Tanaka; Fatima Haddad; Sean Murphy; Ingrid Olsen; Paul Weber; Chloe Martin; Rosa Conti; "
-    "Kofi Mensah"
-).split("; ")
-ASKED = (
-    "all users from Paris; the names of products that cost more than 100; ten orders; the email of customers older than 30; "
-    "all books by Orwell; the title of films after 1990; five employees in sales; the city of each store; "
-    "everything in the table pets; songs shorter than 200 seconds"
-).split("; ")
-REQUESTS = (
-    "How warm is it in Madrid?; Who invented the zip?; Is it raining in Oslo?; Find a recipe for lentil soup; "
-    "Weather in New York in fahrenheit, please; Look up train strikes in France; Do I need a coat in Toronto?; "
-    "What is the tallest bridge?; Temperature in Cairo; Search for cheap flights to Rome"
-).split("; ")
-PAPERS = (
-    "Sleep and memory in birds, by Lena Fischer, 14 pages, May 2021; On the price of bread, by Pierre Duval, in French, 2019; "
-    "Football and national pride, by Ana Torres, March 2022; A vaccine for cattle, by James Reed, 9 pages, 3 June 2020; "
-    "Elections in small towns, by Karl Braun, in German, 2023; The sound of old violins, by Emma Stone, 22 pages, 2018; "
-    "Running and the heart, by Luis Vega, in Spanish, 11 pages; Dark matter for beginners, by Ruth Cohen, January 2020; "
-    "Who pays for museums?, by Marc Petit, 30 pages, 2022; The tax on sugar, by Nora Lind, 17 pages, 8 April 2019"
-).split("; ")
+ITEMS = json.loads((DATA / "prompts.json").read_text(encoding="utf-8"))
 
 
 @final
@@ -210,33 +158,34 @@ def _keys(keys: str) -> str:
 
 TASKS = (
     Task("sentiment", CLASSIFY.format(labels=", ".join(FIVE), text="{}"), REVIEWS, Literal[FIVE]),
-    Task("topic", f"Which topic is this headline about: {', '.join(TOPICS)}?\n\nHeadline: {{}}", HEADLINES, Literal[TOPICS]),
-    Task("letter", "{}\n\nAnswer with the letter alone.", QUESTIONS, Literal["A", "B", "C", "D"]),
-    Task("city", f"Which of these cities fits best: {', '.join(CITIES)}?\n\nWish: {{}}", WISHES, Literal[CITIES]),
-    Task("rating", "Rate {} from 0 to 100. Answer with the number alone.", WORKS, outlines.types.regex("[0-9]|[1-9][0-9]|100")),
-    Task("date", "What is the date of {}? Answer as YYYY-MM-DD.", EVENTS, datetime.date),
+    Task("topic", f"Which topic is this headline about: {', '.join(TOPICS)}?\n\nHeadline: {{}}", ITEMS["topic"], Literal[TOPICS]),
+    Task("letter", "{}\n\nAnswer with the letter alone.", ITEMS["letter"], Literal["A", "B", "C", "D"]),
+    Task("city", f"Which of these cities fits best: {', '.join(CITIES)}?\n\nWish: {{}}", ITEMS["city"], Literal[CITIES]),
+    Task("rating", "Rate {} from 0 to 100. Answer with the number alone.", ITEMS["works"], outlines.types.regex(PERCENT)),
+    Task("date", "What is the date of {}? Answer as YYYY-MM-DD.", ITEMS["date"], datetime.date),
     Task(
-        "phone", "Invent a phone number for {}, like (212) 555-0123. Answer with the number alone.", SHOPS,
+        "phone", "Invent a phone number for {}, like (212) 555-0123. Answer with the number alone.", ITEMS["phone"],
         outlines.types.regex(r"\([0-9]{3}\) [0-9]{3}-[0-9]{4}"),
     ),
-    Task("e-mail", "Invent the e-mail address of {}. Answer with the address alone.", STAFF, outlines.types.email),
-    Task("SQL", "Write a query in SQL: {}. Answer with the query alone.", ASKED, outlines.types.CFG(SQL)),
+    Task("e-mail", "Invent the e-mail address of {}. Answer with the address alone.", ITEMS["e-mail"], outlines.types.email),
+    Task("SQL", "Write a query in SQL: {}. Answer with the query alone.", ITEMS["SQL"], outlines.types.CFG(SQL)),
     Task(
         "tool call",
         'Answer the request with one call of a tool, as JSON: {{"name": "get_weather", "arguments": {{"city": ..., "unit": ...}}}} '
         'or {{"name": "web_search", "arguments": {{"query": ...}}}}.\n\nRequest: {}',
-        REQUESTS, WeatherCall | SearchCall, 96,
+        ITEMS["tool call"], WeatherCall | SearchCall, 96,
     ),
     Task("record, 3 fields", _keys(RECORDS["person"][1]), PEOPLE, Person, 96),
     Task(
         "record, 6 fields",
-        _keys("title, author, published (YYYY-MM-DD), language, topics (a list) and pages"), PAPERS, Article, 192,
+        _keys("title, author, published (YYYY-MM-DD), language, topics (a list) and pages"),
+        ITEMS["record, 6 fields"], Article, 192,
     ),
     Task(
         "late verdict", "Should the editor accept a text about {}? Answer as JSON with the keys reason and verdict "
-        "(accept or reject).", WORKS, Judgement, 128,
+        "(accept or reject).", ITEMS["works"], Judgement, 128,
     ),
-    Task("banned words", "Write one sentence about {}.", WORKS, None, 40, {"banned_phrases": BANNED}),
+    Task("banned words", "Write one sentence about {}.", ITEMS["works"], None, 40, {"banned_phrases": BANNED}),
     Task("16 labels", CLASSIFY.format(labels=", ".join(FIVE), text="{}"), REVIEWS, Literal[FIVE], batch=16),
 )  # fmt: skip
 
