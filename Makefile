@@ -57,6 +57,7 @@ figures: $(VENV)-workbench/.dev
 	$(BIN)/python -m benchmarks.ban_page
 	$(BIN)/python -m benchmarks.peers --only-page
 	$(BIN)/python -m benchmarks.table
+	$(BIN)/python -m benchmarks.real.page
 
 # The pages of the documentation and of `inspect` in headless Chromium, which has to be there already (apt-get install chromium).
 test-browser: docs $(VENV)-workbench/.dev
