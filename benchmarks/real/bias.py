@@ -1,6 +1,6 @@
 """How far masking is from the conditioned distribution: masked draws against ``probabilities``, with intervals.
 
-    python -m benchmarks.real.bias --only "sentiment; rating"
+    python -m benchmarks.real --what bias --only "sentiment; rating"
 
 For each of ten prompts: the exact distribution over values, and masked draws. *TV* is the mean total variation over the prompts,
 with a 95 % interval by resampling the draws; beside it stands the *floor*, what as many draws of the exact distribution show.
@@ -13,16 +13,13 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import outlines
-import torch
-import typer
 from rich.progress import track
 
 import outlines_phi
-from benchmarks.real.model import load
 from benchmarks.real.rows import Row, kept_rows, say, share_interval
 from benchmarks.real.tasks import Task, chosen
 from outlines_phi.errors import BudgetError
@@ -93,22 +90,8 @@ def summary(row: Mapping[str, Any]) -> dict[str, Any]:
 def run(loaded: tuple[Any, Any], only: str, prompts: int, n: int) -> None:
     """Measure the missing trials of the tasks, and say each row."""
     model = outlines_phi.wrap(outlines.from_transformers(*loaded))
-    for task in chosen(only):
+    for task in chosen(only or TASKS):
         measure(model, task, prompts, n)
         for row in (kept for kept in kept_rows("bias") if kept["about"]["task"] == task.name):
             line = summary(row)
             say(f"  TV {line['TV']}, worth {line['a masked draw is worth']:.2g}, {line['most displaced']}")
-
-
-def main(
-    only: Annotated[str, typer.Option(help="Tasks, separated by semicolons.")] = TASKS,
-    prompts: Annotated[int, typer.Option(help="Prompts of each task.")] = 10,
-    n: Annotated[int, typer.Option(help="Masked draws of each prompt.")] = 300,
-) -> None:
-    """Measure the bias of masking."""
-    torch.set_num_threads(1)
-    run(load(), only, prompts, n)
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -1,6 +1,6 @@
 """What one draw costs beside stock Outlines, task by task: model calls, model tokens, and CPU seconds of one thread.
 
-    python -m benchmarks.real.cost --only "letter; date" --phi local,auto,exact
+    python -m benchmarks.real --what cost --only "letter; date" --phi local,auto,exact
 
 A trial is a draw of stock Outlines and then one under each ``phi``, of the same prompt and from a cold tree (a seeded call keeps
 none). The ratio is that of the CPU seconds of a pair; the row is the median over trials. Formats are compiled before, on both
@@ -14,16 +14,14 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import outlines
 import torch
-import typer
 from rich.progress import track
 
 import outlines_phi
 from benchmarks.peers.meter import Meter
-from benchmarks.real.model import NAME, load
 from benchmarks.real.rows import Limit, OutOfTime, Row, finite, kept_rows, say
 from benchmarks.real.tasks import Task, chosen
 from outlines_phi.errors import BudgetError, FidelityWarning
@@ -151,19 +149,3 @@ def run(loaded: tuple[Any, Any], only: str, phi: str, seeds: int, seconds: float
         measure(bench, task, names, seeds, seconds)
         for row in map(summary, (kept for kept in kept_rows("cost") if kept["about"]["task"] == task.name)):
             say(f"  {row['phi']:9} {row['ratio']:5.2f} x  {row['calls / tokens / CPU s']}  {row['result']}")
-
-
-def main(
-    only: Annotated[str, typer.Option(help="Tasks, separated by semicolons; all by default.")] = "",
-    phi: Annotated[str, typer.Option(help="Values of phi=, separated by commas.")] = "local,auto,exact",
-    seeds: Annotated[int, typer.Option(help="Trials of a row.")] = 10,
-    seconds: Annotated[float, typer.Option(help="CPU seconds after which a draw is broken off.")] = 120.0,
-) -> None:
-    """Measure what a draw costs."""
-    torch.set_num_threads(1)
-    say(f"{NAME}: {seeds} trials a row")
-    run(load(), only, phi, seeds, seconds)
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -1,6 +1,6 @@
 """What a model call takes beside the model: its forward pass alone, a draw of stock Outlines, and a draw of ``local``.
 
-    python -m benchmarks.real.overhead
+    python -m benchmarks.real --what overhead
 
 Milliseconds of CPU of one thread for each model call of a record, the prompt's included. The three take turns; the forward passes
 are those over the prompt and over the tokens of the text that stock Outlines has drawn, one after the other.
@@ -12,15 +12,13 @@ import math
 import statistics
 import time
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-import typer
 from rich.progress import track
 from transformers import DynamicCache
 
 from benchmarks.real.cost import WARM_UP, Bench
-from benchmarks.real.model import load
 from benchmarks.real.rows import Row, kept_rows, say
 from benchmarks.real.tasks import chosen
 
@@ -64,13 +62,3 @@ def run(loaded: tuple[Any, Any], seeds: int) -> None:
                 row.add(seed, found)
     for line in map(summary, kept_rows("overhead")):
         say("  " + ", ".join(f"{name} {value:.3g}" for name, value in line.items() if name != "task"))
-
-
-def main(seeds: Annotated[int, typer.Option(help="Trials.")] = 10) -> None:
-    """Measure the overhead of a model call."""
-    torch.set_num_threads(1)
-    run(load(), seeds)
-
-
-if __name__ == "__main__":
-    typer.run(main)
