@@ -162,9 +162,10 @@ def main(
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16; as saved by default.")] = "",
     n: Annotated[int, typer.Option(help="Exact draws, and draws of each timing.")] = 200,
     repeats: Annotated[int, typer.Option(help="Timings of each estimator.")] = 5,
+    out: Annotated[str, typer.Option(help="Name of the kept result.")] = "real_model",
     debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Measure and write ``real_model.json``."""
+    """Measure and write ``real_model.json``, or the result of another name."""
     picked = chosen(languages)
     try:
         loaded = load(model, device or None, dtype or None)
@@ -175,7 +176,7 @@ def main(
         print(
             f"{model}: {parameters:,} parameters, {kind}, {len(loaded.lm.vocabulary):,} tokens, on {where}.", flush=True
         )
-        report = Report("real_model", "Dyck words: total variation to the exact distribution", COLUMNS)
+        report = Report(out, "Dyck words: total variation to the exact distribution", COLUMNS)
         for language in picked:
             for row in rows(loaded, replace(language, prompt=prompt or language.prompt), n, repeats):
                 report.add(*row)

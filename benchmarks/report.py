@@ -49,7 +49,6 @@ class Report:
         for row in self.rows:
             table.add_row(*(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row))
         Console().print(table)
-        RESULTS.mkdir(exist_ok=True)
         kept = {
             "title": self.title,
             "columns": self.columns,
@@ -57,7 +56,9 @@ class Report:
             "settings": settings,
             **surroundings(),
         }
-        (RESULTS / f"{self.name}.json").write_text(json.dumps(kept, indent=1) + "\n")
+        path = RESULTS / f"{self.name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 def rewrite(page: Path, name: str, text: str) -> None:

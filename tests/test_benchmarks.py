@@ -33,8 +33,12 @@ from benchmarks.peers import masks, page
 from benchmarks.peers.client import Cost
 from benchmarks.peers.languages import LANGUAGES
 from benchmarks.peers.meter import Meter
+from benchmarks.real import accuracy, bias, cost
+from benchmarks.real import overhead as real_overhead
+from benchmarks.real import page as real_page
 from benchmarks.schema_engines import Ours
 from benchmarks.schema_trials import Speller, Trial, tried
+from outlines_phi.lm import bundled
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 NEEDS_TEKKEN = pytest.mark.skipif(find_spec("mistral_common") is None, reason="the vocabulary is in mistral-common")
@@ -133,7 +137,7 @@ def test_every_benchmark_is_run() -> None:
     }
     names = {getattr(run, "values", run)[0].removesuffix(".__main__") for run in RUNS}
     names |= {"ban_distances", "control", "maskbench"}
-    names |= {"peers"}
+    names |= {"peers", "real"}
     names |= {"ray_overhead", "vllm_engine"}  # which need environments of their own
     names |= {"auto_calls", "bottleneck", "fidelity", "real_model"}  # which the tests of the workbench run
     assert programs <= names, "a benchmark that no test runs breaks silently"
@@ -242,6 +246,26 @@ def test_the_meter_leaves_padding_out() -> None:
     assert meter.read() == (1, 4, 2), "two of the columns of the mask belong to what is cached"
     model(input_ids=torch.ones(1, 5, dtype=torch.long), attention_mask=torch.zeros(1, 1, 5, 9))
     assert meter.read() == (2, 9, 3)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the hosts
+def test_the_page_of_the_real_model_shows_what_was_measured(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, loaded = results / "page.md", bundled.load()
+    page.write_text(real_page.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.setattr(real_page, "PAGE", page)
+    with torch._dynamo.config.patch(disable=True):
+        cost.run(loaded, "letter", "local,exact", 1, 60.0)
+        cost.run(loaded, "date", "exact", 1, 0.0)
+        bias.run(loaded, "letter", 1, 10)
+        accuracy.run(loaded, "reviews", "local", "1", 2, 60.0)
+        real_overhead.run(loaded, 1)
+    monkeypatch.setattr(cost.Bench, "stock_call", None)
+    cost.run(loaded, "letter", "local,exact", 1, 60.0)  # nothing is missing
+    real_page.write()
+    text = page.read_text(encoding="utf-8")
+    assert text.count("Not measured yet.") == 1, "the Dyck words"
+    assert "| letter |" in text and "| reviews | greedy |" in text and "| reviews | masking | 1 | 2 |" in text
+    assert "no draw in 0 s of CPU: 1 of 1" in text
 
 
 @pytest.fixture

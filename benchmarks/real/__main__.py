@@ -1,0 +1,62 @@
+"""All measurements on the real model, and the page about them; what was measured already is not measured again.
+
+python -m benchmarks.real
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import torch
+import typer
+
+from benchmarks import real_model, report
+from benchmarks.real import accuracy, bias, cost, overhead, page
+from benchmarks.real.model import folder, load
+from benchmarks.real.rows import say
+
+DYCK_PROMPT = "Write a balanced sequence of at most 8 brackets, of ( and ). Answer with the brackets alone."
+LANGUAGES = "dyck1-upto8,dyck1-8"
+WHAT = "overhead", "dyck", "bias", "cost", "accuracy"
+
+
+def dyck() -> None:
+    """Measure Dyck words, of all tokens that are brackets."""
+    if not (report.RESULTS / "real" / "dyck.json").exists():
+        where = os.path.relpath(folder())
+        real_model.main(model=where, device="cpu", prompt=DYCK_PROMPT, languages=LANGUAGES, out="real/dyck")
+
+
+def main(
+    what: Annotated[str, typer.Option(help="Tables, separated by commas.")] = ",".join(WHAT),
+    only: Annotated[str, typer.Option(help="Tasks of bias and cost, separated by semicolons.")] = "",
+    phi: Annotated[str, typer.Option(help="Values of phi= in cost and accuracy.")] = "local,auto,exact",
+    seeds: Annotated[int, typer.Option(help="Trials of each row of cost, bias and overhead.")] = 10,
+    seconds: Annotated[float, typer.Option(help="CPU seconds after which a draw is broken off.")] = 120.0,
+    masked: Annotated[int, typer.Option(help="Masked draws of each prompt, of bias.")] = 300,
+    temperatures: Annotated[str, typer.Option(help="Temperatures of accuracy.")] = "1,0.7,0.3",
+    sets: Annotated[str, typer.Option(help="Labelled sets of accuracy.")] = ",".join(accuracy.SETS),
+    texts: Annotated[int, typer.Option(help="Texts of each labelled set, at most.")] = 60,
+) -> None:
+    """Measure what is missing, and write the page."""
+    torch.set_num_threads(1)
+    loaded = load()
+    steps = {
+        "overhead": lambda: overhead.run(loaded, seeds),
+        "dyck": dyck,
+        "bias": lambda: bias.run(loaded, only, seeds, masked),
+        "cost": lambda: cost.run(loaded, only, phi, seeds, seconds),
+        "accuracy": lambda: accuracy.run(loaded, sets, phi, temperatures, texts, seconds),
+    }
+    names = what.split(",")
+    if unknown := [name for name in names if name not in steps]:
+        raise typer.BadParameter(f"Give some of {','.join(WHAT)}. --what {','.join(unknown)} was given.")
+    for name in names:
+        say(name)
+        steps[name]()
+        page.write()
+
+
+if __name__ == "__main__":
+    typer.run(main)
