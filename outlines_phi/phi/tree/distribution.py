@@ -164,7 +164,7 @@ class Distribution:
 
     def log_undecided(self) -> float:
         """Return the log probability of the free tokens that do not end the text."""
-        return RunningMass(self._unended()).log + self.log_scale
+        return RunningMass(self.unended()).log + self.log_scale
 
     def rescale(self, log_mass: float) -> None:
         """Scale the free part to ``log_mass``, which it had when the children's probabilities were taken from it."""
@@ -189,7 +189,7 @@ class Distribution:
 
     def draw_undecided(self, rng: np.random.Generator) -> int:
         """Draw a free token that does not end the text in proportion to its probability."""
-        return self._draw(self._unended(), rng)
+        return self._draw(self.unended(), rng)
 
     def draw_leading_to(self, place: int, rng: np.random.Generator, *, by_h: bool) -> int:
         """Draw a free token of the ``place``-th of the destinations in proportion to its probability, times ``h`` if need be."""
@@ -209,7 +209,12 @@ class Distribution:
         with np.errstate(divide="ignore"):
             return self.log_free[tokens] + np.log(self.h[tokens])
 
-    def _unended(self) -> NDArray[np.floating]:
+    def ended(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the free tokens that end the text, and ``log p`` of each, ``-inf`` of those that are not free any more."""
+        places = self.moves.ended if self.log_free.size else slice(0)
+        return self.moves.tokens[places], self.log_free[places].astype(np.float64) + self.log_scale
+
+    def unended(self) -> NDArray[np.floating]:
         """Return the free part without what ends the text; in a closed guide the end of sequence, which has a node at once."""
         free = self.log_free.copy()
         if free.size:
