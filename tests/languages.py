@@ -145,7 +145,8 @@ OPEN = (
     OpenLanguage("words, open", "(ab|c){1,2}", 3, seed=12, after="[^a-c]"),
 )
 
-OF_EVERY_KIND = (*LANGUAGES, *GRAMMARS[:3], *OPEN)
+OF_EVERY_KIND = (*LANGUAGES, *GRAMMARS[:3])
+AND_OPEN = (*OF_EVERY_KIND, *OPEN)
 
 
 def p_value(outcomes: list[tuple[int, ...]], law: dict[tuple[int, ...], float]) -> float:
