@@ -10,7 +10,7 @@ from functools import cache, cached_property
 import numpy as np
 from scipy import stats
 
-from outlines_phi.automata.prefix_match import PrefixMatch
+from outlines_phi.automata.prefix_match import PrefixMatch, boundary
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.grammar.cfg_guide import CFGGuide
 from outlines_phi.guides.grammar.notation.reader import read_grammar
@@ -93,7 +93,7 @@ class OpenLanguage(Language):
 
     @cached_property
     def table(self) -> Table:
-        match = PrefixMatch(compile_regex(self.pattern), self.after and compile_regex(self.after))
+        match = PrefixMatch(compile_regex(self.pattern), self.after and boundary(self.after))
         return Table(FSMGuide.from_match(match, VOCABULARY))
 
 
@@ -141,7 +141,9 @@ GRAMMARS = (
 """Languages of grammars; those of ``LANGUAGES`` are regular."""
 
 OPEN = (
-    OpenLanguage("labels", "abc|abcab|b?abb|ca{1,2}", 5, seed=7),  # one begins another, and a text that goes on may come back to it
+    OpenLanguage(
+        "labels", "abc|abcab|b?abb|ca{1,2}", 5, seed=7
+    ),  # one begins another, and a text that goes on may come back to it
     OpenLanguage("words, open", "(ab|c){1,2}", 3, seed=12, after="[^a-c]"),
 )
 

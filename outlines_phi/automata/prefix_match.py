@@ -10,13 +10,43 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import UnsupportedError
+from ..regex.patterns import compile_regex
 from ..vocabulary.trie import Trie
 from ..vocabulary.vocabulary import Vocabulary
-from .automaton import UNREACHABLE, ByteAutomaton
+from .automaton import DEAD, UNREACHABLE, ByteAutomaton
 
 SETTLED = (
     1  # The state of :attr:`PrefixMatch.machine` after which the longest member stays what it is, whatever follows
 )
+
+
+def boundary(pattern: str) -> ByteAutomaton:
+    """Return the automaton of the shortest bytes by which it is known that a character is one that ``pattern`` matches.
+
+    Raises :class:`UnsupportedError` where it matches a text that is not one character; else errors as :func:`compile_regex`.
+    """
+    wanted, character = compile_regex(pattern), compile_regex("(?s:.)")
+    if not (wanted & character.complement()).is_empty:
+        raise UnsupportedError(
+            "Give open_at= a regular expression of one character, such as [^A-Za-z]: of what follows a member one character is "
+            f"looked at. open_at={pattern!r:.80} matches other texts."
+        )
+    other = character & wanted.complement()
+    pairs, edges, end = [(wanted.start, other.start)], list[tuple[int, int, int]](), 1
+    for source, (left, right) in enumerate(pairs, end + 1):  # grows as it is walked
+        for byte in range(256):
+            pair = wanted.step(left, byte), other.step(right, byte)
+            if DEAD not in pair and pair not in pairs:
+                pairs.append(pair)
+            if pair[0] != DEAD:
+                edges.append((source, byte, end if pair[1] == DEAD else pairs.index(pair) + end + 1))
+    source, byte, target = np.array(edges, dtype=np.int64).T
+    accepting = np.arange(len(pairs) + end + 1) == end
+    return ByteAutomaton.from_edges(source, byte, target, start=end + 1, accepting=accepting)
+
+
+_CONTINUATIONS = bytes(range(0x80, 0xC0))  # The bytes of a character after its first
 
 
 @final
@@ -25,7 +55,7 @@ class PrefixMatch:
     """The longest member of a language that a text begins with: maximal munch, with going back (theory.md, section 1.7).
 
     ``members``: the language, of whole characters.
-    ``after``: the characters of which one has to follow a member, unless the text ends with it; ``None`` where anything may.
+    ``after``: the :func:`boundary` that has to follow a member, unless the text ends with it; ``None`` where anything may.
     """
 
     members: ByteAutomaton
@@ -84,7 +114,7 @@ class PrefixMatch:
         if longest < 0:
             return whole_characters(written)
         found = written[:longest]
-        return found if self.after is None else found.decode()[:-1].encode()
+        return found if self.after is None else found.rstrip(_CONTINUATIONS)[:-1]
 
     def cuts(self, state: int, vocabulary: Vocabulary) -> NDArray[np.int64]:
         """Return ``int64[V]``: how many bytes of each token are of the member, where it ends a text in a state of :attr:`marked`.

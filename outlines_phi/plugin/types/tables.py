@@ -18,7 +18,7 @@ from outlines.types.dsl import Regex
 from outlines_core import Index
 
 from ...automata.automaton import ByteAutomaton
-from ...automata.prefix_match import PrefixMatch
+from ...automata.prefix_match import PrefixMatch, boundary
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError, VocabularyError
 from ...format_limits import current_limits
 from ...guides.fsm import FSMGuide
@@ -279,17 +279,6 @@ class CompiledTypes:
     def _kept(self, tables: Cache[Any, Table], key: Any, make: Callable[[], Table]) -> Table:
         """Return the table under a key, made if need be; the least recently used are forgotten where all take too much memory."""
         return tables.of(key, make, lambda table: max(LEAST_BYTES, memory_of((key, table), self._vocabulary)))
-
-
-def boundary(pattern: str) -> ByteAutomaton:
-    """Return the automaton of the characters that may follow a member; refuses a pattern that is not of one character."""
-    automaton = compile_regex(pattern)
-    if not (automaton & compile_regex("(?s:.)").complement()).is_empty:
-        raise UnsupportedError(
-            "Give open_at= a regular expression of one character, such as [^A-Za-z]: what follows a member is looked at for one "
-            f"character. open_at={pattern!r:.80} matches other texts."
-        )
-    return automaton
 
 
 def check_text(text: str) -> None:
