@@ -52,7 +52,7 @@ _CONTINUATIONS = bytes(range(0x80, 0xC0))  # The bytes of a character after its 
 @final
 @dataclass(frozen=True, eq=False)
 class PrefixMatch:
-    """The longest member of a language that a text begins with: maximal munch, with going back (theory.md, section 1.7).
+    """The longest member of a language that a text begins with: maximal munch, with going back (theory.md, section 1.8).
 
     ``members``: the language, of whole characters.
     ``after``: the :func:`boundary` that has to follow a member, unless the text ends with it; ``None`` where anything may.

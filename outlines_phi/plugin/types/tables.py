@@ -132,10 +132,10 @@ class CompiledTypes:
             return table
         guide, at = table.guide, keywords.get("open_at")
         if not isinstance(guide, FSMGuide) or guide.automaton is None:
-            banned_too = " and BannedPhrases(..., across_prompt=False)" if guide.phrases is not None else ""
+            banned_too = ", with BannedPhrases(..., across_prompt=False) and phi='exact'" if guide.phrases else ""
             raise UnsupportedError(
-                f"Give a choice, such as Literal, or a regular expression{banned_too}, or leave ends='open' out. It was given for "
-                f"{'free text' if guide.open else 'JSON, a grammar, or a language'} that is not held as one automaton."
+                f"Give a choice, such as Literal, or a regular expression{banned_too}; or leave ends='open' out. It was given for "
+                "what is not held as one automaton: free text, JSON, a grammar, or something too large for one."
             )
         members, vocabulary = guide.automaton, self._vocabulary
 
