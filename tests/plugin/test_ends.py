@@ -45,7 +45,7 @@ def begins(model: outlines_phi.PhiTransformers) -> Begins:
         for token, written in enumerate(tokens):
             if written.startswith(left) and not (ended and written == left):
                 total += 0.0 if ended else p[token]
-            elif written and left.startswith(written):
+            elif written and left.startswith(written) and (written != left or ended):
                 total += p[token] * sum_over((*ids, token), left.removeprefix(written), ended)
         return total
 
@@ -135,7 +135,7 @@ def test_streams_show_the_member_alone(model: outlines_phi.PhiTransformers, phi:
 
 
 def test_the_end_of_the_budget_settles_it(model: outlines_phi.PhiTransformers) -> None:
-    generator = made(model, Literal["no", "not"])
+    generator = made(model, Literal["no", "not now"])
     options = {**OPTIONS, "max_new_tokens": 1}
     assert generator.sample(QUESTION, 20, seed=1, **options).texts == ["no"] * 20
     assert [entry.value for entry in generator.probabilities(QUESTION, **options).entries if entry.p] == ["no"]
