@@ -37,7 +37,8 @@ class Row:
 class Guide(ABC):
     """A deterministic token automaton, immutable, with integer states (theory.md, section 1.2).
 
-    The language is the set of token sequences that lead from ``start`` to :data:`DONE`, the end of sequence included.
+    The language is the set of token sequences that lead from ``start`` to :data:`DONE`, the end of sequence included; those of
+    texts that begin with a member may do without.
     A state is a plain ``int``, so a fork is a copy of a number and a rollback is free.
     """
 
