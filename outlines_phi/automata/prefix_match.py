@@ -16,9 +16,7 @@ from ..vocabulary.trie import Trie
 from ..vocabulary.vocabulary import Vocabulary
 from .automaton import DEAD, UNREACHABLE, ByteAutomaton
 
-SETTLED = (
-    1  # The state of :attr:`PrefixMatch.machine` after which the longest member stays what it is, whatever follows
-)
+SETTLED = 1  # The state of a machine after which the longest member stays what it is, whatever follows
 
 
 def boundary(pattern: str) -> ByteAutomaton:

@@ -53,7 +53,7 @@ def text_masses(tree: BoundsTree) -> dict[bytes, TextMass]:
             found[tree.table.guide.text(node.tokens())].add(math.exp(node.log_p - tree.root.log_upper))
         elif tree.table.guide.match is not None and node.distribution is not None:
             for text, shares in _ended(tree, tree.table.guide.match, node, node.distribution):
-                found[text].add(math.fsum(shares), len(shares))
+                found[text].add(float(shares.sum()), len(shares))
     return dict(found)
 
 
@@ -76,11 +76,11 @@ def _ended(
 
 def undecided_share(tree: BoundsTree) -> float:
     """Return the share of ``U`` of which :func:`text_masses` does not know to what texts it goes."""
-    ends = tree.table.guide.match is not None
-    lost = (node for node in tree.walk() if ends and node.distribution is None and node.log_ends > -math.inf)
-    return ratio(tree.root.log_gap, tree.root.log_upper) + math.fsum(
-        math.exp(node.log_p + node.log_ends - tree.root.log_upper) for node in lost
-    )
+    share = ratio(tree.root.log_gap, tree.root.log_upper)
+    for node in tree.walk() if tree.table.guide.match is not None else ():
+        if node.distribution is None and node.log_ends > -math.inf:
+            share += math.exp(node.log_p + node.log_ends - tree.root.log_upper)
+    return share
 
 
 @final

@@ -33,8 +33,8 @@ class FSMGuide(Guide):
     """A guide with finitely many states: those of a byte automaton, moved up by one to make room for :data:`DONE`.
 
     Its language is the token sequences whose bytes the automaton accepts, followed by the end of sequence; or, made by
-    :meth:`from_index`, those that an index of outlines_core allows; or those of :meth:`from_match`. A state is live only if :data:`DONE` can be reached from it
-    *with tokens of the vocabulary*; transitions into other states are :data:`DEAD`.
+    :meth:`from_index`, those that an index of outlines_core allows; or those of :meth:`from_match`. A state is live only if
+    :data:`DONE` can be reached from it *with tokens of the vocabulary*; transitions into other states are :data:`DEAD`.
     """
 
     vocabulary: Vocabulary

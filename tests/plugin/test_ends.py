@@ -16,6 +16,7 @@ from pydantic import BaseModel
 import outlines_phi
 from outlines_phi import SMC, BannedPhrases, generate
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError
+from outlines_phi.plugin.hosts.vllm_server.phi_vllm import ServedModel
 from tests.languages import ALPHA, p_value
 from tests.precision import near
 
@@ -183,6 +184,10 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a plain stream": (lambda m: list(m.stream(QUESTION, ANSWERS, ends="open")), "ends= was given without phi="),
     "an audit": (lambda m: made(m).audit(QUESTION), "Leave ends= out of an audit"),
     "a guide": (lambda m: made(m, made(m).table, ends="text"), "Give an output type, and ends='open' beside it"),
+    "a server": (
+        lambda m: ServedModel(object(), "none")(QUESTION, ANSWERS, phi="exact", ends="open"),
+        "Leave ends out, or run the model with vLLM offline",
+    ),
     "a look-ahead": (lambda m: made(m, phi="lookahead")(QUESTION), "bans no phrases"),
 }
 

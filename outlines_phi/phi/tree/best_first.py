@@ -311,9 +311,10 @@ class ModeSearch:
         """Take note of the members one token below a node; of tokens that all end the text, of the likeliest."""
         if node.distribution is not None and self.tree.table.guide.open:
             tokens, log_p = node.distribution.ended()
-            for place in np.argsort(-log_p, kind="stable")[: self._top + 1].tolist():
-                if log_p[place] > -math.inf:
-                    self.tree.child(node, int(tokens[place]), DONE)
+            most = self._top + 1
+            least = np.partition(log_p, -most)[-most] if len(log_p) > most else -math.inf
+            for token in tokens[(log_p >= least) & (log_p > -math.inf)].tolist():
+                self.tree.child(node, token, DONE)
         for child in node.children.values():
             # A node whose distribution was evicted is expanded a second time.
             if child.state == DONE and child.log_p > -math.inf and child not in self._collected:
