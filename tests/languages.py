@@ -10,6 +10,7 @@ from functools import cache, cached_property
 import numpy as np
 from scipy import stats
 
+from outlines_phi.automata.prefix_match import PrefixMatch, boundary
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.grammar.cfg_guide import CFGGuide
 from outlines_phi.guides.grammar.notation.reader import read_grammar
@@ -84,6 +85,18 @@ class GrammarLanguage(Language):
         return Table(CFGGuide.of(read_grammar(self.pattern), VOCABULARY))
 
 
+@dataclass(frozen=True)
+class OpenLanguage(Language):
+    """The texts that begin with a member of a regular expression; where ``after`` is given, one of its characters follows it."""
+
+    after: str | None = None
+
+    @cached_property
+    def table(self) -> Table:
+        match = PrefixMatch(compile_regex(self.pattern), self.after and boundary(self.after))
+        return Table(FSMGuide.from_match(match, VOCABULARY))
+
+
 LANGUAGES = (
     Language("words", "(ab|ba|c){1,3}x?", 7, seed=3),
     Language("loop", "(ab|c)*x", 6, seed=5),
@@ -127,7 +140,15 @@ GRAMMARS = (
 )
 """Languages of grammars; those of ``LANGUAGES`` are regular."""
 
+OPEN = (
+    OpenLanguage(
+        "labels", "abc|abcab|b?abb|ca{1,2}", 5, seed=7
+    ),  # one begins another, and a text that goes on may come back to it
+    OpenLanguage("words, open", "(ab|c){1,2}", 3, seed=12, after="[^a-c]"),
+)
+
 OF_EVERY_KIND = (*LANGUAGES, *GRAMMARS[:3])
+AND_OPEN = (*OF_EVERY_KIND, *OPEN)
 
 
 def p_value(outcomes: list[tuple[int, ...]], law: dict[tuple[int, ...], float]) -> float:

@@ -167,6 +167,10 @@ def read_weights(path: Path) -> tuple[dict[str, Any], list[list[float]]]:
                 "Draw with --phi local alone: an audit reads the weights of masked draws, and "
                 f"{path} holds draws of --particles, which were picked by weight."
             )
+        case {"ends": "open"}:
+            raise UnsupportedError(
+                f"Draw without --ends open to audit: the plain masking of applications ends with a member, and {path} has it."
+            )
         case {"settings": {"tokenization": str(tokenization)}} if tokenization != "any":
             raise UnsupportedError(
                 f"Draw without --tokenization {tokenization} to audit: plain masking does not know it, and {path} has it."

@@ -70,7 +70,7 @@ class Batches:
 
     def drawn(self, rows: Sequence[tuple[int, Prompt | OutlinesPhiError]]) -> list[Outcome]:
         """Return the outcomes of prompts with their numbers, drawn in shared model calls; an error in place of one is its own."""
-        model, table = self.generator.model, self.generator.logits_processor.table
+        model, table = self.generator.model, self.generator.table
         options = replace(CallOptions.read(self.keywords, model.defaults), n=self.n)
 
         def refused(row: tuple[int, Prompt | OutlinesPhiError]) -> OutlinesPhiError | None:
@@ -265,7 +265,8 @@ class Task:
     def batches(self, model: PhiModel) -> Batches:
         """Compile the output type, and return what draws; raises what every prompt would raise."""
         options, ban = self._options(model), self.call.ban
-        generator = Generator(model, self.output_type, phi=self.call.phi, banned_phrases=ban, draft=options.draft)
+        own = {"phi": self.call.phi, "banned_phrases": ban, "draft": options.draft, **self._ends}
+        generator = Generator(model, self.output_type, **own)
         _check_length(generator, options.settings)
         keep = {name: value for name, value in self.call.keywords.items() if name != "draft"}
         return Batches(generator=generator, keywords=keep, n=self.n, seed=self.seed)
@@ -286,8 +287,14 @@ class Task:
             draft=None if options.draft is None else {"names": options.draft.names, "length": options.draft.length},
             n=self.n,
             seed=self.seed,
+            **self._ends,
             **dict(self.told),
         )
+
+    @property
+    def _ends(self) -> dict[str, Any]:
+        """What texts end with, where that is said."""
+        return {name: value for name, value in self.call.keywords.items() if name in ("ends", "open_at")}
 
     def _options(self, model: PhiModel) -> CallOptions:
         return CallOptions.read(self.call.keywords, model.defaults, self.call.ban)
@@ -301,7 +308,7 @@ def _told(phi: Phi | None) -> str:
 
 def _check_length(generator: PhiGenerator, settings: SamplingSettings) -> None:
     """Raise now what every prompt would raise: the length limit is too small for the format."""
-    table = generator.logits_processor.table
+    table = generator.table
     least, most = table.guide.min_tokens(table.start), settings.max_new_tokens
     if most is not None and most < least:
         raise too_small(most, least)

@@ -16,7 +16,7 @@ from ..guides.grammar.notation.reader import NAMES
 from ..guides.phrases.banned import LEVELS, BannedPhrases
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.onestep import LocalPhi
-from ..plugin.call import ESTIMATORS, TOKENIZATIONS, Call, Correction, Unset, meant_by
+from ..plugin.call import ENDS, ESTIMATORS, TOKENIZATIONS, Call, Correction, Unset, meant_by
 from ..plugin.choices import guessed
 from ..plugin.drafts import DRAFTERS, DraftOptions, resolve_draft
 from ..plugin.session import PhiModel
@@ -67,6 +67,13 @@ Seed = Annotated[int | None, typer.Option(help="Same seed, same draws; by defaul
 Tokenization = Annotated[
     str | None,
     typer.Option(**one_of("--tokenization", TOKENIZATIONS), help="Tokenizations of a text that count; by default any."),
+]
+
+Ends = Annotated[
+    str | None, typer.Option(**one_of("--ends", ENDS), help="open: the text begins with a member and may go on.")
+]
+OpenAt = Annotated[
+    str | None, typer.Option(help="With --ends open: regular expression of the character after a member.")
 ]
 
 

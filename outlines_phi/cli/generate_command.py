@@ -23,8 +23,10 @@ from .command_options import (
     BanOptions,
     CorrectionOptions,
     DraftingOptions,
+    Ends,
     FormatOptions,
     ModelOptions,
+    OpenAt,
     PromptOptions,
     RayOptions,
     Seed,
@@ -49,6 +51,8 @@ def generate(
     actors: RayOptions,
     n: Annotated[int, typer.Option(min=1, help="Draws per prompt.")] = 1,
     tokenization: Tokenization = None,
+    ends: Ends = None,
+    open_at: OpenAt = None,
     seed: Seed = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Prompts that share model calls.")] = 16,
     output: Annotated[
@@ -74,7 +78,7 @@ def generate(
     chosen = actors.read(output, inputs.file)
     banned = bans.read(correction.ban_level)
     type_name, output_type = form.read(free=banned is not None)
-    settings = sampling.keywords() | keywords(tokenization=tokenization)
+    settings = sampling.keywords() | keywords(tokenization=tokenization, ends=ends, open_at=open_at)
     call = correction.call(output_type, banned, settings, drafting.read(correction.particles))
     CallOptions.read({**call.keywords, **keywords(seed=seed)}, None)
     task = Task(

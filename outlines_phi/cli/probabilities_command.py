@@ -23,8 +23,10 @@ from .app import FAILED, Debug, message, note, tell
 from .batches import apart, refusal
 from .command_options import (
     BanOptions,
+    Ends,
     FormatOptions,
     ModelOptions,
+    OpenAt,
     PromptOptions,
     SettingOptions,
     Tokenization,
@@ -46,6 +48,8 @@ def probabilities(
     bans: BanOptions,
     sampling: SettingOptions,
     tokenization: Tokenization = None,
+    ends: Ends = None,
+    open_at: OpenAt = None,
     tolerance: Annotated[float, typer.Option(help="Width of an interval, at most; 0 enumerates everything.")] = 1e-3,
     effort: Annotated[int, typer.Option(min=1, help="Model tokens per prompt, at most.")] = SEARCH_EFFORT.tokens,
     seconds: Annotated[float | None, typer.Option(help="Seconds for a batch of prompts; by default no limit.")] = None,
@@ -64,18 +68,18 @@ def probabilities(
     given = inputs.read()
     banned = bans.read()
     _, output_type = form.read()
-    settings = sampling.keywords() | keywords(tokenization=tokenization)
+    settings = sampling.keywords() | keywords(tokenization=tokenization, ends=ends, open_at=open_at)
     CallOptions.read(settings, None)
     check_tolerance(tolerance)
     limit = Effort(tokens=effort, seconds=seconds)
     if output is not None:
         check_target(output)
     loaded = source.load(given)
-    generator = Generator(loaded, output_type, banned_phrases=banned)
+    generator = Generator(loaded, output_type, banned_phrases=banned, **keywords(ends=ends, open_at=open_at))
     options = CallOptions.read(settings, loaded.defaults)
 
     def refused(prompt: Prompt) -> OutlinesPhiError | None:
-        return refusal(loaded, generator.logits_processor.table, prompt, options)
+        return refusal(loaded, generator.table, prompt, options)
 
     def ranked(prompts: Sequence[Prompt]) -> Sequence[Found]:
         progress = shown_by.told(completed=False)

@@ -10,6 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias, final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ..automata.prefix_match import PrefixMatch, whole_characters
 from ..errors import BudgetError, ValueReadError
 from ..guides.guide import DONE
 from ..guides.guide_texts import list_texts
@@ -19,6 +23,7 @@ from ..numerics.marginals import Marginals, frozen
 from ..numerics.weights import bounds_text, ratio
 from ..phi.tree.beginnings import Beginnings
 from ..phi.tree.best_first import enumerate_together
+from ..phi.tree.distribution import Distribution
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.preexpand import expand_usual
 from ..phi.tree.tree import BoundsTree, Node, refuse_impossible
@@ -36,16 +41,48 @@ class TextMass:
     share: float = 0.0
     count: int = 0
 
+    def add(self, share: float, count: int = 1) -> None:
+        """Count further tokenizations."""
+        self.share += share
+        self.count += count
+
 
 def text_masses(tree: BoundsTree) -> dict[bytes, TextMass]:
     """Return every text that ``tree`` has reached with its tokenizations."""
     found: dict[bytes, TextMass] = defaultdict(TextMass)
     for node in tree.walk():
         if node.state == DONE and node.log_p > -math.inf:
-            text = found[tree.table.vocabulary.decode(node.tokens())]
-            text.share += math.exp(node.log_p - tree.root.log_upper)
-            text.count += 1
+            found[tree.table.guide.text(node.tokens())].add(math.exp(node.log_p - tree.root.log_upper))
+        elif tree.table.guide.match is not None and node.distribution is not None:
+            for text, shares in _ended(tree, tree.table.guide.match, node, node.distribution):
+                found[text].add(float(shares.sum()), len(shares))
     return dict(found)
+
+
+def _ended(
+    tree: BoundsTree, match: PrefixMatch, node: Node, free: Distribution
+) -> Iterator[tuple[bytes, NDArray[np.float64]]]:
+    """Yield the texts that free tokens end, and the shares of ``U`` of those tokens; none of them has a node."""
+    vocabulary, written = tree.table.vocabulary, tree.table.vocabulary.decode(node.tokens())
+    tokens, log_p = free.ended()
+    shares = np.exp(node.log_p + log_p - tree.root.log_upper)
+    tokens, shares = tokens[shares > 0], shares[shares > 0]
+    state = match.marked.advance(match.marked.start, written)
+    cuts = tree.table.keep("cuts", state, lambda: match.cuts(state, vocabulary), lambda cuts: cuts.nbytes)[tokens]
+    for cut in (-1, 0):  # most tokens
+        if (here := cuts == cut).any():
+            yield match.text(written, ended=False) if cut else whole_characters(written), shares[here]
+    for place in np.flatnonzero(cuts > 0).tolist():
+        yield written + vocabulary.tokens[tokens[place]][: cuts[place]], shares[place : place + 1]
+
+
+def undecided_share(tree: BoundsTree) -> float:
+    """Return the share of ``U`` of which :func:`text_masses` does not know to what texts it goes."""
+    share = ratio(tree.root.log_gap, tree.root.log_upper)
+    for node in tree.walk() if tree.table.guide.match is not None else ():
+        if node.distribution is None and node.log_ends > -math.inf:
+            share += math.exp(node.log_p + node.log_ends - tree.root.log_upper)
+    return share
 
 
 @final
@@ -297,7 +334,7 @@ def _probabilities(
     listed = None if unread else listed
     # Sums of the numerators: the tree has added the same masses in another order, and shares of that would not add up to 1.
     lower = math.fsum(found[text].share for group in groups for text in group.texts if text in found)
-    upper = math.fsum(text.share for text in found.values()) + ratio(tree.root.log_gap, tree.root.log_upper)
+    upper = math.fsum(text.share for text in found.values()) + undecided_share(tree)
     masses = [(upper - lower, 0.0)] * len(groups) if unread else _undecided(tree, groups, listed, reader)
     entries = []
     for group, (may, only) in zip(groups, masses, strict=True):
@@ -330,11 +367,11 @@ def _undecided(
     tree: BoundsTree, groups: Sequence[Group], listed: list[bytes] | None, reader: Reader
 ) -> list[tuple[float, float]]:
     """Return, for each group, the undecided mass that may go to it, and the part that can go nowhere else."""
-    gap = ratio(tree.root.log_gap, tree.root.log_upper)
+    gap = undecided_share(tree)
     if gap <= 0:
         return [(0.0, 0.0)] * len(groups)
-    if listed is None and reader is not None:
-        # A text that was not reached may have any of the values.
+    if (listed is None and reader is not None) or tree.table.guide.match is not None:
+        # A text that was not reached may have any of the values, and one that goes on may be of any shorter member.
         return [(gap, 0.0)] * len(groups)
     undecided = Undecided(tree)
     masses = []

@@ -14,6 +14,7 @@ from outlines_core import Index
 from ..automata.automaton import DEAD as BYTES_DEAD
 from ..automata.automaton import ByteAutomaton, distances
 from ..automata.lift import FIRST, Transformations, lift
+from ..automata.prefix_match import SETTLED, PrefixMatch
 from ..errors import EmptyLanguageError, UnsupportedError, VocabularyError
 from ..numerics.checks import check_kind
 from ..vocabulary.classes import EOS, NEVER, Partition
@@ -32,8 +33,8 @@ class FSMGuide(Guide):
     """A guide with finitely many states: those of a byte automaton, moved up by one to make room for :data:`DONE`.
 
     Its language is the token sequences whose bytes the automaton accepts, followed by the end of sequence; or, made by
-    :meth:`from_index`, those that an index of outlines_core allows. A state is live only if :data:`DONE` can be reached from it
-    *with tokens of the vocabulary*; transitions into other states are :data:`DEAD`.
+    :meth:`from_index`, those that an index of outlines_core allows; or those of :meth:`from_match`. A state is live only if
+    :data:`DONE` can be reached from it *with tokens of the vocabulary*; transitions into other states are :data:`DEAD`.
     """
 
     vocabulary: Vocabulary
@@ -45,6 +46,10 @@ class FSMGuide(Guide):
     start: int  # the state before the first token
     automaton: ByteAutomaton | None = None  # what this was lifted from, ``None`` if made otherwise
     phrases: BannedPhrases | None = None  # what was kept out of it
+    match: PrefixMatch | None = None  # of texts that begin with a member
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "open", self.match is not None)
 
     @classmethod
     def from_automaton(cls, automaton: ByteAutomaton, vocabulary: Vocabulary) -> FSMGuide:
@@ -67,6 +72,25 @@ class FSMGuide(Guide):
             raise EmptyLanguageError(
                 "no text of the output type can be written with this vocabulary; the shortest one, "
                 f"{automaton.shortest()!r}, needs bytes that no sequence of its tokens writes"
+            )
+        return guide
+
+    @classmethod
+    def from_match(cls, match: PrefixMatch, vocabulary: Vocabulary) -> FSMGuide:
+        """Return the guide of the token sequences that end as soon as it is settled which member their text begins with.
+
+        The token that settles it is the last one, and may reach beyond the member. Where a member has been written, the end of
+        sequence or of the budget settles it, too: the guide is open. :class:`EmptyLanguageError` as for :meth:`from_automaton`.
+        """
+        machine = match.machine
+        partition, moves = lift(machine.targets, machine.byte_class, vocabulary)
+        target = np.where(moves.target == SETTLED, BYTES_DEAD, moves.target)  # moved up by one, that is DONE
+        moves = Transformations(moves.offsets, moves.source, target).where(moves.source != SETTLED)
+        ends = machine.accepting & (np.arange(len(machine)) != SETTLED)
+        guide = cls.from_moves(vocabulary, partition, moves, ends, machine.start, match.members, match)
+        if guide is None:
+            raise EmptyLanguageError(
+                "Give members that tokens of this vocabulary can write: no text that begins with one can be written with it."
             )
         return guide
 
@@ -114,6 +138,7 @@ class FSMGuide(Guide):
         accepting: NDArray[np.bool_],
         start: int,
         automaton: ByteAutomaton | None = None,
+        match: PrefixMatch | None = None,
     ) -> FSMGuide | None:
         """Return the guide without moves into dead ends; ``None`` if its start is one."""
         final, states, trimmed = np.flatnonzero(accepting).astype(np.int32), len(accepting) + 1, False
@@ -125,7 +150,8 @@ class FSMGuide(Guide):
             successors = np.concatenate([np.full(len(final), DONE, dtype=np.int32), moves.target + 1])
             order = np.argsort(state.astype(np.min_scalar_type(states)), kind="stable")
             offsets = np.concatenate([[0], np.cumsum(np.bincount(state, minlength=states))])
-            guide = cls(vocabulary, partition, offsets, classes[order], successors[order], start + 1, automaton)
+            arrays = offsets, classes[order], successors[order]
+            guide = cls(vocabulary, partition, *arrays, start + 1, automaton, match=match)
             alive = guide.distances != UNREACHABLE
             if not alive[guide.start]:
                 return None
@@ -145,7 +171,7 @@ class FSMGuide(Guide):
         """
         if self.vocabulary.fingerprint != other.vocabulary.fingerprint:
             raise VocabularyError("guides of two vocabularies cannot be intersected; build both for the same model")
-        if self.automaton is None or other.automaton is None:
+        if self.automaton is None or other.automaton is None or self.open or other.open:
             raise UnsupportedError(
                 "only guides of byte automata can be intersected; this one was made from a token table"
             )
@@ -168,9 +194,11 @@ class FSMGuide(Guide):
 
     @cached_property
     def distances(self) -> NDArray[np.int32]:
-        """``int32[S]``: ``min_tokens`` of every state, by breadth-first search backwards from DONE."""
+        """``int32[S]``: ``min_tokens`` of every state, by breadth-first search backwards from the ends."""
         state = np.repeat(np.arange(len(self)), np.diff(self.offsets))
-        return distances(state, self.successors, np.array([DONE]), len(self))
+        # The text may end without the end of sequence where the guide is open.
+        ends = state[self.classes == EOS] if self.open else []
+        return distances(state, self.successors, np.array([DONE, *ends]), len(self))
 
     def row(self, state: int) -> Row:
         here = slice(self.offsets[state], self.offsets[state + 1])
@@ -201,7 +229,7 @@ class FSMGuide(Guide):
         return {}
 
     def min_tokens(self, state: int) -> int:
-        """Return the least number of tokens, end of sequence included, from ``state`` to :data:`DONE`."""
+        """See :meth:`Guide.min_tokens`."""
         return int(self.distances[state])
 
     def min_tokens_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -213,7 +241,7 @@ class FSMGuide(Guide):
 
     @cached_property
     def _digest(self) -> str:
-        digest = hashlib.blake2b(str(self.start).encode(), digest_size=16)
+        digest = hashlib.blake2b(f"{self.start}{'open' * self.open}".encode(), digest_size=16)
         for part in (self.partition.class_of, self.offsets, self.classes, self.successors):
             digest.update(np.int64(len(part)).tobytes() + part.astype(np.int64).tobytes())
         return digest.hexdigest()

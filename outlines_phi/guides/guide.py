@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..automata.prefix_match import PrefixMatch
 from ..errors import UnsupportedError
 from ..vocabulary.classes import Partition
 from ..vocabulary.vocabulary import Vocabulary
@@ -35,7 +37,8 @@ class Row:
 class Guide(ABC):
     """A deterministic token automaton, immutable, with integer states (theory.md, section 1.2).
 
-    The language is the set of token sequences that lead from ``start`` to :data:`DONE`, the end of sequence included.
+    The language is the set of token sequences that lead from ``start`` to :data:`DONE`, the end of sequence included; those of
+    texts that begin with a member may do without.
     A state is a plain ``int``, so a fork is a copy of a number and a rollback is free.
     """
 
@@ -43,7 +46,14 @@ class Guide(ABC):
     start: int
     open: bool = False
     """Whether the length limit is an end, as in free text. ``min_tokens`` is 0 then wherever the text may end."""
+    match: PrefixMatch | None = None
+    """The members that what is written begins with, ``None`` where it is a member itself. Any token may be the last one then."""
     phrases: BannedPhrases | None = None  # The banned phrases that were kept out of the language; `None` for nothing
+
+    def text(self, tokens: Iterable[int], *, ended: bool = True) -> bytes:
+        """Return the text that ``tokens`` write; where it has not ``ended``, as much of it as is certain."""
+        written = self.vocabulary.decode(tokens)
+        return written if self.match is None else self.match.text(written, ended=ended)
 
     @abstractmethod
     def row(self, state: int) -> Row:

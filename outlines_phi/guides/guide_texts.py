@@ -52,11 +52,15 @@ class ShortestTexts:
 
 
 def list_texts(table: Table, state: int, budget: int, limit: int) -> list[bytes] | None:
-    """Return every text of at most ``budget`` tokens from ``state`` on, end of sequence included, in the order of their bytes.
+    """Return every text of at most ``budget`` tokens from ``state`` on, end of sequence included, in the order of their bytes; all
+    members where texts begin with one.
 
     Prefixes are merged by what they have written and where they stand, so the work grows with the texts and not with their
     tokenizations. ``None`` where the prefixes of texts are more than ``limit``, or infinitely many.
     """
+    if table.guide.match is not None:
+        members = table.guide.match.members.members_up_to(limit, limit)
+        return members and sorted(members)
     start = (b"", state)
     # What may still be written after the prefix: the most over all of its tokenizations, which are all shorter and so done before.
     remaining = {start: budget}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, TypeAlias, final
@@ -48,7 +48,7 @@ GONE = {
 USED = (
     *(field.name for field in fields(SamplingSettings)),
     *("num_return_sequences", "do_sample", "tokenization", "constraint", "sampler"),
-    *("banned_phrases", "draft", "draft_length", "progress"),
+    *("banned_phrases", "draft", "draft_length", "progress", "ends", "open_at"),
 )
 """The keywords that a call under a correction takes."""
 
@@ -56,6 +56,10 @@ COUNTED = tuple(name for name in USED if name != "num_return_sequences")
 """Those that sample() and an audit take, whose number of draws is an argument."""
 
 TOKENIZATIONS = ("any", "canonical")  # Which tokenizations of a text by tokens belong to the language
+
+
+ENDS = ("text", "open")
+"""The events that draws are conditioned on: the text is a member; or it begins with one, whatever follows."""
 
 
 class Unset(Enum):
@@ -137,15 +141,37 @@ class CallOptions:
         tokenization = keywords.get("tokenization") or "any"
         if tokenization not in TOKENIZATIONS:
             raise UnsupportedError(f"tokenization={tokenization!r} was given; expected 'any' or 'canonical'.")
+        constraint = resolve_constraint(keywords.get("constraint"))
+        check_ends(keywords, tokenization, constraint)
         return cls(
             settings,
             n,
             tokenization,
-            resolve_constraint(keywords.get("constraint")),
+            constraint,
             resolve_sampler(keywords.get("sampler")),
             resolve_draft(keywords.get("draft"), keywords.get("draft_length")),
             ban,
             progress=resolve_progress(keywords.get("progress")),
+        )
+
+
+def check_ends(keywords: Mapping[str, Any], tokenization: str, constraint: TextConstraint | None) -> None:
+    """Refuse values of ``ends`` and ``open_at`` that there are not, and what does not go with texts that begin with a member."""
+    ends, at = keywords.get("ends") or "text", keywords.get("open_at")
+    if ends not in ENDS:
+        raise UnsupportedError(f"ends={ends!r} was given{guessed(ends, ENDS, ())}; expected 'text' or 'open'.")
+    if at is not None and (ends != "open" or not isinstance(at, str)):
+        raise UnsupportedError(
+            f"Give ends='open' and a regular expression as open_at=, or leave that out. open_at={at!r:.80} was given with {ends=}."
+        )
+    if ends == "open" and (tokenization == "canonical" or constraint is not None):
+        given, instead = (
+            ("tokenization='canonical'", "which asks for whole texts")
+            if constraint is None
+            else (f"constraint={constraint}", "which sees what is written after a member too")
+        )
+        raise UnsupportedError(
+            f"Write the rule into the format, or leave ends='open' out: {given} was given, {instead}."
         )
 
 
@@ -231,7 +257,7 @@ def search_options(
 
 def check_closed(table: Table, door: str) -> None:
     """Refuse to search free text, of which ``door`` was asked: no text has a probability that could be ranked."""
-    if table.guide.open:
+    if table.guide.open and table.guide.match is None:
         raise UnsupportedError(
             "Give an output type, draw texts (sample()), or give phi=None and do_sample=False to a call for Hugging Face's "
             f"step-by-step argmax under the mask of the phrases. {door} was asked of free text with banned phrases."
@@ -397,8 +423,10 @@ class Call:
         return self.keywords.get("do_sample") is False
 
     def table(self, compiled: CompiledTypes) -> Table:
-        """Return what may be written; errors as :meth:`CompiledTypes.without`."""
-        return compiled.without(self.language, self.ban, watched=isinstance(self.phi, LookaheadPhi))
+        """Return what may be written; errors as :meth:`CompiledTypes.without` and :meth:`CompiledTypes.ending`."""
+        return compiled.ending(
+            compiled.without(self.language, self.ban, watched=isinstance(self.phi, LookaheadPhi)), self.keywords
+        )
 
     def processor(self, compiled: CompiledTypes) -> Any:
         """Return the logits processor of the host's own loop; ``None`` where there is nothing to mask."""

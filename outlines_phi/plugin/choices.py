@@ -226,6 +226,7 @@ class Misfit(NamedTuple):
 _DRAWN = "Leave {name} out of {door}, which is about the conditioned distribution itself and draws nothing"
 _COUNT = ("num_return_sequences",)
 _DRAFT = ("draft", "draft_length")
+_ENDS = ("ends", "open_at")
 _LAW = (
     Misfit(("phi",), f"{_DRAWN}.", ()),
     Misfit(_COUNT, f"{_DRAWN} (the number of members is the argument top of mode()).", ()),
@@ -233,10 +234,10 @@ _LAW = (
 )
 
 _OF_DRAWS = Misfit(
-    ("sampler", "progress", "constraint", "tokenization", *_DRAFT),
+    ("sampler", "progress", "constraint", "tokenization", *_DRAFT, *_ENDS),
     "Give phi='exact', phi='auto' or a proposal such as phi='local' beside {name}=, or leave it out: {name}= was given "
     "without phi=, and plain masking in {door} has no use for it.",
-    (None, False, "any"),
+    (None, False, "any", "text"),
 )
 
 MISFITS: dict[str, tuple[Misfit, ...]] = {
@@ -279,9 +280,9 @@ MISFITS: dict[str, tuple[Misfit, ...]] = {
     ),
     "a vLLM server": (
         Misfit(
-            ("sampler", "draft", "constraint", "tokenization", "progress"),
+            ("sampler", "draft", "constraint", "tokenization", "progress", "ends"),
             "Leave {name} out, {roads}. {name}= was given for draws that a server makes by itself.",
-            (None, False, "any"),
+            (None, False, "any", "text"),
         ),
     ),
     "do_sample=False": (
@@ -296,9 +297,9 @@ MISFITS: dict[str, tuple[Misfit, ...]] = {
     "fit()": _LAW,
     "an audit": (
         Misfit(
-            ("tokenization", "constraint"),
-            "Leave {name}= out of an audit, which is of plain masking; masking knows any tokenization and no predicates.",
-            (None, "any"),
+            ("tokenization", "constraint", *_ENDS),
+            "Leave {name}= out of an audit, which is of plain masking; that knows any tokenization, whole texts and no predicates.",
+            (None, "any", "text"),
         ),
         Misfit(
             ("phi", *_COUNT, "sampler", *_DRAFT),

@@ -158,7 +158,9 @@ def _application(source: Any, banned_phrases: Ban | Unset | None) -> tuple[PhiMo
     """Return the model and the logits processor of what an application calls."""
     match source:
         case SteerableGenerator():
-            refuse_misfits("an audit", {name: getattr(source, name, None) for name in ("tokenization", "constraint")})
+            refuse_misfits(
+                "an audit", {name: getattr(source, name, None) for name in ("tokenization", "constraint", "ends")}
+            )
             model, processor = wrapped(source.model), source.logits_processor
         case (given, output_type):
             model = wrapped(given)
@@ -254,6 +256,8 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
     sampler: SMC | None = None
     draft: DraftOptions | None = None
     backend: str | None = None
+    ends: str = "text"
+    open_at: str | None = None
 
     def __post_init__(self) -> None:
         self.worker = self.model.worker
@@ -302,11 +306,17 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         processor = self.logits_processor
         if "banned_phrases" in keywords:
             processor = self._processor(self.correction.replaced_by(banned_phrases=keywords.pop("banned_phrases")))
-        return self.model.table(processor), {**self._language, **keywords}
+        keywords = {**self._language, **keywords}
+        return self.model.compiled.ending(self.model.table(processor), keywords), keywords
+
+    @property
+    def table(self) -> Table:
+        """What calls without further keywords may write, compiled."""
+        return self._law({})[0]
 
     @property
     def _language(self) -> dict[str, Any]:
-        return {"tokenization": self.tokenization, "constraint": self.constraint}
+        return {name: getattr(self, name) for name in ("tokenization", "constraint", "ends", "open_at")}
 
     def __call__(self, prompt: Any, **keywords: Any) -> Any:
         """Return one text; a list of them where ``num_return_sequences`` is more than 1."""
@@ -454,6 +464,8 @@ def Generator(  # noqa: N802 - named as the host's own function
     draft: Drafts | None = None,
     draft_length: int | None = None,
     backend: str | None = None,
+    ends: str = "text",
+    open_at: str | None = None,
     **unknown: Any,
 ) -> PhiGenerator:
     """Return a generator of ``output_type`` that draws under ``phi``. The counterpart of ``outlines.Generator``.
@@ -482,6 +494,10 @@ def Generator(  # noqa: N802 - named as the host's own function
         The most tokens of a draft; 8 where there is one.
     backend
         Who reads a JSON schema: this package, ``None``, or ``"outlines_core"``. Outlines' other backends are refused.
+    ends
+        ``"text"`` where the whole text is a member, ``"open"`` where it begins with one and may go on: the longest is what counts.
+    open_at
+        With ``ends="open"``, a regular expression of one character that has to follow a member, unless the text ends with it.
 
     Raises
     ------
@@ -501,10 +517,13 @@ def Generator(  # noqa: N802 - named as the host's own function
             "has nothing to correct."
         )
     given = {"sampler": sampler, "draft": draft, "draft_length": draft_length}
-    options = CallOptions.read({"tokenization": tokenization, "constraint": constraint, **given}, None)
+    ending = {"ends": ends, "open_at": open_at}
+    options = CallOptions.read({"tokenization": tokenization, "constraint": constraint, **given, **ending}, None)
     drafts = check_draft(model, correction.estimator(sampler), options.draft)
     own = options.tokenization, options.constraint, options.sampler, drafts
-    return PhiGenerator(model, output_type, correction, *own, backend)
+    made = PhiGenerator(model, output_type, correction, *own, backend, ends, open_at)
+    _ = made.table  # raises what does not go with ``ends``
+    return made
 
 
 KEYWORDS = tuple(name for name, one in signature(Generator).parameters.items() if one.kind is one.KEYWORD_ONLY)

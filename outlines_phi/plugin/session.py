@@ -265,10 +265,10 @@ class PhiModel(Asynchronous, ABC):
                         "Stream with phi='exact' or phi='auto', or call without a stream: under a step estimator or a look-ahead, "
                         f"whether {request.constraint} lets a token stay is known only at the end."
                     )
-                return pieces(stepped(sampler, request, self._drawing), self.lm.vocabulary)
+                return pieces(stepped(sampler, request, self._drawing), table.guide)
             case _:
                 draw = partial(self.draw, [prompt], table, call.phi, options)
-                return pieces(accepted(draw, options), self.lm.vocabulary)
+                return pieces(accepted(draw, options), table.guide)
 
     def draw(self, inputs: Sequence[Any], table: Table, phi: Phi, options: CallOptions) -> list[Draws]:
         """Return the draws of every prompt: what all calls with ``phi=`` come down to."""

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast, final
 from transformers import GenerationConfig
 
 from ..errors import UnsupportedError
+from ..guides.guide import Guide
 from ..lm.watch import INTERRUPTION, Interruption, turn
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws
@@ -29,21 +30,45 @@ Ids = Generator[int, None, None]  # Final token ids, in order
 Pieces = Generator[str, None, None]  # The pieces of one text, in order; `close()` gives it up
 
 
-def pieces(ids: Ids, vocabulary: Vocabulary, first: Callable[[int], str] | None = None) -> Pieces:
-    """Yield the text of ``ids``, at most one piece per token and none that ends inside a character; they are closed with it.
+def pieces(ids: Ids, guide: Guide) -> Pieces:
+    """Yield the text that ``ids`` write under a guide, at most one piece per token and one at the end, as far as it is certain."""
 
-    The exact bytes of the vocabulary are decoded, so joined pieces are the whole text; those that are not UTF-8 become U+FFFD.
+    def certain() -> Generator[bytes, None, None]:
+        tokens, sent = list[int](), 0
+        with closing(ids):
+            for token in ids:
+                tokens.append(token)
+                text = guide.text(tokens, ended=False)
+                yield text[sent:]
+                sent = len(text)
+        yield guide.text(tokens)[sent:]
+
+    return decoded(certain() if guide.match is not None else spelled(ids, guide.vocabulary))
+
+
+def spelled(
+    ids: Ids, vocabulary: Vocabulary, first: Callable[[int], str] | None = None
+) -> Generator[bytes, None, None]:
+    """Yield the bytes of ``ids``, which are closed with it.
+
     ``first`` says how the host writes an id at the start of a text, where some decoders (SentencePiece) leave out a space.
     """
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     with closing(ids):
         for token in ids:
-            spelled = vocabulary.tokens[token]
-            if spelled and first is not None:
-                if spelled.startswith(b" ") and not first(token).startswith(" "):
-                    spelled = spelled[1:]
+            written = vocabulary.tokens[token]
+            if written and first is not None:
+                if written.startswith(b" ") and not first(token).startswith(" "):
+                    written = written[1:]
                 first = None
-            if piece := decoder.decode(spelled):
+            yield written
+
+
+def decoded(written: Generator[bytes, None, None]) -> Pieces:
+    """Yield the text of some bytes, which are closed with it, in whole characters; what is not UTF-8 becomes U+FFFD."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    with closing(written):
+        for part in written:
+            if piece := decoder.decode(part):
                 yield piece
     if piece := decoder.decode(b"", final=True):
         yield piece

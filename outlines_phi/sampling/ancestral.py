@@ -132,10 +132,9 @@ def _groups(walks: Sequence[Trajectory], together: int) -> list[list[Trajectory]
 
 def _draws_of(request: Request, stepper: Stepper | DraftedStepper, walks: Sequence[Trajectory], budget: int) -> Draws:
     """Return the draws that finished ``walks`` of one prompt are."""
-    vocabulary = request.table.vocabulary
     items = tuple(
         Draw.of(
-            vocabulary,
+            request.table.guide,
             walk.tokens,
             log_p=walk.log_p,
             log_w=walk.log_w,

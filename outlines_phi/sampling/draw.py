@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UnsupportedError
+from ..guides.guide import Guide
 from ..numerics.checks import check_counts, counted
 from ..numerics.weights import draw, effective_size, log_mean, normalized, scaled
-from ..vocabulary.vocabulary import Vocabulary
 
 
 class Guarantee(IntEnum):
@@ -95,9 +95,10 @@ class WrittenText:
     Attributes
     ----------
     text
-        The text, without the end of sequence.
+        The text, without the end of sequence; where it begins with a member, the member.
     token_ids
-        The generated ids, the end of sequence last; without it where free text used up its budget.
+        The generated ids, the end of sequence last; without it where free text used up its budget, and where texts begin with a
+        member, of which the last token may write more.
     log_p
         ``log p(y)`` under the model and the settings, in nats.
     reader
@@ -150,10 +151,10 @@ class Draw(WrittenText):
     picked: int = 0
 
     @classmethod
-    def of(cls, vocabulary: Vocabulary, token_ids: Sequence[int], **attributes: Any) -> Draw:
-        """Return the draw that ``token_ids`` write."""
+    def of(cls, guide: Guide, token_ids: Sequence[int], **attributes: Any) -> Draw:
+        """Return the draw that ``token_ids`` write under a guide."""
         # Free text that the budget cuts short may end inside a character.
-        return cls(text=vocabulary.decode(token_ids).decode(errors="replace"), token_ids=tuple(token_ids), **attributes)
+        return cls(text=guide.text(token_ids).decode(errors="replace"), token_ids=tuple(token_ids), **attributes)
 
 
 Item = TypeVar("Item", bound=WrittenText, covariant=True)

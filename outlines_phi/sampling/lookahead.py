@@ -380,7 +380,7 @@ class Lookahead:
     def _draw(self, account: Account) -> Draw:
         walk = account.trajectory
         return Draw.of(
-            self._request.table.vocabulary,
+            self._request.table.guide,
             walk.tokens,
             log_p=walk.log_p,
             log_w=walk.log_w if self._phi.weights else math.nan,

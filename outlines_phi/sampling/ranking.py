@@ -150,7 +150,7 @@ def _ranking(search: ModeSearch, top: int, counts: ModelCounts, reader: Callable
     items = []
     for node in search.members:
         ids = node.tokens()
-        text = tree.table.vocabulary.decode(ids).decode()
+        text = tree.table.guide.text(ids).decode()
         items.append(Member(text=text, token_ids=ids, log_p=node.log_p, reader=reader))
     return Ranking(
         items=tuple(items),

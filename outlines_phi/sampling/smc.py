@@ -237,7 +237,7 @@ def population_of(request: Request, run: Particles, drawn: dict[tuple[int, ...],
         ids = tuple(walk.tokens)
         if ids not in drawn:
             drawn[ids] = Draw.of(
-                request.table.vocabulary, ids, log_p=walk.log_p, log_w=walk.log_w, guarantee=Guarantee.WEIGHTED
+                request.table.guide, ids, log_p=walk.log_p, log_w=walk.log_w, guarantee=Guarantee.WEIGHTED
             )
         items.append(replace(drawn[ids], log_w=walk.log_w))
     return Population(items=tuple(items), failures=len(run.walks) - len(items), resamplings=run.resamplings)

@@ -105,3 +105,33 @@ def test_prompts_that_leave_no_member_fail_alone(cli: Cli) -> None:
 def test_what_cannot_be_used_is_said(given: tuple[Any, ...], said: str, cli: Cli) -> None:
     result = cli("probabilities", *given, BAKERY)
     assert result.exit_code == 2 and said.lower() in " ".join(result.stderr.split()).lower(), result.stderr
+
+
+def test_texts_that_begin_with_a_value(cli: Cli, folder: Path) -> None:
+    options = ("--type", "formats:Answer", "--ends", "open", "--open-at", "[^a-z]")
+    result = cli("probabilities", *options, "--tolerance", 0, "--output", "p.jsonl", BAKERY)
+    assert result.exit_code == 0, result.stderr
+    model = from_transformers(*bundled.load())
+    expected = Generator(model, Literal["yes", "no"], ends="open", open_at="[^a-z]").probabilities(BAKERY, tolerance=0)
+    lines = read(folder / "p.jsonl")[:-1]
+    assert {line["value"]: line["p"] for line in lines} == {entry.value: near(entry.p) for entry in expected.entries}
+    result = cli(
+        "generate", *options, "--n", 20, "--phi", "local", "--max-new-tokens", 1, "--output", "d.jsonl", BAKERY
+    )
+    assert result.exit_code == 0, result.stderr
+    header, *draws = read(folder / "d.jsonl")
+    assert (header["ends"], header["open_at"]) == ("open", "[^a-z]") and {draw["text"] for draw in draws} <= {
+        "yes",
+        "no",
+    }
+    for command, said in (
+        (
+            ("generate", "--type", "formats:Answer", "--n", 20, "--phi", "local", "--output", "d.jsonl", BAKERY),
+            "'open'",
+        ),
+        (("audit", "--from", "d.jsonl"), "Draw without --ends open to audit"),
+        (("probabilities", "--type", "formats:Character", "--ends", "open", ARIA), "Give a choice, such as Literal"),
+        (("probabilities", "--type", "formats:Answer", "--open-at", "x", ARIA), "Give ends='open'"),
+    ):
+        refused = cli(*command)
+        assert refused.exit_code == 2 and said in " ".join(refused.stderr.split()), refused.stderr

@@ -25,7 +25,7 @@ from outlines_phi.phi.tree.best_first import enumerate_together
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi_workbench.suite.reference import count_prefixes
-from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
+from tests.languages import AND_OPEN, LANGUAGES, PROMPT, VOCABULARY, Language
 
 
 class Deciding(Language):
@@ -42,7 +42,7 @@ class Deciding(Language):
 
 
 LAWS = [
-    *OF_EVERY_KIND,
+    *AND_OPEN,
     Deciding("deciding", "ab|ac", 4, seed=0),
     *(
         Language(f"{pattern} {seed}", pattern, 6, seed=seed, scale=scale)
@@ -75,7 +75,7 @@ def truth(language: Language, reader: Reader | None = None) -> dict[Hashable, fl
     """mu* over values, by what makes them hashable."""
     law: dict[Hashable, float] = defaultdict(float)
     for ids, p in language.reference().mu.items():
-        text = VOCABULARY.decode(ids).decode()
+        text = language.table.guide.text(ids).decode()
         law[frozen(text if reader is None else reader(text))] += p
     return law
 

@@ -25,10 +25,10 @@ from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.phi_options import AutoPhi
 from outlines_phi.sampling.resolve import sampler_for
-from tests.languages import GRAMMARS, LANGUAGES, OF_EVERY_KIND, Language, deviation
+from tests.languages import AND_OPEN, GRAMMARS, LANGUAGES, Language, deviation
 from tests.phi.walks import mean_weight, paths
 
-languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
+languages = pytest.mark.parametrize("language", AND_OPEN, ids=str)
 WORDS, LOOP, NESTED, LATE = LANGUAGES
 PROMPT = "Question: is the bakery open on Sunday? Answer: "
 ANSWER, OTHER = Literal["yes", "no", "not now", "nobody"], Literal["yes", "no"]
@@ -83,7 +83,7 @@ def test_weights_of_walks_that_learn_are_unbiased() -> None:
     The errors of seven languages are added: a bias of all shows as in 350 calls of one.
     """
     errors = []
-    for language in OF_EVERY_KIND:
+    for language in AND_OPEN:
         reference = language.reference()
         phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
         results = AncestralSampler(LearnedPhi()).sample(language.request(32, seed=5, rows=50))

@@ -45,8 +45,8 @@ from outlines_phi.settings import SamplingSettings
 from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.languages import (
     ALPHA,
+    AND_OPEN,
     LANGUAGES,
-    OF_EVERY_KIND,
     PROMPT,
     VOCABULARY,
     Language,
@@ -69,7 +69,7 @@ DEAD_TOKEN, N, EACH = 7, 4_000, 520
 """Draws of a language alone (power 0.99 against a bias of 5 %), and of each of seven under each of seven drafters, whose statistics
 are added (0.99 against 4 % of all, 0.95 against 7 % of one drafter)."""
 
-languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
+languages = pytest.mark.parametrize("language", AND_OPEN, ids=str)
 estimators = pytest.mark.parametrize("phi", ESTIMATORS)
 
 
@@ -125,7 +125,7 @@ class TestDeterministicDrafts:
             state_values, "STEPS", 10**6
         )  # of each state all steps are kept, so that their order is none
         plain = AncestralSampler(ESTIMATORS[phi]()).sample(language.request(10, 3, rows=2))
-        place = list(ESTIMATORS).index(phi) + OF_EVERY_KIND.index(language)
+        place = list(ESTIMATORS).index(phi) + AND_OPEN.index(language)
         for i, (length, drafter) in enumerate(zip((1, 2, 3, 4, 6, 20, 5), fixed(language).values(), strict=True)):
             if (i + place) % 2:  # every drafter under every estimator, and of every language
                 continue
@@ -219,7 +219,7 @@ class TestDrawnDrafts:
     """The law is that without a draft."""
 
     def test_the_test_has_power(self) -> None:
-        drafters, each = len(drawn(LANGUAGES[0])), len(OF_EVERY_KIND)
+        drafters, each = len(drawn(LANGUAGES[0])), len(AND_OPEN)
         assert power(EACH, 0.04, samples=drafters * each) >= 0.99
         assert power(EACH, 0.07, samples=each, alpha=ALPHA / drafters) >= 0.95
         assert power(N, 0.05) >= 0.99
@@ -233,7 +233,7 @@ class TestDrawnDrafts:
         everything = []
         for i, name in enumerate(names := drawn(LANGUAGES[0])):
             samples = []
-            for language in OF_EVERY_KIND:
+            for language in AND_OPEN:
                 law = language.reference().mask
                 length = 1 + (len(name) + len(language.name)) % 6
                 sampler = speculative(LocalPhi(), drawn(language)[name], length)
@@ -328,7 +328,7 @@ class TestDrawnDrafts:
     @languages
     def test_a_prompt_alone_draws_the_same(self, language: Language) -> None:
         """Nothing of a draw depends on the rows beside it."""
-        place = OF_EVERY_KIND.index(language)
+        place = AND_OPEN.index(language)
         for drafter in (*drawn(language).values(), *fixed(language).values())[place % 2 :: 2]:
             sampler = speculative(OneStepPhi(), drafter, 3)
             alone = sampler.sample(language.request(8, 5))
@@ -482,7 +482,7 @@ class TestCosts:
 
     @languages
     def test_a_round_is_one_call_and_counts_add_up(self, language: Language) -> None:
-        place = OF_EVERY_KIND.index(language)
+        place = AND_OPEN.index(language)
         for drafter in (*fixed(language).values(), *drawn(language).values())[place % 2 :: 2]:
             sampler = speculative(LocalPhi(), drafter, 3)
             rounds = len(list(sampler.steps(language.request(8, 1, rows=2))))
@@ -570,7 +570,7 @@ class TestBadInput:
     def test_nothing_outside_the_language_is_returned(self, language: Language) -> None:
         """Any budget, whatever is drafted."""
         least = language.table.guide.min_tokens(language.table.start)
-        for i, budget in enumerate((least, least + 1, language.budget), OF_EVERY_KIND.index(language)):
+        for i, budget in enumerate((least, least + 1, language.budget), AND_OPEN.index(language)):
             small = language.within(budget)
             members = small.reference().mu
             for drafter in (*fixed(small).values(), *drawn(small).values())[i % 2 :: 2]:

@@ -25,9 +25,9 @@ from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Sampler
 from tests.languages import (
     ALPHA,
+    AND_OPEN,
     DRAWS,
     LANGUAGES,
-    OF_EVERY_KIND,
     POOLED,
     Language,
     deviation,
@@ -65,7 +65,7 @@ SAMPLERS = EXACT | WEIGHTED
 PLANTED = [name for name in SAMPLERS if not isinstance(SAMPLERS[name](), AncestralSampler)]
 """Samplers that draw from trees: walks that follow an estimator have one road."""
 
-languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
+languages = pytest.mark.parametrize("language", AND_OPEN, ids=str)
 
 
 def roads(*names: str) -> pytest.MarkDecorator:
@@ -88,7 +88,7 @@ def outcomes(results: list[Draws]) -> list[tuple[int, ...]]:
 
 def test_the_tests_have_power() -> None:
     assert power(DRAWS, 0.02) >= 0.99 and power(DRAWS, 0.02, cells=5) >= 0.99
-    one, both, alone = len(OF_EVERY_KIND), 2 * len(OF_EVERY_KIND), ALPHA / len(EXACT)
+    one, both, alone = len(AND_OPEN), 2 * len(AND_OPEN), ALPHA / len(EXACT)
     assert power(POOLED, 0.02, samples=len(EXACT) * both) >= 0.99
     assert power(POOLED, 0.02, samples=one) < 0.6
     assert power(POOLED, 0.03, samples=both, alpha=alone) >= 0.98  # of a sampler, grown and whole
@@ -98,7 +98,7 @@ def test_the_tests_have_power() -> None:
 def exact_draws(name: str, n: int, seed: int) -> list[tuple[list[tuple[int, ...]], dict[tuple[int, ...], float]]]:
     """Return ``n`` draws of each language beside its mu*, none of them far off it."""
     samples = []
-    for language in OF_EVERY_KIND:
+    for language in AND_OPEN:
         mu = language.reference().mu
         drawn = outcomes(EXACT[name]().sample(language.request(n, seed=seed)))
         assert len(drawn) == n
@@ -137,7 +137,7 @@ def test_each_exact_sampler_draws_the_conditioned_law_of_each_language(name: str
 def test_the_same_test_fails_for_plain_masking() -> None:
     """Power control: masking is told from mu* in each language alone, and in all together where it is one draw in 12."""
     mixed, few = [], POOLED // 12
-    for language in OF_EVERY_KIND:
+    for language in AND_OPEN:
         reference = language.reference()
         drawn = outcomes(AncestralSampler(LocalPhi()).sample(language.request(POOLED, seed=7)))
         assert p_value(drawn, reference.mask) > ALPHA, language
@@ -156,7 +156,7 @@ def test_weights_are_unbiased_and_correct_the_proposal(name: str, n: int | None,
     each. The weights of "adaptive" vary by a fifth of those of masking (0.7 to 4 of their mean), so that 700 show more.
     """
     errors, n = [], n or (700 if name in PLANTED else 3_500)
-    for language in OF_EVERY_KIND:
+    for language in AND_OPEN:
         reference = language.reference()
         draws = WEIGHTED[name]().sample(language.request(n, seed=3))[0]
         errors.append(z(np.exp(draws.log_w), math.exp(reference.log_phi)))
@@ -170,7 +170,7 @@ def test_weights_are_unbiased_and_correct_the_proposal(name: str, n: int | None,
 def test_weights_that_are_a_tenth_too_large_fail_the_same_test() -> None:
     """Power control, by the weights of masking, which vary most."""
     errors = []
-    for language in OF_EVERY_KIND:
+    for language in AND_OPEN:
         draws = AncestralSampler(LocalPhi()).sample(language.request(3_500, seed=3))[0]
         errors.append(z(1.1 * np.exp(draws.log_w), math.exp(language.reference().log_phi)))
     assert deviation(errors) > 4
@@ -202,7 +202,7 @@ def test_bounds_hold_and_draws_know_their_probability(name: str, language: Langu
 def test_nothing_outside_the_language_is_returned(name: str, every: bool, road: str) -> None:
     """Any language, any budget, any batch, any seed; a batch is drawn at one budget of each language, which take turns."""
     sampler: Sampler = SAMPLERS[name]()
-    for place, language in enumerate(OF_EVERY_KIND, list(SAMPLERS).index(name)):
+    for place, language in enumerate(AND_OPEN, list(SAMPLERS).index(name)):
         least = language.table.guide.min_tokens(language.table.start)
         for seed, rows in ((0, 1), (1, 17)):
             for i, budget in enumerate((least, least + 1, language.budget)):

@@ -21,7 +21,7 @@ from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.smc import SMC, Particles, SMCSampler, systematic
 from outlines_phi_workbench.suite.reference import enumerate_language
-from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language, p_value
+from tests.languages import ALPHA, AND_OPEN, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 
 WORDS, LOOP, NESTED, BOTTLENECK = LANGUAGES
 RUNS = 600
@@ -32,7 +32,7 @@ OPTIONS = {
     "every step": SMC(particles=5, resample="ess", threshold=1.0),
 }
 options = pytest.mark.parametrize("option", OPTIONS.values(), ids=OPTIONS)
-languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
+languages = pytest.mark.parametrize("language", AND_OPEN, ids=str)
 
 
 def draw(language: Language, option: SMC, n: int, seed: int = 1, **settings: float) -> Draws:

@@ -90,13 +90,19 @@ class Frontier:
                 continue
             assert node.distribution is not None
             self._order.pop(node, None)
-            open_ = np.flatnonzero(node.distribution.log_free > -np.inf)
+            open_ = np.flatnonzero(self._free(node) > -np.inf)
             log_p = node.log_p + node.distribution.log_scale + node.distribution.log_free[open_].astype(np.float64)
             self._forgotten = max(self._forgotten, log_p[log_p < least].max(initial=-math.inf))
             likely = open_[log_p >= least]
             for token in node.distribution.moves.tokens[likely].tolist():
                 child = self._tree.child(node, token, node.distribution.moves.target(token))
                 self._push(child.log_p, child, -1)
+
+    def _free(self, node: Node) -> NDArray[np.floating]:
+        """Return the free part that is open: what ends the text is not, unless a constraint has still to be asked about it."""
+        assert node.distribution is not None
+        closed = not self._tree.table.guide.open or self._tree.constraint is not None
+        return node.distribution.log_free if closed else node.distribution.unended()
 
     def _settle(self) -> None:
         """Drop what has been taken care of elsewhere from the top of the heap."""
@@ -116,7 +122,7 @@ class Frontier:
     def _push_free(self, node: Node, rank: int) -> None:
         """Queue the next free token of a node, from a short list of its likeliest that is made anew when it is used up."""
         assert node.distribution is not None
-        free = node.distribution.log_free
+        free = self._free(node)
         order = self._order.get(node, np.empty(0, dtype=np.int64))
         # A token that a walk has materialised since is offered as a child already, and is free no more.
         while rank < order.size and free[order[rank]] == -math.inf:
@@ -255,7 +261,7 @@ class ModeSearch:
         self._before, self._max_tokens, self._watch = tree.expansions, max_tokens, current()
         self._found: list[tuple[float, tuple[int, ...], Node]] = []
         self._collected: set[Node] = set()
-        for node in tree.walk():
+        for node in list(tree.walk()):
             self._collect(node)
         self._frontier = Frontier(tree)
         self._batch: dict[Node, None] = {}
@@ -285,8 +291,7 @@ class ModeSearch:
     def advance(self) -> list[Node]:
         """Return the prefixes to expand next, after those returned before have been; none at the certificate or the limits."""
         for expanded in self._batch:
-            for child in expanded.children.values():
-                self._collect(child)
+            self._collect(expanded)
             self._frontier.offer(expanded)
         self._batch = {}
         if self.finished or self._exhausted():
@@ -303,10 +308,18 @@ class ModeSearch:
         return list(self._batch)
 
     def _collect(self, node: Node) -> None:
-        # A node whose distribution was evicted is expanded a second time.
-        if node.state == DONE and node.log_p > -math.inf and node not in self._collected:
-            self._collected.add(node)
-            insort(self._found, (-node.log_p, node.tokens(), node))
+        """Take note of the members one token below a node; of tokens that all end the text, of the likeliest."""
+        if node.distribution is not None and self.tree.table.guide.open:
+            tokens, log_p = node.distribution.ended()
+            most = self._top + 1
+            least = np.partition(log_p, -most)[-most] if len(log_p) > most else -math.inf
+            for token in tokens[(log_p >= least) & (log_p > -math.inf)].tolist():
+                self.tree.child(node, token, DONE)
+        for child in node.children.values():
+            # A node whose distribution was evicted is expanded a second time.
+            if child.state == DONE and child.log_p > -math.inf and child not in self._collected:
+                self._collected.add(child)
+                insort(self._found, (-child.log_p, child.tokens(), child))
 
     def _width(self) -> int:
         return min(MOST_WIDTH, max(LEAST_WIDTH, (self.tree.expansions - self._before) // SPECULATION))

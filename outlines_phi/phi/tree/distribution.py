@@ -114,13 +114,17 @@ class Distribution:
     ``log_scale``: 0, or what the free part is scaled by, see :meth:`rescale`.
     """
 
-    __slots__ = ("_ends", "_mass", "h", "log_free", "log_scale", "moves")
+    __slots__ = ("_apart", "_ends", "_mass", "h", "log_free", "log_scale", "moves")
 
     def __init__(self, moves: Moves, live: NDArray[np.floating], h: NDArray[np.floating] = UNKNOWN) -> None:
         self.moves, self.log_scale = moves, 0.0
         possible = live.max(initial=-math.inf) > -math.inf
         self.log_free, self.h = (live, h) if possible else (live[:0], UNKNOWN)
-        self._mass = RunningMass(self.log_free)
+        # Where several tokens end the text, the masses of those and of all others are kept apart: once these have become children,
+        # nothing is undecided, whatever rounding makes of the sums.
+        self._apart = possible and len(moves.ended) > 1
+        others = np.delete(np.arange(len(live)), moves.ended) if self._apart else slice(None)
+        self._mass = RunningMass(self.log_free, others)
         self._ends = RunningMass(self.log_free, moves.ended if possible else slice(None))
 
     @property
@@ -149,14 +153,16 @@ class Distribution:
         place = self._place(token)
         log_free = float(self.log_free[place])
         self.log_free[place] = -math.inf
-        self._mass.take(log_free)
-        if self.moves.leads[self.moves.classes[place]] == DONE:
+        ends = self.moves.leads[self.moves.classes[place]] == DONE
+        if ends:
             self._ends.take(log_free)
+        if not (ends and self._apart):
+            self._mass.take(log_free)
         return log_free + self.log_scale
 
     def log_mass(self) -> float:
         """Return the log probability of all free tokens."""
-        return self._mass.log + self.log_scale
+        return (log_sum([self._mass.log, self._ends.log]) if self._apart else self._mass.log) + self.log_scale
 
     def log_ends(self) -> float:
         """Return the log probability of the free tokens that end the text."""
@@ -164,7 +170,7 @@ class Distribution:
 
     def log_undecided(self) -> float:
         """Return the log probability of the free tokens that do not end the text."""
-        return RunningMass(self._unended()).log + self.log_scale
+        return RunningMass(self.unended()).log + self.log_scale
 
     def rescale(self, log_mass: float) -> None:
         """Scale the free part to ``log_mass``, which it had when the children's probabilities were taken from it."""
@@ -173,7 +179,7 @@ class Distribution:
             self.log_scale += log_mass - now
         else:
             self.log_free, self.h = self.log_free[:0], UNKNOWN
-            self._mass = self._ends = RunningMass(self.log_free)
+            self._mass, self._ends, self._apart = RunningMass(self.log_free), RunningMass(self.log_free), False
 
     def likeliest(self) -> tuple[int, float] | None:
         """Return the likeliest free token, and its ``log p``; ``None`` where none is left."""
@@ -189,7 +195,7 @@ class Distribution:
 
     def draw_undecided(self, rng: np.random.Generator) -> int:
         """Draw a free token that does not end the text in proportion to its probability."""
-        return self._draw(self._unended(), rng)
+        return self._draw(self.unended(), rng)
 
     def draw_leading_to(self, place: int, rng: np.random.Generator, *, by_h: bool) -> int:
         """Draw a free token of the ``place``-th of the destinations in proportion to its probability, times ``h`` if need be."""
@@ -209,7 +215,12 @@ class Distribution:
         with np.errstate(divide="ignore"):
             return self.log_free[tokens] + np.log(self.h[tokens])
 
-    def _unended(self) -> NDArray[np.floating]:
+    def ended(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the free tokens that end the text, and ``log p`` of each, ``-inf`` of those that are not free any more."""
+        places = self.moves.ended if self.log_free.size else slice(0)
+        return self.moves.tokens[places], self.log_free[places].astype(np.float64) + self.log_scale
+
+    def unended(self) -> NDArray[np.floating]:
         """Return the free part without what ends the text; in a closed guide the end of sequence, which has a node at once."""
         free = self.log_free.copy()
         if free.size:

@@ -43,7 +43,7 @@ from ..processor import TableLogitsProcessor
 from ..progress import Told
 from .transformers import LOANS, BorrowedModel
 
-KEYWORDS = (*(name for name in USED if name != "banned_phrases"), "num_beams")
+KEYWORDS = (*(name for name in USED if name not in ("banned_phrases", "ends", "open_at")), "num_beams")
 """The arguments of :func:`custom_generate` that are keywords of a call."""
 
 

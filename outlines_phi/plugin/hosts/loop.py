@@ -101,7 +101,7 @@ def refuse_options(keywords: dict[str, Any], door: str = "Hugging Face's own loo
     """Refuse options of draws and what is meant for banned phrases, and take out those that say nothing."""
     refuse_mistyped(keywords)
     refuse_misfits(door, keywords)
-    for name in ("sampler", "draft", "draft_length", "progress", "constraint", "tokenization"):
+    for name in ("sampler", "draft", "draft_length", "progress", "constraint", "tokenization", "ends", "open_at"):
         keywords.pop(name, None)
 
 

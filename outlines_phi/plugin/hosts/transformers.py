@@ -25,7 +25,7 @@ from ..call import Ban, Call, CallOptions
 from ..drafts import Borrowed
 from ..mistakes import check_loaded, no_prompt
 from ..session import MAX_TREE_BYTES, PhiModel
-from ..streaming import Pieces, pieces
+from ..streaming import Pieces, decoded, spelled
 from .loop import Loop, hosted, refuse_options, stoppable
 
 SHOWN = {token.hex(): i for i, token in enumerate(TOKENS)}
@@ -66,7 +66,7 @@ class ByteTokenizer(TransformerTokenizer):
         if vocabulary is None:
             return list(super().decode(token_ids))
         first = lambda token: str(self.tokenizer.decode([token]))  # noqa: E731
-        return ["".join(pieces((int(token) for token in row), vocabulary, first)) for row in token_ids]
+        return ["".join(decoded(spelled((int(token) for token in row), vocabulary, first))) for row in token_ids]
 
     def convert_token_to_string(self, token: str) -> bytes:
         """Return the bytes that ``token`` stands for; none for the end of sequence."""
@@ -151,7 +151,7 @@ class PhiTransformers(PhiModel, Transformers):
     def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
         generate = partial(Transformers.generate, self, prompt, self._host_processor(call, [prompt]))
         first = lambda token: self.tokenizer.decode([[token]])[0]  # noqa: E731
-        return pieces(hosted(generate, stoppable(call.keywords)), self.lm.vocabulary, first)
+        return decoded(spelled(hosted(generate, stoppable(call.keywords)), self.lm.vocabulary, first))
 
     def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
         try:

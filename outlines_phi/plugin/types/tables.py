@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any, final
 from weakref import WeakKeyDictionary
@@ -17,6 +18,7 @@ from outlines.types.dsl import Regex
 from outlines_core import Index
 
 from ...automata.automaton import ByteAutomaton
+from ...automata.prefix_match import PrefixMatch, boundary
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError, VocabularyError
 from ...format_limits import current_limits
 from ...guides.fsm import FSMGuide
@@ -125,6 +127,26 @@ class CompiledTypes:
                 lambda: Table(ProductGuide(table.guide, PhraseGuide(self._vocabulary, ban))),
             )
 
+    def ending(self, table: Table, keywords: Mapping[str, Any]) -> Table:
+        """Return the table of what begins with a member of ``table`` where a call has ``ends="open"``, else ``table``."""
+        if keywords.get("ends") != "open":
+            return table
+        guide, at = table.guide, keywords.get("open_at")
+        if not isinstance(guide, FSMGuide) or guide.automaton is None:
+            banned_too = ", with BannedPhrases(..., across_prompt=False) and phi='exact'" if guide.phrases else ""
+            raise UnsupportedError(
+                f"Give a choice, such as Literal, or a regular expression{banned_too}; or leave ends='open' out. It was given for "
+                "what is not held as one automaton: free text, JSON, a grammar, or something too large for one."
+            )
+        members, vocabulary = guide.automaton, self._vocabulary
+
+        def make() -> Table:
+            made = FSMGuide.from_match(PrefixMatch(members, at and boundary(at)), vocabulary)
+            return Table(replace(made, phrases=guide.phrases))
+
+        with self._compiling:
+            return self._kept(self._by_ban, (table, "open", at), make)
+
     def of_type(self, output_type: Any, backend: str | None = None) -> Table:
         """Return the table of an output type; ``backend`` says who reads a JSON schema.
 
@@ -229,6 +251,10 @@ class CompiledTypes:
         if table.vocabulary.fingerprint != self._vocabulary.fingerprint:
             raise UnsupportedError(
                 "Make a generator with this model: the one given was made for a model with another vocabulary."
+            )
+        if table.guide.match is not None:
+            raise UnsupportedError(
+                "Give an output type, and ends='open' beside it: a guide of texts that begin with a member was given."
             )
         return table
 

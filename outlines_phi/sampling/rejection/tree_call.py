@@ -89,7 +89,7 @@ class TreeCall:
 
     def draw(self, node: Node, **attributes: object) -> Draw:
         """Return the draw that ``node`` stands for, a finished text."""
-        return Draw.of(self.request.table.vocabulary, node.tokens(), log_p=node.log_p, **attributes)
+        return Draw.of(self.request.table.guide, node.tokens(), log_p=node.log_p, **attributes)
 
     def counts(self, row: int, items: Sequence[Draw], *, turns: int, attempts: int) -> DrawCounts:
         """Return the cost of the draws of a prompt, whose walks have waited ``turns`` times for the model."""

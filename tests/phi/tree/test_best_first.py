@@ -21,7 +21,7 @@ from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.guides.banning import assert_same
-from tests.languages import OF_EVERY_KIND, PROMPT, VOCABULARY, Language
+from tests.languages import AND_OPEN, PROMPT, VOCABULARY, Language
 
 PATTERNS = ("(ab|ba|c){1,3}x?", "(ab|c)*x", r"(\(\)|\(a\)){1,2}", "[abc]{2}x{2}", "a*(b|cc?)", "[abcx]{0,3}")
 LAWS = [
@@ -126,7 +126,7 @@ def test_every_prefix_above_the_result_is_expanded_and_none_far_below() -> None:
         assert tree.expansions <= 1.25 * needed + best_first.BEAM * language.budget + best_first.LEAST_WIDTH * 2
 
 
-@pytest.mark.parametrize("language", [*LAWS[::5], *OF_EVERY_KIND], ids=str)
+@pytest.mark.parametrize("language", [*LAWS[::5], *AND_OPEN], ids=str)
 def test_bounds_hold_wherever_the_search_stops(language: Language) -> None:
     """Nothing that is missing is above the bound, and what is proven holds its place."""
     ranked = best(language, 10_000)

@@ -15,7 +15,7 @@ from outlines_phi.phi.tree.best_first import enumerate_together
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree, Node
-from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, Language
+from tests.languages import AND_OPEN, LANGUAGES, PROMPT, Language
 
 WORDS, LOOP = LANGUAGES[:2]
 FAVOURITES = Language("favourites", "[abcx]{6}", 8, seed=4, scale=14.0)
@@ -38,7 +38,7 @@ def expand_all(tree: BoundsTree, evaluator: Evaluator) -> None:
     evaluator.expand((tree, node) for node in nodes)
 
 
-@pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
+@pytest.mark.parametrize("language", AND_OPEN, ids=str)
 def test_a_finite_language_ends_with_equal_bounds(language: Language) -> None:
     tree, evaluator = planted(language)
     expand_all(tree, evaluator)
@@ -166,7 +166,7 @@ def test_enumeration_reaches_its_tolerance_and_says_when_it_cannot() -> None:
 
 
 @pytest.mark.parametrize("tolerance", [0.3, 0.03, 0.003])
-@pytest.mark.parametrize("language", [*OF_EVERY_KIND, FAVOURITES], ids=str)
+@pytest.mark.parametrize("language", [*AND_OPEN, FAVOURITES], ids=str)
 def test_enumeration_takes_no_more_than_it_needs(
     language: Language, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

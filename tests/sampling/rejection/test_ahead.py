@@ -11,10 +11,10 @@ from outlines_phi.phi.tree import ahead, preexpand
 from outlines_phi.phi.tree.tree import BoundsTree, Node
 from outlines_phi.sampling.phi_options import ExactPhi
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from tests.languages import ALPHA, GRAMMARS, LANGUAGES, Language, p_value, pooled_p_value
+from tests.languages import ALPHA, GRAMMARS, LANGUAGES, OPEN, Language, p_value, pooled_p_value
 
 WORDS, LOOP, _, BOTTLENECK = LANGUAGES
-WIDE = (LOOP, GRAMMARS[1])
+WIDE = (LOOP, GRAMMARS[1], *OPEN)
 
 
 @pytest.fixture(autouse=True)

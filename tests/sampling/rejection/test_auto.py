@@ -42,8 +42,8 @@ from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.languages import (
     ALPHA,
+    AND_OPEN,
     LANGUAGES,
-    OF_EVERY_KIND,
     PROMPT,
     VOCABULARY,
     Language,
@@ -53,7 +53,7 @@ from tests.languages import (
     z,
 )
 
-languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
+languages = pytest.mark.parametrize("language", AND_OPEN, ids=str)
 WORDS, LOOP, _, LATE = LANGUAGES
 WEIGHTED = AutoPhi(share=0, candidates=1)
 ROWS = 40
@@ -78,7 +78,7 @@ def sums(results: list[Draws], language: Language) -> tuple[np.ndarray, np.ndarr
 def test_weights_of_learning_trajectories_are_unbiased() -> None:
     """E[w f] = Phi mu*(f) over runs of 48 trajectories in 3 rounds, each of which learns from those before it."""
     errors = []
-    for language in OF_EVERY_KIND:
+    for language in AND_OPEN:
         rows = 5 * ROWS if language.name == "Dyck" else ROWS  # a few of whose trajectories weigh most
         w, f = sums(AutoSampler(WEIGHTED).sample(language.request(48, seed=5, rows=rows)), language)
         errors.append((z(w, 1.0), z(f, max(language.reference().mu.values()))))
@@ -122,7 +122,7 @@ def rescored(values: BackedUpValues, node) -> list[float]:
 def test_a_picked_draw_has_the_mean_weight_of_its_candidates() -> None:
     """E[w f] = Phi mu*(f) for draws that are picked by weight, and alone they are much nearer to mu* than masking."""
     errors, nearer = [], []
-    for language in OF_EVERY_KIND:
+    for language in AND_OPEN:
         reference = language.reference()
         results = AutoSampler(AutoPhi(share=0)).sample(language.request(1, seed=6, rows=2 * ROWS))
         w, f = sums(results, language)
@@ -286,7 +286,8 @@ def test_values_meet_phi_where_the_tree_is_complete(language: Language) -> None:
     for node in tree.walk():
         if node.parent is not None and node.parent.distribution is not None and node.state != DONE:
             value = values.of(node.parent, node)
-            assert node.log_lower <= value and (not node.expanded or value <= node.log_upper)
+            # The sums of what ends the text and of all that is live may differ in their last digit.
+            assert node.log_lower - 1e-12 <= value and (not node.expanded or value <= node.log_upper)
             assert value > -math.inf or node.log_upper == -math.inf
 
 

@@ -77,8 +77,8 @@ def test_texts_are_picked_by_a_chain_and_draws_by_weight(
     request = replace(LANGUAGES[3].request(1, seed=4, rows=6), weighted=weighted)
     with pytest.warns(FidelityWarning, match="6 of 6 draws are not exact"):
         results = AutoSampler(AutoPhi(share=0.02)).sample(request)
-    for (draw,) in results:
-        assert draw.guarantee == kind and draw.candidates == 32 and 1 <= draw.ess <= 32
+    for (one,) in results:
+        assert one.guarantee == kind and one.candidates == 32 and 1 <= one.ess <= 32
     assert all(draws.log_z == pytest.approx(draws[0].log_w) and draws.certificate is None for draws in results)
 
 

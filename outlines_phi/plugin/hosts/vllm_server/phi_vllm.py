@@ -281,7 +281,8 @@ class ServedModel(PhiModel):
         check_batch(inputs)
         if not inputs:
             return []
-        refuse_misfits("a vLLM server", vars(options), roads=OTHER_ROADS)
+        ends = "text" if table.guide.match is None else "open"
+        refuse_misfits("a vLLM server", {**vars(options), "ends": ends}, roads=OTHER_ROADS)
         attempted = isinstance(phi, ExactPhi) and phi.tolerance == 0 and phi.normalizers == 0
         if not attempted and not isinstance(phi, LocalPhi):
             raise UnsupportedError(
