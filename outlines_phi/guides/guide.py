@@ -48,6 +48,8 @@ class Guide(ABC):
     """Whether the length limit is an end, as in free text. ``min_tokens`` is 0 then wherever the text may end."""
     match: PrefixMatch | None = None
     """The members that what is written begins with, ``None`` where it is a member itself. Any token may be the last one then."""
+    blocks: bool = False
+    """Whether texts have blocks: members of objects, items of arrays, named groups; see :meth:`begins_block`."""
     phrases: BannedPhrases | None = None  # The banned phrases that were kept out of the language; `None` for nothing
 
     def text(self, tokens: Iterable[int], *, ended: bool = True) -> bytes:
@@ -95,8 +97,7 @@ class Guide(ABC):
     def begins_block(self, state: int, tokens: NDArray[np.integer]) -> NDArray[np.bool_]:
         """Return which of the live ``tokens`` of ``state`` introduce the next block: none in a format without blocks.
 
-        Blocks are the members of an object, the items of an array, the named groups of a pattern. A block is introduced by the
-        colon behind its name, the comma before an item, the text before a group.
+        A block is introduced by the colon behind its name, the comma before an item, the text before a group.
         """
         return np.zeros(len(tokens), dtype=np.bool_)
 

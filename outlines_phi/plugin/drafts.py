@@ -158,10 +158,19 @@ class DraftSources:
 
     def of(self, options: DraftOptions | None, phi: Phi, tokenizer: Any) -> dict[str, Any]:
         """Return what ``sampler_for`` takes for the drafts of a call; errors as :meth:`drafter`."""
-        if options is None:
-            return {}
         encode = None if tokenizer is None else self.encode(tokenizer)
+        if options is None:
+            return {"encode": encode, "forced": self._is_packed}
         return {"drafter": self.drafter(options, phi), "length": options.length, "encode": encode}
+
+    @property
+    def _road(self) -> str:
+        road: str = getattr(self._lm, "road", PACKED)
+        return road
+
+    @property
+    def _is_packed(self) -> bool:
+        return self._road == PACKED
 
     def drafter(self, options: DraftOptions, phi: Phi) -> Drafter:
         """Return the drafter that ``options`` stand for under ``phi``.
@@ -170,12 +179,11 @@ class DraftSources:
         A smaller model draws its drafts for walks, which are coupled to them. What draws from trees is not coupled to anything, and
         comes upon the likeliest tokens most often.
         """
-        road = getattr(self._lm, "road", PACKED)
-        if road != PACKED:
+        if not self._is_packed:
             raise UnsupportedError(
                 "Leave draft out, or load the model with attn_implementation='sdpa' or 'eager' if it was loaded otherwise. "
                 f"draft={options.names} was given for a model whose token trees cannot be packed into one cache, as with recurrent "
-                f"layers: they are evaluated by {road}, where a drafted token costs a row of its own."
+                f"layers: they are evaluated by {self._road}, where a drafted token costs a row of its own."
             )
         drafters = [
             source if isinstance(source, Drafter) else self._model(source, greedy=not isinstance(phi, ProposalPhi))

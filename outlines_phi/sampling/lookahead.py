@@ -15,6 +15,7 @@ from ..drafting.drafter import Site
 from ..errors import COST, BudgetError, UnsupportedError
 from ..lm.watch import Progress, follow
 from ..numerics.weights import draw
+from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.tree import Node
 from ..phi.tree.window import Windows
 from .ancestral import TOGETHER
@@ -249,12 +250,22 @@ class LookaheadSampler(Sampler):
 
 @final
 class Lookahead:
-    """One call.
+    """One call: draws of every prompt, or the ``missing`` ones of each after an ``evaluator`` has expanded their trees.
+
+    ``first``: The number of the first random stream of each prompt.
 
     Raises :class:`UnsupportedError`: a guide that bans no phrases, or a constraint beside it.
     """
 
-    def __init__(self, phi: LookaheadPhi | FieldsPhi, request: Request, draft: Prefetch | None = None) -> None:
+    def __init__(
+        self,
+        phi: LookaheadPhi | FieldsPhi,
+        request: Request,
+        draft: Prefetch | None = None,
+        evaluator: Evaluator | None = None,
+        missing: Sequence[int] | None = None,
+        first: int = 0,
+    ) -> None:
         if request.constraint is not None:
             raise UnsupportedError(
                 f"Give phi='local' or phi='exact', which write the same texts, or leave it out. {request.constraint} was "
@@ -262,7 +273,9 @@ class Lookahead:
             )
         self._phi, self._request, self._draft = phi, request, draft
         self._windows = phi.windows(request.table)
-        self._texts = EvaluatedTexts(request, draft)
+        self._texts = EvaluatedTexts(request, draft, evaluator)
+        self._missing = [request.n] * len(request.prompts) if missing is None else missing
+        self._first = first
         self._accounts: list[Account] = []
 
     def steps(self) -> Iterator[Sequence[Trajectory]]:
@@ -270,7 +283,7 @@ class Lookahead:
 
         Raises :class:`BudgetError`: the effort ran out in a window of some draw; raised when the others have ended.
         """
-        numbers = [(row, i) for row in range(len(self._request.prompts)) for i in range(self._request.n)]
+        numbers = [(row, i) for row, missing in enumerate(self._missing) for i in range(missing)]
         follow(
             lambda: Progress.of(
                 self._texts.counts,
@@ -297,7 +310,8 @@ class Lookahead:
         roots = {row: self._texts.root(row) for row, _ in numbers}
         walks = []
         for row, i in numbers:
-            trajectory = Trajectory(row, i, request.stream(row, i), row, request.starts[row], request.budgets[row])
+            rng = request.stream(row, self._first + i)
+            trajectory = Trajectory(row, i, rng, row, request.starts[row], request.budgets[row])
             diagnostics = request.stream(row, Stream.DIAGNOSTIC + i)
             prompt = request.prompts[row]
             walks.append(CommittingWalk(self._windows, self._phi, trajectory, roots[row], prompt, diagnostics))

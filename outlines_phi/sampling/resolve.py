@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..drafting.drafter import Drafter
+from ..drafting.forced import ForcedDrafter
 from ..errors import UnsupportedError
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.tree.store import TreeStore
@@ -28,24 +29,29 @@ def sampler_for(
     drafter: Drafter | None = None,
     length: int = DRAFT_LENGTH,
     encode: Callable[[str], Sequence[int]] | None = None,
+    *,
+    forced: bool = False,
 ) -> Sampler:
     """Return the sampler of ``phi``: the one that was asked for, else rejection over kept trees or weighted ancestral draws.
 
     With a ``drafter``, several tokens per model call; its distribution does not change. Drafts have at most ``length`` tokens,
     which :class:`~outlines_phi.drafting.combine.AdaptedLength` makes fewer where few are accepted; ``encode`` is what the drafter
-    may tokenise texts with.
+    may tokenise texts with. Where no drafter is given, ``forced`` text is drafted for fields.
 
     Raises :class:`UnsupportedError`: ``sampler`` was given beside an estimator that proposes nothing, or beside a drafter;
     ``length`` is not a positive whole number.
     """
     phi = phi.keeping(store.values)
     draft = None if drafter is None else Prefetch(drafter, length, encode)
+    by_default = Prefetch(ForcedDrafter(), length, encode) if forced and draft is None else draft
     match phi, sampler:
         case ExactPhi(), None:
             return ExactSampler(phi, store, draft)
         case AutoPhi(), None:
-            return AutoSampler(phi, store, draft)
-        case LookaheadPhi() | FieldsPhi(), None:
+            return AutoSampler(phi, store, draft, by_default)
+        case FieldsPhi(), None:
+            return LookaheadSampler(phi, by_default)
+        case LookaheadPhi(), None:
             return LookaheadSampler(phi, draft)
         case ProposalPhi(), None:
             return AncestralSampler(phi, draft=draft)

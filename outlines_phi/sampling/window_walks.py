@@ -15,6 +15,7 @@ from ..guides.guide import DEAD, DONE
 from ..numerics.transfers import Rows
 from ..numerics.weights import draw, log, log_difference, log_sum, ratio
 from ..phi.tree.best_first import TreeWalks
+from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.tree import BoundsTree, Node
 from ..phi.tree.window import Windows
 from .drafted_stepper import Prefetch, Prefetching
@@ -81,19 +82,25 @@ class EvaluatedText:
 
 @final
 class EvaluatedTexts:
-    """The texts of a call, each evaluated once while it is held; ``tallies`` count the drafts of each prompt."""
+    """The texts of a call, each evaluated once while it is held; ``tallies`` count the drafts of each prompt.
 
-    def __init__(self, request: Request, draft: Prefetch | None = None) -> None:
+    ``evaluator``: What has expanded trees of the same prompts; its texts are known from the beginning.
+    """
+
+    def __init__(self, request: Request, draft: Prefetch | None = None, evaluator: Evaluator | None = None) -> None:
         self._request = request
         self._drafts = None if draft is None else Prefetching(draft, request)
         self.tallies = [DraftTally() for _ in request.prompts]
-        self._trees = request.lm.trees(request.prompts)
+        self._trees = request.lm.trees(request.prompts) if evaluator is None else evaluator.forest
         self.counts = self._trees.counts  # the cost of the model calls so far
         self._roots: list[NDArray[np.floating]] = []
+        self._known = {} if evaluator is None else dict(_known_texts(evaluator))
         self._compacted = 0
 
     def root(self, row: int) -> EvaluatedText:
-        """Return the prompt ``row``, which holds nothing longer; all prompts are evaluated in one call, the first time."""
+        """Return the prompt ``row``, with what was known below it; all other prompts are evaluated in one call, the first time."""
+        if row in self._known:
+            return self._known[row]
         if not self._roots:
             self._roots = self._distributions(self._trees.roots().rows, self._request.prompts)
         return EvaluatedText(-1, -1, row, self._roots[row])
@@ -149,6 +156,19 @@ class EvaluatedTexts:
         (log_p,) = rows.read(self._request.settings.log_p(logits, self._request.lm.vocabulary, contexts))
         # One by one: a row alone would hold the memory of all that were evaluated with it.
         return [row.copy() for row in log_p] if len(log_p) > 1 else list(log_p)
+
+
+def _known_texts(evaluator: Evaluator) -> Iterator[tuple[int, EvaluatedText]]:
+    """Yield the prompts whose trees an evaluator has expanded, by row, with the texts below them."""
+    for row, tree in enumerate(evaluator.trees):
+        texts = dict[Node, EvaluatedText]()
+        for node, handle, log_p in evaluator.evaluated(tree):
+            if node.parent is None:
+                texts[node] = EvaluatedText(-1, -1, handle, log_p)
+                yield row, texts[node]
+            elif node.parent in texts:
+                above = texts[node.parent]
+                texts[node] = above.children[node.token] = EvaluatedText(above.handle, node.token, handle, log_p)
 
 
 WINDOW_BYTES = 2**28

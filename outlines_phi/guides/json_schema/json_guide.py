@@ -167,7 +167,7 @@ class JSONGuide(Guide):
         Some bytes have no token of their own.
     """
 
-    shortest = False
+    blocks = True
 
     def __init__(self, machine: Machine, vocabulary: Vocabulary) -> None:
         check_kind(

@@ -71,6 +71,7 @@ class ProductGuide(BanningGuide):
             raise VocabularyError("guides of two vocabularies cannot be intersected; build both for the same model")
         self.left, self.right = left, right
         self.vocabulary, self.phrases, self.open = left.vocabulary, right.phrases, left.open
+        self.blocks = left.blocks
         self._number: dict[int, int] = {}
         self._left_number: dict[int, int] = {}
         self._lefts: list[int] = []

@@ -57,12 +57,12 @@ class Evaluator:
     ) -> None:
         self._lm, self._settings, self._prompts = lm, settings, prompts
         self.trees = trees
-        self._forest = lm.trees(prompts)
-        self.counts = self._forest.counts  # the cost of the model calls so far
+        self.forest = lm.trees(prompts)
+        self.counts = self.forest.counts  # the cost of the model calls so far
         self._row = {tree.root: row for row, tree in enumerate(trees)}
         self._handles = dict(self._row)
         self._planted = False
-        branches = Branches(self._forest)
+        branches = Branches(self.forest)
         self._looked_at = 0  # nodes that an estimator has asked for
         self._compacted = 0  # nodes that the last compaction kept
         self._ahead: defaultdict[BoundsTree, list[Node]] = defaultdict(list)
@@ -88,6 +88,17 @@ class Evaluator:
         """Return how many nodes of ``tree`` were expanded by foresight, and to how many of them walks have come since."""
         nodes = self._ahead[tree]
         return len(nodes), sum(node.visited for node in nodes)
+
+    def evaluated(self, tree: BoundsTree) -> Iterator[tuple[Node, int, NDArray[np.float32]]]:
+        """Yield the nodes of ``tree`` that the model holds, parents first: each with its handle, and ``log p[V]`` of live tokens."""
+        for node in tree.walk() if self._planted else ():
+            if node.distribution is not None and node in self._handles:
+                row = np.full(len(tree.table.vocabulary), -np.inf, dtype=np.float32)
+                free = node.distribution.log_free
+                row[node.distribution.moves.tokens[: free.size]] = free + node.distribution.log_scale
+                for child in node.children.values():
+                    row[child.token] = child.log_step
+                yield node, self._handles[node], row
 
     def expand_beside(self, tree: BoundsTree, nodes: Callable[[], Iterable[Node]]) -> None:
         """Have ``nodes()`` expanded in every call that expands a new node of ``tree``; for walks alone, as foresight is.
@@ -154,14 +165,14 @@ class Evaluator:
 
     def _evaluate(self, pairs: Sequence[tuple[BoundsTree, Node]], new: Sequence[Node], ahead: Set[Node]) -> None:
         """Evaluate the nodes ``new``, with the prompts where these are not in the cache yet, and learn what is wanted."""
-        first, parents = self._forest.next_node, list[int]()
+        first, parents = self.forest.next_node, list[int]()
         for place, node in enumerate(new):
             # A node that only lost its distribution may stand behind its child, which has the handle from before for its parent.
             assert node.parent is not None
             parents.append(self._handles[node.parent])
             self._handles[node] = first + place
         tokens = [node.token for node in new]
-        evaluation = self._forest.extend(parents, tokens) if self._planted else self._forest.roots(parents, tokens)
+        evaluation = self.forest.extend(parents, tokens) if self._planted else self.forest.roots(parents, tokens)
         evaluated = new if self._planted else [*self._row, *new]
         self._planted = True
         self._learn(pairs, evaluation, {node: i for i, node in enumerate(evaluated)}, ahead)
@@ -244,9 +255,9 @@ class Evaluator:
         scores = estimate.step(prefixes, exchange)
 
         def h(log_p: Tensor) -> Tensor:
-            before = self._forest.next_node
+            before = self.forest.next_node
             log_h = scores(log_p) - log_p
-            self._looked_at += self._forest.next_node - before
+            self._looked_at += self.forest.next_node - before
             # Where p is 0 so is what h would be multiplied by.
             return log_h.exp().nan_to_num(nan=0.0, posinf=0.0)
 
@@ -278,7 +289,7 @@ class Evaluator:
         if len(self._handles) + self._looked_at + len(new) <= max(MAX_CACHED, 2 * self._compacted):
             return False
         kept = {above for node in new for above in node.path() if above in self._handles} | set(self._row)
-        self._forest.compact([self._handles[node] for node in kept])
+        self.forest.compact([self._handles[node] for node in kept])
         self._handles = {node: handle for node, handle in self._handles.items() if node in kept}
         self._looked_at, self._compacted = 0, len(kept)
         return True

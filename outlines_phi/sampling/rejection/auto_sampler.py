@@ -18,7 +18,8 @@ from ...phi.tree.tree import Node, refuse_impossible
 from ..drafted_stepper import Prefetch
 from ..draw import NO_DISTANCE, Guarantee
 from ..draws import Draws, middle
-from ..phi_options import AutoPhi, Effort
+from ..lookahead import Lookahead
+from ..phi_options import AutoPhi, Effort, FieldsPhi
 from ..sampler import Request, Sampler, Stream
 from .adaptive_proposal import ROUND, AdaptiveTrajectories, Candidate, pick
 from .attempts import Attempts, RejectionAttempts
@@ -26,6 +27,24 @@ from .tree_call import TreeCall
 
 TRIAL = 8
 """Trial walks of the proposal: they show how long candidates walk, and the tree how texts end."""
+
+
+@final
+class ShortAttempts:
+    """Attempts of one prompt that may cost a share of the model tokens of masked draws, half of them by default.
+
+    It is looked at before every launch; what was launched is finished.
+    """
+
+    def __init__(self, attempts: Attempts, wanted: int, share: float) -> None:
+        self.tree, self.attempts = attempts.tree, attempts
+        self._before, self._share = attempts.tree.expansions, share * wanted / 2
+
+    def advance(self) -> list[Node]:
+        """Take every attempt as far as it goes without the model and return the nodes they wait for, none at the end."""
+        if self.tree.expansions - self._before >= self._share * self.attempts.longest:
+            self.attempts.stop()
+        return self.attempts.advance()
 
 
 @final
@@ -149,6 +168,7 @@ class AutoSampler(Sampler):
     # Where trees live between calls; a seeded call uses fresh ones
     store: TreeStore = field(default_factory=TreeStore)
     draft: Prefetch | None = None  # The drafts, evaluated ahead of the walks; `None` for none
+    forced: Prefetch | None = None  # The drafts of fields
 
     @afresh
     def sample(self, request: Request) -> list[Draws]:
@@ -157,20 +177,64 @@ class AutoSampler(Sampler):
         Raises :class:`InterruptedDraws`: ctrl-C; carries the exact draws so far. Weighted ones are picked at the end, so there
         are none.
         Raises :class:`EmptyLanguageError`: truncation leaves no member of the language any probability.
+        Raises :class:`BudgetError`: truncation leaves a field no text that was found.
         Raises :class:`DraftError`: the drafter raised, or proposed what is no draft.
         """
         with self.store.lend(*request.tree_key, self.phi.frontier, request.starts) as trees:
             call = TreeCall.begin(request, trees, self.store.share(len(trees)), self.draft, self.phi.frontier)
-            rows = [self._stages(call, index) for index in range(len(trees))]
-            follow(lambda: call.progress(*map(sum, zip(*(row.finished for row in rows), strict=True))))
-            with call.handing_over(lambda: [self._draws(call, index, row, ()) for index, row in enumerate(rows)]):
-                call.grow(rows)
-            if not all(row.attempts.satisfied or row.trajectories for row in rows):
-                refuse_impossible(trees, request.settings)
-            results = [self._draws(call, index, row, row.trajectories) for index, row in enumerate(rows)]
+            draws = self._by_fields if self._is_fieldwise(request) else self._by_candidates
+            results = draws(call)
         if self.phi.share > 0:  # else weights are what was asked for
             _warn(request, results)
         return results
+
+    def _is_fieldwise(self, request: Request) -> bool:
+        """Return whether texts alone are wanted, of a format with blocks."""
+        plain = not request.weighted and request.constraint is None and self.phi.frontier is None and self.phi.share > 0
+        return plain and request.table.guide.blocks
+
+    def _by_candidates(self, call: TreeCall) -> list[Draws]:
+        """Draw what is missing after the attempts from weighted candidates."""
+        rows = [self._stages(call, index) for index in range(len(call.trees))]
+        follow(lambda: call.progress(*map(sum, zip(*(row.finished for row in rows), strict=True))))
+        with call.handing_over(lambda: [self._draws(call, index, row, ()) for index, row in enumerate(rows)]):
+            call.grow(rows)
+        if not all(row.attempts.satisfied or row.trajectories for row in rows):
+            refuse_impossible(call.trees, call.request.settings)
+        return [self._draws(call, index, row, row.trajectories) for index, row in enumerate(rows)]
+
+    def _by_fields(self, call: TreeCall) -> list[Draws]:
+        """Draw what is missing after short attempts field by field, over what these have evaluated."""
+        n = call.request.n
+        width = min(self.phi.width, n)
+        attempts = [
+            call.attempts(RejectionAttempts, index, width=width, effort=Effort()) for index in range(len(call.trees))
+        ]
+        follow(lambda: call.progress(sum(len(row.accepted) for row in attempts), sum(row.read for row in attempts)))
+        call.grow([ShortAttempts(row, n, self.phi.share) for row in attempts])
+        refuse_impossible(call.trees, call.request.settings)
+        missing = [n - len(row.accepted) for row in attempts]
+        fields = Lookahead(FieldsPhi(), call.request, self.forced, call.evaluator, missing, Stream.CANDIDATE)
+        for _ in fields.steps():
+            pass
+        return [self._joined(call, index, row, fields) for index, row in enumerate(attempts)]
+
+    def _joined(self, call: TreeCall, index: int, attempts: Attempts, fields: Lookahead) -> Draws:
+        """Return the exact draws of a prompt, and those drawn field by field."""
+        bounds, rest = call.trees[index].log_bounds, fields.draws()[index]
+        exact = [call.draw(node, log_w=middle(bounds), guarantee=Guarantee.EXACT) for node in attempts.accepted]
+        items = (*exact, *rest)
+        read = attempts.read + rest.counts.attempts
+        return Draws(
+            items=items,
+            counts=call.counts(index, items, turns=attempts.turns, attempts=read),
+            budget=call.trees[index].budget,
+            failures=rest.failures,
+            log_z_bounds=bounds,
+            rejections=rest.rejections,
+            certificate=NO_DISTANCE if not rest.items and not rest.failures else None,
+            beginnings=call.trees[index].beginnings,
+        )
 
     def _stages(self, call: TreeCall, index: int) -> TwoStages:
         attempts = call.attempts(RejectionAttempts, index, width=self.phi.width, effort=Effort())
@@ -212,10 +276,21 @@ def _warn(request: Request, results: Sequence[Draws]) -> None:
     failures = sum(draws.failures for draws in results)
     if not missed and not failures:
         return
+    which = f"{len(missed) + failures} of {request.n * len(results)} draws are not exact: exact ones would have taken longer"
+    blocks, picked = (
+        sum(numbers) for numbers in zip(*((draw.blocks, draw.picked) for draw in missed), (0, 0), strict=True)
+    )
+    if blocks > len(missed):
+        by_weight = f", but for {picked} of {blocks}, which were picked by weight" if picked else ""
+        warn_of_fidelity(
+            f"{which}. Each field is drawn from the model's own distribution of that field, given what stands before it{by_weight}. "
+            "For the conditioned distribution of the whole use phi='exact', or the weights of sample(); phi='fields' draws like this "
+            "without a warning."
+        )
+        return
     ess = sorted(draw.ess for draw in missed) or [0.0]
     warn_of_fidelity(
-        f"{len(missed) + failures} of {request.n * len(results)} draws are not exact: exact ones would have taken longer "
-        "(AutoPhi(share=...)). Each was picked from several candidates with regard to their weights, worth "
+        f"{which} (AutoPhi(share=...)). Each was picked from several candidates with regard to their weights, worth "
         f"{ess[len(ess) // 2]:.1f} of them (the median of their effective sample sizes). Use the weights of sample(), ask for more "
         "candidates (AutoPhi(candidates=...)) or a larger exact effort (phi='exact'), or move the prompt closer to the format.",
     )
