@@ -200,6 +200,19 @@ class FSMGuide(Guide):
         """The first states that walks came to, and where their classes lead: read in a fraction of the time."""
         return {}
 
+    def begins_block(self, state: int, tokens: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """See :meth:`Guide.begins_block`: where a later part of the automaton's texts is come to."""
+        position = None if self.automaton is None else self.automaton.position
+        if position is None:
+            return super().begins_block(state, tokens)
+        after = np.maximum(self.row(state).targets[self.partition.class_of[tokens]] - 1, BYTES_DEAD)
+        return position[after] // 2 > position[state - 1] // 2
+
+    def between_blocks(self, state: int) -> bool:
+        """See :meth:`Guide.between_blocks`."""
+        position = None if self.automaton is None else self.automaton.position
+        return state > DONE and position is not None and bool(position[state - 1] % 2)
+
     def min_tokens(self, state: int) -> int:
         """Return the least number of tokens, end of sequence included, from ``state`` to :data:`DONE`."""
         return int(self.distances[state])
@@ -214,7 +227,9 @@ class FSMGuide(Guide):
     @cached_property
     def _digest(self) -> str:
         digest = hashlib.blake2b(str(self.start).encode(), digest_size=16)
-        for part in (self.partition.class_of, self.offsets, self.classes, self.successors):
+        position = None if self.automaton is None else self.automaton.position
+        parts = (self.partition.class_of, self.offsets, self.classes, self.successors)
+        for part in parts if position is None else (*parts, position):
             digest.update(np.int64(len(part)).tobytes() + part.astype(np.int64).tobytes())
         return digest.hexdigest()
 
