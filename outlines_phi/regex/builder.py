@@ -158,8 +158,7 @@ class _Builder:
     its count beside the rest. Sets of places that differ by what is added to all counts share their row, unless one of the counts
     is at a bound.
 
-    A rest stands in one of the ``blocks`` of :func:`blocks_of`. Where it is ``bounds``, so that all of a block was read and nothing of
-    the next, the text may be at the end of the one or the beginning of the other.
+    A rest is in one of the ``blocks`` of :func:`blocks_of`; where it is a bound of them, at the end of one and before the next.
     """
 
     def __init__(self, tree: Node, name: str, larger: int, *, marked: bool = False) -> None:

@@ -236,8 +236,8 @@ def spelled(automaton: CodeAutomaton, in_bytes: InBytes, *, closing: int | None 
         within = found[len(alive) + 1 :]
         for _ in range(_LONGEST - 1):
             position[len(alive) + 1 :] = np.where(within == DEAD, position.max(), position[within]).min(axis=1)
-    byte_class = np.argsort(order)[byte_class.reshape(-1)].astype(np.uint8)
-    return ByteAutomaton(found, byte_class, start, accepting, position)
+    columns = np.argsort(order)[byte_class.reshape(-1)].astype(np.uint8)
+    return ByteAutomaton(found, columns, start, accepting, position)
 
 
 class _Fork(NamedTuple):

@@ -50,7 +50,7 @@ def begins(text: str, parts: Parts) -> bool:
 
 
 def position(text: str, parts: Parts) -> int:
-    """A text is in the first group whose texts, with what stands before, begin with it; it is there once the text before may end."""
+    """A text is in the first group whose texts, with what stands before, begin with it, once what stands before may end."""
     groups = range(len(parts) // 2)
     k = next((k for k in groups if begins(text, parts[: 2 * k + 2])), None)
     if k is None:
