@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -235,15 +235,12 @@ class ByteAutomaton:
         return min((only.shortest() for only in differences if not only.is_empty), key=len, default=None)
 
 
-def position_among(blocks: Collection[tuple[int, int]], parts: int) -> int:
+def position_between(first: int, last: int, parts: int) -> int:
     """Return the position of a text, see :attr:`ByteAutomaton.position`, that may be read in several ways.
 
-    In each it is in a block, and may be taken to be in a later one: even blocks are what stands before, between and behind the
-    ``parts``, odd ones the parts. A text that may be in a part is in it; a part begins where what stands before it may end.
+    ``first`` and ``last`` are the blocks that it may be in: even ones are what stands before, between and behind the ``parts``, odd
+    ones the parts. A text that may be in a part is in it; a part begins where what stands before it may end.
     """
-    if not blocks:
-        return 0
-    first, last = min(block for block, _ in blocks), max(last for _, last in blocks)
     return min(max(first - (first % 2 == 1 or first == last), 0), 2 * parts - 1)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..automata.automaton import position_among
+from ..automata.automaton import position_between
 from ..format_limits import LimitError, current_limits
 from .code_automaton import CodeAutomaton, check_states
 from .code_points import EVERYTHING, CodePoints, cut
@@ -487,12 +487,12 @@ class _Subsets:
         builder = self.builder
         shape, context = self.sets[named]
         moves = list[PatternMove]()
-        accepts, blocks = False, list[tuple[int, int]]()
+        accepts, first, last = False, len(builder.blocks), 0
         for code in shape:
             place, more = code >> _BITS, code & ((1 << _BITS) - 1)
-            found, ends, last = builder.moves(place, count + more, context)
+            found, ends, may_be_in = builder.moves(place, count + more, context)
             rest = builder.places[place][0]
-            blocks.append((builder.block_of[rest] - (rest in builder.bounds_of_blocks), last))
+            first, last = min(first, builder.block_of[rest] - (rest in builder.bounds_of_blocks)), max(last, may_be_in)
             moves += [move._replace(counted=move.counted + more * move.carried) for move in found] if more else found
             accepts = accepts or ends
         if context not in self.later:
@@ -513,7 +513,7 @@ class _Subsets:
                 targets.append(self.target([moves[place] for place in together], count, then))
                 contexts.append(then)
             numbers.append(number[key])
-        position = position_among(blocks, len(builder.blocks) // 2) if builder.blocks else 0
+        position = position_between(first, last, len(builder.blocks) // 2) if shape and builder.blocks else 0
         return PlaceRow(targets, contexts, numbers, accepts, position)
 
     def target(
