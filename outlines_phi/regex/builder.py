@@ -203,6 +203,8 @@ class _Builder:
 
     def build(self, anywhere: bool) -> CodeAutomaton:
         """Return the automaton of the texts that match."""
+        if anywhere:
+            self.blocks = ()
         self.build_looks()
         if anywhere:
             rest = self.rest(ANYTHING, self.rest(self.tree, self.anything))

@@ -13,7 +13,8 @@ from outlines_phi.automata.automaton import DEAD, ByteAutomaton
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.regex.patterns import compile_regex
+from outlines_phi.regex.composed import Composed
+from outlines_phi.regex.patterns import compile_in_parts, compile_regex, searched
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 Parts = tuple[str, ...]
@@ -143,3 +144,15 @@ def test_guides_that_differ_in_their_positions_have_fingerprints_of_their_own() 
     vocabulary = Vocabulary.from_tokens(["<eos>", *"abc"], 0)
     patterns = ("(?P<x>a)b(?P<y>c)", "(?P<x>a)(?P<y>b)c", "abc")
     assert len({FSMGuide.from_automaton(compile_regex(one), vocabulary).fingerprint() for one in patterns}) == 3
+
+
+def test_where_a_pattern_is_searched_names_are_nothing() -> None:
+    assert searched("(?P<x>a)b(?P<y>c)") == searched("abc")
+
+
+def test_a_pattern_with_groups_is_made_whole_where_others_are_not() -> None:
+    named = compile_in_parts(r"(?P<x>\w{1,60}), (?P<y>.{1,100})")
+    assert isinstance(named, ByteAutomaton)
+    assert named.position is not None
+    assert isinstance(compile_in_parts(r"\w{1,60}, .{1,100}"), Composed)
+    assert isinstance(compile_in_parts(r"(?P<x>\w{1,2000}), (?P<y>.)"), Composed)

@@ -197,3 +197,14 @@ def test_each_item_of_a_tuple_is_a_block_and_the_first_of_a_list(output_type: An
     assert guide.automaton is not None
     position = guide.automaton.position
     assert (None if position is None else int(position.max())) == last
+
+
+def test_groups_that_are_named_already_stay_so() -> None:
+    """Parts of a sequence get names that no group has."""
+    named = regex("(?P<_0>a|b)(?P<__2>a)") + "cc" + regex("x")
+    guide = CompiledTypes(VOCABULARY).of_type(named).guide
+    assert isinstance(guide, FSMGuide)
+    assert guide.automaton is not None
+    assert guide.automaton.position is not None
+    assert guide.automaton.position.max() == 2
+    assert sorted(guide.automaton.members()) == [b"aaccx", b"baccx"]
