@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from itertools import count
+from itertools import accumulate, repeat
 from typing import Any, NamedTuple, TypeAlias, final
 
 from outlines.types.dsl import (
@@ -171,7 +171,7 @@ def in_blocks(term: Term) -> str:
     if len(parts) == 1:
         return to_pattern(term)
     taken = "".join(part.pattern for part in parts_of(term) if isinstance(part, Regex))
-    prefix = next(prefix for n in count(1) if f"<{(prefix := '_' * n)}" not in taken)
+    prefix = next(name for name in accumulate(repeat("_")) if f"<{name}" not in taken)
     written = [
         to_pattern(part) if isinstance(part, String) else f"(?P<{prefix}{i}>{to_pattern(part)})"
         for i, part in enumerate(parts)

@@ -161,6 +161,7 @@ def places(automaton: ByteAutomaton, texts: list[bytes]) -> list[int]:
         ('start: x\nx[capture]: y ("," y)*\ny[capture]: /[ab]+/', ""),
         ('start: x | y\nx[capture]: "a"\ny[capture]: "b"', ""),
         ('start: "a" x "b"?\nx[capture, suffix=";"]: /b*/', "a(?P<x>b*)(?:;b?)"),
+        ('start: x ",a" y\nx[capture]: /[ab]*/\ny[capture]: /b+/', "(?P<x>[ab]*),a(?P<y>b+)"),
         ('start: x ",a" /,+/ y\nx[capture, stop=","]: /[ab]*/\ny[capture]: /b?/', "(?P<x>[ab]*),a,+(?P<y>b?)"),
     ],
 )
