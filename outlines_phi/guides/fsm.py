@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,16 +202,20 @@ class FSMGuide(Guide):
 
     def begins_block(self, state: int, tokens: NDArray[np.integer]) -> NDArray[np.bool_]:
         """See :meth:`Guide.begins_block`: where a later part of the automaton's texts is come to."""
-        position = None if self.automaton is None else self.automaton.position
-        if position is None:
+        if self._position is None:
             return super().begins_block(state, tokens)
-        after = np.maximum(self.row(state).targets[self.partition.class_of[tokens]] - 1, BYTES_DEAD)
-        return position[after] // 2 > position[state - 1] // 2
+        after = self._position[self.row(state).targets[self.partition.class_of[tokens]]]
+        return after // 2 > self._position[state] // 2
 
     def between_blocks(self, state: int) -> bool:
         """See :meth:`Guide.between_blocks`."""
+        return self._position is not None and bool(self._position[state] % 2)
+
+    @cached_property
+    def _position(self) -> NDArray[np.int16] | None:
+        """``int16[S]``: the position of every state, see :attr:`ByteAutomaton.position`."""
         position = None if self.automaton is None else self.automaton.position
-        return state > DONE and position is not None and bool(position[state - 1] % 2)
+        return None if position is None else np.append(position[:1], position)
 
     def min_tokens(self, state: int) -> int:
         """Return the least number of tokens, end of sequence included, from ``state`` to :data:`DONE`."""
@@ -227,9 +231,8 @@ class FSMGuide(Guide):
     @cached_property
     def _digest(self) -> str:
         digest = hashlib.blake2b(str(self.start).encode(), digest_size=16)
-        position = None if self.automaton is None else self.automaton.position
-        parts = (self.partition.class_of, self.offsets, self.classes, self.successors)
-        for part in parts if position is None else (*parts, position):
+        parts: list[NDArray[Any]] = [self.partition.class_of, self.offsets, self.classes, self.successors]
+        for part in parts if self._position is None else [*parts, self._position]:
             digest.update(np.int64(len(part)).tobytes() + part.astype(np.int64).tobytes())
         return digest.hexdigest()
 
