@@ -26,6 +26,9 @@ class ByteAutomaton:
     byte_class: NDArray[np.uint8]  # `uint8[256]`: the column of each byte
     start: int  # The state before the first byte
     accepting: NDArray[np.bool_]  # `bool[S]`: whether the bytes read so far are a member; False for `DEAD`
+    # `int16[S]`: `2 k` before and in the `k`th of some parts of a text, `2 k + 1` between it and the next. Within a character it
+    # is the least of those after it. None where no parts are told
+    position: NDArray[np.int16] | None = None
 
     def __post_init__(self) -> None:
         assert not self.targets[DEAD].any() and not self.accepting[DEAD], "state 0 must be dead"
@@ -86,7 +89,7 @@ class ByteAutomaton:
         return found
 
     def __and__(self, other: ByteAutomaton) -> ByteAutomaton:
-        """Return the automaton of the texts that both accept, trimmed."""
+        """Return the automaton of the texts that both accept, trimmed, with the positions of the left one."""
         # Bytes that act alike in both share a column of the product.
         pair = self.byte_class.astype(np.int64) * other.targets.shape[1] + other.byte_class
         columns, byte_class = np.unique(pair, return_inverse=True)
@@ -107,7 +110,8 @@ class ByteAutomaton:
             frontier = found[numbers >= before]
         a, b = np.divmod(np.fromiter(number, dtype=np.int64, count=len(number)), width)
         accepting = self.accepting[a] & other.accepting[b]
-        product = ByteAutomaton(np.concatenate(rows), byte_class.astype(np.uint8), number[start], accepting)
+        position = None if self.position is None else self.position[a]
+        product = ByteAutomaton(np.concatenate(rows), byte_class.astype(np.uint8), number[start], accepting, position)
         return product.trim()
 
     def complement(self) -> ByteAutomaton:
@@ -127,9 +131,9 @@ class ByteAutomaton:
         if useful.all():
             return self
         number = np.where(useful, np.cumsum(useful) - 1, DEAD).astype(np.int32)
-        return ByteAutomaton(
-            number[self.targets[useful]], self.byte_class, int(number[self.start]), self.accepting[useful]
-        )
+        position = None if self.position is None else self.position[useful]
+        start = int(number[self.start])
+        return ByteAutomaton(number[self.targets[useful]], self.byte_class, start, self.accepting[useful], position)
 
     @cached_property
     def distances(self) -> NDArray[np.int32]:
@@ -229,6 +233,15 @@ class ByteAutomaton:
         """Return a shortest text that exactly one of the two accepts; ``None`` when the languages are equal."""
         differences = (self & other.complement(), other & self.complement())
         return min((only.shortest() for only in differences if not only.is_empty), key=len, default=None)
+
+
+def position_between(first: int, last: int, parts: int) -> int:
+    """Return the position of a text, see :attr:`ByteAutomaton.position`, that may be read in several ways.
+
+    ``first`` and ``last`` are the blocks that it may be in: even ones are what stands before, between and behind the ``parts``, odd
+    ones the parts. A text that may be in a part is in it; a part begins where what stands before it may end.
+    """
+    return min(max(first - (first % 2 == 1 or first == last), 0), 2 * parts - 1)
 
 
 def distances(

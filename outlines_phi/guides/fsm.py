@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -228,6 +228,28 @@ class FSMGuide(Guide):
         """The first states that walks came to, and where their classes lead: read in a fraction of the time."""
         return {}
 
+    @property
+    def blocks(self) -> bool:  # type: ignore[override]
+        """Whether the automaton tells the parts of its texts."""
+        return self._position is not None
+
+    def begins_block(self, state: int, tokens: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """See :meth:`Guide.begins_block`: where a later part of the automaton's texts is come to."""
+        if self._position is None:
+            return super().begins_block(state, tokens)
+        after = self._position[self.row(state).targets[self.partition.class_of[tokens]]]
+        return after // 2 > self._position[state] // 2
+
+    def between_blocks(self, state: int) -> bool:
+        """See :meth:`Guide.between_blocks`."""
+        return self._position is not None and bool(self._position[state] % 2)
+
+    @cached_property
+    def _position(self) -> NDArray[np.int16] | None:
+        """``int16[S]``: the position of every state, see :attr:`ByteAutomaton.position`."""
+        position = None if self.automaton is None else self.automaton.position
+        return None if position is None else np.append(position[:1], position)
+
     def min_tokens(self, state: int) -> int:
         """See :meth:`Guide.min_tokens`."""
         return int(self.distances[state])
@@ -242,7 +264,8 @@ class FSMGuide(Guide):
     @cached_property
     def _digest(self) -> str:
         digest = hashlib.blake2b(f"{self.start}{'open' * self.open}".encode(), digest_size=16)
-        for part in (self.partition.class_of, self.offsets, self.classes, self.successors):
+        parts: list[NDArray[Any]] = [self.partition.class_of, self.offsets, self.classes, self.successors]
+        for part in parts if self._position is None else [*parts, self._position]:
             digest.update(np.int64(len(part)).tobytes() + part.astype(np.int64).tobytes())
         return digest.hexdigest()
 

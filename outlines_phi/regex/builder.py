@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..automata.automaton import position_between
 from ..format_limits import LimitError, current_limits
 from .code_automaton import CodeAutomaton, check_states
 from .code_points import EVERYTHING, CodePoints, cut
@@ -23,6 +24,7 @@ from .syntax_tree import (
     Node,
     Repeat,
     Sequence,
+    blocks_of,
     least_lengths,
     parts_of,
 )
@@ -69,7 +71,7 @@ def depends_on_context(tree: Node, name: str) -> bool:
     builder.build_looks()
     mark = Chars(MARK)
     start = builder.rest(Sequence((ANYTHING, mark, tree, mark)), builder.anything)
-    targets, accepting = builder.subsets(start, (0,) * len(builder.behinds))
+    targets, accepting, _ = builder.subsets(start, (0,) * len(builder.behinds))
     table = LookAround.least(targets, accepting)
     first = table.targets[0]
     reached, waiting = set[int](), [first[-1]]
@@ -143,6 +145,7 @@ class PlaceRow(NamedTuple):
     contexts: list[Context]
     column: list[int]
     accepts: bool
+    position: int
 
 
 class _Builder:
@@ -155,10 +158,15 @@ class _Builder:
     A rest is a part of the pattern and the rest after it, by number. Of the repeats of many times in a rest the outermost has
     its count beside the rest. Sets of places that differ by what is added to all counts share their row, unless one of the counts
     is at a bound.
+
+    A rest is in one of the ``blocks`` of :func:`blocks_of`; where it is a bound of them, at the end of one and before the next.
     """
 
     def __init__(self, tree: Node, name: str, larger: int, *, marked: bool = False) -> None:
         self.tree, self.name, self.larger, self.marked = tree, name, larger, marked
+        self.blocks = blocks_of(tree)
+        self.bounds_of_blocks = {FINISHED}
+        self.block_of = [len(self.blocks)]
         least = least_lengths(tree)
         self.check(least[id(tree)] + 1)  # one for each character of a shortest match
         self.budget = PLACES * current_limits().states
@@ -193,18 +201,29 @@ class _Builder:
         self.place_of: dict[tuple[int, Duties], int] = {}
         self.fronts: list[Front | None] = []
         self.groups: dict[tuple[int, int, Duties], int] = {}
-        self.moves_of: dict[tuple[int, int, bool, Context], tuple[list[PatternMove], bool]] = {}
+        self.moves_of: dict[tuple[int, int, bool, Context], tuple[list[PatternMove], bool, int]] = {}
         self.anything = self.rest(ANYTHING, FINISHED)
 
     def build(self, anywhere: bool) -> CodeAutomaton:
         """Return the automaton of the texts that match."""
+        if anywhere:
+            self.blocks = ()
         self.build_looks()
         if anywhere:
             rest = self.rest(ANYTHING, self.rest(self.tree, self.anything))
         else:
-            rest = self.rest(self.tree, FINISHED)
-        targets, accepting = self.subsets(rest, (0,) * len(self.behinds))
-        return CodeAutomaton.of(self.bounds, self.classes, np.array(targets, dtype=np.int32), np.array(accepting))
+            rest = FINISHED
+            for block in reversed(self.blocks or (self.tree,)):
+                rest = self.rest(block, rest)
+                self.bounds_of_blocks.add(rest)
+        targets, accepting, positions = self.subsets(rest, (0,) * len(self.behinds))
+        return CodeAutomaton.of(
+            self.bounds,
+            self.classes,
+            np.array(targets, dtype=np.int32),
+            np.array(accepting),
+            np.array(positions, dtype=np.int16) if any(positions) else None,
+        )
 
     def build_looks(self) -> None:
         """Make the automata of what comes before, the inner ones first."""
@@ -221,7 +240,7 @@ class _Builder:
                         f"{self.name} has a look-ahead or `$` inside a look-behind, which is not offered",
                     )
                 rest = self.rest(ANYTHING, self.rest(part.part, FINISHED))
-                targets, accepting = self.subsets(rest, (0,) * len(self.behinds))
+                targets, accepting, _ = self.subsets(rest, (0,) * len(self.behinds))
             self.behind_of[looked] = len(self.behinds)
             self.behinds.append(self.look(targets, accepting))
             self.moves_of.clear()  # contexts are longer from here on
@@ -246,6 +265,7 @@ class _Builder:
         if rest not in self.rest_of:
             self.rest_of[rest] = len(self.rests)
             self.rests.append(rest)
+            self.block_of.append(self.block_of[after] - (after in self.bounds_of_blocks))
             repeat = self.parts[part]
             self.counter.append(repeat if times == COUNTED and isinstance(repeat, Repeat) else self.counter[after])
         return self.rest_of[rest]
@@ -264,16 +284,16 @@ class _Builder:
             self.fronts.append(front)
         return self.place_of[key]
 
-    def subsets(self, rest: int, context: Context) -> tuple[list[list[int]], list[bool]]:
-        """Return the targets and the accepting states of the automaton of ``rest`` in this context."""
+    def subsets(self, rest: int, context: Context) -> tuple[list[list[int]], list[bool], list[int]]:
+        """Return the targets, the accepting states, and the positions of the automaton of ``rest`` in this context."""
         return _Subsets(self, context).table(self.place(rest, NO_DUTIES))
 
     def advanced(self, context: Context, column: int) -> Context:
         """Return the context after a character of the class ``column``."""
         return tuple(table.targets[state][column] for table, state in zip(self.behinds, context, strict=True))
 
-    def moves(self, number: int, count: int, context: Context) -> tuple[list[PatternMove], bool]:
-        """Return the transitions of a place in a context, and whether the text may end there."""
+    def moves(self, number: int, count: int, context: Context) -> tuple[list[PatternMove], bool, int]:
+        """Return the transitions of a place in a context, whether the text may end there, and the last block it may be in."""
         rest, duties = self.places[number]
         to_least, at_most = 0, False
         if (repeat := self.counter[rest]) is not None:
@@ -281,16 +301,16 @@ class _Builder:
             at_most = count == repeat.most
         key = (number, to_least, at_most, context)
         if key not in self.moves_of:
-            moves, accepts = self.expanded(PatternPlace(rest, duties, count, repeat is not None), context)
+            moves, accepts, last = self.expanded(PatternPlace(rest, duties, count, repeat is not None), context)
             # A count that is carried is told by how much it has grown.
             told = [
                 PatternMove(columns, self.place(to.rest, to.duties), to.counted - count * to.carried, to.carried)
                 for columns, to in moves
             ]
-            self.moves_of[key] = told, accepts
+            self.moves_of[key] = told, accepts, last
         return self.moves_of[key]
 
-    def expanded(self, place: PatternPlace, context: Context) -> tuple[list[tuple[list[int], PatternPlace]], bool]:
+    def expanded(self, place: PatternPlace, context: Context) -> tuple[list[tuple[list[int], PatternPlace]], bool, int]:
         """Follow everything that reads no character."""
         moves: list[tuple[list[int], PatternPlace]] = []
         accepts = False
@@ -317,7 +337,7 @@ class _Builder:
                     seen.add(way)
                     waiting.append(way)
             self.spend(1)
-        return moves, accepts
+        return moves, accepts, max(self.block_of[here.rest] for here in seen) if self.blocks else 0
 
     def read(self, part: Node, number: int, times: int, after: int) -> list[tuple[list[int], int]]:
         """Return the classes of characters that a part reads, with the rest behind them."""
@@ -393,7 +413,7 @@ class _Builder:
             if isinstance(part, End):
                 targets, accepting = [[1] * self.width] * 2, [True, False]
             else:
-                targets, accepting = self.subsets(self.rest(part.part, self.anything), context)
+                targets, accepting, _ = self.subsets(self.rest(part.part, self.anything), context)
                 accepting = [accepts != part.negated for accepts in accepting]
             self.ahead_of[key] = len(self.aheads)
             self.aheads.append(self.look(targets, accepting))
@@ -442,11 +462,11 @@ class _Subsets:
         self.done = builder.place(builder.anything, NO_DUTIES)
         self.settled = (*self.named([PatternMove([], self.done, 0, False)], 0, context), False)
 
-    def table(self, start: int) -> tuple[list[list[int]], list[bool]]:
-        """Return the targets and the accepting states of the automaton."""
+    def table(self, start: int) -> tuple[list[list[int]], list[bool], list[int]]:
+        """Return the targets, the accepting states, and the positions of the automaton."""
         first = self.named([PatternMove([], start, 0, False)], 0, self.context)
         number: dict[tuple[int, ...], int] = {first: 0}
-        states, targets, accepting = [first], list[list[int]](), list[bool]()
+        states, targets, accepting, positions = [first], list[list[int]](), list[bool](), list[int]()
         for named, count in states:
             key = (named, bisect_right(self.sides[named], count))
             row = self.rows.get(key)
@@ -469,7 +489,8 @@ class _Subsets:
             self.builder.check(len(states))
             targets.append([found[target] for target in row.column])
             accepting.append(row.accepts)
-        return targets, accepting
+            positions.append(row.position)
+        return targets, accepting, positions
 
     def named(self, moves: list[PatternMove], base: int, context: Context) -> tuple[int, int]:
         """Return the number of a set of places in a context, and the least of their counts, ``base`` aside where it is carried."""
@@ -499,10 +520,12 @@ class _Subsets:
         builder = self.builder
         shape, context = self.sets[named]
         moves = list[PatternMove]()
-        accepts = False
+        accepts, first, last = False, len(builder.blocks), 0
         for code in shape:
             place, more = code >> _BITS, code & ((1 << _BITS) - 1)
-            found, ends = builder.moves(place, count + more, context)
+            found, ends, may_be_in = builder.moves(place, count + more, context)
+            rest = builder.places[place][0]
+            first, last = min(first, builder.block_of[rest] - (rest in builder.bounds_of_blocks)), max(last, may_be_in)
             moves += [move._replace(counted=move.counted + more * move.carried) for move in found] if more else found
             accepts = accepts or ends
         if context not in self.later:
@@ -523,7 +546,8 @@ class _Subsets:
                 targets.append(self.target([moves[place] for place in together], count, then))
                 contexts.append(then)
             numbers.append(number[key])
-        return PlaceRow(targets, contexts, numbers, accepts)
+        position = position_between(first, last, len(builder.blocks) // 2) if shape and builder.blocks else 0
+        return PlaceRow(targets, contexts, numbers, accepts, position)
 
     def target(
         self, moves: list[PatternMove], count: int, context: Context

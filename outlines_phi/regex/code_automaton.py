@@ -56,12 +56,15 @@ class CodeAutomaton:
         ``int32[S, C]``: the next state.
     accepting
         ``bool[S]``: whether the code points read so far are a member; or ``int64[S]``: of which of several languages, as bits.
+    position
+        ``int16[S]``: as of :class:`~outlines_phi.automata.automaton.ByteAutomaton`; states that differ in it are not merged.
     """
 
     bounds: NDArray[np.int32]
     classes: NDArray[np.int32]
     targets: NDArray[np.int32]
     accepting: NDArray[Any]
+    position: NDArray[np.int16] | None = None
 
     @classmethod
     def of(
@@ -70,10 +73,13 @@ class CodeAutomaton:
         classes: NDArray[np.int32],
         targets: NDArray[np.int32],
         accepting: NDArray[Any],
+        position: NDArray[np.int16] | None = None,
     ) -> CodeAutomaton:
         """Return the canonical automaton for any table whose start is state 0."""
-        block = _equivalent(targets, accepting)
+        block = _equivalent(targets, accepting, position)
         first = np.unique(block, return_index=True)[1]
+        if position is not None:
+            position = position[first]
         targets, accepting, start = block[targets[first]], accepting[first], int(block[0])
         # Columns in the order of their least code points, the equal ones merged.
         used = classes[np.sort(np.unique(classes, return_index=True)[1])]
@@ -87,7 +93,8 @@ class CodeAutomaton:
         order = _as_met(targets.tolist(), start)
         place = np.zeros(len(targets), dtype=np.int32)
         place[order] = np.arange(len(order))
-        return cls(bounds[changes], classes[changes], place[targets[order]], accepting[order])
+        position = None if position is None else position[order]
+        return cls(bounds[changes], classes[changes], place[targets[order]], accepting[order], position)
 
     @classmethod
     def of_values(cls, values: Iterable[str]) -> CodeAutomaton:
@@ -232,8 +239,10 @@ class CodeAutomaton:
         return bool(self.accepting[state] >> bit & 1)
 
 
-def _equivalent(targets: NDArray[np.int32], accepting: NDArray[Any]) -> NDArray[np.int32]:
-    """Return ``int32[S]``: one number for all states from which the same strings are accepted.
+def _equivalent(
+    targets: NDArray[np.int32], accepting: NDArray[Any], position: NDArray[np.int16] | None
+) -> NDArray[np.int32]:
+    """Return ``int32[S]``: one number for all states from which the same strings are accepted, and lead to the same positions.
 
     Moore's refinement. It begins with the lengths of the shortest and longest string that is accepted, and of the
     shortest that is not: these alone tell the states of a counter apart, which would take a round each otherwise.
@@ -249,6 +258,7 @@ def _equivalent(targets: NDArray[np.int32], accepting: NDArray[Any]) -> NDArray[
         to_refuse,
         _heights(targets, to_accept != UNREACHABLE),
         _heights(targets, to_refuse != UNREACHABLE),
+        np.zeros(states) if position is None else position,
     ]
     block, blocks = numbered(np.stack(rows, axis=1).astype(np.int32))
     while True:

@@ -99,6 +99,7 @@ class _Open(NamedTuple):
 
     at: int
     look: str
+    named: bool
     flags: frozenset[str]
     branches: list[Node]
     parts: list[Node]
@@ -199,7 +200,9 @@ class _PatternReader:
                     self.at += 1
                     self.deeper(-1)
                     inside = _joined(branches, parts)
-                    _, look, self.flags, branches, parts = opened.pop()
+                    _, look, named, self.flags, branches, parts = opened.pop()
+                    if named:
+                        inside = Sequence((inside,), named)
                     if look:
                         inside = (Behind if look.startswith("<") else Ahead)(inside, look.endswith("!"))
                     parts.append(inside)
@@ -278,7 +281,7 @@ class _PatternReader:
         self.deeper(1)
         if group["look"]:
             self.marks.append(Mark(False, begin, self.at))
-        return _Open(begin, group["look"] or "", before, branches, parts)
+        return _Open(begin, group["look"] or "", bool(group["name"]), before, branches, parts)
 
     def part(self) -> Node:
         """Read an atom: one character, or an assertion between two."""

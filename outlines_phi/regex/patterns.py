@@ -20,8 +20,8 @@ from .syntax_tree import Node
 LARGER = 10
 """Factor of the limit on states for the automaton of a whole text."""
 
-LARGE = 50_000
-"""States, about, up to which an automaton over bytes is made as a whole unless it is asked for."""
+LARGE, LARGE_IN_GROUPS = 50_000, 500_000
+"""States, at most about, up to which an automaton over bytes is made as a whole unless it is asked for; and with positions."""
 
 
 @kept
@@ -32,7 +32,8 @@ def compile_in_parts(pattern: str) -> ByteAutomaton | Composed:
     # Within a character a state is told by where the classes lead that it may be of.
     ways = np.array([len(np.unique(column)) for column in code.targets.T])
     within = (graph.leads_to[graph.classes : root] * ways).max(axis=1, initial=0)
-    return Composed(code, utf8) if len(code) + within.sum() > LARGE else compile_regex(pattern)
+    most = LARGE if code.position is None else LARGE_IN_GROUPS
+    return Composed(code, utf8) if len(code) + within.sum() > most else compile_regex(pattern)
 
 
 @kept
@@ -40,7 +41,9 @@ def compile_regex(pattern: str, dialect: Dialect = RUST) -> ByteAutomaton:
     """Return the least byte automaton of the texts that ``pattern`` matches as a whole, by default in the dialect of Outlines.
 
     That is the syntax of Rust's crate ``regex``, with look-around besides. It is what Outlines can write with any vocabulary:
-    ``a|ab`` matches ``ab`` too, where Outlines tries alternatives in their order.
+    ``a|ab`` matches ``ab`` too, where Outlines tries alternatives in their order. Its positions are those in the named groups, but
+    for groups inside a repeat, alternatives or another named group. Where look-around rules out later that a text is in a group, it
+    counts as in the group until then.
 
     Raises
     ------

@@ -25,6 +25,9 @@ _BEYOND = 0x140000
 Edge = tuple[int, int, int]
 """The first and last byte of a run of bytes that lead to the same place, and that place."""
 
+_LONGEST = 4
+"""The most bytes that spell a character in UTF-8."""
+
 CONTINUATION = [(0x80 + digit,) for digit in range(64)]
 """The bytes of each digit to base 64 in UTF-8."""
 
@@ -226,8 +229,15 @@ def spelled(automaton: CodeAutomaton, in_bytes: InBytes, *, closing: int | None 
         found[numbers] = tables[place][of[:, None], fork.reads[some[order]]]
     accepting = np.zeros(states, dtype=bool)
     accepting[ends or 1 + np.flatnonzero(automaton.accepting[alive])] = True
-    start = int(number[0])
-    return ByteAutomaton(found, np.argsort(order)[byte_class.reshape(-1)].astype(np.uint8), start, accepting)
+    start, position = int(number[0]), None
+    if automaton.position is not None:
+        position = np.full(states, np.iinfo(np.int16).max, dtype=np.int16)
+        position[DEAD], position[number[alive]] = 0, automaton.position[alive]
+        within = found[len(alive) + 1 :]
+        for _ in range(_LONGEST - 1):
+            position[len(alive) + 1 :] = np.where(within == DEAD, position.max(), position[within]).min(axis=1)
+    columns = np.argsort(order)[byte_class.reshape(-1)].astype(np.uint8)
+    return ByteAutomaton(found, columns, start, accepting, position)
 
 
 class _Fork(NamedTuple):

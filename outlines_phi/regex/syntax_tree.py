@@ -20,9 +20,10 @@ class Chars:
 @final
 @dataclass(frozen=True)
 class Sequence:
-    """One part after the other."""
+    """One part after the other; ``named`` is a group with a name, of one part."""
 
     parts: tuple[Node, ...]
+    named: bool = False
 
 
 @final
@@ -100,6 +101,24 @@ def parts_of(tree: Node) -> Iterator[Node]:
             case Repeat(inner) | Ahead(inner) | Behind(inner) | First(inner):
                 waiting.append(inner)
     return reversed(found)
+
+
+def blocks_of(tree: Node) -> tuple[Node, ...]:
+    """Split a concatenation at its named groups: what stands before each and the group, in turn, and the rest; all are sequences.
+
+    Groups inside a repeat, alternatives, or another such group are not seen. Nothing where there are none.
+    """
+    found: list[list[Node]] = [[]]
+    waiting = [tree]
+    while waiting:
+        match waiting.pop():
+            case Sequence(_, named=True) as group:
+                found += [[group], []]
+            case Sequence(parts):
+                waiting += reversed(parts)
+            case part:
+                found[-1].append(part)
+    return tuple(Sequence(tuple(parts)) for parts in found) if len(found) > 1 else ()
 
 
 def least_lengths(tree: Node) -> dict[int, int]:

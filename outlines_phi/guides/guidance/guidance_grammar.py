@@ -23,7 +23,7 @@ from ..json_schema.machine.machine import Machine
 from ..json_schema.machine.states import Configuration
 from ..json_schema.reading.template import END, Template
 from .guidance_rules import Body, GuidanceRules, JSONValue, Lexeme, Productions, Symbol
-from .longest_match import LexemeMatch, between_values, template_of
+from .longest_match import LexemeMatch, between_values, blocks_of, template_of
 
 
 class Item(NamedTuple):
@@ -371,7 +371,7 @@ class GuidanceGrammar:
     def _automaton(self) -> ByteAutomaton:
         """The texts of a grammar without recursion and values."""
         start = self._match.start
-        return self._match.automaton(start.row, END, self._match.explored([start]))
+        return self._match.automaton(start.row, END, self._match.explored([start]), blocks_of(self._rules))
 
     @cached_property
     def _grammar(self) -> Grammar:

@@ -13,18 +13,22 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...automata.automaton import DEAD, ByteAutomaton
+from ...automata.automaton import DEAD, ByteAutomaton, position_between
 from ...errors import GrammarError, UnsupportedError
 from ..json_schema.formula import Formula
 from ..json_schema.reading.template import END, Piece, Template
-from .guidance_rules import START, GuidanceRules, JSONValue, Lexeme
+from .guidance_rules import START, GuidanceRules, JSONValue, Lexeme, Tree
 from .notation import EitherOf, InTurn, NamedPart, RepeatedPart
 
 MOST_POSITIONS = 5_000
 
 
-def template_of(rules: GuidanceRules) -> Template:
-    """Return the template of rules without recursion: its pieces of bytes are the automata of the lexemes.
+WHOLE = NamedPart(START, 0)
+"""The rule of a whole text."""
+
+
+def template_of(rules: GuidanceRules, tree: Tree = WHOLE) -> Template:
+    """Return the template of rules without recursion, or of a part of them: its pieces of bytes are the automata of the lexemes.
 
     Raises
     ------
@@ -51,7 +55,27 @@ def template_of(rules: GuidanceRules) -> Template:
                 return _checked(of(tree.part).repeated(tree.least, tree.most))
         raise AssertionError(tree)
 
-    return _checked(of(NamedPart(START, 0)))
+    return _checked(of(tree))
+
+
+def blocks_of(rules: GuidanceRules) -> list[int]:
+    """Return the block that each piece of :func:`template_of` is in, as of :func:`position_between`: parts are what is captured.
+
+    Captures inside of others, of repeats, and of alternatives are not seen.
+    """
+    found, block, waiting = list[int](), 0, list[Tree]([WHOLE])
+    while waiting:
+        part = waiting.pop()
+        rule = rules.rules[part.name] if isinstance(part, NamedPart) else None
+        captured = rule is not None and bool(rule.capture or rule.ending)
+        if isinstance(part, InTurn):
+            waiting += reversed(part.parts)
+        elif rule is not None and not captured:
+            waiting.append(rule.body)
+        else:
+            found += [block + captured] * len(template_of(rules, part).pieces)
+            block += 2 * captured
+    return found
 
 
 def _checked(template: Template) -> Template:
@@ -239,11 +263,19 @@ class LexemeMatch:
                 )
         return Explored(states, number, np.array(rows, dtype=np.int32))
 
-    def automaton(self, row: Row, goal: int, explored: Explored) -> ByteAutomaton:
-        """Return the automaton of what leads from a row to where a position comes next."""
+    def automaton(self, row: Row, goal: int, explored: Explored, blocks: Sequence[int] = ()) -> ByteAutomaton:
+        """Return the automaton of what leads from a row to where a position comes next; it tells the ``blocks`` of the pieces."""
         accepting = [False, *(goal in self.rests(state) for state in explored.states)]
-        start = explored.number[MatchState(row)]
-        return ByteAutomaton(explored.targets, self.byte_class, start, np.array(accepting)).trim()
+        start, position = explored.number[MatchState(row)], None
+        if (parts := (max(blocks, default=0) + 1) // 2) > 0:
+            found = [0, *(self._position(state, [*blocks, 2 * parts], parts) for state in explored.states)]
+            position = np.array(found, dtype=np.int16) if any(found) else None
+        return ByteAutomaton(explored.targets, self.byte_class, start, np.array(accepting), position).trim()
+
+    def _position(self, state: MatchState, blocks: Sequence[int], parts: int) -> int:
+        kinds = {kind for kind, _ in state.pending}
+        here = [blocks[place] for place in state.row if not kinds or (place != END and self._kind[place] in kinds)]
+        return position_between(min(here), max(*here, *(blocks[place] for place in self.rests(state)), 0), parts)
 
 
 def between_values(match: LexemeMatch) -> Template:

@@ -167,13 +167,11 @@ class JSONGuide(Guide):
         Some bytes have no token of their own.
     """
 
-    blocks = True
-
     def __init__(self, machine: Machine, vocabulary: Vocabulary) -> None:
         check_kind(
             "JSONGuide", "machine", machine, Machine, "a Machine; use JSONGuide.of(schema, vocabulary), which makes it"
         )
-        self.machine, self.vocabulary = machine, vocabulary
+        self.machine, self.vocabulary, self.blocks = machine, vocabulary, machine.template.has_values
         self._forest = TokenForest.of(vocabulary)
         missing = machine.needed - self._forest.single_bytes
         if missing:

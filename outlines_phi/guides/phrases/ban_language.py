@@ -433,7 +433,9 @@ def _multiplied(
     texts, reading = np.array([automaton.start]), np.array([origin])
     number = {DEAD: DEAD, _code(texts, matcher.futures(reading)).item(): 1}
     rows, accepting = [np.zeros((1, len(bytes)), dtype=np.int32)], [np.zeros(1, dtype=bool)]
+    of = [np.array([DEAD])]
     while len(texts):
+        of.append(texts)
         accepting.append(automaton.accepting[texts] & ~matcher.completes_at_end(reading))
         texts = automaton.targets[texts][:, automaton.byte_class[bytes]].astype(np.int64)
         reading = step(reading[:, None], bytes)
@@ -447,7 +449,13 @@ def _multiplied(
         # New pairs get their rows in the order of their numbers.
         fresh = first[numbers >= before]
         texts, reading = texts.ravel()[fresh], reading.ravel()[fresh]
-    return ByteAutomaton(np.concatenate(rows), byte_class.astype(np.uint8), 1, np.concatenate(accepting)).trim()
+    return ByteAutomaton(
+        np.concatenate(rows),
+        byte_class.astype(np.uint8),
+        1,
+        np.concatenate(accepting),
+        None if automaton.position is None else automaton.position[np.concatenate(of)],
+    ).trim()
 
 
 def _in_ascii(matcher: PhraseMatcher) -> Step:

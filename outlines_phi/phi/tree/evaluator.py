@@ -90,7 +90,7 @@ class Evaluator:
         return len(nodes), sum(node.visited for node in nodes)
 
     def evaluated(self, tree: BoundsTree) -> Iterator[tuple[Node, int, NDArray[np.float32]]]:
-        """Yield the nodes of ``tree`` that the model holds, parents first: each with its handle, and ``log p[V]`` of live tokens."""
+        """Yield the nodes of ``tree`` that the model holds, parents first, each with its handle and ``log p[V]`` of live tokens."""
         for node in tree.walk() if self._planted else ():
             if node.distribution is not None and node in self._handles:
                 row = np.full(len(tree.table.vocabulary), -np.inf, dtype=np.float32)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
+from itertools import accumulate, repeat
 from typing import Any, NamedTuple, TypeAlias, final
 
 from outlines.types.dsl import (
@@ -20,6 +21,7 @@ from outlines.types.dsl import (
     QuantifyExact,
     Regex,
     Sequence,
+    String,
     Term,
     to_regex,
 )
@@ -161,6 +163,29 @@ def to_pattern(term: Term) -> str:
         if isinstance(part, Regex) and _VERBOSE.search(part.pattern):
             written = written.replace(f"({part.pattern})", f"({part.pattern}\n)")
     return written
+
+
+def in_blocks(term: Term) -> str:
+    """Return :func:`to_pattern` of a term, each part of a sequence that is no literal text as a named group."""
+    parts = list(_in_turn(term))
+    if len(parts) == 1:
+        return to_pattern(term)
+    taken = "".join(part.pattern for part in parts_of(term) if isinstance(part, Regex))
+    prefix = next(name for name in accumulate(repeat("_")) if f"<{name}" not in taken)
+    written = [
+        to_pattern(part) if isinstance(part, String) else f"(?P<{prefix}{i}>{to_pattern(part)})"
+        for i, part in enumerate(parts)
+    ]
+    return "".join(written)
+
+
+def _in_turn(term: Term) -> Iterator[Term]:
+    """Yield the parts of a sequence, and of those that are its parts."""
+    if not isinstance(term, Sequence):
+        yield term
+        return
+    for part in term.terms:
+        yield from _in_turn(part)
 
 
 _VERBOSE = re.compile(r"\(\?[a-zA-Z]*x")

@@ -19,7 +19,7 @@ from ...guides.guidance.notation import HEADER
 from ...guides.json_schema.values import Path, pointer_to
 from ...numerics.cache import kept
 from ..mistakes import no_format, too_deep
-from .json_text import JSONText, not_json, parts_of, to_pattern
+from .json_text import JSONText, in_blocks, not_json, parts_of
 from .pydantic_schemas import UncheckedSchema, term_of
 
 
@@ -231,7 +231,7 @@ def _to_regex(term: Term, output_type: Any) -> str:
     try:
         for schema in _schemas(term):
             check_core(schema.schema)
-        return to_pattern(term)
+        return in_blocks(term)
     except OutlinesPhiError:
         raise
     except RecursionError:

@@ -272,8 +272,8 @@ class CompiledTypes:
     def _lifted(self, automaton: ByteAutomaton) -> Table:
         shape = (automaton.start, automaton.targets.shape)
         digest = hashlib.blake2b(repr(shape).encode(), digest_size=16)
-        for array in (automaton.targets, automaton.byte_class, automaton.accepting):
-            digest.update(array.tobytes())
+        for array in (automaton.targets, automaton.byte_class, automaton.accepting, automaton.position):
+            digest.update(b"" if array is None else array.tobytes())
         key = digest.hexdigest()
         return self._kept(self._by_content, key, lambda: Table(FSMGuide.from_automaton(automaton, self._vocabulary)))
 

@@ -283,9 +283,9 @@ def _warn(request: Request, results: Sequence[Draws]) -> None:
     if blocks > len(missed):
         by_weight = f", but for {picked} of {blocks}, which were picked by weight" if picked else ""
         warn_of_fidelity(
-            f"{which}. Each field is drawn from the model's own distribution of that field, given what stands before it{by_weight}. "
-            "For the conditioned distribution of the whole use phi='exact', or the weights of sample(); phi='fields' draws like this "
-            "without a warning."
+            f"{which}. Each field is drawn from the model's own distribution of that field, given what stands before "
+            f"it{by_weight}. For the conditioned distribution of the whole use phi='exact', or the weights of sample(); "
+            "phi='fields' draws like this without a warning."
         )
         return
     ess = sorted(draw.ess for draw in missed) or [0.0]

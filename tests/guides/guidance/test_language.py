@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
 
+from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.errors import EmptyLanguageError, GrammarError
 from outlines_phi.guides.guidance.guidance_grammar import GuidanceGrammar
 from outlines_phi.guides.guidance.guidance_rules import GuidanceRules
+from outlines_phi.regex.patterns import compile_regex
 from tests.guides.guidance.oracle import BYTES, HEADER, RECORDED, accepted, allowed, random_grammar
 
 ABC = b"abc"
@@ -143,3 +146,36 @@ def test_what_never_ends_is_said() -> None:
 def test_lexemes_that_are_written_alike_are_one() -> None:
     assert len(GuidanceRules(HEADER + 'start: "a" A "a" B\nA: /a/\nB: "a"').lexemes) == 1
     assert len(GuidanceRules(HEADER + 'start: "a" x\nx[lazy]: "a"').lexemes) == 2
+
+
+def places(automaton: ByteAutomaton, texts: list[bytes]) -> list[int]:
+    assert automaton.position is not None
+    return [int(automaton.position[automaton.advance(automaton.start, text)]) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("rules", "pattern"),
+    [
+        ('start: "a" x ",b" y "."\nx[capture]: /[bc]+/\ny[capture]: /c{2}/', "a(?P<x>[bc]+),b(?P<y>c{2})[.]"),
+        ('start: two "," two\ntwo: x y\nx[capture]: "a"\ny[capture]: /b+/', "(?P<a>a)(?P<b>b+),(?P<c>a)(?P<d>b+)"),
+        ('start: x\nx[capture]: y ("," y)*\ny[capture]: /[ab]+/', ""),
+        ('start: x | y\nx[capture]: "a"\ny[capture]: "b"', ""),
+        ('start: "a" x "b"?\nx[capture, suffix=";"]: /b*/', "a(?P<x>b*)(?:;b?)"),
+        ('start: x ",a" y\nx[capture]: /[ab]*/\ny[capture]: /b+/', "(?P<x>[ab]*),a(?P<y>b+)"),
+        ('start: x ",a" /,+/ y\nx[capture, stop=","]: /[ab]*/\ny[capture]: /b?/', "(?P<x>[ab]*),a,+(?P<y>b?)"),
+    ],
+)
+def test_captures_in_turn_are_positions(rules: str, pattern: str) -> None:
+    """As those of the named groups that say the same, where a text can be read in one way."""
+    found = GuidanceGrammar(HEADER + rules).automaton_alone
+    assert found is not None
+    if not pattern:
+        assert found.position is None
+        return
+    named = compile_regex(pattern)
+    assert found.witness(named) is None
+    letters = itertools.chain(*(itertools.product(b"abc,.;", repeat=n) for n in range(7)))
+    texts = [text for text in map(bytes, letters) if named.advance(named.start, text)]
+    if "suffix" in rules:  # it ends the capture
+        assert places(found, [b"abb", b"abb;", b"abb;b"]) == [0, 1, 1]
+    assert places(found, texts) == places(named, texts)

@@ -106,8 +106,8 @@ class Between(State):
         super().__init__(machine)
         self._places, self.positions = places, positions
         pieces = places.template.pieces
-        self.between = self.is_end
         self.in_value = any(at == 0 and place != END and isinstance(pieces[place], Formula) for place, at in positions)
+        self.between = self.is_end and places.template.has_values
 
     @cached_property
     def sizes(self) -> Sequence[int]:

@@ -1,0 +1,158 @@
+"""Positions in the named groups of a pattern, against their definition by another engine over all short texts."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+import regex
+
+from outlines_phi.automata.automaton import DEAD, ByteAutomaton
+from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi.guides.phrases.ban_language import banned
+from outlines_phi.guides.phrases.banned import BannedPhrases
+from outlines_phi.regex.composed import Composed
+from outlines_phi.regex.patterns import compile_in_parts, compile_regex, searched
+from outlines_phi.vocabulary.vocabulary import Vocabulary
+
+Parts = tuple[str, ...]
+"""What stands before each group and the group, in turn, and the rest."""
+
+CASES: dict[str, Parts] = {
+    "literals": ("a", "[bc]+", ",b", "c{2}", "."),
+    "no literals": ("", "[ab]{1,2}", "", "b?c", ""),
+    "endless literals": ("", "a*", ",+", "[bc]+", ",*"),
+    "ambiguous": ("", "[ab,]{1,3}", ",", "[ab]{2}", ""),
+    "the next value may be passed": ("", "a", "(?:,|,bc)", "(?:c|b)?", ",", "c", ""),
+    "alternatives": ("(?:a|ab)", "b?c", "(?:,|c,)", "a+|b", "b"),
+    "optional": ("b?", "a?", ",?", "b?", ""),
+    "three": ("", "a", "", "b*", ",", "a*", ""),
+    "look-around": ("", "[abc]+(?!a)", r"\b,(?=[ab])", "[abc]{1,2}$", ""),
+    "one": ("a?", "b{2}", "c"),
+}
+ALPHABET = "abc,."
+LONGEST = 6
+
+cases = pytest.mark.parametrize("parts", CASES.values(), ids=CASES)
+
+
+def pattern(parts: Parts) -> str:
+    return "".join(f"(?P<g{i}>{part})" if i % 2 else part for i, part in enumerate(parts))
+
+
+def joined(parts: Parts) -> str:
+    return "".join(f"(?:{part})" for part in parts)
+
+
+def begins(text: str, parts: Parts) -> bool:
+    return regex.fullmatch(joined(parts), text, partial=True) is not None
+
+
+def position(text: str, parts: Parts) -> int:
+    """A text is in the first group whose texts, with what stands before, begin with it, once what stands before may end."""
+    groups = range(len(parts) // 2)
+    k = next((k for k in groups if begins(text, parts[: 2 * k + 2])), None)
+    if k is None:
+        return 2 * len(groups) - 1
+    left = 2 * k + 1
+    begun = any(
+        regex.fullmatch(joined(parts[:left]), text[:end]) and begins(text[end:], parts[left:])
+        for end in range(len(text) + 1)
+    )
+    return 2 * k if k == 0 or begun else 2 * k - 1
+
+
+def positions(automaton: ByteAutomaton) -> dict[str, int]:
+    """The position of every short text that some member begins with."""
+    assert automaton.position is not None
+    found = {}
+    texts = ("".join(text) for n in range(LONGEST) for text in itertools.product(ALPHABET, repeat=n))
+    for text in texts:
+        state = automaton.advance(automaton.start, text.encode())
+        if state != DEAD:
+            found[text] = int(automaton.position[state])
+    return found
+
+
+@cases
+def test_the_language_is_that_without_names(parts: Parts) -> None:
+    named, plain = compile_regex(pattern(parts)), compile_regex(joined(parts))
+    assert plain.position is None
+    assert named.witness(plain) is None
+    assert len(named) >= len(plain)
+
+
+@cases
+def test_every_state_is_at_one_position(parts: Parts) -> None:
+    found = positions(compile_regex(pattern(parts)))
+    if "(?" in pattern(parts).replace("(?P", "").replace("(?:", ""):
+        parts = tuple(
+            regex.sub(r"\(\?[!=][^)]*\)|\\b|\$", "", part) for part in parts
+        )  # looked at beyond a part of the pattern
+    assert found == {text: position(text, parts) for text in found}
+    assert len(set(found.values())) > 1
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(?P<a>x)+y", "(?P<a>x)|y", "(?:(?P<a>x)y|z)w", "(?=(?P<a>x))xy", "(a)(b)", "(?P<all>abc)"]
+)
+def test_no_position_is_told_without_groups_at_the_top(pattern: str) -> None:
+    assert compile_regex(pattern).position is None
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(?:a(?i:(?P<x>b)))(,(?P<y>c))", "(?x) a (?P<x>b) , (?<y>c)", "a(?P<x>(?P<z>b)),(?P<y>c)"]
+)
+def test_groups_are_seen_through_groups_without_names_and_hold_those_inside(pattern: str) -> None:
+    found = positions(compile_regex(pattern))
+    assert [found["ab,c"[:n]] for n in range(5)] == [0, 0, 0, 2, 2]
+
+
+def test_within_a_character_it_is_the_least_position_that_may_come() -> None:
+    automaton = compile_regex("(?P<a>[xé]+)→?(?P<b>[è→])")
+    assert automaton.position is not None
+    # What é and è share may be of the first group, what all arrows begin with may not.
+    states = {
+        text: automaton.advance(automaton.start, text) for text in (b"x\xc3", "xé".encode(), "xè".encode(), b"x\xe2")
+    }
+    assert [int(automaton.position[state]) for state in states.values()] == [0, 0, 2, 2]
+
+
+def test_positions_stay_through_products_and_pickling() -> None:
+    parts = CASES["literals"]
+    vocabulary = Vocabulary.from_tokens(["<eos>", *"abc,.", ",b"], 0)
+    a, b, comma, both = 1, 2, 4, 6
+    automaton = compile_regex(pattern(parts))
+    guide = FSMGuide.from_automaton(automaton, vocabulary)
+    free = banned(guide, BannedPhrases(["bb", "bcb"]))
+    assert isinstance(free, FSMGuide)
+    assert free.automaton is not None
+    for other in (free.automaton, automaton & compile_regex(".{4,}"), pickle.loads(pickle.dumps(automaton))):
+        found = positions(other)
+        assert found == {text: position(text, parts) for text in found}
+    for one in (guide, free):
+        value = one.advance(one.advance(one.start, a), b)
+        behind = one.advance(value, comma)
+        assert one.begins_block(value, np.array([both, comma])).tolist() == [True, False]
+        assert one.begins_block(behind, np.array([b])).tolist() == [True]
+        assert [one.between_blocks(state) for state in (one.start, value, behind)] == [False, False, True]
+
+
+def test_guides_that_differ_in_their_positions_have_fingerprints_of_their_own() -> None:
+    vocabulary = Vocabulary.from_tokens(["<eos>", *"abc"], 0)
+    patterns = ("(?P<x>a)b(?P<y>c)", "(?P<x>a)(?P<y>b)c", "abc")
+    assert len({FSMGuide.from_automaton(compile_regex(one), vocabulary).fingerprint() for one in patterns}) == 3
+
+
+def test_where_a_pattern_is_searched_names_are_nothing() -> None:
+    assert searched("(?P<x>a)b(?P<y>c)") == searched("abc")
+
+
+def test_a_pattern_with_groups_is_made_whole_where_others_are_not() -> None:
+    named = compile_in_parts(r"(?P<x>\w{1,60}), (?P<y>.{1,100})")
+    assert isinstance(named, ByteAutomaton)
+    assert named.position is not None
+    assert isinstance(compile_in_parts(r"\w{1,60}, .{1,100}"), Composed)
+    assert isinstance(compile_in_parts(r"(?P<x>\w{1,2000}), (?P<y>.)"), Composed)
