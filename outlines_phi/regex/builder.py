@@ -354,7 +354,8 @@ class _Builder:
         """Return the state, by number, in which a part begins that ends where it first may."""
         key = (id(part), context)
         if key not in self.first_of:
-            table = LookAround.least(*self.subsets(self.rest(part.part, FINISHED), context))
+            targets, accepting, _ = self.subsets(self.rest(part.part, FINISHED), context)
+            table = LookAround.least(targets, accepting)
             self.first_of[key] = start = len(self.begun)
             for row, accepts in zip(table.targets, table.accepting, strict=True):
                 leads: dict[int, list[int]] = {}
