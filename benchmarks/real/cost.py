@@ -14,6 +14,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import outlines
@@ -25,6 +26,7 @@ from benchmarks.peers.meter import Meter
 from benchmarks.real.rows import Limit, OutOfTime, Row, finite, kept_rows, say
 from benchmarks.real.tasks import Task, chosen
 from outlines_phi.errors import BudgetError, FidelityWarning
+from outlines_phi.plugin.call import CallOptions, resolve_phi
 
 STOCK = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
 """The model's own distribution, as Transformers has to be told."""
@@ -64,6 +66,7 @@ class Bench:
     def our_call(self, task: Task, phi: str, limit: float) -> Callable[[int], dict[str, Any]]:
         """Return the draw of a seed under ``phi``, with its cost and what is known of it; broken off after ``limit`` seconds."""
         generator = outlines_phi.Generator(self.ours, task.output_type, phi=phi, **task.options)
+        estimator = resolve_phi(phi)
 
         def call(seed: int) -> dict[str, Any]:
             prompts, watch, start = task.prompts(seed), Limit(limit), time.process_time()
@@ -72,13 +75,15 @@ class Bench:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FidelityWarning)
                 try:
-                    draws = generator.sample_batch(prompts, **settings)
+                    options = replace(CallOptions.read(settings, None), weighted=False)  # as calls that return texts
+                    draws = self.ours.draw(prompts, generator.table, estimator, options)
                 except (BudgetError, OutOfTime) as error:
                     cost = {"calls": watch.calls, "tokens": watch.tokens, "seconds": time.process_time() - start}
                     return cost | {"failed": getattr(error, "reason", f"more than {limit:g} s")}
             counts, seconds = draws[0].counts, time.process_time() - start
             worst = min((draw for one in draws for draw in one), key=lambda draw: draw.guarantee)
             known = {"guarantee": str(worst.guarantee), "ess": worst.ess, "candidates": worst.candidates}
+            known |= {"blocks": worst.blocks, "picked": worst.picked}
             known["log_z"] = finite(statistics.median(one.log_z for one in draws))
             return {
                 "calls": counts.calls,
@@ -123,6 +128,9 @@ def summary(row: Mapping[str, Any]) -> dict[str, Any]:
     if failed := len(pairs) - len(drawn):
         said.append(f"no draw in {row['about']['limit']:g} s of CPU: {failed} of {len(pairs)}")
     picked = [(one["ess"], one["candidates"]) for one in drawn if one["candidates"] > 1]
+    blocks = [sum(one.get(name, 0) for one in drawn) for name in ("picked", "blocks")]
+    if blocks[0]:
+        said.append(f"{blocks[0]} of {blocks[1]} blocks picked")
     worth = " of ".join(f"{statistics.median(part):.2g}" for part in zip(*picked, strict=True))
     known = [one["log_z"] for one in drawn if one["log_z"] is not None]
 

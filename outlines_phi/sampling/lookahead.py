@@ -28,6 +28,9 @@ from .sampler import Request, Sampler, Stream
 from .stepper import Trajectory
 from .window_walks import WINDOW_BYTES, EvaluatedText, EvaluatedTexts, NormalizerWalk, WindowAttempts, WindowTree
 
+FAILING = 4
+"""Failed attempts at a window after which nothing is drafted for further ones."""
+
 MOST_CANDIDATES = 64
 """Candidates of a window are twice as many, up to these, where truncation has left none of them a text."""
 
@@ -105,6 +108,11 @@ class CommittingWalk:
                 break
             self._settle()
         return {tree.text_of(node): partial(self._site, tree, node) for tree, node in waiting}
+
+    @property
+    def failing(self) -> bool:
+        """Whether so many attempts at the window have failed that what is drafted for one is seldom walked."""
+        return len(self._attempts.failed) >= FAILING
 
     def _site(self, tree: WindowTree, node: Node) -> Site:
         walk = self.trajectory
@@ -325,7 +333,9 @@ class Lookahead:
         Texts that none of them needs are given back now and then.
         """
         before = [len(walk.trajectory.tokens) for walk in walks]
-        wanted = {text: ids for walk in walks for text, ids in walk.advance().items()}
+        sites = [(walk, walk.advance()) for walk in walks]
+        wanted = {text: site for _, found in sites for text, site in found.items()}
+        drafted = {text for walk, found in sites if not walk.failing for text in found}
         grown = [
             walk.trajectory
             for walk, length in zip(walks, before, strict=True)
@@ -334,7 +344,7 @@ class Lookahead:
         if grown:
             yield grown
         if wanted:
-            self._texts.evaluate(wanted)
+            self._texts.evaluate(wanted, drafted)
         size = sum(len(walk.trajectory.tokens) for walk in walks)
         self._texts.tidy(lambda: (text for walk in walks for text in walk.held()), size)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import final
 
@@ -105,16 +105,17 @@ class EvaluatedTexts:
             self._roots = self._distributions(self._trees.roots().rows, self._request.prompts)
         return EvaluatedText(-1, -1, row, self._roots[row])
 
-    def evaluate(self, wanted: Mapping[EvaluatedText, Callable[[], Site]]) -> None:
+    def evaluate(self, wanted: Mapping[EvaluatedText, Callable[[], Site]], drafted: Set[EvaluatedText]) -> None:
         """Give every wanted text its distribution, in one model call, and those that a drafter foresees after it theirs.
 
+        ``drafted``: Those of them that are drafted for.
         ``wanted``: Texts one token longer than evaluated ones, and what tells where each stands; asked only where the drafter
         or ``p`` depends on it.
         """
         first = self._trees.next_node
         for i, text in enumerate(wanted):
             text.handle = first + i  # beforehand, for those below
-        ahead = self._ahead(wanted, first + len(wanted))
+        ahead = self._ahead({text: wanted[text] for text in wanted if text in drafted}, first + len(wanted))
         texts = [*wanted, *ahead]
         evaluation = self._trees.extend([text.parent for text in texts], [text.token for text in texts])
         distributions = self._distributions(evaluation.rows, self._contexts(wanted, ahead))

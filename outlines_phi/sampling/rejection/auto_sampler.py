@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,28 +30,29 @@ TRIAL = 8
 """Trial walks of the proposal: they show how long candidates walk, and the tree how texts end."""
 
 
+HOPELESS = math.log(1 / 32)
+"""Of a format that the tree gives a lower ``log U`` no attempt is launched any more before fields."""
+
+
 @final
 class ShortAttempts:
-    """Attempts of one prompt of which the failed ones may cost ``share`` of the model tokens of masked draws, times a half.
+    """Attempts of one prompt for ``share`` of the model calls of a masked draw, and for as many again with each that succeeds.
 
-    It is looked at before every launch; what was launched is finished.
+    None any more where the tree knows that few can succeed, as it mostly does after a few tokens. It is looked at before every
+    launch; what was launched is finished.
     """
 
-    def __init__(self, attempts: Attempts, wanted: int, share: float) -> None:
-        self.tree, self.attempts = attempts.tree, attempts
-        self._before, self._share = attempts.tree.expansions, share * wanted / 2
+    def __init__(self, attempts: Attempts, share: float) -> None:
+        self.tree, self.attempts, self._share = attempts.tree, attempts, share
+        self._calls = 0
 
     def advance(self) -> list[Node]:
         """Take every attempt as far as it goes without the model and return the nodes they wait for, none at the end."""
-        if self._lost >= self._share * self.attempts.longest:
+        most = (self._share + len(self.attempts.accepted)) * self.attempts.longest
+        if self._calls >= most or self.tree.root.log_upper < HOPELESS:
             self.attempts.stop()
+        self._calls += 1
         return self.attempts.advance()
-
-    @property
-    def _lost(self) -> int:
-        """The model tokens of attempts that neither found a text nor are under way."""
-        written = (self.tree.budget - node.remaining for node in (*self.attempts.accepted, *self.attempts.waiting))
-        return self.tree.expansions - self._before - sum(written)
 
 
 @final
@@ -212,12 +214,12 @@ class AutoSampler(Sampler):
     def _by_fields(self, call: TreeCall) -> list[Draws]:
         """Draw what is missing after short attempts field by field, over what these have evaluated."""
         n = call.request.n
-        width = min(self.phi.width, n)
         attempts = [
-            call.attempts(RejectionAttempts, index, width=width, effort=Effort()) for index in range(len(call.trees))
+            call.attempts(RejectionAttempts, index, width=self.phi.width, effort=Effort())
+            for index in range(len(call.trees))
         ]
         follow(lambda: call.progress(sum(len(row.accepted) for row in attempts), sum(row.read for row in attempts)))
-        call.grow([ShortAttempts(row, n, self.phi.share) for row in attempts])
+        call.grow([ShortAttempts(row, self.phi.share) for row in attempts])
         refuse_impossible(call.trees, call.request.settings)
         missing = [n - len(row.accepted) for row in attempts]
         fields = Lookahead(FieldsPhi(), call.request, self.forced, call.evaluator, missing, Stream.CANDIDATE)
