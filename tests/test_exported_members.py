@@ -26,6 +26,7 @@ PUBLIC = [
     "EmptyLanguageError",
     "ExactPhi",
     "FidelityWarning",
+    "FieldsPhi",
     "FitWarning",
     "Generator",
     "GrammarError",
