@@ -78,7 +78,7 @@ def covered(results: list[Draws], language: Language) -> float:
 def exact(language: Language, n: int, rows: int) -> list[Draws]:
     members, rng = list(language.reference().mu), np.random.default_rng(3)
     mu = np.array(list(language.reference().mu.values()))
-    draw = partial(Draw.of, VOCABULARY, log_p=0.0, log_w=0.0, guarantee=Guarantee.EXACT, reader=record)
+    draw = partial(Draw.of, language.table.guide, log_p=0.0, log_w=0.0, guarantee=Guarantee.EXACT, reader=record)
     chosen = rng.choice(len(members), size=(rows, n), p=mu / mu.sum())
     return [Draws(items=tuple(draw(members[i]) for i in row), budget=language.budget) for row in chosen]
 

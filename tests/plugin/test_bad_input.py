@@ -92,7 +92,7 @@ TYPES: list[tuple[str, Any, type[Exception], str]] = [
     ("JSON of any shape as a part", list[dict], UnsupportedError, "as a part of an output type .* JSON of any shape"),
     ("grammar", cfg("start: 'a'"), GrammarError, r"column 8\n  start: 'a'\n         \^"),
     ("rule without a definition", cfg('start: "a" b'), GrammarError, r"\n +\^"),
-    ("empty terminal", cfg("start: A\nA: /a*/"), GrammarError, "terminal A .* matches the empty text"),
+    ("empty terminal", cfg("start: A\nA: /a*/"), GrammarError, "terminal A matches the empty text"),
     ("grammar of nothing", cfg('start: "a" start'), EmptyLanguageError, "derives no text"),
     (
         "lexer that reads ahead",

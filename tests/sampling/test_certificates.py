@@ -235,7 +235,7 @@ def test_several_draws_are_further_than_one() -> None:
 
 def test_guarantees_are_ordered() -> None:
     assert sorted(Guarantee) == [
-        Guarantee.APPROXIMATE, Guarantee.WEIGHTED, Guarantee.CONFIDENT, Guarantee.CERTIFIED, Guarantee.EXACT
+        Guarantee.APPROXIMATE, Guarantee.FIELDWISE, Guarantee.WEIGHTED, Guarantee.CONFIDENT, Guarantee.CERTIFIED, Guarantee.EXACT
     ]  # fmt: skip
 
 

@@ -62,4 +62,4 @@ def test_one_of_a_kind_is_singular() -> None:
 
 def test_a_guarantee_is_written_as_its_name() -> None:
     assert str(Guarantee.EXACT) == f"{Guarantee.EXACT}" == "EXACT" and f"{Guarantee.WEIGHTED:>9}" == " WEIGHTED"
-    assert Guarantee.EXACT == 4 and Guarantee.WEIGHTED < Guarantee.CONFIDENT
+    assert Guarantee.EXACT == max(Guarantee) and Guarantee.WEIGHTED < Guarantee.CONFIDENT

@@ -221,6 +221,7 @@ def test_merged_tokens_are_those_of_a_tokenizer() -> None:
         "Rio de Janeiro",
         "2026-05-22",
         "technical issue",
+        "Barcelona",
         '{"a": true}',
     ]
     written = [tuple(tokenizer.encode(phrase, add_special_tokens=False)) for phrase in phrases]

@@ -31,7 +31,7 @@ TRIAL = 8
 
 @final
 class ShortAttempts:
-    """Attempts of one prompt that may cost a share of the model tokens of masked draws, half of them by default.
+    """Attempts of one prompt of which the failed ones may cost ``share`` of the model tokens of masked draws, times a half.
 
     It is looked at before every launch; what was launched is finished.
     """
@@ -42,9 +42,15 @@ class ShortAttempts:
 
     def advance(self) -> list[Node]:
         """Take every attempt as far as it goes without the model and return the nodes they wait for, none at the end."""
-        if self.tree.expansions - self._before >= self._share * self.attempts.longest:
+        if self._lost >= self._share * self.attempts.longest:
             self.attempts.stop()
         return self.attempts.advance()
+
+    @property
+    def _lost(self) -> int:
+        """The model tokens of attempts that neither found a text nor are under way."""
+        written = (self.tree.budget - node.remaining for node in (*self.attempts.accepted, *self.attempts.waiting))
+        return self.tree.expansions - self._before - sum(written)
 
 
 @final

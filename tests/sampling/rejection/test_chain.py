@@ -11,9 +11,9 @@ import pytest
 from outlines_phi.errors import FidelityWarning
 from outlines_phi.fidelity.comparison import frequencies, total_variation
 from outlines_phi.numerics.weights import draw, scaled
+from outlines_phi.phi.tree import preexpand
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.phi_options import AutoPhi
-from outlines_phi.sampling.rejection import tree_call
 from outlines_phi.sampling.rejection.adaptive_proposal import last_state
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from tests.languages import ALPHA, LANGUAGES, Language, pooled_p_value
@@ -73,7 +73,7 @@ def test_a_candidate_without_weight_is_never_picked() -> None:
 def test_texts_are_picked_by_a_chain_and_draws_by_weight(
     weighted: bool, kind: Guarantee, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tree_call, "FINITE_PREFIXES", 0)
+    monkeypatch.setattr(preexpand, "SHORT", 0)
     request = replace(LANGUAGES[3].request(1, seed=4, rows=6), weighted=weighted)
     with pytest.warns(FidelityWarning, match="6 of 6 draws are not exact"):
         results = AutoSampler(AutoPhi(share=0.02)).sample(request)
@@ -84,6 +84,6 @@ def test_texts_are_picked_by_a_chain_and_draws_by_weight(
 
 def test_draws_of_several_rounds_are_picked_by_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Later rounds have other proposals, under which the weights of earlier candidates are not known."""
-    monkeypatch.setattr(tree_call, "FINITE_PREFIXES", 0)
+    monkeypatch.setattr(preexpand, "SHORT", 0)
     request = replace(LANGUAGES[3].request(3, seed=4), weighted=False)
     assert AutoSampler(AutoPhi(share=0)).sample(request)[0].guarantee == Guarantee.WEIGHTED

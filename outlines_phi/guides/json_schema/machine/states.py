@@ -206,7 +206,7 @@ class Blank(State):
     def __init__(self, machine: Maker, core: State, blanks: ByteAutomaton, at: int) -> None:
         super().__init__(machine)
         self.core, self.blanks, self.at = core, blanks, at
-        self.in_value, self.between = core.in_value, core.between
+        self.in_value = core.in_value
 
     @cached_property
     def bytes(self) -> Sequence[int] | None:  # type: ignore[override]
@@ -214,6 +214,11 @@ class Blank(State):
         live = np.flatnonzero(self.blanks.targets[self.at, self.blanks.byte_class]).tolist()
         more = self.core.bytes if self.blanks.accepting[self.at] else b""
         return None if more is None else [*live, *more]
+
+    @property
+    def between(self) -> bool:  # type: ignore[override]
+        """That of what comes after."""
+        return self.core.between
 
     @property
     def sizes(self) -> Sequence[int]:
