@@ -140,7 +140,7 @@ class Draw(WrittenText):
         Weighted draws may be picked from several candidates by weight, others by a chain: how many there were, and their
         effective number ``(sum w)^2 / sum w^2``.
     blocks, picked
-        Under ``phi="fields"``: the blocks that the text was drawn in, and how many of them were picked by weight from candidates.
+        Of a text drawn by fields: the blocks that it was drawn in, and how many of them were picked from candidates.
     """
 
     log_w: float

@@ -105,7 +105,9 @@ class AutoPhi(Phi):
 
     A draw that the effort does not reach is picked by weight from several candidates (sampling-importance-resampling), which come
     from the tree's adaptive proposal. Its guarantee says ``WEIGHTED``, its ``ess`` how many candidates it is worth, and the call
-    gives one :class:`~outlines_phi.FidelityWarning`. A call that returns a single text takes the last state of a chain over them.
+    gives one :class:`~outlines_phi.FidelityWarning`. Where texts alone are returned, a single one is the last state of a chain over
+    them; of a format with blocks, texts that are missing when failed attempts have cost half a masked draw's model tokens are drawn
+    as by :class:`FieldsPhi`, without candidates.
 
     Attributes
     ----------
@@ -113,7 +115,8 @@ class AutoPhi(Phi):
         Candidates of a weighted draw; a single one has twice as many.
     share
         Model calls in which a call may launch attempts at exact draws before it turns to weighted ones, as a share of those that
-        its weighted draws would take alone. 0 makes every draw weighted.
+        its weighted draws would take alone; before it turns to fields, failed ones' model tokens, as a share of half those of
+        masked draws. 0 makes every draw weighted.
     width
         Attempts in flight at once, per prompt.
     frontier
@@ -258,7 +261,8 @@ class FieldsPhi(Phi):
     attempts, tokens
         Attempts at a block, and model tokens of a block, before it is picked by weight.
     candidates
-        Texts of a block that are picked from, by weight, where no attempt has succeeded; ``Draw.picked`` counts such blocks.
+        Texts of a block that are picked from where no attempt has succeeded, by weight or, without ``weights``, by a chain;
+        ``Draw.picked`` counts such blocks.
     least
         A block ends with its value where what comes behind the value has a probability of less than this there; else with what
         introduces the next value.
