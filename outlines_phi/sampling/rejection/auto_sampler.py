@@ -30,8 +30,8 @@ TRIAL = 8
 """Trial walks of the proposal: they show how long candidates walk, and the tree how texts end."""
 
 
-HOPELESS = math.log(1 / 32)
-"""Of a format that the tree gives a lower ``log U`` no attempt is launched any more before fields."""
+MOST_FAILED = 32
+"""Attempts for each draw that is wanted: where the tree knows that more would fail, no more are launched before fields."""
 
 
 @final
@@ -42,14 +42,15 @@ class ShortAttempts:
     launch; what was launched is finished.
     """
 
-    def __init__(self, attempts: Attempts, share: float) -> None:
+    def __init__(self, attempts: Attempts, wanted: int, share: float) -> None:
         self.tree, self.attempts, self._share = attempts.tree, attempts, share
+        self._log_least = -math.log(MOST_FAILED * wanted)
         self._calls = 0
 
     def advance(self) -> list[Node]:
         """Take every attempt as far as it goes without the model and return the nodes they wait for, none at the end."""
         most = (self._share + len(self.attempts.accepted)) * self.attempts.longest
-        if self._calls >= most or self.tree.root.log_upper < HOPELESS:
+        if self._calls >= most or self.tree.root.log_upper < self._log_least:
             self.attempts.stop()
         self._calls += 1
         return self.attempts.advance()
@@ -219,7 +220,7 @@ class AutoSampler(Sampler):
             for index in range(len(call.trees))
         ]
         follow(lambda: call.progress(sum(len(row.accepted) for row in attempts), sum(row.read for row in attempts)))
-        call.grow([ShortAttempts(row, self.phi.share) for row in attempts])
+        call.grow([ShortAttempts(row, n, self.phi.share) for row in attempts])
         refuse_impossible(call.trees, call.request.settings)
         missing = [n - len(row.accepted) for row in attempts]
         fields = Lookahead(FieldsPhi(), call.request, self.forced, call.evaluator, missing, Stream.CANDIDATE)
