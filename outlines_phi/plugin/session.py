@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -265,10 +266,14 @@ class PhiModel(Asynchronous, ABC):
                         "Stream with phi='exact' or phi='auto', or call without a stream: under a step estimator or a look-ahead, "
                         f"whether {request.constraint} lets a token stay is known only at the end."
                     )
-                return pieces(stepped(sampler, request, self._drawing), table.guide)
+                return self._alive(pieces(stepped(sampler, request, self._drawing), table.guide))
             case _:
                 draw = partial(self.draw, [prompt], table, call.phi, options)
                 return pieces(accepted(draw, options), table.guide)
+
+    def _alive(self, made: Pieces) -> Pieces:
+        """Yield pieces; drafters only borrow the tokenizer, which lives as long as this model."""
+        yield from made
 
     def draw(self, inputs: Sequence[Any], table: Table, phi: Phi, options: CallOptions) -> list[Draws]:
         """Return the draws of every prompt: what all calls with ``phi=`` come down to."""
@@ -404,10 +409,11 @@ class PhiModel(Asynchronous, ABC):
 def fit_of(prompt: Any, form: str, found: Draws | Probabilities | Ranking, line: str | None = None) -> FormatFit:
     """Return the fit of a format, by what a call has found after a prompt."""
     low, high = found.log_z_bounds
+    estimate = found.log_z if isinstance(found, Draws) else log_mean((low, high))
     return FormatFit(
         prompt=prompt if isinstance(prompt, str) else "the prompt",
         form=form,
-        log_z=min(max(found.log_z, low), high) if isinstance(found, Draws) else log_mean((low, high)),
+        log_z=high if math.isnan(estimate) else min(max(estimate, low), high),
         log_z_bounds=found.log_z_bounds,
         beginnings=found.beginnings,
         line=line,

@@ -261,6 +261,7 @@ class Lookahead:
     """One call: draws of every prompt, or the ``missing`` ones of each after an ``evaluator`` has expanded their trees.
 
     ``first``: The number of the first random stream of each prompt.
+    ``before``: Draws and attempts that there are already, for progress.
 
     Raises :class:`UnsupportedError`: a guide that bans no phrases, or a constraint beside it.
     """
@@ -273,6 +274,7 @@ class Lookahead:
         evaluator: Evaluator | None = None,
         missing: Sequence[int] | None = None,
         first: int = 0,
+        before: tuple[int, int] = (0, 0),
     ) -> None:
         if request.constraint is not None:
             raise UnsupportedError(
@@ -283,7 +285,7 @@ class Lookahead:
         self._windows = phi.windows(request.table)
         self._texts = EvaluatedTexts(request, draft, evaluator)
         self._missing = [request.n] * len(request.prompts) if missing is None else missing
-        self._first = first
+        self._first, self._before = first, before
         self._accounts: list[Account] = []
 
     def steps(self) -> Iterator[Sequence[Trajectory]]:
@@ -295,9 +297,9 @@ class Lookahead:
         follow(
             lambda: Progress.of(
                 self._texts.counts,
-                draws=sum(account.trajectory.finished for account in self._accounts),
-                wanted=len(numbers),
-                attempts=sum(account.attempts for account in self._accounts),
+                draws=self._before[0] + sum(account.trajectory.finished for account in self._accounts),
+                wanted=self._before[0] + len(numbers),
+                attempts=self._before[1] + sum(account.attempts for account in self._accounts),
             )
         )
         at_once = max(1, min(TOGETHER, AT_ONCE // (WALK_BYTES * len(self._request.table.vocabulary))))
@@ -408,7 +410,7 @@ class Lookahead:
             walk.tokens,
             log_p=walk.log_p,
             log_w=walk.log_w if self._phi.weights else math.nan,
-            guarantee=self._phi.guarantee(account.committed, account.picked),
+            guarantee=self._phi.guarantee(self._request.table, account.picked),
             blocks=account.committed,
             picked=account.picked,
         )

@@ -237,8 +237,8 @@ class LookaheadPhi(Phi):
         early = self.release == "early"
         return PhraseWindows(table, Release() if early else Renewal(WINDOW if self.window is None else self.window))
 
-    def guarantee(self, blocks: int, picked: int) -> Guarantee:
-        """Return how draws of so many windows stand to ``mu*``."""
+    def guarantee(self, table: Table, picked: int) -> Guarantee:
+        """Return how draws stand to ``mu*``."""
         return Guarantee.WEIGHTED if self.weights else Guarantee.APPROXIMATE
 
 
@@ -303,10 +303,13 @@ class FieldsPhi(Phi):
         """Return the blocks of a compiled guide."""
         return BlockWindows(table, self.least)
 
-    def guarantee(self, blocks: int, picked: int) -> Guarantee:
-        """Return how draws of so many blocks stand to ``mu*``, some of which were ``picked`` by weight."""
+    def guarantee(self, table: Table, picked: int) -> Guarantee:
+        """Return how draws of a format stand to ``mu*`` of which so many blocks were ``picked`` by weight.
+
+        That of a text of one block is as of the others: how many there are is known when it is written.
+        """
         if self.weights:
             return Guarantee.WEIGHTED
         if picked:
             return Guarantee.APPROXIMATE
-        return Guarantee.FIELDWISE if blocks > 1 else Guarantee.EXACT
+        return Guarantee.FIELDWISE if table.guide.blocks else Guarantee.EXACT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain
 from typing import final
 
 import numpy as np
@@ -93,16 +94,16 @@ class EvaluatedTexts:
         self.tallies = [DraftTally() for _ in request.prompts]
         self._trees = request.lm.trees(request.prompts) if evaluator is None else evaluator.forest
         self.counts = self._trees.counts  # the cost of the model calls so far
-        self._roots: list[NDArray[np.floating]] = []
         self._known = {} if evaluator is None else dict(_known_texts(evaluator))
+        self._roots = {row: text.log_p for row, text in self._known.items()}
         self._compacted = 0
 
     def root(self, row: int) -> EvaluatedText:
         """Return the prompt ``row``, with what was known below it; all other prompts are evaluated in one call, the first time."""
         if row in self._known:
-            return self._known[row]
-        if not self._roots:
-            self._roots = self._distributions(self._trees.roots().rows, self._request.prompts)
+            return self._known.pop(row)  # walks hold it from now on
+        if row not in self._roots:
+            self._roots.update(enumerate(self._distributions(self._trees.roots().rows, self._request.prompts)))
         return EvaluatedText(-1, -1, row, self._roots[row])
 
     def evaluate(self, wanted: Mapping[EvaluatedText, Callable[[], Site]], drafted: Set[EvaluatedText]) -> None:
@@ -130,13 +131,13 @@ class EvaluatedTexts:
             return {}
         ahead: dict[EvaluatedText, Sequence[int]] = {}
         sites = [site() for site in wanted.values()]
-        for at, site, chain in zip(wanted, sites, self._drafts.chains(sites), strict=True):
+        for at, site, tokens in zip(wanted, sites, self._drafts.chains(sites), strict=True):
             tally = self.tallies[site.row]
-            tally.drafted += len(chain)
-            for length, token in enumerate(chain, 1):
+            tally.drafted += len(tokens)
+            for length, token in enumerate(tokens, 1):
                 at = at.foreseen(token)  # new, as all that is below a text without a distribution
                 at.handle, at.ahead = first + len(ahead), tally
-                ahead[at] = (*site.prompt, *site.tokens, *chain[:length])
+                ahead[at] = (*site.prompt, *site.tokens, *tokens[:length])
         return ahead
 
     def _contexts(
@@ -149,7 +150,9 @@ class EvaluatedTexts:
     def tidy(self, held: Callable[[], Iterable[EvaluatedText]], size: int) -> None:
         """Give back what no walk needs where it may outweigh the rest: ``held`` texts and all above them, about ``size`` nodes."""
         if self._trees.next_node - self._compacted > max(WASTE, size):
-            self._trees.compact([text.parent if text.log_p is None else text.handle for text in held()])
+            later = (text for root in self._known.values() for text in root.walk())  # of walks that are to begin
+            kept = chain(held(), later)
+            self._trees.compact([text.parent if text.log_p is None else text.handle for text in kept])
             self._compacted = self._trees.next_node
 
     def _distributions(self, rows: Rows, contexts: Iterable[Sequence[int]]) -> list[NDArray[np.floating]]:

@@ -10,7 +10,7 @@ from typing import final
 
 import numpy as np
 
-from ...errors import warn_of_fidelity
+from ...errors import BudgetError, warn_of_fidelity
 from ...lm.watch import follow
 from ...numerics.weights import log_mean
 from ...phi.estimator import doubling
@@ -191,16 +191,17 @@ class AutoSampler(Sampler):
         """
         with self.store.lend(*request.tree_key, self.phi.frontier, request.starts) as trees:
             call = TreeCall.begin(request, trees, self.store.share(len(trees)), self.draft, self.phi.frontier)
-            draws = self._by_fields if self._is_fieldwise(request) else self._by_candidates
-            results = draws(call)
+            fieldwise = self._is_fieldwise(request)
+            results = self._by_fields(call) if fieldwise else self._by_candidates(call)
         if self.phi.share > 0:  # else weights are what was asked for
-            _warn(request, results)
+            _warn(request, results, fieldwise=fieldwise)
         return results
 
     def _is_fieldwise(self, request: Request) -> bool:
         """Return whether texts alone are wanted, of a format with blocks."""
         plain = not request.weighted and request.constraint is None and self.phi.frontier is None and self.phi.share > 0
-        return plain and request.table.guide.blocks
+        # Truncation may leave nothing to go on with behind a field that was drawn for its own sake.
+        return plain and not request.settings.truncation and request.table.guide.blocks
 
     def _by_candidates(self, call: TreeCall) -> list[Draws]:
         """Draw what is missing after the attempts from weighted candidates."""
@@ -219,18 +220,29 @@ class AutoSampler(Sampler):
             call.attempts(RejectionAttempts, index, width=self.phi.width, effort=Effort())
             for index in range(len(call.trees))
         ]
-        follow(lambda: call.progress(sum(len(row.accepted) for row in attempts), sum(row.read for row in attempts)))
-        call.grow([ShortAttempts(row, n, self.phi.share) for row in attempts])
-        refuse_impossible(call.trees, call.request.settings)
-        missing = [n - len(row.accepted) for row in attempts]
-        fields = Lookahead(FieldsPhi(), call.request, self.forced, call.evaluator, missing, Stream.CANDIDATE)
-        for _ in fields.steps():
-            pass
-        return [self._joined(call, index, row, fields) for index, row in enumerate(attempts)]
+        done = lambda: (sum(len(row.accepted) for row in attempts), sum(row.read for row in attempts))  # noqa: E731
+        follow(lambda: call.progress(*done()))
+        fields: Lookahead | None = None
+        results = lambda: [self._joined(call, *row, fields) for row in enumerate(attempts)]  # noqa: E731
+        with call.handing_over(results):
+            call.grow([ShortAttempts(row, n, self.phi.share) for row in attempts])
+            refuse_impossible(call.trees, call.request.settings)
+            missing = [n - len(row.accepted) for row in attempts]
+            if any(missing):
+                evaluator, first = call.evaluator, Stream.CANDIDATE
+                fields = Lookahead(FieldsPhi(), call.request, self.forced, evaluator, missing, first, done())
+                try:
+                    for _ in fields.steps():
+                        pass
+                except BudgetError as error:
+                    error.draws = results()
+                    raise
+        return results()
 
-    def _joined(self, call: TreeCall, index: int, attempts: Attempts, fields: Lookahead) -> Draws:
+    def _joined(self, call: TreeCall, index: int, attempts: Attempts, fields: Lookahead | None) -> Draws:
         """Return the exact draws of a prompt, and those drawn field by field."""
-        bounds, rest = call.trees[index].log_bounds, fields.draws()[index]
+        bounds = call.trees[index].log_bounds
+        rest = Draws(items=(), budget=call.trees[index].budget) if fields is None else fields.draws()[index]
         exact = [call.draw(node, log_w=middle(bounds), guarantee=Guarantee.EXACT) for node in attempts.accepted]
         items = (*exact, *rest)
         read = attempts.read + rest.counts.attempts
@@ -279,7 +291,7 @@ class AutoSampler(Sampler):
         )
 
 
-def _warn(request: Request, results: Sequence[Draws]) -> None:
+def _warn(request: Request, results: Sequence[Draws], *, fieldwise: bool) -> None:
     """Say once per call that not all of its draws are exact."""
     missed = [draw for draws in results for draw in draws if draw.guarantee != Guarantee.EXACT]
     failures = sum(draws.failures for draws in results)
@@ -289,7 +301,7 @@ def _warn(request: Request, results: Sequence[Draws]) -> None:
     blocks, picked = (
         sum(numbers) for numbers in zip(*((draw.blocks, draw.picked) for draw in missed), (0, 0), strict=True)
     )
-    if blocks > len(missed):
+    if fieldwise:
         by_weight = f", but for {picked} of {blocks}, which were picked by weight" if picked else ""
         warn_of_fidelity(
             f"{which}. Each field is drawn from the model's own distribution of that field, given what stands before "

@@ -124,6 +124,7 @@ class Indent(State):
     def __init__(self, machine: Maker, two: State, four: State) -> None:
         super().__init__(machine)
         self._two, self._four = two, machine.blank(four, literal(b"  "))
+        self.in_value = two.in_value
         self.bytes = b" " + bytes(two.bytes or b"")
 
     @property
@@ -183,6 +184,7 @@ class Array(Container):
     ) -> None:
         super().__init__(machine, goals, layout, begun=begun, firsts=BEGINNINGS)
         self._shapes, self._seen = goals, seen
+        self.in_value = not begun  # the first item has no comma before it
 
     def with_layout(self, layout: Spacing) -> State:
         return self._machine.spaced(Array, self._shapes, layout, self.begun, self._seen)
