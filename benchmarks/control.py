@@ -188,24 +188,16 @@ class Comparison:
 
     def __init__(self, ours: Ours, peer: GenLM, *, runs: int, most: int, repeats: int) -> None:
         self._ours, self._peer, self._runs, self._most, self._repeats = ours, peer, runs, most, repeats
-        columns = ["language", "Phi", "sampler", "TV of a draw", "reached", "calls", "tokens", "distributions", "ms"]
-        self.draw = Report("control_draw", "One draw of a prompt, against genlm-control", columns)
-        self.draw.columns += ["ours, calls / its", "tokens / its", "tokens / its distributions", "time / its"]
         columns = [
-            "language",
-            "N",
-            "level",
-            "TV of genlm-control",
-            "least",
-            "its tokens",
-            "its distributions",
-            "its ms",
-        ]
-        columns += [
-            f"{way}, {what}"
-            for way in WAYS
-            for what in ("TV", "tokens / its", "tokens / its distributions", "time / its")
-        ]
+            "language", "Phi", "sampler", "TV of a draw", "reached", "calls", "tokens", "distributions", "ms",
+            "ours, calls / its", "tokens / its", "tokens / its distributions", "time / its",
+        ]  # fmt: skip
+        self.draw = Report("control_draw", "One draw of a prompt, against genlm-control", columns)
+        compared = ("TV", "tokens / its", "tokens / its distributions", "time / its")
+        columns = [
+            "language", "N", "level", "TV of genlm-control", "least", "its tokens", "its distributions", "its ms",
+            *(f"{way}, {what}" for way in WAYS for what in compared),
+        ]  # fmt: skip
         self.many = Report("control_many", "Many draws of one prompt to equal TV, against genlm-control", columns)
 
     def add(self, language: Language, particles: Sequence[int]) -> None:
@@ -281,8 +273,7 @@ class Comparison:
         mu: Distribution,
     ) -> None:
         if point is None:
-            self.many.add(language.name, n, level, "not reached", *[""] * (4 + 4 * len(WAYS)))
-            return
+            return self.many.add(language.name, n, level, "not reached", *[""] * (4 + 4 * len(WAYS)))
         row: list[Any] = [
             point.tv,
             least(mu, point.tv),

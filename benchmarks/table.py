@@ -45,18 +45,17 @@ def page(results: list[dict[str, Any]]) -> str:
 
 def measured_by(result: dict[str, Any]) -> str:
     """Return the machine and the versions that a result was measured with."""
-    machine = result["machine"]
-    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    return f"{machine['device']}, {machine['threads']} threads, Python {machine['python']}, {versions}"
+    versions = (f"{name} {version}" for name, version in result["versions"].items())
+    return ", ".join(["{device}, {threads} threads, Python {python}".format_map(result["machine"]), *versions])
 
 
 def markdown(result: dict[str, Any], usual: str) -> str:
     """Return one result as a Markdown table under its title; what it was measured by is said where it is not as usual."""
     rows = [[f"{value:.3g}" if isinstance(value, float) else str(value) for value in row] for row in result["rows"]]
-    lines = [f"### {result['title']}", "", *TextTable(result["columns"], rows).markdown()]
     settings = ", ".join(f"{name}: {value}" for name, value in result["settings"].items())
     own = [said for said in [measured_by(result)] if said != usual]
-    return "\n".join([*lines, "", f"{settings}. {', '.join([*own, result['machine']['date']])}.", ""])
+    told = f"{settings}. {', '.join([*own, result['machine']['date']])}."
+    return "\n".join([f"### {result['title']}", "", *TextTable(result["columns"], rows).markdown(), "", told, ""])
 
 
 def main() -> None:

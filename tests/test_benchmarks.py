@@ -173,7 +173,9 @@ def test_schemas_are_measured_in_forks(results: Path, tmp_path: Path) -> None:
     assert [row[:2] for row in found["maskbench_times"]["rows"]] == [["ours", 2], ["llguidance", 2]]
     assert [row[1:] for row in found["schema_suite"]["rows"]] == [[2, 0, 0, 0, 0, 0]] * 2
     for result in found.values():
-        assert all(len(row) == len(result["columns"]) for row in result["rows"]) and result["title"] in table.page([result])
+        assert all(len(row) == len(result["columns"]) for row in result["rows"]) and result["title"] in table.page(
+            [result]
+        )
     verdicts = [(line["name"], line["verdict"]) for line in map(json.loads, log.read_text().splitlines())]
     assert verdicts[:3] == [(name, name) for name in TASKS]
 
