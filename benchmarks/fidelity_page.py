@@ -25,10 +25,10 @@ MATRICES = DOCS / "appendix" / "fidelity-languages.md"
 CELLS = DOCS / "appendix" / "fidelity-figures.md"
 
 DISTANCES = (
-    "local", "onestep", "dp-frozen", "dp-bigram", "learned", "exact-0.1", "auto", "local + smc-50"
+    "local", "onestep", "dp-bigram", "learned", "exact-0.1", "auto", "local + smc-50"
 )  # fmt: skip
 SIZES = (
-    "local", "onestep", "dp-frozen", "dp-bigram", "learned", "auto", "local + smc-5", "local + smc-50",
+    "local", "onestep", "dp-bigram", "learned", "auto", "local + smc-5", "local + smc-50",
     "dp-bigram + smc-50",
 )  # fmt: skip
 """Columns of the two tables of all languages."""

@@ -7,6 +7,7 @@ python -m benchmarks.table
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -36,26 +37,32 @@ ELSEWHERE |= {"peers", "peers_bans", "peers_curves", "peers_masks", "real_model"
 """Results that have a page of their own."""
 
 
-def markdown(result: dict[str, Any]) -> str:
-    """Return one result as a Markdown table under its title."""
+def page(results: list[dict[str, Any]]) -> str:
+    """Return the tables of a page in Markdown; most have been measured in the same surroundings, which end the page."""
+    usual = statistics.mode(map(measured_by, results))
+    return "\n".join([*(markdown(result, usual) for result in results), f"Where nothing else is said: {usual}."])
+
+
+def measured_by(result: dict[str, Any]) -> str:
+    """Return the machine and the versions that a result was measured with."""
+    versions = (f"{name} {version}" for name, version in result["versions"].items())
+    return ", ".join(["{device}, {threads} threads, Python {python}".format_map(result["machine"]), *versions])
+
+
+def markdown(result: dict[str, Any], usual: str) -> str:
+    """Return one result as a Markdown table under its title; what it was measured by is said where it is not as usual."""
     rows = [[f"{value:.3g}" if isinstance(value, float) else str(value) for value in row] for row in result["rows"]]
-    lines = [f"### {result['title']}", "", *TextTable(result["columns"], rows).markdown()]
-    machine, settings = result["machine"], result["settings"]
-    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    lines += [
-        "",
-        f"{', '.join(f'{name}: {value}' for name, value in settings.items())}. "
-        f"{machine['device']}, {machine['threads']} threads, Python {machine['python']}, {versions}, {machine['date']}.",
-        "",
-    ]
-    return "\n".join(lines)
+    settings = ", ".join(f"{name}: {value}" for name, value in result["settings"].items())
+    own = [said for said in [measured_by(result)] if said != usual]
+    told = f"{settings}. {', '.join([*own, result['machine']['date']])}."
+    return "\n".join([f"### {result['title']}", "", *TextTable(result["columns"], rows).markdown(), "", told, ""])
 
 
 def main() -> None:
     """Replace what stands between the markers of the pages, and the picture."""
     for name, shown in PAGES.items():
         results = [json.loads((report.RESULTS / f"{stem}.json").read_text(encoding="utf-8")) for stem in shown]
-        report.rewrite(APPENDIX / f"{name}.md", "benchmarks", "\n".join(map(markdown, results)))
+        report.rewrite(APPENDIX / f"{name}.md", "benchmarks", page(results))
     comparisons = summary.comparisons()
     report.rewrite(PAGE, "summary", summary.table(comparisons))
     PICTURE.write_bytes(png(summary.figure(comparisons)))
