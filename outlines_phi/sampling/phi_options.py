@@ -106,8 +106,8 @@ class AutoPhi(Phi):
     A draw that the effort does not reach is picked by weight from several candidates (sampling-importance-resampling), which come
     from the tree's adaptive proposal. Its guarantee says ``WEIGHTED``, its ``ess`` how many candidates it is worth, and the call
     gives one :class:`~outlines_phi.FidelityWarning`. Where texts alone are returned, a single one is the last state of a chain over
-    them; of a format with blocks, texts that are missing when failed attempts have cost half a masked draw's model tokens are drawn
-    as by :class:`FieldsPhi`, without candidates.
+    them; of a format with blocks, texts that are missing after as many model calls as a masked text takes are drawn as by
+    :class:`FieldsPhi`, without candidates.
 
     Attributes
     ----------
@@ -115,8 +115,8 @@ class AutoPhi(Phi):
         Candidates of a weighted draw; a single one has twice as many.
     share
         Model calls in which a call may launch attempts at exact draws before it turns to weighted ones, as a share of those that
-        its weighted draws would take alone; before it turns to fields, failed ones' model tokens, as a share of half those of
-        masked draws. 0 makes every draw weighted.
+        its weighted draws would take alone; before it turns to fields, as a share of those of one masked text. 0 makes every draw
+        weighted.
     width
         Attempts in flight at once, per prompt.
     frontier
