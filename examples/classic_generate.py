@@ -44,7 +44,7 @@ def main(n: int = 500) -> None:
         counts = Counter(answer(QUESTION, seed=0, max_tokens=8))  # members of the Enum
         print(f"phi={phi!s:6}", {member.name: counts[member] / n for member in Answer})
 
-    character = generate.json(model, Character)
+    character = generate.json(model, Character, phi="exact")
     print(repr(character(ARIA, seed=0)))  # an instance
     print([c.role for c in character([ARIA, "New character: Hugo. JSON: "], seed=0)])
     print("most probable:", generate.json(model, Character, samplers.greedy())(ARIA))

@@ -72,6 +72,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 class TestCompilation:
+    @pytest.mark.filterwarnings("ignore::outlines_phi.FidelityWarning")
     @pytest.mark.parametrize("output_type", [ANSWER, Tame, bool], ids=["choice", "pydantic", "bool"])
     def test_every_road_shares_one(self, output_type: Any, fresh: PhiTransformers, work: Counter[str]) -> None:
         options = {"max_new_tokens": 30}

@@ -171,7 +171,7 @@ class JSONGuide(Guide):
         check_kind(
             "JSONGuide", "machine", machine, Machine, "a Machine; use JSONGuide.of(schema, vocabulary), which makes it"
         )
-        self.machine, self.vocabulary, self.blocks = machine, vocabulary, machine.template.has_values
+        self.machine, self.vocabulary, self.blocks = machine, vocabulary, machine.blocks
         self._forest = TokenForest.of(vocabulary)
         missing = machine.needed - self._forest.single_bytes
         if missing:

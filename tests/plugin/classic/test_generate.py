@@ -163,7 +163,7 @@ def test_the_whitespace_pattern_is_used(model: PhiTransformers) -> None:
         assert made.generator.output_type.whitespace_pattern == "\t{2}"
     tabs = model.table(generate.json(model, Answer, whitespace_pattern="\t{2}").generator.output_type).guide
     assert tabs.machine.accepts(b'{\t\t"open"\t\t:\t\ttrue\t\t}') and not tabs.machine.accepts(b'{"open": true}')
-    assert generate.json(model, Answer, whitespace_pattern="")(PROMPT, seed=1) in (
+    assert generate.json(model, Answer, whitespace_pattern="", phi="exact")(PROMPT, seed=1) in (
         Answer(open=True),
         Answer(open=False),
     )

@@ -107,7 +107,7 @@ class Between(State):
         self._places, self.positions = places, positions
         pieces = places.template.pieces
         self.in_value = any(at == 0 and place != END and isinstance(pieces[place], Formula) for place, at in positions)
-        self.between = self.is_end and places.template.has_values
+        self.between = self.is_end and machine.blocks
 
     @cached_property
     def sizes(self) -> Sequence[int]:

@@ -96,6 +96,8 @@ class Machine(Maker):
             with not_too_deep():
                 if compiling:
                     self._refuse_early()
+                formulas = [piece for piece in self.template.pieces if isinstance(piece, Formula)]
+                self.blocks = any(self.kinds.may_be(kind, piece) for piece in formulas for kind in ("array", "object"))
                 self._places = Places(self.template, self.sizes.of)
         except LimitError as limit:
             raise limit if around else limit.at("#") from None

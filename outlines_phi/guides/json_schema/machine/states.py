@@ -107,12 +107,15 @@ class Maker(ABC):
         What may stand between the tokens of a value that begins.
     ascii
         Whether strings are spelled in ASCII alone.
+    blocks
+        Whether there may be arrays or objects.
     """
 
     kinds: Kinds
     sizes: Sizes
     layout: Spacing
     ascii: bool
+    blocks: bool
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, Any] = {}

@@ -46,11 +46,6 @@ class Template:
     schemas: tuple[Schema, ...]
 
     @property
-    def has_values(self) -> bool:
-        """Whether there are JSON values in the texts."""
-        return any(isinstance(piece, Formula) for piece in self.pieces)
-
-    @property
     def definitions(self) -> dict[str, Formula]:
         """What references in the formulas stand for."""
         return {key: formula for schema in self.schemas for key, formula in schema.definitions.items()}
