@@ -293,7 +293,7 @@ class Task:
 
     @property
     def _ends(self) -> dict[str, Any]:
-        """What texts end with, where that is said."""
+        """Ends of texts, where they are said."""
         return {name: value for name, value in self.call.keywords.items() if name in ("ends", "open_at")}
 
     def _options(self, model: PhiModel) -> CallOptions:

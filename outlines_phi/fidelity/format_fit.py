@@ -1,4 +1,4 @@
-"""How well a format fits what a model would write by itself: ``log Phi``, and what usually helps where it is low."""
+"""Fit of a format with the texts of a model by itself: ``log Phi``, and the remedies where it is low."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REMEDIES = {
     "ends": "let the text go on after the value (ends='open')",
     "fields": "in an object, draw each field by itself (phi='fields')",
 }
-"""What usually helps."""
+"""Remedies of a low ``log Phi``."""
 
 
 @final
@@ -50,12 +50,12 @@ class FormatFit:
 
     @property
     def low(self) -> bool:
-        """Whether the model hardly ever writes the format by itself."""
+        """True where the model hardly ever writes the format by itself."""
         return self.log_z < LOW
 
     @property
     def log_phi(self) -> str:
-        """What is known of ``log Phi``, as a text."""
+        """``log Phi``, or its bounds, as a text."""
         return log_mass_text(self.log_z_bounds, self.log_z)
 
     @property
@@ -70,7 +70,7 @@ class FormatFit:
 
     @property
     def warning(self) -> str:
-        """What a call says where :attr:`low`: remedies first."""
+        """Message of a call where :attr:`low`: remedies first."""
         said = ", or ".join(self.advice)
         _, _, mass, outside, inside = self.cells
         begun = f". First tokens outside of the format: {outside}; in it: {inside}, of {mass} together" if mass else ""

@@ -230,7 +230,7 @@ class FSMGuide(Guide):
 
     @property
     def blocks(self) -> bool:  # type: ignore[override]
-        """Whether the automaton tells the parts of its texts."""
+        """True where the automaton tells the parts of its texts."""
         return self._position is not None
 
     def begins_block(self, state: int, tokens: NDArray[np.integer]) -> NDArray[np.bool_]:

@@ -415,6 +415,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         With certified bounds where :meth:`probabilities` comes to ``tolerance`` within the ``effort`` (4,096 model tokens by
         default), which a format with few texts does; else with intervals from ``n`` draws, see :meth:`Draws.marginals`.
         """
+        check_counts("marginals()", n=n)
         try:
             law = self.probabilities(prompt, tolerance=tolerance, effort=effort or CERTIFIED, **settings)
         except BudgetError:
@@ -429,6 +430,8 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         """
         rows = list(prompts) if isinstance(prompts, list | tuple) else [prompts]
         check_counts("fit()", tokens=tokens)
+        if not rows:
+            raise UnsupportedError("Give fit() at least one prompt. An empty list was given.")
         generators = [self, *(replace(self, output_type=form) for form in formats)]
         found: list[list[Draws]] = []
         for each in generators:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import pytest
@@ -61,3 +61,16 @@ def test_truncation_is_left_to_candidates_by_auto(model: PhiTransformers) -> Non
 def test_texts_that_begin_with_a_member_are_one_block(model: PhiTransformers, options: dict[str, str]) -> None:
     draws = Generator(model, GROUPS, phi="fields", ends="open", **options).sample(PROMPT, 3, seed=1)
     assert {draw.blocks for draw in draws} == {1}
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda generator: generator.fit([]), "Give fit.. at least one prompt"),
+        (lambda generator: generator.marginals(PROMPT, n=0), "n=0 was given to marginals"),
+        (lambda generator: generator(PROMPT, ends="open", open_at=3), "Give open_at= a regular expression as a str"),
+    ],
+)
+def test_bad_input_of_what_is_beside_draws(ask: Callable[..., object], message: str, model: PhiTransformers) -> None:
+    with pytest.raises(outlines_phi.UnsupportedError, match=message):
+        ask(Generator(model, Literal["yes", "no"]))

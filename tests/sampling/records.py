@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from abc import ABC, abstractmethod
 from functools import cache, cached_property
 
 import numpy as np
@@ -50,7 +51,52 @@ def introductions(text: bytes) -> int:
     return outside.count(b":") + within.count(b",")
 
 
-class Record:
+class Blocks(ABC):
+    """The law of a random distribution that is drawn block by block, whose tokens and ends of blocks a language says."""
+
+    prompt: Ids
+    lm: TableModel
+
+    @abstractmethod
+    def steps(self, ids: Ids) -> dict[int, float]:
+        """Return the probabilities of the tokens after which a text may still be completed."""
+
+    @abstractmethod
+    def ended(self, root: Ids, ids: Ids, least: float) -> bool:
+        """Return whether the block that began at ``root`` has ended."""
+
+    @cache  # noqa: B019 - a handful of languages
+    def p(self, ids: Ids) -> NDArray[np.float64]:
+        logits = self.lm.next_logits((*self.prompt, *ids))
+        return np.exp(logits - np.max(logits)) / np.exp(logits - np.max(logits)).sum()
+
+    @cache  # noqa: B019
+    def reach(self, root: Ids, ids: Ids, least: float) -> float:
+        """The probability that the block that began at ``root`` is completed, from ``ids`` on."""
+        if ids != root and self.ended(root, ids, least):
+            return 1.0
+        return sum(p * self.reach(root, (*ids, token), least) for token, p in self.steps(ids).items())
+
+    @cache  # noqa: B019
+    def law(self, least: float) -> tuple[dict[Ids, float], dict[Ids, int]]:
+        """``q(y) = prod_i p(y_i | y_<i) 1[y_i in L_i] / Phi_i``, and the number of blocks of each member."""
+        found, blocks = {}, {}
+        stack: list[tuple[Ids, Ids, float, int]] = [((), (), 1.0, 1)]
+        while stack:
+            root, ids, q, count = stack.pop()
+            for token, p in self.steps(ids).items():
+                longer, share = (*ids, token), q * p / (self.reach(root, root, least) if ids == root else 1.0)
+                if token == 0:
+                    found[longer], blocks[longer] = share, count
+                elif self.ended(root, longer, least):
+                    stack.append((longer, longer, share, count + 1))
+                else:
+                    stack.append((root, longer, share, count))
+        assert math.isclose(sum(found.values()), 1.0, rel_tol=1e-9)
+        return found, blocks
+
+
+class Record(Blocks):
     """A random distribution over the texts of an object, without those that hold a banned phrase.
 
     ``fit`` is added to the logits of tokens after which a text may still be completed.
@@ -80,11 +126,6 @@ class Record:
         settings = SamplingSettings(max_new_tokens=self.budget, seed=seed)
         prompts = [self.prompt] * rows
         return Request(lm=self.lm, table=self.table, prompts=prompts, settings=settings, n=n, **options)  # type: ignore[arg-type]
-
-    @cache  # noqa: B019 - a handful of languages
-    def p(self, ids: Ids) -> NDArray[np.float64]:
-        logits = self.lm.next_logits((*self.prompt, *ids))
-        return np.exp(logits - np.max(logits)) / np.exp(logits - np.max(logits)).sum()
 
     def text(self, ids: Ids) -> bytes:
         return b"".join(VOCABULARY.tokens[token] for token in ids)
@@ -131,31 +172,6 @@ class Record:
             return True
         late = self.between(text) and not self.between(before)
         return ids != root and late and 0 < sum(self.steps(ids).values()) < least
-
-    @cache  # noqa: B019
-    def reach(self, root: Ids, ids: Ids, least: float) -> float:
-        """The probability that the block that began at ``root`` is completed, from ``ids`` on."""
-        if ids != root and self.ended(root, ids, least):
-            return 1.0
-        return sum(p * self.reach(root, (*ids, token), least) for token, p in self.steps(ids).items())
-
-    @cache  # noqa: B019
-    def law(self, least: float) -> tuple[dict[Ids, float], dict[Ids, int]]:
-        """``q(y) = prod_i p(y_i | y_<i) 1[y_i in L_i] / Phi_i``, and the number of blocks of each member."""
-        found, blocks = {}, {}
-        stack: list[tuple[Ids, Ids, float, int]] = [((), (), 1.0, 1)]
-        while stack:
-            root, ids, q, count = stack.pop()
-            for token, p in self.steps(ids).items():
-                longer, share = (*ids, token), q * p / (self.reach(root, root, least) if ids == root else 1.0)
-                if token == 0:
-                    found[longer], blocks[longer] = share, count
-                elif self.ended(root, longer, least):
-                    stack.append((longer, longer, share, count + 1))
-                else:
-                    stack.append((root, longer, share, count))
-        assert math.isclose(sum(found.values()), 1.0, rel_tol=1e-9)
-        return found, blocks
 
     @cached_property
     def members(self) -> dict[Ids, float]:

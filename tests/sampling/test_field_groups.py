@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import math
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 from outlines.types import regex
 
 from outlines_phi.guides.fsm import FSMGuide
@@ -30,6 +27,7 @@ from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.languages import ALPHA, VOCABULARY, p_value
+from tests.sampling.records import Blocks
 
 Ids = tuple[int, ...]
 
@@ -63,7 +61,7 @@ def position(text: str) -> int:
     return 2 * k if k == 0 or begun else 2 * k - 1
 
 
-class Groups:
+class Groups(Blocks):
     """A random distribution over the texts of two groups, without those that hold a banned phrase."""
 
     prompt, budget = (3, 4), 20
@@ -77,11 +75,6 @@ class Groups:
         settings = SamplingSettings(max_new_tokens=self.budget, seed=1)
         request = Request(lm=self.lm, table=self.table, prompts=[self.prompt], settings=settings, n=n)
         return list(sampler_for(phi, TreeStore()).sample(request)[0])
-
-    @cache  # noqa: B019 - a handful of languages
-    def p(self, ids: Ids) -> NDArray[np.float64]:
-        logits = self.lm.next_logits((*self.prompt, *ids))
-        return np.exp(logits - np.max(logits)) / np.exp(logits - np.max(logits)).sum()
 
     def text(self, ids: Ids) -> str:
         return b"".join(VOCABULARY.tokens[token] for token in ids).decode()
@@ -103,31 +96,6 @@ class Groups:
         if ids[-1:] == (0,) or here // 2 > before // 2:
             return True
         return ids != root and here % 2 > before % 2 and sum(self.steps(ids).values()) < least
-
-    @cache  # noqa: B019
-    def reach(self, root: Ids, ids: Ids, least: float) -> float:
-        """The probability that the block that began at ``root`` is completed, from ``ids`` on."""
-        if ids != root and self.ended(root, ids, least):
-            return 1.0
-        return sum(p * self.reach(root, (*ids, token), least) for token, p in self.steps(ids).items())
-
-    @cache  # noqa: B019
-    def law(self, least: float) -> tuple[dict[Ids, float], dict[Ids, int]]:
-        """``q(y) = prod_i p(y_i | y_<i) 1[y_i in L_i] / Phi_i``, and the number of blocks of each member."""
-        found, blocks = {}, {}
-        stack: list[tuple[Ids, Ids, float, int]] = [((), (), 1.0, 1)]
-        while stack:
-            root, ids, q, count = stack.pop()
-            for token, p in self.steps(ids).items():
-                longer, share = (*ids, token), q * p / (self.reach(root, root, least) if ids == root else 1.0)
-                if token == 0:
-                    found[longer], blocks[longer] = share, count
-                elif self.ended(root, longer, least):
-                    stack.append((longer, longer, share, count + 1))
-                else:
-                    stack.append((root, longer, share, count))
-        assert math.isclose(sum(found.values()), 1.0, rel_tol=1e-9)
-        return found, blocks
 
 
 def guide_of(name: str) -> Guide:

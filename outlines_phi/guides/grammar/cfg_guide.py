@@ -28,7 +28,7 @@ from .parsing.parser import ERROR, UNKNOWN, Parser
 from .shared_lexemes import impossible_neighbours, told_apart_by_rules, warn_of_priorities
 
 _TOP = 3
-"""How many entries of a stack are looked at together. With three, a new state of C takes 2.5 look-ups, with one 38; with more, more
+"""Entries of a stack that are looked at together. With three, a new state of C takes 2.5 look-ups, with one 38; with more, more
 tops are met for a first time."""
 
 _KEPT_TOPS = 4096  # Of how many tops of stacks it is kept what they decide
