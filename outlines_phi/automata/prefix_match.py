@@ -22,8 +22,12 @@ SETTLED = 1  # The state of a machine after which the longest member stays what 
 def boundary(pattern: str) -> ByteAutomaton:
     """Return the automaton of the shortest bytes by which it is known that a character is one that ``pattern`` matches.
 
-    Raises :class:`UnsupportedError` where it matches a text that is not one character; else errors as :func:`compile_regex`.
+    Raises :class:`UnsupportedError`: no str, or it matches a text that is not one character; else errors as :func:`compile_regex`.
     """
+    if not isinstance(pattern, str):
+        raise UnsupportedError(
+            f"Give open_at= a regular expression as a str, or None. open_at={pattern!r:.80} was given."
+        )
     wanted, character = compile_regex(pattern), compile_regex("(?s:.)")
     if not (wanted & character.complement()).is_empty:
         raise UnsupportedError(

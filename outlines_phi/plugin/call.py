@@ -158,11 +158,9 @@ class CallOptions:
 def check_ends(keywords: Mapping[str, Any], tokenization: str, constraint: TextConstraint | None) -> None:
     """Refuse values of ``ends`` and ``open_at`` that there are not, and what does not go with texts that begin with a member."""
     ends, at = keywords.get("ends") or "text", keywords.get("open_at")
-    if not isinstance(at, str | None):
-        raise UnsupportedError(f"Give open_at= a regular expression as a str, or None. open_at={at!r:.80} was given.")
     if ends not in ENDS:
         raise UnsupportedError(f"ends={ends!r} was given{guessed(ends, ENDS, ())}; expected 'text' or 'open'.")
-    if at is not None and (ends != "open" or not isinstance(at, str)):
+    if at is not None and ends != "open":
         raise UnsupportedError(
             f"Give ends='open' and a regular expression as open_at=, or leave that out. open_at={at!r:.80} was given with {ends=}."
         )
