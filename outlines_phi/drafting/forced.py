@@ -159,9 +159,10 @@ class ForcedTexts:
     def __init__(self, guide: Guide) -> None:
         self._guide, self._tokens = guide, guide.vocabulary.tokens
         self._trie = Trie.of(guide.vocabulary)
-        self._first = np.arange(len(self._trie))  # the node of the first byte, of every node
+        nodes = np.arange(len(self._trie))  # the node of the first byte, of every node
         for start, end in zip(self._trie.levels[2:-1], self._trie.levels[3:], strict=True):
-            self._first[start:end] = self._first[self._trie.parent[start:end]]
+            nodes[start:end] = nodes[self._trie.parent[start:end]]
+        self._first = self._trie.byte[nodes[self._trie.node_of]]  # the first byte of every token
         self._step = lru_cache(STATES_KEPT)(self._one_step)
 
     def after(self, state: int, last: bytes, spaced: bytes, most: int) -> tuple[bytes, int]:
@@ -181,14 +182,15 @@ class ForcedTexts:
 
         A value has begun where its last byte may be repeated, and the way out is the one byte that leads nearest to an end.
         """
-        live = self._live(state)
         row = self._guide.row(state)
-        distances = self._guide.min_tokens_of(row.targets[row.partition.class_of[live]])
-        bytes_of = self._trie.byte[self._first[self._trie.node_of[live]]]
-        ways = np.unique(bytes_of[distances == distances.min(initial=UNREACHABLE)])
-        if not last or last in BLANKS or last[0] not in bytes_of or len(ways) != 1 or ways[0] == last[0]:
+        live = self._live(state)
+        first, classes = self._first[live], row.partition.class_of[live]
+        distances = self._guide.min_tokens_of(row.targets)
+        nearest = distances[row.targets > DONE].min(initial=UNREACHABLE)
+        ways = np.flatnonzero(_present(first[distances[classes] == nearest]))
+        if not last or last in BLANKS or not (first == last[0]).any() or len(ways) != 1 or ways[0] == last[0]:
             return b"", state
-        token = self._common(state, np.unique(self._trie.node_of[live[bytes_of == ways[0]]]))
+        token = self._common(state, live[first == ways[0]])
         if token < 0:
             return b"", state
         way = self._tokens[token]
@@ -206,15 +208,17 @@ class ForcedTexts:
         """Return the longest live token that all live ones begin with, if blanks are left out or put in; -1 for none."""
         if self._guide.advance(state, self._guide.vocabulary.eos_ids[0]) == DONE:
             return -1
-        nodes = np.unique(self._trie.node_of[self._live(state)])
-        first = self._trie.byte[self._first[nodes]]
-        blank, space = np.isin(first, list(BLANKS)), first == BLANK
-        ways = len(np.unique(first[~blank]))
-        if spaced and space.any() and (ways == 1 or self._spaceable(state, self._common(state, nodes[space]))):
-            return self._common(state, nodes[space])
-        if ways == 1 or (not ways and len(np.unique(first)) == 1):
-            return self._common(state, nodes[~blank] if ways else nodes)
-        return -1
+        live = self._live(state)
+        first = self._first[live]
+        present = _present(first)
+        ways = int(present.sum() - present[list(BLANKS)].sum())
+        if spaced and present[BLANK]:
+            spaces = live[first == BLANK]
+            if ways == 1 or self._spaceable(state, self._common(state, spaces)):
+                return self._common(state, spaces)
+        if ways == 1:
+            return self._common(state, live[~np.isin(first, list(BLANKS))])
+        return self._common(state, live) if not ways and present.sum() == 1 else -1
 
     def _spaceable(self, state: int, blank: int) -> bool:
         """Return whether ``blank`` leads to another state with the same ways on, but for blanks."""
@@ -225,22 +229,26 @@ class ForcedTexts:
     def _signs(self, state: int) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
         """Return the live tokens that do not begin with a blank, and where they lead."""
         live, row = self._live(state), self._guide.row(state)
-        live = live[~np.isin(self._trie.byte[self._first[self._trie.node_of[live]]], list(BLANKS))]
+        live = live[~np.isin(self._first[live], list(BLANKS))]
         return live, row.targets[row.partition.class_of[live]]
 
-    def _common(self, state: int, nodes: NDArray[np.integer]) -> int:
-        """Return the longest live token that the tokens of ``nodes`` all begin with."""
-        for start in self._trie.levels[-2:0:-1]:
-            if len(nodes) == 1:
-                break
-            nodes = np.unique(np.where(nodes >= start, self._trie.parent[nodes], nodes))
-        while nodes[0]:
-            for token in self._trie.ending(nodes)[0].tolist():
+    def _common(self, state: int, tokens: NDArray[np.integer]) -> int:
+        """Return the longest live token that all of ``tokens`` begin with; -1 for none."""
+        node = self._trie.meet(self._trie.node_of[tokens])
+        while node:
+            for token in self._trie.ending(np.array([node]))[0].tolist():
                 if self._guide.advance(state, token) > DONE:
                     return token
-            nodes = self._trie.parent[nodes]
+            node = int(self._trie.parent[node])
         return -1
 
     def _live(self, state: int) -> NDArray[np.int64]:
         row = self._guide.row(state)
         return np.flatnonzero((row.targets > DONE)[row.partition.class_of])
+
+
+def _present(values: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Return the bytes that occur, ``[256]``: sorting what is as long as the vocabulary would take a hundred times as long."""
+    present = np.zeros(256, dtype=np.bool_)
+    present[values] = True
+    return present

@@ -79,6 +79,26 @@ class Trie:
         return children[there], above[there]
 
     @cached_property
+    def _preorder(self) -> NDArray[np.int64]:
+        """``int64[N]``: the place of each node in depth-first order, which is that of the texts that end at them."""
+        sizes, places = np.ones(len(self), dtype=np.int64), np.zeros(len(self), dtype=np.int64)
+        levels = list(pairwise(self.levels.tolist()))[1:]
+        for start, end in reversed(levels):
+            np.add.at(sizes, self.parent[start:end], sizes[start:end])
+        for start, end in levels:
+            before, parent = np.cumsum(sizes[start:end]) - sizes[start:end], self.parent[start:end]
+            places[start:end] = places[parent] + 1 + before - before[self.first_child[parent] - start]
+        return places
+
+    def meet(self, nodes: NDArray[np.integer]) -> int:
+        """Return the deepest node that all of ``nodes`` lie at or below: their texts' longest common beginning."""
+        places = self._preorder[nodes]
+        first, last = int(nodes[places.argmin()]), int(nodes[places.argmax()])
+        while first != last:
+            first, last = (int(self.parent[first]), last) if first > last else (first, int(self.parent[last]))
+        return first
+
+    @cached_property
     def _ids(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """The ids in the order of their nodes, and where those of each node begin."""
         counts = np.bincount(self.node_of, minlength=len(self))

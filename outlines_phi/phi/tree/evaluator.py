@@ -84,9 +84,12 @@ class Evaluator:
                 )
             )
 
-    def drafted(self, tree: BoundsTree) -> tuple[int, int]:
-        """Return how many nodes of ``tree`` were expanded by foresight, and to how many of them walks have come since."""
-        nodes = self._ahead[tree]
+    def drafted(self, row: int, latest: int = 0) -> tuple[int, int]:
+        """Return the number of nodes of a tree that were expanded by foresight, and of those that walks have come to since.
+
+        ``latest``: Of so many nodes at most, those that were expanded last; 0 for all.
+        """
+        nodes = self._ahead[self.trees[row]][-latest:]
         return len(nodes), sum(node.visited for node in nodes)
 
     def evaluated(self, tree: BoundsTree) -> Iterator[tuple[Node, int, NDArray[np.float32]]]:

@@ -15,8 +15,17 @@ from ...numerics.weights import log_sum, ratio
 from ...phi.tree.tree import BoundsTree, Node
 from ..phi_options import Effort
 
-LEAST_HOPE = 1 / 4
-"""A single draw is tried by at most the inverse of this many attempts at once, however many have failed."""
+FIRST_TOGETHER, MOST_TOGETHER = 4, 16
+"""Attempts at a single draw at once: at first, and at most, however many have failed."""
+
+
+def success_rate(successes: int, finished: int, log_lower: float, log_upper: float) -> float:
+    """Guess the share of attempts that succeed, which decides how many are launched together and nothing else.
+
+    It falls with every failure, so that what is improbable is tried in wider model calls rather than in more of them.
+    """
+    unsuccessful = 1 / min(MOST_TOGETHER, FIRST_TOGETHER + finished)
+    return max(unsuccessful, successes / max(1, finished), ratio(log_lower, log_upper))
 
 
 @final
@@ -128,9 +137,7 @@ class Attempts(ABC):
         root, effort = self.tree.root, self._effort
         missing = self._wanted - self._successes
         room = max(self._width, min(self._grown, self._most, missing))
-        # How many attempts in one may succeed: a guess, that decides only how many to launch.
-        succeeded = self._successes / max(1, len(self._finished) + self.read)
-        hope = max(LEAST_HOPE, succeeded, ratio(root.log_lower, root.log_upper))
+        hope = success_rate(self._successes, len(self._finished) + self.read, root.log_lower, root.log_upper)
         # The model tokens of this call are those spent, and the least that the attempts in flight will come to.
         spent, least = self.tree.expansions - self._spent_before, self.tree.table.guide.min_tokens(root.state)
         in_flight = len(self._waiting) + len(moving)

@@ -23,6 +23,10 @@ from ..sampler import Request, Stream
 from .attempts import Attempts
 
 
+RECENT = 128
+"""Drafted nodes of a prompt that tell whether further ones pay."""
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class TreeCall:
@@ -51,7 +55,6 @@ class TreeCall:
         ``frontier`` is the estimator that is asked about every prefix that the trees meet. With ``ahead`` tokens may be drawn
         ahead in place of whole distributions: for attempts by rejection, which go down and look at nothing.
         """
-        foresight = None if draft is None else Prefetching(draft, request, trees).below
         evaluator = Evaluator(
             request.lm,
             request.settings,
@@ -61,6 +64,8 @@ class TreeCall:
             stream=partial(request.stream, number=Stream.ESTIMATE),
             ahead=partial(request.stream, number=Stream.AHEAD) if ahead else None,
         )
+        drafted = partial(evaluator.drafted, latest=RECENT)
+        foresight = None if draft is None else Prefetching(draft, request, drafted, trees).below
         expand(trees, evaluator)
         return cls(request, trees, evaluator, foresight, max_bytes)
 
@@ -95,7 +100,7 @@ class TreeCall:
         """Return the cost of the draws of a prompt, whose walks have waited ``turns`` times for the model."""
         drafted = {}
         if self.foresight is not None:
-            ahead, followed = self.evaluator.drafted(self.trees[row])
+            ahead, followed = self.evaluator.drafted(row)
             written = sum(len(item.token_ids) for item in items)
             drafted = {"drafted": ahead, "followed": followed, "written": written, "turns": turns}
         return DrawCounts(**vars(self.evaluator.counts), **drafted, attempts=attempts, accepted=len(items))

@@ -23,7 +23,7 @@ from ....phi.onestep import LocalPhi
 from ....sampling.draw import NO_DISTANCE, Draw, Guarantee
 from ....sampling.draws import DrawCounts, Draws, middle
 from ....sampling.phi_options import ExactPhi
-from ....sampling.rejection.attempts import LEAST_HOPE
+from ....sampling.rejection.attempts import success_rate
 from ....sampling.sampler import seeds
 from ...call import Call, CallOptions
 from ...choices import refuse_misfits
@@ -66,7 +66,7 @@ class RequestRounds:
                 missing, spent = n - len(accepted), self.counts.tokens
                 grown += phi.width if 2 * (launched - successes) <= launched else 0
                 room = max(phi.width, min(grown, missing))
-                hope = max(LEAST_HOPE, successes / max(1, launched), math.exp(low - high))
+                hope = success_rate(successes, launched, low, high)
                 left = effort.attempts * n - launched, math.ceil((effort.tokens * n - spent) / shortest)
                 # Which attempts share a step is a matter of time. Of a seed that says the texts there is one after the other.
                 many = min(1 if self.call.alone else room, math.ceil(missing / hope), MOST, *left)
