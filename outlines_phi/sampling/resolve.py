@@ -48,13 +48,13 @@ def sampler_for(
         case ExactPhi(), None:
             return ExactSampler(phi, store, draft)
         case AutoPhi(), None:
-            return AutoSampler(phi, store, draft, by_default)
+            return AutoSampler(phi, store, by_default)
         case FieldsPhi(), None:
             return LookaheadSampler(phi, by_default)
         case LookaheadPhi(), None:
             return LookaheadSampler(phi, draft)
         case ProposalPhi(), None:
-            return AncestralSampler(phi, draft=draft)
+            return AncestralSampler(phi, draft=by_default)
         case Phi(), SMC() if draft is not None:
             raise UnsupportedError(
                 "Leave draft out, or leave sampler out: phi='exact' and phi='auto' go with drafts, and so do step estimators such "

@@ -177,7 +177,6 @@ class AutoSampler(Sampler):
     # Where trees live between calls; a seeded call uses fresh ones
     store: TreeStore = field(default_factory=TreeStore)
     draft: Prefetch | None = None  # The drafts, evaluated ahead of the walks; `None` for none
-    forced: Prefetch | None = None  # The drafts of fields
 
     @afresh
     def sample(self, request: Request) -> list[Draws]:
@@ -230,7 +229,7 @@ class AutoSampler(Sampler):
             missing = [n - len(row.accepted) for row in attempts]
             if any(missing):
                 evaluator, first = call.evaluator, Stream.CANDIDATE
-                fields = Lookahead(FieldsPhi(), call.request, self.forced, evaluator, missing, first, done())
+                fields = Lookahead(FieldsPhi(), call.request, self.draft, evaluator, missing, first, done())
                 try:
                     for _ in fields.steps():
                         pass
