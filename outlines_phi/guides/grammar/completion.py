@@ -341,7 +341,7 @@ class Completion:
         return (self._parser.top(stack), tuple(relative)), constant
 
     def _is_known(self, stack: int) -> bool:
-        """Return whether the distances of a stack are known, by one that is like it or by itself."""
+        """Return True if the distances of a stack are known, by one that is like it or by itself."""
         if stack not in self._of_stack:
             likeness, constant = self._likeness(stack)
             if likeness in self._number_of_likeness:

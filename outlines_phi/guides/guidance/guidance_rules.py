@@ -31,7 +31,7 @@ class Lexeme:
 
     @property
     def is_nullable(self) -> bool:
-        """Whether the empty text is one."""
+        """True if it derives the empty text."""
         return bool(self.automaton.accepting[self.automaton.start])
 
     def ending(self, text: bytes) -> bytes:
@@ -55,7 +55,7 @@ Tree: TypeAlias = Lexeme | JSONValue | NamedPart | InTurn | EitherOf | RepeatedP
 START = "start"
 
 LIST = "__LIST_APPEND:"
-"""What guidance puts before the name of a capture that becomes a list."""
+"""The prefix that guidance puts before the name of a capture that becomes a list."""
 
 _MOST_ENDINGS, _LONGEST_ENDING = 1000, 1000
 
@@ -80,7 +80,7 @@ class Capture(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """What a rule derives, what its text is captured as, and what the text that ends it is."""
+    """The tree of a rule, the capture of its text, and that of the text that ends it."""
 
     body: Tree
     capture: Capture | None
@@ -89,7 +89,7 @@ class Rule(NamedTuple):
 
 @final
 class GuidanceRules:
-    """What a text defines, ``rules`` by name; :data:`START` is the rule of a whole text.
+    """The rules that a text defines, ``rules`` by name; :data:`START` is the rule of a whole text.
 
     Raises
     ------
@@ -186,7 +186,7 @@ class GuidanceRules:
         return self._values[key]
 
     def _blanks(self, said: Mapping[str, Any], at: int) -> str | None:
-        """Return what may stand between the tokens of JSON, as ``whitespace_pattern`` of Outlines says it."""
+        """Return the pattern of blanks between the tokens of JSON, as ``whitespace_pattern`` of Outlines says it."""
         flexible, pattern = said.get("whitespace_flexible", True), said.get("whitespace_pattern")
         match flexible, said.get("item_separator", ","), said.get("key_separator", ":"):
             case True, ",", ":":
@@ -315,7 +315,7 @@ class _ScopeReader:
         return self._named[name.name]
 
     def _written(self, at: int) -> str:
-        """Return what is written at an offset, up to the end of its line."""
+        """Return the text at an offset, up to the end of its line."""
         line = self._rules.text[at:].split("\n", 1)[0].strip()
         return line if len(line) <= 40 else f"{line[:37]}..."
 

@@ -167,7 +167,7 @@ class LexemeMatch:
         return self._after[key]
 
     def rests(self, state: MatchState) -> Row:
-        """Return what the text may be before if the pending lexeme ends here; nothing where it may not."""
+        """Return the row of the text before if the pending lexeme ends here; empty where it may not."""
         return self.after(state.row, self._ended(state)) if state.pending else state.row
 
     def _ended(self, state: MatchState) -> frozenset[int]:

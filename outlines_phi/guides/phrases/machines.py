@@ -21,7 +21,7 @@ _BLOCK = 256
 
 
 def is_word(character: str) -> bool:
-    """Return whether ``character`` is part of a word: a letter, a number in any script, or ``_``."""
+    """Return True if ``character`` is part of a word: a letter, a number in any script, or ``_``."""
     return character.isalnum() or character == "_"
 
 
@@ -365,7 +365,7 @@ class FoldedLiterals(ByteMachine):
         return tuple(sorted({index for word in words for index in self._phrases[word]}))
 
     def _goes_on(self, node: int, symbols: Sequence[int], in_text: bool) -> bool:
-        """Return whether ``symbols`` go on with all of ``node``, to the end of a word or beyond themselves."""
+        """Return True if ``symbols`` go on with all of ``node``, to the end of a word or beyond themselves."""
         for place, symbol in enumerate(symbols):
             child = int(self._next(node, symbol))
             if self._words.parent[child] != node or child == 0:
@@ -376,7 +376,7 @@ class FoldedLiterals(ByteMachine):
         return bool(self._words.is_inner[node])
 
     def _choices(self, held: int) -> list[tuple[int, ...]]:
-        """Return what the bytes held may be read as, as far as it matters."""
+        """Return the readings of the bytes held, as far as they matter."""
         return [self._reader.readings[choice].symbols for choice in (BROKEN, *self._reader.completions[held])]
 
     @cached_property
@@ -533,7 +533,7 @@ class BoundedLanguages(ByteMachine):
     def _moved(
         self, key: BoundedKey, byte: int, *, begins: bool
     ) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
-        """Return what has been begun after ``byte``, and the languages with a member that is complete."""
+        """Return the members begun after ``byte``, and the languages with a member that is complete."""
         column = self.byte_class[byte]
         begun, ended = dict[int, int](), dict[int, int]()
         for state, size in (*key.begun, *((start, 0) for start in self._starts if begins)):

@@ -51,7 +51,7 @@ class Rollbacks:
         return cls(automaton, pairs[matters], deep[matters])
 
     def matter(self, state: int, others: Sequence[int]) -> bool:
-        """Return whether ``state`` may fail where one of ``others`` goes on."""
+        """Return True if ``state`` may fail where one of ``others`` goes on."""
         return any(self._place(state * len(self.automaton) + other) >= 0 for other in others)
 
     @cached_property
@@ -169,7 +169,7 @@ def _reachable(
 
 
 def _after(automaton: LexemeAutomaton, state: int, column: int) -> Iterator[int]:
-    """Yield what ``state`` may lead to when it is read again, as :func:`_reachable` has it."""
+    """Yield the successors of ``state`` when it is read again, as :func:`_reachable` has it."""
     along = int(automaton.targets[state, column])
     if along != DEAD:
         yield along
@@ -442,7 +442,7 @@ class Lexer:
         return self.ends != NOTHING
 
     def flush(self, state: int) -> Word | None:
-        """Return what the end of the text emits in ``state``; ``None`` where it cuts a lexeme short."""
+        """Return the word that the end of the text emits in ``state``; ``None`` where it cuts a lexeme short."""
         return self.words[self.ends[state]] if self.ends[state] != NOTHING else None
 
     def lex(self, text: bytes, state: int = START) -> tuple[int, Word] | None:

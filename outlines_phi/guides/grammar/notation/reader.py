@@ -38,7 +38,7 @@ from .scannerless import over_lexemes
 from .source import Imports, Source
 
 MOST_WRITTEN = 100_000
-"""How many characters all terminals may have when those inside them are written out, and all templates for their arguments."""
+"""The most characters of all terminals with those inside them written out, and of all templates with their arguments."""
 
 MOST_ALTERNATIVES = 64
 """The most alternatives of one sequence that are written out."""

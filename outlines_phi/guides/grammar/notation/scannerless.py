@@ -26,7 +26,7 @@ from ..lexing.lexeme_automaton import JointAutomaton
 from .gbnf import Alternation, Characters, Concatenation, Expression, GBNFRule, Intervals, Repetition, RuleName
 
 _MOST_WRITTEN = 10_000
-"""How many characters the pattern of a terminal may have."""
+"""The most characters of the pattern of a terminal."""
 
 
 class _NotRegular(Exception):
@@ -44,7 +44,7 @@ class Pieces:
         self._automata: dict[Expression, ByteAutomaton | None] = {}
 
     def is_terminal(self, expression: Expression) -> bool:
-        """Return whether an expression is to be one terminal."""
+        """Return True if an expression is to be one terminal."""
         return expression not in self.opened and self.pattern(expression) is not None
 
     def pattern(self, expression: Expression) -> str | None:
@@ -84,7 +84,7 @@ class Pieces:
         return _alternation(map(concatenation, ways))
 
     def is_nullable(self, expression: Expression) -> bool:
-        """Return whether a regular expression derives the empty text."""
+        """Return True if a regular expression derives the empty text."""
         match expression:
             case Characters():
                 return False
@@ -138,12 +138,12 @@ def class_of(codes: Intervals) -> str:
 
 
 _LARGEST = 50_000
-"""How many symbols all productions may have when repeats are written out."""
+"""The most symbols of all productions with repeats written out."""
 
 _SHOWN = 60  # How much of a pattern the name of a terminal has
 
 _PATIENCE = 10
-"""How often the last part of a sequence is taken off before all of its parts are taken apart."""
+"""The most times that the last part of a sequence is taken off before all of its parts are taken apart."""
 
 _EMPTY = Concatenation(())
 

@@ -148,7 +148,7 @@ class Parser:
         return configuration
 
     def accepts(self, configuration: int) -> bool:
-        """Whether the text may end here."""
+        """Return True if the text may end here."""
         return self.is_certain(self.shift(configuration, END))
 
     def cut(self, configuration: int, entries: int) -> int:
@@ -163,7 +163,7 @@ class Parser:
         return self._configuration(self._stacks.cut(self.stacks(configuration), entries))
 
     def beyond(self, configuration: int, terminal: int) -> tuple[int, int]:
-        """Return where the reductions before ``terminal`` leave what is known of a lone stack.
+        """Reduce a lone stack before ``terminal``, down to its unknown entries.
 
         They take some ``entries`` off below the last entry that is known, and put the nonterminal ``head`` there.
         """
@@ -179,7 +179,7 @@ class Parser:
             state = self._goto[self.top(lower)][head]
 
     def is_certain(self, configuration: int) -> bool:
-        """Whether some stack of it is known; false for :data:`ERROR`."""
+        """Return True if some stack of it is known; false for :data:`ERROR`."""
         return configuration not in (ERROR, UNKNOWN)
 
     def stacks(self, configuration: int) -> tuple[int, ...]:

@@ -147,7 +147,7 @@ class Sizes:
         return [size for size, _ in self._smallest(shape, formula, count, nested=not self._is_rich(formula))]
 
     def _is_rich(self, formula: Formula) -> bool:
-        """Whether there are infinitely many strings or numbers."""
+        """Return True if there are infinitely many strings or numbers."""
         strings = self._kinds.strings(formula)
         if not strings.is_empty and strings.longest is None:
             return True

@@ -85,11 +85,11 @@ class Side:
         return cls.above([-x for x in reversed(cuts)], at[::-1], between[::-1])
 
     def first(self, digit: int) -> Whole | None:
-        """Return what is known after a first digit other than 0."""
+        """Return the state after a first digit other than 0."""
         return self._placed(1, str(digit))
 
     def whole(self, known: Whole, digit: int) -> Whole | None:
-        """Return what is known after one more digit before the point; ``None`` when all cuts are below."""
+        """Return the state after one more digit before the point; ``None`` when all cuts are below."""
         length, rank, equal = known
         prefixes = self._prefixes[length]
         if equal:
@@ -101,7 +101,7 @@ class Side:
         return Whole(length + 1, rank, False)
 
     def point(self, known: Whole) -> Decimals:
-        """Return what is known once there are no more digits before the point."""
+        """Return the state at the decimal point, where no more digits come before it."""
         length, rank, equal = known
         prefixes = self._prefixes[length]
         if rank == len(prefixes):
@@ -113,11 +113,11 @@ class Side:
 
     @cached_property
     def zero(self) -> Decimals:
-        """What is known after a first 0, which no digits but those of a fraction follow."""
+        """The state after a first 0, which no digits but those of a fraction follow."""
         return Decimals(0, 0, bisect_right(self._wholes, (1, "0")))
 
     def decimals(self, known: Decimals) -> list[Decimals]:
-        """Return what is known after one more digit behind the point, for each digit."""
+        """Return the state after one more digit behind the point, for each digit."""
         place, low, high = known
         if low == high:
             return [known] * 10
@@ -179,7 +179,7 @@ Remainders: TypeAlias = tuple[tuple[int, tuple[int, int]], ...]
 
 
 class DigitNode(NamedTuple):
-    """What matters of the digits so far.
+    """The state of the digits so far.
 
     Attributes
     ----------
@@ -386,7 +386,7 @@ class _Texts:
         return DigitNode(-1, piece, remainders, behind, ends) if piece else None
 
     def _ends(self, node: DigitNode) -> bool:
-        """Return whether the number may end here."""
+        """Return True if the number may end here."""
         side, place, remainders, behind, ends = node
         if not ends:
             return False
