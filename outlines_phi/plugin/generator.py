@@ -85,7 +85,7 @@ def audit(
     progress: Told = None,
     **settings: Any,
 ) -> AuditReport:
-    """Return how biased plain masking is in an application, from ``n`` weighted draws of ``phi="local"`` after each prompt.
+    """Measure the bias of plain masking in an application, from ``n`` weighted draws of ``phi="local"`` after each prompt.
 
     Mathematics in ``docs/audit.md``.
 
@@ -215,9 +215,7 @@ def _bounded(
 
 
 def _notes(settings: dict[str, Any], defaults: GenerationConfig | None) -> list[str]:
-    """Return where the application's own calls, without further keywords, would follow another distribution than the one
-    audited.
-    """
+    """Return notes on differences between the distribution audited and that of the application's own calls without keywords."""
     ignored = [
         f"{name}={getattr(defaults, name)}"
         for name in TRUNCATION
@@ -281,11 +279,11 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
 
     @property
     def banned_phrases(self) -> BannedPhrases | None:
-        """What is not written; ``None`` where nothing is banned."""
+        """The phrases that are never written; ``None`` where nothing is banned."""
         return self.correction.ban
 
     def _processor(self, correction: Correction) -> Any:
-        """Return what allows the output type without what is banned; ``None`` for free text without a ban."""
+        """Return the processor of the output type without its banned phrases; ``None`` for free text without a ban."""
         call = Call.of(correction, self.unbanned_processor, {"sampler": self.sampler})
         return call.processor(self.model.compiled)
 
@@ -302,7 +300,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         return Call.of(replace(correction, ban=None), self.logits_processor, keywords)
 
     def _law(self, keywords: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
-        """Return what a call that draws nothing is about, and its other keywords."""
+        """Return the table of a call that draws nothing, and its other keywords."""
         processor = self.logits_processor
         if "banned_phrases" in keywords:
             processor = self._processor(self.correction.replaced_by(banned_phrases=keywords.pop("banned_phrases")))
@@ -311,7 +309,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
 
     @property
     def table(self) -> Table:
-        """What calls without further keywords may write, compiled."""
+        """The compiled language of calls without further keywords."""
         return self._law({})[0]
 
     @property
@@ -331,7 +329,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         return self.model.written_in_pieces(self._call(keywords), prompt)
 
     async def asample(self, prompt: Any, n: int = 1, **keywords: Any) -> Draws:
-        """Return what :meth:`sample` does; as :meth:`agenerate`."""
+        """Run :meth:`sample` without blocking the event loop; as :meth:`agenerate`."""
         return await self.model.worker.run(partial(self.sample, prompt, n, **keywords))
 
     def sample(self, prompt: Any, n: int = 1, **keywords: Any) -> Draws:
@@ -423,7 +421,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         return law.marginals()
 
     def fit(self, prompts: Any, formats: Sequence[Any] = (), *, tokens: int = LINE, **settings: Any) -> FitTable:
-        """Return how well this output type, and other ``formats``, fit what the model writes by itself after each prompt.
+        """Measure the fit of this output type, and of other ``formats``, to the model's own texts after each prompt.
 
         ``log Phi`` by bounds and weighted draws, the likeliest first tokens outside and inside of each format, the line of at most
         ``tokens`` tokens that greedy decoding writes without one, and what usually helps. The ``settings`` are those of a call.
@@ -451,7 +449,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         )
 
     def audit(self, prompts: Any, n: int = 200, **settings: Any) -> AuditReport:
-        """Return how biased plain masking is here; see :func:`outlines_phi.audit`."""
+        """Measure the bias of plain masking here; see :func:`outlines_phi.audit`."""
         return audit(self, prompts, n, **settings)
 
 

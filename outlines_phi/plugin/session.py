@@ -1,4 +1,4 @@
-"""What every host has in common: a language model, what is kept for it between calls, and the calls themselves."""
+"""The common session of all hosts: a language model, the state kept for it between calls, and the calls themselves."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class PhiModel(Asynchronous, ABC):
         """Return the token ids of a prompt."""
 
     def _hosted(self, call: Call, given: Any, *, many: bool) -> Any:
-        """Return what the host's own loop writes under a call without an estimator: of one prompt, or of each of ``many``."""
+        """Return the texts that the host's own loop writes without an estimator: of one prompt, or of each of ``many``."""
         raise self._loopless
 
     def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
@@ -113,12 +113,12 @@ class PhiModel(Asynchronous, ABC):
 
     @property
     def defaults(self) -> GenerationConfig | None:
-        """What holds of temperature, penalty and length where a call does not say."""
+        """The defaults of temperature, penalty and length where a call does not say."""
         return None
 
     @property
     def _at_hand(self) -> bool:
-        """Whether :attr:`lm` is made already."""
+        """True if :attr:`lm` is made already."""
         return True
 
     def __call__(self, model_input: Any, output_type: Any = None, backend: str | None = None, **keywords: Any) -> Any:
@@ -184,7 +184,7 @@ class PhiModel(Asynchronous, ABC):
         return self._under(MaskLogitsProcessor(self.table(output_type, backend=backend)), correction, keywords)
 
     def _leaves_to_outlines(self, output_type: Any) -> bool:
-        """Return whether plain calls of an output type are masked by the means of Outlines."""
+        """Return True if plain calls of an output type are masked by the means of Outlines."""
         return self.takes_types or left_to_outlines(output_type, at_hand=self._at_hand)
 
     def _outlines_form(self, output_type: Any, backend: str | None) -> Any:
@@ -211,7 +211,7 @@ class PhiModel(Asynchronous, ABC):
 
     @property
     def correction(self) -> Correction:
-        """What holds of every call that does not say otherwise."""
+        """The correction of every call that does not say otherwise."""
         own = Correction().replaced_by(Unset.UNSET if self.phi is None else self.phi, self.banned_phrases)
         return replace(own, inherited=True)
 
@@ -351,7 +351,7 @@ class PhiModel(Asynchronous, ABC):
     def asking(
         self, inputs: Sequence[Any], table: Table, options: CallOptions, phi: Phi | None = None
     ) -> Iterator[Request]:
-        """Yield what a call under ``phi`` asks for, and tell how far it is; no other thread draws from the model meanwhile."""
+        """Yield the request of a call under ``phi``, and tell its progress; no other thread draws from the model meanwhile."""
         request = self._request(inputs, table, options)
         with turn(self._drawing), telling(options.progress, phi):
             yield request

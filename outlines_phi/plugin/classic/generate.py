@@ -45,7 +45,7 @@ _SEEDED = threading.Lock()  # Held while torch's own generator is seeded, which 
 @final
 @dataclass(eq=False)
 class ClassicGenerator:
-    """What the functions of this module return: a generator, its sampler, and what makes values of texts."""
+    """A generator with its sampler and the reader of values, as the functions of this module return it."""
 
     generator: PhiGenerator
     sampler: Any

@@ -34,7 +34,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     banned_phrases: Any = Unset.UNSET,
     **options: Any,
 ) -> Any:
-    """Return what the stock ``outlines.Generator`` does; under ``phi`` or with banned phrases what that of this package does."""
+    """Build the stock ``outlines.Generator``, or that of this package under ``phi`` or with banned phrases."""
     own = getattr(model, "correction", NOTHING)
     correction = own.replaced_by(phi, banned_phrases)
     both = output_type is not None and processor is not None  # which the stock one refuses

@@ -50,7 +50,7 @@ KEYWORDS = (*(name for name in USED if name not in ("banned_phrases", "ends", "o
 @final
 @dataclass
 class PhiGenerateOutput(ModelOutput):
-    """What ``generate`` returns with ``return_dict_in_generate=True``: the sequences, and what is known of their distribution."""
+    """The result of ``generate`` with ``return_dict_in_generate=True``: the sequences, and estimates of their distribution."""
 
     sequences: Tensor | None = None
     log_p: Tensor | None = None  # ``[B]`` float64, in nats: ``log p(y)`` of what was generated in each row
@@ -243,7 +243,7 @@ WRITTEN = (
 
 
 def said_beyond(config: GenerationConfig, own: GenerationConfig) -> dict[str, Any]:
-    """Return what a call's generation config says beyond the model's own and the defaults of transformers."""
+    """Return the fields of a call's generation config that differ from the model's own and the defaults of transformers."""
     given = {}
     for name, value in vars(config).items():
         usual = getattr(own, name, None)

@@ -36,7 +36,7 @@ CUTS = ("stop_strings", "stopping_criteria", "max_time")  # Options by which the
 HOST_TOP_K = 50  # What the loop's `top_k` is where neither the call nor the model's `generation_config` says
 
 AFTER = [name for name in (*TRUNCATION, "watermarking_config") if name != "top_k"]
-"""What else the loop may do after its processors."""
+"""The fields that the loop may apply after its processors."""
 
 
 @final
@@ -49,7 +49,7 @@ class Loop:
     context: int | None
 
     def processor(self, processor: Any, compiled: CompiledTypes, keywords: dict[str, Any]) -> Any:
-        """Return what runs in the loop: our mask where the language can be read, else ``processor``.
+        """Return the processor of the loop: our mask where the language can be read, else ``processor``.
 
         What is not for the loop leaves ``keywords``, those of the call. One that bans phrases in free text and does not say how
         long this may be is given the default budget of all calls.
@@ -274,7 +274,7 @@ class MaskedLoop(PhiModel):
                 yield piece
 
     def _masking(self, call: Call) -> LoopProcessor | None:
-        """Return what runs in the loop, once the keywords are those of the loop."""
+        """Return the processor of the loop, once the keywords are those of the loop."""
         refuse_options(call.keywords, f"{self.library}'s own loop")
         plain = call.language is None and call.ban is None  # which needs nothing of ours
         processor = None if plain else call.processor(self.compiled)

@@ -261,9 +261,7 @@ def _step_phi(resolved: Phi | None) -> StepPhi:
 
 
 def compiled_for(model: Any, tokenizer: Any = None) -> CompiledTypes:
-    """Return what compiles output types for the tokens of a model, as for :class:`PhiLogitsProcessor`; kept with it where one is
-    given.
-    """
+    """Return the compiler of output types for a model's tokens, as for :class:`PhiLogitsProcessor`; kept with a model given."""
     match model:
         case PhiModel():
             return model.compiled

@@ -34,7 +34,7 @@ NEUTRAL: Mapping[str, Any] = {
     **dict.fromkeys(("stop", "bad_words"), (None, [])),
     **dict.fromkeys(("logit_bias", "allowed_token_ids", "structured_outputs", "prompt_logprobs"), (None,)),
 }
-"""What a request may have beside the argument: all else would come after the processor, and change what it has decided."""
+"""The neutral values of a request's other parameters: all else would come after the processor, and change its decisions."""
 
 KEPT = "_outlines_phi_walk"
 """The attribute of the parameters of a request that holds its walk: both are gone together, however the request ends."""

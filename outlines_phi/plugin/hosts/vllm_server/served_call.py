@@ -1,4 +1,4 @@
-"""What a client asks the processor in an engine for: a text of JSON, in the arguments of a request of vLLM."""
+"""The message of a client to the processor in an engine: a text of JSON, in the arguments of a request of vLLM."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def force(row: Tensor, token: int, outcome: WalkEnd, account: WalkAccount, budge
 
 
 def read(choice: Any) -> Answer | None:
-    """Return what a choice of the server's response says; ``None`` where no processor of ours wrote it."""
+    """Parse the answer in a choice of the server's response; ``None`` where no processor of ours wrote it."""
     tokens: list[int] = []
     for step in getattr(choice.logprobs, "content", None) or ():
         mark = step.logprob - MARK

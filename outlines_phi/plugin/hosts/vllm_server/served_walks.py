@@ -194,7 +194,7 @@ class ServedWalks:
 
     @property
     def trees(self) -> int:
-        """How many trees are kept."""
+        """The number of trees that are kept."""
         return len(self._trees)
 
     def begin(self, argument: str, number: int, prompt: Sequence[int] | None, limit: int | None) -> ServedWalk:
