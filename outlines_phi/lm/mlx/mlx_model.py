@@ -22,7 +22,7 @@ from ..sequences import Entry, SequenceModel
 
 @dataclass
 class RowCall:
-    """Which rows the present model call reads and writes; shared by all layers."""
+    """The rows that the present model call reads and writes; shared by all layers."""
 
     rows: mx.array  # `[b]` the rows in the call
     offset: mx.array  # `[b]` how many tokens each holds

@@ -81,11 +81,11 @@ class TransformersModel(LanguageModel):
 
     @property
     def road(self) -> str:
-        """How short trees are evaluated: ``"packed"``, ``"rows"``, ``"rows of one length"`` or ``"whole sequences"``."""
+        """The evaluation of short trees: ``"packed"``, ``"rows"``, ``"rows of one length"`` or ``"whole sequences"``."""
         return road(self._forward, 0)
 
     def version(self) -> Hashable:
-        """Return what the distribution depends on beside the input: how the model computes, and its weights (by write counters).
+        """Return a key of the distribution beside the input: how the model computes, and its weights (by write counters).
 
         What hooks do cannot be seen here, nor every write through ``.data``; trees that are used again compare their roots.
         """

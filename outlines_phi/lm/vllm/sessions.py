@@ -20,7 +20,7 @@ class Asked(NamedTuple):
 
 
 class Calls(Protocol):
-    """How an engine is asked."""
+    """The protocol of calls of an engine."""
 
     def rows(self, asked: Sequence[Asked], relieve: Callable[[], object]) -> tuple[Tensor, dict[str, int]]:
         """Return the logits after each request, ``[n, V]``, and how many tokens of new ones were in the engine's cache.
@@ -67,7 +67,7 @@ class Sessions:
         return key in self._open
 
     def rows(self, asked: Sequence[Asked]) -> tuple[Tensor, dict[str, int]]:
-        """Return what :meth:`Calls.rows` does; after an error none of ``asked`` is open."""
+        """Run :meth:`Calls.rows`; after an error none of ``asked`` is open."""
         while self._due:
             self.close(list(self._due.popleft().values()))
         busy = {each.key for each in asked}
@@ -78,7 +78,7 @@ class Sessions:
             raise
 
     def keep(self, key: str, session: Session, busy: Collection[str]) -> bool:
-        """Return whether a request may stay open; the oldest of those that are not ``busy`` are closed for it."""
+        """Return True if a request may stay open; the oldest of those that are not ``busy`` are closed for it."""
         goes_on = key in self._open
         self._drop([key])
         if not self._fits(session):

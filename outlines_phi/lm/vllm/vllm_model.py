@@ -23,7 +23,7 @@ ENGINE: Mapping[str, Any] = {
     "logits_processors": ["outlines_phi.vllm:RowCapture"],
     "worker_extension_cls": "outlines_phi.vllm.RowReader",
 }
-"""What an ``LLM`` is made with, so that its logits can be read: ``LLM(model, **ENGINE)``."""
+"""The arguments of an ``LLM`` whose logits can be read: ``LLM(model, **ENGINE)``."""
 
 TESTED = "0.32"  # The versions of vLLM whose core is spoken to
 
