@@ -22,7 +22,7 @@ _CHECKS, _CHECK_LENGTH = 256, 8
 @final
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """What each token id writes, in bytes: ``decode(ids) = tokens[ids[0]] + tokens[ids[1]] + ...``.
+    """The bytes of each token id: ``decode(ids) = tokens[ids[0]] + tokens[ids[1]] + ...``.
 
     Two ids may have equal bytes and stay two ids. A token may hold a part of a UTF-8 character.
     """
