@@ -80,7 +80,7 @@ class Marginals(Mapping[str, Marginal]):
 
     @property
     def certified(self) -> bool:
-        """Whether every interval holds for certain."""
+        """True if every interval holds for certain."""
         return self.confidence == 1.0
 
     def __repr__(self) -> str:
