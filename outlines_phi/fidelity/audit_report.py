@@ -1,4 +1,4 @@
-"""How biased plain masking is, from its own draws: the report."""
+"""The report of the bias of plain masking, from its own draws."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .traces import Trace, tree_bounds
 @final
 @dataclass(frozen=True, kw_only=True)
 class AuditReport(Findings):
-    """How biased plain masking is here, with honest intervals.
+    """The bias of plain masking here, with honest intervals.
 
     ``str(report)`` is a summary for a terminal; :meth:`save` writes Markdown, JSON, a page or a picture.
     """

@@ -55,7 +55,7 @@ def _noise(target: Mapping[Outcome, float], n: int, repeats: int, seed: int) -> 
 
 
 Reader = Callable[[str], Mapping[str, Hashable]]
-"""What a text says: the value of each of its fields. Raises ``ValueError`` on a text outside the format."""
+"""The value of each field of a text. Raises ``ValueError`` on a text outside the format."""
 
 OUTSIDE = "(not in the format)"
 """Stands for the value of a text that is outside the format, such as one that was cut short."""
@@ -71,7 +71,7 @@ def label(value: Hashable) -> str:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What one way of sampling gave, and what it cost."""
+    """The texts of one way of sampling, and their cost."""
 
     name: str  # how reports call it
     texts: Sequence[str]

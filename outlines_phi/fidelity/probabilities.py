@@ -1,4 +1,4 @@
-"""How probable each value of an output type is, with certified bounds."""
+"""The probability of each value of an output type, with certified bounds."""
 
 from __future__ import annotations
 
@@ -390,7 +390,7 @@ def _undecided(
 
 
 def key(value: Any, *, refused: bool) -> Hashable:
-    """Return what a value is looked up by; a text that its type refuses is kept apart from a value that is this text."""
+    """Return the key of a value; a text that its type refuses is kept apart from a value that is this text."""
     return (ValueReadError, value) if refused else frozen(value)
 
 
@@ -428,5 +428,5 @@ def grouped(texts: Sequence[bytes], reader: Reader, until: float = math.inf) -> 
 
 
 def _beginning(texts: Sequence[bytes], written: bytes) -> int:
-    """Return how many of the sorted ``texts`` begin with ``written``; no UTF-8 text holds the byte that ends the range."""
+    """Return the number of the sorted ``texts`` with the prefix ``written``; no UTF-8 text holds the byte that ends the range."""
     return bisect_left(texts, written + b"\xff") - bisect_left(texts, written)

@@ -1,4 +1,4 @@
-"""What masking met on the way to each draw, and the fields of JSON that it stood in."""
+"""The legal mass at each step of a masked draw, and the fields of JSON that its steps stood in."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Trace:
 
     @property
     def failed(self) -> bool:
-        """Whether a step had no legal token: a draw of weight 0."""
+        """True if a step had no legal token: a draw of weight 0."""
         return len(self.log_legal) > len(self.token_ids)
 
     @property
@@ -126,7 +126,7 @@ class Trace:
 
     @property
     def text(self) -> str:
-        """What was written."""
+        """The text that was written."""
         return b"".join(self.pieces).decode(errors="replace")
 
 
