@@ -158,7 +158,7 @@ WORD = re.compile(rb"\s*[\w\x80-\xff]+")
 """A token of letters and digits, those beyond ASCII included, after blanks or none."""
 
 ENOUGH = 2
-"""How much has to agree: a word counts as much, a digit by itself half of it."""
+"""The least weight of an agreement: a word counts as much, a digit by itself half of it."""
 
 
 @final
@@ -233,7 +233,7 @@ class _PromptLookup:
         return Draft(tuple(takewhile(self._counts, tokens)))
 
     def _count(self, token: int) -> int:
-        """Return how much it counts that ``token`` agrees: a word :data:`ENOUGH`, a single digit half of it, all else nothing."""
+        """Return the weight of an agreement on ``token``: a word :data:`ENOUGH`, a single digit half of it, all else nothing."""
         if token >= len(self._tokens) or WORD.fullmatch(self._tokens[token]) is None:
             return 0
         word = self._tokens[token].lstrip()
@@ -247,7 +247,7 @@ class _PromptLookup:
         return [self._number_of[token] for token in tokens]
 
     def _may_follow(self, site: Site, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which of some tokens may follow the site and do not end it. A prompt may hold ids that cannot be written."""
+        """Return the mask of tokens that may follow the site and do not end it. A prompt may hold ids that cannot be written."""
         live = self._table.live_classes(site.state, site.remaining)
         live[EOS] = False
         class_of = self._table.partition(site.state).class_of
