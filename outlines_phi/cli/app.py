@@ -31,7 +31,7 @@ Debug = Annotated[bool, typer.Option("--debug", callback=_set_debug, help="Show 
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Return whether a device ran out of memory, without importing torch where no device was used."""
+    """Return True if a device ran out of memory, without importing torch where no device was used."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(error, torch.cuda.OutOfMemoryError)
 

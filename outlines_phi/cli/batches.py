@@ -137,7 +137,7 @@ def _halved(work: Callable[[Sequence[T]], Sequence[R]], rows: Sequence[T]) -> li
 
 
 def refusal(model: PhiModel, table: Table, prompt: Prompt, options: CallOptions) -> OutlinesPhiError | None:
-    """Return why a prompt cannot be drawn, as far as that is known before any model call."""
+    """Return the error of a prompt that cannot be drawn, as far as that is known before any model call."""
     try:
         model.check_prompt(model_input(prompt), table, options)
     except OutlinesPhiError as error:
@@ -203,7 +203,7 @@ class Summary:
             setattr(self, each.name, mine + more)
 
     def report(self, target: Path | None, asked: str, phi: Phi | None) -> None:
-        """Print what the user should know; ``asked`` says how many prompts there are."""
+        """Print the summary of a run; ``asked`` says how many prompts there are."""
         known = sorted(self.log_phi)
         log_phi = f" log Phi is {bounds_text((known[0], known[-1]))}." if known and known[0] > -math.inf else ""
         if target is not None:
@@ -301,7 +301,7 @@ class Task:
 
 
 def _told(phi: Phi | None) -> str:
-    """Return how a file names an estimator: two that differ in the distribution of their draws differ in it."""
+    """Return the name of an estimator in files: two that differ in the distribution of their draws differ in it."""
     assert phi is not None  # a file has an output type, or a ban
     return f"{phi.name} (weighted)" if phi == LookaheadPhi(weights=True) else phi.name
 
@@ -336,7 +336,7 @@ def work(
     *,
     shown: bool,
 ) -> int:
-    """Write what is ``drawn`` as it comes, and say how far that is; return the exit code.
+    """Write the draws of ``drawn`` as they come, and show the progress; return the exit code.
 
     ``summary`` is of those of the ``prompts`` that ``target`` has, ``None`` for the standard output.
     """

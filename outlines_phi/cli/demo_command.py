@@ -220,7 +220,7 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def _excess(report: Report, view: View, value: object) -> float:
-    """Return how much too often the first sample gives ``value``."""
+    """Return the excess of the frequency of ``value`` in the first sample over its probability."""
     return view.frequencies[report.samples[0].name].get(value, 0.0) - view.truth.get(value, 0.0)
 
 

@@ -160,7 +160,7 @@ def _check_folder(name: str, option: str) -> None:
 
 @contextmanager
 def loading(given: str) -> Iterator[None]:
-    """Say what to give instead of what cannot be loaded."""
+    """Turn an error of loading into the remedy."""
     try:
         yield
     except Exception as error:  # loading runs the code of many libraries, which raise what they like
@@ -367,7 +367,7 @@ def _decoded(content: bytes, given: str) -> str:
 def read_output_type(
     named: str | None, schema: Path | None, regex: str | None, grammar: str | None = None, *, free: bool = False
 ) -> tuple[str, Any]:
-    """Return how the command names its output type, and the type; ``None`` where there is none and there may be (``free``).
+    """Return the command's name of an output type, and the type; ``None`` where there is none and there may be (``free``).
 
     The type is whatever Outlines takes as ``module:Class`` (the working folder is on the path), a file with a JSON schema, a
     regular expression, a file with a grammar, in Lark's dialect or GBNF, or the name of one that comes with the package.
