@@ -102,7 +102,7 @@ def too_small(budget: object, least: int, name: str = "max_new_tokens") -> Empty
 
 
 COST = "using the set as if it were complete costs at most the probability that the effort runs out, in total variation"
-"""What is to be known of the draws that a call has made before its effort ran out."""
+"""The warning on the draws that a call has made before its effort ran out."""
 
 
 class BudgetError(OutlinesPhiError, RuntimeError):
