@@ -29,7 +29,7 @@ class Branches:
 
     @property
     def planted(self) -> bool:
-        """Whether the prompts have been evaluated."""
+        """True if the prompts have been evaluated."""
         return self._planted is not None
 
     def plant(self) -> tuple[list[int], Rows]:

@@ -136,7 +136,7 @@ class ProposalPhi(Phi):
         return self
 
     def rounds(self, n: int) -> Sequence[int]:
-        """Return how many of ``n`` walks begin together, round by round; more than one round where it learns from walks."""
+        """Return the number of ``n`` walks that begin together, round by round; more than one round where it learns from walks."""
         return (n,)
 
     @abstractmethod

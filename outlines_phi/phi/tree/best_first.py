@@ -189,7 +189,7 @@ def enumerate_together(
 
 
 def is_decided(tree: BoundsTree, tolerance: float) -> bool:
-    """Return whether ``U - Lo <= tolerance * Lo`` at the root."""
+    """Return True if ``U - Lo <= tolerance * Lo`` at the root."""
     return tree.root.expanded and tree.root.log_gap <= tree.root.log_lower + log(tolerance)
 
 
@@ -215,7 +215,7 @@ class BestFirst:
 
     @property
     def reached(self) -> bool:
-        """Whether the bounds are that close."""
+        """True if the bounds are that close."""
         return is_decided(self.tree, self._tolerance)
 
     def advance(self) -> list[Node]:
@@ -280,7 +280,7 @@ class ModeSearch:
 
     @property
     def finished(self) -> bool:
-        """Whether the certificate holds."""
+        """True if the certificate holds."""
         return self._frontier.log_p < self._least or self._frontier.log_p == -math.inf
 
     @property

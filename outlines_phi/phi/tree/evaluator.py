@@ -85,7 +85,7 @@ class Evaluator:
             )
 
     def drafted(self, tree: BoundsTree) -> tuple[int, int]:
-        """Return how many nodes of ``tree`` were expanded by foresight, and to how many of them walks have come since."""
+        """Return the number of nodes of ``tree`` that were expanded by foresight, and of those that walks have come to."""
         nodes = self._ahead[tree]
         return len(nodes), sum(node.visited for node in nodes)
 
@@ -141,7 +141,7 @@ class Evaluator:
             tree.propagate(nodes)
 
     def _likely(self, wanted: Sequence[tuple[BoundsTree, Node]]) -> list[tuple[BoundsTree, Node]]:
-        """Return what is to be expanded beside the new nodes of some trees."""
+        """Return the nodes to expand beside the new nodes of some trees."""
         grown = dict.fromkeys(tree for tree, node in wanted if not node.expanded and tree in self._beside)
         asked_for = set(wanted)
         found = ((tree, node) for tree in grown for node in self._beside[tree]() if not node.expanded)
@@ -240,7 +240,7 @@ class Evaluator:
     def _h(
         self, nodes: Sequence[Node], ahead: Set[Node], estimate: Estimate, exchange: Exchange
     ) -> Callable[[Tensor], Tensor]:
-        """Return what gives ``h``, ``[n, V]``, of the next tokens of every node, as the frontier's estimator sees it."""
+        """Return the function of ``h``, ``[n, V]``, of the next tokens of every node, as the frontier's estimator sees it."""
         estimate.reached([place for place, node in self._unheard if node.visited])
         self._unheard = [(place, node) for place, node in enumerate(nodes) if node in ahead]
         paths = [node.path() for node in nodes]
