@@ -91,7 +91,7 @@ class TwoStages:
 
     @property
     def finished(self) -> tuple[int, int]:
-        """How many draws there are, with those whose candidates have ended, and how many attempts and candidates have ended."""
+        """The number of draws, with those whose candidates have ended, and of the attempts and candidates that have ended."""
         accepted, read = len(self.attempts.accepted), self.attempts.read
         if self._candidates is None:
             return accepted, read
@@ -155,7 +155,7 @@ class TwoStages:
         )
 
     def _count(self, missing: int) -> int:
-        """Return how many candidates that many missing draws have together."""
+        """Return the number of candidates that many missing draws have together."""
         return missing * self._phi.candidates * (2 if missing == 1 else 1)
 
 
@@ -198,7 +198,7 @@ class AutoSampler(Sampler):
         return results
 
     def _is_fieldwise(self, request: Request) -> bool:
-        """Return whether texts alone are wanted, of a format with blocks."""
+        """Return True if texts alone are wanted, of a format with blocks."""
         plain = not request.weighted and request.constraint is None and self.phi.frontier is None and self.phi.share > 0
         # Truncation may leave nothing to go on with behind a field that was drawn for its own sake.
         return plain and not request.settings.truncation and request.table.guide.blocks
