@@ -57,7 +57,7 @@ def fidelity(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Measure how far every estimator and sampler is from the model's own distribution, conditioned on a format.
+    """Measure the distance of every estimator and sampler from the model's own distribution, conditioned on a format.
 
     On a suite of small languages of known distribution; with prompts and an output type, on those. Ctrl-C keeps what is finished.
     """

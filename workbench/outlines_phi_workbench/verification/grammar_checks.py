@@ -192,7 +192,7 @@ def grammar_is_reduced(subject: Subject) -> CheckFinding:
 
 @check("T5", "stack invariance", of_grammars=True)
 def stack_is_invariant(subject: Subject) -> CheckFinding:
-    """What the parser accepts by the top of its stack alone, it accepts whatever stands below."""
+    """A step that the parser accepts by the top of its stack alone is accepted whatever stands below."""
     tops = subject.parts.tops
     if tops.wrongly_accepted:
         return CheckFinding.bounded(1, tops.cases, tops.named(tops.wrongly_accepted[0]), "by the top of the stack")
@@ -201,7 +201,7 @@ def stack_is_invariant(subject: Subject) -> CheckFinding:
 
 @check("T6", "forgetting the stack allows more", of_grammars=True)
 def forgetting_allows_more(subject: Subject) -> CheckFinding:
-    """What the parser refuses by the top of its stack alone, it refuses whatever stands below."""
+    """A step that the parser refuses by the top of its stack alone is refused whatever stands below."""
     tops = subject.parts.tops
     if tops.wrongly_refused:
         return CheckFinding.bounded(1, tops.cases, tops.named(tops.wrongly_refused[0]), "by the top of the stack")

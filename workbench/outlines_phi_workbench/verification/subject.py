@@ -1,4 +1,4 @@
-"""What is verified, a guide beside an independent oracle of its language; what a check states, and what it finds."""
+"""The subject of a verification, a guide beside an independent oracle of its language; the checks and their findings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PLACES = 60  # How many are looked at most, of either kind, of a configuration b
 
 
 class Verdict(str, Enum):
-    """How far a statement was checked, and with what result; :data:`MEANINGS` says what each is."""
+    """The extent to which a statement was checked, and the result; :data:`MEANINGS` says what each is."""
 
     EXHAUSTIVE = "EXHAUSTIVE"
     BOUNDED = "BOUNDED"
@@ -92,14 +92,14 @@ class Check(NamedTuple):
 
     @property
     def meaning(self) -> str:
-        """What is stated, in a sentence that needs no notation."""
+        """The statement, in a sentence that needs no notation."""
         return " ".join((self.find.__doc__ or "").split())
 
 
 def check(
     id: str, statement: str, *, of_grammars: bool = False, of_tables: bool = False
 ) -> Callable[[Callable[[Any], CheckFinding]], Check]:
-    """Return what makes a check of the function that finds whether ``statement`` holds."""
+    """Return the decorator that makes a check of the function that decides ``statement``."""
     return lambda find: Check(id, statement, find, of_grammars, of_tables)
 
 
@@ -254,7 +254,7 @@ class Subject:
 
     @property
     def has_tables(self) -> bool:
-        """Whether the guide is made of tables, those of a grammar or an automaton."""
+        """True if the guide is made of tables, those of a grammar or an automaton."""
         return self.machine is not None or isinstance(self.oracle, PatternOracle)
 
     @property
@@ -273,7 +273,7 @@ class Subject:
 
 
 def letters_of(vocabulary: Vocabulary, used: frozenset[int]) -> tuple[bytes, ...]:
-    """Return what texts are made of: bytes, where each one of those that are used is a token, else all tokens."""
+    """Return the letters of texts: bytes, where each one of those that are used is a token, else all tokens."""
     tokens = set(vocabulary.tokens) - {b""}
     if all(bytes([byte]) in tokens for byte in used):
         return BYTES

@@ -13,7 +13,7 @@ from .machine_graph import MachineGraph
 @final
 @dataclass(frozen=True)
 class Fault:
-    """Why no member of the language goes on with a byte.
+    """The reason that no member of the language goes on with a byte.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Fault:
 @final
 @dataclass(frozen=True)
 class Spot:
-    """Where a machine stands after a text: the states of its graph, as ``part`` and ``node`` pairs, and its stack, top first."""
+    """The position of a machine after a text: the states of its graph, as ``part`` and ``node`` pairs, and its stack, top first."""
 
     label: str
     nodes: tuple[tuple[str, str], ...]
@@ -68,7 +68,7 @@ class ReadingMachine(ABC):
 
     @abstractmethod
     def spot(self, place: Any) -> Spot:
-        """Return where a place is in the graph, and its stack."""
+        """Return the position of a place in the graph, and its stack."""
 
     def follow(self, place: Any, token: int, text: bytes) -> Any:
         """Return the place after a live ``token``, which writes ``text``."""

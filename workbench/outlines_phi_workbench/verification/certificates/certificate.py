@@ -120,7 +120,7 @@ def _texts(guide: CFGGuide, count: int, rng: random.Random) -> list[Word]:
 
 @final
 class _Witnesses:
-    """Why tokens are allowed or forbidden. What is forbidden is shown by one set of items for all texts."""
+    """The reasons that tokens are allowed or forbidden. A forbidden one is shown by one set of items for all texts."""
 
     def __init__(self, guide: CFGGuide) -> None:
         self._guide = guide

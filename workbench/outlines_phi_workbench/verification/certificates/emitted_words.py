@@ -54,7 +54,7 @@ class EmittedWords:
         return self._arcs[place]
 
     def _emitted(self, place: int, start: int) -> Arcs:
-        """Return what is emitted first from a state of the lexer, after bytes that emit nothing."""
+        """Return the first emissions from a state of the lexer, after bytes that emit nothing."""
         lexer, arcs = self._lexer, dict[int, dict[int, None]]()
         texts, pending = {start: b""}, [start]
 

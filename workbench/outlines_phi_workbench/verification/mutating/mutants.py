@@ -36,7 +36,7 @@ class Met:
         return self.right.exploration.inner
 
     def text(self, node: Pair) -> bytes:
-        """Return what the word of a node writes."""
+        """Return the text of a node's word."""
         return self.right.guide.vocabulary.decode(node.word)
 
     @cached_property
@@ -65,7 +65,7 @@ DISTANCES: dict[str, tuple[bool, Callable[[int], int | None]]] = {
     "infinite instead of finite": (True, lambda d: None),
     "finite instead of infinite": (False, lambda d: 1),
 }
-"""How a distance is wrong: whether it is finite, and what becomes of it; ``None`` for no way to the end."""
+"""The kinds of wrong distances: True for finite ones, and the map to the wrong one; ``None`` for no way to the end."""
 
 
 @final
