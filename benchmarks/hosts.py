@@ -1,4 +1,4 @@
-"""What a draw costs on each host, beside that host's own generation of free text.
+"""The cost of a draw on each host, beside that host's own generation of free text.
 
     PYTHONPATH=workbench python -m benchmarks.hosts --host transformers
 

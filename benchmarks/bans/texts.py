@@ -56,12 +56,12 @@ class Text:
 
 
 def occurs(phrases: Iterable[bytes], text: bytes) -> bool:
-    """Return whether one of ``phrases`` occurs in ``text``."""
+    """Return True if one of ``phrases`` occurs in ``text``."""
     return any(phrase in text for phrase in phrases)
 
 
 def waiting(phrases: Iterable[bytes], text: bytes) -> int:
-    """Return how many bytes at the end of ``text`` are the beginning of one of ``phrases``, and not all of it."""
+    """Return the number of bytes at the end of ``text`` that are the prefix of one of ``phrases``, and not all of it."""
     return max((k for phrase in phrases for k in range(1, len(phrase)) if text.endswith(phrase[:k])), default=0)
 
 

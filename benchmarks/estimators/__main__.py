@@ -1,4 +1,4 @@
-"""What cheap estimators add to a masked step, against a forward pass of a model of half a billion parameters, in one run.
+"""The cost of cheap estimators per masked step, against a forward pass of a model of half a billion parameters, in one run.
 
     python -m benchmarks.estimators
 

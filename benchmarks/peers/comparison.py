@@ -25,7 +25,7 @@ DRAWN = {
     "ours, auto": ("auto", {}),
     "ours, exact, drafted": ("exact", {"draft": "forced"}),
 }
-"""What this package draws with."""
+"""The estimators of this package."""
 
 ASSISTED, REJECTION, READ = "transformers, assisted", "plain rejection", "ours, probabilities"
 
@@ -42,7 +42,7 @@ class Step(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """How much is drawn: of ours, of peers, one by one where a call writes one text, and in how many repeats."""
+    """The numbers of draws: of ours, of peers, one by one where a call writes one text, and in how many repeats."""
 
     draws: int = 256
     pool: int = 1024
