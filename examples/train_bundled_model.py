@@ -115,7 +115,7 @@ class Author:
         return self.rng.choices(list(weights), list(weights.values()))[0]
 
     def chance(self, percent: int) -> bool:
-        """Tell whether an event of so many percent happens."""
+        """Return True for an event of so many percent."""
         return self.rng.randrange(100) < percent
 
     def answer(
