@@ -66,7 +66,7 @@ PUBLIC = [
 """A name that leaves this list breaks somebody's program. There are 44 at most; what few applications need is in a folder."""
 
 FOLDERS = ["drafting", "errors", "fidelity", "guides", "lm", "phi", "ray", "sampling", "testing"]
-"""What `import outlines_phi` reaches by a dot without an import of its own."""
+"""The folders that `import outlines_phi` reaches by a dot without an import of their own."""
 
 LISTED = sorted(PUBLIC + FOLDERS)
 

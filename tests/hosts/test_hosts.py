@@ -1,4 +1,4 @@
-"""What every host promises: one table, of which each environment runs the hosts that it has."""
+"""The laws of every host: one table, of which each environment runs the hosts that it has."""
 
 from __future__ import annotations
 

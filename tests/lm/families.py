@@ -265,7 +265,7 @@ def with_masked_rows(family: str, value: float) -> Any:
 
 
 def borders(config: PreTrainedConfig) -> list[int]:
-    """Return where a model may change its ways: windows, chunks and selections, and the context before it was stretched."""
+    """Return the lengths at which a model may change its ways: windows, chunks, selections, and the context before stretching."""
     found = {ORIGINAL} if "original_max_position_embeddings" in str(config.to_dict().get("rope_parameters")) else set()
     numbers = [value for name, value in config.to_dict().items() if re.search(BORDERS, name) and isinstance(value, int)]
     return sorted(found | {value for value in numbers if 2 < value < CONTEXT}) or [BORDER]

@@ -30,7 +30,7 @@ IMPOSSIBLE = -80.0  # in nats: below it, only that the tree says so too is asked
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one walk.
+    """The outcome of one walk.
 
     Attributes
     ----------

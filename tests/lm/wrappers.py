@@ -1,4 +1,4 @@
-"""What users put around a model: adapters of every PEFT kind, other dtypes and attention, compilation."""
+"""The wrappers that users put around a model: adapters of every PEFT kind, other dtypes and attention, compilation."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def two_adapters() -> Any:
 
 
 def compiled_module() -> Any:
-    """Return what ``torch.compile`` makes of a model."""
+    """Return a model compiled by ``torch.compile``."""
     return torch.compile(_short(), backend="eager", dynamic=True)
 
 
