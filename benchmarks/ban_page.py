@@ -120,7 +120,7 @@ def figure(named: Rows, random: Rows) -> Any:
 
 
 def main() -> None:
-    """Replace what stands between the markers, and the picture."""
+    """Replace the text between the markers, and the picture."""
     distributions, random = kept("ban_distances"), kept("ban_random_distances")
     versions = ", ".join(f"{name} {version}" for name, version in distributions["versions"].items())
     measured = (

@@ -166,7 +166,7 @@ def chunks(pool: Pool, mu: Distribution) -> list[Step]:
 
 
 class Row:
-    """Adds what a method has shown to the two tables of a language."""
+    """The row of a method in each of the two tables of a language."""
 
     def __init__(self, peers: Peers, language: Language, phi: float, mu: Distribution) -> None:
         self._draw, self._curves = peers.draw, peers.curves

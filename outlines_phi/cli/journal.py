@@ -294,7 +294,7 @@ def _lock(file: BinaryIO, path: Path) -> None:
 
 @contextmanager
 def writing(path: Path | None, end: int) -> Iterator[Callable[[Sequence[Record]], None]]:
-    """Lend what writes records to a file from byte ``end`` on, or to the standard output where ``path`` is ``None``.
+    """Lend the writer of records to a file from byte ``end`` on, or to the standard output where ``path`` is ``None``.
 
     Lines are handed over whole and flushed, so that a run that is killed leaves at most one torn line, the last.
     """

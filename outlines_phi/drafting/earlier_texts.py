@@ -164,7 +164,7 @@ ENOUGH = 2
 @final
 @dataclass(frozen=True)
 class PromptLookupDrafter(Drafter):
-    """Proposes what followed the last tokens where they stood before (Saxena, "Prompt Lookup Decoding", 2023).
+    """A drafter of the tokens that followed the last ones where they stood before (Saxena, "Prompt Lookup Decoding", 2023).
 
     Of the places in prompt and text where the last ``ngram`` tokens stood before, the latest after which the guide allows the
     token that followed there; if there is none, the same for ever fewer tokens, down to one. An output that takes values out of

@@ -46,7 +46,7 @@ class AuditReport(Findings):
 
     @property
     def draws_needed(self) -> int | None:
-        """About how many draws after each prompt decide what is undecided; ``None`` where there is a verdict, and for too many."""
+        """The number of draws after each prompt that decides the verdict; ``None`` where there is one, and for too many."""
         return self.pooled.bias.needed
 
     def __str__(self) -> str:

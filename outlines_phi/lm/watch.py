@@ -248,7 +248,7 @@ class WatchedTrees(TokenTrees):
 
 
 def _between_calls() -> None:
-    """Stop where somebody asks to, and tell how far the call has come."""
+    """Raise the interruption that somebody asked for, and tell the progress of the call."""
     check_interruption()
     if (watch := _WATCH.get()) is not None:
         watch.between_calls()

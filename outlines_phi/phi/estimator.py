@@ -118,7 +118,7 @@ class Estimate(ABC):
         """Take note that walks have come to some of the drafted prefixes of the last step; from the others nothing is learned."""
 
     def learn(self) -> None:  # noqa: B027 - most estimators learn nothing
-        """Use what was seen so far from now on; called between rounds of walks."""
+        """Use the observations so far from now on; called between rounds of walks."""
 
 
 def scores_alone(estimate: Estimate, log_p: Tensor, prefixes: Prefixes) -> Tensor:

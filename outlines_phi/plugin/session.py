@@ -206,7 +206,7 @@ class PhiModel(Asynchronous, ABC):
         return Call.of(correction, processor, keywords, usual=None)
 
     def _correction(self, keywords: dict[str, Any]) -> Correction:
-        """Take what a call says of its correction out of its keywords."""
+        """Take the correction of a call out of its keywords."""
         return self.correction.replaced_by(*(keywords.pop(name, Unset.UNSET) for name in ("phi", "banned_phrases")))
 
     @property
@@ -357,7 +357,7 @@ class PhiModel(Asynchronous, ABC):
             yield request
 
     def check_prompt(self, prompt: Any, table: Table, options: CallOptions) -> None:
-        """Raise why a prompt cannot be drawn, as far as that is known before any model call: it is too long, or empty."""
+        """Refuse a prompt that cannot be drawn, as far as that is known before any model call: too long, or empty."""
         with self.asking([prompt], table, options):
             pass
 

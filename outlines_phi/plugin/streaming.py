@@ -106,7 +106,7 @@ def accepted(draw: Callable[[], Sequence[Draws]], options: CallOptions) -> Ids:
 def check_stream(
     model_input: Any, keywords: dict[str, Any], defaults: GenerationConfig | None, corrected: bool
 ) -> None:
-    """Refuse what has no stream."""
+    """Refuse a call that has no stream."""
     if isinstance(model_input, (list, tuple)):
         raise UnsupportedError(
             f"A {type(model_input).__name__} of {len(model_input)} was given as the prompt of a stream; expected one str or Chat. "

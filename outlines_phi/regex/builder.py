@@ -438,7 +438,7 @@ class _Builder:
             check_states(current_limits().states + 1, self.name)
 
     def check(self, states: int) -> None:
-        """Raise where there are more states than the limit."""
+        """Refuse more states than the limit."""
         check_states(-(-states // self.larger), self.name)
 
 

@@ -27,7 +27,7 @@ def is_within(length: int, intervals: Iterable[Interval]) -> bool:
 
 
 def check_states(states: int, what: str) -> None:
-    """Raise where an automaton over code points has more states than :attr:`Limits.states`; ``what`` needs them."""
+    """Refuse an automaton over code points with more states than :attr:`Limits.states`; ``what`` needs them."""
     most = current_limits().states
     if states > most:
         raise LimitError(

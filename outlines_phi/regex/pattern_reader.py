@@ -171,7 +171,7 @@ class _PatternReader:
         self.deepest = max(self.depth, self.deepest)
 
     def check_nesting(self) -> None:
-        """Raise where more groups and classes are inside each other than the limit."""
+        """Refuse groups and classes inside each other beyond the limit."""
         current_limits().check(
             "nesting", self.deepest, "The number of groups inside each other in the regular expression"
         )

@@ -174,7 +174,7 @@ class CommittingWalk:
             self.account.exhausted = True
 
     def _commit(self, end: Node) -> None:
-        """Commit what is final of a completed window, and begin the next one with the rest."""
+        """Commit the final tokens of a completed window, and begin the next one with the rest."""
         self.account.committed += 1
         tree, walk, path = self._tree, self.trajectory, end.path()
         tokens = [node.token for node in path]

@@ -215,7 +215,7 @@ def check_language_model(
 
 
 def _check_given(lm: object, prompts: Any, tolerance: object) -> None:
-    """Refuse what nothing can be checked of."""
+    """Refuse arguments that nothing can be checked with."""
     if not isinstance(lm, LanguageModel):
         raise UnsupportedError(f"Derive the model from outlines_phi.lm.LanguageModel. lm={shown(lm)} was given.")
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not tolerance >= 0:

@@ -42,7 +42,7 @@ def propose(drafter: Drafter, run: DraftRun, sites: Sequence[Site], length: int 
 
 @dataclass(frozen=True)
 class Scripted(Drafter):
-    """Proposes what a function says of every site, and counts what it was asked."""
+    """A drafter of proposals that a function makes of every site, with a count of the calls."""
 
     answer: Callable[[Site, int], Any]
     drawn: bool = False

@@ -99,7 +99,7 @@ class VLLMModel(LanguageModel):
         return SessionTrees(self._sessions, prompts, len(self.vocabulary), self.max_length)
 
     def release(self) -> None:
-        """Close what is open in the engine, for others to have its room."""
+        """Close the open requests in the engine, for others to have its room."""
         self._sessions.release()
 
 

@@ -217,7 +217,7 @@ class Evaluator:
                 tree.expand(node, *next(unread), ahead=node in ahead)
 
     def _compare(self, roots: Sequence[Node], found: NDArray[np.floating]) -> None:
-        """Raise where the prompts of kept trees have other distributions than these know."""
+        """Refuse kept trees with other distributions at their prompts than those found."""
         for root, log_p in zip(roots, found, strict=True):
             if self.trees[self._row[root]].drift(log_p) > self._lm.rounding:
                 raise StaleTreesError

@@ -246,7 +246,7 @@ class BoundsTree:
         node.log_rest, node.log_ends = free.log_mass(), self._log_ends(free)
 
     def forget(self, node: Node) -> None:
-        """Drop what is known of the tokens without a child; bounds stay, and the model is asked where a walk needs it again."""
+        """Drop the distribution of the tokens without a child; bounds stay, and the model is asked where a walk needs it again."""
         self.distribution_bytes -= node.free.nbytes if node.free is not None else 0
         node.distribution = node.drawn = None
 

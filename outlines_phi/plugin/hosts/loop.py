@@ -81,7 +81,7 @@ class Loop:
         return int(budget)
 
     def _check_uncut(self, table: Table, keywords: dict[str, Any]) -> None:
-        """Refuse what would cut a text anywhere: one that is cut after a whole word that is banned ends in it."""
+        """Refuse options that would cut a text anywhere: one that is cut after a whole word that is banned ends in it."""
         said: dict[str, Any] = {}
         for config in (self.generation_config, keywords.get("generation_config")):
             said |= {} if config is None else {name: value for name, value in vars(config).items() if value is not None}
@@ -242,7 +242,7 @@ class LoopProcessor:
         return self._ended(logits)
 
     def check(self) -> None:
-        """Raise what has been raised."""
+        """Raise the error that ended the walks, if any."""
         if self._error is not None:
             raise self._error
 

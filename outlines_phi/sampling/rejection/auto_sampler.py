@@ -204,7 +204,7 @@ class AutoSampler(Sampler):
         return plain and not request.settings.truncation and request.table.guide.blocks
 
     def _by_candidates(self, call: TreeCall) -> list[Draws]:
-        """Draw what is missing after the attempts from weighted candidates."""
+        """Draw the texts missing after the attempts from weighted candidates."""
         rows = [self._stages(call, index) for index in range(len(call.trees))]
         follow(lambda: call.progress(*map(sum, zip(*(row.finished for row in rows), strict=True))))
         with call.handing_over(lambda: [self._draws(call, index, row, ()) for index, row in enumerate(rows)]):
@@ -214,7 +214,7 @@ class AutoSampler(Sampler):
         return [self._draws(call, index, row, row.trajectories) for index, row in enumerate(rows)]
 
     def _by_fields(self, call: TreeCall) -> list[Draws]:
-        """Draw what is missing after short attempts field by field, over what these have evaluated."""
+        """Draw the texts missing after short attempts field by field, over the nodes that these have evaluated."""
         n = call.request.n
         attempts = [
             call.attempts(RejectionAttempts, index, width=self.phi.width, effort=Effort())

@@ -165,7 +165,7 @@ class Definition:
         return self._sets[word]
 
     def _completed(self, word: Word) -> Nodes:
-        """From where ``word`` is completed to a derived one."""
+        """Return the nodes from which ``word`` is completed to a derived one."""
         if word not in self._completable:
             sets, contexts = self._read(word), self._context(word)
             assert sets is not None

@@ -108,7 +108,7 @@ class Earley:
 
 @final
 class RegularCompletion:
-    """From which states of a finite automaton over terminals the beginning of a word is completed to a derived one.
+    """The states of a finite automaton over terminals from which the prefix of a word is completed to a derived one.
 
     The intersection of a context-free with a regular language (Bar-Hillel, Perles and Shamir, 1961) as Boolean matrices: entry
     ``(p, k)`` of a symbol's matrix says that it derives a word, not the empty one, that leads from ``p`` to the ``k``-th of the

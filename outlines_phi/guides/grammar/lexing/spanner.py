@@ -64,7 +64,7 @@ class Emissions:
         return after
 
     def settle(self) -> None:
-        """Forget how numbers come up; what they stand for stays.
+        """Forget the transitions of numbers; their meanings stay.
 
         ``source_of``, ``int32[L]``, is the number of each state of the lexer before the text; ``state`` and ``word``, ``int32[N]``,
         what each number stands for, ``word`` an index into ``words``; ``length``, ``int64[W]``, how many terminals each word has,

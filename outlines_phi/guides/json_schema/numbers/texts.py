@@ -157,10 +157,10 @@ LISTED = 2_000
 """The most multiples that are listed one by one, where they are few but their remainders many."""
 
 MANY_VALUES = 100
-"""From how many numbers on the texts of a list are written one by one, in one automaton that is not the least."""
+"""The least size of a list whose texts are written one by one, in one automaton that is not the least."""
 
 MANY_REMAINDERS = 256
-"""From how many remainders on multiples are rather listed."""
+"""The least number of remainders of multiples that are rather listed."""
 
 _SELF, _OPEN = -1, -2
 """A state's own number, in its row; and the number of a node that has no state yet."""

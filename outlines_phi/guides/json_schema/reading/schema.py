@@ -277,7 +277,7 @@ class _SchemaReader:
         return "".join(f" (#{name} of {uri})" for name, uri in sorted(anchors.items()))
 
     def _refuse_circles(self) -> None:
-        """Raise where a part refers to itself without going into a value."""
+        """Refuse a part that refers to itself without going into a value."""
         settled = set[str]()
         for key in self.definitions:
             path = dict[str, None]()

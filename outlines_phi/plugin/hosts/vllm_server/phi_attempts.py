@@ -95,7 +95,7 @@ class PhiAttempts(LogitsProcessor):
         return False
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
-        """Follow what became of the batch."""
+        """Follow the changes of the batch."""
         self.rows.update(batch_update)
 
     def apply(self, logits: Tensor) -> Tensor:

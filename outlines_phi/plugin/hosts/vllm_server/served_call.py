@@ -123,7 +123,7 @@ _COMPILED = CompiledTypes(BYTES)
 
 
 def check(text: object) -> None:
-    """Raise what is wrong with an argument: that it cannot be read, or the error of :class:`CompiledTypes` for its language."""
+    """Refuse a wrong argument: one that cannot be read, or the error of :class:`CompiledTypes` for its language."""
     with reading():
         call = ServedCall.read(text)
         if call.road != "probe":

@@ -106,7 +106,7 @@ class ItemChart:
             pending.append(item)
 
     def _close(self, item: ChartItem, pending: deque[ChartItem]) -> None:
-        """Add what follows from an item and those before it."""
+        """Add the consequences of an item and those before it."""
         body = self._body[item.production]
         if item.dot == len(body):
             key = (self._head[item.production], item.origin)

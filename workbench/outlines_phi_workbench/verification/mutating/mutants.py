@@ -116,7 +116,7 @@ def _allows_everything(guide: Guide, state: int, targets: NDArray[np.integer]) -
 
 
 def _forbids_what_goes_on(guide: Guide, state: int, targets: NDArray[np.integer]) -> None:
-    """Drop what leads farther from the end than one token."""
+    """Forbid every target farther from the end than the state."""
     far = guide.min_tokens_of(targets) > guide.min_tokens(state)
     targets[far & (targets != DEAD) & (targets != DONE)] = DEAD
 
