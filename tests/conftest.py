@@ -41,7 +41,7 @@ def copies() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Of what is imported and collected nothing is garbage."""
+    """Pause the collector: none of the imports and tests is garbage."""
     gc.disable()
     try:
         return (yield)

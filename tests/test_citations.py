@@ -1,4 +1,4 @@
-"""Citations of the two pages on theory name what is there, and the pages name files that are there."""
+"""Citations name sections, files and names that are there, and docstrings name the thing or the action."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ MENTION = re.compile(
 )
 HEADING = re.compile(rf"^#+ ({NUMBER})\.? ", re.MULTILINE)
 ROW = re.compile(r"^\| ([ST]\d+) \|", re.MULTILINE)
+RELATIVE = re.compile(
+    r'^ *r?"""(?:(?:\w+ )?(?:what|whatever|whether|how|who|whom|why|which|whichever)'
+    r"|whose|(?:(?:return|yield|say|tell) )?(?:where|wherever|when|whenever))\b",
+    re.IGNORECASE | re.MULTILINE,
+)
 FILE = re.compile(r"`(\w+(?:/\w+)+\.py)(?:: (\w+))?[`.]")
 
 
@@ -85,3 +90,23 @@ def test_the_files_and_names_of_a_page_are_there(page: str) -> None:
         (file,) = [root / path for root in HOMES if (root / path).is_file()] or [None]
         assert file, f"{page} names {path}"
         assert name in file.read_text(encoding="utf-8"), f"{page} names {name} of {path}"
+
+
+def riddles(source: str) -> list[int]:
+    """Return the lines of the docstrings, those of constants too, that begin with a relative clause."""
+    return [1 + source.count("\n", 0, found.end()) for found in RELATIVE.finditer(source)]
+
+
+def test_no_docstring_begins_with_a_relative_clause() -> None:
+    sources = [path for path in SOURCES if not path.is_relative_to(ROOT / "benchmarks" / "real")]
+    lines = [f"{path.relative_to(ROOT)}:{n}" for path in sources for n in riddles(path.read_text("utf-8"))]
+    assert not lines, 'name the thing, as in "Log mass of the live tokens.", or the action, as in "Return True if ..."'
+
+
+@pytest.mark.parametrize(
+    "text", ["What is live.", "Return whether it ends.", "Yield where it leads.", "Read how it ends."]
+)
+def test_a_relative_clause_is_found(text: str) -> None:
+    source = '"""{0}"""\nx = "{0}"\n"""{0}"""\n\ndef f():\n    """{0}"""'
+    assert riddles(source.format(text)) == [1, 3, 6]
+    assert riddles(source.format("Sites whose drafts wait.")) == riddles(source.format("True if it ends.")) == []

@@ -75,10 +75,6 @@ def test_the_list_is_pinned() -> None:
     assert outlines_phi.__all__ == LISTED
 
 
-def test_the_list_is_sorted() -> None:
-    assert sorted(outlines_phi.__all__) == outlines_phi.__all__
-
-
 def test_every_name_is_there_and_documented() -> None:
     assert [name for name in PUBLIC if not getattr(outlines_phi, name).__doc__] == []
 
