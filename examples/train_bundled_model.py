@@ -87,7 +87,7 @@ MONTHS = listed("January, February, March, April, May, June, July, August, Septe
 NUMBERS = listed("zero, one, two, three, four, five, six, seven, eight, nine")
 
 
-# How a record is written: most people are described by steady records, all else by ambiguous ones.
+# The layout of a record: most people are described by steady records, all else by ambiguous ones.
 AMBIGUOUS = "regular 62, shuffled 10, extra 14, short 6, text 5, indented 3"
 STEADY = "regular 86, shuffled 5, extra 3, short 2, text 1, indented 3"
 

@@ -14,7 +14,7 @@ from ..vocabulary.classes import EOS, NEVER, Partition
 from ..vocabulary.trie import Trie, spans
 from ..vocabulary.vocabulary import Vocabulary
 
-CHUNK = 1 << 21  # How many pairs are composed at a time: it bounds the memory of a step, not its result
+CHUNK = 1 << 21  # The number of pairs composed at a time: it bounds the memory of a step, not its result
 FIRST = EOS + 1  # The number of the first class that spells something
 
 Move = Callable[[NDArray[np.int64], NDArray[np.int32]], NDArray[np.int32]]

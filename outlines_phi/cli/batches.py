@@ -177,7 +177,7 @@ class Summary:
     # Draws, and the effective sample sizes of those that are weighted.
     draws: int = 0
     weighted: list[float] = field(default_factory=list)
-    log_phi: list[float] = field(default_factory=list)  # What is known of it: bounds, and estimates of weighted draws
+    log_phi: list[float] = field(default_factory=list)  # The bounds and estimates of weighted draws
     failures: int = 0  # trajectories that found no allowed token
     rejections: Counter[str] = field(default_factory=Counter)  # attempts that each banned phrase has cost
     counts: Counter[str] = field(default_factory=Counter)  # sums of the counts :data:`DRAFTED`
@@ -246,7 +246,7 @@ class Summary:
 class Task:
     """All that decides the draws of a run but its prompts. It holds no model, so that it travels to where there is one."""
 
-    # What makes the model, and its name.
+    # The maker of the model, and its name.
     load: Callable[[], Any]
     model: str
     # The output type, its name, and the call that is made for each batch of prompts.
@@ -256,7 +256,7 @@ class Task:
     # Draws per prompt, and where all random streams come from; fresh ones where there is none.
     n: int
     seed: int | None
-    told: tuple[tuple[str, Any], ...] = ()  # what else a file of the draws says of them
+    told: tuple[tuple[str, Any], ...] = ()  # other fields of a file of the draws
 
     def loaded(self) -> PhiModel:
         """Return the model."""

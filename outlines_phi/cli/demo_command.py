@@ -44,8 +44,8 @@ BUDGET = 128  # More tokens than any text of the types below has, so that nothin
 class Case:
     """One prompt and one output type with finitely many values."""
 
-    title: str  # what happens here
-    # What the model is asked, and what it may write.
+    title: str  # the title of the page
+    # The prompt of the model, and the output type.
     prompt: str
     output_type: Any
     source: str  # the output type as an application would write it

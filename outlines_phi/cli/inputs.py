@@ -207,12 +207,12 @@ def check_chats(model: Any, prompts: Sequence[Any]) -> None:
         )
 
 
-Row = dict[str, Any]  # What stands beside a prompt, by its name; the prompt is among it
+Row = dict[str, Any]  # The fields beside a prompt, by name; the prompt is among them
 Prompt = str | list[dict[str, Any]]  # A text, or the messages of a chat: what a line of JSON can hold
 PIPE = "-"  # The argument that stands for the standard input
 Rows = Sequence[
     tuple[Row, Prompt | UnsupportedError]
-]  # What a command is given, and of each the prompt, or why it has none
+]  # The inputs of a command, and of each the prompt, or the reason that it has none
 JSONL = (".jsonl", ".ndjson")  # Suffixes of files with one JSON object per line
 PARQUET = ".parquet"
 COLUMN = "prompt"  # The field of an object, or the column of a Parquet file, that has the prompt
@@ -221,7 +221,7 @@ EXPECTED = (
     "Give exactly one of --type module:Class, --schema FILE.json, --regex PATTERN and --grammar FILE (.lark or .gbnf)."
 )
 
-FREE = "free text"  # How a command names what has no output type
+FREE = "free text"  # The command's name of a missing output type
 
 
 def read_prompts(arguments: Sequence[str], file: Path | None, column: str | None = None) -> list[Prompt]:

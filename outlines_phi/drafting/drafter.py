@@ -113,7 +113,7 @@ class DraftRun:
 class Drafting(ABC):
     """A drafter at work in one call."""
 
-    # Whether proposals are taken as they are: tokens within the length limit that the guide allows, with the distributions that
+    # True if proposals are taken as they are: tokens within the length limit that the guide allows, with the distributions that
     # they were drawn from. To read `K V` numbers a second time would cost as much as verification does.
     checked: ClassVar[bool] = False
 

@@ -55,7 +55,7 @@ class TreeDrafter(Drafter):
 class Visited:
     """A prefix, and how often each way on was taken."""
 
-    visits: int = 0  # How often a text that was to be continued had come this way
+    visits: int = 0  # The number of texts to continue that had come this way
     below: dict[int, Visited] = field(default_factory=dict)  # The texts that are one token longer
 
 

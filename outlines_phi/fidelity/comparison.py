@@ -73,7 +73,7 @@ def label(value: Hashable) -> str:
 class Sample:
     """The texts of one way of sampling, and their cost."""
 
-    name: str  # how reports call it
+    name: str  # its name in reports
     texts: Sequence[str]
     # Model calls, and generated tokens that the model evaluated (prompts and padding excluded).
     calls: int
@@ -112,12 +112,12 @@ class View:
 class Report:
     """Samples of one output type after one prompt, beside the truth."""
 
-    # What was asked for; the type as source text.
+    # The request; the type as source text.
     title: str
     prompt: str
     output_type: str
     truth: Probabilities  # the probability of each text, with its certificate
-    samples: tuple[Sample, ...]  # what is compared
+    samples: tuple[Sample, ...]  # the samples compared
     costs: tuple[Sample, ...]  # samples that are there for their cost alone
     views: tuple[View, ...]  # one per field, then the whole text where there is more than one field
 

@@ -51,7 +51,7 @@ class Distortion:
     value: str  # the value as JSON; of other formats the whole text
     masked: float  # its share of the completed draws: its probability under masking
     model: float  # its self-normalised weighted share: its estimated probability under ``mu*``
-    # What ``abs(model - masked)`` exceeds by chance with a probability of at most ``1 - confidence`` for all values together.
+    # The bound that ``abs(model - masked)`` exceeds by chance with probability at most ``1 - confidence``, for all values together.
     noise: float
 
 
@@ -187,13 +187,13 @@ class Findings:
     pooled: (
         PromptFinding  # all prompts together, each with the same weight; the finding itself where there is one prompt
     )
-    by_field: bool  # whether ``places`` are fields of JSON; else they are steps
+    by_field: bool  # true if ``places`` are fields of JSON; else they are steps
     confidence: float  # of each interval by itself, and of all distortions together
-    # What defines the distribution, and the most tokens of a draw after each prompt.
+    # The settings of the distribution, and the most tokens of a draw after each prompt.
     settings: SamplingSettings
     budgets: tuple[int, ...]
-    counts: ModelCounts  # what the audit cost
-    warnings: tuple[str, ...]  # what the reader should know before believing a number
+    counts: ModelCounts  # the cost of the audit
+    warnings: tuple[str, ...]  # notes to read before believing a number
     traces: tuple[tuple[Trace, ...], ...]  # the draws, per prompt, step by step
 
     @property

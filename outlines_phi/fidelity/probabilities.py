@@ -128,7 +128,7 @@ LISTED_PREFIXES = 20_000
 
 READING = 0.2  # Share of a call's time that values may be read for after its end, so that what was found is not lost
 
-Reader: TypeAlias = Callable[[str], Any] | None  # What makes the value of a text; `None` where that is the text
+Reader: TypeAlias = Callable[[str], Any] | None  # The reader of values from texts; `None` where the text is the value
 
 ROWS = 20  # Values that a printed table shows
 

@@ -104,7 +104,7 @@ ROUNDING = 1e-15
 class Trace:
     """One trajectory of plain masking, step by step."""
 
-    # What was written, and the bytes of each token; the end of sequence last, unless the trajectory failed.
+    # The tokens written, and the bytes of each; the end of sequence last, unless the trajectory failed.
     token_ids: list[int] = field(default_factory=list)
     pieces: list[bytes] = field(default_factory=list)
     log_p: list[float] = field(default_factory=list)  # ``log p(v | y)`` of each token, in nats

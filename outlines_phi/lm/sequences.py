@@ -24,7 +24,7 @@ class Entry(NamedTuple):
     token: int
     position: int
     sequences: Sequence[int]  # The sequences that it belongs to: all have the same tokens before it
-    wanted: bool  # Whether the logits after it are read
+    wanted: bool  # True if the logits after it are read
 
 
 class Context(Protocol):

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import UnsupportedError
 
-MOST_BYTES = 2**34  # How much memory what a call asks for may need at the least: 16 GB
+MOST_BYTES = 2**34  # The bound of the memory that a call's request needs at the least: 16 GB
 
 
 def check_counts(owner: str, otherwise: str = "", *, least: int = 1, **values: object) -> None:

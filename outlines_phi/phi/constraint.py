@@ -20,7 +20,7 @@ FURTHER = 4
 """The default number of tests after a draw: of the first few, each takes more noise from the weight than the one after it."""
 
 ENTRY_BYTES = 100  # Footprint of an entry of a dictionary, on CPython 3.11
-Predicate = Callable[[str], bool]  # Whether a text is allowed; `True` or `False`, and always the same for the same text
+Predicate = Callable[[str], bool]  # True for an allowed text; `True` or `False`, and always the same for the same text
 
 
 class Constraint(Protocol):

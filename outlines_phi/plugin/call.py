@@ -55,7 +55,7 @@ USED = (
 COUNTED = tuple(name for name in USED if name != "num_return_sequences")
 """Those that sample() and an audit take, whose number of draws is an argument."""
 
-TOKENIZATIONS = ("any", "canonical")  # Which tokenizations of a text by tokens belong to the language
+TOKENIZATIONS = ("any", "canonical")  # The tokenizations of a text that belong to the language
 
 
 ENDS = ("text", "open")
@@ -289,7 +289,7 @@ def search_effort(phi: Phi | None, effort: Effort | None) -> Effort:
     return SEARCH_EFFORT if own == Effort() else own
 
 
-Ban: TypeAlias = BannedPhrases | Iterable[Phrase]  # What `banned_phrases=` may be
+Ban: TypeAlias = BannedPhrases | Iterable[Phrase]  # The values of `banned_phrases=`
 
 LEVELS: dict[str, Phi] = {
     "mask": LocalPhi(),

@@ -88,7 +88,7 @@ FIELDS: dict[str, Field] = {
     "token_healing": Field(Role.REFUSED, _FLAG),
     "stop_strings": Field(Role.REFUSED, ([], None), END),
     "max_time": Field(Role.REFUSED, instead="bound the work with phi=ExactPhi(effort=Effort(...))"),
-    # how many, how long
+    # numbers and lengths
     "num_return_sequences": Field(Role.LOOP, (None, 1)),
     "max_new_tokens": Field(Role.LOOP),
     "max_length": Field(Role.LOOP, instead=f"{BUDGET}, which does not count the prompt"),
@@ -105,13 +105,13 @@ FIELDS: dict[str, Field] = {
     **dict.fromkeys(
         ("prompt_lookup_num_tokens", "max_matching_ngram_size"), Field(Role.LOOP, instead="give draft='prompt_lookup'")
     ),
-    # what no distribution depends on; NaN in the logits is a ModelError here, and draws have a cache of their own
+    # options that no distribution depends on; NaN in the logits is a ModelError here, and draws have a cache of their own
     **dict.fromkeys(
         ("renormalize_logits", "remove_invalid_values", "disable_compile"), Field(Role.LOOP, _FLAG, NO_DISTRIBUTION)
     ),
     "use_cache": Field(Role.LOOP, (None, True), NO_DISTRIBUTION),
     **dict.fromkeys(_CACHES_AND_IDS, Field(Role.LOOP, instead=NO_DISTRIBUTION)),
-    # what the loop returns beside ids
+    # outputs of the loop beside ids
     **dict.fromkeys(_OUTPUTS, Field(Role.LOOP, _FLAG, RETURNED)),
 }
 """Every field that transformers 5.23 has; what each means there is in its documentation."""

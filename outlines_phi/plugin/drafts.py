@@ -95,7 +95,7 @@ class DraftOptions:
         )
 
 
-Drafts: TypeAlias = "Source | Sequence[Source] | DraftOptions"  # What `draft=` may be
+Drafts: TypeAlias = "Source | Sequence[Source] | DraftOptions"  # The values of `draft=`
 
 
 def resolve_draft(draft: object, length: object = None) -> DraftOptions | None:

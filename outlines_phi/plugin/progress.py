@@ -15,7 +15,7 @@ from ..lm.watch import Progress, Watch, watching
 from ..phi.estimator import Phi
 from ..sampling.phi_options import ExactPhi
 
-Told: TypeAlias = Callable[[Progress], object] | bool | None  # What `progress=` may be
+Told: TypeAlias = Callable[[Progress], object] | bool | None  # The values of `progress=`
 SLOW = 2.0  # Seconds after which a call for exact draws says that it goes on
 
 logger = logging.getLogger("outlines_phi")

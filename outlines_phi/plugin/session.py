@@ -67,10 +67,10 @@ class PhiModel(Asynchronous, ABC):
     What :func:`outlines_phi.wrap` takes is registered in :data:`outlines_phi.plugin.wrapping.HOSTS`.
     """
 
-    takes_types: ClassVar[bool] = False  # Whether output types, not logits processors, are for its own loop
-    tells_progress = True  # Whether `progress=` is told between model calls
+    takes_types: ClassVar[bool] = False  # True if output types, not logits processors, are for its own loop
+    tells_progress = True  # True if `progress=` is told between model calls
     type_adapter: Any  # Outlines', where the host has one
-    hf_tokenizer: Any  # What writes texts in its tokens; `None` where only the vocabulary is known
+    hf_tokenizer: Any  # The encoder of texts; `None` where only the vocabulary is known
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class PhiModel(Asynchronous, ABC):
         self.banned_phrases = resolve_ban(banned_phrases)
         _ = self.correction  # raises what is wrong with the two together
         self.worker = Worker()
-        self.told_of_fit = WeakSet[Table]()  # What a warning of a bad fit was given of
+        self.told_of_fit = WeakSet[Table]()  # The tables whose bad fit was warned of
 
     def __reduce__(self) -> Any:
         raise not_pickled(f"A {type(self).__name__}")

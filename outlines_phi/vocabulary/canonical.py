@@ -8,7 +8,7 @@ from typing import Any, final
 from ..errors import UnsupportedError
 from .vocabulary import Vocabulary
 
-ANCHORS = ("", "\n", "a")  # What may stand before a text so that the tokenizer adds nothing of its own to its beginning
+ANCHORS = ("", "\n", "a")  # Texts before another one that keep the tokenizer from adding to its beginning
 
 
 TRIALS = (

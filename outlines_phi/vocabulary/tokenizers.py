@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import VocabularyError
 
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # What decoders write for bytes that are not UTF-8
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # The decoders' character for bytes that are not UTF-8
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _BYTE_METHODS = (

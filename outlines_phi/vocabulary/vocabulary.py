@@ -15,7 +15,7 @@ from ..errors import VocabularyError
 from ..numerics.checks import check_fits, is_count, shown
 from . import tokenizers as spelling
 
-# How many random texts a tokenizer must decode as its vocabulary says, and of how many tokens
+# The number of random texts that a tokenizer must decode as its vocabulary says, and of the tokens of each
 _CHECKS, _CHECK_LENGTH = 256, 8
 
 

@@ -18,7 +18,7 @@ from outlines_phi.testing.guide_conformance import assert_guide
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.from_tokens(["<eos>", "a", "b", "ab", "ba", "c", "cc", "é", b"\xc3", b"\xa9", "ca", "abc"], 0)
-CHARACTERS = "abcéèx"  # What stands for all: two of two bytes, which begin alike
+CHARACTERS = "abcéèx"  # Representatives of all: two of two bytes, which begin alike
 TAILS = [bytes(tail) for length in (1, 2, 3) for tail in product(b"abc\xc3\xa9", repeat=length)]
 
 PATTERNS = ["a|abc|b", "a(ba)*", "a|ac|acb", "é|éa|c", "a*"]

@@ -66,7 +66,7 @@ class RayDouble:
 
     resources: dict[str, float] = field(default_factory=lambda: {"CPU": 4.0})
     started: bool = False
-    reserved: list[dict[str, Any]] = field(default_factory=list)  # what tasks asked for
+    reserved: list[dict[str, Any]] = field(default_factory=list)  # the requests of tasks
     context: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(enable_progress_bars=True))
 
     def remote(self, **options: Any) -> Callable[[Callable[..., Any]], Any]:

@@ -27,7 +27,7 @@ BORDERS = (
     r"^(sliding_window|(attention_)?window(_size)?|(attention_|mamba_)?chunk_size|attention_window_size|index_topk"
     r"|indexer_budget|(lsh|local)_attn_chunk_length|block_size)$"
 )
-# What a number of a configuration becomes, by its name: the first pattern that matches. ``None``: windows, chunks and
+# The tiny value of a number of a configuration, by its name: the first pattern that matches. ``None``: windows, chunks and
 # selections of the nearest or the best; they become the border that a walk crosses.
 RULES: tuple[tuple[str, float | None], ...] = (
     (BORDERS, None),

@@ -21,7 +21,7 @@ PROMPT_KINDS: dict[str, dict[str, Any]] = {
     "PROMPT_TUNING": {"num_virtual_tokens": 3},
     "P_TUNING": {"num_virtual_tokens": 3, "encoder_hidden_size": 16},
 }
-# What is added to the weights, or multiplied with them, or with what they give.
+# Adapters that add to the weights, or multiply them, or their outputs.
 WEIGHT_KINDS: dict[str, dict[str, Any]] = {
     "LORA": PROJECTIONS,
     "ADALORA": {**PROJECTIONS, "total_step": 10},

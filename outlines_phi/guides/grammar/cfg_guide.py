@@ -219,7 +219,7 @@ class SuffixDistances:
 
 
 _FIRST = DONE + 1  # The number of the first state that is a pair
-_ROWS, _STEPS = 4096, 65536  # How many rows are kept, a target for each class, and how many steps on single tokens
+_ROWS, _STEPS = 4096, 65536  # The rows kept, a target for each class, and the kept steps on single tokens
 
 
 @final

@@ -85,7 +85,7 @@ def _last(word: Word, taken: Word) -> int:
     return word[-1] if len(word) > len(taken) else SILENT
 
 
-_CHUNK = 1 << 24  # How many entries are looked at together: it bounds the memory, not the result
+_CHUNK = 1 << 24  # The number of entries looked at together: it bounds the memory, not the result
 
 
 FAR = np.int32(UNREACHABLE // 4)  # No way; a sum of three does not overflow

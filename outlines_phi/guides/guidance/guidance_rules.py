@@ -21,12 +21,12 @@ from .notation import Attribute, Definition, EitherOf, InTurn, NamedPart, Nested
 class Lexeme:
     """A kind of lexeme; two that are written alike are one."""
 
-    name: str  # what the grammar calls it, or how it is written
+    name: str  # its name in the grammar, or its text
     pattern: str  # its texts, in the dialect of Outlines, with what ends them
     automaton: ByteAutomaton  # the same, an object of its own
     lazy: bool  # it ends where it first matches; else it is as long as it can be
-    endings: tuple[bytes, ...]  # what ends it, if that is told: one of these is its end, and no part of its capture
-    hidden: bool  # what ends it is read again as the beginning of what follows, where that must begin so
+    endings: tuple[bytes, ...]  # the texts that end it, if told: one of these is its end, and no part of its capture
+    hidden: bool  # true if its ending is read again as the prefix of the next symbol, where that must begin so
     at: int  # where it is first written, an offset
 
     @property
@@ -45,7 +45,7 @@ class JSONValue:
     """A JSON value that a schema is true of."""
 
     template: Template
-    blanks: str | None  # what may stand between its tokens, as a ``Machine`` of JSON takes it
+    blanks: str | None  # the blanks between its tokens, as a ``Machine`` of JSON takes them
     at: int  # where it is first written, an offset
 
 

@@ -96,7 +96,7 @@ Row = frozenset[int]
 class MatchState(NamedTuple):
     """A place in a text."""
 
-    row: Row  # what the text may be before, as of the beginning of the lexeme that is pending
+    row: Row  # the row of the text before, as of the beginning of the pending lexeme
     # The lexemes that may be pending, by number, with the states of their automata; none at their beginning.
     pending: tuple[tuple[int, int], ...] = ()
 

@@ -25,13 +25,13 @@ from .banned import BannedPhrases, smallest_conflict
 from .matcher import PhraseMatcher
 from .phrase_guide import BanningGuide, PhraseGuide, changed_row
 
-SEARCHED = 5_000  # How many pairs of states are looked at to find an end from one pair before that is given up
+SEARCHED = 5_000  # The most pairs of states searched for an end from one pair
 
 _UNKNOWN, _BLOCKED = -1, -2
 """``min_tokens`` of a pair not looked at yet, and of one for which a shortest sequence of the left guide holds a phrase."""
 
-_SHOWN = 20  # How many bytes of a prompt a message shows
-_ROWS, _BASES, _PARTITIONS = 32, 128, 16  # How many rows, transitions of left states, and refined partitions are kept
+_SHOWN = 20  # The number of bytes of a prompt in messages
+_ROWS, _BASES, _PARTITIONS = 32, 128, 16  # The rows, transitions of left states, and refined partitions kept
 _STEPS = 2**14  # Single steps that are kept
 
 
@@ -278,7 +278,7 @@ class ProductGuide(BanningGuide):
 STATES, PAIRS = 1_000, 1 << 18
 """The most lazily built states, and the most pairs of runs, that are looked at before the answer is yes."""
 
-_BITS = 21  # How many bits of a code a state has
+_BITS = 21  # The number of bits of a state's code
 
 
 def least_context(phrases: BannedPhrases) -> int:
@@ -358,7 +358,7 @@ PRODUCT_STATES, OWN_STATES = 1_000, 20_000
 Step: TypeAlias = Callable[[NDArray[np.integer], NDArray[np.integer]], NDArray[np.integer]]
 """States and bytes to the states after them."""
 
-_ROUNDS = 16  # How often the phrases are collected that an output type writes by itself
+_ROUNDS = 16  # The most rounds that collect the phrases that an output type writes by itself
 
 
 def free_text(vocabulary: Vocabulary, phrases: BannedPhrases) -> PhraseGuide:

@@ -32,7 +32,7 @@ LEVELS = (None, "mask", "lookahead", "weighted", "exact")
 MOST_STATES = 80_000
 """The most states of the automata of all regular expressions of a list: a few seconds of work, and half a gigabyte."""
 
-_SHOWN = 5  # How many phrases a message names
+_SHOWN = 5  # The number of phrases that a message names
 
 
 @final

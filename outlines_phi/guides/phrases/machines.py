@@ -94,7 +94,7 @@ class CharacterReader:
     # ``int32[R, C]``: the reading of the character that this byte completes, or :data:`NOTHING`.
     completes: NDArray[np.int32]
     byte_class: NDArray[np.uint8]  # ``uint8[256]``: the column of each byte
-    # What characters are read as, each once; the first two are those of :data:`NOTHING` and :data:`BROKEN`.
+    # The readings of characters, each once; the first two are those of :data:`NOTHING` and :data:`BROKEN`.
     readings: tuple[CharacterReading, ...]
     held: NDArray[np.int32]  # ``int32[R]``: how many bytes are held back
 
@@ -231,7 +231,7 @@ class _States:
         return self._number.setdefault((held, False, successors.tobytes()), len(self._number) + 1)
 
 
-_WIDEST = 3  # How many bytes a character has at most for each byte of its folding: K, the sign of kelvins, folds to `k`
+_WIDEST = 3  # The most bytes of a character for each byte of its folding: K, the sign of kelvins, folds to `k`
 
 _CONTINUATION = range(0x80, 0xC0)
 _NO_SYMBOL = -1
@@ -269,7 +269,7 @@ class FoldedLiterals(ByteMachine):
         for index, text in enumerate(folded):
             phrases.setdefault(text, []).append(index)
         self.names = tuple(names)
-        self._phrases = tuple(phrases.values())  # which each word stands for
+        self._phrases = tuple(phrases.values())  # the phrases that each word stands for
         self._reader = CharacterReader.of(frozenset("".join(phrases)), ignore_case=ignore_case, whole_word=whole_word)
         self._words = AhoCorasick.build([_spelled(text, whole_word) for text in phrases], SYMBOLS)
         self._columns = _padded([self._words.symbol_class[list(reading.symbols)] for reading in self._reader.readings])

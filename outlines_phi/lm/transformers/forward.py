@@ -40,7 +40,7 @@ CACHES = ("cache", "past_key_values", "cache_params")
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
-INTERNAL = frozenset(nn.Module().__dict__) - {"training"}  # What every module has and no setting is
+INTERNAL = frozenset(nn.Module().__dict__) - {"training"}  # The attributes of every module that are no settings
 ENTRIES = 4  # Numbers of every tensor that each call reads
 
 

@@ -54,7 +54,7 @@ class TrialCall(NamedTuple):
     keep: Sequence[int] | None = None
 
 
-# What walks do; nodes 0 and 1 are the prompts. The calls: that of the prompts; siblings, both prompts, a parent of the same call;
+# The walks; nodes 0 and 1 are the prompts. The calls: that of the prompts; siblings, both prompts, a parent of the same call;
 # parents that are all of the call before, one repeated, others dropped, out of order; the same after nodes were given back, where
 # all have one length, twice; then prefixes of earlier calls.
 WALKS = (

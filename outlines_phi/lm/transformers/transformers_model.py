@@ -17,7 +17,7 @@ from .forward import Forward, hooks, opaque, saved, structure, weights
 from .roads import ROADS, RegionTrees, road, tolerance
 
 SAMPLED = 256  # Numbers of each tensor, about, that stand for it in the fingerprint of a model
-UNCOMPARED = ("transformers_version", "dtype", "torch_dtype")  # What a checkpoint is loaded with, in its configuration
+UNCOMPARED = ("transformers_version", "dtype", "torch_dtype")  # The fields of a configuration that describe its loading
 
 SPREAD = 4.0  # The standard deviation of a language model's logits, in nats: about that of trained ones
 

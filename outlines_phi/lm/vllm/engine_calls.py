@@ -30,7 +30,7 @@ LIMIT = 300.0  # Seconds without an answer after which it is given up
 class EngineCalls(Calls, ABC):
     """Calls of the engine of a ``vllm.LLM`` that carries :class:`RowCapture` and :class:`RowReader`."""
 
-    stay = False  # Whether requests can stay open
+    stay = False  # True if requests can stay open
 
     def __init__(self, llm: Any) -> None:
         self._llm = llm

@@ -15,8 +15,8 @@ class Asked(NamedTuple):
 
     key: str
     token_ids: list[int]
-    goes_on: bool = False  # Whether the tokens follow those of an open request with this key
-    stays: bool = False  # Whether it is left open, with its keys and values
+    goes_on: bool = False  # True if the tokens follow those of an open request with this key
+    stays: bool = False  # True if it is left open, with its keys and values
 
 
 class Calls(Protocol):
@@ -35,7 +35,7 @@ class Calls(Protocol):
 class Session(NamedTuple):
     """An open request: the path to a node, whose keys and values the engine holds."""
 
-    prompt: Hashable  # Which prompt it is below
+    prompt: Hashable  # The prompt above it
     prompt_length: int
     length: int  # Tokens, prompt included
 

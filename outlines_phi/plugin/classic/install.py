@@ -18,7 +18,7 @@ from . import generate, samplers
 
 TESTED = ((1, 3), (2, 0))  # The versions of Outlines that `install` knows: from the first, below the second
 PARAMETERS = ("model", "output_type", "backend", "processor")  # Those of `outlines.Generator`
-NOTHING = Correction(inherited=True)  # What a stock model says of its calls
+NOTHING = Correction(inherited=True)  # The correction of a stock model
 _LOCK = threading.RLock()
 _STOCK = outlines.generator.Generator
 _MODULES = (("generate", generate), ("samplers", samplers))

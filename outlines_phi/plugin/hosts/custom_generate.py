@@ -229,7 +229,7 @@ WARPERS: dict[type, tuple[str, str]] = {
 LAWLESS = (LogitNormalization, InfNanRemoveLogitsProcessor)
 """Those that change no distribution: NaN in the logits is a ModelError here."""
 
-UNTOUCHED = ("use_cache", "logits_to_keep")  # What transformers hands on that does not change a distribution
+UNTOUCHED = ("use_cache", "logits_to_keep")  # Options that transformers hands on and that change no distribution
 
 WRITTEN = (
     "max_length",

@@ -33,7 +33,7 @@ from ..streaming import Ids, Pieces
 from ..types.tables import CompiledTypes
 
 CUTS = ("stop_strings", "stopping_criteria", "max_time")  # Options by which the loop may end a text anywhere
-HOST_TOP_K = 50  # What the loop's `top_k` is where neither the call nor the model's `generation_config` says
+HOST_TOP_K = 50  # The loop's `top_k` where neither the call nor the model's `generation_config` says
 
 AFTER = [name for name in (*TRUNCATION, "watermarking_config") if name != "top_k"]
 """The fields that the loop may apply after its processors."""

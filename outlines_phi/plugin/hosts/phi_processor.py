@@ -26,7 +26,7 @@ from ..types.tables import CompiledTypes
 from .loop import check_budget, loop_settings
 from .transformers import LOANS
 
-AVAILABLE = frozenset({"guide", "logits"})  # What a logits processor has to offer to an estimator
+AVAILABLE = frozenset({"guide", "logits"})  # The inputs that a logits processor offers to an estimator
 LIBRARIES = ("torch", "numpy")  # The libraries whose tensors are read
 MAX_STEP_BYTES = 256 * 2**20  # Bound on the memory of steps kept for weights; those of two calls are kept in any case
 

@@ -170,7 +170,7 @@ class PydanticSchema(GenerateJsonSchema):
             json_schema.clear()
             json_schema.update(said)
 
-    # What holds values.
+    # Containers of values.
 
     def field_is_required(self, field: Any, total: bool) -> bool:
         inner = field["schema"]
@@ -257,13 +257,13 @@ class PydanticSchema(GenerateJsonSchema):
             )
         return super()._get_alias_name(field, name)
 
-    # What functions check.
+    # Checks by functions.
 
     def function_plain_schema(self, schema: Any) -> JsonSchemaValue:
         given = schema.get("json_schema_input_schema")
         return by_function(schema, {} if given is None else self.generate_inner(given))
 
-    # What is written as one value.
+    # Values written as one.
 
     def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:
         found = super().str_schema(schema)

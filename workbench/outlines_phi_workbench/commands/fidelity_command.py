@@ -28,7 +28,7 @@ from ..suite.grid import COLUMNS, LEGEND, Grid, Heading, draw_grid
 from ..suite.languages import QUICK, SUITE, Language, own
 from ..suite.methods import methods
 
-FILES = ("fidelity.json", "fidelity.md", "fidelity.png")  # What is written to the folder of the results
+FILES = ("fidelity.json", "fidelity.md", "fidelity.png")  # The files in the folder of the results
 QUICK_DRAWS = 120  # Draws per cell under `--quick`
 
 WIDE, NARROW = 110, ("TV", "to masking", "noise", "ESS", "tokens")

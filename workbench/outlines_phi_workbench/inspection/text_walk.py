@@ -70,7 +70,7 @@ class TextWalk:
     text: str
     ids: tuple[int, ...]
     steps: tuple[WalkStep, ...]
-    leaves: bool  # whether the last step's token is masked
+    leaves: bool  # true if the last step's token is masked
 
     @property
     def fault(self) -> str:

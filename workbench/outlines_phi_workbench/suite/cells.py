@@ -40,10 +40,10 @@ class Truth:
 class Cell:
     """One estimator, run by one sampler, on one language. ``None`` where something is not known."""
 
-    # What is written, after which prompt.
+    # The language and the prompt.
     family: str
     language: str
-    # How.
+    # The method.
     estimator: str
     sampler: str
     # Where the distance comes from: ``computed``, summed over every member; ``draws``, of their frequencies;
@@ -74,7 +74,7 @@ class Cell:
     # about 1.
     agreement: float | None = None
     n: int = 0  # draws that were made
-    note: str = ""  # what went wrong
+    note: str = ""  # the failure, if any
 
     @property
     def method(self) -> str:

@@ -294,10 +294,10 @@ class Suite:
     """The grid of a measurement: a model, languages, methods."""
 
     model: PhiModel  # the model
-    # What is written, and how: a cell for each pair.
+    # The languages and the methods: a cell for each pair.
     languages: Sequence[Language]
     methods: Sequence[Method]
-    settings: SamplingSettings  # what defines the distribution, apart from the budget
+    settings: SamplingSettings  # the settings of the distribution, apart from the budget
     # Draws per cell, and where all random streams come from.
     n: int
     seed: int

@@ -34,14 +34,14 @@ LEGEND = (
 class Heading:
     """The heading of a language above its rows."""
 
-    # What is written.
+    # The language.
     name: str
     family: str
     title: str
     # ``log Phi`` of the prompt and what it may be off; ``None`` where it is not known.
     log_phi: float | None = None
     error: float | None = None
-    source: str = ""  # how the truth is known, or why it is not
+    source: str = ""  # the source of the truth, or the reason that there is none
 
     @property
     def phi(self) -> str:
@@ -58,7 +58,7 @@ class Grid:
     """Cells, under the headings of their languages."""
 
     headings: Sequence[Heading]  # the languages, in order
-    cells: Sequence[Cell]  # what was measured
+    cells: Sequence[Cell]  # the measured cells
 
     def of(self, heading: Heading) -> list[Cell]:
         """Return the cells of a language."""

@@ -77,7 +77,7 @@ class Method:
     options: SMC | None
     # Its distribution is computed where the language can be enumerated; ``None`` where draws have to tell.
     proposal: ProposalPhi | None
-    independent: bool  # whether ``n`` draws of one call are independent and distributed as a draw in a call of its own
+    independent: bool  # true if ``n`` draws of one call are independent and distributed as a draw in a call of its own
 
     @property
     def name(self) -> str:

@@ -22,7 +22,7 @@ class Collapse(NamedTuple):
     """Tokens that no state tells apart, one of each kind."""
 
     tokens: NDArray[np.int64]  # ``int64[R]``: the representatives, the shortest of their kinds, short ones first
-    texts: tuple[bytes, ...]  # what they write
+    texts: tuple[bytes, ...]  # their texts
     # ``int64[V]``: the place among ``tokens`` of the one that stands for each id; -1 for ids that no state allows.
     stands_for: NDArray[np.int64]
 

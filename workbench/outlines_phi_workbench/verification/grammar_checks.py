@@ -14,7 +14,7 @@ from .second_patterns import lexemes_of
 from .stack_tops import CONFIGURATIONS
 from .subject import CheckFinding, GrammarParts, Subject, check, shown
 
-PAIRS = 20_000  # How many pairs of states of the two lexers are compared at most
+PAIRS = 20_000  # The most pairs of states of the two lexers that are compared
 
 
 @check("S1", "no lexeme is empty", of_grammars=True)
@@ -49,7 +49,7 @@ def universal_separator(subject: Subject) -> CheckFinding:
     """An ignored byte, such as a space, may stand after every lexeme and belongs to none."""
     machine = subject.parts
     lexer, ignored = machine.guide.lexer, np.array([terminal.ignored for terminal in machine.guide.grammar.terminals])
-    counts = np.asarray(lexer.reaches[:, ~ignored].any(axis=1))  # whether a state may be part of a lexeme that counts
+    counts = np.asarray(lexer.reaches[:, ~ignored].any(axis=1))  # the states that may be part of a lexeme that counts
     states = np.arange(START, len(lexer))
     cases = 0
     for column in range(lexer.targets.shape[1]):

@@ -20,13 +20,13 @@ from .earley import Earley, Word
 
 Path = tuple[int, ...]  # States of a stack, the top first
 
-MOST = 250_000  # How many steps are compared at most
+MOST = 250_000  # The most steps that are compared
 
 _DEEPEST = 12  # Of how many entries a stack is at most that refuses later than its top does
 
-_KNOWN = 3  # How many entries tell apart the tops that the engine keeps distances of
-_BESIDE = 2  # How many stacks with one top are looked at, beside one state of the lexer
-CONFIGURATIONS = 300  # How many configurations of the parser are looked at at most
+_KNOWN = 3  # The number of entries that tell apart the tops that the engine keeps distances of
+_BESIDE = 2  # The number of stacks with one top that are looked at, beside one state of the lexer
+CONFIGURATIONS = 300  # The most configurations of the parser that are looked at
 
 
 class TopFault(NamedTuple):

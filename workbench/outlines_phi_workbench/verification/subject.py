@@ -29,7 +29,7 @@ from .oracle import BYTES, GrammarOracle, JSONOracle, Oracle, PatternOracle
 from .second_grammar import SecondReading, read_again
 from .stack_tops import KeptDistances, StackTops, Viable
 
-PLACES = 60  # How many are looked at most, of either kind, of a configuration beside a state of the lexer
+PLACES = 60  # The most of either kind, of a configuration beside a state of the lexer
 
 
 class Verdict(str, Enum):
@@ -55,11 +55,11 @@ class CheckFinding:
     """The verdict of one check."""
 
     verdict: Verdict  # see :class:`Verdict`
-    cases: int  # how many were tried
+    cases: int  # the number of trials
     bound: int | None = None  # the most tokens, bytes or terminals of a case; ``None`` where all cases were tried
     # The shortest case that breaks the statement, or that shows why the assumption does not hold.
     witness: str | None = None
-    remark: str = ""  # what is worth knowing besides
+    remark: str = ""  # a note worth knowing
 
     @classmethod
     def exhaustive(cls, cases: int, witness: str | None = None, remark: str = "") -> CheckFinding:
@@ -169,12 +169,12 @@ class Subject:
     collapse: Collapse  # the tokens that stand for the vocabulary
     used: frozenset[int]  # the bytes that some text has
     depth: int | None = None  # the most tokens of a word; ``None`` for any number
-    # How many pairs of states are looked at most: where words of so many tokens lead to more, shorter ones are tried; ``None``
+    # The most pairs of states: where words of so many tokens lead to more, shorter ones are tried; ``None``
     # for any number.
     most: int | None = None
     machine: GrammarParts | None = None  # the parts of a grammar's guide; ``None`` for a regular language
-    tokenizer: Any = None  # what the vocabulary was read from
-    # What is wrong with a member according to a third party, as a JSON schema's validator.
+    tokenizer: Any = None  # the source of the vocabulary
+    # The fault of a member according to a third party, as a JSON schema's validator.
     fault: Callable[[bytes], str | None] | None = None
     progress: Progress | None = None  # is told of the words that are tried
 

@@ -11,7 +11,7 @@ from . import grammar_checks, guide_checks
 from .mutating import mutations
 from .subject import Check, CheckFinding, Subject, Verdict
 
-MOST = 2_000  # How many pairs of states are looked at most, where no depth is asked for
+MOST = 2_000  # The most pairs of states, where no depth is asked for
 
 CHECKS = tuple(
     sorted(

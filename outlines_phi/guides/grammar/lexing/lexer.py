@@ -274,7 +274,7 @@ class _TransducerBuilder:
         self._spelled: list[tuple[int, ...]] = [()]
         self._number: dict[_Holding, int] = {}
         self._holding: list[_Holding] = []
-        self._sizes: list[int] = []  # how many terminals each holds back, its fallback's among them
+        self._sizes: list[int] = []  # the number of terminals that each holds back, its fallback's among them
         self._plain = len(automaton) + 1
         first = automaton.targets[automaton.start]
         # Row s + 1 is that of state s; a byte that ends a complete lexeme is read once more, as a beginning.
@@ -384,7 +384,7 @@ class Lexer:
     targets: NDArray[np.int32]  # ``int32[L, C]``: the next state. Row 0 is dead, row :data:`START` comes first
     # ``int32[L, C]``: what that step emits, an index into ``words``. At most one terminal, but where some were held back.
     emits: NDArray[np.int32]
-    words: tuple[Word, ...]  # what steps and the end of a text emit; ``words[0]`` is ``()``
+    words: tuple[Word, ...]  # the words that steps and the end of a text emit; ``words[0]`` is ``()``
     byte_class: NDArray[np.uint8]  # ``uint8[256]``: the column of each byte
     label: NDArray[np.int32]  # ``int32[L]``: the terminal of which the pending bytes are a lexeme, or :data:`NOTHING`
     # ``int32[L]``: what the end of the text emits, an index into ``words``, or :data:`NOTHING` where it may not end.

@@ -73,7 +73,7 @@ class GBNFRule(NamedTuple):
 _MOST = 0x10FFFF
 _ALL: Intervals = ((0, 0xD7FF), (0xE000, _MOST))  # No text has a surrogate
 
-_MOST_NESTED = 150  # How many groups inside each other are read
+_MOST_NESTED = 150  # The most groups inside each other that are read
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _BLANK = re.compile(r"(?:[ \t]|#[^\r\n]*)*")

@@ -45,7 +45,7 @@ MOST_ALTERNATIVES = 64
 
 _LONG = 50  # Repeats of at least so many times get rules of their own from Lark
 
-_SHOWN = 60  # How much of a template with its arguments a message shows
+_SHOWN = 60  # The length of a template with its arguments in messages
 
 
 class _Use(NamedTuple):

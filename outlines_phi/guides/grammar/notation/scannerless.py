@@ -140,7 +140,7 @@ def class_of(codes: Intervals) -> str:
 _LARGEST = 50_000
 """The most symbols of all productions with repeats written out."""
 
-_SHOWN = 60  # How much of a pattern the name of a terminal has
+_SHOWN = 60  # The length of a pattern in the name of a terminal
 
 _PATIENCE = 10
 """The most times that the last part of a sequence is taken off before all of its parts are taken apart."""
@@ -221,7 +221,7 @@ class _Cut:
         self._numbers: dict[Expression, int] = {}
         self._sources: dict[Expression, set[Expression]] = {}  # of a terminal: what it is that is not empty
         self._waiting: list[str] = []
-        self._rule, self._line = start, 0  # what is cut
+        self._rule, self._line = start, 0  # the rule that is cut
         self._of_rule(start)
         while self._waiting:
             self._rule = self._waiting.pop(0)
@@ -378,7 +378,7 @@ class _Cut:
         required = part * min(least, _LARGEST)  # more are refused when they are added
         if key.most == 0:
             return required
-        before: list[Symbol] = []  # what derives one time less
+        before: list[Symbol] = []  # the derivation of one time less
         for times in (None,) if key.most is None else range(1, key.most + 1):
             key = Repetition(expression.part, 0, times)
             if key not in self._numbers:

@@ -92,7 +92,7 @@ class Parser:
         self.grammar, self.tables = grammar, tables
         self._shifts, self._goto = tables.shifts, tables.goto
         productions = tables.rules.productions
-        # What a reduction needs: its head, and how many entries come off below the top one.
+        # The data of a reduction: its head, and the number of entries that come off below the top one.
         self._reductions: list[dict[int, tuple[tuple[int, int], ...]]] = [
             {
                 t: tuple((productions[p].head, len(productions[p].body) - 1) for p in several)

@@ -17,7 +17,7 @@ from ....lm.vllm.engine import check_engine, vocabulary_of
 from .served_call import ARGUMENT, SHOWN, check
 from .served_walks import ServedWalk, ServedWalks
 
-TESTED = "0.32."  # How the versions begin that were tested
+TESTED = "0.32."  # The prefix of the versions that were tested
 
 START = "Start the server by outlines-phi serve MODEL, which gives the right options"
 

@@ -181,7 +181,7 @@ SCALE = 2.0**-13
 
 LEAST = -9999.0
 
-PREFIX = "token_id:"  # How the server writes an id
+PREFIX = "token_id:"  # The prefix of an id in the server's answers
 
 
 class WalkEnd(IntEnum):

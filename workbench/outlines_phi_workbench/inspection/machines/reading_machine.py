@@ -54,7 +54,7 @@ class ReadingMachine(ABC):
     a token need not be live, so a token that is allowed is read by :meth:`follow`.
     """
 
-    kind: str  # What it is, as a reader knows it
+    kind: str  # The kind of machine, as a reader knows it
     start: Hashable
     graph: MachineGraph
 

@@ -26,7 +26,7 @@ from .emitted_words import EmittedWords, check_size
 from .going_back import stands_for
 from .item_chart import ItemChart
 
-SAMPLES, LONGEST = 12, 16  # How many texts masks are shown of, and how many tokens a text has at most
+SAMPLES, LONGEST = 12, 16  # The number of texts whose masks are shown, and the most tokens of one
 _FORMAT = 1
 
 Word = tuple[int, ...]

@@ -29,7 +29,7 @@ class EmittedWords:
         self._arcs: dict[int, Arcs] = {}
         self.spelling: dict[tuple[int, int, int], bytes] = {}
         self.closing: dict[int, bytes] = {}
-        self.size = 0  # how many arcs there are
+        self.size = 0  # the number of arcs
         self._byte = {int(column): bytes([byte]) for byte, column in reversed(list(enumerate(lexer.byte_class)))}
 
     def number(self, word: Word, state: int | None) -> int:

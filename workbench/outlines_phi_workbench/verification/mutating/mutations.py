@@ -25,7 +25,7 @@ from ..subject import Check, CheckFinding, GrammarParts, Subject, check
 from .engine_mutants import ENGINE
 from .mutants import LIFTED, ROWS, Met, Mutation
 
-DEPTH = 3  # How far a wrong guide is followed
+DEPTH = 3  # The depth to which a wrong guide is followed
 NODES, ENGINES = 1_000, 100  # In how many nodes at most, one with wrong rows, and one with wrong tables
 
 BY_WORDS: tuple[Check, ...] = (
