@@ -52,13 +52,13 @@ class Outcome:
     Attributes
     ----------
     refused, cut, error
-        Why it is not taken; how it ended before its time, "timeout" or "failed"; what was raised.
+        The reason of a refusal; the end before its time, "timeout" or "failed"; the error raised.
     ready, masks
         Processor seconds to the first mask, and of each mask along the instances that was not at hand.
     accepted
         For each test, whether it was accepted, by spelling.
     texts, wrong
-        What became of each random text, and those that are invalid.
+        The outcome of each random text, and those that are invalid.
     peak, grown
         The most megabytes that the process held, and what of these came with the schema.
     """
@@ -113,13 +113,13 @@ class Trial:
     Parameters
     ----------
     engine, spell
-        What was prepared.
+        The engine prepared and its speller.
     task
         The schema, and tests with ``valid`` and ``data``.
     texts
-        How many random texts are drawn from the masks.
+        The number of random texts drawn from the masks.
     timed
-        Whether masks are made and measured along the instances; else these are only read.
+        True if masks are made and measured along the instances; else these are only read.
     """
 
     def __init__(self, engine: SchemaEngine, spell: Speller, task: dict[str, Any], *, texts: int, timed: bool) -> None:

@@ -126,7 +126,7 @@ class Author:
         Parameters
         ----------
         openings
-            What the prompt tells about the record.
+            The sentences of the prompt about the record.
         field
             The field that a cue may ask for.
         record
@@ -134,9 +134,9 @@ class Author:
         extra
             Fields that some records have on top.
         prose
-            What is said instead of a record, or after it.
+            The prose in place of a record, or after it.
         style
-            How regular the records are, as weights.
+            The regularity of the records, as weights.
         """
         cue = self.draw({"JSON": 5, field.title(): 2, "Answer": 1, "Story": 2})
         prompt = f"{self.rng.choice(openings)}. {cue}: "

@@ -119,7 +119,7 @@ class BudgetError(OutlinesPhiError, RuntimeError):
     log_z_bounds
         ``(lower, upper)`` bounds of ``log Phi`` of the prompt, in nats.
     partial
-        What an enumeration or a search had found: one ``Probabilities`` or ``Ranking`` per prompt, with the bounds so far.
+        The bounds so far of an enumeration or a search: one ``Probabilities`` or ``Ranking`` per prompt.
     """
 
     def __init__(

@@ -52,13 +52,13 @@ class Case:
     Attributes
     ----------
     name, lm, settings, prompt
-        What is asked of which model; the settings hold the budget.
+        The name, the model, its settings with the budget, and the prompt.
     phrases
-        What is banned.
+        The banned phrases.
     spellings
-        What the user of ``bad_words_ids`` gives: one spelling of each phrase, that of the tokenizer.
+        The arguments of a user of ``bad_words_ids``: one spelling of each phrase, that of the tokenizer.
     innocent
-        What other texts share with the phrase; empty where that says nothing.
+        The text that others share with the phrase; empty where that says nothing.
     """
 
     name: str

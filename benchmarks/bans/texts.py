@@ -25,15 +25,15 @@ class Text:
     Attributes
     ----------
     ids, spelled
-        What was written, in tokens and as the bytes of each of them.
+        The tokens written, and the bytes of each of them.
     p
         The probability of the last token after the ones before.
     banned
-        Whether a phrase occurs.
+        True if a phrase occurs.
     waits
-        How many bytes at the end may begin one.
+        The number of bytes at the end that may begin one.
     over
-        Whether the text has ended, by itself or with the budget.
+        True if the text has ended, by itself or with the budget.
     longer
         The texts one token longer that have any probability.
     """

@@ -77,7 +77,7 @@ class Stream:
     model
         The model.
     batch
-        How many rows.
+        The number of rows.
     """
 
     def __init__(self, model: Qwen3ForCausalLM, batch: int) -> None:

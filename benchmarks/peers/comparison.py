@@ -62,7 +62,7 @@ class Peers:
     particles
         Particles of its runs.
     sizes
-        How much is drawn.
+        The numbers of draws.
     """
 
     def __init__(self, ours: Ours, stock: Stock, peer: GenLM | None, particles: Sequence[int], sizes: Sizes) -> None:

@@ -71,11 +71,11 @@ class Walk:
     Parameters
     ----------
     table, budget
-        What is allowed, in how many tokens.
+        The allowed texts, and their most tokens.
     prompt
-        How many tokens come before.
+        The number of tokens before.
     eos
-        What a text that has ended goes on with.
+        The token after a text that has ended.
     """
 
     def __init__(self, table: Table, budget: int, prompt: int, eos: int) -> None:

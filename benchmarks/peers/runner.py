@@ -39,7 +39,7 @@ class Peer:
     Parameters
     ----------
     folder
-        Where model and tokenizer are.
+        The folder of model and tokenizer.
     """
 
     def __init__(self, folder: str) -> None:

@@ -32,7 +32,7 @@ class FormatFit:
     Attributes
     ----------
     prompt, form
-        What to call the prompt and the format.
+        The names of the prompt and the format.
     log_z, log_z_bounds
         The estimate of ``log Phi(prompt)``, and ``(lower, upper)`` bounds, in nats.
     beginnings

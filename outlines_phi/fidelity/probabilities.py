@@ -141,7 +141,7 @@ class Probability:
     Attributes
     ----------
     value
-        What the output type makes of the texts; a text itself where the type refuses it.
+        The value that the output type reads from the texts; a text itself where the type refuses it.
     p
         The estimate: the share of what was enumerated. ``nan`` where nothing was.
     lo, hi
@@ -149,9 +149,9 @@ class Probability:
     texts
         The texts of this value that are known, the likeliest first.
     spellings
-        How many tokenizations of all these texts were enumerated.
+        The number of tokenizations of all these texts that were enumerated.
     refused
-        Why the type refuses the text although it fits the format; ``None`` for a value.
+        The reason that the type refuses the text although it fits the format; ``None`` for a value.
     """
 
     value: Any
@@ -186,11 +186,11 @@ class Probabilities(Mapping[Any, Probability]):
     other
         ``(lo, hi)`` bounds of the probability of all values that are not listed, together.
     complete
-        Whether every value of the type is listed, also those of probability 0.
+        True if every value of the type is listed, also those of probability 0.
     log_z_bounds
         ``(lower, upper)`` bounds of ``log Phi(prompt)``, in nats.
     counts
-        What it cost: model calls and tokens, of the whole batch.
+        The cost: model calls and tokens, of the whole batch.
     budget
         The ``N`` that the distribution depends on: the most tokens of a text, end of sequence included.
     beginnings

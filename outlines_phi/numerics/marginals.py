@@ -62,7 +62,7 @@ class Marginals(Mapping[str, Marginal]):
     confidence
         Of each interval by itself; 1 where it is certified.
     source
-        Where they come from, with ``log Phi``.
+        Their source, with ``log Phi``.
     """
 
     of: Mapping[str, Marginal]

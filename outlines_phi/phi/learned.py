@@ -41,7 +41,7 @@ class LearnedPhi(StepPhi):
     Attributes
     ----------
     values
-        Where values come from and go to. ``None``: those that the model keeps for this output type and these settings, which is
+        The store of values. ``None``: the one that the model keeps for this output type and these settings, which is
         what ``phi="learned"`` means; in a logits processor, those of this object.
     floor
         See :class:`~outlines_phi.phi.onestep.OneStepPhi`.

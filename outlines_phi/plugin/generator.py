@@ -92,7 +92,7 @@ def audit(
     Parameters
     ----------
     source
-        What the application calls: an ``outlines.Generator(model, T)`` or one of this package, or the pair ``(model, T)``.
+        The application's callable: an ``outlines.Generator(model, T)`` or one of this package, or the pair ``(model, T)``.
     prompts
         One prompt (``str`` or Outlines ``Chat``), or a list of them.
     n
@@ -105,7 +105,7 @@ def audit(
         Model tokens per prompt to spend beyond the draws on bounds of Phi, and so on a narrower interval of the total variation,
         where the model rarely meets the format: on certain bounds by enumeration, then on residual attempts.
     banned_phrases
-        What must not be written beside; of free text, ``(model, None)``, it is all that is masked. Left out, what the generator or
+        The phrases never to write; of free text, ``(model, None)``, they are all that is masked. Left out, what the generator or
         the model bans. Its level says nothing here.
     progress
         As in a call with ``phi=``.
@@ -476,7 +476,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     model
         From :func:`outlines_phi.from_transformers` or :func:`outlines_phi.wrap`, or a stock one, which is wrapped.
     output_type
-        What to write: anything that Outlines takes, a guide or a table. Left out, free text without ``banned_phrases``.
+        The format to write: anything that Outlines takes, a guide or a table. Left out, free text without ``banned_phrases``.
     phi
         ``"auto"``, ``"exact"``, ``"local"``, ``"onestep"``, an estimator, or ``None`` for plain Outlines. Left
         out, the model's own where it has one, else ``"auto"``; for free text ``"lookahead"``.
@@ -487,14 +487,14 @@ def Generator(  # noqa: N802 - named as the host's own function
     sampler
         ``SMC(...)`` for particles that follow the estimator; ``None`` for what the estimator has by itself.
     banned_phrases
-        What must not be written: a list of phrases, or a :class:`outlines_phi.BannedPhrases`. Left out, what the model bans.
+        The phrases never to write: a list, or a :class:`outlines_phi.BannedPhrases`. Left out, those that the model bans.
     draft
-        What proposes the tokens that will probably follow: ``"forced"``, ``"prompt_lookup"``, ``"tree"``, a drafter, a smaller
+        The sources of drafts of the next tokens: ``"forced"``, ``"prompt_lookup"``, ``"tree"``, a drafter, a smaller
         model with the same tokenizer, or a list of these.
     draft_length
         The most tokens of a draft; 8 where there is one.
     backend
-        Who reads a JSON schema: this package, ``None``, or ``"outlines_core"``. Outlines' other backends are refused.
+        The reader of a JSON schema: this package, ``None``, or ``"outlines_core"``. Outlines' other backends are refused.
     ends
         ``"text"`` where the whole text is a member, ``"open"`` where it begins with one and may go on: the longest is what counts.
     open_at

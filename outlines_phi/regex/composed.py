@@ -33,7 +33,7 @@ class Composed:
     code
         The members.
     in_bytes
-        How characters are spelled.
+        The spelling of characters.
     closing
         A byte that ends a member; ``None`` if members end by themselves.
     cuts
@@ -42,7 +42,7 @@ class Composed:
     Attributes
     ----------
     most
-        How many characters are counted: more make no difference.
+        The most characters that are counted: more make no difference.
     """
 
     def __init__(

@@ -163,19 +163,19 @@ def check_language_model(
         The logits after a sequence of token ids, ``[V]``, from elsewhere. By default the model's own answer about the sequence as
         a prompt: then trees are checked against the model, and nothing says that the model is right.
     tolerance
-        How far two values of ``log p`` of a token of at least 1e-4 may lie apart, in nats.
+        The largest distance of two values of ``log p`` of a token of at least 1e-4, in nats.
     seed
         Of the random choices.
 
     Returns
     -------
     Conformance
-        How many nodes were compared, in how many calls, and how far the furthest is off.
+        The number of nodes compared and of calls, and the largest error.
 
     Raises
     ------
     ModelError
-        What the model does that it must not, and what it should do.
+        The violation of the interface, and the remedy.
     UnsupportedError
         An argument that nothing can be checked with.
 

@@ -39,9 +39,9 @@ class Outcome:
     refusal
         The typed error that ended the walk, if one did.
     fault
-        What is wrong: an exception that is not typed, or an error beyond the tolerance. Empty when all is right.
+        The fault: an exception that is not typed, or an error beyond the tolerance. Empty when all is right.
     road
-        How the trees were evaluated.
+        The road that evaluated the trees.
     """
 
     error: float | None

@@ -203,7 +203,7 @@ class JSONGuide(Guide):
             A regular expression of what may stand between the tokens of JSON: Outlines' ``whitespace_pattern``. ``None`` for what
             writers of JSON put: nothing, a blank, or new lines and indentations.
         any_order
-            Whether members may come in any order; else in that of the schema, and others behind those that it names.
+            True if members may come in any order; else in that of the schema, and others behind those that it names.
 
         Raises
         ------

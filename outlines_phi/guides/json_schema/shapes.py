@@ -30,13 +30,13 @@ class ArrayShape:
     Attributes
     ----------
     first, rest
-        What the next items are, one by one, and all after these.
+        The formulas of the next items, one by one, and of all after these.
     least, most
-        How many items there are; ``None`` is no bound.
+        The bounds of the number of items; ``None`` is no bound.
     counted
-        How many of them are of some kind.
+        The bounds of the numbers of items of some kinds.
     unique
-        Where the schema says that no two of them are equal, and none to one before; ``None`` if they may be.
+        The pointer to the demand that no two of them are equal, and none to one before; ``None`` if they may be.
     """
 
     first: tuple[Formula, ...] = ()
@@ -167,15 +167,15 @@ class ObjectShape:
     Attributes
     ----------
     members
-        What the values of members of some names are, if there are any.
+        The formulas of the values of members of some names, if there are any.
     required, absent
         Names of members that are to come, and that must not.
     every
-        What the values of all members with some names are.
+        The formulas of the values of all members with some names.
     some
-        What the value of at least one member with some names is.
+        The formulas of the value of at least one member with some names.
     least, most
-        How many members there are; ``None`` is no bound.
+        The bounds of the number of members; ``None`` is no bound.
     """
 
     members: tuple[tuple[str, Formula], ...] = ()

@@ -198,7 +198,7 @@ class Walk(NamedTuple):
         Disjoint tokens that stay in a string, and the states that they lead to, ``None`` where they are not allowed. A name
         without its text stands for one state of each token.
     ends, pops
-        Where other tokens end, and where tokens leave the value. The last end of a token is the one that holds.
+        The ends of other tokens, and their exits from the value. The last end of a token is the one that holds.
     """
 
     inside: list[tuple[Tokens, State | None]]

@@ -51,15 +51,15 @@ class BannedPhrases:
         of its matches occurs. It is read in the dialect of :func:`compile_regex`, and its matches must be bounded in length:
         ``a{1,20}``, not ``a+``. What it matches are characters: a byte that is not UTF-8 is none, not even for ``.`` or ``[^a]``.
     ignore_case
-        Whether case is folded. Regular expressions are compiled with the flag ``i`` instead.
+        True if case is folded. Regular expressions are compiled with the flag ``i`` instead.
     whole_word
-        Whether an occurrence counts only if the characters before and after it, where there are any, are no word characters: none
+        True if an occurrence counts only if the characters before and after it, where there are any, are no word characters: none
         for which ``str.isalnum()`` holds, and not ``_``. (With ``ignore_case``: of the folded text. For a regular expression: of
         the text.) A byte that is not UTF-8 is none.
     across_prompt
-        Whether an occurrence that begins in the prompt and ends in the output counts.
+        True if an occurrence that begins in the prompt and ends in the output counts.
     level
-        How draws are corrected: ``"mask"``, ``"lookahead"``, ``"weighted"`` or ``"exact"``; ``None`` for what the call says.
+        The correction of draws: ``"mask"``, ``"lookahead"``, ``"weighted"`` or ``"exact"``; ``None`` for that of the call.
 
     Raises
     ------

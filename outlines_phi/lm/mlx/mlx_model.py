@@ -146,11 +146,11 @@ class MLXModel(SequenceModel):
     Parameters
     ----------
     model
-        What ``mlx_lm.load`` gives first.
+        The first result of ``mlx_lm.load``.
     tokenizer
         The Hugging Face tokenizer of it.
     eos_ids
-        What ends a text, beside the tokenizer's own.
+        The ids that end a text, beside the tokenizer's own.
 
     Raises
     ------

@@ -102,7 +102,7 @@ def custom_generate(
     Parameters
     ----------
     output_type
-        What to write: an output type of Outlines, a guide, or a table.
+        The format to write: an output type of Outlines, a guide, or a table.
     vocabulary
         The tokenizer (or :class:`outlines_phi.Vocabulary`); transformers does not hand ``tokenizer=`` on. Banned phrases and the
         canonical tokenization need it, and forced drafts are tokenized by it.

@@ -224,7 +224,7 @@ class LoopProcessor:
     Parameters
     ----------
     process
-        What is to run: the logits of the next token, given the ids before it and its logits.
+        The function to run: the logits of the next token, given the ids before it and its logits.
     ended
         Logits that end the text, given any.
     """

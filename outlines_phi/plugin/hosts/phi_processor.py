@@ -49,20 +49,20 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         Whose tokens they are: an Outlines model, a Hugging Face model (with ``tokenizer=``), a tokenizer, or a
         :class:`outlines_phi.Vocabulary`.
     output_type
-        What may be written: an output type of Outlines, a guide, or a logits processor whose language can be read; ``None`` for
+        The format to write: an output type of Outlines, a guide, or a logits processor whose language can be read; ``None`` for
         free text without banned phrases.
     phi
         An estimator that reads the guide and the logits: ``"local"``, ``"onestep"``, ``"learned"``, or an object.
         Left out, ``"onestep"``; with banned phrases ``"local"``.
     temperature, top_k, top_p, min_p
-        What the loop will have. Left out, what it has by itself: the values of the model's ``generation_config``.
+        The options of the loop. Left out, those that it has by itself: the values of the model's ``generation_config``.
         ``top_k`` may cut (0 is none); the last two may only say that they do not.
     max_new_tokens
         The length limit ``N`` of the loop: nothing that is allowed is longer, so nothing is cut short.
     tensor_library_name
         ``"torch"`` or ``"numpy"``, as for Outlines' processors.
     banned_phrases
-        What must not be written: a list of phrases, or a :class:`outlines_phi.BannedPhrases` of level ``"mask"``.
+        The phrases never to write: a list of phrases, or a :class:`outlines_phi.BannedPhrases` of level ``"mask"``.
 
     Raises
     ------

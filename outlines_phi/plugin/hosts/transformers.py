@@ -89,7 +89,7 @@ class PhiTransformers(PhiModel, Transformers):
     phi
         The default of every call; ``None`` for plain Outlines.
     banned_phrases
-        What no call may write unless it says otherwise: a list of phrases, or a :class:`outlines_phi.BannedPhrases`.
+        The phrases that no call may write unless it says otherwise: a list, or a :class:`outlines_phi.BannedPhrases`.
     max_tree_bytes
         Bound on the memory of the token trees kept between calls.
 

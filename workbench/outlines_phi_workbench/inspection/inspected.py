@@ -46,13 +46,13 @@ class Inspected:
     Attributes
     ----------
     name
-        What messages call it.
+        Its name in messages.
     guide
-        What is allowed: the output type, less what is banned.
+        The allowed texts: the output type, less the banned phrases.
     plain
         The guide of the output type alone; ``guide`` itself where nothing is banned.
     phrases
-        What is banned, as a guide of its own.
+        The banned phrases, as a guide of their own.
     budget
         The most tokens of a text, the end of sequence included; ``None`` for no limit.
     start, begun

@@ -65,7 +65,7 @@ class Spacing(NamedTuple):
     step
         One of :data:`STEPS`: that of the document so far.
     tells
-        Whether the step was not chosen when the container began, so that its outcome tells which one is when it ends.
+        True if the step was not chosen when the container began, so that its outcome tells which one is when it ends.
     pattern
         The regular expression.
     """

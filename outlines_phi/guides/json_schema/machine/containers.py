@@ -287,7 +287,7 @@ class Members(NamedTuple):
     taken
         All names that are told apart, and those that were written.
     begun
-        Whether a member is there already.
+        True if a member is there already.
     """
 
     goals: tuple[tuple[ObjectShape, ...], ...]
@@ -462,7 +462,7 @@ class Key(State):
     Attributes
     ----------
     text
-        What is spelled of it where names are counted; ``None`` in what stands for such states of any texts.
+        The spelled prefix of it where names are counted; ``None`` in the representative of such states of any texts.
     names
         The names that it may become.
     """

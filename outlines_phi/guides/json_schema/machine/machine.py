@@ -57,13 +57,13 @@ class Machine(Maker):
     blanks
         A regular expression of what may stand between tokens; ``None`` for what writers of JSON put.
     any_order
-        Whether members may come in any order; else in that of the schema, and others behind those that it names.
+        True if members may come in any order; else in that of the schema, and others behind those that it names.
     ascii
         Whether strings are spelled in ASCII alone, others than that by ``\\uXXXX``.
     around
         Of what values the smallest ones are being looked for, one inside the other.
     compiling
-        Whether limits hold: not for values that are looked for inside of a text.
+        True if limits hold: not for values that are looked for inside of a text.
 
     Raises
     ------

@@ -108,9 +108,9 @@ class Listed(NamedTuple):
     state
         The state of the automaton of all spellings.
     low, high
-        Which of them begin like this: ``texts[low:high]``, none where ``low == high``.
+        The range of those with this prefix: ``texts[low:high]``, empty where ``low == high``.
     depth
-        How many characters are spelled.
+        The number of characters spelled.
     begun
         The bytes of the next one, hexadecimal digits in lower case.
     """
@@ -261,7 +261,7 @@ class OfLength(NamedTuple):
     automaton, state
         The automaton of all spellings, and its state.
     written
-        How many characters are spelled, as far as that matters.
+        The number of characters spelled, as far as that matters.
     """
 
     lengths: tuple[Interval, ...]

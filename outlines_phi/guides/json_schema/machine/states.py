@@ -100,15 +100,15 @@ class Maker(ABC):
     Attributes
     ----------
     kinds
-        What formulas say of the values of one kind.
+        The truth sets of formulas, kind by kind.
     sizes
         The least numbers of bytes of values.
     layout
-        What may stand between the tokens of a value that begins.
+        The blanks between the tokens of a value that begins.
     ascii
-        Whether strings are spelled in ASCII alone.
+        True if strings are spelled in ASCII alone.
     blocks
-        Whether there may be arrays or objects.
+        True if there may be arrays or objects.
     """
 
     kinds: Kinds
@@ -243,9 +243,9 @@ class Frame:
     Attributes
     ----------
     keeps
-        Whether the text is kept: that of this value, or of one around it, has to be known.
+        True if the text is kept: that of this value, or of one around it, has to be known.
     start
-        Where this value begins in the text that is kept.
+        The offset of this value in the text that is kept.
     rests
         The least number of bytes to the end behind the value, by its outcome, as far as it was asked for.
     """

@@ -30,11 +30,11 @@ class Whole(NamedTuple):
     Attributes
     ----------
     length
-        How many digits were read. No zeros lead, so a number with more digits is the greater one.
+        The number of digits read. No zeros lead, so a number with more digits is the greater one.
     rank
-        How many of the cuts' different prefixes of this length are below the digits.
+        The number of the cuts' different prefixes of this length that are below the digits.
     equal
-        Whether the prefix of that rank is equal to the digits.
+        True if the prefix of that rank is equal to the digits.
     """
 
     length: int
@@ -48,7 +48,7 @@ class Decimals(NamedTuple):
     Attributes
     ----------
     place
-        How many digits of the fraction were read; not counted on behind the last digit of the cuts that are equal so far.
+        The number of digits of the fraction read; not counted on behind the last digit of the cuts that are equal so far.
     """
 
     place: int
@@ -184,15 +184,15 @@ class DigitNode(NamedTuple):
     Attributes
     ----------
     side
-        Which side of 0 the number is on; -1 once that matters no more.
+        The side of 0 that the number is on; -1 once that matters no more.
     place
-        Where it lies among the cuts of that side, or the number of the piece that it lies in for good.
+        The place among the cuts of that side, or the number of the piece that it lies in for good.
     remainders
         The remainders by the divisors that matter there.
     behind
-        How much was read behind the point: nothing yet, not even the point; nothing; one digit; more.
+        The part read behind the point: nothing yet, not even the point; nothing; one digit; more.
     ends
-        Whether the number may end here: not right behind the point, and not behind a 0 that is not the first digit there.
+        True if the number may end here: not right behind the point, and not behind a 0 that is not the first digit there.
     """
 
     side: int

@@ -53,9 +53,9 @@ class Evaluated:
     names, patterns
         The names of members.
     first
-        How many of the first items.
+        The number of first items evaluated.
     items
-        What those items are that are spoken of wherever they stand.
+        The formula of the items that are evaluated wherever they stand.
     """
 
     condition: Formula
@@ -187,11 +187,11 @@ class Keyword(NamedTuple):
     Attributes
     ----------
     says
-        What makes its formula, of the place of the schema that it stands in; ``None`` where it is read with another.
+        The maker of its formula, from the place of the schema that it stands in; ``None`` where it is read with another.
     drafts
         The drafts that have it. In others it is an annotation: to honour it there is wrong beneath ``not`` and ``oneOf``.
     fate
-        What becomes of it, for the documentation.
+        Its fate, for the documentation.
     """
 
     says: Callable[[Place], Formula] | None

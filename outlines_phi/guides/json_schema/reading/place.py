@@ -61,15 +61,15 @@ class Place:
     Attributes
     ----------
     contents
-        What stands there.
+        The part of the document there.
     pointer
-        Where that is: a JSON pointer into the document, behind a number sign.
+        The JSON pointer to it in the document, behind a number sign.
     resolver, specification
-        What references mean here, and in which draft.
+        The base of references here, and the draft.
     reading
-        What reads the document.
+        The reader of the document.
     entered
-        Whether ``resolver`` and ``specification`` are those inside of this part, which may have a name or a draft of its own.
+        True if ``resolver`` and ``specification`` are those inside of this part, which may have a name or a draft of its own.
     scope
         The resources that led here, by their URIs, the outermost first: the *dynamic scope*.
     """

@@ -44,19 +44,19 @@ class Schema:
     Attributes
     ----------
     formula
-        What the whole document says of a value.
+        The formula of the whole document.
     definitions
-        What references stand for, by their keys.
+        The formulas of references, by their keys.
     left_out
-        What is not asked of a value, in the order of the document.
+        The parts that are not asked of a value, in the order of the document.
     document
         The document.
     pointers
-        Where formulas stand in it.
+        The pointer to each formula in it.
     order
         For each name, the places that put its members in an order with others.
     unlike
-        Where formats may make more values valid, by ``not`` and its like, and what is true of these values.
+        The places where formats may make more values valid, by ``not`` and its like, with the formulas of these values.
     """
 
     formula: Formula
@@ -76,9 +76,9 @@ class Schema:
         document
             The document.
         label
-            What tells its definitions from those of other documents.
+            The mark of its definitions among those of other documents.
         plain
-            Whether integers are written without a fraction and an exponent, as in draft 4.
+            True if integers are written without a fraction and an exponent, as in draft 4.
 
         Raises
         ------

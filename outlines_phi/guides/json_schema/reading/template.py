@@ -31,13 +31,13 @@ class Template:
     Attributes
     ----------
     pieces
-        What texts are made of.
+        The parts of texts.
     first
         The pieces that a text may begin with; :data:`END` if it may be empty.
     follow
         The pieces that may come after each piece; :data:`END` if the text may end there.
     schemas
-        Where the formulas come from.
+        The sources of the formulas.
     """
 
     pieces: tuple[Piece, ...]

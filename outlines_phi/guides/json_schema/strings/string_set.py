@@ -49,7 +49,7 @@ class StringSet:
     values
         The members, or all strings that are none; ``None`` where values do not tell the set.
     without
-        Whether :attr:`values` are those that are no members.
+        True if :attr:`values` are those that are no members.
     cuts
         Lengths at which another set begins: the bits of what the automaton accepts are those of strings that are shorter than the
         first, of those up to the second, and so on.

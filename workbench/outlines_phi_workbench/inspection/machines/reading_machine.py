@@ -18,13 +18,13 @@ class Fault:
     Attributes
     ----------
     kind
-        What refuses: ``lexer``, ``parser``, ``automaton``, ``schema``, ``ban``, ``budget``, ``end``, ``vocabulary``.
+        The part that refuses: ``lexer``, ``parser``, ``automaton``, ``schema``, ``ban``, ``budget``, ``end``, ``vocabulary``.
     what
         The terminal, rule, place or phrase that refuses.
     because
         The reason, a sentence.
     expected
-        What could stand there instead.
+        The alternatives that could stand there.
     node
         The part and the state of the graph that refuses; ``None`` where there is none.
     """
