@@ -51,7 +51,7 @@ def generate(
     dataset
         A ``ray.data.Dataset``, or the path of a file of JSON lines or of Parquet, whose rows are numbered, as ``prompt_index``.
     output_type
-        The format to write, as :func:`outlines_phi.Generator` takes it; it is pickled. ``None`` for free text without banned phrases.
+        The format, as :func:`outlines_phi.Generator` takes it; it is pickled. ``None`` for free text without banned phrases.
     model
         The model of every actor: a name or a path, as the command line takes them, or a function that makes a model of Outlines.
     host, device, dtype
