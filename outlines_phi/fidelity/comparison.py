@@ -55,7 +55,7 @@ def _noise(target: Mapping[Outcome, float], n: int, repeats: int, seed: int) -> 
 
 
 Reader = Callable[[str], Mapping[str, Hashable]]
-"""The value of each field of a text. Raises ``ValueError`` on a text outside the format."""
+"""A reader of the value of each field of a text. Raises ``ValueError`` on a text outside the format."""
 
 OUTSIDE = "(not in the format)"
 """Stands for the value of a text that is outside the format, such as one that was cut short."""

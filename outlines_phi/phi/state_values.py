@@ -256,7 +256,7 @@ class StateValues:
                 self._known = self._known.after(pending)
 
     def concern(self, subject: LearnedFrom) -> None:
-        """Set the subject of a call; raises where the values were learned of another model, output type or distribution."""
+        """Join the subject of a call; raises where the values were learned of another model, output type or distribution."""
         with self._lock:
             self._subject = subject if self._subject is None else self._subject.joined(subject)
 

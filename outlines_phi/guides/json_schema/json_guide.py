@@ -118,7 +118,7 @@ class Tiling:
 
 
 def _is_known_later(at: Configuration) -> bool:
-    """Return True if texts of different states are told apart later: of values that must differ, or of names that are counted."""
+    """Return True if the state keeps the text that is read: of values that must differ, or of names that are counted."""
     state = at.state
     return (at.stack is not None and at.stack.keeps) or (isinstance(state, Key) and state.counts and state.text != b"")
 

@@ -211,7 +211,7 @@ class TreeMask:
             self._lines[r, s] |= self._lines[r, p]
 
     def lines(self, layout: Layout) -> tuple[NDArray[Any], ...]:
-        """Return the bits of a mask: bits ``[r, n, (base + width) / 8]`` of what each token sees, padding only itself.
+        """Return the parts of a mask: bits ``[r, n, (base + width) / 8]`` of what each token sees, padding only itself.
 
         With a window also the positions of all slots, ``[r, base + width]``.
         """

@@ -163,9 +163,9 @@ class Parser:
         return self._configuration(self._stacks.cut(self.stacks(configuration), entries))
 
     def beyond(self, configuration: int, terminal: int) -> tuple[int, int]:
-        """Reduce a lone stack before ``terminal``, down to its unknown entries.
+        """Return the first reduction before ``terminal`` that reaches below the known entries of a lone stack.
 
-        They take some ``entries`` off below the last entry that is known, and put the nonterminal ``head`` there.
+        It takes some ``entries`` off below the last entry that is known, and puts the nonterminal ``head`` there.
         """
         (stack,) = self.stacks(configuration)
         state, (lower,) = self.top(stack), self.below(stack)

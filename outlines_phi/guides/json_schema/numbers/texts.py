@@ -25,7 +25,7 @@ from .multiples import EVERY_NUMBER, NO_NUMBER, Divisor, Multiples, decimals, di
 
 
 class Whole(NamedTuple):
-    """Knowledge of a number, for the comparison with cuts, after some digits before its point.
+    """The state of the comparison of a number with cuts, after some digits before its point.
 
     Attributes
     ----------

@@ -49,7 +49,7 @@ class Evaluated:
     Attributes
     ----------
     condition
-        When that is.
+        The formula that is asked of the value.
     names, patterns
         The names of members.
     first
