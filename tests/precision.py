@@ -1,4 +1,4 @@
-"""The distance of numbers that come from float32 forward passes: on two processors, or in calls of two shapes."""
+"""The largest distance of numbers that come from float32 forward passes: on two processors, or in calls of two shapes."""
 
 from __future__ import annotations
 

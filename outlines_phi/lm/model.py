@@ -104,7 +104,7 @@ class LanguageModel(ABC):
 
     @property
     def rounding(self) -> float:
-        """The distance of two evaluations of one prefix, in calls of other shapes: see :meth:`BoundsTree.drift`, in nats."""
+        """The most that two evaluations of one prefix, in calls of other shapes, differ: see :meth:`BoundsTree.drift`, in nats."""
         return 1e-6
 
     def fingerprint(self) -> str:

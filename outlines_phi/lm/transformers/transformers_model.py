@@ -85,7 +85,7 @@ class TransformersModel(LanguageModel):
         return road(self._forward, 0)
 
     def version(self) -> Hashable:
-        """Return a key of the distribution beside the input: how the model computes, and its weights (by write counters).
+        """Return a key of the distribution apart from the input: how the model computes, and its weights (by write counters).
 
         What hooks do cannot be seen here, nor every write through ``.data``; trees that are used again compare their roots.
         """
