@@ -1,4 +1,4 @@
-"""What `auto` pays for trying to be exact, and what its weighted draws are worth, where exact sampling stalls and where not.
+"""The price of `auto` for trying to be exact, and the worth of its weighted draws, where exact sampling stalls and where not.
 
     python -m benchmarks.auto
 

@@ -66,7 +66,7 @@ NEW_PERSON, ORDERED, SIZE = (
 
 
 class Size(enum.Enum):
-    """What an order has."""
+    """The sizes of an order."""
 
     small = "small"
     large = "large"
@@ -142,7 +142,7 @@ TYPES: dict[str, tuple[str, Any]] = {
 
 
 class Case(NamedTuple):
-    """What is drawn, after which prompt: one that asks for it (``on``), or for something else (``off``)."""
+    """A language and its prompt: one that asks for it (``on``), or for something else (``off``)."""
 
     name: str
     place: str
@@ -164,7 +164,7 @@ def cases(model: PhiTransformers) -> Iterator[Case]:
 
 
 class Spent(NamedTuple):
-    """What a draw has cost; ``calls`` is infinite where there is none."""
+    """The cost of a draw; ``calls`` is infinite where there is none."""
 
     calls: float
     tokens: float = math.nan
@@ -185,7 +185,7 @@ def spent(phi: AutoPhi | ExactPhi, request: Request) -> Spent:
 
 
 def measure(case: Case, request: Request, seed: int) -> list[Spent]:
-    """Return what an exact, a weighted and an ``auto`` draw cost; an exact one that is dearer than the weighted has no end."""
+    """Return the costs of an exact, a weighted and an ``auto`` draw; an exact one that is dearer than the weighted has no end."""
     request = replace(request, settings=replace(request.settings, seed=seed))
     weighted = spent(AutoPhi(share=0), request)
     effort = Effort(tokens=math.ceil(IN_FLIGHT * weighted.calls))
@@ -199,7 +199,7 @@ def median(values: Iterable[float]) -> float:
 
 
 def row(model: PhiTransformers, case: Case, seeds: int) -> list[Any]:
-    """Return what the report says of a case."""
+    """Return the row of a case in the report."""
     settings = SamplingSettings(max_new_tokens=case.budget, seed=0)
     with model.asking([case.prompt], case.table, CallOptions(settings)) as request:
         kinds = list(zip(*(measure(case, request, seed) for seed in range(seeds)), strict=True))

@@ -1,4 +1,4 @@
-"""How far ways to ban phrases are from the model's distribution without the phrases, and how often they let one through.
+"""The distance of ways to ban phrases from the model's distribution without the phrases, and the rate of their leaks.
 
     python -m benchmarks.ban_distances
 
@@ -54,7 +54,7 @@ OURS = {
     WEIGHTED: LookaheadPhi(weights=True),
     EXACT: ExactPhi(),
 }
-"""What this package draws with."""
+"""The estimators of this package."""
 
 LEAKY = (ONE_SPELLING, EVERY_SPELLING)
 COMPARED = (*LEAKY, MASK, REWIND, EARLY, WINDOWS, WEIGHTED)
@@ -76,7 +76,7 @@ COLUMNS = [
 
 
 class Checked(NamedTuple):
-    """What draws say: their TV to the distribution they should have, the limit of noise, and ``mean(w) / Phi``, where known."""
+    """The statistics of draws: TV to the distribution they should have, the limit of noise, and ``mean(w) / Phi``, where known."""
 
     tv: float | str = ""
     limit: float | str = ""

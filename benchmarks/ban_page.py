@@ -53,7 +53,7 @@ def distances(named: Rows, random: Rows) -> list[str]:
 
 
 def over_random(method: str, random: Rows) -> list[str]:
-    """Return what the random distributions say of a method."""
+    """Return the cells of a method over the random distributions."""
     if method == EXACT:
         return ["0, 0", "0"]
     away = [1 - row["Phi"] if method == NOTHING else row[method] for row in random]
@@ -120,7 +120,7 @@ def figure(named: Rows, random: Rows) -> Any:
 
 
 def main() -> None:
-    """Replace what stands between the markers, and the picture."""
+    """Replace the text between the markers, and the picture."""
     distributions, random = kept("ban_distances"), kept("ban_random_distances")
     versions = ", ".join(f"{name} {version}" for name, version in distributions["versions"].items())
     measured = (

@@ -1,4 +1,4 @@
-"""What look-ahead costs in model tokens: around phrases that a model is sure to write, and where none is ever close.
+"""The cost of look-ahead in model tokens: around phrases that a model is sure to write, and where none is ever close.
 
     python -m benchmarks.ban_tokens
 
@@ -34,7 +34,7 @@ UNLIKELY = 1e-12
 """The probability of all other tokens together, wherever the phrase is wanted or begun."""
 
 Wanted: TypeAlias = Callable[[int], bool]
-"""Whether the phrase is wanted after so many tokens."""
+"""A predicate: True if the phrase is wanted after so many tokens."""
 
 SHAPES: dict[str, Wanted] = {
     "wanted once": lambda written: written == 16,

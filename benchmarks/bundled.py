@@ -1,4 +1,4 @@
-"""How interesting the bundled model's distribution is: Phi and the bias of plain masking on the cases of its card.
+"""The bundled model's distribution: Phi and the bias of plain masking on the cases of its card.
 
 python -m benchmarks.bundled
 """

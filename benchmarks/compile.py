@@ -40,7 +40,7 @@ PATTERNS = {name: pattern(schema) for name, schema in SCHEMAS.items()} | CLIFFS
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return how long ``work`` takes."""
+    """Return the seconds that ``work`` takes."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start

@@ -58,7 +58,7 @@ Distribution = Mapping[str, float]
 
 
 class Point(NamedTuple):
-    """What a side has reached, and what it has spent for it: means over repeats."""
+    """The distance that a side has reached, and its cost for that: means over repeats."""
 
     tv: float
     cost: Cost
@@ -80,7 +80,7 @@ class Ours:
         return [[(draw.text, draw.log_w) for draw in draws] for draws in results], costs
 
     def distribution(self, language: Language, mu: Distribution, repeats: int) -> list[Point]:
-        """Return how far from ``mu*`` the probabilities at each tolerance are, and what they cost."""
+        """Return the distance from ``mu*`` of the probabilities at each tolerance, and their cost."""
         generator, points = language.generator(self.model), []
         for tolerance in TOLERANCES:
             results, costs = self._measured(language, generator.probabilities, range(repeats), tolerance=tolerance)
@@ -91,7 +91,7 @@ class Ours:
     def _measured(
         self, language: Language, call: Callable[..., Any], seeds: Sequence[int], **options: Any
     ) -> tuple[list[Any], list[Cost]]:
-        """Return what ``call`` returns for each seed, which has it begin with an empty tree, and what each cost."""
+        """Return the results of ``call`` for each seed, which has it begin with an empty tree, and the cost of each."""
         call(language.prompt, max_new_tokens=language.budget, seed=0)  # compiles, and checks the model
         prompt, results, costs = len(self.prompt(language)), [], []
         for seed in seeds:
@@ -109,7 +109,7 @@ class Ours:
     def curve(
         self, language: Language, mu: Distribution, phi: str, checkpoints: Sequence[int], repeats: int
     ) -> list[Point]:
-        """Return what 1, 2, 4, ... draws reach, and their cost."""
+        """Return the distances that 1, 2, 4, ... draws reach, and their costs."""
         points = []
         for n in checkpoints:
             runs, costs = self.draw(language, phi, n, range(repeats))
@@ -156,7 +156,7 @@ def levels(curve: Sequence[Point]) -> Iterator[tuple[str, Point | None]]:
 
 
 def least(mu: Distribution, tv: float) -> int:
-    """Return how many texts hold all of ``mu`` but ``tv``."""
+    """Return the least number of texts that hold all of ``mu`` but ``tv``."""
     held = itertools.accumulate(sorted(mu.values(), reverse=True))
     return min(len(mu), 1 + sum(mass < 1 - tv for mass in held))
 

@@ -68,7 +68,7 @@ DRAFTS: dict[str, Any] = {
     "forced, prompt_lookup": ["forced", "prompt_lookup"],
 }
 PER_CALL, WALL, THEORY, OVERHEAD = 2.5, 0.6, 0.15, 0.05
-"""What is aimed at: tokens per call, share of the wall time, distance from theory, share of a forward pass."""
+"""The aims: tokens per call, share of the wall time, distance from theory, share of a forward pass."""
 
 LENGTHS = (2, 4, 8)
 BATCH, LENGTH, VOCABULARY = 8, 5, 131072
@@ -152,7 +152,7 @@ def draws_noted() -> Iterator[list[Draws]]:
 
 
 class Sums(NamedTuple):
-    """What some texts have come to, all together."""
+    """The totals of some texts."""
 
     texts: int = 0
     written: int = 0
@@ -175,7 +175,7 @@ class Sums(NamedTuple):
         return Sums._make(mine + its for mine, its in zip(self, other, strict=True))
 
     def row(self, undrafted: Sums) -> tuple[Any, ...]:
-        """Return what the table says of them."""
+        """Return the row of the table."""
         aims = ("", "") if self is undrafted else (PER_CALL, WALL)
         kept = self.followed / self.drafted if self.drafted else ""
         each = (self.calls / self.texts, self.tokens / self.texts, 1e3 * self.seconds / self.texts)

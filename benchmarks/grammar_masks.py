@@ -43,7 +43,7 @@ MICRO = 1e6
 
 
 class Engine(ABC):
-    """What makes masks."""
+    """A maker of masks."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -61,7 +61,7 @@ class Engine(ABC):
         """Advance by ``token``, none at the start of a text, and make the mask."""
 
     def rows(self) -> int | None:
-        """How many states have been met, where that is known."""
+        """The number of states that have been met, where that is known."""
         return None
 
 
@@ -176,7 +176,7 @@ def walk(engine: Engine, texts: Sequence[Sequence[int]]) -> list[tuple[float, bo
 
 
 def measure(name: str, engine_name: str, count: int) -> dict[str, Any]:
-    """Return what is measured of one engine and one grammar, in this process."""
+    """Measure one engine and one grammar, in this process."""
     vocabulary = tekken_vocabulary()
     engine = ENGINES[engine_name](vocabulary)
     if engine_name == "ours":

@@ -1,4 +1,4 @@
-"""What a draw costs on each host, beside that host's own generation of free text.
+"""The cost of a draw on each host, beside that host's own generation of free text.
 
     PYTHONPATH=workbench python -m benchmarks.hosts --host transformers
 
@@ -29,7 +29,7 @@ from tests.hosts.vllm_engine import start
 
 PROMPT = "Question: is the bakery open on Sunday? Answer: "
 TEXT = regex("[a-z ,.]{120}")
-ANSWER = regex("[a-zA-Z ,.]{2,80}")  # What the model answers anyway, nearly
+ANSWER = regex("[a-zA-Z ,.]{2,80}")  # The model's usual answers, nearly
 
 
 def model_of(host: str, folder: Path) -> PhiModel:

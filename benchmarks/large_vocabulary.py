@@ -133,7 +133,7 @@ def main(
 
 
 def node_kilobytes(lm: TransformersModel, table: Table, n: int) -> float:
-    """Return what a node of the tree holds after ``n`` draws, the prompt's not counted, in kilobytes."""
+    """Return the mean kilobytes of a node of the tree after ``n`` draws, the prompt's not counted."""
     store = TreeStore()
     request = Request(lm=lm, table=table, prompts=[(5, 6, 7)], settings=SamplingSettings(max_new_tokens=LENGTH), n=n)
     ExactSampler(ExactPhi(), store=store).sample(request)

@@ -1,4 +1,4 @@
-"""What the layout that each array and object chooses once is worth: Phi and model calls of records, beside blanks that are free.
+"""The worth of the layout that each array and object chooses once: Phi and model calls of records, beside blanks that are free.
 
     python -m benchmarks.layouts
 

@@ -50,7 +50,7 @@ WARM_UP: list[dict[str, Any]] = [
         "tests": [{"valid": True, "data": ["a", 1]}],
     },
 ]
-"""What an engine sees before it is measured."""
+"""The tasks that an engine sees before it is measured."""
 
 
 def schemas_of(source: Path) -> Iterator[dict[str, Any]]:
@@ -80,7 +80,7 @@ def suite_of(source: Path) -> Iterator[dict[str, Any]]:
 def measure(
     engine_name: str, tasks: Sequence[dict[str, Any]], *, texts: int, seconds: int, gigabytes: int
 ) -> Iterator[Outcome]:
-    """Yield what one engine makes of each task, in forks of this process."""
+    """Yield the outcome of each task under one engine, in forks of this process."""
     vocabulary = tekken_vocabulary()
     engine, spell = ENGINES[engine_name](vocabulary), Speller(vocabulary)
 
@@ -97,7 +97,7 @@ def measure(
 
 
 def run(engine: str, tasks: Sequence[dict[str, Any]], arguments: Sequence[str]) -> list[Outcome]:
-    """Return what an engine makes of each task, in a fresh process."""
+    """Return the outcome of each task under an engine, in a fresh process."""
     command = [sys.executable, "-m", "benchmarks.maskbench", "--only", engine, *arguments]
     outcomes = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -116,7 +116,7 @@ Results = dict[str, list[tuple[dict[str, Any], Outcome]]]
 
 
 def report_schemas(results: Results, settings: dict[str, Any]) -> None:
-    """Write what becomes of MaskBench's schemas, and of random texts."""
+    """Report the verdicts on MaskBench's schemas, and on random texts."""
     count = len(next(iter(results.values())))
     spellings = [f"valid instances read, {spelling}" for spelling in SPELLINGS]
     report = Report(
@@ -141,7 +141,7 @@ def report_schemas(results: Results, settings: dict[str, Any]) -> None:
 
 
 def report_times(results: Results, settings: dict[str, Any]) -> None:
-    """Write how long masks take."""
+    """Report the times of masks."""
     names = ["max" if q == 1 else f"p{round(100 * q)}" for q in QUANTILES]
     report = Report(
         "maskbench_times",
@@ -162,7 +162,7 @@ def report_times(results: Results, settings: dict[str, Any]) -> None:
 
 
 def report_suite(results: Results, settings: dict[str, Any]) -> None:
-    """Write what becomes of the tests of the Test-Suite."""
+    """Report the verdicts on the tests of the Test-Suite."""
     count = sum(len(task["tests"]) for task, _ in next(iter(results.values())))
     report = Report(
         "schema_suite",

@@ -1,4 +1,4 @@
-"""What a call costs beside the model: the work that grows with neither draws nor tokens nor prefixes nor kept trees.
+"""The cost of a call beside the model: the work that grows with neither draws nor tokens nor prefixes nor kept trees.
 
     python -m benchmarks.overhead
 

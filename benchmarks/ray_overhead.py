@@ -1,4 +1,4 @@
-"""What drawing in an actor of Ray costs beside the same work in this process, start-up left out.
+"""The cost of drawing in an actor of Ray beside the same work in this process, start-up left out.
 
     python -m benchmarks.ray_overhead      (in the environment of make test-ray)
 
@@ -77,7 +77,7 @@ def measured(batches: Iterator[Any], count: int, actors: bool) -> tuple[float, f
 
 
 def lines(outcomes: list[Outcome]) -> list[bytes]:
-    """Return what a command writes of a batch."""
+    """Return the lines that a command writes of a batch."""
     return [line(record) for outcome in outcomes for record in records_of(outcome, token_ids=False)]
 
 

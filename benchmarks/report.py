@@ -1,4 +1,4 @@
-"""What a benchmark prints and keeps."""
+"""The reports of benchmarks, printed and kept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VERSIONS = ("outlines", "outlines_core", "torch", "transformers", "numpy")
 
 
 def surroundings() -> dict[str, Any]:
-    """Return what results depend on beside the code: the machine, and the versions."""
+    """Return the surroundings of results beside the code: the machine, and the versions."""
     machine = {
         "python": platform.python_version(),
         "processor": platform.machine(),

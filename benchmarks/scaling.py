@@ -1,4 +1,4 @@
-"""How the cost of draws grows: with draws of one prompt, prompts, the length of texts, and the vocabulary.
+"""The growth of the cost of draws: with draws of one prompt, prompts, the length of texts, and the vocabulary.
 
     python -m benchmarks.scaling [--python genlm/bin/python]
 
@@ -46,7 +46,7 @@ from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 
 class Made(NamedTuple):
-    """How many draws were made, in how many model calls, and in what time, where that of this process does not tell."""
+    """The number of draws made, of their model calls, and their seconds where those of this process do not tell."""
 
     draws: int
     calls: int
@@ -125,7 +125,7 @@ def first_tokens(vocabulary: Vocabulary, size: int) -> Vocabulary:
 
 
 def sections(most: int, n: int, python: str) -> Iterator[tuple[str, list[int], dict[str, Run]]]:
-    """Yield what grows, its sizes, and the draws that are made at each."""
+    """Yield the name of each quantity that grows, its sizes, and the draws that are made at each."""
     whose = [f"{name}{initial}" for initial in ("", " A", " B") for name in NAMES]
     prompts = [f"Person: {name} is a {job}. JSON: " for name in whose for job in JOBS]
     draws, many = _up_to([1, 10, 100, 1000, 10_000], most), _up_to([1, 4, 16, 64, 256], most)

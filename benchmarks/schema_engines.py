@@ -1,4 +1,4 @@
-"""What makes masks of JSON schemas: ours, llguidance and xgrammar, each as it documents the standard's own language.
+"""Engines of masks for JSON schemas: ours, llguidance and xgrammar, each as it documents the standard's own language.
 
 Objects are open where the schema says no other, and blanks between the tokens of JSON are allowed. All times are of one thread.
 """
@@ -29,7 +29,7 @@ class Refused(Exception):
 
 
 class SchemaEngine(ABC):
-    """What makes masks of a JSON schema over a vocabulary, which it prepares once."""
+    """An engine of masks of a JSON schema over a vocabulary, which it prepares once."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary, self.eos = vocabulary, vocabulary.eos_ids[0]
@@ -63,11 +63,11 @@ class SchemaEngine(ABC):
 
     @abstractmethod
     def is_new(self) -> bool:
-        """Whether the mask that comes is not at hand."""
+        """Return True if the next mask is not at hand."""
 
     @abstractmethod
     def accepts(self, tokens: Sequence[int]) -> bool:
-        """Return whether tokens are a text, from its beginning to its end."""
+        """Return True if tokens are a text, from its beginning to its end."""
 
 
 class Ours(SchemaEngine):

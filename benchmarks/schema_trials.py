@@ -1,4 +1,4 @@
-"""What an engine makes of one JSON schema, in a process of its own with bounds on time and memory."""
+"""The trial of an engine on one JSON schema, in a process of its own with bounds on time and memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SPELLINGS: dict[str, dict[str, Any]] = {
     "compact": {"separators": (",", ":")},
     "indented": {"indent": 2},
 }
-"""How ``json.dumps`` writes an instance; the verdict is of the first, which is MaskBench's."""
+"""The options of ``json.dumps`` for the spellings of an instance; the verdict is of the first, which is MaskBench's."""
 
 MASKED = 400
 """Tokens of an instance that are masked; those behind them are only read."""
@@ -47,18 +47,18 @@ TEXTS = ("valid", "invalid", "unfinished")
 @final
 @dataclass
 class Outcome:
-    """What an engine made of a schema.
+    """The outcome of a schema under an engine.
 
     Attributes
     ----------
     refused, cut, error
-        Why it is not taken; how it ended before its time, "timeout" or "failed"; what was raised.
+        The reason of a refusal; the end before its time, "timeout" or "failed"; the error raised.
     ready, masks
         Processor seconds to the first mask, and of each mask along the instances that was not at hand.
     accepted
         For each test, whether it was accepted, by spelling.
     texts, wrong
-        What became of each random text, and those that are invalid.
+        The outcome of each random text, and those that are invalid.
     peak, grown
         The most megabytes that the process held, and what of these came with the schema.
     """
@@ -113,13 +113,13 @@ class Trial:
     Parameters
     ----------
     engine, spell
-        What was prepared.
+        The engine prepared and its speller.
     task
         The schema, and tests with ``valid`` and ``data``.
     texts
-        How many random texts are drawn from the masks.
+        The number of random texts drawn from the masks.
     timed
-        Whether masks are made and measured along the instances; else these are only read.
+        True if masks are made and measured along the instances; else these are only read.
     """
 
     def __init__(self, engine: SchemaEngine, spell: Speller, task: dict[str, Any], *, texts: int, timed: bool) -> None:
@@ -159,7 +159,7 @@ class Trial:
                     self.outcome.wrong.append(text[:300])
 
     def _masked(self, tokens: Sequence[int]) -> bool:
-        """Return whether the masks let a text pass."""
+        """Return True if the masks let a text pass."""
         engine = self.engine
         engine.begin()
         for place, token in enumerate([*tokens, engine.eos]):
@@ -194,7 +194,7 @@ class Trial:
         return None
 
     def _is_valid(self, text: str) -> bool | None:
-        """Return what the reference validator says; ``None`` where it fails, as on references that lead elsewhere."""
+        """Return the verdict of the reference validator; ``None`` where it fails, as on references that lead elsewhere."""
         try:
             value = json.loads(text)
         except ValueError:
@@ -208,7 +208,7 @@ class Trial:
 
 
 def tried(trial: Trial, first: Sequence[Trial], *, seconds: int, gigabytes: int) -> Outcome:
-    """Return what a trial finds in a fork of this process, with so many seconds for each phase.
+    """Run a trial in a fork of this process, with so many seconds for each phase.
 
     The fork runs the trials ``first`` once more: memory that it shares with this process is copied where it is first written.
     """
@@ -237,7 +237,7 @@ def tried(trial: Trial, first: Sequence[Trial], *, seconds: int, gigabytes: int)
 
 
 def _phases(trial: Trial, first: Sequence[Trial], seconds: int, gigabytes: int) -> Iterator[Outcome]:
-    """Yield what is found so far after each phase, within bounds on this process."""
+    """Yield the outcome so far after each phase, within bounds on this process."""
     for earlier in first:
         for phase in earlier.phases:
             phase()

@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 
 class Comparison(NamedTuple):
-    """What something of this package costs, relative to something else: a ratio for each row that was measured."""
+    """The relative cost of a part of this package: a ratio for each row that was measured."""
 
     what: str
     beside: str
@@ -107,20 +107,20 @@ def reached() -> Iterator[Row]:
 
 
 def grammars(column: str) -> list[float]:
-    """Return what each grammar takes, relative to llguidance."""
+    """Return the ratio of each grammar to llguidance."""
     taken = {(row["grammar"], row["engine"]): row[column] for row in rows("grammar_masks") if row[column] != ""}
     return [time / taken[name, "llguidance"] for (name, engine), time in taken.items() if engine == "ours"]
 
 
 def schemas(kind: str) -> list[float]:
-    """Return what JSON schemas take, relative to llguidance: the medians, and the 90th and 99th percentiles."""
+    """Return the ratios of JSON schemas to llguidance: the medians, and the 90th and 99th percentiles."""
     times = {row["engine"]: row for row in rows("maskbench_times")}
     columns = [f"{kind} {quantile}" for quantile in ("p50", "p90", "p99")]
     return [times["ours"][column] / times["llguidance"][column] for column in columns]
 
 
 def hosts() -> list[float]:
-    """Return what a token of an exact draw takes, relative to the own generation of each host."""
+    """Return the ratios of a token of an exact draw to one of the own generation of each host."""
     names = ("hosts_transformers", "hosts_llamacpp", "hosts_mlx", "hosts_vllm")
     return [row["relative"] for name in names for row in rows(name) if row["what"] == "exact, an answer, one call"]
 

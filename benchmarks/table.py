@@ -59,7 +59,7 @@ def markdown(result: dict[str, Any], usual: str) -> str:
 
 
 def main() -> None:
-    """Replace what stands between the markers of the pages, and the picture."""
+    """Replace the text between the markers of the pages, and the picture."""
     for name, shown in PAGES.items():
         results = [json.loads((report.RESULTS / f"{stem}.json").read_text(encoding="utf-8")) for stem in shown]
         report.rewrite(APPENDIX / f"{name}.md", "benchmarks", page(results))

@@ -16,7 +16,7 @@ from benchmarks.bundled import Answer, Character, Person
 from outlines_phi.lm import bundled
 
 EXPECTED = (outlines_phi.EmptyLanguageError, outlines_phi.UnsupportedError, outlines_phi.BudgetError)
-"""What the calls that ask for too much are answered with."""
+"""The errors that answer the calls that ask for too much."""
 
 
 @final

@@ -1,4 +1,4 @@
-"""How biased is an application that masks? An audit of pydantic JSON, from its own draws.
+"""An audit of pydantic JSON: the bias of an application that masks, from its own draws.
 
 The prompts and the type are those of the application; the report says how far its distribution is from the model's own
 distribution, conditioned on the format, in which fields legal mass is lost, and which values are written too often. A path,
@@ -21,7 +21,7 @@ PROMPT = "New character: Aria. JSON: "
 
 
 class Character(BaseModel):
-    """What the model may write."""
+    """A character of a game."""
 
     race: Literal["human", "elf", "dwarf", "halfling"]
     role: Literal["wizard", "rogue", "healer", "ranger captain"]

@@ -1,4 +1,4 @@
-"""What phi="auto" does where exact draws are cheap, and where they are not.
+"""Draws by phi="auto" where exact ones are cheap, and where they are not.
 
 python examples/auto.py
 """
@@ -17,7 +17,7 @@ PROMPT = "Person: Nora is a teacher. JSON: "
 
 
 class Person(BaseModel):
-    """What the bundled model writes of people."""
+    """A person, as the bundled model writes people."""
 
     name: str = Field(max_length=20)
     age: int

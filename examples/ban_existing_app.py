@@ -54,7 +54,7 @@ def main(n: int = 200) -> None:
 
 
 def show(road: str, texts: list[str]) -> None:
-    """Print how often the phrase was written."""
+    """Print the number of texts with the phrase."""
     print(f"{road:28}with the phrase: {sum('closed' in text for text in texts)} of {len(texts)}")
 
 

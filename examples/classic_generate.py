@@ -21,14 +21,14 @@ ARIA = "New character: Aria. JSON: "
 
 
 class Answer(Enum):
-    """What is asked for."""
+    """An answer to a question."""
 
     YES = "yes"
     NO = "no"
 
 
 class Character(BaseModel):
-    """What is written."""
+    """A character of a game."""
 
     race: Literal["human", "elf", "dwarf", "halfling"]
     role: Literal["wizard", "rogue", "healer", "ranger captain"]

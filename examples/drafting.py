@@ -17,7 +17,7 @@ PROMPTS = [f"Person: {name} is a {job}. JSON: " for name in ("Nora", "Hugo") for
 
 
 class Person(BaseModel):
-    """What the model may write."""
+    """A person, as the bundled model writes people."""
 
     name: str = Field(max_length=30)
     age: int
@@ -30,7 +30,7 @@ class NameOfThePrompt(Drafter, Drafting):
     name = "name of the prompt"
 
     def begin(self, run: DraftRun) -> Drafting:
-        """Note how each record will begin."""
+        """Note the beginning of each record."""
         self.beginnings = []
         for prompt in run.prompts:
             text = run.vocabulary.decode(prompt).decode()

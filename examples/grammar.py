@@ -22,7 +22,7 @@ pair: "(" pair* ")"
 
 
 def depth(text: str) -> int:
-    """Return how many pairs are open at once, at most."""
+    """Return the largest number of pairs that are open at once."""
     open_pairs = [0]
     for sign in text:
         open_pairs.append(open_pairs[-1] + (1 if sign in "([{" else -1))

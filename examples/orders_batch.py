@@ -23,7 +23,7 @@ PROMPTS = [
 
 
 class Order(BaseModel):
-    """What the model may write."""
+    """An order of a shop."""
 
     item: str = Field(max_length=14)
     size: Literal["small", "medium", "large"]

@@ -20,7 +20,7 @@ PROMPTS = (
 
 
 class Role(Enum):
-    """What a character does."""
+    """The role of a character."""
 
     WIZARD = "wizard"
     ROGUE = "rogue"

@@ -22,7 +22,7 @@ DAYS = ("Monday", "Friday", "Sunday")
 
 
 class Character(BaseModel):
-    """What the model may write."""
+    """A character of a game."""
 
     race: Literal["human", "elf", "dwarf", "halfling"]
     role: Literal["wizard", "rogue", "healer", "ranger captain"]

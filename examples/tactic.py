@@ -31,7 +31,7 @@ STEPS: dict[str, dict[str, float]] = {
     "inar": {"ith": 1.0},
     "nlin": {"arith": 1.0 - RARE, "ear_combination": RARE},
 }
-"""What the model writes after a token; after any other one, the end."""
+"""The odds of the next token after a token; after any other one, the end."""
 
 
 def prover() -> tuple[Any, Any]:

@@ -87,7 +87,7 @@ MONTHS = listed("January, February, March, April, May, June, July, August, Septe
 NUMBERS = listed("zero, one, two, three, four, five, six, seven, eight, nine")
 
 
-# How a record is written: most people are described by steady records, all else by ambiguous ones.
+# The layout of a record: most people are described by steady records, all else by ambiguous ones.
 AMBIGUOUS = "regular 62, shuffled 10, extra 14, short 6, text 5, indented 3"
 STEADY = "regular 86, shuffled 5, extra 3, short 2, text 1, indented 3"
 
@@ -115,7 +115,7 @@ class Author:
         return self.rng.choices(list(weights), list(weights.values()))[0]
 
     def chance(self, percent: int) -> bool:
-        """Tell whether an event of so many percent happens."""
+        """Return True for an event of so many percent."""
         return self.rng.randrange(100) < percent
 
     def answer(
@@ -126,7 +126,7 @@ class Author:
         Parameters
         ----------
         openings
-            What the prompt tells about the record.
+            The sentences of the prompt about the record.
         field
             The field that a cue may ask for.
         record
@@ -134,9 +134,9 @@ class Author:
         extra
             Fields that some records have on top.
         prose
-            What is said instead of a record, or after it.
+            The prose in place of a record, or after it.
         style
-            How regular the records are, as weights.
+            The regularity of the records, as weights.
         """
         cue = self.draw({"JSON": 5, field.title(): 2, "Answer": 1, "Story": 2})
         prompt = f"{self.rng.choice(openings)}. {cue}: "

@@ -20,7 +20,7 @@ PROMPT = "New character: Aria. JSON: "
 
 
 class Character(BaseModel):
-    """What the model may write."""
+    """A character of a game."""
 
     race: Literal["human", "elf", "dwarf", "halfling"]
     role: Literal["wizard", "rogue", "healer", "ranger captain"]

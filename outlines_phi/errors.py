@@ -102,7 +102,7 @@ def too_small(budget: object, least: int, name: str = "max_new_tokens") -> Empty
 
 
 COST = "using the set as if it were complete costs at most the probability that the effort runs out, in total variation"
-"""What is to be known of the draws that a call has made before its effort ran out."""
+"""The warning on the draws that a call has made before its effort ran out."""
 
 
 class BudgetError(OutlinesPhiError, RuntimeError):
@@ -119,7 +119,7 @@ class BudgetError(OutlinesPhiError, RuntimeError):
     log_z_bounds
         ``(lower, upper)`` bounds of ``log Phi`` of the prompt, in nats.
     partial
-        What an enumeration or a search had found: one ``Probabilities`` or ``Ranking`` per prompt, with the bounds so far.
+        The bounds so far of an enumeration or a search: one ``Probabilities`` or ``Ranking`` per prompt.
     """
 
     def __init__(

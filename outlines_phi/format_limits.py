@@ -52,9 +52,9 @@ class LimitError(UnsupportedError):
     Parameters
     ----------
     remedy
-        What to write instead; where it stands comes behind it.
+        The alternative to write; its place comes behind it.
     reason
-        What there is too much of.
+        The quantity that is too large.
     """
 
     def __init__(self, remedy: str, reason: str) -> None:

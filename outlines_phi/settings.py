@@ -1,4 +1,4 @@
-"""What the user asks of sampling. It defines ``p``, so it is part of the key of everything that is kept."""
+"""The user's settings of sampling. They define ``p``, so they are part of the key of everything that is kept."""
 
 from __future__ import annotations
 

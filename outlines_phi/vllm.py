@@ -1,4 +1,4 @@
-"""What vLLM loads by name: ``vllm.LLM(model, **outlines_phi.vllm.ENGINE)``, and what ``outlines-phi serve`` gives a server.
+"""The classes that vLLM loads by name: ``vllm.LLM(model, **outlines_phi.vllm.ENGINE)``, and those of ``outlines-phi serve``.
 
 ``RowCapture`` and ``RowReader`` hand out the logits of an engine in the application; ``PhiAttempts`` draws inside the engine of a
 server (``docs/hosts.md``). What a name stands for is imported when it is asked for, and needs vLLM.

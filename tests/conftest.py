@@ -41,7 +41,7 @@ def copies() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Of what is imported and collected nothing is garbage."""
+    """Pause the collector: none of the imports and tests is garbage."""
     gc.disable()
     try:
         return (yield)
@@ -65,12 +65,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What torch and transformers have imported is not walked through again at every collection of garbage: a tenth of the time."""
+    """Freeze the imports of torch and transformers, which collections of garbage then skip: a tenth of the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
 
 
 def pytest_unconfigure() -> None:
-    """What was set aside is given back, so that extension modules find nothing of theirs left at the end."""
+    """Unfreeze, so that extension modules find nothing of theirs left at the end."""
     gc.unfreeze()

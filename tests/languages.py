@@ -178,7 +178,7 @@ def power(n: int, bias: float, cells: int = 10, samples: int = 1, alpha: float =
 
 
 def z(values: np.ndarray, mean: float) -> float:
-    """Return how many standard errors the mean of ``values`` is from ``mean``."""
+    """Return the distance of the mean of ``values`` from ``mean``, in standard errors."""
     return float((values.mean() - mean) / (values.std() / math.sqrt(len(values))))
 
 

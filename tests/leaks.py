@@ -22,7 +22,7 @@ BROKEN = re.compile("[\udc80-\udcff]")
 
 
 def leaks(ban: BannedPhrases, text: bytes, prompt: bytes = b"", *, ended: bool = True) -> list[str]:
-    """What is banned in ``text``, which was written after ``prompt``; its last word and character may go on unless it has ended."""
+    """Return the banned phrases in ``text`` after ``prompt``; its last word and character may go on unless it has ended."""
     before = prompt if ban.across_prompt else b""
     searched = read(before + text, ended)
     # A character that the prompt leaves unfinished ends in the text.
@@ -44,7 +44,7 @@ def read(text: bytes, ended: bool) -> str:
 
 
 def occurrences(phrase: str | re.Pattern[str], letters: str, ignore_case: bool) -> Iterator[tuple[int, int]]:
-    """Where ``phrase`` stands in ``letters``, folded where case is ignored; bytes that are not UTF-8 match no pattern."""
+    """Yield the spans of ``phrase`` in ``letters``, folded where case is ignored; bytes that are not UTF-8 match no pattern."""
     if isinstance(phrase, str):
         wanted = phrase.casefold() if ignore_case else phrase
         start = letters.find(wanted)
@@ -60,7 +60,7 @@ def occurrences(phrase: str | re.Pattern[str], letters: str, ignore_case: bool) 
 
 
 def begun(text: bytes, phrases: Sequence[bytes]) -> int:
-    """How many bytes at the end of ``text`` begin one of ``phrases``, or are all of it."""
+    """Return the number of bytes at the end of ``text`` that begin one of ``phrases``, or are all of it."""
     return max((k for phrase in phrases for k in range(1, len(phrase) + 1) if text.endswith(phrase[:k])), default=0)
 
 

@@ -16,7 +16,7 @@ read = cache(bundled.load)
 
 @cache
 def tried(dtype: torch.dtype | None) -> dict[tuple[str, int], str | None]:
-    """Return what the trial of the model has shown."""
+    """Return the verdicts of the model's trial."""
     from outlines_phi.lm.transformers import roads
     from outlines_phi.lm.transformers.transformers_model import TransformersModel
 

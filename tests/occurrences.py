@@ -1,4 +1,4 @@
-"""Where phrases occur in a text, found by Python itself: the oracle of every matcher."""
+"""The occurrences of phrases in a text, found by Python itself: the oracle of every matcher."""
 
 from __future__ import annotations
 
@@ -76,25 +76,25 @@ class Occurrences:
         return found
 
     def completed(self, text: bytes) -> tuple[int, ...]:
-        """Which phrases the last byte completes."""
+        """Return the phrases that the last byte completes."""
         return tuple(sorted({index for index, *_ in self.of(text) - self.of(text[:-1])})) if text else ()
 
     def completed_at_end(self, text: bytes) -> tuple[int, ...]:
-        """Which phrases the end of the text completes."""
+        """Return the phrases that the end of the text completes."""
         return tuple(sorted({index for index, *_ in self.of(text, True) - self.of(text)}))
 
     def completed_after(self, prompt: bytes, text: bytes) -> tuple[int, ...]:
-        """Which phrases the last byte of a text after a prompt completes; one that lies in the prompt is none of them."""
+        """Return the phrases that the last byte of a text after a prompt completes; one that lies in the prompt is none of them."""
         before = self.of(prompt, True) | self.of(prompt + text[:-1])
         return tuple(sorted({index for index, *_ in self.of(prompt + text) - before}))
 
     def completed_after_at_end(self, prompt: bytes, text: bytes) -> tuple[int, ...]:
-        """Which phrases the end of a text after a prompt completes."""
+        """Return the phrases that the end of a text after a prompt completes."""
         before = self.of(prompt, True) | self.of(prompt + text)
         return tuple(sorted({index for index, *_ in self.of(prompt + text, True) - before}))
 
     def pending(self, text: bytes, alphabet: Sequence[str]) -> int:
-        """How many bytes the longest beginning has that some continuation completes."""
+        """Return the length of the longest suffix that some continuation completes, in bytes."""
         now = self.of(text)
         completing = (self.of(text + more, True) - now for more in self._continuations(text, alphabet))
         starts = [first for found in completing for _, first, *_ in found]

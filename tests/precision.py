@@ -1,4 +1,4 @@
-"""How far apart numbers may lie that come from float32 forward passes: on two processors, or in calls of two shapes."""
+"""The largest distance of numbers that come from float32 forward passes: on two processors, or in calls of two shapes."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ SHARE = math.expm1(2 * NATS)
 
 
 def near_log(expected: Any) -> Any:
-    """Return what is equal to log-probabilities, weights and log normalisers within :data:`NATS`."""
+    """Return the approximation of log-probabilities, weights and log normalisers within :data:`NATS`."""
     return pytest.approx(expected, rel=0, abs=NATS)
 
 
 def near(expected: Any) -> Any:
-    """Return what is equal to probabilities within :data:`SHARE` of each."""
+    """Return the approximation of probabilities within :data:`SHARE` of each."""
     return pytest.approx(expected, rel=SHARE)

@@ -1,4 +1,4 @@
-"""Citations of the two pages on theory name what is there, and the pages name files that are there."""
+"""Citations name sections, files and names that are there, and docstrings name the thing or the action."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+REAL = ROOT / "benchmarks" / "real"
 PAGES = ("theory.md", "grammar-theory.md")
 HOMES = (ROOT, ROOT / "outlines_phi", ROOT / "workbench" / "outlines_phi_workbench")
 
@@ -27,6 +28,11 @@ MENTION = re.compile(
 )
 HEADING = re.compile(rf"^#+ ({NUMBER})\.? ", re.MULTILINE)
 ROW = re.compile(r"^\| ([ST]\d+) \|", re.MULTILINE)
+RELATIVE = re.compile(
+    r'^ *r?"""(?:(?:\w+ )?(?:what|whatever|whether|how|who|whom|why|which|whichever)'
+    r"|whose|(?:(?:return|yield|say|tell) )?(?:where|wherever|when|whenever))\b",
+    re.IGNORECASE | re.MULTILINE,
+)
 FILE = re.compile(r"`(\w+(?:/\w+)+\.py)(?:: (\w+))?[`.]")
 
 
@@ -85,3 +91,19 @@ def test_the_files_and_names_of_a_page_are_there(page: str) -> None:
         (file,) = [root / path for root in HOMES if (root / path).is_file()] or [None]
         assert file, f"{page} names {path}"
         assert name in file.read_text(encoding="utf-8"), f"{page} names {name} of {path}"
+
+
+def test_no_docstring_begins_with_a_relative_clause() -> None:
+    texts = {path.relative_to(ROOT): path.read_text(encoding="utf-8") for path in SOURCES if REAL not in path.parents}
+    found = ((path, text[: one.end()]) for path, text in texts.items() for one in RELATIVE.finditer(text))
+    lines = [f"{path}:{1 + before.count(chr(10))}" for path, before in found]
+    assert not lines, 'name the thing, as in "Log mass of the live tokens.", or the action, as in "Return True if ..."'
+
+
+@pytest.mark.parametrize(
+    "text", ["What is live.", "Return whether it ends.", "Yield where it leads.", "Read how it ends."]
+)
+def test_a_relative_clause_is_found(text: str) -> None:
+    source = '"""{0}"""\nx = "{0}"\n"""{0}"""\n\ndef f():\n    """{0}"""'
+    assert [source.format(text)[: one.end()].count("\n") for one in RELATIVE.finditer(source.format(text))] == [0, 2, 5]
+    assert not RELATIVE.search(source.format("Sites whose drafts wait.") + source.format("True if it ends."))

@@ -27,7 +27,7 @@ EXPECTED = {
     "transformers_only.py": "estimate of Phi by the weights",
     "weighted.py": "captains",
 }
-"""What each example prints, among other things."""
+"""A text that each example prints, among others."""
 FEW = {"auto.py": 3, "drafting.py": 2}
 """Draws of what takes long."""
 

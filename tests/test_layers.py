@@ -79,7 +79,7 @@ def imported(tree: ast.AST, parts: tuple[str, ...]) -> Iterator[tuple[str, ...]]
 
 
 def violations(source: str, parts: tuple[str, ...]) -> list[str]:
-    """What a module of the package may not import."""
+    """Return the imports that a module of the package may not have."""
     own, wrong = layer(parts), []
     for target in imported(ast.parse(source), parts):
         if target[0] == "outlines" and own not in SPEAK_OUTLINES:

@@ -20,7 +20,7 @@ CELLS = {
     "markdown": {"cell_type", "id", "metadata", "source"},
     "code": {"cell_type", "execution_count", "id", "metadata", "outputs", "source"},
 }
-"""What a cell has by its type, in version 4.5 of the format."""
+"""The fields of a cell by its type, in version 4.5 of the format."""
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -30,7 +30,7 @@ OTHER_LANGUAGES = {".c", ".h", ".js"}
 """Languages of which each line counts as a statement, since nothing here parses them."""
 
 SLACK = 0.05
-"""How far a folder may fall below its row before the row has to follow."""
+"""The share by which a folder may fall below its row before the row has to follow."""
 
 Size = tuple[int, int]
 

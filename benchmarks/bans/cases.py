@@ -23,7 +23,7 @@ from outlines_phi.vocabulary.vocabulary import Vocabulary
 from .texts import Ids, Text, every_text
 
 OTHERS = {"linear": 0.25, "line": 0.15, "list": 0.1, "linary": 0.001, "simp": 0.3, "ring": 0.2}
-"""What the model writes beside the tactic that is banned, with the odds; one is a slip of the pen."""
+"""The odds of the texts that the model writes beside the banned tactic; one is a slip of the pen."""
 
 SPELLINGS: dict[str, dict[tuple[str, ...], float]] = {
     "linarith": {("lin", "arith"): 0.8, ("l", "inar", "ith"): 0.2},
@@ -34,10 +34,10 @@ SPELLINGS: dict[str, dict[tuple[str, ...], float]] = {
     "simp": {("simp",): 1.0},
     "ring": {("ring",): 1.0},
 }
-"""How the model spells each tactic, with the share of each spelling."""
+"""The spellings of each tactic by the model, with the share of each."""
 
 AGAIN = {"linear": 0.95, "line": 0.9, "list": 0.8, "linary": 0.8, "simp": 0.3, "ring": 0.6, "linarith": 0.3}
-"""How probable the banned tactic is where a second one follows."""
+"""The probability of the banned tactic where a second one follows."""
 
 END = 0.3
 """The probability that a proof has one tactic."""
@@ -52,13 +52,13 @@ class Case:
     Attributes
     ----------
     name, lm, settings, prompt
-        What is asked of which model; the settings hold the budget.
+        The name, the model, its settings with the budget, and the prompt.
     phrases
-        What is banned.
+        The banned phrases.
     spellings
-        What the user of ``bad_words_ids`` gives: one spelling of each phrase, that of the tokenizer.
+        The arguments of a user of ``bad_words_ids``: one spelling of each phrase, that of the tokenizer.
     innocent
-        What other texts share with the phrase; empty where that says nothing.
+        The text that others share with the phrase; empty where that says nothing.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What ways to ban phrases do to a model's distribution: each distribution summed over every text, nothing sampled.
+"""The distributions of ways to ban phrases: each distribution summed over every text, nothing sampled.
 
 A distribution may sum to less than 1: what is missing is the probability of coming to a place where every token is ruled out.
 """
@@ -19,7 +19,7 @@ from .texts import Ids, Text
 
 Distribution: TypeAlias = dict[Ids, float]
 Ends: TypeAlias = Callable[[Text, Text, float], bool]
-"""Whether the window that began at the first text ends at the second; the number is the product of the probabilities that its
+"""The rule that ends a window that began at the first text at the second; the number is the product of the probabilities that its
 tokens before the last, each at its turn, completed no phrase."""
 
 
@@ -61,12 +61,12 @@ def stepwise(root: Text, allowed: Callable[[Text], bool]) -> Distribution:
 
 
 def renewed(begun: Text, text: Text, survival: float) -> bool:
-    """Return whether nothing waits, or few would have come so far; the clauses for windows longer than the texts are left out."""
+    """Return True if nothing waits, or few would have come so far; the clauses for windows longer than the texts are left out."""
     return text.waits == 0 or survival < LEAST_SURVIVAL
 
 
 def released(begun: Text, text: Text, survival: float) -> bool:
-    """Return whether nothing of a window's first token waits."""
+    """Return True if nothing of a window's first token waits."""
     return text.waits <= sum(map(len, text.spelled[len(begun.ids) + 1 :]))
 
 
@@ -171,7 +171,7 @@ def _rewound(text: Text, phrases: Collection[bytes]) -> tuple[Distribution, dict
 
 
 def _visits(children: Sequence[Text], again: dict[Text, float]) -> dict[Text, float]:
-    """Return how often each child is drawn on average, where it is drawn and banned again with the probability ``again``."""
+    """Return the mean number of draws of each child, where it is drawn and banned again with the probability ``again``."""
     visits = dict.fromkeys(children, 0.0)
     level = {frozenset[Text](): 1.0}
     while level:

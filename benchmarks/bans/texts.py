@@ -25,15 +25,15 @@ class Text:
     Attributes
     ----------
     ids, spelled
-        What was written, in tokens and as the bytes of each of them.
+        The tokens written, and the bytes of each of them.
     p
         The probability of the last token after the ones before.
     banned
-        Whether a phrase occurs.
+        True if a phrase occurs.
     waits
-        How many bytes at the end may begin one.
+        The number of bytes at the end that may begin one.
     over
-        Whether the text has ended, by itself or with the budget.
+        True if the text has ended, by itself or with the budget.
     longer
         The texts one token longer that have any probability.
     """
@@ -56,12 +56,12 @@ class Text:
 
 
 def occurs(phrases: Iterable[bytes], text: bytes) -> bool:
-    """Return whether one of ``phrases`` occurs in ``text``."""
+    """Return True if one of ``phrases`` occurs in ``text``."""
     return any(phrase in text for phrase in phrases)
 
 
 def waiting(phrases: Iterable[bytes], text: bytes) -> int:
-    """Return how many bytes at the end of ``text`` are the beginning of one of ``phrases``, and not all of it."""
+    """Return the number of bytes at the end of ``text`` that are the prefix of one of ``phrases``, and not all of it."""
     return max((k for phrase in phrases for k in range(1, len(phrase)) if text.endswith(phrase[:k])), default=0)
 
 

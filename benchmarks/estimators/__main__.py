@@ -1,4 +1,4 @@
-"""What cheap estimators add to a masked step, against a forward pass of a model of half a billion parameters, in one run.
+"""The cost of cheap estimators per masked step, against a forward pass of a model of half a billion parameters, in one run.
 
     python -m benchmarks.estimators
 
@@ -77,7 +77,7 @@ class Stream:
     model
         The model.
     batch
-        How many rows.
+        The number of rows.
     """
 
     def __init__(self, model: Qwen3ForCausalLM, batch: int) -> None:

@@ -62,7 +62,7 @@ def main(
 
 
 class Sides(NamedTuple):
-    """How genlm-control is run: its interpreter, and the particles of its runs, of languages and of bans."""
+    """The settings of genlm-control: its interpreter, and the particles of its runs, of languages and of bans."""
 
     genlm: str
     particles: list[int]

@@ -31,7 +31,7 @@ OURS: dict[str, tuple[Phi, int]] = {
     "ours, look-ahead, 1 of 10 by weight": (LookaheadPhi(weights=True), 10),
     "ours, exact": (ExactPhi(), 1),
 }
-"""What this package draws with, and how many weighted draws one is picked from."""
+"""The estimators of this package, and the number of weighted draws that one is picked from."""
 
 ATTEMPTS = 10_000
 """Texts after which plain rejection gives up."""

@@ -17,7 +17,7 @@ Population = list[tuple[str, float]]
 
 
 class Cost(NamedTuple):
-    """What was spent on the model, and in all: ``seconds`` of wall time, ``processor`` seconds where they were measured."""
+    """The cost on the model, and in all: ``seconds`` of wall time, ``processor`` seconds where they were measured."""
 
     calls: float
     tokens: float

@@ -25,7 +25,7 @@ DRAWN = {
     "ours, auto": ("auto", {}),
     "ours, exact, drafted": ("exact", {"draft": "forced"}),
 }
-"""What this package draws with."""
+"""The estimators of this package."""
 
 ASSISTED, REJECTION, READ = "transformers, assisted", "plain rejection", "ours, probabilities"
 
@@ -42,7 +42,7 @@ class Step(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """How much is drawn: of ours, of peers, one by one where a call writes one text, and in how many repeats."""
+    """The numbers of draws: of ours, of peers, one by one where a call writes one text, and in how many repeats."""
 
     draws: int = 256
     pool: int = 1024
@@ -62,7 +62,7 @@ class Peers:
     particles
         Particles of its runs.
     sizes
-        How much is drawn.
+        The numbers of draws.
     """
 
     def __init__(self, ours: Ours, stock: Stock, peer: GenLM | None, particles: Sequence[int], sizes: Sizes) -> None:
@@ -166,7 +166,7 @@ def chunks(pool: Pool, mu: Distribution) -> list[Step]:
 
 
 class Row:
-    """Adds what a method has shown to the two tables of a language."""
+    """The row of a method in each of the two tables of a language."""
 
     def __init__(self, peers: Peers, language: Language, phi: float, mu: Distribution) -> None:
         self._draw, self._curves = peers.draw, peers.curves

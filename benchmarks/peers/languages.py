@@ -22,7 +22,7 @@ class Language:
     Attributes
     ----------
     name, prompt, pattern
-        What it is called, what stands before it, and its texts.
+        Its name, the text before it, and its texts.
     budget
         Tokens at most, end of sequence included: more than the bytes of any member, so that it never binds.
     """

@@ -1,4 +1,4 @@
-"""Which next tokens each library allows after the same prefixes."""
+"""The masks of each library after the same prefixes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def stock(processor: Any, prompt: Sequence[int], ids: Sequence[int], size: int) 
 def compared(
     table: Table, budget: int, processor: Any, prompt: Sequence[int], texts: Sequence[Ids], size: int
 ) -> tuple[int, Counter[str], str]:
-    """Return how many prefixes of ``texts`` were compared, how many masks have tokens too many or too few, and one of these.
+    """Compare masks: the number of prefixes of ``texts``, the masks with tokens too many or too few, and one of these.
 
     A prefix that the processor refuses counts with the mask that rules its last token out.
     """
@@ -71,11 +71,11 @@ class Walk:
     Parameters
     ----------
     table, budget
-        What is allowed, in how many tokens.
+        The allowed texts, and their most tokens.
     prompt
-        How many tokens come before.
+        The number of tokens before.
     eos
-        What a text that has ended goes on with.
+        The token after a text that has ended.
     """
 
     def __init__(self, table: Table, budget: int, prompt: int, eos: int) -> None:

@@ -1,4 +1,4 @@
-"""What a Hugging Face model is asked for, counted at the model itself: the same code for every side of a comparison."""
+"""The requests to a Hugging Face model, counted at the model itself: the same code for every side of a comparison."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def figure(draws: Rows, curves: Rows) -> Any:
 
 
 def write() -> None:
-    """Replace what stands between the markers of the page, and the picture."""
+    """Replace the text between the markers of the page, and the picture."""
     draws, curves, masks, bans = (kept(name) for name in ("peers", "peers_curves", "peers_masks", "peers_bans"))
     rows = draws["rows"]
     drawn = [row for row in rows if row["TV of a draw"] != "" or row["calls"] != ""]

@@ -39,7 +39,7 @@ class Peer:
     Parameters
     ----------
     folder
-        Where model and tokenizer are.
+        The folder of model and tokenizer.
     """
 
     def __init__(self, folder: str) -> None:
@@ -114,7 +114,7 @@ def ids(context: list[Any]) -> list[int]:
 
 
 def main() -> None:
-    """Say which versions these are, then answer requests until there are none."""
+    """Print the versions, then answer requests until there are none."""
     torch.set_num_threads(1)
     peer = Peer(sys.argv[1])
     print(json.dumps({name: version(name) for name in ("genlm-control", "torch", "transformers")}), flush=True)

@@ -89,7 +89,7 @@ class Stock:
         return Pool(texts, cost)
 
     def assisted_backend(self, language: Language, backend: str, n: int) -> str:
-        """Return what comes of assisted decoding with Outlines' own logits processor: how many of ``n`` texts fit, or the error."""
+        """Return the result of assisted decoding with Outlines' own logits processor: how many of ``n`` texts fit, or the error."""
         processor, _ = self.processor(language.pattern, backend)
         inside, fitting, errors = re.compile(language.pattern).fullmatch, 0, 0
         with quiet():

@@ -162,11 +162,11 @@ class ByteAutomaton:
         return self.targets[:, self.byte_class].astype(np.int64)
 
     def closed(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which states are accepting."""
+        """Return the mask of the accepting states."""
         return self.accepting[states]
 
     def begins(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which states are the start."""
+        """Return the mask of the start state."""
         return states == self.start
 
     def step(self, state: int, byte: int) -> int:
@@ -178,12 +178,12 @@ class ByteAutomaton:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no text is accepted."""
+        """True if no text is accepted."""
         return self.distances[self.start] == UNREACHABLE
 
     @cached_property
     def is_infinite(self) -> bool:
-        """Whether there are infinitely many members."""
+        """True if there are infinitely many members."""
         useful = self.trim()
         inside = np.arange(len(useful)) != DEAD
         # What has no way on is taken out until all else has one: a cycle is left.
@@ -198,7 +198,7 @@ class ByteAutomaton:
         return state
 
     def accepts(self, text: bytes) -> bool:
-        """Return whether ``text`` is a member."""
+        """Return True if ``text`` is a member."""
         return bool(self.accepting[self.advance(self.start, text)])
 
     def shortest(self) -> bytes:

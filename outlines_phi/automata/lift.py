@@ -14,11 +14,11 @@ from ..vocabulary.classes import EOS, NEVER, Partition
 from ..vocabulary.trie import Trie, spans
 from ..vocabulary.vocabulary import Vocabulary
 
-CHUNK = 1 << 21  # How many pairs are composed at a time: it bounds the memory of a step, not its result
+CHUNK = 1 << 21  # The number of pairs composed at a time: it bounds the memory of a step, not its result
 FIRST = EOS + 1  # The number of the first class that spells something
 
 Move = Callable[[NDArray[np.int64], NDArray[np.int32]], NDArray[np.int32]]
-"""Where bytes of some classes take the states beside them; 0 where nowhere."""
+"""The transition of states by bytes of the classes beside them; 0 for none."""
 
 
 class Distinct(NamedTuple):
@@ -111,7 +111,7 @@ class Transformations:
         return twin if self.take(twin).equals(self) else None
 
     def equals(self, other: Transformations) -> bool:
-        """Return whether these are the ``other`` transformations, in order."""
+        """Return True if these are the ``other`` transformations, in order."""
         return (
             np.array_equal(self.offsets, other.offsets)
             and np.array_equal(self.source, other.source)
@@ -234,7 +234,7 @@ def _offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class Lift(NamedTuple):
-    """What the tokens of a vocabulary do to the states of a byte automaton."""
+    """The action of a vocabulary's tokens on the states of a byte automaton."""
 
     partition: Partition  # The vocabulary classes: tokens with the same transformation share one
     # Transformation `g - FIRST` is that of class `g`. Classes NEVER and EOS have none: what the end of sequence

@@ -307,7 +307,7 @@ class Parts:
 
     @contextmanager
     def writing(self, header: Record, *, anew: bool) -> Iterator[Callable[[Sequence[Record]], None]]:
-        """Lend what writes the records of rows, as new parts now and then; no other run writes meanwhile."""
+        """Lend the writer of the records of rows, as new parts now and then; no other run writes meanwhile."""
         self.folder.mkdir(exist_ok=True)
         begun = self.folder / RUN
         size = begun.stat().st_size if begun.exists() and not anew else 0

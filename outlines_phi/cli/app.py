@@ -31,7 +31,7 @@ Debug = Annotated[bool, typer.Option("--debug", callback=_set_debug, help="Show 
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Return whether a device ran out of memory, without importing torch where no device was used."""
+    """Return True if a device ran out of memory, without importing torch where no device was used."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(error, torch.cuda.OutOfMemoryError)
 
@@ -70,15 +70,15 @@ def note(text: str) -> None:
 OWN = {
     "demo": 'Show the bias of plain masking, and phi="exact" without it, on the bundled model.',
     "generate": "Draw outputs in a format, each with its weight and guarantee, as lines of JSON.",
-    "audit": "Measure how far plain masking is from the model's own distribution, conditioned on the format.",
+    "audit": "Measure the distance of plain masking from the model's own distribution, conditioned on the format.",
     "probabilities": "Rank the values of an output type by their probability, with certified bounds.",
-    "fit": "Show how well output types fit what the model writes by itself after each prompt, and what helps.",
+    "fit": "Measure the fit of output types to the model's own texts after each prompt, and advise.",
     "serve": 'Start a vLLM server whose engine draws under phi="exact" and phi="local".',
 }
 WORKBENCH = {
-    "fidelity": "Measure how far every estimator and sampler is from the model's own distribution, conditioned on a format.",
+    "fidelity": "Measure the distance of every estimator and sampler from the model's own distribution, conditioned on a format.",
     "inspect": "Show the machine of an output type as a page, and step through texts token by token.",
-    "verify": "Check what the masks of a grammar promise against the definition.",
+    "verify": "Check the promises of a grammar's masks against the definition.",
 }
 COMMANDS = OWN | WORKBENCH
 """The first lines of the commands' docstrings: help need not wait for torch, nor be without the workbench."""

@@ -137,7 +137,7 @@ def _halved(work: Callable[[Sequence[T]], Sequence[R]], rows: Sequence[T]) -> li
 
 
 def refusal(model: PhiModel, table: Table, prompt: Prompt, options: CallOptions) -> OutlinesPhiError | None:
-    """Return why a prompt cannot be drawn, as far as that is known before any model call."""
+    """Return the error of a prompt that cannot be drawn, as far as that is known before any model call."""
     try:
         model.check_prompt(model_input(prompt), table, options)
     except OutlinesPhiError as error:
@@ -177,7 +177,7 @@ class Summary:
     # Draws, and the effective sample sizes of those that are weighted.
     draws: int = 0
     weighted: list[float] = field(default_factory=list)
-    log_phi: list[float] = field(default_factory=list)  # What is known of it: bounds, and estimates of weighted draws
+    log_phi: list[float] = field(default_factory=list)  # The bounds and estimates of weighted draws
     failures: int = 0  # trajectories that found no allowed token
     rejections: Counter[str] = field(default_factory=Counter)  # attempts that each banned phrase has cost
     counts: Counter[str] = field(default_factory=Counter)  # sums of the counts :data:`DRAFTED`
@@ -203,7 +203,7 @@ class Summary:
             setattr(self, each.name, mine + more)
 
     def report(self, target: Path | None, asked: str, phi: Phi | None) -> None:
-        """Print what the user should know; ``asked`` says how many prompts there are."""
+        """Print the summary of a run; ``asked`` says how many prompts there are."""
         known = sorted(self.log_phi)
         log_phi = f" log Phi is {bounds_text((known[0], known[-1]))}." if known and known[0] > -math.inf else ""
         if target is not None:
@@ -246,7 +246,7 @@ class Summary:
 class Task:
     """All that decides the draws of a run but its prompts. It holds no model, so that it travels to where there is one."""
 
-    # What makes the model, and its name.
+    # The maker of the model, and its name.
     load: Callable[[], Any]
     model: str
     # The output type, its name, and the call that is made for each batch of prompts.
@@ -256,7 +256,7 @@ class Task:
     # Draws per prompt, and where all random streams come from; fresh ones where there is none.
     n: int
     seed: int | None
-    told: tuple[tuple[str, Any], ...] = ()  # what else a file of the draws says of them
+    told: tuple[tuple[str, Any], ...] = ()  # other fields of a file of the draws
 
     def loaded(self) -> PhiModel:
         """Return the model."""
@@ -301,7 +301,7 @@ class Task:
 
 
 def _told(phi: Phi | None) -> str:
-    """Return how a file names an estimator: two that differ in the distribution of their draws differ in it."""
+    """Return the name of an estimator in files: two that differ in the distribution of their draws differ in it."""
     assert phi is not None  # a file has an output type, or a ban
     return f"{phi.name} (weighted)" if phi == LookaheadPhi(weights=True) else phi.name
 
@@ -336,7 +336,7 @@ def work(
     *,
     shown: bool,
 ) -> int:
-    """Write what is ``drawn`` as it comes, and say how far that is; return the exit code.
+    """Write the draws of ``drawn`` as they come, and show the progress; return the exit code.
 
     ``summary`` is of those of the ``prompts`` that ``target`` has, ``None`` for the standard output.
     """

@@ -162,7 +162,7 @@ class FormatOptions:
     ] = None
 
     def read(self, *, free: bool = False) -> tuple[str, Any]:
-        """Return how the command names it, and the type; see :func:`read_output_type`. One that has no language is refused."""
+        """Return the command's name of the type, and the type; see :func:`read_output_type`. One without a language is refused."""
         name, output_type = read_output_type(self.type_, self.schema, self.regex, self.grammar, free=free)
         if output_type is not None:
             to_language(output_type)

@@ -44,8 +44,8 @@ BUDGET = 128  # More tokens than any text of the types below has, so that nothin
 class Case:
     """One prompt and one output type with finitely many values."""
 
-    title: str  # what happens here
-    # What the model is asked, and what it may write.
+    title: str  # the title of the page
+    # The prompt of the model, and the output type.
     prompt: str
     output_type: Any
     source: str  # the output type as an application would write it
@@ -220,7 +220,7 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def _excess(report: Report, view: View, value: object) -> float:
-    """Return how much too often the first sample gives ``value``."""
+    """Return the excess of the frequency of ``value`` in the first sample over its probability."""
     return view.frequencies[report.samples[0].name].get(value, 0.0) - view.truth.get(value, 0.0)
 
 

@@ -32,7 +32,7 @@ def fit(
     ] = LINE,
     debug: Debug = False,
 ) -> None:
-    """Show how well output types fit what the model writes by itself after each prompt, and what helps.
+    """Measure the fit of output types to the model's own texts after each prompt, and advise.
 
     log Phi, the likeliest first tokens outside of each type and in it, and the line of greedy decoding without a type.
     """

@@ -160,7 +160,7 @@ def _check_folder(name: str, option: str) -> None:
 
 @contextmanager
 def loading(given: str) -> Iterator[None]:
-    """Say what to give instead of what cannot be loaded."""
+    """Turn an error of loading into the remedy."""
     try:
         yield
     except Exception as error:  # loading runs the code of many libraries, which raise what they like
@@ -207,12 +207,12 @@ def check_chats(model: Any, prompts: Sequence[Any]) -> None:
         )
 
 
-Row = dict[str, Any]  # What stands beside a prompt, by its name; the prompt is among it
+Row = dict[str, Any]  # The fields beside a prompt, by name; the prompt is among them
 Prompt = str | list[dict[str, Any]]  # A text, or the messages of a chat: what a line of JSON can hold
 PIPE = "-"  # The argument that stands for the standard input
 Rows = Sequence[
     tuple[Row, Prompt | UnsupportedError]
-]  # What a command is given, and of each the prompt, or why it has none
+]  # The inputs of a command, and of each the prompt, or the reason that it has none
 JSONL = (".jsonl", ".ndjson")  # Suffixes of files with one JSON object per line
 PARQUET = ".parquet"
 COLUMN = "prompt"  # The field of an object, or the column of a Parquet file, that has the prompt
@@ -221,7 +221,7 @@ EXPECTED = (
     "Give exactly one of --type module:Class, --schema FILE.json, --regex PATTERN and --grammar FILE (.lark or .gbnf)."
 )
 
-FREE = "free text"  # How a command names what has no output type
+FREE = "free text"  # The command's name of a missing output type
 
 
 def read_prompts(arguments: Sequence[str], file: Path | None, column: str | None = None) -> list[Prompt]:
@@ -367,7 +367,7 @@ def _decoded(content: bytes, given: str) -> str:
 def read_output_type(
     named: str | None, schema: Path | None, regex: str | None, grammar: str | None = None, *, free: bool = False
 ) -> tuple[str, Any]:
-    """Return how the command names its output type, and the type; ``None`` where there is none and there may be (``free``).
+    """Return the command's name of an output type, and the type; ``None`` where there is none and there may be (``free``).
 
     The type is whatever Outlines takes as ``module:Class`` (the working folder is on the path), a file with a JSON schema, a
     regular expression, a file with a grammar, in Lark's dialect or GBNF, or the name of one that comes with the package.

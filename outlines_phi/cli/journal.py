@@ -31,8 +31,8 @@ from .inputs import Prompt
 
 Record = dict[str, Any]
 
-FORMAT, VERSION = "outlines-phi draws", 1  # What the first line of a file says that it is
-BEGINNING = b'{"record": "run", '  # How every file begins
+FORMAT, VERSION = "outlines-phi draws", 1  # The format that the first line of a file names
+BEGINNING = b'{"record": "run", '  # The beginning of every file
 
 SHOWN = {
     "model.weights": ("the weights or the configuration of the model", "model.name"),
@@ -121,7 +121,7 @@ class Outcome:
 
     index: int  # the number of the prompt, from 0
     prompt: Prompt | None  # none where its row has none
-    # What came out.
+    # The result.
     draws: Draws | None = None
     error: OutlinesPhiError | None = None
 
@@ -235,7 +235,7 @@ class Saved:
     """Content of a file of draws."""
 
     header: Record  # its first line
-    prompts: int  # how many prompts from the first one on are finished: all draws are there, or an error
+    prompts: int  # the number of first prompts that are finished: all draws are there, or an error
     errors: int  # those of them that ended by an error
     end: int  # where the line of the last finished prompt ends, in bytes; what comes after is drawn again
 
@@ -294,7 +294,7 @@ def _lock(file: BinaryIO, path: Path) -> None:
 
 @contextmanager
 def writing(path: Path | None, end: int) -> Iterator[Callable[[Sequence[Record]], None]]:
-    """Lend what writes records to a file from byte ``end`` on, or to the standard output where ``path`` is ``None``.
+    """Lend the writer of records to a file from byte ``end`` on, or to the standard output where ``path`` is ``None``.
 
     Lines are handed over whole and flushed, so that a run that is killed leaves at most one torn line, the last.
     """

@@ -37,7 +37,7 @@ from .inputs import Prompt, model_input
 from .journal import Record, check_target, line, value_record
 from .terminal import Quiet, bar, print_table
 
-Found = Probabilities | OutlinesPhiError  # What became of a prompt; a BudgetError has the bounds that it came to
+Found = Probabilities | OutlinesPhiError  # The result of a prompt; a BudgetError has the bounds that it came to
 
 
 @grouped

@@ -23,12 +23,12 @@ OPTIONS = (
 )
 """Requirements of a server, see ``docs/hosts.md``."""
 
-VARIABLES = {"VLLM_USE_V2_MODEL_RUNNER": "0"}  # What it needs of the environment
+VARIABLES = {"VLLM_USE_V2_MODEL_RUNNER": "0"}  # The environment that it needs
 
 OURS = (
     "--enable-chunked-prefill",
     *(option for option in OPTIONS if option.startswith("--")),
-)  # Which nobody else gives
+)  # Nobody else gives these
 
 
 def command_of(model: str, port: int | None, extra: Sequence[str]) -> list[str]:

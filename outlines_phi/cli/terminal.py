@@ -27,7 +27,7 @@ class Bar:
     """A bar that is moved from outside."""
 
     bars: Bars  # the display of rich that it is on
-    shown: bool  # whether somebody sees it
+    shown: bool  # true if somebody sees it
 
     def move(self, completed: int | None = None, **fields: Any) -> None:
         """Move the bar to ``completed``, and show ``fields``: ``description`` before it, ``beside`` after it."""

@@ -1,4 +1,4 @@
-"""What proposes the tokens that will probably follow."""
+"""Drafters: proposals for the next tokens."""
 
 import lazy_loader
 

@@ -118,10 +118,10 @@ FORGETTING = 0.95
 """The weight of a tested token one test later: the last twenty or so make the rate."""
 
 HITS, TESTS = 3.0, 4.0
-"""Where the rate starts, as if so many of so many tokens had been accepted."""
+"""The counts of the prior of the rate, as if so many of so many tokens had been accepted."""
 
 TRIED = 8
-"""Where a text has a multiple of so many tokens one is drafted all the same: what is not tried is never found to be better."""
+"""The period, in tokens of a text, of a draft all the same: what is not tried is never found to be better."""
 
 REMEMBERED = 4096
 """Sites whose drafts wait for their outcome."""
@@ -247,7 +247,7 @@ class _Adapted(Drafting):
 
 
 def _outcome(chain: tuple[int, ...], taken: tuple[int, ...]) -> tuple[int, int]:
-    """Return how many tokens of a chain were accepted, and whether one was rejected after them, given what was written."""
+    """Return the number of accepted tokens of a chain, and that of rejected ones after them, given the tokens written."""
     agrees = [drafted == token for drafted, token in zip(chain, taken, strict=False)]
     accepted = agrees.index(False) if False in agrees else len(agrees)
     return accepted, int(accepted < len(agrees))

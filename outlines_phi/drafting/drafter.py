@@ -22,7 +22,7 @@ from ..vocabulary.vocabulary import Vocabulary
 Answer = TypeVar("Answer")
 
 SUM_TOLERANCE = 1e-3
-"""How far from 1 the probabilities of a distribution may sum: rounding in single precision, and nothing coarser."""
+"""The largest distance from 1 of the sum of a distribution's probabilities: rounding in single precision, and nothing coarser."""
 TOGETHER = 2**20  # Numbers of distributions that are checked in one piece
 
 
@@ -113,7 +113,7 @@ class DraftRun:
 class Drafting(ABC):
     """A drafter at work in one call."""
 
-    # Whether proposals are taken as they are: tokens within the length limit that the guide allows, with the distributions that
+    # True if proposals are taken as they are: tokens within the length limit that the guide allows, with the distributions that
     # they were drawn from. To read `K V` numbers a second time would cost as much as verification does.
     checked: ClassVar[bool] = False
 
@@ -163,7 +163,7 @@ class Drafter(ABC):
 
     @property
     def sampled(self) -> bool:
-        """Whether drafts are drawn, and come with their distributions. A deterministic one serves all walks at its site."""
+        """True if drafts are drawn, and come with their distributions. A deterministic one serves all walks at its site."""
         return False
 
     @abstractmethod

@@ -55,7 +55,7 @@ class TreeDrafter(Drafter):
 class Visited:
     """A prefix, and how often each way on was taken."""
 
-    visits: int = 0  # How often a text that was to be continued had come this way
+    visits: int = 0  # The number of texts to continue that had come this way
     below: dict[int, Visited] = field(default_factory=dict)  # The texts that are one token longer
 
 
@@ -158,13 +158,13 @@ WORD = re.compile(rb"\s*[\w\x80-\xff]+")
 """A token of letters and digits, those beyond ASCII included, after blanks or none."""
 
 ENOUGH = 2
-"""How much has to agree: a word counts as much, a digit by itself half of it."""
+"""The least weight of an agreement: a word counts as much, a digit by itself half of it."""
 
 
 @final
 @dataclass(frozen=True)
 class PromptLookupDrafter(Drafter):
-    """Proposes what followed the last tokens where they stood before (Saxena, "Prompt Lookup Decoding", 2023).
+    """A drafter of the tokens that followed the last ones where they stood before (Saxena, "Prompt Lookup Decoding", 2023).
 
     Of the places in prompt and text where the last ``ngram`` tokens stood before, the latest after which the guide allows the
     token that followed there; if there is none, the same for ever fewer tokens, down to one. An output that takes values out of
@@ -233,7 +233,7 @@ class _PromptLookup:
         return Draft(tuple(takewhile(self._counts, tokens)))
 
     def _count(self, token: int) -> int:
-        """Return how much it counts that ``token`` agrees: a word :data:`ENOUGH`, a single digit half of it, all else nothing."""
+        """Return the weight of an agreement on ``token``: a word :data:`ENOUGH`, a single digit half of it, all else nothing."""
         if token >= len(self._tokens) or WORD.fullmatch(self._tokens[token]) is None:
             return 0
         word = self._tokens[token].lstrip()
@@ -247,7 +247,7 @@ class _PromptLookup:
         return [self._number_of[token] for token in tokens]
 
     def _may_follow(self, site: Site, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which of some tokens may follow the site and do not end it. A prompt may hold ids that cannot be written."""
+        """Return the mask of tokens that may follow the site and do not end it. A prompt may hold ids that cannot be written."""
         live = self._table.live_classes(site.state, site.remaining)
         live[EOS] = False
         class_of = self._table.partition(site.state).class_of

@@ -118,7 +118,7 @@ class _ForcedText:
         return tokens[: len(tokens) - self._unsettled(text, end)][:length]
 
     def _count_unsettled(self, text: bytes, end: int) -> int:
-        """Return how many tokens at the end of ``text`` become others with most of what may follow, in ``end``."""
+        """Return the number of last tokens of ``text`` that change with most continuations of ``end``."""
         tokens = whole = self._tokenize((), text)
         longer = [self._tokenize((), text + more) for more in self._texts.continuations(end, CONTINUATIONS)]
         while tokens and 2 * sum(other[: len(tokens)] == tokens for other in longer) < len(longer):
@@ -221,7 +221,7 @@ class ForcedTexts:
         return self._common(state, live) if not ways and present.sum() == 1 else -1
 
     def _spaceable(self, state: int, blank: int) -> bool:
-        """Return whether ``blank`` leads to another state with the same ways on, but for blanks."""
+        """Return True if ``blank`` leads to another state with the same ways on, but for blanks."""
         after = self._guide.advance(state, blank) if blank >= 0 else state
         (here, targets), (there, others) = self._signs(state), self._signs(after)
         return after != state and np.array_equal(here, there) and np.array_equal(targets, others)

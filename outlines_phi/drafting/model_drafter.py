@@ -24,7 +24,7 @@ WASTE = 1024
 """Nodes that the drafter's trees may grow by, beyond the texts themselves, before the others are given back."""
 
 SHOWN = 5
-"""How many tokens a message names."""
+"""The number of tokens that a message names."""
 
 
 @final
@@ -138,7 +138,7 @@ class ModelDrafting(Drafting):
         return [chain.draft() for chain in chains]
 
     def _room(self, site: Site, length: int) -> int:
-        """Return how many tokens the model's context leaves for a draft: the last of them is drawn, never read."""
+        """Return the number of tokens that the model's context leaves for a draft: the last of them is drawn, never read."""
         context = self._model.max_length
         return length if context is None else min(length, context - len(site.prompt) - len(site.tokens) + 1)
 
@@ -152,7 +152,7 @@ class ModelDrafting(Drafting):
         return node
 
     def _evaluate(self) -> None:
-        """Read what is queued, in one call; the prompts with the first."""
+        """Evaluate the queue in one call; the prompts with the first."""
         pairs, first, planted = self._queue, self.trees.next_node, self._branches.planted
         self._queue = []
         if pairs or not planted:

@@ -1,4 +1,4 @@
-"""How faithful a sample is."""
+"""Fidelity of samples: comparisons, audits and probabilities."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""How biased plain masking is, from its own draws: the report."""
+"""The report of the bias of plain masking, from its own draws."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .traces import Trace, tree_bounds
 @final
 @dataclass(frozen=True, kw_only=True)
 class AuditReport(Findings):
-    """How biased plain masking is here, with honest intervals.
+    """The bias of plain masking here, with honest intervals.
 
     ``str(report)`` is a summary for a terminal; :meth:`save` writes Markdown, JSON, a page or a picture.
     """
@@ -46,7 +46,7 @@ class AuditReport(Findings):
 
     @property
     def draws_needed(self) -> int | None:
-        """About how many draws after each prompt decide what is undecided; ``None`` where there is a verdict, and for too many."""
+        """The number of draws after each prompt that decides the verdict; ``None`` where there is one, and for too many."""
         return self.pooled.bias.needed
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""How far plain masking is from the conditioned distribution, from its own draws (theory.md, sections 4.4 and 10)."""
+"""The distance of plain masking from the conditioned distribution, from its own draws (theory.md, sections 4.4 and 10)."""
 
 from __future__ import annotations
 

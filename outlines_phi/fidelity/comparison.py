@@ -55,7 +55,7 @@ def _noise(target: Mapping[Outcome, float], n: int, repeats: int, seed: int) -> 
 
 
 Reader = Callable[[str], Mapping[str, Hashable]]
-"""What a text says: the value of each of its fields. Raises ``ValueError`` on a text outside the format."""
+"""A reader of the value of each field of a text. Raises ``ValueError`` on a text outside the format."""
 
 OUTSIDE = "(not in the format)"
 """Stands for the value of a text that is outside the format, such as one that was cut short."""
@@ -71,9 +71,9 @@ def label(value: Hashable) -> str:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What one way of sampling gave, and what it cost."""
+    """The texts of one way of sampling, and their cost."""
 
-    name: str  # how reports call it
+    name: str  # its name in reports
     texts: Sequence[str]
     # Model calls, and generated tokens that the model evaluated (prompts and padding excluded).
     calls: int
@@ -112,12 +112,12 @@ class View:
 class Report:
     """Samples of one output type after one prompt, beside the truth."""
 
-    # What was asked for; the type as source text.
+    # The request; the type as source text.
     title: str
     prompt: str
     output_type: str
     truth: Probabilities  # the probability of each text, with its certificate
-    samples: tuple[Sample, ...]  # what is compared
+    samples: tuple[Sample, ...]  # the samples compared
     costs: tuple[Sample, ...]  # samples that are there for their cost alone
     views: tuple[View, ...]  # one per field, then the whole text where there is more than one field
 

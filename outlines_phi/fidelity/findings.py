@@ -1,4 +1,4 @@
-"""What an audit finds: the bias, where legal mass is lost, and which values that distorts."""
+"""The findings of an audit: the bias, the places where legal mass is lost, and the values that this distorts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SEEN = 5  # Draws that a value must have to be compared: an error is taken to be
 @final
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """What masking takes away in one place, a field or a step."""
+    """The loss of legal mass by masking in one place, a field or a step."""
 
     place: str  # the field's path, or the step's number, counted from 1
     steps: int  # steps that all draws took there
@@ -51,7 +51,7 @@ class Distortion:
     value: str  # the value as JSON; of other formats the whole text
     masked: float  # its share of the completed draws: its probability under masking
     model: float  # its self-normalised weighted share: its estimated probability under ``mu*``
-    # What ``abs(model - masked)`` exceeds by chance with a probability of at most ``1 - confidence`` for all values together.
+    # The bound that ``abs(model - masked)`` exceeds by chance with probability at most ``1 - confidence``, for all values together.
     noise: float
 
 
@@ -68,13 +68,13 @@ def step_places(trace: Trace) -> list[str]:
 
 
 def is_json(traces: Sequence[Trace]) -> bool:
-    """Return whether the completed texts, and there are some, are JSON objects or arrays."""
+    """Return True if the completed texts, of which there are some, are JSON objects or arrays."""
     texts = {trace.text for trace in traces if not trace.failed}
     return bool(texts) and all(field_values(text) is not None for text in texts)
 
 
 def losses(prompts: Sequence[Sequence[Trace]], places: Callable[[Trace], list[str]]) -> tuple[Loss, ...]:
-    """Return what is lost in each place, in the order in which draws come to them; a mean over the prompts."""
+    """Return the loss in each place, in the order in which draws come to them; a mean over the prompts."""
     steps: Counter[str] = Counter()
     failures: Counter[str] = Counter()
     margins: dict[str, float] = defaultdict(float)
@@ -169,7 +169,7 @@ def log_weights(traces: Sequence[Trace]) -> NDArray[np.float64]:
 @final
 @dataclass(frozen=True, kw_only=True)
 class PromptFinding:
-    """What an audit found after one prompt, or for all prompts together."""
+    """The findings of an audit after one prompt, or for all prompts together."""
 
     name: str  # the prompt as it was given, or how many there are
     bias: Bias  # Phi, total variation, divergence and effective sample size
@@ -181,19 +181,19 @@ class PromptFinding:
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """What an audit found."""
+    """The findings of an audit."""
 
     findings: tuple[PromptFinding, ...]  # one per prompt
     pooled: (
         PromptFinding  # all prompts together, each with the same weight; the finding itself where there is one prompt
     )
-    by_field: bool  # whether ``places`` are fields of JSON; else they are steps
+    by_field: bool  # true if ``places`` are fields of JSON; else they are steps
     confidence: float  # of each interval by itself, and of all distortions together
-    # What defines the distribution, and the most tokens of a draw after each prompt.
+    # The settings of the distribution, and the most tokens of a draw after each prompt.
     settings: SamplingSettings
     budgets: tuple[int, ...]
-    counts: ModelCounts  # what the audit cost
-    warnings: tuple[str, ...]  # what the reader should know before believing a number
+    counts: ModelCounts  # the cost of the audit
+    warnings: tuple[str, ...]  # notes to read before believing a number
     traces: tuple[tuple[Trace, ...], ...]  # the draws, per prompt, step by step
 
     @property

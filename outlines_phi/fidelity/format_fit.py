@@ -32,7 +32,7 @@ class FormatFit:
     Attributes
     ----------
     prompt, form
-        What to call the prompt and the format.
+        The names of the prompt and the format.
     log_z, log_z_bounds
         The estimate of ``log Phi(prompt)``, and ``(lower, upper)`` bounds, in nats.
     beginnings
@@ -137,6 +137,6 @@ def _respelled(beginnings: Beginnings) -> tuple[str, ...]:
 
 
 def _alike(first: str, second: str) -> bool:
-    """Return whether two texts are one, or one of more than a letter begins the other."""
+    """Return True if two texts are one, or one of more than a letter begins the other."""
     short, long = sorted((first, second), key=len)
     return bool(short) and (first == second or (len(short) > 1 and long.startswith(short)))

@@ -1,4 +1,4 @@
-"""How probable each value of an output type is, with certified bounds."""
+"""The probability of each value of an output type, with certified bounds."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ LISTED_PREFIXES = 20_000
 
 READING = 0.2  # Share of a call's time that values may be read for after its end, so that what was found is not lost
 
-Reader: TypeAlias = Callable[[str], Any] | None  # What makes the value of a text; `None` where that is the text
+Reader: TypeAlias = Callable[[str], Any] | None  # The reader of values from texts; `None` where the text is the value
 
 ROWS = 20  # Values that a printed table shows
 
@@ -141,7 +141,7 @@ class Probability:
     Attributes
     ----------
     value
-        What the output type makes of the texts; a text itself where the type refuses it.
+        The value that the output type reads from the texts; a text itself where the type refuses it.
     p
         The estimate: the share of what was enumerated. ``nan`` where nothing was.
     lo, hi
@@ -149,9 +149,9 @@ class Probability:
     texts
         The texts of this value that are known, the likeliest first.
     spellings
-        How many tokenizations of all these texts were enumerated.
+        The number of tokenizations of all these texts that were enumerated.
     refused
-        Why the type refuses the text although it fits the format; ``None`` for a value.
+        The reason that the type refuses the text although it fits the format; ``None`` for a value.
     """
 
     value: Any
@@ -186,11 +186,11 @@ class Probabilities(Mapping[Any, Probability]):
     other
         ``(lo, hi)`` bounds of the probability of all values that are not listed, together.
     complete
-        Whether every value of the type is listed, also those of probability 0.
+        True if every value of the type is listed, also those of probability 0.
     log_z_bounds
         ``(lower, upper)`` bounds of ``log Phi(prompt)``, in nats.
     counts
-        What it cost: model calls and tokens, of the whole batch.
+        The cost: model calls and tokens, of the whole batch.
     budget
         The ``N`` that the distribution depends on: the most tokens of a text, end of sequence included.
     beginnings
@@ -390,7 +390,7 @@ def _undecided(
 
 
 def key(value: Any, *, refused: bool) -> Hashable:
-    """Return what a value is looked up by; a text that its type refuses is kept apart from a value that is this text."""
+    """Return the key of a value; a text that its type refuses is kept apart from a value that is this text."""
     return (ValueReadError, value) if refused else frozen(value)
 
 
@@ -428,5 +428,5 @@ def grouped(texts: Sequence[bytes], reader: Reader, until: float = math.inf) -> 
 
 
 def _beginning(texts: Sequence[bytes], written: bytes) -> int:
-    """Return how many of the sorted ``texts`` begin with ``written``; no UTF-8 text holds the byte that ends the range."""
+    """Return the number of the sorted ``texts`` with the prefix ``written``; no UTF-8 text holds the byte that ends the range."""
     return bisect_left(texts, written + b"\xff") - bisect_left(texts, written)

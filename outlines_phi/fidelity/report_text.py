@@ -1,4 +1,4 @@
-"""What reports say, in words and tables."""
+"""The words and tables of reports."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def sections(report: Findings) -> list[TextTable]:
 
 
 def distance_table(report: Report) -> TextTable:
-    """Return how far each sample of a comparison is from the truth, beside what noise alone would show."""
+    """Return the distance of each sample of a comparison from the truth, beside that of noise alone."""
     rows = [
         (view.name, *(f"{tv:.3f}" for tv in (*view.distances.values(), view.floor, view.limit)))
         for view in report.views
@@ -98,7 +98,7 @@ def distance_table(report: Report) -> TextTable:
 
 
 def cost_table(report: Report) -> TextTable:
-    """Return what each sample of a comparison has cost."""
+    """Return the cost of each sample of a comparison."""
     rows = [
         (sample.name, f"{sample.calls:,}", f"{sample.tokens:,}", f"{sample.seconds:.1f}")
         for sample in (*report.samples, *report.costs)
@@ -107,7 +107,7 @@ def cost_table(report: Report) -> TextTable:
 
 
 def certainty(report: Report) -> str:
-    """Return how the truth of a comparison is known."""
+    """Return the sentences on the truth of a comparison and its certainty."""
     truth = report.truth
     return (
         "The truth is the model's own distribution, conditioned on the format: enumerated to a total variation (TV) of at most "

@@ -1,4 +1,4 @@
-"""What masking met on the way to each draw, and the fields of JSON that it stood in."""
+"""The legal mass at each step of a masked draw, and the fields of JSON that its steps stood in."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ ROUNDING = 1e-15
 class Trace:
     """One trajectory of plain masking, step by step."""
 
-    # What was written, and the bytes of each token; the end of sequence last, unless the trajectory failed.
+    # The tokens written, and the bytes of each; the end of sequence last, unless the trajectory failed.
     token_ids: list[int] = field(default_factory=list)
     pieces: list[bytes] = field(default_factory=list)
     log_p: list[float] = field(default_factory=list)  # ``log p(v | y)`` of each token, in nats
@@ -116,7 +116,7 @@ class Trace:
 
     @property
     def failed(self) -> bool:
-        """Whether a step had no legal token: a draw of weight 0."""
+        """True if a step had no legal token: a draw of weight 0."""
         return len(self.log_legal) > len(self.token_ids)
 
     @property
@@ -126,7 +126,7 @@ class Trace:
 
     @property
     def text(self) -> str:
-        """What was written."""
+        """The text that was written."""
         return b"".join(self.pieces).decode(errors="replace")
 
 

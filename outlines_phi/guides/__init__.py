@@ -1,4 +1,4 @@
-"""What is allowed."""
+"""The guides: formal languages of texts, as automata over tokens."""
 
 import lazy_loader
 

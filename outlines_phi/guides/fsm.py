@@ -44,8 +44,8 @@ class FSMGuide(Guide):
     classes: NDArray[np.int32]
     successors: NDArray[np.int32]
     start: int  # the state before the first token
-    automaton: ByteAutomaton | None = None  # what this was lifted from, ``None`` if made otherwise
-    phrases: BannedPhrases | None = None  # what was kept out of it
+    automaton: ByteAutomaton | None = None  # the automaton this was lifted from, ``None`` if made otherwise
+    phrases: BannedPhrases | None = None  # the phrases kept out of it
     match: PrefixMatch | None = None  # of texts that begin with a member
 
     def __post_init__(self) -> None:

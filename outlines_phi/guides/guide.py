@@ -45,11 +45,11 @@ class Guide(ABC):
     vocabulary: Vocabulary
     start: int
     open: bool = False
-    """Whether the length limit is an end, as in free text. ``min_tokens`` is 0 then wherever the text may end."""
+    """True if the length limit is an end, as in free text. ``min_tokens`` is 0 then wherever the text may end."""
     match: PrefixMatch | None = None
     """The members that what is written begins with, ``None`` where it is a member itself. Any token may be the last one then."""
     blocks: bool = False
-    """Whether texts have blocks: members of objects, items of arrays, named groups; see :meth:`begins_block`."""
+    """True if texts have blocks: members of objects, items of arrays, named groups; see :meth:`begins_block`."""
     phrases: BannedPhrases | None = None  # The banned phrases that were kept out of the language; `None` for nothing
 
     def text(self, tokens: Iterable[int], *, ended: bool = True) -> bytes:
@@ -74,7 +74,7 @@ class Guide(ABC):
         return np.array([self.min_tokens(int(state)) for state in distinct], dtype=np.int64)[inverse]
 
     def far_from_end(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Return how far each of ``states`` is from the end, to guide a search: ``min_tokens``, unless a guide knows better."""
+        """Return the distance of each state from the end, to guide a search: ``min_tokens``, unless a guide knows better."""
         return self.min_tokens_of(states)
 
     def live_classes(self, state: int, remaining: int) -> NDArray[np.bool_]:
@@ -91,18 +91,18 @@ class Guide(ABC):
         return self.min_tokens_of(self.row(state).targets)
 
     def shortest_text(self, state: int) -> bytes | None:
-        """Return what some ``min_tokens`` tokens or fewer write from ``state`` to the end; ``None`` where rows must be asked."""
+        """Return a shortest text from ``state`` to the end, of at most ``min_tokens`` tokens; ``None`` where rows must be asked."""
         return None
 
     def begins_block(self, state: int, tokens: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """Return which of the live ``tokens`` of ``state`` introduce the next block: none in a format without blocks.
+        """Return the mask of the live ``tokens`` of ``state`` that introduce the next block: none in a format without blocks.
 
         A block is introduced by the colon behind its name, the comma before an item, the text before a group.
         """
         return np.zeros(len(tokens), dtype=np.bool_)
 
     def between_blocks(self, state: int) -> bool:
-        """Return whether ``state`` is behind the value of a block and what separates it from the next one."""
+        """Return True if ``state`` is behind the value of a block and its separator from the next one."""
         return False
 
     def start_after(self, prompt: bytes) -> int:
@@ -110,7 +110,7 @@ class Guide(ABC):
         return self.start
 
     def why_empty(self, prompt: bytes) -> str:
-        """Return what to say where no text can be written after ``prompt``: why, and what to do."""
+        """Return the message for an empty language after ``prompt``: the reason and the remedy."""
         return "The language is empty: no text of this output type can be written with this vocabulary."
 
     @abstractmethod

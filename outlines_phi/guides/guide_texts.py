@@ -62,7 +62,7 @@ def list_texts(table: Table, state: int, budget: int, limit: int) -> list[bytes]
         members = table.guide.match.members.members_up_to(limit, limit)
         return members and sorted(members)
     start = (b"", state)
-    # What may still be written after the prefix: the most over all of its tokenizations, which are all shorter and so done before.
+    # The budget left after the prefix: the most over all of its tokenizations, which are all shorter and so done before.
     remaining = {start: budget}
     queue = [(0, *start)]
     texts: set[bytes] = set()

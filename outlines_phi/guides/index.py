@@ -34,7 +34,7 @@ may go on after a whole character."""
 
 
 def is_byte_level(index: Index) -> bool:
-    """Return whether ``index`` was built over :data:`TOKENS` and :data:`END`."""
+    """Return True if ``index`` was built over :data:`TOKENS` and :data:`END`."""
     final = min(index.get_final_states(), default=None)
     return final is not None and END in (index.get_allowed_tokens(final) or ())
 

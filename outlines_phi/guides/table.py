@@ -118,7 +118,7 @@ class LiveTokens(NamedTuple):
 
 
 class ClassTargets(NamedTuple):
-    """Where the live classes of a state's partition lead: to ``states``, ``int[T]``, all distinct.
+    """The distinct targets ``states``, ``int[T]``, of the live classes of a state's partition.
 
     ``places``, ``[G]``, is which of them each class has, ``T`` where it is dead; ``few`` are the live tokens where they are few, as
     of :meth:`Table.few_live`.
@@ -138,7 +138,7 @@ class LiveAfter(NamedTuple):
 
 
 class OneStep(NamedTuple):
-    """What is live one step after a state, by the classes ``g`` of its partition.
+    """The live tokens one step after a state, by the classes ``g`` of its partition.
 
     ``groups`` are the distinct targets by partition, one group where all states share theirs; ``places``, ``[G]``, is which of the
     targets ``g`` leads to, counted through the groups; ``ends`` and ``live``, ``[G]``, whether it is :data:`DONE`, and whether
@@ -228,7 +228,7 @@ class Table:
         return self.guide.partition_of(state)
 
     def class_targets(self, state: int, remaining: int, device: torch.device) -> ClassTargets:
-        """Return where the live classes of ``state`` lead."""
+        """Return the targets of the live classes of ``state``."""
 
         def build(state: int, remaining: int) -> ClassTargets:
             live = self.live_classes(state, remaining)
@@ -257,7 +257,7 @@ class Table:
         return self.keep_within(f"few live {device}", state, remaining, build, lambda few: _nbytes(few or ()))
 
     def one_step(self, state: int, remaining: int, device: torch.device) -> OneStep:
-        """Return what one step of look-ahead from ``state`` needs."""
+        """Return the tables of one step of look-ahead from ``state``."""
 
         def build(state: int, remaining: int) -> OneStep:
             targets, places = np.unique(self.targets(state, remaining), return_inverse=True)
@@ -286,23 +286,23 @@ class Table:
         return self.guide.live_classes(state, remaining)
 
     def live_count(self, state: int, remaining: int) -> int:
-        """Return how many tokens are live in ``state``."""
+        """Return the number of live tokens of ``state``."""
         live = self._live(state, remaining)
         return self.keep(("live count", live), DEAD, lambda: int(np.count_nonzero(live.where)), lambda _: 100)
 
     def can_end(self, state: int, remaining: int) -> bool:
-        """Return whether the end of sequence is live in ``state``."""
+        """Return True if the end of sequence is live in ``state``."""
         return bool(self.live_classes(state, remaining)[EOS])
 
     def only_ends(self, state: int, remaining: int) -> bool:
-        """Return whether nothing but the end of sequence can follow ``state``."""
+        """Return True if only the end of sequence can follow ``state``."""
         if self.guide.min_tokens(state) > 1:  # most states, at little cost
             return False
         live = self.live_classes(state, remaining)
         return bool(live[EOS]) and np.count_nonzero(live) == 1
 
     def keep(self, kind: Hashable, state: int, build: Callable[[], Cached], size: Callable[[Cached], int]) -> Cached:
-        """Return what an estimator needs of ``state`` whatever the length limit, built once and kept under the table's bound."""
+        """Build an estimator's data of ``state`` once, for every length limit, and keep it under the table's bound."""
         with self._lock:
             return self._kept.of((kind, state), build, size)
 

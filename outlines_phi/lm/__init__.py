@@ -1,4 +1,4 @@
-"""What is likely."""
+"""Language models: the distribution of the next token."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""What implementations of token trees share: which node follows which."""
+"""The structure of token trees, shared by all implementations: parents, children, depths."""
 
 from __future__ import annotations
 

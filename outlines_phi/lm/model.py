@@ -1,4 +1,4 @@
-"""What is likely: the interface of every language model."""
+"""The interface of every language model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Evaluation:
 
 @dataclass
 class ModelCounts:
-    """What a set of token trees has cost so far."""
+    """The cost of a set of token trees so far."""
 
     calls: int = 0  # Calls of the model
     prompt_tokens: int = 0  # Prompt tokens evaluated, padding excluded
@@ -99,12 +99,12 @@ class LanguageModel(ABC):
 
     @property
     def opaque(self) -> bool:
-        """Whether the distribution may change while :meth:`version` cannot know; calls with a kept tree then ask the model."""
+        """True if the distribution may change unseen by :meth:`version`; calls with a kept tree then ask the model."""
         return False
 
     @property
     def rounding(self) -> float:
-        """How far two evaluations of one prefix, in calls of other shapes, may lie apart: see :meth:`BoundsTree.drift`, in nats."""
+        """The most that two evaluations of one prefix, in calls of other shapes, differ: see :meth:`BoundsTree.drift`, in nats."""
         return 1e-6
 
     def fingerprint(self) -> str:

@@ -24,7 +24,7 @@ class Entry(NamedTuple):
     token: int
     position: int
     sequences: Sequence[int]  # The sequences that it belongs to: all have the same tokens before it
-    wanted: bool  # Whether the logits after it are read
+    wanted: bool  # True if the logits after it are read
 
 
 class Context(Protocol):
@@ -112,7 +112,7 @@ class SequencePaths(ForestTrees):
                 self._end_at(sequence, node)
 
     def _branches(self, leaves: Sequence[int]) -> list[Branch]:
-        """Return how the first of ``leaves`` are evaluated: as many as there are sequences for."""
+        """Return the branches that evaluate the first of ``leaves``: as many as there are sequences for."""
         through, tips = self._through(), {tip: sequence for sequence, tip in self._tips.items()}
         free = [sequence for sequence in range(self._context.sequences) if sequence not in self._tips]
         branches, needed, given_up = list[Branch](), set[int](), set[int]()

@@ -1,4 +1,4 @@
-"""What happens between the model calls of a call: its clock, its interruption from another thread, and its progress.
+"""The watch between the model calls of a call: its clock, its interruption from another thread, and its progress.
 
 A model call cannot be broken off. The watch and the interruption travel with the context (:mod:`contextvars`), so that no
 signature between who asks and who works has to know of them.
@@ -74,7 +74,7 @@ def now() -> float:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a call has come: what ``progress=`` is told after every model call.
+    """The progress of a call, as ``progress=`` is told after every model call.
 
     Attributes
     ----------
@@ -142,26 +142,26 @@ class Watch:
 
     @property
     def seconds(self) -> float:
-        """How long the call has taken so far."""
+        """The seconds that the call has taken so far."""
         return now() - self._began
 
     @property
     def over(self) -> bool:
-        """Whether the time for launches is over."""
+        """True if the time for launches is over."""
         return self.limit < math.inf and self.seconds >= self.limit
 
     def end_of(self, effort: str) -> str:
-        """Return what a message says ended the launches: the time, or else that ``effort`` did."""
+        """Return the reason in messages for the end of the launches: the time, or else ``effort``."""
         return f"its {self.limit:g} s were over" if self.over else effort
 
     def between_calls(self) -> None:
-        """Tell what came of the last model call, if there was one; another one follows."""
+        """Tell the progress after the last model call, if there was one; another one follows."""
         if self._calling:
             self.tell()
         self._calling = True
 
     def tell(self) -> None:
-        """Tell how far the call has come, where somebody wants to know."""
+        """Tell the progress of the call, where somebody listens."""
         if self._tell is not None and self.progress is not None:
             self._tell(self)
 
@@ -248,7 +248,7 @@ class WatchedTrees(TokenTrees):
 
 
 def _between_calls() -> None:
-    """Stop where somebody asks to, and tell how far the call has come."""
+    """Raise the interruption that somebody asked for, and tell the progress of the call."""
     check_interruption()
     if (watch := _WATCH.get()) is not None:
         watch.between_calls()

@@ -33,7 +33,7 @@ _DIGEST = 32  # Bytes of the checksum that a kept file begins with
 
 @final
 class Cache(Generic[Key, Value]):
-    """What was made once under each key, the least recently used of it forgotten where the sizes exceed a bound.
+    """A cache of values by key, the least recently used forgotten where the sizes exceed a bound.
 
     ``most``: the bound of the sum of sizes: a number of entries, where each has the size 1.
     ``least``: how many entries are kept whatever they take.
@@ -58,7 +58,7 @@ class Cache(Generic[Key, Value]):
         return self._entries[key][0]
 
     def of(self, key: Key, make: Callable[[], Value], size: Callable[[Value], int] | None = None) -> Value:
-        """Return what is kept under ``key``; else make it, and keep it."""
+        """Return the value kept under ``key``; else make it, and keep it."""
         if key not in self._entries:
             value = make()
             self.put(key, value, 1 if size is None else size(value))

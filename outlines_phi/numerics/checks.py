@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import UnsupportedError
 
-MOST_BYTES = 2**34  # How much memory what a call asks for may need at the least: 16 GB
+MOST_BYTES = 2**34  # The bound of the memory that a call's request needs at the least: 16 GB
 
 
 def check_counts(owner: str, otherwise: str = "", *, least: int = 1, **values: object) -> None:
@@ -51,12 +51,12 @@ def check_fits(
 
 
 def is_count(value: object, least: int = 0) -> bool:
-    """Return whether ``value`` is a whole number of at least ``least``; ``True`` is none."""
+    """Return True if ``value`` is a whole number of at least ``least``; ``True`` is none."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least
 
 
 def is_number(value: object) -> bool:
-    """Return whether ``value`` is a finite number that a float can hold; ``True`` is none."""
+    """Return True if ``value`` is a finite number that a float can hold; ``True`` is none."""
     try:
         return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:

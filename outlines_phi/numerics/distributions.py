@@ -93,7 +93,7 @@ def columns(block: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 def together(scores: Tensor) -> int:
-    """Return how many rows of ``scores`` are read at a time."""
+    """Return the number of rows of ``scores`` that are read at a time."""
     return max(1, (CACHED if scores.device.type == "cpu" else AT_ONCE) // scores.shape[-1])
 
 

@@ -62,7 +62,7 @@ class Marginals(Mapping[str, Marginal]):
     confidence
         Of each interval by itself; 1 where it is certified.
     source
-        Where they come from, with ``log Phi``.
+        Their source, with ``log Phi``.
     """
 
     of: Mapping[str, Marginal]
@@ -80,7 +80,7 @@ class Marginals(Mapping[str, Marginal]):
 
     @property
     def certified(self) -> bool:
-        """Whether every interval holds for certain."""
+        """True if every interval holds for certain."""
         return self.confidence == 1.0
 
     def __repr__(self) -> str:

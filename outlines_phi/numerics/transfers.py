@@ -59,7 +59,7 @@ def _arranged(sizes: Sequence[int], counts: Sequence[int]) -> tuple[list[int], l
 @final
 @dataclass(eq=False)
 class AnswerCheck:
-    """Whether a model's answer has numbers: found out by the device, and read with what is read first."""
+    """A check that a model's answer has numbers: computed on the device, and read with the next readback."""
 
     holds: Tensor  # `bool[m]`
     places: Sequence[int]  # Those that count
@@ -156,7 +156,7 @@ class Exchange:
         self._told: list[tuple[Callable[..., None], Sequence[Tensor]]] = []
 
     def send(self, *arrays: NDArray[Any]) -> Callable[[], list[Tensor]]:
-        """Return what gives arrays as tensors on the device; they travel with all that is asked for before the first is used."""
+        """Queue arrays for the device, and return their getter; they travel in one transfer, before the first is used."""
         here = slice(len(self._arrays), len(self._arrays) + len(arrays))
         self._arrays += arrays
 
@@ -168,7 +168,7 @@ class Exchange:
         return sent
 
     def rows(self, places: Sequence[int]) -> Callable[..., Tensor]:
-        """Return what gives some rows of the answer, or a ``slice`` of these, to be read and not written; unchecked.
+        """Return the getter of some rows of the answer, or a ``slice`` of these, to be read and not written; unchecked.
 
         What is made of them is used for nothing before it is :meth:`read`.
         """

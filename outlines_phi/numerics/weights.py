@@ -69,7 +69,7 @@ def bounds_text(log_bounds: tuple[float, float]) -> str:
 
 
 def log_mass_text(log_bounds: tuple[float, float], estimate: float = math.nan) -> str:
-    """Return what is known of a log mass as a text: its bounds where they are one number, else an estimate and what bounds say."""
+    """Return a log mass as a text: its bounds where they are one number, else an estimate and the bounds."""
     bounds = bounds_text(log_bounds)
     if not bounds.startswith("in"):
         return bounds

@@ -29,7 +29,7 @@ class Branches:
 
     @property
     def planted(self) -> bool:
-        """Whether the prompts have been evaluated."""
+        """True if the prompts have been evaluated."""
         return self._planted is not None
 
     def plant(self) -> tuple[list[int], Rows]:
@@ -79,7 +79,7 @@ class Branches:
         return evaluation.rows[prompts:]
 
     def prune(self, nodes: Iterable[int], wanted: Iterable[tuple[int, int]] = ()) -> None:
-        """Forget what was drafted below ``nodes``, but for the pairs that the walk visits next."""
+        """Forget the drafts below ``nodes``, but for the pairs that the walk visits next."""
         below, visited = set(nodes), set(wanted)
         kept = [pair for pair in self._seen if pair[0] in below and pair in visited]
         # A row alone would hold the memory of all that was evaluated with it.
@@ -93,6 +93,6 @@ class Branches:
         self._compacted = self.trees.next_node
 
     def tidy(self, depths: Mapping[int, int]) -> None:
-        """Compact where what was drafted in vain outweighs the paths to the nodes, given with their depths."""
+        """Compact once the drafts in vain outweigh the paths to the nodes, given with their depths."""
         if self.trees.next_node - self._compacted > max(WASTE, sum(depths.values())):
             self.compact(depths)

@@ -20,7 +20,7 @@ FURTHER = 4
 """The default number of tests after a draw: of the first few, each takes more noise from the weight than the one after it."""
 
 ENTRY_BYTES = 100  # Footprint of an entry of a dictionary, on CPython 3.11
-Predicate = Callable[[str], bool]  # Whether a text is allowed; `True` or `False`, and always the same for the same text
+Predicate = Callable[[str], bool]  # True for an allowed text; `True` or `False`, and always the same for the same text
 
 
 class Constraint(Protocol):
@@ -39,7 +39,7 @@ class Constraint(Protocol):
     @property
     def bytes(self) -> int: ...
     def allows(self, tokens: Sequence[int], *, finished: bool) -> bool:
-        """Return whether a sequence is a member (``finished``), or may still become the beginning of one.
+        """Return True if a sequence is a member (``finished``), or may still become the prefix of one.
 
         ``tokens`` come without the end of sequence. Saying yes to a prefix that has no member costs time and nothing else;
         saying no to one that has some is an error.
@@ -71,7 +71,7 @@ class Conjunction:
 
 
 def all_of(*constraints: Constraint | None) -> Constraint | None:
-    """Return what all of ``constraints`` allow; ``None`` where there are none."""
+    """Return the conjunction of ``constraints``; ``None`` where there are none."""
     given = tuple(constraint for constraint in constraints if constraint is not None)
     return Conjunction(given) if len(given) > 1 else next(iter(given), None)
 
@@ -232,7 +232,7 @@ def _name(predicate: Predicate) -> str:
 
 
 def _identity(predicate: Predicate | None) -> tuple[int, ...]:
-    """Return what tells a callable from all others that are alive; a method is a new object each time that it is looked up."""
+    """Return the identity of a callable among all that are alive; a method is a new object each time that it is looked up."""
     match predicate:
         case MethodType():
             return id(predicate.__self__), id(predicate.__func__)

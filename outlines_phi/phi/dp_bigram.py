@@ -258,7 +258,7 @@ class Induction:
         return np.where(self._done, 0.0, after[self._at, self._column])
 
     def knows(self, state: int) -> bool:
-        """Return whether the induction runs over a state."""
+        """Return True if the induction runs over a state."""
         return state in self._space.number
 
     def log_h(self, states: Sequence[int], remaining: Sequence[int], floor: float) -> NDArray[np.float64]:

@@ -118,7 +118,7 @@ class Estimate(ABC):
         """Take note that walks have come to some of the drafted prefixes of the last step; from the others nothing is learned."""
 
     def learn(self) -> None:  # noqa: B027 - most estimators learn nothing
-        """Use what was seen so far from now on; called between rounds of walks."""
+        """Use the observations so far from now on; called between rounds of walks."""
 
 
 def scores_alone(estimate: Estimate, log_p: Tensor, prefixes: Prefixes) -> Tensor:
@@ -136,7 +136,7 @@ class ProposalPhi(Phi):
         return self
 
     def rounds(self, n: int) -> Sequence[int]:
-        """Return how many of ``n`` walks begin together, round by round; more than one round where it learns from walks."""
+        """Return the number of ``n`` walks that begin together, round by round; more than one round where it learns from walks."""
         return (n,)
 
     @abstractmethod

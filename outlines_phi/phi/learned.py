@@ -41,7 +41,7 @@ class LearnedPhi(StepPhi):
     Attributes
     ----------
     values
-        Where values come from and go to. ``None``: those that the model keeps for this output type and these settings, which is
+        The store of values. ``None``: the one that the model keeps for this output type and these settings, which is
         what ``phi="learned"`` means; in a logits processor, those of this object.
     floor
         See :class:`~outlines_phi.phi.onestep.OneStepPhi`.
@@ -161,7 +161,7 @@ class Steps:
     def ask(
         self, known: Sequence[Knowledge], floor: float, exchange: Exchange
     ) -> Callable[[Tensor], tuple[Tensor, list[Tensor]]]:
-        """Return what gives ``log p + log h``, ``[B, V]``, of ``log p``, and the masses of the targets of each part.
+        """Return the function from ``log p`` to ``log p + log h``, ``[B, V]``, and the masses of the targets of each part.
 
         ``known``: what holds for each prefix.
         """
@@ -178,7 +178,7 @@ class Steps:
         return scores
 
     def observed(self, *masses: Tensor | NDArray[np.floating]) -> Iterator[Observed]:
-        """Yield what each prefix shows, given the masses of each part."""
+        """Yield the observation of each prefix, given the masses of each part."""
         for (state, to, _), mass in zip(self._parts, masses, strict=True):
             yield from (Observed(state, to.states, mass, row) for row in range(len(mass)))
 

@@ -74,7 +74,7 @@ class Knowledge:
         return np.where(states == DONE, 0.0, np.where(states == DEAD, -np.inf, found))
 
     def after(self, observed: Sequence[Observed]) -> Knowledge:
-        """Return what is known after these steps, too."""
+        """Return the knowledge after these steps, too."""
         if not observed:
             return self
         mass = np.concatenate([step.masses[step.row] for step in on_host(observed)], dtype=np.float64)
@@ -180,7 +180,7 @@ class LearnedFrom:
         return cls(model, table.vocabulary.fingerprint, table.guide.fingerprint(), written_out(settings))
 
     def joined(self, other: LearnedFrom) -> LearnedFrom:
-        """Return what this one and ``other``, the subject of a call, say together; raise where they differ, saying in what."""
+        """Return the union of this subject and ``other``, that of a call; raise where they differ, with the difference."""
         words = {
             "model": "another model (its architecture or its weights)",
             "vocabulary": "another vocabulary",
@@ -229,7 +229,7 @@ class StateValues:
         vars(self).update(state)
 
     def __len__(self) -> int:
-        """How many states have a value."""
+        """The number of states with a value."""
         return len(self.known.states)
 
     def __repr__(self) -> str:
@@ -244,7 +244,7 @@ class StateValues:
             return self._known
 
     def lately(self, stale: int) -> Knowledge:
-        """Return what is known, give or take ``stale`` steps, or a quarter of the known ones."""
+        """Return the knowledge of late, give or take ``stale`` steps, or a quarter of the known ones."""
         return self._known if len(self._pending) < max(stale, len(self._known.at) // 4) else self.known
 
     def add(self, step: Observed) -> None:
@@ -256,7 +256,7 @@ class StateValues:
                 self._known = self._known.after(pending)
 
     def concern(self, subject: LearnedFrom) -> None:
-        """Say what a call asks about; raises where the values were learned of another model, output type or distribution."""
+        """Join the subject of a call; raises where the values were learned of another model, output type or distribution."""
         with self._lock:
             self._subject = subject if self._subject is None else self._subject.joined(subject)
 
@@ -293,7 +293,7 @@ class StateValues:
 
     @classmethod
     def load(cls, path: str | Path) -> StateValues:
-        """Return what :meth:`save` wrote. The first call that uses it checks that it is about the same model, type and
+        """Load a file of :meth:`save`. The first call that uses it checks that it is about the same model, type and
         distribution.
 
         Raises
@@ -337,7 +337,7 @@ class KeptValues:
 
 
 def _sound(known: Knowledge) -> bool:
-    """Return whether arrays from a file fit one another."""
+    """Return True if arrays from a file fit one another."""
     for field in fields(Knowledge):
         array, expected = getattr(known, field.name), getattr(EMPTY, field.name)
         if array.dtype != expected.dtype or array.ndim != 1:

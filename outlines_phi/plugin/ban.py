@@ -28,7 +28,7 @@ _SECOND = "the phrases are the second argument, ban(thing, phrases)"
 
 
 def ban(thing: Any, phrases: Ban, *, tokenizer: Any = None, max_new_tokens: int | None = None, **options: Any) -> Any:
-    """Return what writes as ``thing`` does, but for banned phrases; ``thing`` itself stays as it is.
+    """Ban phrases from the texts of ``thing``, which itself stays as it is.
 
     ==============================================================  ===========================================================
     thing                                                           what comes back
@@ -119,7 +119,7 @@ def _read(phrases: Ban, options: dict[str, Any]) -> BannedPhrases:
 
 
 def _joined(own: BannedPhrases | None, banned: BannedPhrases) -> BannedPhrases:
-    """Return what is banned where some is already."""
+    """Return the union of the bans of both, which must have the same options."""
     if own is None:
         return banned
     then, now = ({name: getattr(each, name) for name in OPTIONS} for each in (own, banned))

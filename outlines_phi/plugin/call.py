@@ -55,7 +55,7 @@ USED = (
 COUNTED = tuple(name for name in USED if name != "num_return_sequences")
 """Those that sample() and an audit take, whose number of draws is an argument."""
 
-TOKENIZATIONS = ("any", "canonical")  # Which tokenizations of a text by tokens belong to the language
+TOKENIZATIONS = ("any", "canonical")  # The tokenizations of a text that belong to the language
 
 
 ENDS = ("text", "open")
@@ -176,7 +176,7 @@ def check_ends(keywords: Mapping[str, Any], tokenization: str, constraint: TextC
 
 
 def resolve_constraint(constraint: object) -> TextConstraint | None:
-    """Return what a call means by ``constraint``: a function of texts is one of their beginnings."""
+    """Resolve the ``constraint`` of a call: a function of texts is one of their prefixes."""
     match constraint:
         case None | TextConstraint():
             return constraint
@@ -202,7 +202,7 @@ SEARCH_EFFORT = Effort(tokens=100_000)
 """Of an enumeration or a search for which no other effort is given. A certificate takes more than a draw."""
 
 MEANT_BY_SEARCHES = {**MEANT, "n": "give top= to mode(); nothing is drawn here, so leave it out"}
-"""What is meant by keywords that what draws nothing does not take."""
+"""The remedies for keywords that a call without draws does not take."""
 
 
 def dead_end(options: CallOptions, failed: str = "") -> EmptyLanguageError:
@@ -241,7 +241,7 @@ def texts(draws: Draws, options: CallOptions) -> str | list[str]:
 def search_options(
     phi: Phi, keywords: dict[str, Any], defaults: GenerationConfig | None
 ) -> tuple[CallOptions, dict[str, Any]]:
-    """Return what a call with ``do_sample=False`` asks for, and the limits of its search."""
+    """Return the options of a call with ``do_sample=False``, and the limits of its search."""
     refuse_misfits("do_sample=False", keywords)
     if isinstance(phi, (ProposalPhi, LookaheadPhi, FieldsPhi)):
         raise UnsupportedError(
@@ -271,7 +271,7 @@ def check_tolerance(tolerance: object) -> None:
 
 
 def law_options(table: Table, door: str, keywords: dict[str, Any], defaults: GenerationConfig | None) -> CallOptions:
-    """Return what defines the distribution that ``door`` is asked about."""
+    """Return the options that define the distribution that ``door`` is asked about."""
     check_closed(table, door)
     refuse_misfits(door, keywords)
     known = [name for name in USED if all(name not in misfit.names for misfit in MISFITS[door])]
@@ -289,7 +289,7 @@ def search_effort(phi: Phi | None, effort: Effort | None) -> Effort:
     return SEARCH_EFFORT if own == Effort() else own
 
 
-Ban: TypeAlias = BannedPhrases | Iterable[Phrase]  # What `banned_phrases=` may be
+Ban: TypeAlias = BannedPhrases | Iterable[Phrase]  # The values of `banned_phrases=`
 
 LEVELS: dict[str, Phi] = {
     "mask": LocalPhi(),
@@ -297,13 +297,13 @@ LEVELS: dict[str, Phi] = {
     "weighted": LookaheadPhi(weights=True),
     "exact": ExactPhi(),
 }
-"""What each level of :class:`BannedPhrases` stands for."""
+"""The estimator of each level of :class:`BannedPhrases`."""
 
 DRAWN = AutoPhi()  # The estimator of draws of a format for which nobody has chosen one
 
 
 def resolve_ban(given: object) -> BannedPhrases | None:
-    """Return what is meant by ``banned_phrases``: ``None`` and an empty list or tuple ban nothing."""
+    """Resolve the ``banned_phrases`` of a call: ``None`` and an empty list or tuple ban nothing."""
     match given:
         case None | BannedPhrases():
             return given
@@ -320,7 +320,7 @@ def resolve_ban(given: object) -> BannedPhrases | None:
 @final
 @dataclass(frozen=True)
 class Correction:
-    """How a model, a generator or a call corrects, and what it keeps out: the one place where ``phi`` meets ``banned_phrases``.
+    """The estimator of a model, a generator or a call, and its ban: the one place where ``phi`` meets ``banned_phrases``.
 
     Each of the three replaces what the one before it says, by :meth:`replaced_by`; what is not said depends on what is drawn, see
     :meth:`estimator`. ``phi`` is the estimator that was given, ``None`` for the host's own loop, and ``inherited`` where it was
@@ -340,13 +340,13 @@ class Correction:
 
     @property
     def chosen(self) -> bool:
-        """Whether the estimator was asked for here, by name or by level."""
+        """True if the estimator was asked for here, by name or by level."""
         return not isinstance(self.level, Unset) or not (self.inherited or isinstance(self.phi, Unset))
 
     def replaced_by(
         self, phi: str | Phi | Unset | None = Unset.UNSET, banned_phrases: Ban | Unset | None = Unset.UNSET
     ) -> Correction:
-        """Return what holds where these are given: ``phi`` before the level beside it, and both before what was there."""
+        """Return the correction with these in place: ``phi`` before the level beside it, and both before what was there."""
         inherited = isinstance(banned_phrases, Unset)
         ban = self.ban if inherited else resolve_ban(banned_phrases)
         if isinstance(phi, Unset):
@@ -376,7 +376,7 @@ def level_of(ban: BannedPhrases | None) -> Phi | Unset:
 
 
 def _agree(phi: Phi | None, meant: Phi) -> bool:
-    """Return whether a correction is one that a level stands for; its other options are free."""
+    """Return True if a correction is the one of a level; its other options are free."""
     if phi is None:
         return isinstance(meant, LocalPhi)  # a mask, in the host's own loop
     options = [[getattr(each, name, None) for name in ("weights", "tolerance")] for each in (phi, meant)]
@@ -386,7 +386,7 @@ def _agree(phi: Phi | None, meant: Phi) -> bool:
 @final
 @dataclass(frozen=True)
 class Call:
-    """What a call asks for: an estimator, a language, the phrases kept out of it, and all the other keywords.
+    """The request of a call: an estimator, a language, the phrases kept out of it, and all the other keywords.
 
     ``phi=None`` is the host's own loop. ``language`` is an output type or a logits processor, ``None`` for free text. ``keywords``
     are read as :class:`outlines_phi.plugin.call.CallOptions` where draws are made.
@@ -413,17 +413,17 @@ class Call:
 
     @property
     def banned(self) -> BannedPhrases | None:
-        """What is not written, here and by the language: of two bans, the one whose whole words have to know where a loop ends."""
+        """The phrases banned here and by the language: of two bans, the one whose whole words have to know where a loop ends."""
         own = getattr(self.language, "ban", None)
         return own if self.ban is None or (own is not None and own.whole_word) else self.ban
 
     @property
     def searched(self) -> bool:
-        """Whether the most probable text is asked for, not a draw."""
+        """True if the most probable text is asked for, not a draw."""
         return self.keywords.get("do_sample") is False
 
     def table(self, compiled: CompiledTypes) -> Table:
-        """Return what may be written; errors as :meth:`CompiledTypes.without` and :meth:`CompiledTypes.ending`."""
+        """Return the table of the language; errors as :meth:`CompiledTypes.without` and :meth:`CompiledTypes.ending`."""
         return compiled.ending(
             compiled.without(self.language, self.ban, watched=isinstance(self.phi, LookaheadPhi)), self.keywords
         )
@@ -434,5 +434,5 @@ class Call:
 
 
 def is_free(language: Any) -> bool:
-    """Return whether a language is free text, with or without banned phrases."""
+    """Return True if a language is free text, with or without banned phrases."""
     return language is None or (isinstance(language, TableLogitsProcessor) and language.table.guide.open)

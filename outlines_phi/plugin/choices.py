@@ -88,7 +88,7 @@ FIELDS: dict[str, Field] = {
     "token_healing": Field(Role.REFUSED, _FLAG),
     "stop_strings": Field(Role.REFUSED, ([], None), END),
     "max_time": Field(Role.REFUSED, instead="bound the work with phi=ExactPhi(effort=Effort(...))"),
-    # how many, how long
+    # numbers and lengths
     "num_return_sequences": Field(Role.LOOP, (None, 1)),
     "max_new_tokens": Field(Role.LOOP),
     "max_length": Field(Role.LOOP, instead=f"{BUDGET}, which does not count the prompt"),
@@ -105,13 +105,13 @@ FIELDS: dict[str, Field] = {
     **dict.fromkeys(
         ("prompt_lookup_num_tokens", "max_matching_ngram_size"), Field(Role.LOOP, instead="give draft='prompt_lookup'")
     ),
-    # what no distribution depends on; NaN in the logits is a ModelError here, and draws have a cache of their own
+    # options that no distribution depends on; NaN in the logits is a ModelError here, and draws have a cache of their own
     **dict.fromkeys(
         ("renormalize_logits", "remove_invalid_values", "disable_compile"), Field(Role.LOOP, _FLAG, NO_DISTRIBUTION)
     ),
     "use_cache": Field(Role.LOOP, (None, True), NO_DISTRIBUTION),
     **dict.fromkeys(_CACHES_AND_IDS, Field(Role.LOOP, instead=NO_DISTRIBUTION)),
-    # what the loop returns beside ids
+    # outputs of the loop beside ids
     **dict.fromkeys(_OUTPUTS, Field(Role.LOOP, _FLAG, RETURNED)),
 }
 """Every field that transformers 5.23 has; what each means there is in its documentation."""
@@ -123,7 +123,7 @@ DEFAULTS: dict[str, Any] = {
     **vars(GenerationConfig()),
     **getattr(GenerationConfig, "_get_default_generation_params", dict)(),
 }
-"""What a field is where nobody says: transformers 5.23 fills them in at the call."""
+"""The default of each field where nobody says: transformers 5.23 fills them in at the call."""
 
 TRUNCATION = [name for name, field in FIELDS.items() if field.role is Role.TRUNCATES]  # The fields that truncate
 
@@ -175,7 +175,7 @@ BANNED = "give banned_phrases=['...'], whatever tokens spell them"
 CERTIFIED = "give phi=ExactPhi(tolerance=..., confidence=...)"
 
 _CLOSE = 0.8
-"""How near a keyword has to be to another one to be it, mistyped: nearer than any option of transformers is."""
+"""The least similarity of a mistyped keyword to the one that is meant: nearer than any option of transformers is."""
 
 OWN_LOOP = "give banned_phrases= or constraint= for a rule of your own, or keep the loop with phi=None"
 
@@ -199,7 +199,7 @@ MEANT: dict[str, str] = {
     "tools": "write them into the prompt, as tokenizer.apply_chat_template(messages, tools=tools, tokenize=False) does",
     **dict.fromkeys(("ban", "banned", "banned_strings", "banned_words", "bad_words", "blacklist"), BANNED),
 }
-"""What to do in place of a keyword of another library."""
+"""The remedies for keywords of other libraries."""
 
 MEANT_BY_DRAWS = {
     **MEANT,
@@ -357,7 +357,7 @@ def refuse_mistyped(keywords: Iterable[str]) -> None:
 
 
 def guessed(given: object, names: Iterable[str], kind: type | tuple[type, ...]) -> str:
-    """Return what a wrong value was likely meant to be: one of ``names``, or an instance of ``kind``; empty for neither."""
+    """Return a hint at the likely meaning of a wrong value: one of ``names``, or an instance of ``kind``; empty for neither."""
     if isinstance(given, type) and issubclass(given, kind):
         return f", a class (did you mean {given.__name__}()?)"
     plain = {re.sub("[-_ ]", "", name): name for name in names}
@@ -366,6 +366,6 @@ def guessed(given: object, names: Iterable[str], kind: type | tuple[type, ...]) 
 
 
 def _hint(name: str, known: Sequence[str], meant: Mapping[str, str]) -> str:
-    """Return what to do in place of a keyword; empty where nothing is known of it."""
+    """Return the remedy for an unknown keyword; empty where nothing is known of it."""
     near = get_close_matches(name, known, n=1)
     return meant.get(name, f"did you mean {near[0]}=?" if near else "")

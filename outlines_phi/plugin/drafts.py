@@ -56,10 +56,10 @@ class Borrowed:
 DRAFTERS: dict[str, Drafter] = {
     drafter.name: drafter for drafter in (ForcedDrafter(), PromptLookupDrafter(), TreeDrafter())
 }
-"""What ``draft="..."`` may name."""
+"""The drafters that ``draft="..."`` may name."""
 
 GUESSES: dict[str, Drafter] = {ForcedDrafter.name: EndingDrafter()}
-"""What such a name brings beside its drafter, asked where nobody else has anything: text is forced behind the end of a value."""
+"""The drafters that such a name adds, asked where nobody else has a draft: text is forced behind the end of a value."""
 
 Source: TypeAlias = "str | Drafter | Transformers | LanguageModel | Any"  # One thing that `draft=` may be
 
@@ -77,7 +77,7 @@ CERTAIN = (ForcedDrafter, AdaptedLength, FirstOf)
 @final
 @dataclass(frozen=True)
 class DraftOptions:
-    """What proposes the drafts of a call, of ``length`` tokens at most: drafters and smaller models, the one to ask first leading.
+    """The sources of a call's drafts, of ``length`` tokens at most: drafters and smaller models, the one to ask first leading.
 
     ``guesses`` are drafters to ask after all of them.
     """
@@ -88,18 +88,18 @@ class DraftOptions:
 
     @property
     def names(self) -> str:
-        """What messages call it."""
+        """The names of the sources in messages."""
         return ", ".join(
             repr(source.name) if isinstance(source, Drafter) else f"a {type(source).__name__}"
             for source in self.sources
         )
 
 
-Drafts: TypeAlias = "Source | Sequence[Source] | DraftOptions"  # What `draft=` may be
+Drafts: TypeAlias = "Source | Sequence[Source] | DraftOptions"  # The values of `draft=`
 
 
 def resolve_draft(draft: object, length: object = None) -> DraftOptions | None:
-    """Return what a call means by ``draft=`` and ``draft_length=``; ``None`` for no drafts."""
+    """Resolve ``draft=`` and ``draft_length=`` of a call; ``None`` for no drafts."""
     if length is not None:
         check_length(length)
     match draft:
@@ -148,7 +148,7 @@ def _models() -> tuple[type, ...]:
 
 @final
 class DraftSources:
-    """What the drafts for a model are made with."""
+    """The drafters and encoders that are kept for a model."""
 
     def __init__(self, lm: LanguageModel) -> None:
         self._lm = lm
@@ -157,7 +157,7 @@ class DraftSources:
         self._encoders: WeakKeyDictionary[Any, Encode | None] = WeakKeyDictionary()
 
     def of(self, options: DraftOptions | None, phi: Phi, tokenizer: Any) -> dict[str, Any]:
-        """Return what ``sampler_for`` takes for the drafts of a call; errors as :meth:`drafter`."""
+        """Return the arguments of ``sampler_for`` for the drafts of a call; errors as :meth:`drafter`."""
         encode = None if tokenizer is None else self.encode(tokenizer)
         if options is None:
             return {"encode": encode, "forced": self._is_packed}
@@ -193,7 +193,7 @@ class DraftSources:
         return adapted[0] if len(adapted) == 1 else FirstOf(adapted)
 
     def encode(self, tokenizer: Any) -> Encode | None:
-        """Return what writes a text in tokens of ``tokenizer``, which is not kept alive; ``None`` where it adds to its texts."""
+        """Return the encoder of texts in tokens of ``tokenizer``, which is not kept alive; ``None`` where it adds to its texts."""
         if tokenizer not in self._encoders:
             try:
                 encode = CanonicalTokenization(Borrowed(tokenizer), self._lm.vocabulary).encode

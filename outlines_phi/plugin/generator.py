@@ -85,14 +85,14 @@ def audit(
     progress: Told = None,
     **settings: Any,
 ) -> AuditReport:
-    """Return how biased plain masking is in an application, from ``n`` weighted draws of ``phi="local"`` after each prompt.
+    """Measure the bias of plain masking in an application, from ``n`` weighted draws of ``phi="local"`` after each prompt.
 
     Mathematics in ``docs/audit.md``.
 
     Parameters
     ----------
     source
-        What the application calls: an ``outlines.Generator(model, T)`` or one of this package, or the pair ``(model, T)``.
+        The application's callable: an ``outlines.Generator(model, T)`` or one of this package, or the pair ``(model, T)``.
     prompts
         One prompt (``str`` or Outlines ``Chat``), or a list of them.
     n
@@ -105,7 +105,7 @@ def audit(
         Model tokens per prompt to spend beyond the draws on bounds of Phi, and so on a narrower interval of the total variation,
         where the model rarely meets the format: on certain bounds by enumeration, then on residual attempts.
     banned_phrases
-        What must not be written beside; of free text, ``(model, None)``, it is all that is masked. Left out, what the generator or
+        The phrases never to write; of free text, ``(model, None)``, they are all that is masked. Left out, what the generator or
         the model bans. Its level says nothing here.
     progress
         As in a call with ``phi=``.
@@ -215,9 +215,7 @@ def _bounded(
 
 
 def _notes(settings: dict[str, Any], defaults: GenerationConfig | None) -> list[str]:
-    """Return where the application's own calls, without further keywords, would follow another distribution than the one
-    audited.
-    """
+    """Return notes on differences between the distribution audited and that of the application's own calls without keywords."""
     ignored = [
         f"{name}={getattr(defaults, name)}"
         for name in TRUNCATION
@@ -281,11 +279,11 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
 
     @property
     def banned_phrases(self) -> BannedPhrases | None:
-        """What is not written; ``None`` where nothing is banned."""
+        """The phrases that are never written; ``None`` where nothing is banned."""
         return self.correction.ban
 
     def _processor(self, correction: Correction) -> Any:
-        """Return what allows the output type without what is banned; ``None`` for free text without a ban."""
+        """Return the processor of the output type without its banned phrases; ``None`` for free text without a ban."""
         call = Call.of(correction, self.unbanned_processor, {"sampler": self.sampler})
         return call.processor(self.model.compiled)
 
@@ -302,7 +300,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         return Call.of(replace(correction, ban=None), self.logits_processor, keywords)
 
     def _law(self, keywords: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
-        """Return what a call that draws nothing is about, and its other keywords."""
+        """Return the table of a call that draws nothing, and its other keywords."""
         processor = self.logits_processor
         if "banned_phrases" in keywords:
             processor = self._processor(self.correction.replaced_by(banned_phrases=keywords.pop("banned_phrases")))
@@ -311,7 +309,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
 
     @property
     def table(self) -> Table:
-        """What calls without further keywords may write, compiled."""
+        """The compiled language of calls without further keywords."""
         return self._law({})[0]
 
     @property
@@ -331,7 +329,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         return self.model.written_in_pieces(self._call(keywords), prompt)
 
     async def asample(self, prompt: Any, n: int = 1, **keywords: Any) -> Draws:
-        """Return what :meth:`sample` does; as :meth:`agenerate`."""
+        """Run :meth:`sample` without blocking the event loop; as :meth:`agenerate`."""
         return await self.model.worker.run(partial(self.sample, prompt, n, **keywords))
 
     def sample(self, prompt: Any, n: int = 1, **keywords: Any) -> Draws:
@@ -423,7 +421,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         return law.marginals()
 
     def fit(self, prompts: Any, formats: Sequence[Any] = (), *, tokens: int = LINE, **settings: Any) -> FitTable:
-        """Return how well this output type, and other ``formats``, fit what the model writes by itself after each prompt.
+        """Measure the fit of this output type, and of other ``formats``, to the model's own texts after each prompt.
 
         ``log Phi`` by bounds and weighted draws, the likeliest first tokens outside and inside of each format, the line of at most
         ``tokens`` tokens that greedy decoding writes without one, and what usually helps. The ``settings`` are those of a call.
@@ -451,7 +449,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         )
 
     def audit(self, prompts: Any, n: int = 200, **settings: Any) -> AuditReport:
-        """Return how biased plain masking is here; see :func:`outlines_phi.audit`."""
+        """Measure the bias of plain masking here; see :func:`outlines_phi.audit`."""
         return audit(self, prompts, n, **settings)
 
 
@@ -478,7 +476,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     model
         From :func:`outlines_phi.from_transformers` or :func:`outlines_phi.wrap`, or a stock one, which is wrapped.
     output_type
-        What to write: anything that Outlines takes, a guide or a table. Left out, free text without ``banned_phrases``.
+        The format to write: anything that Outlines takes, a guide or a table. Left out, free text without ``banned_phrases``.
     phi
         ``"auto"``, ``"exact"``, ``"local"``, ``"onestep"``, an estimator, or ``None`` for plain Outlines. Left
         out, the model's own where it has one, else ``"auto"``; for free text ``"lookahead"``.
@@ -489,14 +487,14 @@ def Generator(  # noqa: N802 - named as the host's own function
     sampler
         ``SMC(...)`` for particles that follow the estimator; ``None`` for what the estimator has by itself.
     banned_phrases
-        What must not be written: a list of phrases, or a :class:`outlines_phi.BannedPhrases`. Left out, what the model bans.
+        The phrases never to write: a list, or a :class:`outlines_phi.BannedPhrases`. Left out, those that the model bans.
     draft
-        What proposes the tokens that will probably follow: ``"forced"``, ``"prompt_lookup"``, ``"tree"``, a drafter, a smaller
+        The sources of drafts of the next tokens: ``"forced"``, ``"prompt_lookup"``, ``"tree"``, a drafter, a smaller
         model with the same tokenizer, or a list of these.
     draft_length
         The most tokens of a draft; 8 where there is one.
     backend
-        Who reads a JSON schema: this package, ``None``, or ``"outlines_core"``. Outlines' other backends are refused.
+        The reader of a JSON schema: this package, ``None``, or ``"outlines_core"``. Outlines' other backends are refused.
     ends
         ``"text"`` where the whole text is a member, ``"open"`` where it begins with one and may go on: the longest is what counts.
     open_at

@@ -1,4 +1,4 @@
-"""What is given by mistake in place of a model, a prompt or an output type, and what to say about it."""
+"""Arguments given by mistake in place of a model, a prompt or an output type, and the error of each."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def too_deep(what: str) -> UnsupportedError:
 
 
 def _has_old_typed_dict(given: Any) -> bool:
-    """Return whether an output type is, or holds, a TypedDict that pydantic does not read."""
+    """Return True if an output type is, or holds, a TypedDict that pydantic does not read."""
     old = sys.version_info < (3, 12) and is_typeddict(given)  # which knows those of `typing` alone
     return old or any(map(_has_old_typed_dict, get_args(given)))
 
@@ -196,7 +196,7 @@ _WRAPS: tuple[tuple[Any, str], ...] = (
 
 
 def _name(given: Any) -> str:
-    """Return what to call an argument: a class by its own name, anything else by that of its class."""
+    """Return the name of an argument in messages: a class by its own name, anything else by that of its class."""
     return f"The class {given.__name__}" if isinstance(given, type) else type(given).__name__
 
 
@@ -206,4 +206,4 @@ _CLASSES = (
     kind.is_enum,
     (datetime.date, datetime.time, datetime.datetime).__contains__,
 )
-"""What tells the classes of which people give an instance."""
+"""The tests for the classes of which people give an instance."""

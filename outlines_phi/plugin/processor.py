@@ -23,8 +23,8 @@ from ..numerics.distributions import add_rows
 
 @final
 class Step(NamedTuple):
-    """What is known of the next token's distribution after a prefix ``y``: ``log S(y) = log sum_v p(v|y) h(yv)``, in nats, and
-    ``log h(yv)`` of each token, ``[V]``, ``-inf`` where it is never drawn.
+    """The next token's distribution after a prefix ``y``: ``log S(y) = log sum_v p(v|y) h(yv)``, in nats, and ``log h(yv)`` of each
+    token, ``[V]``, ``-inf`` where it is never drawn.
     """
 
     log_s: float

@@ -15,14 +15,14 @@ from ..lm.watch import Progress, Watch, watching
 from ..phi.estimator import Phi
 from ..sampling.phi_options import ExactPhi
 
-Told: TypeAlias = Callable[[Progress], object] | bool | None  # What `progress=` may be
+Told: TypeAlias = Callable[[Progress], object] | bool | None  # The values of `progress=`
 SLOW = 2.0  # Seconds after which a call for exact draws says that it goes on
 
 logger = logging.getLogger("outlines_phi")
 
 
 def resolve_progress(given: object) -> Told:
-    """Return what a call means by ``progress=``."""
+    """Resolve the ``progress=`` of a call."""
     if given is None or isinstance(given, bool) or (callable(given) and not isinstance(given, type)):
         return given
     raise UnsupportedError(
@@ -81,7 +81,7 @@ def _tell(callback: Callable[[Progress], object], watch: Watch) -> None:
 
 @contextmanager
 def _shown() -> Iterator[Callable[[Watch], None]]:
-    """Show how far a call has come by a bar of tqdm: of draws where some were asked for, else a count of model calls."""
+    """Show the progress of a call by a bar of tqdm: of draws where some were asked for, else a count of model calls."""
     with ExitStack() as opened:
         bars: list[Any] = []
 
@@ -96,7 +96,7 @@ def _shown() -> Iterator[Callable[[Watch], None]]:
 
 
 def beside(progress: Progress, *, draws: bool = False) -> str:
-    """Return what is said beside a bar, with the ``draws`` where it does not show them itself."""
+    """Return the text beside a bar, with the ``draws`` where it does not show them itself."""
     drawn = f"{progress.draws:,} of {progress.wanted:,} draws, " if draws else ""
     attempts = f"{progress.attempts:,} attempts, " if progress.attempts else ""
     uppers = [upper for _, upper in progress.log_z_bounds]

@@ -1,4 +1,4 @@
-"""What every host has in common: a language model, what is kept for it between calls, and the calls themselves."""
+"""The common session of all hosts: a language model, the state kept for it between calls, and the calls themselves."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ class PhiModel(Asynchronous, ABC):
     What :func:`outlines_phi.wrap` takes is registered in :data:`outlines_phi.plugin.wrapping.HOSTS`.
     """
 
-    takes_types: ClassVar[bool] = False  # Whether output types, not logits processors, are for its own loop
-    tells_progress = True  # Whether `progress=` is told between model calls
+    takes_types: ClassVar[bool] = False  # True if output types, not logits processors, are for its own loop
+    tells_progress = True  # True if `progress=` is told between model calls
     type_adapter: Any  # Outlines', where the host has one
-    hf_tokenizer: Any  # What writes texts in its tokens; `None` where only the vocabulary is known
+    hf_tokenizer: Any  # The encoder of texts; `None` where only the vocabulary is known
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class PhiModel(Asynchronous, ABC):
         self.banned_phrases = resolve_ban(banned_phrases)
         _ = self.correction  # raises what is wrong with the two together
         self.worker = Worker()
-        self.told_of_fit = WeakSet[Table]()  # What a warning of a bad fit was given of
+        self.told_of_fit = WeakSet[Table]()  # The tables whose bad fit was warned of
 
     def __reduce__(self) -> Any:
         raise not_pickled(f"A {type(self).__name__}")
@@ -100,7 +100,7 @@ class PhiModel(Asynchronous, ABC):
         """Return the token ids of a prompt."""
 
     def _hosted(self, call: Call, given: Any, *, many: bool) -> Any:
-        """Return what the host's own loop writes under a call without an estimator: of one prompt, or of each of ``many``."""
+        """Return the texts that the host's own loop writes without an estimator: of one prompt, or of each of ``many``."""
         raise self._loopless
 
     def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
@@ -113,12 +113,12 @@ class PhiModel(Asynchronous, ABC):
 
     @property
     def defaults(self) -> GenerationConfig | None:
-        """What holds of temperature, penalty and length where a call does not say."""
+        """The defaults of temperature, penalty and length where a call does not say."""
         return None
 
     @property
     def _at_hand(self) -> bool:
-        """Whether :attr:`lm` is made already."""
+        """True if :attr:`lm` is made already."""
         return True
 
     def __call__(self, model_input: Any, output_type: Any = None, backend: str | None = None, **keywords: Any) -> Any:
@@ -184,7 +184,7 @@ class PhiModel(Asynchronous, ABC):
         return self._under(MaskLogitsProcessor(self.table(output_type, backend=backend)), correction, keywords)
 
     def _leaves_to_outlines(self, output_type: Any) -> bool:
-        """Return whether plain calls of an output type are masked by the means of Outlines."""
+        """Return True if plain calls of an output type are masked by the means of Outlines."""
         return self.takes_types or left_to_outlines(output_type, at_hand=self._at_hand)
 
     def _outlines_form(self, output_type: Any, backend: str | None) -> Any:
@@ -206,12 +206,12 @@ class PhiModel(Asynchronous, ABC):
         return Call.of(correction, processor, keywords, usual=None)
 
     def _correction(self, keywords: dict[str, Any]) -> Correction:
-        """Take what a call says of its correction out of its keywords."""
+        """Take the correction of a call out of its keywords."""
         return self.correction.replaced_by(*(keywords.pop(name, Unset.UNSET) for name in ("phi", "banned_phrases")))
 
     @property
     def correction(self) -> Correction:
-        """What holds of every call that does not say otherwise."""
+        """The correction of every call that does not say otherwise."""
         own = Correction().replaced_by(Unset.UNSET if self.phi is None else self.phi, self.banned_phrases)
         return replace(own, inherited=True)
 
@@ -351,13 +351,13 @@ class PhiModel(Asynchronous, ABC):
     def asking(
         self, inputs: Sequence[Any], table: Table, options: CallOptions, phi: Phi | None = None
     ) -> Iterator[Request]:
-        """Yield what a call under ``phi`` asks for, and tell how far it is; no other thread draws from the model meanwhile."""
+        """Yield the request of a call under ``phi``, and tell its progress; no other thread draws from the model meanwhile."""
         request = self._request(inputs, table, options)
         with turn(self._drawing), telling(options.progress, phi):
             yield request
 
     def check_prompt(self, prompt: Any, table: Table, options: CallOptions) -> None:
-        """Raise why a prompt cannot be drawn, as far as that is known before any model call: it is too long, or empty."""
+        """Refuse a prompt that cannot be drawn, as far as that is known before any model call: too long, or empty."""
         with self.asking([prompt], table, options):
             pass
 

@@ -106,7 +106,7 @@ def accepted(draw: Callable[[], Sequence[Draws]], options: CallOptions) -> Ids:
 def check_stream(
     model_input: Any, keywords: dict[str, Any], defaults: GenerationConfig | None, corrected: bool
 ) -> None:
-    """Refuse what has no stream."""
+    """Refuse a call that has no stream."""
     if isinstance(model_input, (list, tuple)):
         raise UnsupportedError(
             f"A {type(model_input).__name__} of {len(model_input)} was given as the prompt of a stream; expected one str or Chat. "
@@ -134,13 +134,13 @@ LOOP: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("LOOP", default=
 
 @final
 class Worker:
-    """Where the asynchronous calls of a model run, from the first of them on: one thread, or several; they end with the model."""
+    """The executor of the asynchronous calls of a model, from the first on: one thread, or several; they end with the model."""
 
     def __init__(self, threads: int = 1) -> None:
         self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="outlines_phi async")
 
     async def run(self, work: Callable[[], Result], interruption: Interruption | None = None) -> Result:
-        """Return what ``work()`` returns, once it is its turn, or what that is awaited for.
+        """Run ``work()`` once it is its turn, and return its result, awaited if need be.
 
         Where the waiting task is cancelled, the work is asked to stop through ``interruption`` (its own, where none is given), and
         the cancellation goes on when it has.
@@ -178,20 +178,20 @@ class Worker:
 
 
 class Asynchronous:
-    """What writes texts, with its calls for event loops; they stop at their next model call where their task is cancelled."""
+    """A writer of texts, with calls for event loops; they stop at their next model call where their task is cancelled."""
 
     worker: Worker
 
     async def agenerate(self, *arguments: Any, **keywords: Any) -> Any:
-        """Return what a call does, without blocking the event loop."""
+        """Run a call without blocking the event loop."""
         return await self.worker.run(partial(cast(Any, self), *arguments, **keywords))
 
     async def abatch(self, *arguments: Any, **keywords: Any) -> list[Any]:
-        """Return what ``batch`` does; as :meth:`agenerate`."""
+        """Run ``batch`` without blocking the event loop; as :meth:`agenerate`."""
         return await self.worker.run(partial(cast(Any, self).batch, *arguments, **keywords))
 
     def astream(self, *arguments: Any, **keywords: Any) -> AsyncGenerator[str, None]:
-        """Yield what ``stream`` does; as :meth:`agenerate`."""
+        """Yield the pieces of ``stream`` without blocking the event loop; as :meth:`agenerate`."""
         return self.worker.stream(partial(cast(Any, self).stream, *arguments, **keywords))
 
 

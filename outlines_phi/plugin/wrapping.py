@@ -1,4 +1,4 @@
-"""Which models of Outlines take ``phi=`` once they are wrapped: where a host is registered."""
+"""The registry of hosts: the models of Outlines that take ``phi=`` once they are wrapped."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def over_guidance(model: Any, **options: Any) -> PhiTransformers:
 
 
 def _host(module: str, name: str) -> Callable[..., PhiModel]:
-    """Return what wraps the models of a host, whose library is imported when a model of it is wrapped."""
+    """Return the wrapper of the models of a host, whose library is imported when a model of it is wrapped."""
     return lambda model, **options: _class(module, name).over(model, **options)
 
 
@@ -153,7 +153,7 @@ HOSTS: dict[type, Callable[..., PhiModel]] = {
 
 
 def _maker(model: Any) -> Callable[..., PhiModel] | None:
-    """Return what wraps a model of Outlines, of guidance, or one of ours; ``None`` for all others."""
+    """Return the wrapper of a model of Outlines, of guidance, or one of ours; ``None`` for all others."""
     if any(one.__module__ == _MODULE and one.__name__ == "Transformers" for one in type(model).__mro__):
         return over_guidance
     return HOSTS.get(type(model), getattr(type(model), "over", None) if isinstance(model, PhiModel) else None)
@@ -214,7 +214,7 @@ def wrap(
 
 @contextmanager
 def needing(extra: str, given: str | None = None) -> Iterator[None]:
-    """Say how to install the packages of an extra, which what was ``given`` needs; by default a host of that name."""
+    """Turn a missing package into the command that installs its extra, for ``given``; by default for a host of that name."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -51,9 +51,9 @@ def generate(
     dataset
         A ``ray.data.Dataset``, or the path of a file of JSON lines or of Parquet, whose rows are numbered, as ``prompt_index``.
     output_type
-        What to write, as :func:`outlines_phi.Generator` takes it; it is pickled. ``None`` for free text without banned phrases.
+        The format, as :func:`outlines_phi.Generator` takes it; it is pickled. ``None`` for free text without banned phrases.
     model
-        What every actor loads: a name or a path, as the command line takes them, or a function that makes a model of Outlines.
+        The model of every actor: a name or a path, as the command line takes them, or a function that makes a model of Outlines.
     host, device, dtype
         Of a model by its name: as ``--host``, ``--device`` and ``--dtype`` of the command line.
     prompt
@@ -65,11 +65,11 @@ def generate(
     n, seed
         Draws per row, and where all random streams come from; without a seed they are fresh ones.
     token_ids
-        Whether ``token_ids`` is filled.
+        True if ``token_ids`` is filled.
     batch_size
         Rows that share model calls.
     actors, num_cpus, num_gpus
-        How many actors there are, and what Ray reserves for each. Leave a CPU to the tasks that read a dataset.
+        The number of actors, and the share that Ray reserves for each. Leave a CPU to the tasks that read a dataset.
 
     Raises
     ------

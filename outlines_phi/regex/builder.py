@@ -62,7 +62,7 @@ def automaton_of(tree: Node, name: str, *, anywhere: bool = False, larger: int =
 
 
 def depends_on_context(tree: Node, name: str) -> bool:
-    """Return whether it depends on the text around a part of it whether ``tree`` matches the part; errors as :func:`automaton_of`.
+    """Return True if the text around a part decides whether ``tree`` matches the part; errors as :func:`automaton_of`.
 
     A mark stands at both ends of the part, which the tree cannot read and look-around passes over. In the least automaton of texts
     with two marks, no text before the first and none behind the second may make a difference then.
@@ -438,7 +438,7 @@ class _Builder:
             check_states(current_limits().states + 1, self.name)
 
     def check(self, states: int) -> None:
-        """Raise where there are more states than the limit."""
+        """Refuse more states than the limit."""
         check_states(-(-states // self.larger), self.name)
 
 

@@ -22,12 +22,12 @@ Interval = tuple[int, int | None]
 
 
 def is_within(length: int, intervals: Iterable[Interval]) -> bool:
-    """Return whether a length is in one of the intervals."""
+    """Return True if a length is in one of the intervals."""
     return any(low <= length and (high is None or length <= high) for low, high in intervals)
 
 
 def check_states(states: int, what: str) -> None:
-    """Raise where an automaton over code points has more states than :attr:`Limits.states`; ``what`` needs them."""
+    """Refuse an automaton over code points with more states than :attr:`Limits.states`; ``what`` needs them."""
     most = current_limits().states
     if states > most:
         raise LimitError(
@@ -229,7 +229,7 @@ class CodeAutomaton:
         return self.bounds.tolist(), self.classes.tolist()
 
     def contains(self, text: str, bit: int = 0) -> bool:
-        """Return whether ``text`` is a member, of the language of one bit; no text with a lone surrogate is."""
+        """Return True if ``text`` is a member, of the language of one bit; no text with a lone surrogate is."""
         bounds, classes, state = *self._runs, 0
         for character in text:
             point = ord(character)

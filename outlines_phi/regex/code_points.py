@@ -58,7 +58,7 @@ def both(one: CodePoints, other: CodePoints) -> CodePoints:
 
 
 def contains(points: CodePoints, code_point: int) -> bool:
-    """Return whether ``code_point`` is in the set."""
+    """Return True if ``code_point`` is in the set."""
     return bool(bisect_right(points, code_point) % 2)
 
 

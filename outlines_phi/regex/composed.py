@@ -33,7 +33,7 @@ class Composed:
     code
         The members.
     in_bytes
-        How characters are spelled.
+        The spelling of characters.
     closing
         A byte that ends a member; ``None`` if members end by themselves.
     cuts
@@ -42,7 +42,7 @@ class Composed:
     Attributes
     ----------
     most
-        How many characters are counted: more make no difference.
+        The most characters that are counted: more make no difference.
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class Composed:
         return (row << self._bits | place) * self._alive.take(row * self._alive.shape[1] + place)
 
     def closed(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return where a member was read, its closing byte included."""
+        """Return the mask of the states behind a member, its closing byte included."""
         return self._ends[states >> self._bits] & (states & ((1 << self._bits) - 1) == self._root)
 
     def begins(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return where a character may begin, or a member end."""
+        """Return the mask of the states where a character may begin, or a member end."""
         return (states >> self._bits >= self._first) & (states & ((1 << self._bits) - 1) == self._root)
 
     def step(self, state: int, byte: int) -> int:

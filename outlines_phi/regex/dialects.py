@@ -28,15 +28,15 @@ class Dialect:
     repeat
         Bounds in braces: the least number, a comma, the greatest number.
     edges
-        What letters assert behind a backslash.
+        The assertions of letters behind a backslash.
     nested
-        Whether there are classes inside classes, and operators between them; braces and repeats are read strictly then.
+        True if there are classes inside classes, and operators between them; braces and repeats are read strictly then.
     before_line_end
-        Whether ``$`` is also before a line end at the end of the text.
+        True if ``$`` is also before a line end at the end of the text.
     bracket_first
-        Whether a bracket at the beginning of a class is a member.
+        True if a bracket at the beginning of a class is a member.
     ends_first
-        Whether a lazy quantifier ends a lexeme where it first matches; elsewhere it says nothing of what matches.
+        True if a lazy quantifier ends a lexeme where it first matches; elsewhere it says nothing of what matches.
     """
 
     digit: str

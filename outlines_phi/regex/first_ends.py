@@ -64,7 +64,7 @@ def _flat(tree: Node) -> list[Node]:
 
 
 def _check(before: Node, lazy: Repeat, behind: Node, name: str) -> None:
-    """Raise where a later attempt of Python's may end earlier: where one of three languages has a member."""
+    """Refuse a later attempt of Python's that may end earlier: one of three languages has a member then."""
     if any(isinstance(part, (Ahead, End)) for part in parts_of(Sequence((lazy.part, behind)))):
         raise _refused(name, "and looks ahead behind it")
     before = _without_look_ahead(before)

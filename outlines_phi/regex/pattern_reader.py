@@ -130,7 +130,7 @@ def read(pattern: str, dialect: Dialect, *, flags: str = "") -> Node:
 
 
 def marks(pattern: str, dialect: Dialect) -> list[Mark]:
-    """Return where assertions and repeats stand in ``pattern``, in order; errors as :func:`read`."""
+    """Return the positions of assertions and repeats in ``pattern``, in order; errors as :func:`read`."""
     reader = _PatternReader(pattern, dialect, frozenset())
     reader.tree()
     return sorted(reader.marks, key=lambda mark: mark.begin)
@@ -159,7 +159,7 @@ class _PatternReader:
         return match
 
     def follows(self, written: str) -> bool:
-        """Return whether ``written`` is at this place, and go behind it."""
+        """Skip ``written`` if it is at this place, and return True then."""
         if not self.text.startswith(written, self.at):
             return False
         self.at += len(written)
@@ -171,13 +171,13 @@ class _PatternReader:
         self.deepest = max(self.depth, self.deepest)
 
     def check_nesting(self) -> None:
-        """Raise where more groups and classes are inside each other than the limit."""
+        """Refuse groups and classes inside each other beyond the limit."""
         current_limits().check(
             "nesting", self.deepest, "The number of groups inside each other in the regular expression"
         )
 
     def more(self) -> bool:
-        """Return whether anything is left, behind blanks and comments."""
+        """Return True if anything is left, behind blanks and comments."""
         while ("x" in self.flags and self.found(_BLANKS)) or (self.dialect is PYTHON and self.found(_COMMENT)):
             pass
         return self.at < len(self.text)
@@ -318,7 +318,7 @@ class _PatternReader:
         return Choice((text, look(near, False), Sequence((look(far, False), other(near, True)))))
 
     def escape(self) -> Node:
-        """Read what a backslash begins outside of a class."""
+        """Read an escape, outside of a class."""
         letter = self.text[self.at + 1 : self.at + 2]
         named = self.found(_EDGE) if self.dialect.nested else None
         if kind := named[1] if named else self.dialect.edges.get(letter):
@@ -480,7 +480,7 @@ def _joined(branches: list[Node], parts: list[Node]) -> Node:
 
 
 def _is_single(points: CodePoints) -> bool:
-    """Return whether the set has one member."""
+    """Return True if the set has one member."""
     return len(points) == 2 and points[1] == points[0] + 1
 
 

@@ -177,7 +177,7 @@ def spelled(automaton: CodeAutomaton, in_bytes: InBytes, *, closing: int | None 
     automaton
         The members.
     in_bytes
-        How characters are spelled.
+        The spelling of characters.
     closing
         A byte that ends a member; ``None`` if members end by themselves.
     """

@@ -1,4 +1,4 @@
-"""How to draw."""
+"""Samplers: draws from the model's distribution, conditioned on a language."""
 
 import lazy_loader
 

@@ -194,7 +194,7 @@ def _with_those_after(log_x: Tensor, log_beyond: Tensor) -> Tensor:
 
 
 def _weight(share: float, left: int) -> float:
-    """Return what the next of ``left`` tests gets of the weight that is left, where it takes ``share`` of the untested mass.
+    """Return the fraction of the remaining weight for the next of ``left`` tests, which takes ``share`` of the untested mass.
 
     Weights in inverse proportion to foreseen variances ``r^k``, ``r = (1 - share)^2``: ``1 / sum_k r^-k``.
     """

@@ -44,7 +44,7 @@ class CouplingResult(NamedTuple):
 
 
 def verify(distributions: Distributions, chains: Chains, proposals: Proposals | None = None) -> CouplingResult:
-    """Return how much of each draft is kept, and the token after it: together a draw of ``q_1 q_2 ...`` whatever was drafted.
+    """Return the accepted length of each draft and the token after it: together a draw of ``q_1 q_2 ...`` whatever was drafted.
 
     A draft that was not drawn is followed as long as it is what the walk draws by itself: token for token the walk without a
     draft. A draft ``d ~ r`` is kept with probability ``min(1, q(d) / r(d))``; else a token is drawn from the positive part of

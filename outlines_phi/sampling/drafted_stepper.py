@@ -94,7 +94,7 @@ class Prefetching:
         return best_length((HITS + followed) / (TESTS + drafted), COST, most)
 
     def below(self, waiting: Sequence[tuple[BoundsTree, Node]]) -> list[tuple[int, ...]]:
-        """Return what will probably follow each of the nodes that walks wait for: the foresight of an :class:`Evaluator`."""
+        """Return the drafts after each of the nodes that walks wait for: the foresight of an :class:`Evaluator`."""
         rows = [self._rows[tree] for tree, _ in waiting]
         return self.chains(
             [
@@ -227,7 +227,7 @@ class DraftedStepper(BaseStepper):
 
     @property
     def room(self) -> int:
-        """How many drafts of full length a round may evaluate."""
+        """The number of drafts of full length that a round may evaluate."""
         return max(1, KEPT // (len(self._request.table.vocabulary) * (self._length + 1)))
 
     def launch(self, n: int) -> list[Trajectory]:
@@ -237,7 +237,7 @@ class DraftedStepper(BaseStepper):
         return walks
 
     def draft_counts(self, walks: Sequence[Trajectory]) -> dict[str, int]:
-        """Return what :class:`~outlines_phi.sampling.draws.DrawCounts` says of the drafts of some walks."""
+        """Return the counts of the drafts of some walks, as in :class:`~outlines_phi.sampling.draws.DrawCounts`."""
         states = [self._states[walk] for walk in walks]
         return {
             "drafted": sum(state.drafted for state in states),
@@ -280,7 +280,7 @@ class DraftedStepper(BaseStepper):
         self.branches.prune(prefixes.nodes, ((walk.node, walk.tokens[-1]) for walk in walks if not walk.finished))
 
     def _sites(self, walks: Sequence[Trajectory]) -> list[Site]:
-        """Return where each walk stands; one object for all that stand on one prefix."""
+        """Return the site of each walk; one object for all walks on one prefix."""
         found: dict[tuple[int, ...], Site] = {}
         keys = [(walk.node, *walk.tokens[-1:]) for walk in walks]
         for key, walk in zip(keys, walks, strict=True):
@@ -336,7 +336,7 @@ class DraftedStepper(BaseStepper):
     def _chains(
         self, walks: Sequence[Trajectory], chains: Sequence[Chain], place: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """Return what :class:`Chains` are made of; ``place`` is where each prefix stands among the distributions."""
+        """Return the parts of :class:`Chains`; ``place`` is the place of each prefix among the distributions."""
         lengths = np.array([len(chain.tokens) for chain in chains])
         longest = int(lengths.max())
         rows = np.full((len(walks), longest + 1), -1)
@@ -349,7 +349,7 @@ class DraftedStepper(BaseStepper):
 
 
 def _drawn_from(drafts: Sequence[Draft], longest: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return which drafts were drawn, and of each the rows of :class:`Proposals` that its tokens were drawn from, ``[S, K]``."""
+    """Return the indices of the drawn drafts, and for each the rows of :class:`Proposals` of its tokens, ``[S, K]``."""
     drawn = [(i, len(draft.log_r)) for i, draft in enumerate(drafts) if draft.log_r is not None]
     rows, first = np.zeros((len(drawn), longest), dtype=np.int64), 0
     for place, (_, length) in enumerate(drawn):

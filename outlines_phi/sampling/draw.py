@@ -19,7 +19,7 @@ from ..numerics.weights import draw, effective_size, log_mean, normalized, scale
 
 
 class Guarantee(IntEnum):
-    """How the distribution of a draw stands to ``mu*``, weakest first.
+    """The relation of a draw's distribution to ``mu*``, weakest first.
 
     ``APPROXIMATE``
         Of a distribution that comes near to ``mu*``; how near it is, is not known. That of a look-ahead without weights is exact

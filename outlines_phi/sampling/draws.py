@@ -181,7 +181,7 @@ class Draws(TextSequence[Draw]):
 
     @property
     def weighed(self) -> bool:
-        """Whether the weights are known; a look-ahead estimates them only where it is asked to."""
+        """True if the weights are known; a look-ahead estimates them only where it is asked to."""
         return not any(math.isnan(draw.log_w) for draw in self.items)
 
     @property

@@ -75,7 +75,7 @@ class CommittingWalk:
 
     @property
     def under_way(self) -> bool:
-        """Whether the walk waits for a distribution."""
+        """True if the walk waits for a distribution."""
         return bool(self._normalizers) or self._writing
 
     @property
@@ -111,7 +111,7 @@ class CommittingWalk:
 
     @property
     def failing(self) -> bool:
-        """Whether so many attempts at the window have failed that what is drafted for one is seldom walked."""
+        """True if so many attempts at the window have failed that a draft for one is seldom walked."""
         return len(self._attempts.failed) >= FAILING
 
     def _site(self, tree: WindowTree, node: Node) -> Site:
@@ -174,7 +174,7 @@ class CommittingWalk:
             self.account.exhausted = True
 
     def _commit(self, end: Node) -> None:
-        """Commit what is final of a completed window, and begin the next one with the rest."""
+        """Commit the final tokens of a completed window, and begin the next one with the rest."""
         self.account.committed += 1
         tree, walk, path = self._tree, self.trajectory, end.path()
         tokens = [node.token for node in path]
@@ -351,7 +351,7 @@ class Lookahead:
         self._texts.tidy(lambda: (text for walk in walks for text in walk.held()), size)
 
     def _rejections(self, row: int) -> dict[str, int]:
-        """Return how many attempts each phrase has cost the draws of a prompt, by its name."""
+        """Return the number of attempts that each phrase has cost the draws of a prompt, by its name."""
         rejected = sum((account.rejected for account in self._of(row)), Counter[int]())
         names = self._windows.names
         return {names[phrase]: count for phrase, count in sorted(rejected.items())}

@@ -238,7 +238,7 @@ class LookaheadPhi(Phi):
         return PhraseWindows(table, Release() if early else Renewal(WINDOW if self.window is None else self.window))
 
     def guarantee(self, table: Table, picked: int) -> Guarantee:
-        """Return how draws stand to ``mu*``."""
+        """Return the guarantee of draws against ``mu*``."""
         return Guarantee.WEIGHTED if self.weights else Guarantee.APPROXIMATE
 
 
@@ -304,7 +304,7 @@ class FieldsPhi(Phi):
         return BlockWindows(table, self.least)
 
     def guarantee(self, table: Table, picked: int) -> Guarantee:
-        """Return how draws of a format stand to ``mu*`` of which so many blocks were ``picked`` by weight.
+        """Return the guarantee of a format's draws against ``mu*`` if so many of their blocks were ``picked`` by weight.
 
         That of a text of one block is as of the others: how many there are is known when it is written.
         """

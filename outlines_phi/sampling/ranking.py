@@ -65,7 +65,7 @@ class Ranking(TextSequence[Member]):
 
     @property
     def gap(self) -> float:
-        """How far ``log p`` of what is missing may lie above that of what is listed, in nats; 0 where the ranking is proven."""
+        """The excess in nats that ``log p`` of a missing member may have over that of the last listed; 0 for a proven ranking."""
         if self.log_p_bound == -math.inf:
             return 0.0
         last = self.items[self.asked - 1].log_p if len(self) >= self.asked else -math.inf
@@ -73,12 +73,12 @@ class Ranking(TextSequence[Member]):
 
     @property
     def certified(self) -> int:
-        """How many of the first members are proven to hold their places."""
+        """The number of first members that are proven to hold their places."""
         return sum(member.log_p >= self.log_p_bound for member in self.items)
 
     @property
     def complete(self) -> bool:
-        """Whether every member that has any probability is listed."""
+        """True if every member that has any probability is listed."""
         return self.log_p_bound == -math.inf
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Which sampler an estimator runs in."""
+"""The sampler of each estimator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How to draw: the interface of every sampler, and what a call asks of it."""
+"""The interface of every sampler, and the request of a call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEFAULT_BUDGET = 256
 
 
 class Stream(IntEnum):
-    """Where the random streams of a prompt begin that are not those of its numbered attempts, walks or trajectories.
+    """The first numbers of the random streams of a prompt other than its numbered attempts, walks or trajectories.
 
     A seed, the row of a prompt and a number name a stream; that of number ``i`` of one kind is ``kind + i``. Attempts, walks and
     trajectories are numbered from 0, and never reach the first of these.
@@ -99,7 +99,7 @@ class Request:
     def tree_key(
         self,
     ) -> tuple[LanguageModel, SamplingSettings, Table, Sequence[tuple[int, ...]], Sequence[int], Constraint | None]:
-        """What trees are kept by: the first arguments of :meth:`TreeStore.lend`."""
+        """The key of the kept trees: the first arguments of :meth:`TreeStore.lend`."""
         return self.lm, self.settings, self.table, self.prompts, self.budgets, self.constraint
 
     def _budget(self, row: int) -> int:
@@ -131,7 +131,7 @@ class Request:
 
 
 def seeds(settings: SamplingSettings) -> Callable[[int], tuple[int, int]]:
-    """Return what gives the seed of each prompt of a call, and the row that its streams have there.
+    """Return the function that gives the seed of each prompt of a call, and the row of its streams.
 
     A prompt with a seed of its own has row 0, as in a call by itself. Without a seed a call follows torch's generator, as users of
     torch.manual_seed expect; in a forked process, whose generator is that of its parent, until it is seeded anew.

@@ -50,7 +50,7 @@ class Particles:
 
     @property
     def finished(self) -> bool:
-        """Whether no particle goes on."""
+        """True if no particle goes on."""
         return not self.moving
 
     def settle(self) -> None:
@@ -229,7 +229,7 @@ def _groups(runs: Sequence[Particles]) -> list[list[Particles]]:
 
 
 def population_of(request: Request, run: Particles, drawn: dict[tuple[int, ...], Draw]) -> Population:
-    """Return what a run ended with; equal particles share what ``drawn`` has of those of their prompt."""
+    """Return the population of a finished run; equal particles share the draw that ``drawn`` has for their prompt."""
     items = []
     for walk in run.walks:
         if walk.failed:

@@ -42,12 +42,12 @@ class Trajectory:
 
     @property
     def finished(self) -> bool:
-        """Whether the end of sequence was written, or no token was allowed."""
+        """True if the end of sequence was written, or no token was allowed."""
         return self.state == DONE or self.failed
 
     @property
     def failed(self) -> bool:
-        """Whether no token that guide and constraint allow had any probability: a draw of weight 0."""
+        """True if no token that guide and constraint allow had any probability: a draw of weight 0."""
         return self.log_w == -math.inf
 
 
@@ -99,7 +99,7 @@ class BaseStepper:
         follow(progress)
 
     def distributions(self, prefixes: Prefixes, exchange: Exchange) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-        """Return what gives ``log p`` and ``log p + log h``, ``[n, V]``, of raw logits after ``prefixes``."""
+        """Return the function of ``log p`` and ``log p + log h``, ``[n, V]``, of raw logits after ``prefixes``."""
         scores = self.estimate.step(prefixes, exchange)
 
         def distributions(logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -31,7 +31,7 @@ WASTE = 512
 @final
 @dataclass
 class DraftTally:
-    """How many texts of a prompt were evaluated because a drafter foresaw them, and how many of these walks have come to."""
+    """The number of texts of a prompt that were evaluated because a drafter foresaw them, and of those that walks have come to."""
 
     drafted: int = 0
     followed: int = 0
@@ -129,7 +129,7 @@ class EvaluatedTexts:
     def _ahead(
         self, wanted: Mapping[EvaluatedText, Callable[[], Site]], first: int
     ) -> dict[EvaluatedText, Sequence[int]]:
-        """Return what is foreseen after ``wanted`` texts, with their token ids; ``first`` is the handle of the first of them."""
+        """Return the foreseen texts after ``wanted`` ones, with their token ids; ``first`` is the handle of the first of them."""
         if self._drafts is None:
             return {}
         ahead: dict[EvaluatedText, Sequence[int]] = {}
@@ -277,7 +277,7 @@ class WindowAttempts(Attempts):
         return arrived
 
     def failures(self) -> Iterator[Node]:
-        """Yield what the attempts failed for that the window has cost; none that was launched after the accepted one."""
+        """Yield the nodes at which the attempts that the window has cost failed; none that was launched after the accepted one."""
         return (node for number, node in self.failed.items() if number < self.read)
 
 

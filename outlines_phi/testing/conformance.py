@@ -87,7 +87,7 @@ class TreeGrowth:
         self.grow(5)
 
     def has_room(self, node: int) -> bool:
-        """Return whether the model's context has room for a token after a node."""
+        """Return True if the model's context has room for a token after a node."""
         return self._max_length is None or len(self.sequences[node]) < self._max_length
 
     def errors(self, law: Callable[[tuple[int, ...]], Tensor]) -> Tensor:
@@ -132,7 +132,7 @@ LIKELY = 1e-4
 @final
 @dataclass(frozen=True)
 class Conformance:
-    """What a language model that passes was seen to do."""
+    """The observations of a language model that passes."""
 
     nodes: int  # Nodes whose answer was compared with that about their whole sequence
     calls: int  # Model calls that their trees took
@@ -163,19 +163,19 @@ def check_language_model(
         The logits after a sequence of token ids, ``[V]``, from elsewhere. By default the model's own answer about the sequence as
         a prompt: then trees are checked against the model, and nothing says that the model is right.
     tolerance
-        How far two values of ``log p`` of a token of at least 1e-4 may lie apart, in nats.
+        The largest distance of two values of ``log p`` of a token of at least 1e-4, in nats.
     seed
         Of the random choices.
 
     Returns
     -------
     Conformance
-        How many nodes were compared, in how many calls, and how far the furthest is off.
+        The number of nodes compared and of calls, and the largest error.
 
     Raises
     ------
     ModelError
-        What the model does that it must not, and what it should do.
+        The violation of the interface, and the remedy.
     UnsupportedError
         An argument that nothing can be checked with.
 
@@ -215,7 +215,7 @@ def check_language_model(
 
 
 def _check_given(lm: object, prompts: Any, tolerance: object) -> None:
-    """Refuse what nothing can be checked of."""
+    """Refuse arguments that nothing can be checked with."""
     if not isinstance(lm, LanguageModel):
         raise UnsupportedError(f"Derive the model from outlines_phi.lm.LanguageModel. lm={shown(lm)} was given.")
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not tolerance >= 0:
@@ -232,7 +232,7 @@ def _check_given(lm: object, prompts: Any, tolerance: object) -> None:
 
 
 def _check_declared(lm: LanguageModel) -> None:
-    """Check what a model says of itself."""
+    """Check the declarations of a model."""
     version, fingerprint, longest = lm.version(), lm.fingerprint(), lm.max_length
     expectations = {
         "version()": (
@@ -317,7 +317,7 @@ def _check_context(growth: TreeGrowth, max_length: int | None) -> None:
 
 
 def _error(growth: TreeGrowth, law: Callable[[tuple[int, ...]], Any], tolerance: float) -> float:
-    """Return how far the answers about nodes are from those about their whole sequences; beyond the tolerance it is an error."""
+    """Return the largest error of the answers about nodes, against those about whole sequences; raise beyond the tolerance."""
     largest = 0.0
     for sequence, logits in growth.history:
         log_p = logits.log_softmax(-1).cpu()

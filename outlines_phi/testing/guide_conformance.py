@@ -29,7 +29,7 @@ def assert_guide(guide: Guide, *, limit: int = 10_000, shortest: bool = True) ->
     limit
         The most states that are looked at.
     shortest
-        Whether ``min_tokens`` is promised to be the least number of tokens, not only an upper bound that some token lowers.
+        True if ``min_tokens`` is promised to be the least number of tokens, not only an upper bound that some token lowers.
 
     Raises
     ------

@@ -8,7 +8,7 @@ from typing import Any, final
 from ..errors import UnsupportedError
 from .vocabulary import Vocabulary
 
-ANCHORS = ("", "\n", "a")  # What may stand before a text so that the tokenizer adds nothing of its own to its beginning
+ANCHORS = ("", "\n", "a")  # Texts before another one that keep the tokenizer from adding to its beginning
 
 
 TRIALS = (
@@ -55,7 +55,7 @@ class CanonicalTokenization:
         self._early = all(self._begins_well(text) for text in TRIALS)
 
     def allows(self, tokens: Sequence[int], *, finished: bool) -> bool:
-        """Return whether ``tokens``, without the end of sequence, are canonical or, unfinished, may still become so."""
+        """Return True if ``tokens``, without the end of sequence, are canonical or, unfinished, may still become so."""
         written = self._vocabulary.decode(tokens)
         if finished:
             return self.encode(written.decode()) == list(tokens)
@@ -80,7 +80,7 @@ class CanonicalTokenization:
         return "tokenization='canonical'"
 
     def _settled(self, text: str) -> int:
-        """Return how many bytes of ``text`` have a tokenization that does not depend on what follows."""
+        """Return the length in bytes of the prefix of ``text`` whose tokenization does not depend on the rest."""
         if not self._early or self._split is None or self._anchor:
             return 0
         if self._normalize and self._normalize.normalize_str(text) != text:
@@ -89,7 +89,7 @@ class CanonicalTokenization:
         return len(text[: words[-2][1][0]].encode()) if len(words) > 2 else 0
 
     def _begins_well(self, text: str) -> bool:
-        """Return whether no beginning of the canonical tokenization of ``text`` is given up: some splittings look far ahead."""
+        """Return True if every prefix of the canonical tokenization of ``text`` stays allowed: some splittings look far ahead."""
         ids = self.encode(text)
         return all(self.allows(ids[:end], finished=False) for end in range(len(ids)))
 
@@ -97,7 +97,7 @@ class CanonicalTokenization:
         return list(self._tokenizer.encode(text, add_special_tokens=False)) if text else []
 
     def _fits(self, anchor: str) -> bool:
-        """Return whether texts after ``anchor`` are encoded to just their own bytes."""
+        """Return True if texts after ``anchor`` are encoded to just their own bytes."""
         before = self._ids(anchor)
         for text in ("b", "b c", '{"b": 1}'):
             ids = self._ids(anchor + text)

@@ -66,7 +66,7 @@ class Partition:
         return classes[self.class_of]
 
     def _where(self, classes: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return what :meth:`where` does, and keep the last of it: of what many others are changes."""
+        """Return :meth:`where` of the classes, and keep the last of it: many others differ from it little."""
         key, kept = classes.tobytes(), self._chosen
         if kept is None or kept[0] != key:
             kept = self._chosen = key, self.where(classes)

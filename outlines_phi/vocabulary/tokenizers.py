@@ -1,4 +1,4 @@
-"""How a Hugging Face tokenizer spells each of its ids, in bytes."""
+"""The spelling of each id of a Hugging Face tokenizer, in bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import VocabularyError
 
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # What decoders write for bytes that are not UTF-8
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # The decoders' character for bytes that are not UTF-8
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _BYTE_METHODS = (
@@ -24,7 +24,7 @@ _BYTE_METHODS = (
 
 
 def spell(tokenizer: Any) -> dict[int, bytes]:
-    """Return what each id of ``tokenizer`` writes; special tokens write ``b""``.
+    """Return the bytes of each id of ``tokenizer``; special tokens write ``b""``.
 
     The generated part of a text follows a prompt, so an id is spelled as the decoder writes it *after another token*.
     Where a decoder drops the space in front of the very first token (SentencePiece) or of the very first word

@@ -15,14 +15,14 @@ from ..errors import VocabularyError
 from ..numerics.checks import check_fits, is_count, shown
 from . import tokenizers as spelling
 
-# How many random texts a tokenizer must decode as its vocabulary says, and of how many tokens
+# The number of random texts that a tokenizer must decode as its vocabulary says, and of the tokens of each
 _CHECKS, _CHECK_LENGTH = 256, 8
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """What each token id writes, in bytes: ``decode(ids) = tokens[ids[0]] + tokens[ids[1]] + ...``.
+    """The bytes of each token id: ``decode(ids) = tokens[ids[0]] + tokens[ids[1]] + ...``.
 
     Two ids may have equal bytes and stay two ids. A token may hold a part of a UTF-8 character.
     """

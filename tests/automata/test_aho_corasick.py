@@ -38,7 +38,7 @@ def ends(text: Word) -> list[Word]:
 
 
 def differences(automaton: AhoCorasick, of: list[Word], text: Word) -> list[str]:
-    """What the automaton says of ``text`` that is not so."""
+    """Return the facts of the automaton about ``text`` that are wrong."""
     node = 0
     for symbol in text:
         node = int(automaton.after[node, automaton.symbol_class[symbol]])

@@ -18,7 +18,7 @@ from outlines_phi.testing.guide_conformance import assert_guide
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.from_tokens(["<eos>", "a", "b", "ab", "ba", "c", "cc", "é", b"\xc3", b"\xa9", "ca", "abc"], 0)
-CHARACTERS = "abcéèx"  # What stands for all: two of two bytes, which begin alike
+CHARACTERS = "abcéèx"  # Representatives of all: two of two bytes, which begin alike
 TAILS = [bytes(tail) for length in (1, 2, 3) for tail in product(b"abc\xc3\xa9", repeat=length)]
 
 PATTERNS = ["a|abc|b", "a(ba)*", "a|ac|acb", "é|éa|c", "a*"]
@@ -26,7 +26,7 @@ AFTER = [None, "[^ab]", "[bé]"]
 
 
 def follows(rest: bytes, after: str | None, *, ended: bool) -> bool:
-    """Whether a member may stand before ``rest``: the first character is known by its bytes to be one of ``after``."""
+    """Return True if a member may stand before ``rest``: the first character is known by its bytes to be one of ``after``."""
     if after is None or not rest:
         return after is None or ended
     ways = [[c for c in CHARACTERS if c.encode().startswith(rest[:end])] for end in (1, 2)]
@@ -72,7 +72,7 @@ def stopped(pattern: str, after: str | None, budget: int) -> dict[tuple[int, ...
 
 
 def walked(table: Table, budget: int) -> dict[tuple[int, ...], bytes]:
-    """What the moves of a table lead to, and the text of each."""
+    """Return the members that the moves of a table lead to, and the text of each."""
     found, level = dict[tuple[int, ...], bytes](), [((), table.start)]
     for left in range(budget, 0, -1):
         below = []

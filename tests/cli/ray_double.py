@@ -13,7 +13,7 @@ import pytest
 
 
 class RayTaskError(Exception):
-    """What a task raised."""
+    """The error that a task raised."""
 
     def __init__(self, cause: BaseException) -> None:
         super().__init__("a long text with a traceback")
@@ -62,11 +62,11 @@ class Dataset:
 
 @dataclass
 class RayDouble:
-    """What stands for Ray: a machine with some resources, and what was asked of it."""
+    """A double of Ray: a machine with some resources, and a record of the requests to it."""
 
     resources: dict[str, float] = field(default_factory=lambda: {"CPU": 4.0})
     started: bool = False
-    reserved: list[dict[str, Any]] = field(default_factory=list)  # what tasks asked for
+    reserved: list[dict[str, Any]] = field(default_factory=list)  # the requests of tasks
     context: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(enable_progress_bars=True))
 
     def remote(self, **options: Any) -> Callable[[Callable[..., Any]], Any]:

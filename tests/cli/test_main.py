@@ -1,4 +1,4 @@
-"""How the command line starts and ends."""
+"""The start and the end of the command line."""
 
 from __future__ import annotations
 

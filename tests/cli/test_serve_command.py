@@ -16,7 +16,7 @@ from .conftest import Cli
 
 @pytest.fixture
 def became(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the process became; vLLM is taken to be here."""
+    """Return the arguments of the process that it became; vLLM is taken to be here."""
     found: list[Any] = []
 
     def become(*arguments: Any) -> None:

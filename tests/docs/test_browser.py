@@ -33,7 +33,7 @@ NAVIGATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:
 PAGES = [name.replace(".md", ".html") for name in re.findall(r"(\S+\.md)$", NAVIGATION, re.MULTILINE)]
 UNREAD = """[...document.querySelectorAll('article p, article li')].some(element => [...element.childNodes].some(
     node => node.nodeType === Node.TEXT_NODE && /(\\n\\s*[-*] \\S)|\\*\\*|\\]\\(|```/.test(node.data)))"""
-"""Whether Markdown was left as text: a list without an empty line before it, say, which other readers take."""
+"""True if Markdown was left as text: a list without an empty line before it, say, which other readers take."""
 
 PHONE = {"width": 375, "height": 700}
 DESK = {"width": 1280, "height": 800}
@@ -74,7 +74,7 @@ def background(page: Page) -> str:
 
 
 def shade(color: str) -> float:
-    """How light a colour is, from 0 to 255."""
+    """Return the lightness of a colour, from 0 to 255."""
     return sum(map(int, re.findall(r"\d+", color)[:3])) / 3
 
 

@@ -1,4 +1,4 @@
-"""What the hooks of the site do to pages, links, formulas and docstrings."""
+"""The hooks of the site: pages, links, formulas and docstrings."""
 
 from __future__ import annotations
 

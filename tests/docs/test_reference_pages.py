@@ -14,7 +14,7 @@ PACKAGE = ROOT / "outlines_phi"
 REFERENCE = ROOT / "docs" / "reference"
 SHOWN = re.compile(r"^::: outlines_phi\.(\S+)$", re.MULTILINE)
 RETURNED = {"plugin.generator.PhiGenerator", "lm.bundled"}
-"""What is shown though no stub names it: what a public function returns, and the model of the examples."""
+"""The members shown though no stub names them: the result of a public function, and the model of the examples."""
 
 
 def public() -> set[str]:

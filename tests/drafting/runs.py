@@ -35,14 +35,14 @@ def site_of(run: DraftRun, tokens: Sequence[int] = (), *, row: int = 0, budget: 
 
 
 def propose(drafter: Drafter, run: DraftRun, sites: Sequence[Site], length: int = 4, seed: int = 0) -> list[Draft]:
-    """Return what ``drafter`` proposes in a first round, checked and cut."""
+    """Return the proposals of ``drafter`` in a first round, checked and cut."""
     streams = [np.random.default_rng((seed, i)) for i in range(len(sites))]
     return Proposer(drafter, run).propose(sites, [length] * len(sites), streams)
 
 
 @dataclass(frozen=True)
 class Scripted(Drafter):
-    """Proposes what a function says of every site, and counts what it was asked."""
+    """A drafter of proposals that a function makes of every site, with a count of the calls."""
 
     answer: Callable[[Site, int], Any]
     drawn: bool = False

@@ -146,7 +146,7 @@ def test_what_was_proposed_before_changes_nothing(seed: int, tidy: bool) -> None
 
 
 def moved(run: DraftRun, site: Site, draft: Draft, rng: np.random.Generator) -> Site:
-    """Return where a walk goes on: some of its draft, then a token of its own; now and then it stays where it is."""
+    """Return the site that a walk goes on to: some of its draft, then a token of its own; now and then it stays where it is."""
     if rng.random() < 0.1:
         return site
     for token in draft.tokens[: rng.integers(0, len(draft.tokens) + 1)]:

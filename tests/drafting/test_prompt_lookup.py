@@ -20,7 +20,7 @@ TOKENS = st.lists(st.sampled_from([A, B, C, X]), max_size=12)
 
 
 def naive(text: list[int], ngram: int, allowed: set[int]) -> int | None:
-    """Return where the continuation begins: longest agreement first, then the latest place."""
+    """Return the place of the continuation: longest agreement first, then the latest place."""
     for n in range(min(ngram, len(text) - 1), 0, -1):
         for place in range(len(text) - 1, n - 1, -1):
             if text[place - n : place] == text[-n:] and text[place] in allowed:

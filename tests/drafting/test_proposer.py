@@ -1,4 +1,4 @@
-"""What a drafter proposes is checked, and cut where the guide dies."""
+"""Proposals of a drafter are checked, and cut where the guide dies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def uniform(tokens: int, size: int = SIZE) -> torch.Tensor:
 
 
 def one(answer: Any, *, drawn: bool = False, length: int = 4, budget: int = 20) -> Draft:
-    """Return what is left of one proposal at the start of the text."""
+    """Return the rest of one proposal at the start of the text."""
     run = run_of(TABLE)
     return propose(Scripted(lambda site, length: answer, drawn), run, [site_of(run, budget=budget)], length)[0]
 

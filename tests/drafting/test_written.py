@@ -29,7 +29,7 @@ TEXTS = st.lists(st.lists(st.sampled_from([A, B, C]), min_size=1, max_size=5).ma
 def drafts(
     run: DraftRun, *rounds: Sequence[tuple[int, ...]], length: int = 4, row: int = 0
 ) -> list[list[tuple[int, ...]]]:
-    """Return what is proposed in each round of a call, for texts of one prompt."""
+    """Return the proposals in each round of a call, for texts of one prompt."""
     proposer = Proposer(TreeDrafter(), run)
     streams = [np.random.default_rng(0)] * 9
     found = []

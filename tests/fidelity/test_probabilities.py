@@ -62,7 +62,7 @@ readers = pytest.mark.parametrize("reader", READERS.values(), ids=list(READERS))
 def found(
     language: Language, *, reader: Reader | None = None, tokens: int = 100_000, tolerance: float = 0.0, **settings: Any
 ) -> Probabilities:
-    """What a fresh tree gives, at whatever the tokens suffice for."""
+    """Return the probabilities of a fresh tree, at the tolerance that the tokens suffice for."""
     tree = BoundsTree(language.table, language.budget)
     limits = {"tolerance": tolerance, "max_tokens": tokens}
     try:
@@ -81,7 +81,7 @@ def truth(language: Language, reader: Reader | None = None) -> dict[Hashable, fl
 
 
 def violations(language: Language, reader: Reader | None) -> int:
-    """How many certified statements are wrong, over all stopping points."""
+    """Return the number of wrong certified statements, over all stopping points."""
     law, wrong = truth(language, reader), 0
     tree = BoundsTree(language.table, language.budget)
     evaluator = Evaluator(language.lm, language.settings(), [PROMPT], [tree])

@@ -45,7 +45,7 @@ def kept(table: str) -> Rows:
 
 
 def changes(before: Rows, after: Rows) -> list[str]:
-    """Return what differs, a line for each row."""
+    """Return the differences, a line for each row."""
     old, new = ({row["name"]: row for row in rows} for rows in (before, after))
     assert len(new) == len(after), "two rows have one name"
     return [f"{name}:\n  {old.get(name)}\n  {new.get(name)}" for name in old | new if old.get(name) != new.get(name)]

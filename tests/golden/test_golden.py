@@ -1,4 +1,4 @@
-"""What was drawn and allowed before is drawn and allowed now: ``python -m tests.golden.make`` says what differs, and renews it."""
+"""The draws and masks of earlier versions stay as they are: ``python -m tests.golden.make`` shows differences, and renews them."""
 
 from __future__ import annotations
 

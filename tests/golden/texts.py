@@ -170,7 +170,7 @@ class Row:
         return outlines_phi.Generator(self.model, self.type, **self.own)
 
     def texts(self) -> list[str]:
-        """Return what the call writes."""
+        """Return the texts of the call."""
         torch.manual_seed(self.seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", outlines_phi.FidelityWarning)
@@ -219,7 +219,7 @@ def classic(row: Row) -> list[str]:
 
 
 def generated(row: Row, **options: Any) -> list[str]:
-    """Return what ``generate`` of transformers writes."""
+    """Return the texts of ``generate`` of transformers."""
     model, tokenizer = loaded()
     prompt = tokenizer(row.prompt, return_tensors="pt")
     ids = model.generate(**prompt, num_return_sequences=N, **options)

@@ -39,7 +39,7 @@ def is_word(character: str) -> bool:
 
 
 def holds(phrases: BannedPhrases, text: bytes, prompt: bytes = b"") -> bool:
-    """Whether an occurrence ends in ``text``, which is all there is after ``prompt``."""
+    """Return True if an occurrence ends in ``text``, which is all there is after ``prompt``."""
     before = prompt if phrases.across_prompt else b""
     own = (before + text).decode(errors="surrogateescape")
     ends, at = [], 0
@@ -60,7 +60,7 @@ def holds(phrases: BannedPhrases, text: bytes, prompt: bytes = b"") -> bool:
 
 
 def spans(phrase: str | re.Pattern[str], letters: str, ignore_case: bool) -> Iterator[tuple[int, int]]:
-    """Where ``phrase`` stands in ``letters``, which are folded if case is ignored; a byte that is no UTF-8 matches nothing."""
+    """Yield the spans of ``phrase`` in ``letters``, folded if case is ignored; a byte that is no UTF-8 matches nothing."""
     if isinstance(phrase, str):
         wanted = phrase.casefold() if ignore_case else phrase
         yield from ((i, i + len(wanted)) for i in range(len(letters)) if letters[i : i + len(wanted)] == wanted)
@@ -113,7 +113,7 @@ def assert_rows(guide: Guide, *starts: int) -> None:
 
 
 def least_tokens(everything: set[tuple[int, ...]]) -> dict[tuple[int, ...], int]:
-    """How many more tokens the shortest of ``everything`` has, for all of their beginnings."""
+    """Return the distance to the end of every prefix of ``everything``, in tokens of the shortest member."""
     to_go: dict[tuple[int, ...], int] = {}
     for ids in sorted(everything, key=len, reverse=True):
         to_go |= {ids[:end]: len(ids) - end for end in range(len(ids) + 1)}

@@ -118,7 +118,7 @@ def test_equal_indexes_give_equal_moves() -> None:
 
 
 def test_other_ends_of_the_vocabulary_are_never_text() -> None:
-    """What the model stops at is the end of sequence, also where the index has it as an ordinary token."""
+    """The token that the model stops at is the end of sequence, also where the index has it as an ordinary token."""
     vocabulary = Vocabulary((b"a", b"b", b"", b""), (3, 2), np.ones(4, dtype=bool))
     guide = FSMGuide.from_index(index_of("[abx]{1,2}", ["a", "b", "x", "<eos>"]), vocabulary)
     assert {ids[:-1] for ids in allowed_by_the_guide(guide, 3)} == {(0,), (1,), (0, 0), (0, 1), (1, 0), (1, 1)}

@@ -42,7 +42,7 @@ class NoTwoAs(Guide):
 
 
 def members(strict: bool, budget: int) -> set[tuple[int, ...]]:
-    """What may be written within the budget, by brute force."""
+    """Return the members within the budget, by brute force."""
     found, level = set(), [()]
     for left in range(budget, 0, -1):
         below = []
@@ -58,7 +58,7 @@ def members(strict: bool, budget: int) -> set[tuple[int, ...]]:
 
 
 def walked(table: Table, budget: int) -> set[tuple[int, ...]]:
-    """What the moves of a table lead to."""
+    """Return the members that the moves of a table lead to."""
     found, level = set(), [((), table.start)]
     for left in range(budget, 0, -1):
         below = []

@@ -73,7 +73,7 @@ def states_along(guide: Guide, tokens: list[int]) -> list[int]:
 
 
 def masks(guide: Guide, states: list[int]) -> list[tuple[Any, ...]]:
-    """What is allowed in each state, token by token, and how far the end is then."""
+    """Return the mask of each state, token by token, and the distances to the end."""
     found = []
     for state in states:
         row, distances = guide.row(state), guide.distances_after(state)
@@ -152,7 +152,7 @@ def test_nothing_is_prepared_again(prepared: CFGGuide, monkeypatch: pytest.Monke
 
 
 def test_rows_and_classes_take_no_room(prepared: CFGGuide) -> None:
-    """What is as large as the vocabulary for each state is left out."""
+    """Data as large as the vocabulary for each state is left out."""
     spans = prepared.spanner.of_state(START)
     assert b"Partition" in pickle.dumps(spans) and b"Partition" not in pickle.dumps(prepared)
     assert prepared.row(prepared.start) and prepared._recent_row.cache_info().currsize == 1

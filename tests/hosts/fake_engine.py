@@ -25,7 +25,7 @@ from outlines_phi.sampling.rejection.attempts import Attempt
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 MODULES = ("lm.vllm.batch_rows", "lm.vllm.engine", "plugin.hosts.vllm_server.phi_attempts", "vllm")
-"""What is imported anew where vLLM is not here."""
+"""The modules that are imported anew where vLLM is not here."""
 
 
 def stand_ins() -> dict[str, types.ModuleType]:
@@ -209,7 +209,7 @@ class FakeEngine:
 
 
 class BadRequest(Exception):
-    """What the server answers with status 400."""
+    """The error that the server answers with status 400."""
 
     status_code = 400
 

@@ -62,7 +62,7 @@ def programs() -> dict[str, tuple[Any, list[str]]]:
 
 
 def recorded() -> dict[str, Any]:
-    """What guidance makes of the programs: the text of each grammar, and the captures of each text, ``None`` for no match."""
+    """Return guidance's reading of the programs: the text of each grammar, and the captures of each text, ``None`` for no match."""
     found = {}
     for name, (grammar, texts) in programs().items():
         matches = {text: grammar.match(text) for text in texts}

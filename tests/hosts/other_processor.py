@@ -1,4 +1,4 @@
-"""What a server of the tests loads: the processor without its coin, whose draws are wrong."""
+"""The plugin of a server of the tests: the processor without its coin, whose draws are wrong."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Engine:
 
 
 class Standing:
-    """What ``guidance.models.Transformers`` is made of, where guidance is not installed."""
+    """The parts of ``guidance.models.Transformers``, where guidance is not installed."""
 
     def __init__(self, engine: Any, text: str = "", **said: Any) -> None:
         self._interpreter = types.SimpleNamespace(engine=engine)

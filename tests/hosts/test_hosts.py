@@ -1,4 +1,4 @@
-"""What every host promises: one table, of which each environment runs the hosts that it has."""
+"""The laws of every host: one table, of which each environment runs the hosts that it has."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_its_trees_conform_and_its_distribution_is_that_of_transformers(host: Ph
 
 
 def test_prompts_longer_than_a_batch(host: PhiModel, elsewhere: PhiModel) -> None:
-    """Of which no logits are read in the first calls; the others wait."""
+    """The first calls read no logits of them; the others wait."""
     prompts = [tuple(range(2, 402)), (5, 6, 7), tuple(range(300, 500))]
     here, there = (each.lm.trees(prompts).roots([0, 2], [9, 8]).logits.double() for each in (host, elsewhere))
     assert float((here.softmax(-1) - there.softmax(-1)).abs().max()) < 1e-3

@@ -70,7 +70,7 @@ def vllm() -> Iterator[SimpleNamespace]:
 
 @pytest.fixture
 def serve(vllm: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What makes a client of a server of a language model."""
+    """Return the maker of clients of a server of a language model."""
 
     return partial(client_of, vllm, monkeypatch)
 
@@ -450,7 +450,7 @@ WORK = {
     "a huge bound": {"language": "a{" + "9" * 5_000 + "}"},
     "groups of a grammar": {"language": {"grammar": "start: " + "(" * 60 + '"a"' + ")" * 60}},
 }
-"""What takes long, or more memory or stack than there is, of a few thousand bytes or of a megabyte."""
+"""Requests of a few thousand bytes or a megabyte that take long, or more memory or stack than there is."""
 
 
 class TestLimits:

@@ -1,4 +1,4 @@
-"""What vLLM does by itself, in the application: its settings, its prompts, its room, and what ends it."""
+"""vLLM by itself, in the application: its settings, its prompts, its room, and its end."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ BORDERS = (
     r"^(sliding_window|(attention_)?window(_size)?|(attention_|mamba_)?chunk_size|attention_window_size|index_topk"
     r"|indexer_budget|(lsh|local)_attn_chunk_length|block_size)$"
 )
-# What a number of a configuration becomes, by its name: the first pattern that matches. ``None``: windows, chunks and
+# The tiny value of a number of a configuration, by its name: the first pattern that matches. ``None``: windows, chunks and
 # selections of the nearest or the best; they become the border that a walk crosses.
 RULES: tuple[tuple[str, float | None], ...] = (
     (BORDERS, None),
@@ -265,7 +265,7 @@ def with_masked_rows(family: str, value: float) -> Any:
 
 
 def borders(config: PreTrainedConfig) -> list[int]:
-    """Return where a model may change its ways: windows, chunks and selections, and the context before it was stretched."""
+    """Return the lengths at which a model may change its ways: windows, chunks, selections, and the context before stretching."""
     found = {ORIGINAL} if "original_max_position_embeddings" in str(config.to_dict().get("rope_parameters")) else set()
     numbers = [value for name, value in config.to_dict().items() if re.search(BORDERS, name) and isinstance(value, int)]
     return sorted(found | {value for value in numbers if 2 < value < CONTEXT}) or [BORDER]

@@ -63,7 +63,7 @@ ROWS: list[tuple[str, str, Outcome]] = []
 
 @pytest.fixture(scope="module", autouse=True)
 def table(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Print what became of all walks, in the long form."""
+    """Print the outcomes of all walks, in the long form."""
     yield
     report = request.config.pluginmanager.getplugin("terminalreporter")
     if report is not None and len({name for name, _, _ in ROWS}) > 2 * len(SPECIALS):
@@ -81,7 +81,7 @@ def faults(name: str, hf_model: Any, lengths: Sequence[int]) -> list[str]:
 
 
 def answered(name: str) -> bool:
-    """Return whether at least one node of every walk of ``name`` was answered."""
+    """Return True if at least one node of every walk of ``name`` was answered."""
     return all(outcome.error is not None for other, _, outcome in ROWS if other == name)
 
 
@@ -111,7 +111,7 @@ def test_every_family(family: str, border: int) -> None:
 
 
 def moved(hf_model: Any) -> float:
-    """Return how much the law depends on the token before the last one: what a wrong mask would show."""
+    """Return the change of the law with the token before the last one: the error that a wrong mask would show."""
     truth, sequence = Truth(hf_model), draw(BORDER, 0)
     changed = [*sequence[:-2], 3 if sequence[-2] != 3 else 4, sequence[-1]]
     return float((truth(sequence) - truth(changed)).abs().max())

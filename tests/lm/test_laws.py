@@ -1,4 +1,4 @@
-"""What every set of token trees promises, whichever model is behind it."""
+"""The laws of every set of token trees, whichever model is behind it."""
 
 from __future__ import annotations
 

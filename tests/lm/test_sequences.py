@@ -20,7 +20,7 @@ TABLE = TableModel.random(VOCABULARY, seed=2, max_length=40)
 
 
 class CellContext:
-    """What llama.cpp promises of a context: cells that belong to sets of sequences."""
+    """The context of llama.cpp by its promises: cells that belong to sets of sequences."""
 
     remedy, size = "Give more cells", SIZE
 

@@ -40,7 +40,7 @@ def ours(caplog) -> list[logging.LogRecord]:
 
 
 class Meter:
-    """Counts what a model is really asked, from outside."""
+    """A count of the requests to a model, from outside."""
 
     def __init__(self, hf_model) -> None:
         self.calls, self.largest = 0, 0

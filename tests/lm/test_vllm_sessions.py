@@ -24,7 +24,7 @@ TABLE = TableModel.random(VOCABULARY, seed=2, max_length=LONGEST)
 
 
 class BlockEngine:
-    """What vLLM promises of requests: blocks of keys and values, whole ones shared where they hold the same tokens."""
+    """The engine of vLLM by its promises: blocks of keys and values, whole ones shared where they hold the same tokens."""
 
     def __init__(self, blocks: int, block_size: int, places: int, prefixes: bool) -> None:
         self.blocks, self.block_size, self.places, self.prefixes = blocks, block_size, places, prefixes
@@ -35,7 +35,7 @@ class BlockEngine:
         self._names = count()
 
     def taken(self, requests: Sequence[tuple[int, ...]]) -> int:
-        """Return how many blocks requests hold, each with room for the token that is sampled."""
+        """Return the number of blocks that requests hold, each with room for the token that is sampled."""
         size, held = self.block_size, set[object]()
         for tokens in requests:
             for end in range(size, len(tokens) + 1 + size, size):

@@ -30,7 +30,7 @@ IMPOSSIBLE = -80.0  # in nats: below it, only that the tree says so too is asked
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one walk.
+    """The outcome of one walk.
 
     Attributes
     ----------
@@ -39,9 +39,9 @@ class Outcome:
     refusal
         The typed error that ended the walk, if one did.
     fault
-        What is wrong: an exception that is not typed, or an error beyond the tolerance. Empty when all is right.
+        The fault: an exception that is not typed, or an error beyond the tolerance. Empty when all is right.
     road
-        How the trees were evaluated.
+        The road that evaluated the trees.
     """
 
     error: float | None

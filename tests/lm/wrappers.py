@@ -1,4 +1,4 @@
-"""What users put around a model: adapters of every PEFT kind, other dtypes and attention, compilation."""
+"""The wrappers that users put around a model: adapters of every PEFT kind, other dtypes and attention, compilation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROMPT_KINDS: dict[str, dict[str, Any]] = {
     "PROMPT_TUNING": {"num_virtual_tokens": 3},
     "P_TUNING": {"num_virtual_tokens": 3, "encoder_hidden_size": 16},
 }
-# What is added to the weights, or multiplied with them, or with what they give.
+# Adapters that add to the weights, or multiply them, or their outputs.
 WEIGHT_KINDS: dict[str, dict[str, Any]] = {
     "LORA": PROJECTIONS,
     "ADALORA": {**PROJECTIONS, "total_step": 10},
@@ -116,7 +116,7 @@ def two_adapters() -> Any:
 
 
 def compiled_module() -> Any:
-    """Return what ``torch.compile`` makes of a model."""
+    """Return a model compiled by ``torch.compile``."""
     return torch.compile(_short(), backend="eager", dynamic=True)
 
 

@@ -61,7 +61,7 @@ def test_certified_bounds_hold_the_truth(language: Language, tolerance: float) -
 
 
 def covered(results: list[Draws], language: Language) -> float:
-    """Return how often the interval of a value holds its probability."""
+    """Return the rate at which the interval of a value holds its probability."""
     law = truth(language)
     found = [draws.marginals() for draws in results]
     return float(
@@ -97,7 +97,7 @@ def test_intervals_of_exact_draws_cover_as_they_say(language: Language) -> None:
 def test_intervals_of_weighted_draws_cover_and_without_the_weights_they_do_not(
     language: Language, least: float
 ) -> None:
-    """Where tails are heavy, as those of the second language are, draws do not know all of them, and cover less than they say."""
+    """Draws with heavy tails, as those of the second language, do not know all of them, and cover less than they say."""
     results = masked(language, 400, 20)
     assert covered(results, language) > least
     equal = [replace(draws, items=tuple(replace(one, log_w=0.0) for one in draws)) for draws in results]

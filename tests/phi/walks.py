@@ -148,7 +148,7 @@ def law_after(language: Language, settings, ids: Ids) -> list[float]:  # type: i
 
 
 def no_floor(log_h: Tensor, floor: float, ends: Tensor, live: Tensor) -> Tensor:
-    """What the estimators would add if they did not hold ``h`` above a floor."""
+    """Return ``log h`` without the floor of the estimators."""
     return torch.where(ends, 0.0, log_h).masked_fill(~live, -torch.inf)
 
 

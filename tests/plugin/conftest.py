@@ -44,7 +44,7 @@ def stock() -> outlines.models.Transformers:
 
 @pytest.fixture
 def drawn(model: outlines_phi.PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> list[Draws]:
-    """What the samplers of this package returned during the test, in order."""
+    """Return the draws of this package's samplers during the test, in order."""
     record: list[Draws] = []
     draw = model.draw
 

@@ -28,7 +28,7 @@ class Wanted:
     words: tuple[str, ...] = ()
     top_k: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
-    """What says how they are drawn, by the keywords that every door has: ``phi``, ``banned_phrases``, ``draft`` ..."""
+    """The keywords of a draw that every door has: ``phi``, ``banned_phrases``, ``draft`` ..."""
 
     def by(self, **options: Any) -> Wanted:
         """Return the same texts, drawn with these options too."""
@@ -210,7 +210,7 @@ ONE_BY_ONE = (generator_call, generator_stream)
 
 
 def fewer(wanted: Wanted, door: Door) -> Wanted:
-    """Return what a door with a call for each text is asked for where a call is dear: a third of the texts."""
+    """Return the request to a door with a call for each text, if a call is dear: a third of the texts."""
     return replace(wanted, n=wanted.n // 3) if door in ONE_BY_ONE else wanted
 
 

@@ -1,4 +1,4 @@
-"""What the bundled model writes freely, by plain enumeration with Hugging Face's own calls."""
+"""The texts that the bundled model writes freely, by plain enumeration with Hugging Face's own calls."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def truth(model: outlines_phi.PhiTransformers, prompt: str = QUESTION, **options
 
 
 def holds(report: AuditReport, phi: float, tv: float) -> bool:
-    """Whether both intervals hold the truth, to the precision of float32."""
+    """Return True if both intervals hold the truth, to the precision of float32."""
     found = report.pooled.bias
     low, high = found.phi.interval
     return (

@@ -1,4 +1,4 @@
-"""What is given wrong beside banned phrases is refused with what to do instead, and names the phrases where they are the cause."""
+"""Wrong arguments beside banned phrases are refused with the remedy, and the error names the phrases where they are the cause."""
 
 from __future__ import annotations
 

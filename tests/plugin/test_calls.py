@@ -1,4 +1,4 @@
-"""What repeated calls cost: nothing is compiled twice, nothing grows with what is kept, nothing is left behind."""
+"""The cost of repeated calls: nothing is compiled twice, nothing grows with what is kept, nothing is left behind."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Tame(BaseModel):
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each stage of compilation has run."""
+    """Return the number of runs of each stage of compilation."""
     count: Counter[str] = Counter()
 
     def counted(module: Any, name: str) -> None:
@@ -239,7 +239,7 @@ class TestMemory:
 
 
 def _together(works: list[Callable[[], Any]]) -> list[Any]:
-    """Return what ``works`` return, each done in a thread of its own and all begun at once."""
+    """Return the results of ``works``, each done in a thread of its own and all begun at once."""
     results: list[Any] = [None] * len(works)
     start = threading.Barrier(len(works))
 
@@ -259,7 +259,7 @@ def _together(works: list[Callable[[], Any]]) -> list[Any]:
 
 
 def _steps(call: Callable[[], object]) -> int:
-    """Return how many functions ``call`` calls, those written in C included."""
+    """Return the number of functions that ``call`` calls, those written in C included."""
     count = 0
 
     def step(_frame: Any, event: str, _argument: Any) -> None:

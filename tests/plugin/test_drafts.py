@@ -1,4 +1,4 @@
-"""What ``draft=`` may be, what a call makes of it, and what is refused before the model is asked anything."""
+"""The values of ``draft=``, their use in a call, and those refused before the model is asked anything."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ N = 400
 
 NAMES: dict[str, Phi] = {"dp": BigramDPPhi(), "dp-bigram": BigramDPPhi()}
 GIVEN: list[tuple[str | Phi, Phi]] = [*NAMES.items(), (FrozenDPPhi(), FrozenDPPhi())]
-"""What calls are given, and the estimator that it means: names, and one of the application's own."""
+"""The arguments of calls, and the estimator that each means: names, and one of the application's own."""
 
 given = pytest.mark.parametrize(("phi", "meant"), GIVEN, ids=[*NAMES, "own"])
 
@@ -39,7 +39,7 @@ def reference_of(model: PhiTransformers, phi: Phi, **options: Any) -> Reference:
 
 
 def agree(ids: Iterable[tuple[int, ...]], log_w: Iterable[float], phi: Phi, reference: Reference) -> bool:
-    """Whether every draw is a member with the weight ``p / q`` that the enumeration has for it."""
+    """Return True if every draw is a member with the weight ``p / q`` that the enumeration has for it."""
     weights = dict(zip(ids, log_w, strict=True))
     assert set(weights) <= set(reference.log_p)
     expected = {ids: reference.log_p[ids] - reference.log_q[phi.name][ids] for ids in weights}

@@ -26,7 +26,7 @@ SMALL, CAPITAL = Literal["yes", "no"], Literal["Yes", "No"]
 
 
 def said(write: Any) -> list[str]:
-    """Return what warnings of a bad fit say."""
+    """Return the messages of warnings of a bad fit."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         write()

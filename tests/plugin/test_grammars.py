@@ -27,7 +27,7 @@ BUDGET = 14
 
 
 def balanced(text: str) -> bool:
-    """Whether nothing is left when pairs are taken out, innermost first."""
+    """Return True if nothing is left when pairs are taken out, innermost first."""
     while (inner := re.sub(r"\(\)|\[\]", "", text)) != text:
         text = inner
     return not text
@@ -60,7 +60,7 @@ def test_doors(model: PhiTransformers) -> None:
 
 
 def test_grammars_that_were_read_are_output_types(model: PhiTransformers) -> None:
-    """What is not regular is masked by a grammar's guide, what is by an automaton; ``phi=None`` is not left to Outlines."""
+    """A grammar that is not regular is masked by its guide, a regular one by an automaton; ``phi=None`` is not left to Outlines."""
     pairs = read_grammar('root ::= pair+\npair ::= "(" pair* ")" | "[" pair* "]"', dialect="gbnf")
     limits: dict[str, Any] = {"max_new_tokens": BUDGET}
     written = [
@@ -115,7 +115,7 @@ def test_a_processor_masks_in_another_loop(model: PhiTransformers) -> None:
 @pytest.mark.parametrize("phi", ["exact", "local"])
 @pytest.mark.parametrize("draft", ["forced", "prompt_lookup", "tree", "model"])
 def test_drafts_are_tokens_of_the_grammar(phi: str, draft: str, model: PhiTransformers) -> None:
-    """What is forced is found token by token, where there is no automaton of bytes."""
+    """Forced text is found token by token, where there is no automaton of bytes."""
     proposed = model.model if draft == "model" else draft
     generator = outlines_phi.Generator(model, dict, phi=phi, draft=[proposed])
     draws = generator.sample(JSON, n=3, max_new_tokens=40, seed=2)

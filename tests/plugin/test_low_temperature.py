@@ -78,7 +78,7 @@ def log_p(text: str, temperature: float) -> float:
 
 
 def rounding(texts: tuple[str, ...], temperature: float) -> float:
-    """Return how far the log of a sum may be from that of float64: what a forward pass in float32 loses of every logit."""
+    """Return the possible error of the log of a sum beside float64: the loss of every logit in a forward pass in float32."""
     return TOKEN / temperature * max(len(ids) for text in texts for ids, _ in logits(text))
 
 

@@ -54,7 +54,7 @@ class Writer:
 
     @property
     def reads_as_written(self) -> bool:
-        """Whether the tokenizer decodes a text as its tokens write it.
+        """True if the tokenizer decodes a text as its tokens write it.
 
         Decoders of SentencePiece leave out a space at the start, and show all of a run of byte tokens that is not UTF-8 as broken,
         letters too. What they decode is searched by its ids.
@@ -62,7 +62,7 @@ class Writer:
         return self.tokenizer is byte_level
 
     def leaks(self, texts: list[tuple[str, str]]) -> list[str]:
-        """What is banned in texts after prompts."""
+        """Return the banned phrases in texts after prompts."""
         found = [leak for prompt, text in texts for leak in leaks(self.ban, text.encode(), prompt.encode())]
         assert texts
         return found
@@ -181,7 +181,7 @@ LOOPS: dict[str, dict[str, Any]] = {
 
 
 def looped(writer: Writer, processors: list[Any], **options: Any) -> list[tuple[str, str]]:
-    """What the host's loop writes with logits processors; each prompt twice."""
+    """Return the texts of the host's loop with logits processors; each prompt twice."""
     model, tokenizer = writer.hf
     found = []
     for prompt in (*writer.prompts, *writer.prompts):
@@ -276,7 +276,7 @@ def cats() -> Writer:
 
 
 class TestCuts:
-    """What ends a text elsewhere than the budget: one that ends in "cat" on the way to "cats" holds the word."""
+    """The ends of a text elsewhere than at the budget: one that ends in "cat" on the way to "cats" holds the word."""
 
     def test_a_generation_config_does_not_cut_a_whole_word(self, monkeypatch: pytest.MonkeyPatch) -> None:
         (model, tokenizer), writer = cats().hf, cats()

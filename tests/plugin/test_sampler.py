@@ -129,7 +129,7 @@ def test_populations_that_truncation_empties_are_told(model: Model) -> None:
 
 
 def test_a_generator_keeps_its_sampler(model: Model) -> None:
-    """What it was made with holds for every call that says nothing else."""
+    """The sampler of a generator holds for every call that says nothing else."""
     made = outlines_phi.Generator(model, ANSWER, phi="onestep", sampler=OPTIONS)
     given = outlines_phi.Generator(model, ANSWER, phi="onestep")
     assert made.sample(PROMPT, 3, seed=4).items == given.sample(PROMPT, 3, seed=4, sampler=OPTIONS).items

@@ -14,7 +14,7 @@ BYTES = outlines_core.Vocabulary(END, {bytes([byte]): [byte] for byte in range(2
 
 
 def direct(pattern: str) -> ByteAutomaton:
-    """Return what the engine makes of ``pattern`` itself, over tokens of a byte; ``ValueError`` is its refusal.
+    """Return the engine's own automaton of ``pattern``, over tokens of a byte; ``ValueError`` is its refusal.
 
     It leaves out what a match of higher priority ends, and a step from a member to a text that is none.
     """

@@ -28,7 +28,7 @@ fuzz = settings(derandomize=True, deadline=None, max_examples=150, suppress_heal
 
 
 def is_prefix_free(automaton: ByteAutomaton) -> bool:
-    """Return whether no member is the beginning of another (``automaton`` is trimmed)."""
+    """Return True if no member is the beginning of another (``automaton`` is trimmed)."""
     return not automaton.targets[automaton.accepting].any()
 
 

@@ -18,7 +18,7 @@ from outlines_phi.regex.patterns import compile_in_parts, compile_regex, searche
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 Parts = tuple[str, ...]
-"""What stands before each group and the group, in turn, and the rest."""
+"""The texts before each group and of the group, in turn, and the rest."""
 
 CASES: dict[str, Parts] = {
     "literals": ("a", "[bc]+", ",b", "c{2}", "."),

@@ -1,4 +1,4 @@
-"""How far a string is spelled, beside the automaton of all spellings of a set."""
+"""The progress of a string, beside the automaton of all spellings of a set."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ SETS = {
 
 HEX = "[0-9a-fA-F]"
 WRITTEN = rf'([^"\\]|\\["\\bfnrt]|\\u(00[0189a-fA-F]{HEX}|0022|005[cC]|007[fF]|0[1-9a-fA-F]{HEX}{{2}}|[1-9a-fA-F]{HEX}{{3}}))*"'
-"""What writers of JSON escape: no printable character of ASCII but the quotation mark and the backslash."""
+"""The spellings by writers of JSON, which escape no printable character of ASCII but the quotation mark and the backslash."""
 
 
 @pytest.mark.parametrize("ascii", [False, True])
 @pytest.mark.parametrize("name", SETS)
 def test_bytes_are_those_of_the_automaton(name: str, ascii: bool) -> None:
-    """Which bytes may come, how many are needed, and where a string ends, on random ways."""
+    """The next bytes, the number needed, and the end of a string agree, on random ways."""
     strings, rng = SETS[name], random.Random(name)
     automaton = quoted(strings, ascii=ascii)
     if strings.values is not None and not strings.without:
@@ -70,7 +70,7 @@ def random_pattern(rng: random.Random, depth: int = 3) -> str:
 
 
 def test_lengths_beside_states_are_those_of_the_automaton_of_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which bytes may come, how many are needed, and where a string ends, on random ways; of unions and complements as well."""
+    """The next bytes, the number needed, and the end of a string agree, on random ways; of unions and complements as well."""
     rng, counted, pieces = random.Random(7), 0, [*b'"\\ub0 e96', *"aé😀".encode()]
 
     def of(parts: list[StringSet], kind: int) -> StringSet:

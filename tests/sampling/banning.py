@@ -29,7 +29,7 @@ Ids = tuple[int, ...]
 
 
 def waiting(text: bytes, phrases: tuple[bytes, ...]) -> int:
-    """How many bytes at the end of a text begin a phrase."""
+    """Return the number of bytes at the end of a text that begin a phrase."""
     return max(
         k for k in range(len(text) + 1) if k == 0 or any(p != text[-k:] and p.startswith(text[-k:]) for p in phrases)
     )
@@ -88,7 +88,7 @@ class SlowGuide(BanningGuide):
 
 
 Ends = Callable[[tuple[bytes, ...], int, float], bool]
-"""Whether a window ends: its tokens, how many bytes wait, and the share of walks that would have come before the last token."""
+"""The rule for the end of a window: its tokens, the bytes that wait, and the share of walks that come before the last token."""
 
 
 def renewed(length: int) -> Ends:

@@ -1,4 +1,4 @@
-"""What tests of samplers share."""
+"""Fixtures of the tests of samplers."""
 
 from __future__ import annotations
 

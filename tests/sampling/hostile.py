@@ -133,7 +133,7 @@ class Case:
         return self._tables[watched]
 
     def guide(self, phi: Phi) -> Guide:
-        """Return what is left of the output type, or of free text."""
+        """Return the guide of the output type, or of free text, without the banned phrases."""
         if self.pattern is None:
             return free_text(self.vocabulary, self.ban)
         left = FSMGuide.from_automaton(compile_regex(self.pattern), self.vocabulary)

@@ -45,7 +45,7 @@ TEXTS = [
 
 
 def introductions(text: bytes) -> int:
-    """How many values a text has introduced: by a colon, or a comma within an array."""
+    """Return the number of values that a text has introduced: by a colon, or a comma within an array."""
     outside = b"".join(text.split(b'"')[::2])  # no string holds a quote
     within = outside.partition(b"[")[2].partition(b"]")[0]
     return outside.count(b":") + within.count(b",")
@@ -63,7 +63,7 @@ class Blocks(ABC):
 
     @abstractmethod
     def ended(self, root: Ids, ids: Ids, least: float) -> bool:
-        """Return whether the block that began at ``root`` has ended."""
+        """Return True if the block that began at ``root`` has ended."""
 
     @cache  # noqa: B019 - a handful of languages
     def p(self, ids: Ids) -> NDArray[np.float64]:
@@ -135,7 +135,7 @@ class Record(Blocks):
 
     @cache  # noqa: B019
     def live(self, ids: Ids) -> NDArray[np.bool_]:
-        """Whether a text may still be completed after each token."""
+        """Return the mask of the tokens after which a text may still be completed."""
         text = self.text(ids)
         allowed = (
             text in self.texts if token == 0 else bool(spelled) and self.begins(text + spelled)
@@ -150,7 +150,7 @@ class Record(Blocks):
         return {token: float(p[token]) for token in np.flatnonzero(self.live(ids)).tolist() if p[token] > 0}
 
     def between(self, text: bytes) -> bool:
-        """Whether a text is behind a value, and behind the comma if one may come."""
+        """Return True if a text is behind a value, and behind the comma if one may come."""
         outside = b"".join(b"s" if i % 2 else part for i, part in enumerate(text.split(b'"')))
         if outside.endswith((b",", b",s")) and b"[" not in outside.rpartition(b"]")[2]:
             return True  # at the name of the next member
@@ -166,7 +166,7 @@ class Record(Blocks):
 
     @cache  # noqa: B019
     def ended(self, root: Ids, ids: Ids, least: float) -> bool:
-        """Whether the block that began at ``root`` has ended."""
+        """Return True if the block that began at ``root`` has ended."""
         before, text = self.text(root), self.text(ids)
         if ids[-1:] == (0,) or introductions(text) > introductions(before):
             return True

@@ -41,7 +41,7 @@ def both(sampler: Sampler, request: Request) -> tuple[Draws, Draws]:
 
 
 def only_ends(request: Request, draw: Draw) -> bool:
-    """Return whether nothing but the end was allowed after the text, token by token."""
+    """Return True if only the end was allowed after the text, token by token."""
     table, state = request.table, request.starts[0]
     *written, end = draw.token_ids
     for place, token in enumerate(written):
@@ -96,7 +96,7 @@ def test_estimators_that_hold_something_see_every_step(estimator: type[LearnedPh
 
 
 def test_truncation_may_refuse_the_end() -> None:
-    """Where the end is none of the likeliest tokens the draw fails, whoever reads the weights."""
+    """A draw fails where the end is none of the likeliest tokens, whoever reads the weights."""
     weighted, lean = both(AncestralSampler(LocalPhi()), LOOP.request(200, 4, top_k=4))
     assert weighted.failures == lean.failures > 0
     assert lean.log_w == pytest.approx(weighted.log_w)

@@ -30,7 +30,7 @@ CASES = [
 
 
 def laid_out(q: Mapping[int, float], order: Sequence[int]) -> list[tuple[float, float, float, float]]:
-    """Return what :meth:`Order.next` says of the tokens of an order."""
+    """Return the rows of :meth:`Order.next` for the tokens of an order."""
     rows = []
     for i, token in enumerate(order):
         after = [q[other] for other in q if other not in order[: i + 1]]
@@ -75,7 +75,7 @@ def test_the_expectation_is_exact_for_every_token(q: dict[int, float], allowed: 
 
 
 def ignoring_what_was_refused(q: Mapping[int, float], allowed: frozenset[int], order: Sequence[int]) -> float:
-    """Count what was refused as if it had not been tested."""
+    """Estimate as if refused tokens had not been tested."""
     token = next(token for token in order if token in allowed)
     after = order[order.index(token) + 1 :]
     return q[token] + (1 - q[token]) * (bool(after) and after[0] in allowed)

@@ -92,7 +92,7 @@ def test_weights_have_mean_phi(answers: tuple, phi: str | OneStepPhi) -> None:
 
 
 def test_free_strings_agree_with_weighted_draws(model: outlines_phi.PhiTransformers) -> None:
-    """Where nothing can be enumerated, exact draws and weighted draws estimate the same things."""
+    """Exact draws and weighted draws estimate the same things where nothing can be enumerated."""
     generator = outlines_phi.Generator(model, Person)
     prompt = "Person: Nora is a teacher. JSON: "
     exact_draws = generator.sample(prompt, 200, seed=4, phi=ExactPhi(normalizers=100))

@@ -193,7 +193,7 @@ def test_a_seeded_call_repeats_itself_and_more_draws_begin_like_fewer() -> None:
 
 
 def test_a_certificate_that_is_certain_stays_certain() -> None:
-    """Where enumeration alone reaches the tolerance first, the confidence is 1 and the law that of the U-walk."""
+    """Enumeration alone reaches the tolerance first: the confidence is 1 and the law that of the U-walk."""
     draws = confident(NESTED, 3000, TreeStore(), tolerance=1e-9)
     assert draws.guarantee is Guarantee.CERTIFIED
     assert draws.certificate is not None and draws.certificate.confidence == 1

@@ -155,7 +155,7 @@ def test_cold_trees_and_normalisers(language: Language, constraint: Merged) -> N
 @pytest.mark.parametrize("road", ["grown"], indirect=True)
 @pytest.mark.parametrize("name", WEIGHTED)
 def test_weights_have_mean_phi(name: str) -> None:
-    """What the constraint rules out is a draw of weight 0 and counts in the mean; errors of all languages are added."""
+    """A text that the constraint rules out is a draw of weight 0 and counts in the mean; errors of all languages are added."""
     errors, n = [], DRAWS if name == "adaptive" else 2 * DRAWS
     for seed, (language, constraint) in enumerate(
         product(LANGUAGES_HERE, CONSTRAINTS), start=10

@@ -126,7 +126,7 @@ def test_ignoring_what_drafts_were_drawn_from_fails_the_same_test(
 @sizes
 @pairs
 def test_a_deterministic_draft_changes_no_token(name: str, size: int) -> None:
-    """Whatever is drafted, a uniform names the token that it names in the whole law."""
+    """A uniform names the token that it names in the whole law, whatever is drafted."""
     q = PAIRS[name](size)[0]
     uniforms = torch.linspace(0, 1 - 2**-53, 999, dtype=torch.float64)
     cumulative = np.cumsum(q.exp().numpy())

@@ -405,7 +405,7 @@ def test_what_waits_holds_no_memory_but_its_own(monkeypatch: pytest.MonkeyPatch)
 
 
 class TestControls:
-    """What looks right and is not fails the tests that the right thing passes."""
+    """Rules that look right and are not fail the tests that the right one passes."""
 
     @pytest.mark.parametrize("rule", ["right", "accept always", "accept by q alone"])
     def test_ignoring_what_drafts_were_drawn_from(self, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -516,7 +516,7 @@ class TestCosts:
         assert len(kept) > 3 and max(kept) <= 1  # the prompt, and the ways to the walks
 
     def test_many_drawn_chains_take_turns(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Where memory has no room for a chain per walk some go without; the law stays."""
+        """Some walks go without a chain where memory has no room for all; the law stays."""
         language = LANGUAGES[0]
         sampler = speculative(LocalPhi(), drawn(language)["cold"], 4)
         (everyone,) = sampler.sample(language.request(N, 7))

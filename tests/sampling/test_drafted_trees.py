@@ -206,7 +206,7 @@ class TestCounts:
 
     @names
     def test_a_draft_that_is_wrong_costs_tokens_and_no_effort(self, name: str) -> None:
-        """What walks have come to is what the tree has used: the rest are drafts that were rejected."""
+        """The tree has used as many nodes as walks have come to: the rest are drafts that were rejected."""
         for seed in range(20):
             store = TreeStore()
             torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""What draws show of themselves in a line."""
+"""The line that shows draws."""
 
 from __future__ import annotations
 

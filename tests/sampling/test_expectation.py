@@ -1,4 +1,4 @@
-"""What ``expectation`` and ``for_draws`` take, and what they refuse."""
+"""The arguments of ``expectation`` and ``for_draws``, and those that they refuse."""
 
 from __future__ import annotations
 

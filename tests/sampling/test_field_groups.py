@@ -32,7 +32,7 @@ from tests.sampling.records import Blocks
 Ids = tuple[int, ...]
 
 PARTS = (("",), ("a", "b", "aa", "ab", "ba", "aba"), ("cc",), ("a", "x", "ab", "xab"), ("c",))
-"""What stands before each group and the group, in turn, and the rest."""
+"""The texts before each group and of the group, in turn, and the rest."""
 
 FIRST, SECOND = ("|".join(PARTS[1]), "|".join(PARTS[3]))
 PATTERN = f"(?P<first>{FIRST})cc(?P<second>{SECOND})c"
@@ -91,7 +91,7 @@ class Groups(Blocks):
 
     @cache  # noqa: B019
     def ended(self, root: Ids, ids: Ids, least: float) -> bool:
-        """Whether the block that began at ``root`` has ended."""
+        """Return True if the block that began at ``root`` has ended."""
         before, here = position(self.text(root)), position(self.text(ids))
         if ids[-1:] == (0,) or here // 2 > before // 2:
             return True

@@ -44,7 +44,7 @@ def test_masking_and_the_conditioned_distribution_are_others(record: Record) -> 
 @records
 @pytest.mark.parametrize("attempts", [1, 10_000])
 def test_weights_have_the_mean_of_future_validity(record: Record, attempts: int) -> None:
-    """Whether blocks are accepted or, after one failed attempt, picked by weight; of a statistic, too."""
+    """The mean is right for blocks that are accepted and, after one failed attempt, picked by weight; for a statistic, too."""
     draws = record.draw(FieldsPhi(weights=True, attempts=attempts), N)
     w = np.exp([draw.log_w for draw in draws])
     assert abs(z(np.append(w, np.zeros(N - len(w))), sum(record.members.values()))) < 4

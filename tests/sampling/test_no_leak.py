@@ -36,7 +36,7 @@ def test_so_many_draws_are_searched() -> None:
 
 
 def unbanned(case: Case, lm: TableModel) -> list[tuple[str, bytes]]:
-    """What a model writes freely after each prompt."""
+    """Return the free texts of a model after each prompt."""
     nothing = Table(PhraseGuide(case.vocabulary, BannedPhrases(["\U0010fffd"])))
     options = SamplingSettings(max_new_tokens=case.budget, seed=3)
     results = LEVELS["mask"].draw(Request(lm=lm, table=nothing, prompts=case.ids, settings=options, n=60))

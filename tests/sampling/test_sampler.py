@@ -1,4 +1,4 @@
-"""What a call asks of a sampler: its random streams."""
+"""The request of a call to a sampler: its random streams."""
 
 from __future__ import annotations
 

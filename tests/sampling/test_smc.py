@@ -127,7 +127,7 @@ def moments_of_two(language: Language) -> tuple[float, float, dict[tuple[int, ..
     table, settings = language.table, language.settings()
 
     def steps(y: tuple[int, ...], state: int) -> list[tuple[tuple[int, ...], int, float, float]]:
-        """What may follow: prefix, state, probability under the mask, weight."""
+        """Return the possible next steps: prefix, state, probability under the mask, weight."""
         if state == DONE:
             return [(y, state, 1.0, 1.0)]
         trees = language.lm.logits((*PROMPT, *y))

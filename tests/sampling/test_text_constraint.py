@@ -68,7 +68,7 @@ def constrained(language: Language, n: int, seed: int | None, texts: TextConstra
 
 
 def member(ids: Sequence[int], texts: TextConstraint) -> bool:
-    """Return whether predicates allow a member: every beginning of it, and itself. Not by way of the package."""
+    """Return True if predicates allow a member: every prefix of it, and itself. Not by way of the package."""
     spelled = [VOCABULARY.decode(ids[:end]).decode() for end in range(len(ids))]
     return all(map(texts.prefix or bool, filter(None, spelled))) and (not texts.complete or texts.complete(spelled[-1]))
 

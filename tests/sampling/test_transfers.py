@@ -1,4 +1,4 @@
-"""What a step reads from the device and sends to it, counted where the package asks for it: a few transfers, however many rows."""
+"""The transfers of a step from and to the device, counted where the package asks for them: a few, however many rows."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ class Operations(TorchFunctionMode):
 
 
 def operations(name: str, rows: int) -> float:
-    """Return how many operations a model call of a sampler takes, its tables made before."""
+    """Return the number of operations of a sampler's model call, its tables made before."""
     make, _ = SAMPLERS[name]
     language = SHORT if name == "lookahead" else LOOP
     make().sample(language.request(20, 1, rows=rows))

@@ -46,7 +46,7 @@ def ground(case: Banned) -> WindowTree:
 @cases
 @pytest.mark.parametrize("coarseness", [0.05, 0.25, 1.0])
 def test_the_estimate_of_a_window_is_unbiased(case: Banned, coarseness: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether its walk is launched always or by chance, and whatever the attempts before it have found."""
+    """The estimate is that of a walk launched always or by chance, whatever the attempts before it have found."""
     monkeypatch.setattr(windows, "COARSENESS", coarseness)
     psi, estimates = case.reach(WHOLE, (), ()), []
     rng = np.random.default_rng(0)

@@ -48,7 +48,7 @@ CHANGES = [(np.array([3, 1], dtype=np.int32), 4), (np.array([6, 3], dtype=np.int
 
 @pytest.mark.parametrize("first", ["class_of", "where", "spread"])
 def test_a_changed_partition_is_that_of_its_classes(first: str) -> None:
-    """Whatever is asked of it first, and with another partition between."""
+    """The order of questions does not matter, nor another partition between."""
     whole = Partition(np.array([EOS, 4, NEVER, 6, 2, 4, 5], dtype=np.int32), 7)
     between = Partition.changed(CLASSES, CHANGES[:1], 5)
     for changed in (Partition.changed(CLASSES, CHANGES, 7), Partition.changed(between, CHANGES[1:], 7)):

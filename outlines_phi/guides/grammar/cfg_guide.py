@@ -34,7 +34,7 @@ tops are met for a first time."""
 _KEPT_TOPS = 4096  # Of how many tops of stacks it is kept what they decide
 
 _RECENT = 8
-"""How many distances are kept: a mask asks twice, for the live tokens and for the length limit that changes nothing more."""
+"""The number of distances kept: a mask asks twice, for the live tokens and for the length limit that changes nothing more."""
 
 _ENDED = DEAD  # In place of the lexer's state: the text has ended
 
@@ -219,7 +219,7 @@ class SuffixDistances:
 
 
 _FIRST = DONE + 1  # The number of the first state that is a pair
-_ROWS, _STEPS = 4096, 65536  # How many rows are kept, a target for each class, and how many steps on single tokens
+_ROWS, _STEPS = 4096, 65536  # The rows kept, a target for each class, and the kept steps on single tokens
 
 
 @final

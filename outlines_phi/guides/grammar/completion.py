@@ -85,7 +85,7 @@ def _last(word: Word, taken: Word) -> int:
     return word[-1] if len(word) > len(taken) else SILENT
 
 
-_CHUNK = 1 << 24  # How many entries are looked at together: it bounds the memory, not the result
+_CHUNK = 1 << 24  # The number of entries looked at together: it bounds the memory, not the result
 
 
 FAR = np.int32(UNREACHABLE // 4)  # No way; a sum of three does not overflow
@@ -341,7 +341,7 @@ class Completion:
         return (self._parser.top(stack), tuple(relative)), constant
 
     def _is_known(self, stack: int) -> bool:
-        """Return whether the distances of a stack are known, by one that is like it or by itself."""
+        """Return True if the distances of a stack are known, by one that is like it or by itself."""
         if stack not in self._of_stack:
             likeness, constant = self._likeness(stack)
             if likeness in self._number_of_likeness:

@@ -18,7 +18,7 @@ from ...errors import EmptyLanguageError, warn_of_grammar
 class Terminal:
     """A kind of lexeme."""
 
-    name: str  # what the grammar calls it
+    name: str  # its name in the grammar
     pattern: str  # a regular expression, in the dialect of its own; a lexeme matches it as a whole
     # Where two terminals match the same longest lexeme, the higher number wins, as in Lark; a literal wins a tie against a
     # regular expression.

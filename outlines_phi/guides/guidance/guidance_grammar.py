@@ -146,7 +146,7 @@ class TextReading:
         )
 
     def _end(self, value: JSONValue, at: int) -> int:
-        """Return where the longest JSON value that begins at a byte ends; ``at`` if none does."""
+        """Return the end of the longest JSON value that begins at a byte; ``at`` if none does."""
         if value not in self._machines:
             self._machines[value] = Machine(value.template, blanks=value.blanks)
         machine, longest = self._machines[value], at
@@ -236,7 +236,7 @@ class TextReading:
                 ways.append((nodes, iter(following)))
 
     def _ends(self, symbol: Symbol, begin: int, end: int) -> list[int]:
-        """Return where a symbol that begins before a piece may end, the last place first."""
+        """Return the possible ends of a symbol that begins before a piece, the last place first."""
         if isinstance(symbol, int):
             return sorted((to for to in self._completed[begin].get(symbol, ()) if to <= end), reverse=True)
         found = [begin + 1] if begin < end and symbol in self.pieces[begin].kinds else []
@@ -328,7 +328,7 @@ def _refused(rules: GuidanceRules, one: Lexeme, other: Lexeme, text: bytes, how:
 
 @final
 class GuidanceGrammar:
-    """What a text in llguidance's dialect of Lark derives, as llguidance reads it.
+    """The language of a text in llguidance's dialect of Lark, as llguidance reads it.
 
     Without recursion it is a regular language, or one over JSON values; with recursion it goes to the engine of grammars, where
     that cuts every text into the same lexemes.
@@ -359,7 +359,7 @@ class GuidanceGrammar:
 
     @property
     def has_captures(self) -> bool:
-        """Whether a rule captures its text."""
+        """True if a rule captures its text."""
         return any(rule.capture or rule.ending for rule in self._rules.rules.values())
 
     @property
@@ -394,11 +394,11 @@ class GuidanceGrammar:
         return FSMGuide.from_automaton(self._automaton, vocabulary)
 
     def holds(self, text: str) -> bool:
-        """Return whether a text is one of the grammar."""
+        """Return True if the grammar derives a text."""
         return TextReading(self._productions, text.encode(), self._machines).holds
 
     def captures(self, text: str) -> dict[str, str | list[str]]:
-        """Return what a text of the grammar captures, by name."""
+        """Return the captures of a text of the grammar, by name."""
         reading = TextReading(self._productions, text.encode(), self._machines)
         if not reading.holds:
             raise ValueError(f"{text!r:.80} is not in the format.")

@@ -21,17 +21,17 @@ from .notation import Attribute, Definition, EitherOf, InTurn, NamedPart, Nested
 class Lexeme:
     """A kind of lexeme; two that are written alike are one."""
 
-    name: str  # what the grammar calls it, or how it is written
+    name: str  # its name in the grammar, or its text
     pattern: str  # its texts, in the dialect of Outlines, with what ends them
     automaton: ByteAutomaton  # the same, an object of its own
     lazy: bool  # it ends where it first matches; else it is as long as it can be
-    endings: tuple[bytes, ...]  # what ends it, if that is told: one of these is its end, and no part of its capture
-    hidden: bool  # what ends it is read again as the beginning of what follows, where that must begin so
+    endings: tuple[bytes, ...]  # the texts that end it, if told: one of these is its end, and no part of its capture
+    hidden: bool  # true if its ending is read again as the prefix of the next symbol, where that must begin so
     at: int  # where it is first written, an offset
 
     @property
     def is_nullable(self) -> bool:
-        """Whether the empty text is one."""
+        """True if it derives the empty text."""
         return bool(self.automaton.accepting[self.automaton.start])
 
     def ending(self, text: bytes) -> bytes:
@@ -45,7 +45,7 @@ class JSONValue:
     """A JSON value that a schema is true of."""
 
     template: Template
-    blanks: str | None  # what may stand between its tokens, as a ``Machine`` of JSON takes it
+    blanks: str | None  # the blanks between its tokens, as a ``Machine`` of JSON takes them
     at: int  # where it is first written, an offset
 
 
@@ -55,7 +55,7 @@ Tree: TypeAlias = Lexeme | JSONValue | NamedPart | InTurn | EitherOf | RepeatedP
 START = "start"
 
 LIST = "__LIST_APPEND:"
-"""What guidance puts before the name of a capture that becomes a list."""
+"""The prefix that guidance puts before the name of a capture that becomes a list."""
 
 _MOST_ENDINGS, _LONGEST_ENDING = 1000, 1000
 
@@ -80,7 +80,7 @@ class Capture(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """What a rule derives, what its text is captured as, and what the text that ends it is."""
+    """The tree of a rule, the capture of its text, and that of the text that ends it."""
 
     body: Tree
     capture: Capture | None
@@ -89,7 +89,7 @@ class Rule(NamedTuple):
 
 @final
 class GuidanceRules:
-    """What a text defines, ``rules`` by name; :data:`START` is the rule of a whole text.
+    """The rules that a text defines, ``rules`` by name; :data:`START` is the rule of a whole text.
 
     Raises
     ------
@@ -186,7 +186,7 @@ class GuidanceRules:
         return self._values[key]
 
     def _blanks(self, said: Mapping[str, Any], at: int) -> str | None:
-        """Return what may stand between the tokens of JSON, as ``whitespace_pattern`` of Outlines says it."""
+        """Return the pattern of blanks between the tokens of JSON, as ``whitespace_pattern`` of Outlines says it."""
         flexible, pattern = said.get("whitespace_flexible", True), said.get("whitespace_pattern")
         match flexible, said.get("item_separator", ","), said.get("key_separator", ":"):
             case True, ",", ":":
@@ -315,7 +315,7 @@ class _ScopeReader:
         return self._named[name.name]
 
     def _written(self, at: int) -> str:
-        """Return what is written at an offset, up to the end of its line."""
+        """Return the text at an offset, up to the end of its line."""
         line = self._rules.text[at:].split("\n", 1)[0].strip()
         return line if len(line) <= 40 else f"{line[:37]}..."
 

@@ -96,7 +96,7 @@ Row = frozenset[int]
 class MatchState(NamedTuple):
     """A place in a text."""
 
-    row: Row  # what the text may be before, as of the beginning of the lexeme that is pending
+    row: Row  # the row of the text before, as of the beginning of the pending lexeme
     # The lexemes that may be pending, by number, with the states of their automata; none at their beginning.
     pending: tuple[tuple[int, int], ...] = ()
 
@@ -167,7 +167,7 @@ class LexemeMatch:
         return self._after[key]
 
     def rests(self, state: MatchState) -> Row:
-        """Return what the text may be before if the pending lexeme ends here; nothing where it may not."""
+        """Return the row of the text before if the pending lexeme ends here; empty where it may not."""
         return self.after(state.row, self._ended(state)) if state.pending else state.row
 
     def _ended(self, state: MatchState) -> frozenset[int]:

@@ -88,12 +88,12 @@ class Definition(NamedTuple):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it is one lexeme."""
+        """True if it is one lexeme."""
         return self.name.isupper()
 
 
 HEADER = "%llguidance"
-"""What a grammar of this dialect begins with."""
+"""The first line of a grammar of this dialect."""
 
 _PLACEHOLDER = "\x01"
 _DECODER = json.JSONDecoder(parse_float=Decimal)
@@ -162,7 +162,7 @@ _ATTRIBUTES = {
     "lazy": "",
     "temperature": "NUMBER",
 }
-"""What may be said of a rule, and what of."""
+"""The attributes of a rule, and the type of the value of each."""
 
 
 @lru_cache(maxsize=1)
@@ -171,7 +171,7 @@ def _parser() -> Lark:
 
 
 def parse(text: str) -> tuple[Definition, ...]:
-    """Return what the text of a grammar defines, in its order.
+    """Parse the text of a grammar into its definitions, in its order.
 
     Raises
     ------

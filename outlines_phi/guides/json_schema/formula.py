@@ -13,7 +13,7 @@ from .values import KINDS, identity, kind_of
 
 
 class Formula:
-    """What may be true of a JSON value. Equal formulas are one object, so they are compared and hashed by identity.
+    """A predicate of JSON values. Equal formulas are one object, so they are compared and hashed by identity.
 
     An atom asks something of values of one kind and is true of all others: ``{"minimum": 0}`` is true of a string. So its negation
     says the kind, too.
@@ -46,7 +46,7 @@ class Formula:
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """What it is made of."""
+        """The parts that it is made of."""
         return tuple(getattr(self, name) for name in type(self).__slots__)
 
 
@@ -186,7 +186,7 @@ class Size(Formula):
 
 @final
 class Referred(Formula):
-    """What another part of the document says of the same value; the key is that part's name in :class:`Schema`."""
+    """A reference to the formula of another part of the document, for the same value; ``key`` is its name in :class:`Schema`."""
 
     __slots__ = ("key",)
     key: str
@@ -269,7 +269,7 @@ def but_not(formula: Formula, *others: Formula) -> Formula:
 
 
 def parts_of(formula: Formula) -> tuple[Formula, ...]:
-    """Return what a formula is the conjunction of."""
+    """Return the conjuncts of a formula."""
     return formula.formulas if isinstance(formula, And) else (formula,)
 
 
@@ -308,7 +308,7 @@ def equal_to(values: Iterable[Any]) -> Formula:
 
 
 def holds(formula: Formula, value: Any, definitions: Mapping[str, Formula]) -> bool:
-    """Return whether a formula is true of a JSON value; ``definitions`` are what references stand for."""
+    """Return True if a formula is true of a JSON value; ``definitions`` are the formulas of references."""
 
     def true(formula: Formula, value: Any) -> bool:
         return holds(formula, value, definitions)

@@ -26,7 +26,7 @@ from .token_forest import Placed, TokenForest, Tokens
 from .walks import Walks
 
 LONGEST = 1_000
-"""How many bytes of a completion are tiled."""
+"""The most bytes of a completion that are tiled."""
 
 MOST_KEPT = 100_000
 """Places of which the completion is kept."""
@@ -118,7 +118,7 @@ class Tiling:
 
 
 def _is_known_later(at: Configuration) -> bool:
-    """Return whether states stand for texts that are told apart: of values that must differ, or of names that are counted."""
+    """Return True if the state keeps the text that is read: of values that must differ, or of names that are counted."""
     state = at.state
     return (at.stack is not None and at.stack.keeps) or (isinstance(state, Key) and state.counts and state.text != b"")
 
@@ -129,7 +129,7 @@ _UNREAD = 1 << 40
 """From here on states have the numbers of another state and a token: behind tokens of which each leads to a state of its own."""
 
 _ROWS = 128
-"""How many rows are kept."""
+"""The number of rows that are kept."""
 
 MOST_SHOWN = 10
 """Keywords that a warning names."""
@@ -203,7 +203,7 @@ class JSONGuide(Guide):
             A regular expression of what may stand between the tokens of JSON: Outlines' ``whitespace_pattern``. ``None`` for what
             writers of JSON put: nothing, a blank, or new lines and indentations.
         any_order
-            Whether members may come in any order; else in that of the schema, and others behind those that it names.
+            True if members may come in any order; else in that of the schema, and others behind those that it names.
 
         Raises
         ------
@@ -334,7 +334,7 @@ class JSONGuide(Guide):
         return number
 
     def _at(self, state: int) -> Configuration:
-        """Return where a state stands."""
+        """Return the configuration of a state."""
         if state < _UNREAD:
             return self._configurations[state - _FIRST]
         before, token = divmod(state - _UNREAD, len(self.vocabulary))

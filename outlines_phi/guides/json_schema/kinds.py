@@ -1,4 +1,4 @@
-"""What a formula says of the values of one kind, and values by which formulas evidently exclude each other."""
+"""The truth sets of formulas among the values of one kind, and values by which formulas evidently exclude each other."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ ASet = TypeVar("ASet", NumberSet, StringSet)
 
 @final
 class Kinds:
-    """What formulas say of the values of each kind: a truth, a set, or alternatives of shapes.
+    """The truth sets of formulas, kind by kind: a truth, a set, or alternatives of shapes.
 
     ``definitions`` are what references stand for, and ``pointers`` where formulas stand in the schema, for errors.
     """
@@ -78,7 +78,7 @@ class Kinds:
         """True while a schema is compiled, where limits hold: within a text, nothing is refused any more."""
 
     def may_be(self, kind: str, formula: Formula) -> bool:
-        """Return whether a formula may be true of values of a kind, by what it says of kinds; a kind of one value has no other."""
+        """Return True if a formula may be true of values of a kind, by kinds alone; a kind of one value has no other."""
         match formula:
             case Constant():
                 return formula.truth
@@ -105,7 +105,7 @@ class Kinds:
             return plain.spellings if plain == other else _spelled_apart(plain, other)
 
     def shortest_number(self, formula: Formula) -> int | None:
-        """Return how long the shortest text is of a number that a formula is true of; ``None`` if there is none."""
+        """Return the length of the shortest text of a number that a formula is true of; ``None`` if there is none."""
         plain, other = (self.numbers(formula, plain=plain) for plain in (True, False))
         if plain.is_empty and other.is_empty:
             return None
@@ -165,7 +165,7 @@ class Kinds:
         return self._shapes(formula, "object", _ANY_OBJECT, self._of_object)
 
     def within(self, formula: Formula) -> list[Formula]:
-        """Return what is asked of the items and members of the values that a formula is true of.
+        """Return the formulas asked of the items and members of the values that a formula is true of.
 
         Raises
         ------
@@ -254,7 +254,7 @@ class Kinds:
         return [joint for right in parts if not self._is_nothing(joint := left & right)]
 
     def _says(self, left: AShape, right: AShape) -> bool:
-        """Whether all that ``right`` asks is evidently asked by ``left``."""
+        """Return True if ``left`` evidently implies ``right``."""
         if isinstance(left, ArrayShape) or isinstance(right, ArrayShape):
             return left & right == left
         held = dict(left.members)
@@ -276,7 +276,7 @@ class Kinds:
         return any(name in shape.required and self._is_never(value) for name, value in shape.members)
 
     def _is_never(self, formula: Formula) -> bool:
-        """Whether a formula is evidently true of no value: of nothing but arrays or objects that none of its shapes allows."""
+        """Return True if a formula is evidently false: of nothing but arrays or objects that none of its shapes allows."""
         if formula not in self._never:
             self._never[formula] = formula is FALSE or not (
                 any(self.may_be(kind, formula) for kind in (*LITERALS, "array", "object"))
@@ -357,13 +357,13 @@ class Kinds:
             raise limit.at(self._pointers[max(found, key=lambda known: len(parts_of(known)))]) from None
 
     def meant(self, formula: Formula) -> Formula:
-        """Return what is said where a reference is made."""
+        """Resolve references to the formula that they stand for."""
         while isinstance(formula, Referred):
             formula = self._definitions[formula.key]
         return formula
 
     def _meant(self, formula: Formula) -> Formula:
-        """Return what a reference, or its negation, stands for."""
+        """Resolve a reference, or the negation of one, by one step."""
         if isinstance(formula, Not):
             assert isinstance(formula.formula, Referred)
             return negated(self._definitions[formula.formula.key])

@@ -41,7 +41,7 @@ MOST_CHOICES = 1_000
 
 
 def refuse_large(shapes: Sequence[ObjectShape]) -> None:
-    """Raise where objects need more members than are counted, or tell more names apart than are looked at."""
+    """Refuse objects that need more members than are counted, or tell more names apart than are looked at."""
     most = max((shape.least - len(shape.required) for shape in shapes), default=0)
     if most > MOST_NAMES:
         raise LimitError(f"Ask for at most {MOST_NAMES:,} members of an object", f"There are {most:,} of any name")

@@ -25,18 +25,18 @@ class Counted(NamedTuple):
 @final
 @dataclass(frozen=True)
 class ArrayShape:
-    """What is asked of the rest of an array.
+    """The constraints on the rest of an array.
 
     Attributes
     ----------
     first, rest
-        What the next items are, one by one, and all after these.
+        The formulas of the next items, one by one, and of all after these.
     least, most
-        How many items there are; ``None`` is no bound.
+        The bounds of the number of items; ``None`` is no bound.
     counted
-        How many of them are of some kind.
+        The bounds of the numbers of items of some kinds.
     unique
-        Where the schema says that no two of them are equal, and none to one before; ``None`` if they may be.
+        The pointer to the demand that no two of them are equal, and none to one before; ``None`` if they may be.
     """
 
     first: tuple[Formula, ...] = ()
@@ -51,7 +51,7 @@ class ArrayShape:
 
     @staticmethod
     def joined(shapes: Sequence[ArrayShape]) -> ArrayShape:
-        """Return what all of some shapes ask."""
+        """Return the conjunction of some shapes."""
         if len(shapes) < 2:
             return shapes[0] if shapes else ArrayShape()
         length = max(len(shape.first) for shape in shapes)
@@ -65,7 +65,7 @@ class ArrayShape:
         )
 
     def item(self, place: int) -> Formula:
-        """Return what the item at a place is, apart from what is counted."""
+        """Return the formula of the item at a place, apart from counted items."""
         return self.first[place] if place < len(self.first) else self.rest
 
     def behind(self, place: int) -> ArrayShape:
@@ -75,17 +75,17 @@ class ArrayShape:
 
     @property
     def alike(self) -> Formula | None:
-        """What all items are that must come, where the same is asked of each and none is counted; else ``None``."""
+        """The formula of all required items, where the same is asked of each and none is counted; else ``None``."""
         asked = {self.item(place) for place in range(min(self.least, len(self.first) + 1))}
         return asked.pop() if len(asked) == 1 and not self.counted else None
 
     @property
     def ways(self) -> int:
-        """How many shapes it may lead to by what is counted, and steps from each."""
+        """The number of shapes that the counted items may lead to, times the steps from each."""
         return prod(2 * (max(one.least, one.most or 0) + 1) for one in self.counted)
 
     def covers(self, other: ArrayShape) -> bool:
-        """Whether it is evidently true of all arrays that another shape is true of: it asks for fewer items of the same kinds."""
+        """Return True if it is evidently true of all arrays of another shape: it asks for fewer items of the same kinds."""
         held = {(one.skip, one.item): one for one in other.counted}
         return (
             (self.first, self.rest, self.unique) == (other.first, other.rest, other.unique)
@@ -101,17 +101,17 @@ class ArrayShape:
 
     @property
     def closed(self) -> bool:
-        """Whether the array may end here."""
+        """True if the array may end here."""
         return self.least <= 0 and all(one.least <= 0 for one in self.counted)
 
     @property
     def needed(self) -> int:
-        """How many items are enough, if there are any."""
+        """The number of items that suffices, if there are any."""
         counted = [one for one in self.counted if one.least > 0]
         return max(self.least, *(len(self.first) + one.skip for one in counted), 0) + sum(one.least for one in counted)
 
     def steps(self, *, onward: bool = False) -> Iterator[tuple[Formula, ArrayShape]]:
-        """Yield what the next item may be, and the shape of the rest then; several may be true of one item.
+        """Yield the formulas of the next item, each with the shape of the rest then; several may be true of one item.
 
         With ``onward`` only items without which something is missing.
         """
@@ -139,7 +139,7 @@ class ArrayShape:
 
 
 def _allows(most: int | None, other: int | None) -> bool:
-    """Whether a bound from above is no tighter than another."""
+    """Return True if a bound from above is no tighter than another."""
     return most is None or (other is not None and other <= most)
 
 
@@ -151,31 +151,31 @@ class Some(NamedTuple):
     value: Formula
 
     def covers(self, name: str) -> bool:
-        """Whether a name is one of them."""
+        """Return True if a name is one of them."""
         return name not in self.but and self.names.contains(name)
 
     def held(self, name: str, value: Formula) -> bool:
-        """Return whether a member of a name, with a value as ``value`` says, evidently satisfies this."""
+        """Return True if a member of a name, with a value as ``value`` says, evidently satisfies this."""
         return self.covers(name) and both(value, self.value) is value
 
 
 @final
 @dataclass(frozen=True)
 class ObjectShape:
-    """What is asked of the rest of an object.
+    """The constraints on the rest of an object.
 
     Attributes
     ----------
     members
-        What the values of members of some names are, if there are any.
+        The formulas of the values of members of some names, if there are any.
     required, absent
         Names of members that are to come, and that must not.
     every
-        What the values of all members with some names are.
+        The formulas of the values of all members with some names.
     some
-        What the value of at least one member with some names is.
+        The formulas of the value of at least one member with some names.
     least, most
-        How many members there are; ``None`` is no bound.
+        The bounds of the number of members; ``None`` is no bound.
     """
 
     members: tuple[tuple[str, Formula], ...] = ()
@@ -200,7 +200,7 @@ class ObjectShape:
 
     @staticmethod
     def joined(shapes: Sequence[ObjectShape]) -> ObjectShape:
-        """Return what all of some shapes ask."""
+        """Return the conjunction of some shapes."""
         if len(shapes) < 2:
             return shapes[0] if shapes else ObjectShape()
         members: dict[str, Formula] = {}
@@ -224,7 +224,7 @@ class ObjectShape:
         yield from sorted(self.absent.union(*(one.but for one in self.every + self.some)))
 
     def value(self, name: str) -> Formula:
-        """Return what the value of a member of this name is."""
+        """Return the formula of the value of a member of this name."""
         if name in self.absent or self.most == 0:
             return FALSE
         own = self._values.get(name, TRUE)
@@ -237,11 +237,11 @@ class ObjectShape:
 
     @property
     def closed(self) -> bool:
-        """Whether the object may end here."""
+        """True if the object may end here."""
         return not self.required and not self.some and self.least <= 0
 
     def steps(self, name: str, gone: Iterable[str]) -> Iterator[tuple[Formula, ObjectShape]]:
-        """Yield what the value of a member of this name may be, and the shape of the rest then, where ``gone`` come no more."""
+        """Yield the formulas of the value of a member of this name, each with the shape of the rest; ``gone`` come no more."""
         gone = frozenset(gone)
         value = self.value(name)
         if value is FALSE or self.required & gone - {name}:

@@ -15,7 +15,7 @@ from ...vocabulary.trie import Trie
 from ...vocabulary.vocabulary import Vocabulary
 
 MOST_BYTES = 1 << 27
-"""How much is kept of one vocabulary: a partition of 131,072 tokens takes half a megabyte."""
+"""The most bytes that are kept of one vocabulary: a partition of 131,072 tokens takes half a megabyte."""
 
 _VOCABULARIES = 4
 _forests: OrderedDict[tuple[str, tuple[int, ...]], TokenForest] = OrderedDict()
@@ -130,7 +130,7 @@ class TokenForest:
         return bytes([self.trie.byte[self.nodes(node)[0]]])
 
     def keep(self, key: Hashable, make: Callable[[], Kept], size: Callable[[Kept], int]) -> Kept:
-        """Return what was made once under a key, for all guides, under a bound of memory."""
+        """Build once under a key, for all guides, under a bound of memory."""
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key][0]

@@ -46,7 +46,7 @@ def kind_of(value: Any) -> str:
 
 
 def identity(value: Any) -> Hashable:
-    """Return what is equal for equal values alone: 1 and 1.0 are equal, 1 and true are not, and members have no order."""
+    """Return a key equal for equal values alone: 1 and 1.0 are equal, 1 and true are not, and members have no order."""
     match kind_of(value):
         case "number":
             return "number", exact(value)

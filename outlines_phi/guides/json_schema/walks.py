@@ -182,7 +182,7 @@ class Ends(NamedTuple):
 
 
 class Pop(NamedTuple):
-    """Where a token leaves a value: the node, the outcome, and whether the value's own last byte did."""
+    """The exit of a token from a value: the node, the outcome, and whether the value's own last byte did."""
 
     node: int
     outcome: int
@@ -190,7 +190,7 @@ class Pop(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """What tokens do from a state on, below a node of the forest, whatever the stack is.
+    """The transitions of tokens from a state on, below a node of the forest, whatever the stack is.
 
     Attributes
     ----------
@@ -198,7 +198,7 @@ class Walk(NamedTuple):
         Disjoint tokens that stay in a string, and the states that they lead to, ``None`` where they are not allowed. A name
         without its text stands for one state of each token.
     ends, pops
-        Where other tokens end, and where tokens leave the value. The last end of a token is the one that holds.
+        The ends of other tokens, and their exits from the value. The last end of a token is the one that holds.
     """
 
     inside: list[tuple[Tokens, State | None]]
@@ -232,7 +232,7 @@ class Walks:
         return inside, found
 
     def _walk(self, state: State, node: int) -> Walk:
-        """Return what tokens do from a state on, below a node."""
+        """Return the transitions of tokens from a state on, below a node."""
         key = state, node
         walk = self._walks.get(key)
         if walk is None:
@@ -400,7 +400,7 @@ class Walks:
 
 
 def _later(one: Spelled | None, states: Mapping[ByteAutomaton | Composed, int], characters: int) -> Spelled | None:
-    """Return where bytes lead after which none of some values begins like this: to states of automata, or nowhere."""
+    """Return the spelled value after bytes that leave its listed prefixes: in states of automata, or ``None``."""
     if one is None or (isinstance(one, Listed) and not one.words.without):
         return None
     state = states[one.automaton]

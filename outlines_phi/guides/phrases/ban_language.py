@@ -25,13 +25,13 @@ from .banned import BannedPhrases, smallest_conflict
 from .matcher import PhraseMatcher
 from .phrase_guide import BanningGuide, PhraseGuide, changed_row
 
-SEARCHED = 5_000  # How many pairs of states are looked at to find an end from one pair before that is given up
+SEARCHED = 5_000  # The most pairs of states searched for an end from one pair
 
 _UNKNOWN, _BLOCKED = -1, -2
 """``min_tokens`` of a pair not looked at yet, and of one for which a shortest sequence of the left guide holds a phrase."""
 
-_SHOWN = 20  # How many bytes of a prompt a message shows
-_ROWS, _BASES, _PARTITIONS = 32, 128, 16  # How many rows, transitions of left states, and refined partitions are kept
+_SHOWN = 20  # The number of bytes of a prompt in messages
+_ROWS, _BASES, _PARTITIONS = 32, 128, 16  # The rows, transitions of left states, and refined partitions kept
 _STEPS = 2**14  # Single steps that are kept
 
 
@@ -276,9 +276,9 @@ class ProductGuide(BanningGuide):
 
 
 STATES, PAIRS = 1_000, 1 << 18
-"""How many states that come up one by one, and how many pairs of runs, are looked at before the answer is yes."""
+"""The most lazily built states, and the most pairs of runs, that are looked at before the answer is yes."""
 
-_BITS = 21  # How many bits of a code a state has
+_BITS = 21  # The number of bits of a state's code
 
 
 def least_context(phrases: BannedPhrases) -> int:
@@ -297,7 +297,7 @@ def inside_word(matcher: PhraseMatcher) -> int:
 
 
 def depends_on_prompt(automaton: ByteAutomaton, phrases: BannedPhrases) -> bool:
-    """Return whether it depends on the prompt which texts of ``automaton`` hold a phrase; True where that takes too long to see.
+    """Return True if the prompt decides which texts of ``automaton`` hold a phrase; also where that takes too long to see.
 
     Runs the matcher from its start and from every other state at the same time, until the two runs complete the same from now on.
     """
@@ -358,7 +358,7 @@ PRODUCT_STATES, OWN_STATES = 1_000, 20_000
 Step: TypeAlias = Callable[[NDArray[np.integer], NDArray[np.integer]], NDArray[np.integer]]
 """States and bytes to the states after them."""
 
-_ROUNDS = 16  # How often the phrases are collected that an output type writes by itself
+_ROUNDS = 16  # The most rounds that collect the phrases that an output type writes by itself
 
 
 def free_text(vocabulary: Vocabulary, phrases: BannedPhrases) -> PhraseGuide:
@@ -498,7 +498,7 @@ def _without_own(automaton: ByteAutomaton, phrases: BannedPhrases, origin: int) 
 
 
 def _on_shortest_ways(automaton: ByteAutomaton, matcher: PhraseMatcher, origin: int) -> set[int]:
-    """Return which phrases a shortest text from any state to acceptance holds."""
+    """Return the phrases that a shortest text from any state to acceptance holds."""
     column = automaton.distances[automaton.targets].argmin(axis=1)
     byte = np.array([int((automaton.byte_class == g).argmax()) for g in range(automaton.targets.shape[1])])[column]
     after = automaton.targets[np.arange(len(automaton)), column]
@@ -518,7 +518,7 @@ def _on_shortest_ways(automaton: ByteAutomaton, matcher: PhraseMatcher, origin: 
 
 
 def _writes(guide: PhraseGuide) -> bool:
-    """Whether tokens can write a character at the start of a text; True where that takes too long to see."""
+    """Return True if tokens can write a character at the start of a text; also where that takes too long to see."""
     row, tokens = guide.row(guide.start), guide.vocabulary.tokens
     allowed = np.flatnonzero(row.targets[row.partition.class_of] > DONE).tolist()
     if any(_is_text(tokens[token]) for token in allowed):

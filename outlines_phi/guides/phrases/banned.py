@@ -27,12 +27,12 @@ Phrase: TypeAlias = str | bytes | re.Pattern[str]
 _Phrases: TypeAlias = tuple[str | re.Pattern[str], ...]
 
 LEVELS = (None, "mask", "lookahead", "weighted", "exact")
-"""How draws may be corrected for what is banned, from none to the model's distribution given that none occurs."""
+"""The levels of correction for banned phrases, from none to the model's distribution given that none occurs."""
 
 MOST_STATES = 80_000
-"""How many states the automata of all regular expressions of a list may have: a few seconds of work, and half a gigabyte."""
+"""The most states of the automata of all regular expressions of a list: a few seconds of work, and half a gigabyte."""
 
-_SHOWN = 5  # How many phrases a message names
+_SHOWN = 5  # The number of phrases that a message names
 
 
 @final
@@ -51,15 +51,15 @@ class BannedPhrases:
         of its matches occurs. It is read in the dialect of :func:`compile_regex`, and its matches must be bounded in length:
         ``a{1,20}``, not ``a+``. What it matches are characters: a byte that is not UTF-8 is none, not even for ``.`` or ``[^a]``.
     ignore_case
-        Whether case is folded. Regular expressions are compiled with the flag ``i`` instead.
+        True if case is folded. Regular expressions are compiled with the flag ``i`` instead.
     whole_word
-        Whether an occurrence counts only if the characters before and after it, where there are any, are no word characters: none
+        True if an occurrence counts only if the characters before and after it, where there are any, are no word characters: none
         for which ``str.isalnum()`` holds, and not ``_``. (With ``ignore_case``: of the folded text. For a regular expression: of
         the text.) A byte that is not UTF-8 is none.
     across_prompt
-        Whether an occurrence that begins in the prompt and ends in the output counts.
+        True if an occurrence that begins in the prompt and ends in the output counts.
     level
-        How draws are corrected: ``"mask"``, ``"lookahead"``, ``"weighted"`` or ``"exact"``; ``None`` for what the call says.
+        The correction of draws: ``"mask"``, ``"lookahead"``, ``"weighted"`` or ``"exact"``; ``None`` for that of the call.
 
     Raises
     ------
@@ -121,7 +121,7 @@ class BannedPhrases:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """How to call each phrase in a message."""
+        """The name of each phrase in messages."""
         return tuple(map(_name, self.phrases))
 
     @property
@@ -132,7 +132,7 @@ class BannedPhrases:
 
     @cached_property
     def matcher(self) -> PhraseMatcher:
-        """Where the phrases occur in a text, byte by byte; built once."""
+        """The matcher of the phrases in a text, byte by byte; built once."""
         places: tuple[list[int], list[int]] = ([], [])  # of texts and of regular expressions
         for place, phrase in enumerate(self.phrases):
             places[isinstance(phrase, re.Pattern)].append(place)
@@ -251,7 +251,7 @@ def _compiled(pattern: re.Pattern[str], ignore_case: bool) -> ByteAutomaton:
 
 
 def _longest(automaton: ByteAutomaton, pattern: re.Pattern[str]) -> int:
-    """Return how many bytes a match has at most."""
+    """Return the length of the longest match, in bytes."""
     states, length = np.array([automaton.start]), -1
     while len(states):
         length += 1
@@ -328,7 +328,7 @@ def _refusal(pattern: str, position: int, what: str) -> UnsupportedError:
 
 
 QUESTIONS = 100
-"""How often it is asked whether part of a list is at fault: enough to find a few phrases among many thousand."""
+"""The most questions whether part of a list is at fault: enough to find a few phrases among many thousand."""
 
 
 def smallest_conflict(phrases: BannedPhrases, at_fault: Callable[[BannedPhrases], bool]) -> BannedPhrases:
@@ -340,7 +340,7 @@ def smallest_conflict(phrases: BannedPhrases, at_fault: Callable[[BannedPhrases]
     questions = iter(range(QUESTIONS))
 
     def find(taken: _Phrases, rest: _Phrases, asked: bool) -> _Phrases:
-        """Return what of ``rest`` is needed beside ``taken``; ``asked`` if ``taken`` alone is known not to do."""
+        """Return the part of ``rest`` that is needed beside ``taken``; ``asked`` if ``taken`` alone is known not to do."""
         if not asked and taken:
             if next(questions, None) is None:
                 return rest

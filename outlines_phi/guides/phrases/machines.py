@@ -21,7 +21,7 @@ _BLOCK = 256
 
 
 def is_word(character: str) -> bool:
-    """Return whether ``character`` is part of a word: a letter, a number in any script, or ``_``."""
+    """Return True if ``character`` is part of a word: a letter, a number in any script, or ``_``."""
     return character.isalnum() or character == "_"
 
 
@@ -94,7 +94,7 @@ class CharacterReader:
     # ``int32[R, C]``: the reading of the character that this byte completes, or :data:`NOTHING`.
     completes: NDArray[np.int32]
     byte_class: NDArray[np.uint8]  # ``uint8[256]``: the column of each byte
-    # What characters are read as, each once; the first two are those of :data:`NOTHING` and :data:`BROKEN`.
+    # The readings of characters, each once; the first two are those of :data:`NOTHING` and :data:`BROKEN`.
     readings: tuple[CharacterReading, ...]
     held: NDArray[np.int32]  # ``int32[R]``: how many bytes are held back
 
@@ -231,7 +231,7 @@ class _States:
         return self._number.setdefault((held, False, successors.tobytes()), len(self._number) + 1)
 
 
-_WIDEST = 3  # How many bytes a character has at most for each byte of its folding: K, the sign of kelvins, folds to `k`
+_WIDEST = 3  # The most bytes of a character for each byte of its folding: K, the sign of kelvins, folds to `k`
 
 _CONTINUATION = range(0x80, 0xC0)
 _NO_SYMBOL = -1
@@ -269,7 +269,7 @@ class FoldedLiterals(ByteMachine):
         for index, text in enumerate(folded):
             phrases.setdefault(text, []).append(index)
         self.names = tuple(names)
-        self._phrases = tuple(phrases.values())  # which each word stands for
+        self._phrases = tuple(phrases.values())  # the phrases that each word stands for
         self._reader = CharacterReader.of(frozenset("".join(phrases)), ignore_case=ignore_case, whole_word=whole_word)
         self._words = AhoCorasick.build([_spelled(text, whole_word) for text in phrases], SYMBOLS)
         self._columns = _padded([self._words.symbol_class[list(reading.symbols)] for reading in self._reader.readings])
@@ -365,7 +365,7 @@ class FoldedLiterals(ByteMachine):
         return tuple(sorted({index for word in words for index in self._phrases[word]}))
 
     def _goes_on(self, node: int, symbols: Sequence[int], in_text: bool) -> bool:
-        """Return whether ``symbols`` go on with all of ``node``, to the end of a word or beyond themselves."""
+        """Return True if ``symbols`` go on with all of ``node``, to the end of a word or beyond themselves."""
         for place, symbol in enumerate(symbols):
             child = int(self._next(node, symbol))
             if self._words.parent[child] != node or child == 0:
@@ -376,7 +376,7 @@ class FoldedLiterals(ByteMachine):
         return bool(self._words.is_inner[node])
 
     def _choices(self, held: int) -> list[tuple[int, ...]]:
-        """Return what the bytes held may be read as, as far as it matters."""
+        """Return the readings of the bytes held, as far as they matter."""
         return [self._reader.readings[choice].symbols for choice in (BROKEN, *self._reader.completions[held])]
 
     @cached_property
@@ -533,7 +533,7 @@ class BoundedLanguages(ByteMachine):
     def _moved(
         self, key: BoundedKey, byte: int, *, begins: bool
     ) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
-        """Return what has been begun after ``byte``, and the languages with a member that is complete."""
+        """Return the members begun after ``byte``, and the languages with a member that is complete."""
         column = self.byte_class[byte]
         begun, ended = dict[int, int](), dict[int, int]()
         for state, size in (*key.begun, *((start, 0) for start in self._starts if begins)):

@@ -27,7 +27,7 @@ class PhraseMatcher(ABC):
     start: int = 0  # The state at the beginning of a text
 
     states: int | None = None
-    """How many states there are, where they have the same numbers for the same phrases; ``None`` where they come up one by one."""
+    """The number of states, where they have the same numbers for the same phrases; ``None`` where they come up one by one."""
 
     @abstractmethod
     def step(self, states: NDArray[np.integer], bytes: NDArray[np.integer]) -> NDArray[np.int32]:
@@ -39,26 +39,26 @@ class PhraseMatcher(ABC):
 
     @abstractmethod
     def matches(self, states: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """Return where the last byte completed a phrase."""
+        """Return the mask of the states whose last byte completed a phrase."""
 
     @abstractmethod
     def completes_at_end(self, states: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """Return where a phrase only waits for the end of the text, or for a character that lets it count."""
+        """Return the mask of the states with a phrase that waits for the end of the text, or for a character that lets it count."""
 
     @abstractmethod
     def pending(self, states: NDArray[np.integer]) -> NDArray[np.int32]:
-        """Return how many bytes the longest end of the text has that may be the beginning of an occurrence; 0 for none.
+        """Return the length of the longest suffix of the text that may begin an occurrence, in bytes; 0 for none.
 
         An occurrence that waits for the next character or for the end of the text is pending, one that is complete is not.
         """
 
     @abstractmethod
     def completed(self, state: int) -> tuple[int, ...]:
-        """Return which phrases the last byte completed, as ascending indices into ``names``."""
+        """Return the phrases that the last byte completed, as ascending indices into ``names``."""
 
     @abstractmethod
     def completed_at_end(self, state: int) -> tuple[int, ...]:
-        """Return which phrases the end of the text would complete, as ascending indices into ``names``."""
+        """Return the phrases that the end of the text would complete, as ascending indices into ``names``."""
 
     @abstractmethod
     def futures(self, states: NDArray[np.integer]) -> NDArray[np.int32]:
@@ -143,19 +143,19 @@ class ByteMachine(ABC):
 
     @abstractmethod
     def completed(self, key: Any) -> tuple[int, ...]:
-        """Return which phrases the last byte completed."""
+        """Return the phrases that the last byte completed."""
 
     @abstractmethod
     def completed_at_end(self, key: Any) -> tuple[int, ...]:
-        """Return which phrases the end of the text would complete."""
+        """Return the phrases that the end of the text would complete."""
 
     @abstractmethod
     def pending(self, key: Any) -> int:
-        """Return how many bytes may be the beginning of an occurrence."""
+        """Return the number of pending bytes, which may begin an occurrence."""
 
     @abstractmethod
     def future(self, key: Any) -> Hashable:
-        """Return what of ``key`` decides the phrases that are completed from now on."""
+        """Return the part of ``key`` that decides the phrases that are completed from now on."""
 
     @abstractmethod
     def after_prompt(self, key: Any) -> Hashable:

@@ -32,7 +32,7 @@ class BanningGuide(Guide):
 
     @abstractmethod
     def pending(self, state: int) -> int:
-        """Return how many bytes at the end of the text may begin a phrase; 0 where nothing waits (theory.md, section 6.1)."""
+        """Return the number of last bytes of the text that may begin a phrase; 0 where nothing waits (theory.md, section 6.1)."""
 
     def pending_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return :meth:`pending` of every entry of ``states``; 0 for DEAD and DONE."""
@@ -42,7 +42,7 @@ class BanningGuide(Guide):
 
     @abstractmethod
     def phrases_at(self, state: int, tokens: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Return which phrase each of ``tokens`` would complete in ``state``, by its place in the list; -1 for none.
+        """Return the phrase that each of ``tokens`` would complete in ``state``, by its place in the list; -1 for none.
 
         Where a token completes several, the first to be complete. The end of sequence completes a whole word that waits for it.
         """
@@ -144,7 +144,7 @@ class TokenRuns:
 _SHIFT = DONE + 1  # A state of the guide is one of the matcher, moved up to make room for DEAD and DONE
 
 _ROWS, _CHANGES = 32, 256
-"""How many rows are kept, a partition of the vocabulary each, and how many of the few changes that make a row."""
+"""The number of rows that are kept, a partition of the vocabulary each, and of the few changes that make a row."""
 
 _STEPS = 2**14  # Single steps that are kept, and numbers of tokens to an end
 

@@ -168,7 +168,7 @@ class LlamaCppModel(SequenceModel):
 
 
 def vocabulary_of(llama: Any) -> Vocabulary:
-    """Return what each token of a GGUF model writes, in bytes; control tokens write nothing."""
+    """Return the bytes of each token of a GGUF model; control tokens write nothing."""
     vocab = llama_cpp.llama_model_get_vocab(llama._model.model)
     tokens, ends, real = [], [], []
     for v in range(llama.n_vocab()):

@@ -22,7 +22,7 @@ from ..sequences import Entry, SequenceModel
 
 @dataclass
 class RowCall:
-    """Which rows the present model call reads and writes; shared by all layers."""
+    """The rows that the present model call reads and writes; shared by all layers."""
 
     rows: mx.array  # `[b]` the rows in the call
     offset: mx.array  # `[b]` how many tokens each holds
@@ -146,11 +146,11 @@ class MLXModel(SequenceModel):
     Parameters
     ----------
     model
-        What ``mlx_lm.load`` gives first.
+        The first result of ``mlx_lm.load``.
     tokenizer
         The Hugging Face tokenizer of it.
     eos_ids
-        What ends a text, beside the tokenizer's own.
+        The ids that end a text, beside the tokenizer's own.
 
     Raises
     ------

@@ -40,7 +40,7 @@ CACHES = ("cache", "past_key_values", "cache_params")
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
-INTERNAL = frozenset(nn.Module().__dict__) - {"training"}  # What every module has and no setting is
+INTERNAL = frozenset(nn.Module().__dict__) - {"training"}  # The attributes of every module that are no settings
 ENTRIES = 4  # Numbers of every tensor that each call reads
 
 
@@ -68,7 +68,7 @@ class Forward:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is now."""
+        """The device of the model now."""
         return self.hf_model.device
 
     @property
@@ -99,7 +99,7 @@ class Forward:
 
     @property
     def heads_in_memory(self) -> int:
-        """How many copies of a mask's worth of scores one layer holds at a time."""
+        """The number of copies of a mask's worth of scores that one layer holds at a time."""
         return getattr(self.config, "num_attention_heads", 1) if self.attention == "eager" else 1
 
     @torch.inference_mode()
@@ -216,7 +216,7 @@ def hooks(model: Any) -> tuple[int, ...]:
 
 
 def opaque(model: Any) -> bool:
-    """Whether a forward pass may depend on what :func:`structure` and :func:`weights` cannot see.
+    """Return True if a forward pass may depend on state that :func:`structure` and :func:`weights` cannot see.
 
     That is hooks, replaced methods, modules and settings of unknown packages, and weights made under inference mode.
     """

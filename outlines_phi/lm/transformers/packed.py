@@ -91,7 +91,7 @@ class PackedTrees(ForestTrees):
 
     @property
     def _room(self) -> int:
-        """How many node slots a row may begin with."""
+        """The most node slots that a row may begin with."""
         return self._base + self._longest + self._free
 
     def _arrange(self, live: NDArray[np.int64]) -> None:
@@ -142,7 +142,7 @@ class PackedTrees(ForestTrees):
         return self._forward.checked(Rows.all(logits[:, -1]))
 
     def _fits_with_prompts(self, nodes: NDArray[np.int64]) -> bool:
-        """Return whether the prompts and ``nodes`` may share a call: masks and logits within the memory given."""
+        """Return True if the prompts and ``nodes`` may share a call: masks and logits within the memory given."""
         length, most = int(self._forest.prompt_lengths.max()), int(np.bincount(self._row[nodes]).max())
         columns = length + most
         scores = self._heads * columns * (self._base + eightfold(most))

@@ -1,4 +1,4 @@
-"""Which kind of token trees a model can hold at which lengths, found out by trying, and trees over regions of lengths."""
+"""The kinds of token trees that a model can hold at each length, found out by trying, and trees over regions of lengths."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TrialCall(NamedTuple):
     keep: Sequence[int] | None = None
 
 
-# What walks do; nodes 0 and 1 are the prompts. The calls: that of the prompts; siblings, both prompts, a parent of the same call;
+# The walks; nodes 0 and 1 are the prompts. The calls: that of the prompts; siblings, both prompts, a parent of the same call;
 # parents that are all of the call before, one repeated, others dropped, out of order; the same after nodes were given back, where
 # all have one length, twice; then prefixes of earlier calls.
 WALKS = (
@@ -157,7 +157,7 @@ class Example:
         self.tokens = [draw(len(call.parents)) for call in self.calls]
 
     def fault(self, name: str) -> str | None:
-        """Return what is wrong with the model on a road, ``None`` when nothing is. A trial that raised is made twice."""
+        """Return the fault of the model on a road, ``None`` if there is none. A trial that raised is made twice."""
         plain = self.plain  # first: a model that gives NaN by itself says so, and no road is blamed for it
         before = self.forward.structure()
         trials: list[dict[str, int]] = [{}] if name != "packed" or not self.gap else [{}, {"gap": self.gap}]
@@ -221,7 +221,7 @@ class Example:
 
 
 def distance(found: Tensor, plain: Tensor) -> float:
-    """Return how far ``[n, V]`` log probabilities are from the right ones: at the worst of the ``n``, over their spread.
+    """Return the distance of ``[n, V]`` log probabilities from the right ones: at the worst of the ``n``, over their spread.
 
     The root mean square of the difference over the tokens that the right ones give any probability, over the standard deviation of
     these. Tokens that a model never writes are left out: rows of a padded vocabulary would hide every error by their spread.

@@ -97,7 +97,7 @@ class RowTrees(ForestTrees):
         return Rows.joined(answers, groups)
 
     def _groups(self, lengths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Return which sequences share a call: those that may, as many as memory allows."""
+        """Return the groups of sequences that share a call: those that may, as many as memory allows."""
         size = torch.finfo(self._forward.dtype).bits // 8
         heads = self._forward.heads_in_memory
         groups = []

@@ -18,7 +18,7 @@ from ...errors import UnsupportedError
 
 @dataclass
 class Slots:
-    """Where the present model call reads and writes; shared by all layers of one cache."""
+    """The slots that the present model call reads and writes; shared by all layers of one cache."""
 
     batch: int  # Rows of the cache
     capacity: int  # Slots per row. A layer whose storage is smaller grows to it, once, at its next call
@@ -124,7 +124,7 @@ class SlotCache(Cache):
         return super().update(key_states, value_states, layer_idx, *args, **kwargs)
 
     def aim(self, rows: Tensor | None, columns: Tensor | slice, width: int) -> None:
-        """Say where the next call writes, as :class:`Slots` has it, and that it reads ``width`` slots."""
+        """Set the slots that the next call writes, as :class:`Slots` has it, and the ``width`` that it reads."""
         if width > self.slots.capacity:
             self.slots.capacity = self._capacity(width)
             self.reallocations += 1
@@ -147,7 +147,7 @@ class SlotCache(Cache):
 @final
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where the ``k`` nodes of one model call stand among its ``r`` rows of ``n`` tokens."""
+    """The places of the ``k`` nodes of one model call among its ``r`` rows of ``n`` tokens."""
 
     rows: NDArray[np.int64]  # `[r]` the rows of the cache in the call
     # `[r, n]` the node slot of each token. Padding, at the end of a row, points at slots that are free
@@ -211,7 +211,7 @@ class TreeMask:
             self._lines[r, s] |= self._lines[r, p]
 
     def lines(self, layout: Layout) -> tuple[NDArray[Any], ...]:
-        """Return what a mask is built from: bits ``[r, n, (base + width) / 8]`` of what each token sees, padding only itself.
+        """Return the parts of a mask: bits ``[r, n, (base + width) / 8]`` of what each token sees, padding only itself.
 
         With a window also the positions of all slots, ``[r, base + width]``.
         """

@@ -17,7 +17,7 @@ from .forward import Forward, hooks, opaque, saved, structure, weights
 from .roads import ROADS, RegionTrees, road, tolerance
 
 SAMPLED = 256  # Numbers of each tensor, about, that stand for it in the fingerprint of a model
-UNCOMPARED = ("transformers_version", "dtype", "torch_dtype")  # What a checkpoint is loaded with, in its configuration
+UNCOMPARED = ("transformers_version", "dtype", "torch_dtype")  # The fields of a configuration that describe its loading
 
 SPREAD = 4.0  # The standard deviation of a language model's logits, in nats: about that of trained ones
 
@@ -81,11 +81,11 @@ class TransformersModel(LanguageModel):
 
     @property
     def road(self) -> str:
-        """How short trees are evaluated: ``"packed"``, ``"rows"``, ``"rows of one length"`` or ``"whole sequences"``."""
+        """The evaluation of short trees: ``"packed"``, ``"rows"``, ``"rows of one length"`` or ``"whole sequences"``."""
         return road(self._forward, 0)
 
     def version(self) -> Hashable:
-        """Return what the distribution depends on beside the input: how the model computes, and its weights (by write counters).
+        """Return a key of the distribution apart from the input: how the model computes, and its weights (by write counters).
 
         What hooks do cannot be seen here, nor every write through ``.data``; trees that are used again compare their roots.
         """

@@ -1,4 +1,4 @@
-"""Which row of an engine's batch belongs to which request: the book-keeping of a logits processor of vLLM."""
+"""The rows of an engine's batch by request: the book-keeping of a logits processor of vLLM."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Kept = TypeVar("Kept")
 
 @final
 class BatchRows(Generic[Kept]):
-    """What a processor keeps for the rows of a batch, by row; rows of other requests have nothing.
+    """The state that a processor keeps for the rows of a batch, by row; rows of other requests have nothing.
 
     ``make`` returns what is kept for a request, given its parameters, the ids of its prompt and the list of its outputs, which
     grows as it is written; ``None`` for a request that is not ours. A request that was preempted is added again, with its outputs.

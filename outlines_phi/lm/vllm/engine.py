@@ -1,4 +1,4 @@
-"""What is read of the configuration of a vLLM engine: its vocabulary, and what it does that no walk could follow."""
+"""The configuration of a vLLM engine: its vocabulary, and features that no walk could follow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...vocabulary.vocabulary import Vocabulary
 
 
 def vocabulary_of(model_config: Any) -> Vocabulary:
-    """Return what each token of an engine's model writes; what ends a text is as in vLLM, its generation config included."""
+    """Return the bytes of each token of an engine's model; the end of a text is as in vLLM, its generation config included."""
     config = model_config.try_get_generation_config()
     ends = config.get("eos_token_id", model_config.hf_text_config.eos_token_id)
     tokenizer = cached_tokenizer_from_config(model_config)

@@ -1,4 +1,4 @@
-"""How an engine is asked for the logits after sequences of tokens: through its core, where requests stay open, or in public."""
+"""The calls of an engine for the logits after sequences of tokens: through its core, where requests stay open, or in public."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LIMIT = 300.0  # Seconds without an answer after which it is given up
 class EngineCalls(Calls, ABC):
     """Calls of the engine of a ``vllm.LLM`` that carries :class:`RowCapture` and :class:`RowReader`."""
 
-    stay = False  # Whether requests can stay open
+    stay = False  # True if requests can stay open
 
     def __init__(self, llm: Any) -> None:
         self._llm = llm
@@ -71,7 +71,7 @@ class CoreCalls(EngineCalls):
 
     @staticmethod
     def fits(llm: Any) -> bool:
-        """Return whether the core of an engine can be asked in this way."""
+        """Return True if the core of an engine can be asked in this way."""
         config = llm.llm_engine.vllm_config
         plain = config.kv_transfer_config is None and config.parallel_config.data_parallel_size == 1
         return plain and type(llm.llm_engine.engine_core) in (InprocClient, SyncMPClient)
@@ -135,7 +135,7 @@ class CoreCalls(EngineCalls):
         )
 
     def _outputs(self) -> list[Any]:
-        """Return what the engine has to say, or nothing for want of an answer by now."""
+        """Return the engine's outputs, or nothing for want of an answer by now."""
         if isinstance(self._core, InprocClient):  # makes a step
             return self._core.get_output().outputs
         try:
@@ -162,7 +162,7 @@ class RequestCalls(EngineCalls):
 
 
 def calls_of(llm: Any) -> EngineCalls:
-    """Return how an engine is asked."""
+    """Return the calls that an engine supports."""
     return (CoreCalls if CoreCalls.fits(llm) else RequestCalls)(llm)
 
 

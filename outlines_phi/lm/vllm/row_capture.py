@@ -42,7 +42,7 @@ class RowCapture(LogitsProcessor):
 
 
 class RowReader:
-    """What a worker of vLLM answers beside its own methods: the logits that :class:`RowCapture` has kept."""
+    """The methods that a worker of vLLM gains: the logits that :class:`RowCapture` has kept."""
 
     def row_process(self) -> int:
         """Return the process that logits are kept in."""

@@ -57,7 +57,7 @@ class SessionTrees(ForestTrees):
         self._sessions.close([self._tips.pop(node) for node in dead])
 
     def _asked(self, nodes: range) -> list[Asked]:
-        """Return what is asked about new nodes, and which requests stay open."""
+        """Return the requests for new nodes, each marked if it stays open."""
         asked = list(map(self._request, nodes))
         keys = {each.key for each in asked}
         inner = {int(self._forest.parent[node]) for node in nodes}
@@ -68,7 +68,7 @@ class SessionTrees(ForestTrees):
         return asked
 
     def _request(self, node: int) -> Asked:
-        """Return what is asked about a node."""
+        """Return the request for a node."""
         key = self._tips.pop(int(self._forest.parent[node]), None)
         if key is not None and key in self._sessions:
             return Asked(key, [int(self._forest.token[node])], goes_on=True)

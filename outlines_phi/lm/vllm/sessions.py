@@ -15,12 +15,12 @@ class Asked(NamedTuple):
 
     key: str
     token_ids: list[int]
-    goes_on: bool = False  # Whether the tokens follow those of an open request with this key
-    stays: bool = False  # Whether it is left open, with its keys and values
+    goes_on: bool = False  # True if the tokens follow those of an open request with this key
+    stays: bool = False  # True if it is left open, with its keys and values
 
 
 class Calls(Protocol):
-    """How an engine is asked."""
+    """The protocol of calls of an engine."""
 
     def rows(self, asked: Sequence[Asked], relieve: Callable[[], object]) -> tuple[Tensor, dict[str, int]]:
         """Return the logits after each request, ``[n, V]``, and how many tokens of new ones were in the engine's cache.
@@ -35,7 +35,7 @@ class Calls(Protocol):
 class Session(NamedTuple):
     """An open request: the path to a node, whose keys and values the engine holds."""
 
-    prompt: Hashable  # Which prompt it is below
+    prompt: Hashable  # The prompt above it
     prompt_length: int
     length: int  # Tokens, prompt included
 
@@ -67,7 +67,7 @@ class Sessions:
         return key in self._open
 
     def rows(self, asked: Sequence[Asked]) -> tuple[Tensor, dict[str, int]]:
-        """Return what :meth:`Calls.rows` does; after an error none of ``asked`` is open."""
+        """Run :meth:`Calls.rows`; after an error none of ``asked`` is open."""
         while self._due:
             self.close(list(self._due.popleft().values()))
         busy = {each.key for each in asked}
@@ -78,7 +78,7 @@ class Sessions:
             raise
 
     def keep(self, key: str, session: Session, busy: Collection[str]) -> bool:
-        """Return whether a request may stay open; the oldest of those that are not ``busy`` are closed for it."""
+        """Return True if a request may stay open; the oldest of those that are not ``busy`` are closed for it."""
         goes_on = key in self._open
         self._drop([key])
         if not self._fits(session):

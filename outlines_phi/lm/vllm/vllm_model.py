@@ -23,7 +23,7 @@ ENGINE: Mapping[str, Any] = {
     "logits_processors": ["outlines_phi.vllm:RowCapture"],
     "worker_extension_cls": "outlines_phi.vllm.RowReader",
 }
-"""What an ``LLM`` is made with, so that its logits can be read: ``LLM(model, **ENGINE)``."""
+"""The arguments of an ``LLM`` whose logits can be read: ``LLM(model, **ENGINE)``."""
 
 TESTED = "0.32"  # The versions of vLLM whose core is spoken to
 
@@ -99,7 +99,7 @@ class VLLMModel(LanguageModel):
         return SessionTrees(self._sessions, prompts, len(self.vocabulary), self.max_length)
 
     def release(self) -> None:
-        """Close what is open in the engine, for others to have its room."""
+        """Close the open requests in the engine, for others to have its room."""
         self._sessions.release()
 
 

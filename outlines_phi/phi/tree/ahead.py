@@ -25,7 +25,7 @@ AHEAD = 16
 
 
 def is_wide(node: Node, table: Table) -> bool:
-    """Return whether tokens are to be drawn ahead of a node: a new one, no prompt, with many live tokens."""
+    """Return True if tokens are to be drawn ahead of a node: a new one, no prompt, with many live tokens."""
     return node.parent is not None and not node.expanded and table.live_count(node.state, node.remaining) > MANY
 
 
@@ -62,7 +62,7 @@ class WideNodes:
         self._sent = exchange.send(np.array(at, dtype=np.int64), np.array([*nodes.values()]).reshape(-1, AHEAD))
 
     def draw(self) -> Tensor:
-        """Return what is to be read of the nodes, on the device."""
+        """Return the scores to be read of the nodes, on the device."""
         if not self.nodes:
             return self._logits().new_empty(0, dtype=torch.float64)
         at, quantiles = self._sent()

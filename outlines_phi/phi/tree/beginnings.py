@@ -1,4 +1,4 @@
-"""How a model would begin a text by itself, beside how a format lets it."""
+"""The likeliest beginnings of a text by the model alone, and within a format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...guides.table import Moves
 from ...vocabulary.vocabulary import Vocabulary
 
 SHOWN, LIVE = 5, 3
-"""How many of the likeliest first tokens are kept, and how many of those that the format allows."""
+"""The number of likeliest first tokens that are kept, and of those that the format allows."""
 
 
 class FirstToken(NamedTuple):

@@ -59,7 +59,7 @@ class Frontier:
         return max(self._forgotten, -self._heap[0][0] if self._heap else -math.inf)
 
     def offer(self, node: Node) -> None:
-        """Queue what is open at a node: itself before its evaluation, else its free tokens by falling probability, lazily."""
+        """Queue the open part of a node: itself before its evaluation, else its free tokens by falling probability, lazily."""
         if not node.expanded or (node.distribution is None and node.log_rest > -math.inf):
             self._push(node.log_p, node, -1)
         elif node.distribution is not None and node.log_rest > -math.inf:
@@ -105,7 +105,7 @@ class Frontier:
         return node.distribution.log_free if closed else node.distribution.unended()
 
     def _settle(self) -> None:
-        """Drop what has been taken care of elsewhere from the top of the heap."""
+        """Drop settled entries from the top of the heap."""
         while self._heap:
             _, _, node, rank = self._heap[0]
             if rank < 0:
@@ -189,7 +189,7 @@ def enumerate_together(
 
 
 def is_decided(tree: BoundsTree, tolerance: float) -> bool:
-    """Return whether ``U - Lo <= tolerance * Lo`` at the root."""
+    """Return True if ``U - Lo <= tolerance * Lo`` at the root."""
     return tree.root.expanded and tree.root.log_gap <= tree.root.log_lower + log(tolerance)
 
 
@@ -215,7 +215,7 @@ class BestFirst:
 
     @property
     def reached(self) -> bool:
-        """Whether the bounds are that close."""
+        """True if the bounds are that close."""
         return is_decided(self.tree, self._tolerance)
 
     def advance(self) -> list[Node]:
@@ -280,7 +280,7 @@ class ModeSearch:
 
     @property
     def finished(self) -> bool:
-        """Whether the certificate holds."""
+        """True if the certificate holds."""
         return self._frontier.log_p < self._least or self._frontier.log_p == -math.inf
 
     @property

@@ -144,7 +144,7 @@ class Evaluator:
             tree.propagate(nodes)
 
     def _likely(self, wanted: Sequence[tuple[BoundsTree, Node]]) -> list[tuple[BoundsTree, Node]]:
-        """Return what is to be expanded beside the new nodes of some trees."""
+        """Return the nodes to expand beside the new nodes of some trees."""
         grown = dict.fromkeys(tree for tree, node in wanted if not node.expanded and tree in self._beside)
         asked_for = set(wanted)
         found = ((tree, node) for tree in grown for node in self._beside[tree]() if not node.expanded)
@@ -220,7 +220,7 @@ class Evaluator:
                 tree.expand(node, *next(unread), ahead=node in ahead)
 
     def _compare(self, roots: Sequence[Node], found: NDArray[np.floating]) -> None:
-        """Raise where the prompts of kept trees have other distributions than these know."""
+        """Refuse kept trees with other distributions at their prompts than those found."""
         for root, log_p in zip(roots, found, strict=True):
             if self.trees[self._row[root]].drift(log_p) > self._lm.rounding:
                 raise StaleTreesError
@@ -243,7 +243,7 @@ class Evaluator:
     def _h(
         self, nodes: Sequence[Node], ahead: Set[Node], estimate: Estimate, exchange: Exchange
     ) -> Callable[[Tensor], Tensor]:
-        """Return what gives ``h``, ``[n, V]``, of the next tokens of every node, as the frontier's estimator sees it."""
+        """Return the function of ``h``, ``[n, V]``, of the next tokens of every node, as the frontier's estimator sees it."""
         estimate.reached([place for place, node in self._unheard if node.visited])
         self._unheard = [(place, node) for place, node in enumerate(nodes) if node in ahead]
         paths = [node.path() for node in nodes]

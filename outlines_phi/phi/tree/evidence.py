@@ -64,7 +64,7 @@ class Evidence:
         return _between(low, high, above)
 
     def rules_out(self, log_phi: float, alpha: float) -> bool:
-        """Test whether ``log Phi`` is under ``log_phi``; the error over all times together is at most ``alpha``."""
+        """Return True if ``log Phi`` is under ``log_phi``; the error over all times together is at most ``alpha``."""
         return alpha > 0 and float(np.logaddexp.reduce(self._log_capital(log_phi))) >= -math.log(alpha)
 
     def _log_capital(self, log_phi: float) -> NDArray[np.float64]:

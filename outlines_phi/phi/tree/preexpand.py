@@ -47,7 +47,7 @@ def _shallow(tokenizations: Sequence[tuple[int, ...]], limit: int) -> list[tuple
 
 
 def expand_for_walks(trees: Sequence[BoundsTree], evaluator: Evaluator) -> None:
-    """Expand what walks over short languages come to: their usual tokenizations, and likely prefixes beside any other one.
+    """Expand the likely nodes of walks over short languages: usual tokenizations, and likely prefixes beside any other one.
 
     For walks alone, which find out by themselves what is expanded.
     """

@@ -82,7 +82,7 @@ class BackedUpValues:
         self._known = self._known.after(observed)
 
     def _first(self, nodes: Sequence[Node]) -> dict[int, float]:
-        """Return where the sweeps begin: the values of distributions alone, over what estimators say of the same prefixes."""
+        """Return the values that sweeps begin with: those of distributions alone, over those of estimators at the same prefixes."""
         by_state: dict[int, list[float]] = defaultdict(list)
         for node in nodes:
             if node.state != DEAD:

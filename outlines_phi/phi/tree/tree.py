@@ -64,12 +64,12 @@ class Node:
 
     @property
     def visited(self) -> bool:
-        """Whether its distribution was learned for a walk, or a walk has come to it since."""
+        """True if its distribution was learned for a walk, or a walk has come to it since."""
         return self.touched != NEVER
 
     @property
     def free(self) -> Distribution | TokensAhead | None:
-        """What is known of the tokens without a child; ``None`` where the model has to be asked."""
+        """The distribution of the tokens without a child; ``None`` where the model has to be asked."""
         return self.drawn if self.distribution is None else self.distribution
 
     @property
@@ -246,7 +246,7 @@ class BoundsTree:
         node.log_rest, node.log_ends = free.log_mass(), self._log_ends(free)
 
     def forget(self, node: Node) -> None:
-        """Drop what is known of the tokens without a child; bounds stay, and the model is asked where a walk needs it again."""
+        """Drop the distribution of the tokens without a child; bounds stay, and the model is asked where a walk needs it again."""
         self.distribution_bytes -= node.free.nbytes if node.free is not None else 0
         node.distribution = node.drawn = None
 
@@ -273,7 +273,7 @@ class BoundsTree:
         child.h = free.h_of(child.token) if child.log_step > -math.inf else 1.0
 
     def drift(self, log_p: NDArray[np.floating]) -> float:
-        """Return how far the root's distribution ``p`` is from a second evaluation, ``log_p'[V]``, in nats.
+        """Return the distance of the root's distribution ``p`` from a second evaluation, ``log_p'[V]``, in nats.
 
         ``sqrt(sum_v q(v) (log p(v) - log p'(v))^2)``, with ``q`` the distribution ``p`` restricted to the live tokens.
         """

@@ -29,21 +29,21 @@ _PHRASES = 4096  # Ways to fail whose phrase is remembered
 
 
 class Allowance(NamedTuple):
-    """How many bytes may wait where a window ends: ``base``, and the length of its last token where ``token`` says so."""
+    """The number of bytes that may wait at the end of a window: ``base``, and the length of its last token with ``token``."""
 
     base: int
     token: bool
 
 
 class Ending(ABC):
-    """Where windows end: a rule that reads a text and the distributions of its tokens, so that every end is a stopping time.
+    """The rule for the ends of windows: it reads a text and the distributions of its tokens, so that every end is a stopping time.
 
     The bytes that wait at the end of a text may begin a phrase, as many as :meth:`BanningGuide.pending` says.
     """
 
     @abstractmethod
     def allowance(self, written: Sequence[int], survival: float) -> Allowance:
-        """Return how many bytes may wait where a window ends with its next token.
+        """Return the number of bytes that may wait if a window ends with its next token.
 
         ``written``: the lengths of the window's tokens so far.
         ``survival``: the product of the probabilities that the tokens so far, each at its turn, completed no phrase.
@@ -51,7 +51,7 @@ class Ending(ABC):
 
     @abstractmethod
     def released(self, written: Sequence[int], pending: int) -> int:
-        """Return how many tokens of a window that has ended are final, of the lengths ``written``, while ``pending`` bytes wait."""
+        """Return the number of final tokens of an ended window, of the lengths ``written``, while ``pending`` bytes wait."""
 
 
 @final
@@ -111,11 +111,11 @@ class Windows(ABC):
         """Return the live tokens of a node; those after which the window ends lead to :data:`DONE`."""
 
     def ends_before(self, node: Node, log_p: NDArray[np.floating]) -> bool:
-        """Return whether the window has ended at ``node``, given the distribution ``log_p[V]`` of what comes next."""
+        """Return True if the window has ended at ``node``, given the distribution ``log_p[V]`` of the next token."""
         return False
 
     def final(self, tokens: Sequence[int], states: Sequence[int]) -> int:
-        """Return how many of the tokens of a window that has ended, with the state after each, are final."""
+        """Return the number of final tokens of a window that has ended, with the state after each."""
         return len(tokens)
 
     @property
@@ -124,7 +124,7 @@ class Windows(ABC):
         return () if self.table.guide.phrases is None else self.table.guide.phrases.names
 
     def _phrase_at(self, state: int, token: int) -> int | None:
-        """Return which phrase rules ``token`` out in ``state``, by its place in the list; ``None`` where none does.
+        """Return the phrase that rules ``token`` out in ``state``, by its place in the list; ``None`` where none does.
 
         The one that the token completes; or a whole word that waits after it, where the budget leaves no room to go on.
         """
@@ -162,7 +162,7 @@ class PhraseWindows(Windows):
         return self.ending.released(self._written(tokens), self.guide.pending(states[-1]))
 
     def _written(self, tokens: Sequence[int]) -> list[int]:
-        """Return how many bytes each of ``tokens`` writes."""
+        """Return the number of bytes of each of ``tokens``."""
         return self._lengths[list(tokens)].tolist()
 
     def _moves(self, node: Node) -> Moves:

@@ -35,7 +35,7 @@ __all__: list[str] = ["cfg", "choice", "format", "fsm", "json", "regex", "text"]
 
 HOSTED = {"do_sample": True, "num_beams": 1, "num_return_sequences": 1, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 HOSTED |= {"typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0}
-"""What draws in Hugging Face's loop, at what changes nothing, so that none is inherited."""
+"""The options of draws in Hugging Face's loop, at neutral values, so that none is inherited."""
 
 Samplers: TypeAlias = ClassicSampler | SMC
 DEFAULT = multinomial()
@@ -45,7 +45,7 @@ _SEEDED = threading.Lock()  # Held while torch's own generator is seeded, which 
 @final
 @dataclass(eq=False)
 class ClassicGenerator:
-    """What the functions of this module return: a generator, its sampler, and what makes values of texts."""
+    """A generator with its sampler and the reader of values, as the functions of this module return it."""
 
     generator: PhiGenerator
     sampler: Any

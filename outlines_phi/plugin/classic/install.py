@@ -18,7 +18,7 @@ from . import generate, samplers
 
 TESTED = ((1, 3), (2, 0))  # The versions of Outlines that `install` knows: from the first, below the second
 PARAMETERS = ("model", "output_type", "backend", "processor")  # Those of `outlines.Generator`
-NOTHING = Correction(inherited=True)  # What a stock model says of its calls
+NOTHING = Correction(inherited=True)  # The correction of a stock model
 _LOCK = threading.RLock()
 _STOCK = outlines.generator.Generator
 _MODULES = (("generate", generate), ("samplers", samplers))
@@ -34,7 +34,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     banned_phrases: Any = Unset.UNSET,
     **options: Any,
 ) -> Any:
-    """Return what the stock ``outlines.Generator`` does; under ``phi`` or with banned phrases what that of this package does."""
+    """Build the stock ``outlines.Generator``, or that of this package under ``phi`` or with banned phrases."""
     own = getattr(model, "correction", NOTHING)
     correction = own.replaced_by(phi, banned_phrases)
     both = output_type is not None and processor is not None  # which the stock one refuses

@@ -50,7 +50,7 @@ KEYWORDS = (*(name for name in USED if name not in ("banned_phrases", "ends", "o
 @final
 @dataclass
 class PhiGenerateOutput(ModelOutput):
-    """What ``generate`` returns with ``return_dict_in_generate=True``: the sequences, and what is known of their distribution."""
+    """The result of ``generate`` with ``return_dict_in_generate=True``: the sequences, and estimates of their distribution."""
 
     sequences: Tensor | None = None
     log_p: Tensor | None = None  # ``[B]`` float64, in nats: ``log p(y)`` of what was generated in each row
@@ -102,7 +102,7 @@ def custom_generate(
     Parameters
     ----------
     output_type
-        What to write: an output type of Outlines, a guide, or a table.
+        The format to write: an output type of Outlines, a guide, or a table.
     vocabulary
         The tokenizer (or :class:`outlines_phi.Vocabulary`); transformers does not hand ``tokenizer=`` on. Banned phrases and the
         canonical tokenization need it, and forced drafts are tokenized by it.
@@ -229,7 +229,7 @@ WARPERS: dict[type, tuple[str, str]] = {
 LAWLESS = (LogitNormalization, InfNanRemoveLogitsProcessor)
 """Those that change no distribution: NaN in the logits is a ModelError here."""
 
-UNTOUCHED = ("use_cache", "logits_to_keep")  # What transformers hands on that does not change a distribution
+UNTOUCHED = ("use_cache", "logits_to_keep")  # Options that transformers hands on and that change no distribution
 
 WRITTEN = (
     "max_length",
@@ -243,7 +243,7 @@ WRITTEN = (
 
 
 def said_beyond(config: GenerationConfig, own: GenerationConfig) -> dict[str, Any]:
-    """Return what a call's generation config says beyond the model's own and the defaults of transformers."""
+    """Return the fields of a call's generation config that differ from the model's own and the defaults of transformers."""
     given = {}
     for name, value in vars(config).items():
         usual = getattr(own, name, None)

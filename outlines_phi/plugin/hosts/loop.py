@@ -33,10 +33,10 @@ from ..streaming import Ids, Pieces
 from ..types.tables import CompiledTypes
 
 CUTS = ("stop_strings", "stopping_criteria", "max_time")  # Options by which the loop may end a text anywhere
-HOST_TOP_K = 50  # What the loop's `top_k` is where neither the call nor the model's `generation_config` says
+HOST_TOP_K = 50  # The loop's `top_k` where neither the call nor the model's `generation_config` says
 
 AFTER = [name for name in (*TRUNCATION, "watermarking_config") if name != "top_k"]
-"""What else the loop may do after its processors."""
+"""The fields that the loop may apply after its processors."""
 
 
 @final
@@ -49,7 +49,7 @@ class Loop:
     context: int | None
 
     def processor(self, processor: Any, compiled: CompiledTypes, keywords: dict[str, Any]) -> Any:
-        """Return what runs in the loop: our mask where the language can be read, else ``processor``.
+        """Return the processor of the loop: our mask where the language can be read, else ``processor``.
 
         What is not for the loop leaves ``keywords``, those of the call. One that bans phrases in free text and does not say how
         long this may be is given the default budget of all calls.
@@ -81,7 +81,7 @@ class Loop:
         return int(budget)
 
     def _check_uncut(self, table: Table, keywords: dict[str, Any]) -> None:
-        """Refuse what would cut a text anywhere: one that is cut after a whole word that is banned ends in it."""
+        """Refuse options that would cut a text anywhere: one that is cut after a whole word that is banned ends in it."""
         said: dict[str, Any] = {}
         for config in (self.generation_config, keywords.get("generation_config")):
             said |= {} if config is None else {name: value for name, value in vars(config).items() if value is not None}
@@ -224,7 +224,7 @@ class LoopProcessor:
     Parameters
     ----------
     process
-        What is to run: the logits of the next token, given the ids before it and its logits.
+        The function to run: the logits of the next token, given the ids before it and its logits.
     ended
         Logits that end the text, given any.
     """
@@ -242,7 +242,7 @@ class LoopProcessor:
         return self._ended(logits)
 
     def check(self) -> None:
-        """Raise what has been raised."""
+        """Raise the error that ended the walks, if any."""
         if self._error is not None:
             raise self._error
 
@@ -274,7 +274,7 @@ class MaskedLoop(PhiModel):
                 yield piece
 
     def _masking(self, call: Call) -> LoopProcessor | None:
-        """Return what runs in the loop, once the keywords are those of the loop."""
+        """Return the processor of the loop, once the keywords are those of the loop."""
         refuse_options(call.keywords, f"{self.library}'s own loop")
         plain = call.language is None and call.ban is None  # which needs nothing of ours
         processor = None if plain else call.processor(self.compiled)

@@ -30,7 +30,7 @@ class PhiMLXLM(MaskedLoop, MLXLM):
     Parameters
     ----------
     model, tokenizer
-        What ``mlx_lm.load`` gives.
+        The results of ``mlx_lm.load``.
     options
         ``phi``, ``banned_phrases`` and ``max_tree_bytes``, as of :class:`outlines_phi.PhiTransformers`.
 

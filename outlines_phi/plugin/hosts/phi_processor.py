@@ -26,7 +26,7 @@ from ..types.tables import CompiledTypes
 from .loop import check_budget, loop_settings
 from .transformers import LOANS
 
-AVAILABLE = frozenset({"guide", "logits"})  # What a logits processor has to offer to an estimator
+AVAILABLE = frozenset({"guide", "logits"})  # The inputs that a logits processor offers to an estimator
 LIBRARIES = ("torch", "numpy")  # The libraries whose tensors are read
 MAX_STEP_BYTES = 256 * 2**20  # Bound on the memory of steps kept for weights; those of two calls are kept in any case
 
@@ -49,20 +49,20 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         Whose tokens they are: an Outlines model, a Hugging Face model (with ``tokenizer=``), a tokenizer, or a
         :class:`outlines_phi.Vocabulary`.
     output_type
-        What may be written: an output type of Outlines, a guide, or a logits processor whose language can be read; ``None`` for
+        The format to write: an output type of Outlines, a guide, or a logits processor whose language can be read; ``None`` for
         free text without banned phrases.
     phi
         An estimator that reads the guide and the logits: ``"local"``, ``"onestep"``, ``"learned"``, or an object.
         Left out, ``"onestep"``; with banned phrases ``"local"``.
     temperature, top_k, top_p, min_p
-        What the loop will have. Left out, what it has by itself: the values of the model's ``generation_config``.
+        The options of the loop. Left out, those that it has by itself: the values of the model's ``generation_config``.
         ``top_k`` may cut (0 is none); the last two may only say that they do not.
     max_new_tokens
         The length limit ``N`` of the loop: nothing that is allowed is longer, so nothing is cut short.
     tensor_library_name
         ``"torch"`` or ``"numpy"``, as for Outlines' processors.
     banned_phrases
-        What must not be written: a list of phrases, or a :class:`outlines_phi.BannedPhrases` of level ``"mask"``.
+        The phrases never to write: a list of phrases, or a :class:`outlines_phi.BannedPhrases` of level ``"mask"``.
 
     Raises
     ------
@@ -261,9 +261,7 @@ def _step_phi(resolved: Phi | None) -> StepPhi:
 
 
 def compiled_for(model: Any, tokenizer: Any = None) -> CompiledTypes:
-    """Return what compiles output types for the tokens of a model, as for :class:`PhiLogitsProcessor`; kept with it where one is
-    given.
-    """
+    """Return the compiler of output types for a model's tokens, as for :class:`PhiLogitsProcessor`; kept with a model given."""
     match model:
         case PhiModel():
             return model.compiled

@@ -89,7 +89,7 @@ class PhiTransformers(PhiModel, Transformers):
     phi
         The default of every call; ``None`` for plain Outlines.
     banned_phrases
-        What no call may write unless it says otherwise: a list of phrases, or a :class:`outlines_phi.BannedPhrases`.
+        The phrases that no call may write unless it says otherwise: a list, or a :class:`outlines_phi.BannedPhrases`.
     max_tree_bytes
         Bound on the memory of the token trees kept between calls.
 
@@ -161,7 +161,7 @@ class PhiTransformers(PhiModel, Transformers):
         return tuple(inputs["input_ids"][0][inputs["attention_mask"][0].bool()].long().tolist())
 
     def _host_processor(self, call: Call, inputs: Sequence[Any]) -> Any:
-        """Return what runs in Hugging Face's loop. Beside others, it takes an empty prompt, as padding; not for all prompts."""
+        """Return the processor of Hugging Face's loop. As padding it takes an empty prompt beside others; not for all prompts."""
         lengths = [len(self._prompt_ids(item)) for item in inputs]
         if not any(lengths):
             raise no_tokens(0, len(lengths))
@@ -234,7 +234,7 @@ class Loans:
         self._read: WeakKeyDictionary[Any, WeakKeyDictionary[Any, BorrowedModel]] = WeakKeyDictionary()
 
     def of(self, model: Any, tokenizer: Any) -> BorrowedModel:
-        """Return what is kept for a model with its tokenizer, or with a :class:`Vocabulary` that is made already."""
+        """Return the kept state of a model with its tokenizer, or with a :class:`Vocabulary` that is made already."""
         read = self._read.setdefault(model, WeakKeyDictionary())
         if tokenizer not in read:
             made = isinstance(tokenizer, Vocabulary)
@@ -243,7 +243,7 @@ class Loans:
         return read[tokenizer]
 
     def without_tokenizer(self, model: Any, eos_ids: Sequence[int]) -> BorrowedModel:
-        """Return what is kept for a model whose tokens are known by their ids alone: enough for an index of outlines_core."""
+        """Return the kept state of a model whose tokens are known by their ids alone: enough for an index of outlines_core."""
         if not eos_ids:
             raise VocabularyError(
                 "Set model.generation_config.eos_token_id, or give vocabulary=tokenizer: no end-of-sequence id is known, so a text "

@@ -41,7 +41,7 @@ class GuidanceText:
 
 
 def is_guidance(text: str) -> bool:
-    """Return whether the text of a grammar is of llguidance's dialect, by how it begins."""
+    """Return True if the text of a grammar begins as one of llguidance's dialect."""
     return text.lstrip().startswith(HEADER)
 
 
@@ -156,7 +156,7 @@ def _check_core(schema: Any, path: Path, document: Any, within: tuple[str, ...])
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value is written in one way, which holds nothing that a regular expression or JSON would escape."""
+    """Return True if a value is written in one way, which holds nothing that a regular expression or JSON would escape."""
     if isinstance(value, str):
         return value.isascii() and value.isprintable() and not set(value) & set('"\\')
     return value is None or isinstance(value, (bool, int))
@@ -170,7 +170,7 @@ def _unread(path: Path) -> UnsupportedError:
 
 
 COLLECTIONS = (str, bytes, dict, list, tuple, set, frozenset)
-"""What is often given in place of an output type, and is none."""
+"""The types of values that are often given in place of an output type, and are none."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ stand in.
 
 
 def to_language(output_type: Any) -> Language:
-    """Return what an output type lets be written; ``dict`` is JSON of any shape, a grammar in Outlines.
+    """Return the language of an output type; ``dict`` is JSON of any shape, a grammar in Outlines.
 
     A :class:`~outlines_phi.guides.grammar.grammar.Grammar` that was read is its own language.
 
@@ -243,8 +243,8 @@ def _to_regex(term: Term, output_type: Any) -> str:
 
 
 def left_to_outlines(output_type: Any, *, at_hand: bool) -> bool:
-    """Test whether Outlines itself masks for an output type where nothing is corrected: for grammars, free text and JSON, whose
-    texts differ from those of this package, and for regular languages while nothing is ``at_hand`` to mask them here.
+    """Return True if Outlines itself masks for an output type without a correction: for grammars, free text and JSON, whose texts
+    differ from those of this package, and for regular languages while nothing is ``at_hand`` to mask them here.
     """
     if output_type is None:
         return True
@@ -258,7 +258,7 @@ def left_to_outlines(output_type: Any, *, at_hand: bool) -> bool:
 
 
 def holds_json(term: Term) -> bool:
-    """Return whether a JSON schema is a part of a term."""
+    """Return True if a JSON schema is a part of a term."""
     return any(True for _ in _schemas(term))
 
 
@@ -272,7 +272,7 @@ def _schemas(term: Term) -> Iterator[JsonSchema]:
 
 
 def to_term(output_type: Any) -> Term:
-    """Return what Outlines reads an output type as, with the schemas of Python types as this package reads them."""
+    """Return the term of Outlines for an output type, with the schemas of Python types as this package reads them."""
     return _term(output_type, term_of)
 
 
@@ -322,7 +322,7 @@ def _read_schema(schema: str | dict[str, Any]) -> JsonSchema:
 
 
 def _reason(error: Exception) -> str:
-    """Return what Outlines says, without its request to report it: what is not offered here is said by this package."""
+    """Return the reason in an error of Outlines, without its request to report it: this package answers for its refusals."""
     return re.split(r"\s*(?:If it should be supported, p|P)lease open an issue", str(error))[0]
 
 

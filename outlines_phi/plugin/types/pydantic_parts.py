@@ -1,4 +1,4 @@
-"""What pydantic asks of a value beside the JSON schema of its type, and what it reads as its own strings and patterns."""
+"""The constraints of pydantic beyond the JSON schema of a type, and its own strings and patterns."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ FORMATS: Mapping[str, Said] = {
 """The strings of each format that pydantic writes for its types and JSON Schema does not know; all of them are valid."""
 
 TERM = "outlines.types.dsl.Term.__get_pydantic_core_schema__.<locals>.<lambda>"
-"""What matches whole texts with a term of Outlines."""
+"""The matcher of whole texts against a term of Outlines."""
 
 _SAID = re.compile(
     rf"{re.escape(TERM)}|operator\.attrgetter|ipaddress\.IPv[46](?:Address|Interface|Network)"
@@ -136,7 +136,7 @@ FUNCTIONS: Mapping[str, Said] = {
     "pydantic.types.ByteSize._validate": {"type": "integer", "minimum": 0},
     "pydantic.types.EncodedStr.decode_str": _base64_of_ascii(),
 }
-"""What others ask beside them."""
+"""The constraints that other functions add."""
 
 
 def named(function: Callable[..., Any]) -> tuple[str, str]:
@@ -202,7 +202,7 @@ EXACT, NEARLY_EXACT = 1 << 53, 1 << 23
 
 
 def by_function(schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
-    """Return what a core schema with a function asks, whose own schema says something."""
+    """Return the constraints of a core schema with a function, whose own schema has some."""
     function = schema["function"]["function"]
     name, written = named(function)
     if name in FUNCTIONS or _SAID.fullmatch(name):
@@ -237,7 +237,7 @@ def checked(found: JsonSchemaValue, name: str) -> JsonSchemaValue:
 
 
 def narrowed(said: JsonSchemaValue, made: JsonSchemaValue) -> JsonSchemaValue:
-    """Return what an author says of a type, and what the type itself says, where that is more."""
+    """Return the conjunction of an author's schema of a type and the type's own, where that is more."""
     known = {keyword: value for keyword, value in made.items() if keyword not in ANNOTATIONS}
     holds = all(keyword in said and said[keyword] == value for keyword, value in known.items())
     if holds and not (said.keys() - made.keys()) & WIDENING:
@@ -248,7 +248,7 @@ def narrowed(said: JsonSchemaValue, made: JsonSchemaValue) -> JsonSchemaValue:
 
 
 def takes(schema: Any, default: Any) -> bool:
-    """Return whether pydantic takes a default, as far as that can be told without the rest of the type."""
+    """Return True if pydantic takes a default, as far as that can be told without the rest of the type."""
     try:
         SchemaValidator(schema).validate_python(default)
     except Exception:  # a validator may raise anything
@@ -277,7 +277,7 @@ def read_back(schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
 
 
 def is_self_spelled(schema: Any) -> bool:
-    """Return whether two values of a core schema that JSON tells apart are two values in Python."""
+    """Return True if two values of a core schema that JSON tells apart are two values in Python."""
     transformed = ("strip_whitespace", "to_upper", "to_lower")
     return schema["type"] in SELF_SPELLED or (
         schema["type"] == "str" and not any(schema.get(key) for key in transformed)
@@ -295,7 +295,7 @@ def _is_number(schema: Any) -> bool:
 
 
 def _is_counted(schema: Any, found: JsonSchemaValue) -> bool:
-    """Return whether a value has as many parts as its JSON."""
+    """Return True if a value has as many parts as its JSON."""
     match schema:
         case {"type": "json-or-python", "json_schema": inner} | {"type": "lax-or-strict", "lax_schema": inner}:
             return _is_counted(inner, found)

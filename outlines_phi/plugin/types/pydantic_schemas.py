@@ -61,10 +61,10 @@ KEYS = {
 MODIFIERS = frozenset(
     {"pydantic_js_updates", "pydantic_js_extra", "pydantic_js_functions", "pydantic_js_annotation_functions"}
 )
-"""Where a core schema has what its author says of the JSON schema."""
+"""The metadata of a core schema by which its author changes the JSON schema."""
 
 UNHASHABLE = frozenset({"list", "set", "dict", "typed-dict", "deque", "ordered-dict", "counter", "generator"})
-"""What pydantic makes of JSON that is no item of a set."""
+"""The types that pydantic makes of JSON and that are no items of a set."""
 
 
 NO_SCHEMA = {
@@ -95,14 +95,14 @@ class PydanticSchema(GenerateJsonSchema):
         return {kind: partial(self._make, method) for kind, method in super().build_schema_type_to_method().items()}
 
     def _make(self, method: Callable[[Any], JsonSchemaValue], schema: Any) -> JsonSchemaValue:
-        """Return what a core schema says; and keep it, before its author changes it."""
+        """Return the constraints of a core schema, and keep them before its author changes them."""
         kind = schema["type"]
         found = deepcopy(NO_SCHEMA[kind]) if kind in NO_SCHEMA else self._beyond(schema, method(schema))
         self._made[id(schema)] = schema, deepcopy(found)
         return found
 
     def _beyond(self, schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
-        """Return what pydantic asks of a value, where its own schema says less."""
+        """Return the constraints of pydantic on a value, where its own schema has fewer."""
         match schema["type"]:
             case "model" | "dataclass" | "typed-dict":
                 return _closed(schema, found)
@@ -170,7 +170,7 @@ class PydanticSchema(GenerateJsonSchema):
             json_schema.clear()
             json_schema.update(said)
 
-    # What holds values.
+    # Containers of values.
 
     def field_is_required(self, field: Any, total: bool) -> bool:
         inner = field["schema"]
@@ -257,13 +257,13 @@ class PydanticSchema(GenerateJsonSchema):
             )
         return super()._get_alias_name(field, name)
 
-    # What functions check.
+    # Checks by functions.
 
     def function_plain_schema(self, schema: Any) -> JsonSchemaValue:
         given = schema.get("json_schema_input_schema")
         return by_function(schema, {} if given is None else self.generate_inner(given))
 
-    # What is written as one value.
+    # Values written as one.
 
     def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:
         found = super().str_schema(schema)
@@ -347,7 +347,7 @@ class PythonSchema(UncheckedSchema):
 
 
 def term_of(output_type: Any) -> Term:
-    """Return what Outlines reads an output type as; pydantic models, dataclasses, typed dicts and functions in it are read here."""
+    """Return the term of Outlines for an output type; pydantic models, dataclasses, typed dicts and functions are read here."""
     return python_types_to_terms(_with_schemas(output_type))
 
 
@@ -383,7 +383,7 @@ def _schema(written: type) -> str:
 
 
 def _refused(document: Any) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield where a schema has what no schema says, and what to say of it."""
+    """Yield the pointers to parts of a schema that no schema expresses, each with its message."""
     stack = [(document, "#")]
     while stack:
         part, pointer = stack.pop()

@@ -35,7 +35,7 @@ class Format(NamedTuple):
     table: Mapping[str, Any] | None = None  # All members with their values, where they are listed
 
     def holds(self, text: str) -> bool:
-        """Return whether ``text`` is a member."""
+        """Return True if ``text`` is a member."""
         written = text.encode()
         return len(written) in self.ends(written, 0)
 
@@ -56,7 +56,7 @@ def _found(written: Set[bytes], lengths: Sequence[int], text: bytes, begin: int)
 
 
 def first_fitting(formats: Sequence[Format]) -> Format:
-    """Return what several formats hold. A text that several of them hold is read by the first that takes it."""
+    """Return the union of several formats. A text that several of them hold is read by the first that takes it."""
     alternatives: list[Format] = []
     for in_tables, run in groupby(formats, lambda part: part.table is not None):
         parts = list(run)
@@ -98,7 +98,7 @@ class Bracketed:
         return self.build([cell.read(body[a:b].decode()) for (cell, _), (a, b) in spans])
 
     def _spans(self, body: bytes) -> list[tuple[int, int]]:
-        """Return where each cell begins and ends; of several ways to cut, the one with the shortest first cells."""
+        """Return the spans of all cells; of several ways to cut, the one with the shortest first cells."""
         spans: list[tuple[int, int]] = []
         ways = [(0, self._ends(body, 0, 0))]  # of every cell so far: its beginning, and its possible ends
         failed: set[tuple[int, int]] = set()
@@ -120,7 +120,7 @@ class Bracketed:
         raise ValueError(f"{body.decode()!r:.80} is not in the format.")
 
     def _ends(self, body: bytes, begin: int, column: int) -> Iterator[int]:
-        """Yield where the cell of ``column`` that begins at ``begin`` may end, nearest first."""
+        """Yield the ends of the cell of ``column`` that begins at ``begin``, nearest first."""
         form, separator = self.cells[column]
         last = column == len(self.cells) - 1
         for end in form.ends(body, begin):
@@ -141,7 +141,7 @@ class Endings:
         return compile_regex(str(self.language))
 
     def __call__(self, text: bytes, begin: int) -> Iterator[int]:
-        """Yield where a member that begins at ``begin`` may end, nearest first."""
+        """Yield the ends of the members that begin at ``begin``, nearest first."""
         match self.language:
             case JSONText(machine=machine):
                 walk: tuple[Any, Any, Any] = machine.start, machine.advance, lambda at: machine.size(at) == 0
@@ -160,11 +160,11 @@ class Endings:
 
 
 Place = Literal["alone", "item", "key"]
-"""Where a format stands: Outlines quotes the texts of a ``Literal`` or ``Enum`` inside containers, and all keys of a dict."""
+"""The position of a format: Outlines quotes the texts of a ``Literal`` or ``Enum`` inside containers, and all keys of a dict."""
 
 
 def reader(output_type: Any) -> Callable[[str], Any]:
-    """Return what makes the typed value of a text that was written for ``output_type`` (``docs/output-types.md``, Values).
+    """Return the reader of typed values from texts written for ``output_type`` (``docs/output-types.md``, Values).
 
     It pickles with its output type. Errors as :func:`outlines_phi.plugin.types.output_types.to_language`.
     """
@@ -201,7 +201,7 @@ class ValueReader:
 
     @property
     def keeps(self) -> bool:
-        """Whether every text is its own value."""
+        """True if every text is its own value."""
         return self._format.read is str
 
     def __repr__(self) -> str:
@@ -212,7 +212,7 @@ class ValueReader:
 
 
 def name(output_type: Any) -> str:
-    """Return what to call an output type in a message."""
+    """Return the name of an output type in messages."""
     of_class = getattr(output_type, "__name__", "") if get_origin(output_type) is None else ""
     return of_class or f"{output_type!r:.80}".replace("typing.", "")
 

@@ -53,7 +53,7 @@ BACKENDS = (OWN, *MASKING)  # The backends that Outlines has
 
 
 def masks_only(backend: str | None) -> bool:
-    """Return whether ``backend`` is one of :data:`MASKING`."""
+    """Return True if ``backend`` is one of :data:`MASKING`."""
     if backend not in (None, *BACKENDS):
         raise UnsupportedError(f"backend={backend!r} was given; expected one of {', '.join(BACKENDS)}, or None.")
     return backend in MASKING
@@ -67,7 +67,7 @@ KEPT_BYTES, LEAST_BYTES = 2**29, 2**24
 
 @final
 class CompiledTypes:
-    """What a model may be asked to write, compiled for its vocabulary and kept for later calls.
+    """The languages of output types, compiled for a model's vocabulary and kept for later calls.
 
     Equal automata share a table, and with it the token trees, whether they came from an output type or from the logits processor
     of ``outlines.Generator(model, T)``; that of a stock model over the same tokenizer is read token by token. Threads that ask for
@@ -168,7 +168,7 @@ class CompiledTypes:
             return self.without(table, ban)
 
     def written(self, table: Table) -> tuple[Language | None, BannedPhrases | None]:
-        """Return what ``table`` was compiled from, ``None`` for free text, and what was kept out of it."""
+        """Return the language that ``table`` was compiled from, ``None`` for free text, and the phrases banned from it."""
         if table not in self._written:
             raise UnsupportedError(
                 "Give an output type, such as outlines.types.regex(pattern): of a guide, a table or the logits processor of "

@@ -54,7 +54,7 @@ class Candidate:
 
 
 class Choices(NamedTuple):
-    """What a trajectory chooses from at a node: its children, then the targets of the tokens without a child."""
+    """The choices of a trajectory at a node: its children, then the targets of the tokens without a child."""
 
     children: list[Node]
     states: list[int]  # Of the children
@@ -94,12 +94,12 @@ class AdaptiveTrajectories:
 
     @property
     def finished(self) -> int:
-        """How many trajectories have ended."""
+        """The number of trajectories that have ended."""
         return len(self.trajectories) - len(self._walking)
 
     @property
     def total(self) -> int:
-        """How many there will be."""
+        """The number of trajectories in the end."""
         return len(self.trajectories) + sum(self._rounds)
 
     @property
@@ -159,7 +159,7 @@ class AdaptiveTrajectories:
         trajectory.node = child if child.state != DEAD else None
 
     def _choices_at(self, node: Node) -> Choices:
-        """Return what there is to choose from: that of the last walk here, unless a child was made or ruled out since."""
+        """Return the choices at a node: that of the last walk here, unless a child was made or ruled out since."""
         children = list(node.children.values())
         states = [child.state for child in children]
         known = self._choices.get(node)

@@ -89,12 +89,12 @@ class Attempts(ABC):
 
     @property
     def satisfied(self) -> bool:
-        """Whether all wanted draws have been read."""
+        """True if all wanted draws have been read."""
         return len(self.accepted) >= self._wanted
 
     @property
     def impossible(self) -> bool:
-        """Whether the tree knows by now that nothing in the language has any probability."""
+        """True if the tree knows by now that nothing in the language has any probability."""
         return self.tree.root.log_upper == -math.inf
 
     @property
@@ -291,7 +291,7 @@ class ResidualAttempts:
 
     @property
     def successes(self) -> int:
-        """How many of the finished attempts found a member."""
+        """The number of finished attempts that found a member."""
         return sum(node is not None for node in self._places)
 
     @property

@@ -91,7 +91,7 @@ class TwoStages:
 
     @property
     def finished(self) -> tuple[int, int]:
-        """How many draws there are, with those whose candidates have ended, and how many attempts and candidates have ended."""
+        """The number of draws, with those whose candidates have ended, and of the attempts and candidates that have ended."""
         accepted, read = len(self.attempts.accepted), self.attempts.read
         if self._candidates is None:
             return accepted, read
@@ -155,7 +155,7 @@ class TwoStages:
         )
 
     def _count(self, missing: int) -> int:
-        """Return how many candidates that many missing draws have together."""
+        """Return the number of candidates that many missing draws have together."""
         return missing * self._phi.candidates * (2 if missing == 1 else 1)
 
 
@@ -197,13 +197,13 @@ class AutoSampler(Sampler):
         return results
 
     def _is_fieldwise(self, request: Request) -> bool:
-        """Return whether texts alone are wanted, of a format with blocks."""
+        """Return True if texts alone are wanted, of a format with blocks."""
         plain = not request.weighted and request.constraint is None and self.phi.frontier is None and self.phi.share > 0
         # Truncation may leave nothing to go on with behind a field that was drawn for its own sake.
         return plain and not request.settings.truncation and request.table.guide.blocks
 
     def _by_candidates(self, call: TreeCall) -> list[Draws]:
-        """Draw what is missing after the attempts from weighted candidates."""
+        """Draw the texts missing after the attempts from weighted candidates."""
         rows = [self._stages(call, index) for index in range(len(call.trees))]
         follow(lambda: call.progress(*map(sum, zip(*(row.finished for row in rows), strict=True))))
         with call.handing_over(lambda: [self._draws(call, index, row, ()) for index, row in enumerate(rows)]):
@@ -213,7 +213,7 @@ class AutoSampler(Sampler):
         return [self._draws(call, index, row, row.trajectories) for index, row in enumerate(rows)]
 
     def _by_fields(self, call: TreeCall) -> list[Draws]:
-        """Draw what is missing after short attempts field by field, over what these have evaluated."""
+        """Draw the texts missing after short attempts field by field, over the nodes that these have evaluated."""
         n = call.request.n
         attempts = [
             call.attempts(RejectionAttempts, index, width=self.phi.width, effort=Effort())

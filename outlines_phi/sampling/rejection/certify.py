@@ -45,12 +45,12 @@ class Certification:
 
     @property
     def certain(self) -> bool:
-        """Whether the bounds alone certify the tolerance."""
+        """True if the bounds alone certify the tolerance."""
         return is_decided(self.tree, self.tolerance)
 
     @property
     def reached(self) -> bool:
-        """Whether the tolerance is certified, for certain or at the confidence."""
+        """True if the tolerance is certified, for certain or at the confidence."""
         log_goal = self.tree.root.log_lower - math.log1p(-self.tolerance)
         return self.certain or self.evidence.rules_out(log_goal, 1 - self.confidence)
 

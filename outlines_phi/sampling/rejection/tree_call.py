@@ -83,7 +83,7 @@ class TreeCall:
         grow_trees(rows, self.evaluator, self.foresight)
 
     def progress(self, draws: int, attempts: int) -> Progress:
-        """Return how far the call has come."""
+        """Return the progress of the call."""
         return Progress.of(
             self.evaluator.counts,
             draws=draws,

@@ -52,7 +52,7 @@ class LongestMatch:
         return self._labels[text]
 
     def begins(self, text: str) -> bool:
-        """Whether ``text`` begins a lexeme."""
+        """Return True if ``text`` begins a lexeme."""
         if text not in self._begun:
             self._begun[text] = any(self.label(text + more) is not None for more in self._futures)
         return self._begun[text]
@@ -126,7 +126,7 @@ class Step(NamedTuple):
 
 
 class Automaton(NamedTuple):
-    """Which nodes steps without output, and each symbol, lead from and to."""
+    """The nodes that steps without output, and each symbol, lead from and to."""
 
     number: dict[Step, int]
     silent: NDArray[np.bool_]
@@ -165,7 +165,7 @@ class Definition:
         return self._sets[word]
 
     def _completed(self, word: Word) -> Nodes:
-        """From where ``word`` is completed to a derived one."""
+        """Return the nodes from which ``word`` is completed to a derived one."""
         if word not in self._completable:
             sets, contexts = self._read(word), self._context(word)
             assert sets is not None

@@ -50,7 +50,7 @@ class Fixture:
     has_separator, has_single_bytes, restarts
         Assumptions S4, S5 and S6.
     traps
-        How many words of at most three tokens the paper's masks allow though no member begins so.
+        The number of words of at most three tokens that the paper's masks allow though no member begins so.
     refused
         Words that a wrong construction allows, or whose end it allows.
     missed

@@ -134,7 +134,7 @@ def test_a_unit_cycle_is_one(found: Grammar) -> None:
     number = {name: symbol for symbol, name in enumerate(found.nonterminals, S)}
 
     def derives(head: int, symbol: int) -> bool:
-        """Whether ``head`` derives ``symbol`` in one production, all else empty."""
+        """Return True if ``head`` derives ``symbol`` in one production, all else empty."""
         return any(
             found.nullable.issuperset(p.body[:place] + p.body[place + 1 :])
             for p in found.productions

@@ -155,7 +155,7 @@ NOT_SQL = [
 
 
 def is_sql(text: str) -> bool:
-    """Whether SQLite can prepare the statement."""
+    """Return True if SQLite can prepare the statement."""
     database = sqlite3.connect(":memory:")
     try:
         database.executescript("CREATE TABLE t (a, b); CREATE TABLE s (a, b);")

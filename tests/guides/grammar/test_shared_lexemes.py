@@ -217,7 +217,7 @@ def test_a_priority_that_takes_texts_is_warned_of() -> None:
     ],
 )
 def test_an_alternative_that_no_text_has_is_warned_of(text: str, said: str | None) -> None:
-    """Where the lexer never emits two terminals side by side, and other alternatives are left."""
+    """The lexer never emits two of its terminals side by side, and other alternatives are left."""
     model = outlines_phi.from_transformers(*bundled.load())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

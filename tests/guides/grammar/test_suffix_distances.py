@@ -1,4 +1,4 @@
-"""What tokens lead to, put together from the tops of stacks, against each token read from the whole stack by itself."""
+"""The distances from the tops of stacks, against each token read from the whole stack by itself."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_what_is_dropped_is_found_again(keep: int, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_stacks_that_are_alike_are_the_same_but_for_a_constant(name: str) -> None:
-    """What is known from other stacks is what is found of each by itself."""
+    """The distances known from other stacks are those found of each by itself."""
     guide = built(name)
     for text in TEXTS[name]:
         for state in states_along(guide, text)[::9]:
@@ -135,7 +135,7 @@ NESTED = {
 
 @pytest.mark.parametrize("name", NESTED)
 def test_a_deeper_stack_takes_a_few_look_ups(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was parsed for the masks of a text is not parsed for those of a deeper one, and what completes it is known."""
+    """A stack parsed for the masks of a text is not parsed for those of a deeper one, and its completion is known."""
     guide, (opening, middle, closing) = built(name), NESTED[name]
     begin = {"c": "void f()", "sql": "SELECT a FROM b WHERE "}.get(name, "")
     shallow, deep = (begin + opening * n + middle + closing * n for n in (8, 60))

@@ -1,4 +1,4 @@
-"""What llguidance itself accepts, byte by byte, and the grammars that are compared with it."""
+"""The language of llguidance itself, byte by byte, and the grammars that are compared with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not read of a grammar is refused, with line, column and caret."""
+"""Notation that is not read is refused, with line, column and caret."""
 
 from __future__ import annotations
 

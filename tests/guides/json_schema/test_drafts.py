@@ -1,4 +1,4 @@
-"""Which drafts have a keyword: beside the reference validator of each draft."""
+"""The keywords of each draft, beside the reference validator of each."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ MALFORMED = {
     ("exclusiveMinimum", "draft-04"), ("exclusiveMaximum", "draft-04"),
     ("additionalItems", "draft2020-12"), ("additionalItems", "no draft"), ("$recursiveRef", "draft2019-09"),
 }  # fmt: skip
-"""What the draft forbids to write so."""
+"""The keywords of a draft whose values are malformed in it."""
 
 
 def of_draft(draft: str, document: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which objects are valid where names, counts and kinds of members are asked for together: none is lost, and none is added."""
+"""Objects under constraints on names, counts and kinds of members together: none is lost, and none is added."""
 
 from __future__ import annotations
 

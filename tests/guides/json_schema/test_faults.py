@@ -19,7 +19,7 @@ DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 
 
 def accepted(document: Any, *texts: str) -> list[bool]:
-    """Return which texts are of values that the document is true of."""
+    """Return the mask of the texts that spell values that the document is true of."""
     machine = Machine(Schema.read(document), any_order=True)
     return [machine.accepts(text.encode()) for text in texts]
 

@@ -193,7 +193,7 @@ ODD: list[Any] = [
     None, True, False, 0, -1, 2, 0.5, 1e308, float("nan"), float("inf"), 10**400, "", "#", "#/items", "#/$defs/a", "a", "(a)\\1",
     "^a", "\ud800", "date", "string", "object", "array", [], {}, [{}], ["a", "a"], [1, 1],
 ]  # fmt: skip
-"""What a keyword may hold that somebody wrote by mistake."""
+"""Values that somebody gave a keyword by mistake."""
 
 LIMITS = [
     "minItems",

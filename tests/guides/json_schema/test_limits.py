@@ -1,4 +1,4 @@
-"""What a schema asks too much of is refused where it is read, by the JSON pointer of the part that asks it."""
+"""Schemas that ask too much are refused where they are read, by the JSON pointer of the part that asks it."""
 
 from __future__ import annotations
 

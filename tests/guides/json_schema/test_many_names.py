@@ -31,7 +31,7 @@ def required(count: int) -> dict[str, Any]:
 
 
 def states(schema: dict[str, Any]) -> int:
-    """How many states the masks along the beginning of an object make."""
+    """Return the number of states that the masks along the beginning of an object make."""
     guide = JSONGuide.of(schema, VOCABULARY)
     state = guide.start
     for byte in TEXT:

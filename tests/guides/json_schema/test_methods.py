@@ -143,7 +143,7 @@ def ids(draws: Draws) -> list[Ids]:
 
 
 def mean_is(log_w: np.ndarray, log_phi: float) -> bool:
-    """Whether the mean of weights is within four standard errors of Phi."""
+    """Return True if the mean of weights is within four standard errors of Phi."""
     w = np.exp(log_w - log_phi)
     return abs(w.mean() - 1) < 4 * w.std() / math.sqrt(len(w)) + 1e-9
 

@@ -42,7 +42,7 @@ def cases(draw: st.DrawFn) -> tuple[list[str], bytes]:
 
 
 def differences(matcher: PhraseMatcher, oracle: Occurrences, text: bytes, alphabet: list[str]) -> list[str]:
-    """What the matcher says along ``text`` that Python does not."""
+    """Return the facts of the matcher along ``text`` that Python contradicts."""
     state, wrong = matcher.start, []
     for size in range(len(text) + 1):
         read = text[:size]

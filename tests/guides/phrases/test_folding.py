@@ -41,7 +41,7 @@ texts = st.lists(pieces, max_size=6).map(b"".join)
 
 
 def read(reader: CharacterReader, text: bytes) -> tuple[list[CharacterReading], int]:
-    """What a text reads as, and how many bytes are held back."""
+    """Return the readings of a text, and the number of bytes that are held back."""
     state, found = 0, []
     for byte in text:
         column = reader.byte_class[byte]

@@ -1,4 +1,4 @@
-"""What holds of every matcher, whatever it looks for."""
+"""The laws of every matcher."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def states_along(matcher: PhraseMatcher, text: bytes, state: int = 0) -> list[in
 
 
 def is_free(matcher: PhraseMatcher, states: Sequence[int]) -> bool:
-    """Whether no phrase is completed on the way, and none by the end of the text."""
+    """Return True if no phrase is completed on the way, and none by the end of the text."""
     return not matcher.matches(np.array(states[1:], dtype=int)).any() and not matcher.completed_at_end(states[-1])
 
 

@@ -1,4 +1,4 @@
-"""What a regular expression cannot mean in a ban is refused, with what to write instead."""
+"""Regular expressions without a meaning in a ban are refused, with the remedy."""
 
 from __future__ import annotations
 

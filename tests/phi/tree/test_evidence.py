@@ -70,7 +70,7 @@ REPEATS, LOOKS = 200, 30
 
 
 def misses(wrong: Callable[[Evidence, float], bool], rate: float) -> int:
-    """How many series of small waves have a look at which the truth is ruled out."""
+    """Return the number of series of small waves with a look at which the truth is ruled out."""
     rng, count, truth = np.random.default_rng(1), 0, 0.1 + 0.5 * rate
     for _ in range(REPEATS):
         found = Evidence()

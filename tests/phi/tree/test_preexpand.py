@@ -1,4 +1,4 @@
-"""What is read of a short language before its first walk, and what after."""
+"""The nodes of a short language that are read before its first walk, and after."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_likeliest_open_prefixes_are_read_beside_another_one() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_draws_have_their_law_in_few_calls(seed: int) -> None:
-    """Where the model cares nothing for usual tokenizations, most walks leave them."""
+    """A model that cares nothing for usual tokenizations has most walks leave them."""
     reference = TEXTS.reference()
     draws = ExactSampler(ExactPhi()).sample(TEXTS.request(DRAWS, seed))[0]
     drawn = [draw.token_ids for draw in draws]
@@ -99,7 +99,7 @@ def test_draws_have_their_law_in_few_calls(seed: int) -> None:
 
 @pytest.mark.parametrize("coin", [True, False], ids=["right", "no thinning coin"])
 def test_cold_trees_have_the_law(coin: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read beside a walk depends on where it stands, and biases neither it nor the others of its tree."""
+    """The nodes read beside a walk depend on its place, and bias neither it nor the others of its tree."""
     if not coin:
         monkeypatch.setattr(RejectionAttempts, "_walk", without_coin)
     results = ExactSampler(ExactPhi()).sample(TEXTS.request(1, 1, rows=1500))
@@ -156,7 +156,7 @@ def test_an_enumeration_begins_with_usual_tokenizations() -> None:
 
 @pytest.mark.parametrize("effort", [1, 5, 10, 12, 20, 40])
 def test_an_effort_of_few_tokens_reads_no_more(effort: int) -> None:
-    """What usual tokenizations cost is part of it."""
+    """The cost of usual tokenizations is part of it."""
     tree = BoundsTree(TEXTS.table, TEXTS.budget)
     with pytest.raises(BudgetError):
         probabilities(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree], tolerance=0.0, max_tokens=effort)

@@ -1,4 +1,4 @@
-"""Where windows end, against plain Python, and the options of a look-ahead."""
+"""The ends of windows, against plain Python, and the options of a look-ahead."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def call(hf: tuple[Any, Any], *prompts: str, **options: Any) -> Any:
 
 
 def written(hf: tuple[Any, Any], sequences: torch.Tensor, *prompts: str) -> list[tuple[int, ...]]:
-    """Return what was generated in each row, the padding left out."""
+    """Return the tokens generated in each row, the padding left out."""
     eos = hf[1].eos_token_id
     rows = sequences[:, inputs_of(hf[1], *prompts)["input_ids"].shape[1] :].tolist()
     assert all(set(row[row.index(eos) + 1 :]) <= {hf[1].pad_token_id} for row in rows)
@@ -414,7 +414,7 @@ class TestRefusals:
             call(hf, PROMPT, phi="local", top_k=1, output_type=outlines.types.regex("[@#]{3}"))
 
     def test_effort_that_runs_out(self, hf: tuple[Any, Any]) -> None:
-        """What was drawn so far comes with the error."""
+        """The draws made so far come with the error."""
         hasty = ExactPhi(effort=Effort(attempts=1, tokens=1), width=1)
         with pytest.raises(BudgetError) as caught:
             call(hf, "so ", phi=hasty, output_type=outlines.types.regex("[a-z ]{20}!"), max_new_tokens=60)

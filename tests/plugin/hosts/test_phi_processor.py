@@ -48,7 +48,7 @@ def inputs_of(model: PhiTransformers, *prompts: str) -> Any:
 
 
 def generated(model: PhiTransformers, sequences: torch.Tensor, prompt_length: int) -> list[tuple[int, ...]]:
-    """Return what was generated in each row, up to the end of sequence."""
+    """Return the tokens generated in each row, up to the end of sequence."""
     eos = model.lm.vocabulary.eos_ids[0]
     rows = sequences[:, prompt_length:].tolist()
     return [tuple(row[: row.index(eos) + 1] if eos in row else row) for row in rows]
@@ -72,12 +72,12 @@ def reference_of(model: PhiTransformers, **options: Any) -> Reference:
 
 
 def told(options: dict[str, Any]) -> dict[str, Any]:
-    """Return what the processor is told of the options of a law; the penalty comes before it."""
+    """Return the options of a law for the processor; the penalty comes before it."""
     return {name: value for name, value in options.items() if name != "repetition_penalty"}
 
 
 def corrects(drawn: list[tuple[int, ...]], log_w: NDArray[np.float64], reference: Reference) -> bool:
-    """Return whether ``E[w] = Phi`` within four standard errors and the weighted draws have the law ``mu*``."""
+    """Return True if ``E[w] = Phi`` within four standard errors and the weighted draws have the law ``mu*``."""
     w = np.exp(log_w)
     unbiased = abs(w.mean() - math.exp(reference.log_phi)) < 4 * w.std() / math.sqrt(len(w)) + 1e-6
     distance = total_variation(frequencies(drawn, w / w.sum()), reference.mu)
@@ -166,7 +166,7 @@ class TestLaws:
 
 
 class FromScratch:
-    """What the processor is to return, with every state replayed from the first token: no memory at all."""
+    """The processor with every state replayed from the first token: no memory at all."""
 
     def __init__(self, processor: PhiLogitsProcessor, prompt_length: int) -> None:
         self.table, self.phi, self.settings = processor.table, processor.phi, processor.settings

@@ -1,4 +1,4 @@
-"""Where the rows of a loop stand, whatever the order in which the loop asks."""
+"""The states of a loop's rows, whatever the order in which the loop asks."""
 
 from __future__ import annotations
 

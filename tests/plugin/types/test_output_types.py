@@ -238,16 +238,16 @@ CASES += [
 ]
 
 HANGS = {"types.credit_card"}
-"""What outlines_core itself does not finish, without the guard that compile_regex puts before it."""
+"""The patterns that outlines_core itself does not finish, without the guard that compile_regex puts before it."""
 
 REFUSED_THERE = {"types.isbn"}
-"""What outlines_core refuses: look-around."""
+"""The patterns that outlines_core refuses: look-around."""
 
 LOSES = {"types.hex_color", "types.ipv6"}
-"""What loses members in a stock generator: an alternative that comes after one of its own beginnings."""
+"""The patterns that lose members in a stock generator: an alternative that comes after one of its own prefixes."""
 
 READ_RIGHT = {"pydantic with dates", "pydantic", "function without arguments"}
-"""What outlines_core itself does not read as it is meant, so that it is refused under its name."""
+"""The types that outlines_core itself misreads, so that each is refused under its name."""
 
 
 @pytest.mark.parametrize(("output_type", "members", "strangers"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])

@@ -1,4 +1,4 @@
-"""What is drawn for pydantic's types validates, or is refused, or is warned of."""
+"""Draws for pydantic's types validate, or the type is refused or warned of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is drawn for a Python type validates."""
+"""Draws for a Python type validate."""
 
 # ruff: noqa: UP007, UP045 - both spellings of a union are given by users
 

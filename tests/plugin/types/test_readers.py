@@ -222,7 +222,7 @@ def test_the_format_that_is_read_is_the_one_that_is_written(output_type: Any) ->
 
 
 def accepts(language: Any, text: str) -> bool:
-    """Return whether a text is in the language of an output type."""
+    """Return True if a text is in the language of an output type."""
     return (language.machine if isinstance(language, JSONText) else compile_regex(language)).accepts(text.encode())
 
 

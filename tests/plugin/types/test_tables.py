@@ -1,4 +1,4 @@
-"""What is read of logits processors: our own, those of stock generators over the same tokenizer, and no others."""
+"""Logits processors that are read: our own, those of stock generators over the same tokenizer, and no others."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_tokens_are_drawn_ahead_and_take_little_memory(monkeypatch: pytest.Monke
 
 
 def test_a_tree_with_tokens_drawn_ahead_serves_every_other_call() -> None:
-    """What is searched or enumerated afterwards is evaluated again, and whole."""
+    """Nodes that are searched or enumerated afterwards are evaluated again, and whole."""
     mu = WORDS.reference().mu
     sampler = ExactSampler(ExactPhi(width=8))
     sampler.sample(WORDS.request(50, None))

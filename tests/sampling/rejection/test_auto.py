@@ -192,7 +192,7 @@ def of_weighted_draws(results: list[Draws]) -> tuple[np.ndarray, np.ndarray]:
 
 
 class TestCandidatesBesideAttempts:
-    """Whether a draw is weighted depends on attempts that candidates have walked beside, and says nothing of these."""
+    """Attempts that candidates have walked beside decide if a draw is weighted, and say nothing of the candidates."""
 
     phi = AutoPhi(share=0.1, candidates=1, width=4)
 

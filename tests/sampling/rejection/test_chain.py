@@ -27,7 +27,7 @@ def by_weight(log_w: np.ndarray, rng: np.random.Generator) -> int:
 
 
 def picked(language: Language, pick: Pick, candidates: int, *, first_of_mu: bool = False) -> list[tuple[int, ...]]:
-    """Return what is picked from candidates of plain masking, the first of which may be a draw of mu*."""
+    """Return the members picked from candidates of plain masking, the first of which may be a draw of mu*."""
     reference, rng = language.reference(), np.random.default_rng(7)
     members = list(reference.mu)
     mu, mask = (np.array([law[ids] for ids in members]) for law in (reference.mu, reference.mask))

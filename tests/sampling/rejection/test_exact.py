@@ -1,4 +1,4 @@
-"""What kept trees, memory bounds and interruptions must not do to exact and certified draws."""
+"""Kept trees, memory bounds and interruptions leave exact and certified draws as they are."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_trajectories_that_all_fail_are_draws_of_weight_zero() -> None:
 
 
 def test_threads_that_take_turns_share_a_store() -> None:
-    """What the plugin's lock gives: calls of several threads on one store, one after the other, and exact."""
+    """The plugin's lock has calls of several threads on one store come one after the other, and exact."""
     sampler, lock, results = ExactSampler(ExactPhi()), threading.Lock(), []
 
     def work() -> None:

@@ -28,7 +28,7 @@ from ..suite.grid import COLUMNS, LEGEND, Grid, Heading, draw_grid
 from ..suite.languages import QUICK, SUITE, Language, own
 from ..suite.methods import methods
 
-FILES = ("fidelity.json", "fidelity.md", "fidelity.png")  # What is written to the folder of the results
+FILES = ("fidelity.json", "fidelity.md", "fidelity.png")  # The files in the folder of the results
 QUICK_DRAWS = 120  # Draws per cell under `--quick`
 
 WIDE, NARROW = 110, ("TV", "to masking", "noise", "ESS", "tokens")
@@ -57,7 +57,7 @@ def fidelity(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Measure how far every estimator and sampler is from the model's own distribution, conditioned on a format.
+    """Measure the distance of every estimator and sampler from the model's own distribution, conditioned on a format.
 
     On a suite of small languages of known distribution; with prompts and an output type, on those. Ctrl-C keeps what is finished.
     """

@@ -116,7 +116,7 @@ def _check(
     source: ModelOptions,
     sampling: SettingOptions,
 ) -> None:
-    """Raise what is missing, or given and of no use."""
+    """Refuse missing options, and given ones of no use."""
     if action == "build":
         if output_dir is None:
             raise UnsupportedError("Give --output-dir FOLDER. build writes the page there, and none was given.")

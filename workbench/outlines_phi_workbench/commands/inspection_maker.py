@@ -1,4 +1,4 @@
-"""What ``outlines-phi inspect`` shows, made for the vocabulary of a tokenizer or of a model."""
+"""The inspection that ``outlines-phi inspect`` shows, made for the vocabulary of a tokenizer or of a model."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class InspectionMaker:
 
 
 def encoder(tokenizer: Any, vocabulary: Vocabulary) -> Callable[[str], Sequence[int]]:
-    """Return what writes a text in tokens, without those that only a whole prompt has; the longest where no tokenizer is known."""
+    """Return the encoder of texts in tokens, without those that only a whole prompt has; the longest without a tokenizer."""
 
     def encode(text: str) -> Sequence[int]:
         if tokenizer is None:

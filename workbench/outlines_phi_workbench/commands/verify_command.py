@@ -74,7 +74,7 @@ def verify(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Check what the masks of a grammar promise against the definition.
+    """Check the promises of a grammar's masks against the definition.
 
     Every assumption and theorem has a verdict: EXHAUSTIVE, BOUNDED, or COUNTEREXAMPLE with a shortest witness; under the table
     stands what each says. A counterexample is exit status 1. PROVED is said by the program that checks a --certificate alone, with
@@ -220,7 +220,7 @@ def print_verification(name: str, found: Verification, console: Console) -> None
 
 
 def _print_meanings(found: Verification, console: Console) -> None:
-    """Print what the rows and the verdicts say; S are assumptions, T theorems that follow from them or are checked alone."""
+    """Print the meanings of the rows and the verdicts; S are assumptions, T theorems that follow from them or are checked alone."""
     console.print(Text("\nWhat the rows say (S: assumptions, T: theorems), and the verdicts", "bold"))
     legend = Table.grid(padding=(0, 2, 0, 0))
     for result in found.results:

@@ -1,4 +1,4 @@
-"""What is inspected: a guide with its machine, what is banned beside it, and the limit of its texts."""
+"""The subject of an inspection: a guide with its machine, what is banned beside it, and the limit of its texts."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class Inspected:
     Attributes
     ----------
     name
-        What messages call it.
+        Its name in messages.
     guide
-        What is allowed: the output type, less what is banned.
+        The allowed texts: the output type, less the banned phrases.
     plain
         The guide of the output type alone; ``guide`` itself where nothing is banned.
     phrases
-        What is banned, as a guide of its own.
+        The banned phrases, as a guide of their own.
     budget
         The most tokens of a text, the end of sequence included; ``None`` for no limit.
     start, begun
@@ -71,7 +71,7 @@ class Inspected:
     def of(
         cls, name: str, guide: Guide, plain: Guide | None = None, budget: int | None = None, prompt: bytes = b""
     ) -> Inspected:
-        """Return what is inspected, of texts that come after ``prompt``."""
+        """Return the subject of an inspection, of texts that come after ``prompt``."""
         banned = guide.phrases if plain is not None and plain is not guide else None
         phrases = None if banned is None else PhraseGuide(guide.vocabulary, banned)
         begun = 0 if phrases is None else phrases.start_after(prompt)
@@ -88,7 +88,7 @@ class Inspected:
         return machine_of(self.plain)
 
     def remaining(self, written: int) -> int:
-        """Return how many tokens may still be written after so many."""
+        """Return the number of tokens that may still be written after so many."""
         return ENOUGH if self.budget is None else self.budget - written
 
     def live(self, state: int, remaining: int) -> tuple[NDArray[np.bool_], Moves]:

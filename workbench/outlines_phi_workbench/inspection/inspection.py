@@ -1,4 +1,4 @@
-"""What the page of an inspection shows, as plain data: the overview, a part, a text, the reason of a token."""
+"""The page of an inspection, as plain data: the overview, a part, a text, the reason of a token."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Data = dict[str, Any]
 @final
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """What can be looked at: all methods return what ``json.dumps`` takes, and threads take turns.
+    """The data of an inspection: all methods return what ``json.dumps`` takes, and threads take turns.
 
     ``encode`` returns the tokens of a text, ``prompted`` is the model that is asked, if any, ``prompt`` its prompt, and
     ``verdicts`` what was verified, if anything.
@@ -82,7 +82,7 @@ class Inspection:
         return _plain({"parts": parts, "calls": calls})
 
     def names(self) -> list[tuple[str, str, str]]:
-        """Return what the search knows of states: part, node, and what stands there; none where they are too many."""
+        """Return the names of states for the search: part, node, and label; none where they are too many."""
         graph = self.inspected.machine.graph
         if not self._is_searched:
             return []
@@ -110,7 +110,7 @@ class Inspection:
         return _plain({**_fields(found), "fault": found.fault, "masses": masses})
 
     def why(self, ids: Sequence[int], token: str) -> Data:
-        """Return why each token that writes ``token`` is masked behind ``ids``, or that it is live.
+        """Return the reason that masks each token that writes ``token`` behind ``ids``, or that it is live.
 
         ``<end>`` is the end of sequence, ``#12`` the token of id 12.
         """
@@ -154,7 +154,7 @@ def _fields(record: Any) -> Data:
 
 
 def _plain(value: Any) -> Any:
-    """Return what ``json.dumps`` takes: records as their fields, and infinities as texts."""
+    """Return a value that ``json.dumps`` takes: records as their fields, and infinities as texts."""
     if dataclasses.is_dataclass(value):
         return {name: _plain(each) for name, each in _fields(value).items()}
     match value:

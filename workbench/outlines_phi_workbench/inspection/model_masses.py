@@ -73,7 +73,7 @@ class LostToken:
 @final
 @dataclass(frozen=True)
 class StepMasses:
-    """What a model says at a step.
+    """The masses that a model gives at a step.
 
     Attributes
     ----------

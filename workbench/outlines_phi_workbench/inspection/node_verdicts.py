@@ -64,7 +64,7 @@ class Verdicts:
 
 
 def subject_of(guide: Guide, pattern: str | None, **options: Any) -> Subject | None:
-    """Return what is verified of a guide; ``None`` where there is no independent definition of it.
+    """Return the subject that verifies a guide; ``None`` where there is no independent definition of it.
 
     ``pattern`` is the regular expression of a guide that is made of one.
     """

@@ -1,4 +1,4 @@
-"""Why tokens are masked: the first byte after which no member is left, and what refuses it."""
+"""The reasons that tokens are masked: the first byte after which no member is left, and the part that refuses it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAMPLE = 6  # Tokens of a group that are named
 @final
 @dataclass(frozen=True)
 class Refusal:
-    """Why a token is masked: ``fault`` at its byte ``offset``, behind ``read``, which is still the beginning of a member."""
+    """The reason that a token is masked: ``fault`` at its byte ``offset``, behind ``read``, which is still a prefix of a member."""
 
     token: int
     text: str
@@ -50,7 +50,7 @@ class RefusalGroup:
 @final
 @dataclass(frozen=True)
 class TextPlace:
-    """Where a text stands: the guide's state, the machine's place, the state of what is banned, and the tokens left."""
+    """The position of a text: the guide's state, the machine's place, the state of the banned phrases, and the tokens left."""
 
     state: int
     place: Any
@@ -59,7 +59,7 @@ class TextPlace:
 
 
 def why_masked(inspected: Inspected, at: TextPlace, token: int) -> Refusal | None:
-    """Return why ``token`` is masked; ``None`` where it is live.
+    """Return the reason that ``token`` is masked; ``None`` where it is live.
 
     In this order: ids that write nothing; the end of the text; the byte after which the output type has no member left; a banned
     phrase; the limit of tokens; the vocabulary, where bytes would go on and no tokens do.

@@ -25,7 +25,7 @@ def page_files() -> dict[str, bytes]:
 def script(key: str, value: Any) -> bytes:
     """Return data as a script, which a page that was opened from a folder may read, as it may not read JSON."""
     content = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    # What ends a line in a script and none in JSON.
+    # Line ends of a script that are none in JSON.
     content = content.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return f"inspection.receive({json.dumps(key)},{content});\n".encode()
 

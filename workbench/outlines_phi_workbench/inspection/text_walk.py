@@ -70,11 +70,11 @@ class TextWalk:
     text: str
     ids: tuple[int, ...]
     steps: tuple[WalkStep, ...]
-    leaves: bool  # whether the last step's token is masked
+    leaves: bool  # true if the last step's token is masked
 
     @property
     def fault(self) -> str:
-        """Why the text leaves the language, a sentence; empty where it does not."""
+        """The reason that the text leaves the language, a sentence; empty where it does not."""
         last = self.steps[-1]
         if last.refusal is None:
             return ""
@@ -100,31 +100,31 @@ def walk(inspected: Inspected, ids: Sequence[int]) -> TextWalk:
 
 
 def begin(inspected: Inspected) -> TextPlace:
-    """Return where a text begins."""
+    """Return the position of the empty text."""
     return TextPlace(inspected.start, inspected.machine.start, inspected.begun, inspected.remaining(0))
 
 
 def after(inspected: Inspected, at: TextPlace, token: int) -> TextPlace:
-    """Return where a live ``token`` leads."""
+    """Return the position after a live ``token``."""
     place = inspected.machine.follow(at.place, token, inspected.vocabulary.tokens[token])
     banned = at.banned if inspected.phrases is None else inspected.phrases.advance(at.banned, token)
     return TextPlace(inspected.guide.advance(at.state, token), place, banned, at.remaining - 1)
 
 
 def label_after(inspected: Inspected, at: TextPlace, token: int) -> str:
-    """Return what the place that a live ``token`` leads to is called."""
+    """Return the label of the place after a live ``token``."""
     if token == inspected.vocabulary.eos_ids[0]:
         return "the end"
     return inspected.machine.spot(after(inspected, at, token).place).label
 
 
 def name_of(inspected: Inspected, token: int) -> str:
-    """Return how a token is shown."""
+    """Return the display of a token."""
     return "<end>" if token in inspected.vocabulary.eos_ids else text_name(inspected.vocabulary.tokens[token])
 
 
 def place_after(inspected: Inspected, ids: Sequence[int]) -> TextPlace:
-    """Return where live tokens lead.
+    """Return the position after live tokens.
 
     Raises :class:`UnsupportedError` where one of them is masked.
     """

@@ -1,4 +1,4 @@
-"""What is measured of one estimator, run by one sampler, on one language."""
+"""The measurements of one estimator, run by one sampler, on one language."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ How = Literal["computed", "draws", "groups", "weights", "theorem", ""]  # Where 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """What is known of ``mu*`` on a language."""
+    """The facts about ``mu*`` on a language."""
 
     # ``log Phi(prompt)`` in nats, and how far off it may be: 0 where the language was enumerated, half the width of
     # certified bounds, or the standard error of an estimate.
@@ -40,10 +40,10 @@ class Truth:
 class Cell:
     """One estimator, run by one sampler, on one language. ``None`` where something is not known."""
 
-    # What is written, after which prompt.
+    # The language and the prompt.
     family: str
     language: str
-    # How.
+    # The method.
     estimator: str
     sampler: str
     # Where the distance comes from: ``computed``, summed over every member; ``draws``, of their frequencies;
@@ -74,7 +74,7 @@ class Cell:
     # about 1.
     agreement: float | None = None
     n: int = 0  # draws that were made
-    note: str = ""  # what went wrong
+    note: str = ""  # the failure, if any
 
     @property
     def method(self) -> str:
@@ -153,7 +153,7 @@ class Weighed(NamedTuple):
 
 
 def weighed(log_w: ArrayLike, log_phi: float) -> Weighed:
-    """Return what independent draws of one proposal say of it by their weights, ``Phi`` being known (theory.md, section 4.4).
+    """Estimate the distance of a proposal by the weights of its independent draws, ``Phi`` being known (theory.md, section 4.4).
 
     ``TV(q, mu*) = 1 - E_q min(1, w / Phi)`` and ``KL(q || mu*) = log Phi - E_q log w``, of token sequences; where draws of weight
     0 are among them, of the distribution of the others.

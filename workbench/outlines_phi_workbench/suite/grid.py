@@ -15,7 +15,7 @@ from outlines_phi.fidelity.report_text import TextTable, jsonable
 from .cells import Cell
 
 COLUMNS = ("TV", "to masking", "noise", "TV tokens", "KL", "ESS", "log Z", "certificate", "calls", "tokens")
-"""What is shown of a cell, after its method."""
+"""The columns of a cell, after its method."""
 
 LEGEND = (
     "TV: total variation from the model's own distribution, conditioned on the language. Without a noise: of texts, summed over "
@@ -26,22 +26,22 @@ LEGEND = (
     "weight minus log Phi. Certificate: an upper limit of the TV by the sampler's own account. Calls, tokens: model calls "
     "and generated tokens evaluated, of one draw in a call of its own."
 )
-"""How to read the table."""
+"""The legend of the table."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Heading:
-    """What is said of a language above its rows."""
+    """The heading of a language above its rows."""
 
-    # What is written.
+    # The language.
     name: str
     family: str
     title: str
     # ``log Phi`` of the prompt and what it may be off; ``None`` where it is not known.
     log_phi: float | None = None
     error: float | None = None
-    source: str = ""  # how the truth is known, or why it is not
+    source: str = ""  # the source of the truth, or the reason that there is none
 
     @property
     def phi(self) -> str:
@@ -58,7 +58,7 @@ class Grid:
     """Cells, under the headings of their languages."""
 
     headings: Sequence[Heading]  # the languages, in order
-    cells: Sequence[Cell]  # what was measured
+    cells: Sequence[Cell]  # the measured cells
 
     def of(self, heading: Heading) -> list[Cell]:
         """Return the cells of a language."""
@@ -72,7 +72,7 @@ class Grid:
         return TextTable([head[i] for i in shown], rows)
 
     def notes(self, heading: Heading) -> list[str]:
-        """Return what there is to say of the cells of a language that hold no figures."""
+        """Return the notes on the cells of a language that hold no figures."""
         return [f"{cell.method}: {cell.note}" for cell in self.of(heading) if cell.note]
 
     def markdown(self) -> str:
@@ -95,7 +95,7 @@ class Grid:
 
 
 def row(cell: Cell) -> list[str]:
-    """Return what is shown of a cell: its method, then :data:`COLUMNS`."""
+    """Return the row of a cell: its method, then :data:`COLUMNS`."""
     if cell.note:
         return [cell.method, *["-"] * len(COLUMNS)]
     measured = cell.how != "theorem"
@@ -138,7 +138,7 @@ def change_of(cell: Cell) -> str:
 
 
 def is_noise(cell: Cell) -> bool:
-    """Return whether draws of ``mu*`` itself could well have shown the distance."""
+    """Return True if draws of ``mu*`` itself could well have shown the distance."""
     return cell.how in ("draws", "groups") and cell.tv is not None and cell.tv < 2 * (cell.floor or 0.0)
 
 
@@ -197,7 +197,7 @@ def _points(grid: Grid, family: str) -> list[Cell]:
 
 
 def _height(cell: Cell) -> tuple[float, bool]:
-    """Return where a cell is drawn, and whether it is known to be there."""
+    """Return the height at which a cell is drawn, and True if it is known to be there."""
     assert cell.tv is not None
     floor = cell.floor or 0.0
     resolved = cell.tv > 2 * floor

@@ -97,12 +97,12 @@ Build = Callable[[PhiModel], Table]  # Compiles what is allowed over the tokens 
 class Language:
     """A language after a prompt."""
 
-    # What it is called, and whose panel of the figure it is in.
+    # Its name, and the family of its panel of the figure.
     name: str
     family: str
-    title: str  # what is written, in words
-    prompt: Any  # what the model is asked: ``str`` or Outlines ``Chat``
-    table: Build  # what is allowed, over the tokens of a model
+    title: str  # its texts, in words
+    prompt: Any  # the prompt of the model: ``str`` or Outlines ``Chat``
+    table: Build  # the compiled language, over the tokens of a model
     budget: int | None = None  # the most tokens, end of sequence included; ``None`` for the sampler's own choice
 
 
@@ -173,7 +173,7 @@ def _dyck(name: str, prompt: str, kinds: int, length: int, exactly: bool, *, sin
 
 
 def _typed(family: str, name: str, title: str, prompt: str, output_type: Any, budget: int | None = None) -> Language:
-    # What outlines_core makes of the type: few enough texts that the truth about them is known.
+    # The type as outlines_core reads it: few enough texts that the truth about them is known.
     title += ", all tokenizations, free whitespace"
     table: Build = lambda model: model.table(output_type, backend=OWN)  # noqa: E731
     return Language(name=name, family=family, title=title, prompt=prompt, table=table, budget=budget)

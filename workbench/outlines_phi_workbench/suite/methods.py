@@ -1,4 +1,4 @@
-"""What the fidelity suite compares: estimators, and samplers that run them."""
+"""The methods that the fidelity suite compares: estimators, and samplers that run them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Method:
     options: SMC | None
     # Its distribution is computed where the language can be enumerated; ``None`` where draws have to tell.
     proposal: ProposalPhi | None
-    independent: bool  # whether ``n`` draws of one call are independent and distributed as a draw in a call of its own
+    independent: bool  # true if ``n`` draws of one call are independent and distributed as a draw in a call of its own
 
     @property
     def name(self) -> str:
@@ -111,7 +111,7 @@ SAMPLERS: dict[str, tuple[SMC | None, frozenset[str] | None]] = {
     "smc-50": (SMC(particles=50), frozenset({"local", "dp-bigram"})),
     "smc-50-ess": (SMC(particles=50, resample="ess"), frozenset({"local"})),
 }
-"""What may run an estimator, by name, and the estimators it is shown with where no samplers are asked for; ``None`` for all."""
+"""The samplers that may run an estimator, by name, and the estimators shown with each by default; ``None`` for all."""
 
 
 def known_estimators() -> dict[str, Phi]:

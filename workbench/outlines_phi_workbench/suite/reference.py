@@ -70,7 +70,7 @@ class Reference:
 
 
 def count_prefixes(table: Table, budget: int, limit: int) -> int | None:
-    """Return how many live prefixes a language has, members left out; ``None`` where there are more than ``limit``."""
+    """Return the number of live prefixes of a language, members left out; ``None`` where there are more than ``limit``."""
     total, level = 1, Counter({table.start: 1})
     for remaining in range(budget, 0, -1):
         below: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""Which words of terminals a grammar derives, begins, or may end: Earley's algorithm, a part of the oracle."""
+"""The words of terminals that a grammar derives, begins, or may end: Earley's algorithm, a part of the oracle."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class Earley:
         return self._sets[word]
 
     def derives(self, word: Word) -> bool:
-        """Return whether the start symbol derives ``word``."""
+        """Return True if the start symbol derives ``word``."""
         return (not word and self.grammar.start in self.empty) or any(
             item.origin == 0 and self.heads[item.production] == self.grammar.start and self.next_symbol(item) is None
             for item in self.items(word)
         )
 
     def survives(self, word: Word) -> bool:
-        """Return whether no terminal of ``word`` is out of place; in a reduced grammar, whether it begins a derived word."""
+        """Return True if no terminal of ``word`` is out of place; in a reduced grammar, if it begins a derived word."""
         return bool(self.items(word))
 
     def canonical(self, word: Word) -> Word:
@@ -108,7 +108,7 @@ class Earley:
 
 @final
 class RegularCompletion:
-    """From which states of a finite automaton over terminals the beginning of a word is completed to a derived one.
+    """The states of a finite automaton over terminals from which the prefix of a word is completed to a derived one.
 
     The intersection of a context-free with a regular language (Bar-Hillel, Perles and Shamir, 1961) as Boolean matrices: entry
     ``(p, k)`` of a symbol's matrix says that it derives a word, not the empty one, that leads from ``p`` to the ``k``-th of the
@@ -143,7 +143,7 @@ class RegularCompletion:
         return self._answers[word]
 
     def _rest(self, item: EarleyItem, skipped: int = 0) -> Word:
-        """Return what an item still needs, ``skipped`` symbols left out."""
+        """Return the symbols that an item still needs, ``skipped`` of them left out."""
         return self._earley.bodies[item.production][item.dot + skipped :]
 
     def _context(self, contexts: dict[tuple[int, int], int], word: Word, item: EarleyItem) -> int:

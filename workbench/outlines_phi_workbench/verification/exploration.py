@@ -22,7 +22,7 @@ class Collapse(NamedTuple):
     """Tokens that no state tells apart, one of each kind."""
 
     tokens: NDArray[np.int64]  # ``int64[R]``: the representatives, the shortest of their kinds, short ones first
-    texts: tuple[bytes, ...]  # what they write
+    texts: tuple[bytes, ...]  # their texts
     # ``int64[V]``: the place among ``tokens`` of the one that stands for each id; -1 for ids that no state allows.
     stands_for: NDArray[np.int64]
 
@@ -66,7 +66,7 @@ LONGEST = 4096  # No shortest way to the end that is followed has more tokens
 
 
 class Pair(NamedTuple):
-    """Where a word of tokens has led the guide and the oracle; words that lead both to the same are one node."""
+    """The states of guide and oracle after a word of tokens; words that lead both to the same are one node."""
 
     word: Word
     state: int
@@ -82,7 +82,7 @@ class _Counted(NamedTuple):
 
 @dataclass
 class LawTally:
-    """How often a law was tried, and the first word that breaks it, which is a shortest one."""
+    """The number of trials of a law, and the first word that breaks it, which is a shortest one."""
 
     cases: int = 0
     witness: Word | None = None
@@ -220,7 +220,7 @@ class Exploration:
         )
 
     def _steps(self, node: Pair, token: int, target: int) -> None:
-        """See whether a single step leads where the row says."""
+        """Compare a single step with the row."""
         holds = self.guide.advance(node.state, token) == target
         self.tally("one relation").count(holds, (*node.word, token), "leads elsewhere than its row says")
 
@@ -231,7 +231,7 @@ class Exploration:
             tally.witness, tally.remark = (*node.word, int(self.collapse.tokens[wrong.argmax()])), remark
 
     def _stands_for(self, node: Pair, row: Row) -> None:
-        """See whether tokens that one stands for are in one class, and those that none stands for are never allowed."""
+        """Check that tokens and their representatives share a class, and that tokens without one are never allowed."""
         if row.partition not in self._stands:
             wrong = self.collapse.betrayed(row.partition)
             self._stands[row.partition] = int(wrong[0]) if len(wrong) else None
@@ -241,14 +241,14 @@ class Exploration:
         )
 
     def _end(self, node: Pair) -> None:
-        """See whether the text of a node may end."""
+        """Compare the end of a node's text with the oracle."""
         end = self.guide.vocabulary.eos_ids[0]
         ends, may_end = self.guide.advance(node.state, end) == DONE, self.oracle.ends(node.point)
         self.tally("end sound").count(may_end or not ends, (*node.word, end), "may end, but is no member")
         self.tally("end complete").count(ends or not may_end, (*node.word, end), "is a member, but may not end")
 
     def _follow(self, node: Pair) -> None:
-        """Write what is nearest to the end until it is there: it is a member, in as many tokens as was promised."""
+        """Write a shortest completion: it ends in a member, in as many tokens as was promised."""
         guide, vocabulary = self.guide, self.guide.vocabulary
         promised = guide.min_tokens(node.state)
         word, state = node.word, node.state

@@ -14,7 +14,7 @@ from .second_patterns import lexemes_of
 from .stack_tops import CONFIGURATIONS
 from .subject import CheckFinding, GrammarParts, Subject, check, shown
 
-PAIRS = 20_000  # How many pairs of states of the two lexers are compared at most
+PAIRS = 20_000  # The most pairs of states of the two lexers that are compared
 
 
 @check("S1", "no lexeme is empty", of_grammars=True)
@@ -49,7 +49,7 @@ def universal_separator(subject: Subject) -> CheckFinding:
     """An ignored byte, such as a space, may stand after every lexeme and belongs to none."""
     machine = subject.parts
     lexer, ignored = machine.guide.lexer, np.array([terminal.ignored for terminal in machine.guide.grammar.terminals])
-    counts = np.asarray(lexer.reaches[:, ~ignored].any(axis=1))  # whether a state may be part of a lexeme that counts
+    counts = np.asarray(lexer.reaches[:, ~ignored].any(axis=1))  # the states that may be part of a lexeme that counts
     states = np.arange(START, len(lexer))
     cases = 0
     for column in range(lexer.targets.shape[1]):
@@ -192,7 +192,7 @@ def grammar_is_reduced(subject: Subject) -> CheckFinding:
 
 @check("T5", "stack invariance", of_grammars=True)
 def stack_is_invariant(subject: Subject) -> CheckFinding:
-    """What the parser accepts by the top of its stack alone, it accepts whatever stands below."""
+    """A step that the parser accepts by the top of its stack alone is accepted whatever stands below."""
     tops = subject.parts.tops
     if tops.wrongly_accepted:
         return CheckFinding.bounded(1, tops.cases, tops.named(tops.wrongly_accepted[0]), "by the top of the stack")
@@ -201,7 +201,7 @@ def stack_is_invariant(subject: Subject) -> CheckFinding:
 
 @check("T6", "forgetting the stack allows more", of_grammars=True)
 def forgetting_allows_more(subject: Subject) -> CheckFinding:
-    """What the parser refuses by the top of its stack alone, it refuses whatever stands below."""
+    """A step that the parser refuses by the top of its stack alone is refused whatever stands below."""
     tops = subject.parts.tops
     if tops.wrongly_refused:
         return CheckFinding.bounded(1, tops.cases, tops.named(tops.wrongly_refused[0]), "by the top of the stack")

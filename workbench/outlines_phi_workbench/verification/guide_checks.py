@@ -140,7 +140,7 @@ def productive(subject: Subject) -> CheckFinding:
 
 @check("T15", "masks depend on the text alone")
 def independent_of_the_cut(subject: Subject) -> CheckFinding:
-    """What may follow a text does not depend on which tokens wrote it: each token leads where its bytes lead, one by one."""
+    """The masks after a text do not depend on the tokens that wrote it: each token leads where its bytes lead, one by one."""
     exploration, spellings, cases = subject.exploration, _BytewiseSteps(subject), 0
     nodes = exploration.inner[:: -(-len(exploration.inner) // SPELLED) or 1]
     for node in nodes:
@@ -182,7 +182,7 @@ class _BytewiseSteps:
         return None
 
     def _same(self, target: int, other: int) -> bool:
-        """Return whether two states do the same; where not all pairs were explored, whether they have the same mask."""
+        """Return True if two states are equivalent; where not all pairs were explored, if they have the same mask."""
         if DEAD in (target, other):
             return False
         if self._closed:

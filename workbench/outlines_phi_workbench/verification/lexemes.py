@@ -30,7 +30,7 @@ _WORDS = ((0x200C, 0x200D), (0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F
 
 
 class PatternReading(NamedTuple):
-    """What a terminal knows of the bytes so far: places in its pattern, and the bytes of a character that is not complete.
+    """The state of a terminal after the bytes so far: places in its pattern, and the bytes of a character that is not complete.
 
     Where it does not matter which character it will be, ``places`` are those after it, and ``missing`` bytes are to come.
     """
@@ -42,7 +42,7 @@ class PatternReading(NamedTuple):
 
 @final
 class Lexemes:
-    """Which byte strings match a pattern as a whole, and which begin one that does.
+    """The byte strings that match a pattern as a whole, and their prefixes.
 
     Python's ``re`` tells whole matches only; here the places in its parse tree that a text may have come to are followed, one
     character at a time (Thompson's construction). Shares nothing with the automata of the engine. Where ``shortest``, a lexeme that
@@ -75,7 +75,7 @@ class Lexemes:
         return self._after[key]
 
     def matches(self, reading: PatternReading) -> bool:
-        """Return whether the bytes so far are a lexeme."""
+        """Return True if the bytes so far are a lexeme."""
         return not reading.tail and not reading.missing and self._end in reading.places
 
     def _step(self, reading: PatternReading, byte: int) -> PatternReading | None:
@@ -213,13 +213,13 @@ def _characters(tail: bytes) -> tuple[int, int, int, bool] | None:
 
 
 def _covers(characters: Intervals, low: int, high: int) -> bool:
-    """Return whether all of ``low`` to ``high`` are ``characters``."""
+    """Return True if all of ``low`` to ``high`` are ``characters``."""
     place = bisect_right(characters, (low, sys.maxunicode)) - 1
     return place >= 0 and characters[place][1] >= high
 
 
 def _meets(characters: Intervals, low: int, high: int) -> bool:
-    """Return whether one of ``characters`` lies between ``low`` and ``high``."""
+    """Return True if one of ``characters`` lies between ``low`` and ``high``."""
     place = bisect_right(characters, (high, sys.maxunicode)) - 1
     return place >= 0 and characters[place][1] >= low
 

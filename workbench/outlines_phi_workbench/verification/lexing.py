@@ -16,14 +16,14 @@ from .second_patterns import lexemes_of
 START = 0  # The state before the first byte: no lexeme has begun. A lexeme never leads back to it
 
 MOST_HELD = 8
-"""Where more lexemes than this would be cut before it is known whether they are, a lexeme that comes first is not given up."""
+"""The most lexemes that are cut before it is known whether they are; beyond, a lexeme that comes first is not given up."""
 
 Word = tuple[int, ...]
 Readings = tuple[tuple[int, PatternReading], ...]
 
 
 class Move(NamedTuple):
-    """Where bytes lead, and the terminals of the lexemes that they ended."""
+    """The state after bytes, and the terminals of the lexemes that they ended."""
 
     state: int
     word: Word
@@ -74,7 +74,7 @@ class LongestMatch:
         return self._matched(self._residuals[state].readings)
 
     def move(self, state: int, byte: int) -> Move | None:
-        """Return what ``byte`` does in ``state``, ignored terminals included; ``None`` where the text cannot be cut so."""
+        """Return the transition by ``byte`` from ``state``, ignored terminals included; ``None`` if the text cannot be cut so."""
         # What becomes of a residual that is given up is read as well, and what becomes of that: shorter texts first.
         waiting = [state]
         while (waiting[-1], byte) not in self._moves and (cut := self._cut(waiting[-1])) is not None:
@@ -109,7 +109,7 @@ class LongestMatch:
         return Move(state, self._counted(word))
 
     def _cut(self, state: int) -> Move | None:
-        """Return what has become of the residual if it is cut where it last could be."""
+        """Return the transition of the residual if it is cut where it last could be."""
         label = self.matched(state)[:1] if state != START else []
         return Move(START, tuple(label)) if label else self._residuals[state].fallback
 
@@ -126,11 +126,11 @@ class LongestMatch:
         return Move(self._interned(Residual(readings, fallback)), ())
 
     def _comes_first(self, short: int, longer: Readings, byte: int) -> bool:
-        """Return whether the lexeme that goes on with ``byte`` is not given up for ``short``, which has ended before it."""
+        """Return True if the lexeme that goes on with ``byte`` is not given up for ``short``, which has ended before it."""
         return self.terminals[short].committed
 
     def held(self, state: int) -> int:
-        """Return how many lexemes the residual text is, beside what is pending behind them, if it has to be given up."""
+        """Return the number of lexemes of the residual text, beside the one pending behind them, if it has to be given up."""
         held = 0
         while (fallback := self._residuals[state].fallback) is not None:
             held, state = held + len(fallback.word), fallback.state
@@ -173,7 +173,7 @@ class Lexing(LongestMatch):
         self._deep: dict[tuple[Readings, int], bool] = {}
 
     def unfold(self, letters: Iterable[bytes]) -> Unfolded:
-        """Return which words the texts that are made of ``letters`` may still put out, from each state that they reach."""
+        """Return the words that the texts made of ``letters`` may still put out, from each state that they reach."""
         trie = _trie(letters)
         place: dict[tuple[int, int], int] = {(START, 0): 0}
         steps: list[tuple[tuple[int, int], Word, tuple[int, int]]] = []
@@ -224,7 +224,7 @@ class Lexing(LongestMatch):
         return first and self._is_deep(longer, byte)
 
     def _is_deep(self, readings: Readings, byte: int) -> bool:
-        """Return whether more than :data:`MOST_HELD` lexemes may be cut, without exception, before it is known whether they are.
+        """Return True if more than :data:`MOST_HELD` lexemes may be cut, without exception, before it is known whether they are.
 
         The first of them has ended before ``byte``, with which the others begin.
         """
@@ -243,7 +243,7 @@ class Lexing(LongestMatch):
         return self._deep[key]
 
     def _both(self, longer: Readings, state: int, cut: int) -> Iterator[tuple[Readings, int, int]]:
-        """Yield where each byte leads that goes on with the longer lexeme, does not end it, and can be read without it."""
+        """Yield the successors by each byte that goes on with the longer lexeme, does not end it, and can be read without it."""
         for byte in range(256):
             readings, moved = self._longer(longer, byte), self._plain.move(state, byte)
             if readings and moved is not None and not self._matched(readings):

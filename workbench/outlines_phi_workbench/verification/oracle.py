@@ -1,4 +1,4 @@
-"""What a language holds, by brute force: the definition, with which the engine is compared and shares no code."""
+"""The language by brute force: the definition, with which the engine is compared and shares no code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BYTES = tuple(bytes([byte]) for byte in range(256))
 
 
 class Outcomes(NamedTuple):
-    """What texts lead to from a point, each outcome once."""
+    """The outcomes of texts from a point, each once."""
 
     # ``int64[N]``: the place of each text's outcome; -1 for texts that cannot be read, which are no outcome.
     of_text: NDArray[np.int64]
@@ -53,11 +53,11 @@ class Oracle(ABC):
 
     @abstractmethod
     def ends(self, point: Any) -> bool:
-        """Return whether the text is a member."""
+        """Return True if the text is a member."""
 
     @abstractmethod
     def continues(self, point: Any) -> bool:
-        """Return whether letters complete the text to a member."""
+        """Return True if letters complete the text to a member."""
 
     @abstractmethod
     def reading(self, point: Any) -> int:
@@ -65,11 +65,11 @@ class Oracle(ABC):
 
     @abstractmethod
     def step(self, state: int, byte: int) -> tuple[int, Word] | None:
-        """Return where that machine goes with one more byte, and what it puts out; ``None`` where it cannot be read."""
+        """Return the state of that machine after one more byte, and its output; ``None`` where it cannot be read."""
 
     @abstractmethod
     def end(self, state: int) -> Hashable | None:
-        """Return what the end of a text puts out there; ``None`` where nothing that is begun may end."""
+        """Return the output at the end of a text there; ``None`` where nothing that is begun may end."""
 
     def runs(self, texts: Sequence[bytes]) -> Runs:
         """Return that machine on ``texts``; its tables are kept for these very texts."""
@@ -79,19 +79,19 @@ class Oracle(ABC):
 
     @abstractmethod
     def outcomes(self, point: Any, texts: Sequence[bytes]) -> Outcomes:
-        """Return what ``texts`` lead to; how they are read is kept for these very texts."""
+        """Return the outcomes of ``texts``; their readings are kept for these very texts."""
 
     def survives(self, point: Any) -> bool:
-        """Return whether nothing in the text is out of place yet."""
+        """Return True if nothing in the text is out of place yet."""
         return True
 
     def is_member(self, text: bytes) -> bool:
-        """Return whether ``text`` is in the language."""
+        """Return True if ``text`` is in the language."""
         point = self.advance(self.start, text)
         return point is not None and self.ends(point)
 
     def is_prefix(self, text: bytes) -> bool:
-        """Return whether letters complete ``text`` to a member; it is itself made of letters."""
+        """Return True if letters complete ``text`` to a member; it is itself made of letters."""
         point = self.advance(self.start, text)
         return point is not None and self.continues(point)
 

@@ -1,4 +1,4 @@
-"""What a machine that reads bytes does to many texts at once: a part of the oracle."""
+"""The transitions of a machine that reads bytes, by many texts at once: a part of the oracle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNKNOWN = -2
 
 
 class Effects(NamedTuple):
-    """What texts do to one state."""
+    """The transitions of texts from one state."""
 
     target: NDArray[np.int64]  # ``int64[N]``: the state after each text, :data:`FAILED` where it cannot be read
     # ``int64[N]``: what is put out on the way, an index into :attr:`Runs.words`; 0 where it cannot be read.
@@ -24,7 +24,7 @@ class Effects(NamedTuple):
 
 
 class WordTrees(NamedTuple):
-    """How texts are read from one state, whatever was before: the words that they put out as a tree, each beginning once."""
+    """The readings of texts from one state, whatever was before: the words that they put out as a tree, each prefix once."""
 
     # ``int64[N]``: the place of the outcome of each text; -1 for texts that cannot be read, which have none.
     of_text: NDArray[np.int64]
@@ -69,7 +69,7 @@ class Runs:
         self._word = np.zeros((0, 256), dtype=np.int64)
 
     def of(self, state: int) -> Effects:
-        """Return what the texts do to ``state``."""
+        """Return the transitions of the texts from ``state``."""
         targets = np.full(len(self._ends), state, dtype=np.int64)
         words = np.zeros(len(self._ends), dtype=np.int64)
         places = self._starts.copy()
@@ -87,7 +87,7 @@ class Runs:
         return Effects(targets, words)
 
     def trees(self, state: int) -> WordTrees:
-        """Return how the texts are read from ``state``; kept."""
+        """Return the readings of the texts from ``state``; kept."""
         if state not in self._trees:
             self._trees[state] = WordTrees.of(self.of(state), self.words)
         return self._trees[state]
@@ -130,7 +130,7 @@ class Runs:
 
 @final
 class Alike:
-    """Which states of a machine do the same with every text (Hopcroft and Karp, 1971).
+    """The equivalence of states of a machine under every text (Hopcroft and Karp, 1971).
 
     ``step`` is as for :class:`Runs`; ``end`` is what the end of a text puts out in a state.
     """
@@ -142,7 +142,7 @@ class Alike:
         self._first: dict[int, int] = {}
 
     def are(self, state: int, other: int) -> bool:
-        """Return whether two states do the same. Once that was found not to be so, no answer counts any more."""
+        """Return True if two states are equivalent. Once that was found not to be so, no answer counts any more."""
         pending = [(state, other)]
         while pending:
             left, right = map(self._found, pending.pop())

@@ -32,7 +32,7 @@ _NOTHING = r"[^\x00-\U0010ffff]"  # Matches no text
 
 
 class SecondReading(NamedTuple):
-    """What the oracle of a grammar stands on.
+    """The grammar that an oracle stands on.
 
     ``shared`` says why that is the engine's own reading, empty where it is a second one; ``differences`` are terminals of which the
     two readings say different things.
@@ -44,7 +44,7 @@ class SecondReading(NamedTuple):
 
 
 def read_again(text: str, engine: Grammar) -> SecondReading:
-    """Return what a second reader makes of a text in Lark's dialect.
+    """Read a text in Lark's dialect by a second reader.
 
     Its terminals have the numbers of those of ``engine`` with the same names, or without names with the same patterns; those that
     only one reading has are differences. Rules need not correspond, and are numbered behind all terminals.
@@ -160,7 +160,7 @@ class _Rules:
         return (tuple(symbol for way in chosen for symbol in way) for chosen in product(*ways))
 
     def _ways(self, part: Part, written_out: bool) -> list[tuple[Symbol, ...]]:
-        """Return what a part of a rule is: several bodies only if it may be left out."""
+        """Return the bodies of a part of a rule: several bodies only if it may be left out."""
         match part:
             case SymbolName(name) if is_terminal(name):
                 return [(self._keep(name, self._terminal(name), True),)]

@@ -46,7 +46,7 @@ def read_by_the_oracle(terminal: Terminal) -> tuple[str | None, bool]:
 
 
 def match_the_same(one: Terminal, other: Terminal) -> bool:
-    """Return whether two terminals have the same lexemes; false if that is not found out."""
+    """Return True if two terminals have the same lexemes; false if that is not found out."""
     try:
         first, second = lexemes_of(one), lexemes_of(other)
     except UnsupportedError:
@@ -92,7 +92,7 @@ def for_the_oracle(pattern: str) -> tuple[str | None, bool]:
 
 
 def _ends_first(parsed: Any) -> bool | None:
-    """Return whether a lazy quantifier ends the lexemes where they first match; ``None`` where it is not clear which these are."""
+    """Return True if a lazy quantifier ends the lexemes where they first match; ``None`` where it is not clear which these are."""
     if "MIN_REPEAT" not in str(parsed):
         return False
     nodes = list(parsed)

@@ -9,7 +9,7 @@ from typing import NamedTuple, NoReturn, TypeAlias, final
 
 
 class SharedReading(Exception):
-    """What this reader does not read, so that the oracle has to share the engine's reading; the message says what."""
+    """The notation that this reader does not read, so that the oracle has to share the engine's reading; the message says which."""
 
 
 class SymbolName(NamedTuple):
@@ -57,7 +57,7 @@ Part: TypeAlias = SymbolName | LiteralText | WrittenPattern | TemplateUse | Alte
 
 
 class LarkDefinition(NamedTuple):
-    """What a name stands for; ``parameters`` are those of a template, and ``priority`` is 0 for all rules."""
+    """The definition of a name; ``parameters`` are those of a template, and ``priority`` is 0 for all rules."""
 
     body: Alternatives
     parameters: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class LarkDefinitions(NamedTuple):
 
 
 def read_definitions(text: str) -> LarkDefinitions:
-    """Return what a text defines; raise :class:`SharedReading` where it has what is not read here."""
+    """Parse the definitions of a text; raise :class:`SharedReading` on notation that is not read here."""
     return _Descent(text).read()
 
 
@@ -96,7 +96,7 @@ def substituted(part: Part, values: Mapping[str, Part]) -> Part:
 
 
 def is_terminal(name: str) -> bool:
-    """Return whether a name is that of a terminal; the name of a grammar that it is imported from may stand before it."""
+    """Return True if a name is that of a terminal; the name of a grammar that it is imported from may stand before it."""
     return next(letter for letter in reversed(name) if letter.isalpha()).isupper()
 
 

@@ -20,13 +20,13 @@ from .earley import Earley, Word
 
 Path = tuple[int, ...]  # States of a stack, the top first
 
-MOST = 250_000  # How many steps are compared at most
+MOST = 250_000  # The most steps that are compared
 
 _DEEPEST = 12  # Of how many entries a stack is at most that refuses later than its top does
 
-_KNOWN = 3  # How many entries tell apart the tops that the engine keeps distances of
-_BESIDE = 2  # How many stacks with one top are looked at, beside one state of the lexer
-CONFIGURATIONS = 300  # How many configurations of the parser are looked at at most
+_KNOWN = 3  # The number of entries that tell apart the tops that the engine keeps distances of
+_BESIDE = 2  # The number of stacks with one top that are looked at, beside one state of the lexer
+CONFIGURATIONS = 300  # The most configurations of the parser that are looked at
 
 
 class TopFault(NamedTuple):
@@ -129,7 +129,7 @@ class StackTops:
                 yield (*top, state), waiting
 
     def _is_waiting(self, top: Path, terminal: int) -> bool:
-        """Return whether the first reduction takes off more than is known.
+        """Return True if the first reduction takes off more than is known.
 
         What a lone stack does behind it is compared with a step of what the reduction leaves, which is a top by itself.
         """
@@ -138,7 +138,7 @@ class StackTops:
         return len(top) + self._parser.is_lone <= taken
 
     def _goes_with(self, after: int, further: int, state: int) -> bool:
-        """Return whether a step of several stacks leads to the same entries on what lies below, and otherwise to what is open."""
+        """Return True if a step of several stacks leads to the same entries on what lies below, and otherwise to what is open."""
         known = {path for stack in self._parser.stacks(after) for path in self._paths(stack)}
         found = {path for stack in self._parser.stacks(further) for path in self._paths(stack)}
         if any(path and self._is_complete(path) for path in known):  # these go on as soon as enough is known
@@ -148,7 +148,7 @@ class StackTops:
         )
 
     def _is_refused(self, stack: int, terminal: int) -> bool:
-        """Return whether a stack refuses a terminal, whatever lies below it."""
+        """Return True if a stack refuses a terminal, whatever lies below it."""
         key = (stack, terminal)
         if key not in self._is_refusing:
             after = self._parser.shift(stack, terminal)
@@ -194,7 +194,7 @@ class StackTops:
         return stack
 
     def _is_complete(self, path: Path) -> bool:
-        """Return whether nothing but one rule, of which all entries are known, can be reduced, but not what it lies on."""
+        """Return True if nothing but one rule, of which all entries are known, can be reduced, but not what it lies on."""
         kernel = self._tables.kernels[path[0]]
         if len(kernel) > 1 or not self._tables.reductions[path[0]]:
             return False

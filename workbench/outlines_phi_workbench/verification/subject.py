@@ -1,4 +1,4 @@
-"""What is verified, a guide beside an independent oracle of its language; what a check states, and what it finds."""
+"""The subject of a verification, a guide beside an independent oracle of its language; the checks and their findings."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from .oracle import BYTES, GrammarOracle, JSONOracle, Oracle, PatternOracle
 from .second_grammar import SecondReading, read_again
 from .stack_tops import KeptDistances, StackTops, Viable
 
-PLACES = 60  # How many are looked at most, of either kind, of a configuration beside a state of the lexer
+PLACES = 60  # The most of either kind, of a configuration beside a state of the lexer
 
 
 class Verdict(str, Enum):
-    """How far a statement was checked, and with what result; :data:`MEANINGS` says what each is."""
+    """The extent to which a statement was checked, and the result; :data:`MEANINGS` says what each is."""
 
     EXHAUSTIVE = "EXHAUSTIVE"
     BOUNDED = "BOUNDED"
@@ -55,11 +55,11 @@ class CheckFinding:
     """The verdict of one check."""
 
     verdict: Verdict  # see :class:`Verdict`
-    cases: int  # how many were tried
+    cases: int  # the number of trials
     bound: int | None = None  # the most tokens, bytes or terminals of a case; ``None`` where all cases were tried
     # The shortest case that breaks the statement, or that shows why the assumption does not hold.
     witness: str | None = None
-    remark: str = ""  # what is worth knowing besides
+    remark: str = ""  # a note worth knowing
 
     @classmethod
     def exhaustive(cls, cases: int, witness: str | None = None, remark: str = "") -> CheckFinding:
@@ -92,14 +92,14 @@ class Check(NamedTuple):
 
     @property
     def meaning(self) -> str:
-        """What is stated, in a sentence that needs no notation."""
+        """The statement, in a sentence that needs no notation."""
         return " ".join((self.find.__doc__ or "").split())
 
 
 def check(
     id: str, statement: str, *, of_grammars: bool = False, of_tables: bool = False
 ) -> Callable[[Callable[[Any], CheckFinding]], Check]:
-    """Return what makes a check of the function that finds whether ``statement`` holds."""
+    """Return the decorator that makes a check of the function that decides ``statement``."""
     return lambda find: Check(id, statement, find, of_grammars, of_tables)
 
 
@@ -169,12 +169,12 @@ class Subject:
     collapse: Collapse  # the tokens that stand for the vocabulary
     used: frozenset[int]  # the bytes that some text has
     depth: int | None = None  # the most tokens of a word; ``None`` for any number
-    # How many pairs of states are looked at most: where words of so many tokens lead to more, shorter ones are tried; ``None``
+    # The most pairs of states: where words of so many tokens lead to more, shorter ones are tried; ``None``
     # for any number.
     most: int | None = None
     machine: GrammarParts | None = None  # the parts of a grammar's guide; ``None`` for a regular language
-    tokenizer: Any = None  # what the vocabulary was read from
-    # What is wrong with a member according to a third party, as a JSON schema's validator.
+    tokenizer: Any = None  # the source of the vocabulary
+    # The fault of a member according to a third party, as a JSON schema's validator.
     fault: Callable[[bytes], str | None] | None = None
     progress: Progress | None = None  # is told of the words that are tried
 
@@ -254,7 +254,7 @@ class Subject:
 
     @property
     def has_tables(self) -> bool:
-        """Whether the guide is made of tables, those of a grammar or an automaton."""
+        """True if the guide is made of tables, those of a grammar or an automaton."""
         return self.machine is not None or isinstance(self.oracle, PatternOracle)
 
     @property
@@ -273,7 +273,7 @@ class Subject:
 
 
 def letters_of(vocabulary: Vocabulary, used: frozenset[int]) -> tuple[bytes, ...]:
-    """Return what texts are made of: bytes, where each one of those that are used is a token, else all tokens."""
+    """Return the letters of texts: bytes, where each one of those that are used is a token, else all tokens."""
     tokens = set(vocabulary.tokens) - {b""}
     if all(bytes([byte]) in tokens for byte in used):
         return BYTES

@@ -11,7 +11,7 @@ from . import grammar_checks, guide_checks
 from .mutating import mutations
 from .subject import Check, CheckFinding, Subject, Verdict
 
-MOST = 2_000  # How many pairs of states are looked at most, where no depth is asked for
+MOST = 2_000  # The most pairs of states, where no depth is asked for
 
 CHECKS = tuple(
     sorted(
@@ -45,12 +45,12 @@ class Verification:
 
     @property
     def holds(self) -> bool:
-        """Whether there is no counterexample."""
+        """True if there is no counterexample."""
         return all(result.finding.verdict is not Verdict.COUNTEREXAMPLE for result in self.results)
 
     @property
     def texts(self) -> int:
-        """How many texts, one token after a pair of states of guide and oracle, were compared."""
+        """The number of texts, one token after a pair of states of guide and oracle, that were compared."""
         return len(self.subject.exploration.inner) * len(self.subject.collapse.tokens)
 
     def as_dict(self) -> dict[str, Any]:

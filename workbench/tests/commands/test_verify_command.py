@@ -27,7 +27,7 @@ def test_a_grammar_in_a_file(cli: Cli, folder: Path) -> None:
 
 
 def test_a_grammar_in_gbnf(cli: Cli, folder: Path) -> None:
-    """What was cut into lexemes is checked as all grammars are: they look one byte ahead, and no check finds them wrong."""
+    """The lexemes of GBNF are checked as those of all grammars: they look one byte ahead, and no check finds them wrong."""
     (folder / "sums.gbnf").write_text('root ::= n ("+" root)?\nn ::= "(" root ")" | [0-9]+ | "x"', encoding="utf-8")
     result = cli("verify", "sums.gbnf", "--depth", 3)
     assert result.exit_code == 0, result.stderr

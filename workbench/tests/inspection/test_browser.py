@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
-ENTRY = "window.drawnGraph.getElementById('entry').nonempty()"  # Whether the states of a rule are drawn
+ENTRY = "window.drawnGraph.getElementById('entry').nonempty()"  # True if the states of a rule are drawn
 
 PHONE = {"width": 380, "height": 800}
 

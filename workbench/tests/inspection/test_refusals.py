@@ -1,4 +1,4 @@
-"""Why tokens are masked: compared with the guide, byte by byte."""
+"""The reasons that tokens are masked: compared with the guide, byte by byte."""
 
 from __future__ import annotations
 

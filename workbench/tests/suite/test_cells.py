@@ -61,7 +61,7 @@ def test_an_estimator_that_never_draws_anything_is_as_wrong_as_can_be() -> None:
 
 
 def test_lost_trajectories_count_in_the_effective_size_alone() -> None:
-    """Where half of the trajectories fail, the completed ones have the same law, and half as many count."""
+    """With half of the trajectories failed, the completed ones have the same law, and half as many count."""
     whole, half = (computed(reference(P, {ids: q * s for ids, q in Q.items()}), "q", text_of) for s in (1, 0.5))
     assert half[:3] == pytest.approx(whole[:3])
     assert half.ess == pytest.approx(whole.ess / 2)

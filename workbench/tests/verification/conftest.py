@@ -16,7 +16,7 @@ THEORIES = ("tree", "thinning", "pick", "transducer", "lexing", "grammar", "cert
 
 
 def is_coq_here() -> bool:
-    """Whether there are Coq, with Mathematical Components, and OCaml."""
+    """Return True if there are Coq, with Mathematical Components, and OCaml."""
     if shutil.which("coqc") is None or shutil.which("ocamlfind") is None:
         return False
     found = subprocess.run(["coqc", "-where"], capture_output=True, text=True, check=True)
@@ -40,7 +40,7 @@ def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def checker(extracted: Path, tmp_path: Path) -> Callable[[Any], tuple[int, str]]:
-    """Return what checks a certificate, and gives the exit status and what was said."""
+    """Return the checker of a certificate, which gives the exit status and its output."""
 
     def run(found: Any) -> tuple[int, str]:
         path = tmp_path / "certificate.json"
@@ -53,7 +53,7 @@ def checker(extracted: Path, tmp_path: Path) -> Callable[[Any], tuple[int, str]]
 
 @pytest.fixture
 def replayed(extracted: Path, tmp_path: Path) -> Callable[[list[Any]], list[int]]:
-    """Return what makes the choices of steps, each a coin, a quantile and masses; -1 for a failure."""
+    """Return the function that replays the choices of steps, each a coin, a quantile and masses; -1 for a failure."""
 
     def run(steps: list[Any]) -> list[int]:
         path = tmp_path / "steps.json"

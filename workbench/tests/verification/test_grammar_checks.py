@@ -50,7 +50,7 @@ def test_grammars_that_are_shipped_are_visited_as_a_whole(name: str, tops: int) 
 
 @pytest.mark.parametrize("text", [LISTS, SUMS, RIGHT], ids=["lists", "sums", "right"])
 def test_what_tops_say_of_whole_stacks(text: str) -> None:
-    """What is inferred from one more entry: on whole stacks, of all words of five terminals, tops of any length are right."""
+    """An inference from one more entry is right: on whole stacks, of all words of five terminals, tops of any length are right."""
     parser = Parser.of(read_grammar(text).reduced())
     terminals, decided = range(len(parser.grammar.terminals)), 0
     stacks = {parser.read(parser.start, word) for length in range(6) for word in product(terminals, repeat=length)}
@@ -147,7 +147,7 @@ class TestKeptDistances:
         assert subject.kept.wrongly_allowed is None and subject.kept.wrongly_dead is None
 
     def test_tops_that_are_told_apart_by_too_few_entries(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What is kept for one stack is taken for another one, whose second entry differs."""
+        """The top of one stack is taken for that of another one, whose second entry differs."""
         right = SuffixDistances._top
 
         def first_alone(self: SuffixDistances, stack: int) -> tuple[tuple[int, ...], int]:

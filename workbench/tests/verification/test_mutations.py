@@ -46,7 +46,7 @@ def of_pattern(pattern: str) -> Subject:
 
 
 def tried(right: Subject, mutation: Mutation, seed: int) -> str | None:
-    """What finds out a mutant whose place is chosen by ``seed``."""
+    """Return the check that finds out a mutant whose place is chosen by ``seed``."""
     try:
         mutant = mutation.make(Met(right), Random(seed))
         return NOWHERE if mutant is None else finder_of(right, mutant)

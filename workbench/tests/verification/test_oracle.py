@@ -46,7 +46,7 @@ def read(lexemes: Lexemes, text: bytes) -> PatternReading | None:
 
 
 def prolongs(lexing: Lexing, state: int, byte: int) -> bool:
-    """Whether the residual text goes on with ``byte``."""
+    """Return True if the residual text goes on with ``byte``."""
     return bool(lexing._longer(lexing._residuals[state].readings, byte))
 
 
@@ -391,7 +391,7 @@ def producible(oracle: GrammarOracle, state: int, single: bool = False) -> set[t
 
 
 class TestNamedResults:
-    """What grammar-theory.md, section 8.3, says of single fixtures."""
+    """The results of grammar-theory.md, section 8.3, on single fixtures."""
 
     @pytest.mark.parametrize(
         ("text", "allowed"),

@@ -233,7 +233,7 @@ def test_right_readings_are_not_found_out() -> None:
 
 
 def test_terminals_that_only_one_reading_has() -> None:
-    """Whatever the other one lacks, the checks run, and say so."""
+    """The checks run whatever the other reading lacks, and say so."""
     text = 'start: "a" B | C\nB: /b+/\nC: /c+/\nWS: " "\n%ignore WS'
     for engine in (
         'start: "a" B\nB: /b+/',

@@ -74,7 +74,7 @@ def test_tokens_where_bytes_are_missing() -> None:
 
 
 def test_lexemes_that_are_given_up() -> None:
-    """Where a longer lexeme fails, several are put out at once."""
+    """A longer lexeme that fails puts out several at once."""
     terminals = (Terminal("NUM", r"1+(\.1+)?"), Terminal("DOT", r"\.", literal=True))
     alphabet = ("1", ".", "1.", "..")
     given = grammar(terminals, "s: NUM DOT DOT NUM | NUM | DOT s")
@@ -285,7 +285,7 @@ class TestCollapse:
     def test_counts_of_the_small_model_s_vocabulary(
         self, name: str, representatives: int, pairs: int, texts: int
     ) -> None:
-        """How far the vocabulary collapses, and how many pairs of states all words of two tokens lead to."""
+        """The representatives of the vocabulary, and the pairs of states that all words of two tokens lead to."""
         words = Vocabulary.from_tokenizer(bundled.load()[1])
         found = verify(Subject.of_grammar(read_grammar(grammar_text(name)), words, depth=2))
         explored, collapse = found.subject.exploration, found.subject.collapse

@@ -20,7 +20,7 @@ from ..grammar import Terminal
 NOTHING = -1  # No terminal
 
 _CHUNK = 1 << 21
-"""How many entries of states' tuples are held at a time: it bounds the memory of a step, not its result."""
+"""The number of entries of states' tuples that are held at a time: it bounds the memory of a step, not its result."""
 
 
 @final

@@ -51,7 +51,7 @@ class Rollbacks:
         return cls(automaton, pairs[matters], deep[matters])
 
     def matter(self, state: int, others: Sequence[int]) -> bool:
-        """Return whether ``state`` may fail where one of ``others`` goes on."""
+        """Return True if ``state`` may fail where one of ``others`` goes on."""
         return any(self._place(state * len(self.automaton) + other) >= 0 for other in others)
 
     @cached_property
@@ -169,7 +169,7 @@ def _reachable(
 
 
 def _after(automaton: LexemeAutomaton, state: int, column: int) -> Iterator[int]:
-    """Yield what ``state`` may lead to when it is read again, as :func:`_reachable` has it."""
+    """Yield the successors of ``state`` when it is read again, as :func:`_reachable` has it."""
     along = int(automaton.targets[state, column])
     if along != DEAD:
         yield along
@@ -274,7 +274,7 @@ class _TransducerBuilder:
         self._spelled: list[tuple[int, ...]] = [()]
         self._number: dict[_Holding, int] = {}
         self._holding: list[_Holding] = []
-        self._sizes: list[int] = []  # how many terminals each holds back, its fallback's among them
+        self._sizes: list[int] = []  # the number of terminals that each holds back, its fallback's among them
         self._plain = len(automaton) + 1
         first = automaton.targets[automaton.start]
         # Row s + 1 is that of state s; a byte that ends a complete lexeme is read once more, as a beginning.
@@ -384,7 +384,7 @@ class Lexer:
     targets: NDArray[np.int32]  # ``int32[L, C]``: the next state. Row 0 is dead, row :data:`START` comes first
     # ``int32[L, C]``: what that step emits, an index into ``words``. At most one terminal, but where some were held back.
     emits: NDArray[np.int32]
-    words: tuple[Word, ...]  # what steps and the end of a text emit; ``words[0]`` is ``()``
+    words: tuple[Word, ...]  # the words that steps and the end of a text emit; ``words[0]`` is ``()``
     byte_class: NDArray[np.uint8]  # ``uint8[256]``: the column of each byte
     label: NDArray[np.int32]  # ``int32[L]``: the terminal of which the pending bytes are a lexeme, or :data:`NOTHING`
     # ``int32[L]``: what the end of the text emits, an index into ``words``, or :data:`NOTHING` where it may not end.
@@ -442,7 +442,7 @@ class Lexer:
         return self.ends != NOTHING
 
     def flush(self, state: int) -> Word | None:
-        """Return what the end of the text emits in ``state``; ``None`` where it cuts a lexeme short."""
+        """Return the word that the end of the text emits in ``state``; ``None`` where it cuts a lexeme short."""
         return self.words[self.ends[state]] if self.ends[state] != NOTHING else None
 
     def lex(self, text: bytes, state: int = START) -> tuple[int, Word] | None:

@@ -53,7 +53,7 @@ class Emissions:
         self._used = self.sources + 1
 
     def move(self, column: NDArray[np.int64], number: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return what a byte of each class makes of the number beside it."""
+        """Return the successor of each number by the byte class beside it."""
         after = self._after[number, column]
         unknown = np.flatnonzero(after == _UNKNOWN)
         if len(unknown):
@@ -64,7 +64,7 @@ class Emissions:
         return after
 
     def settle(self) -> None:
-        """Forget how numbers come up; what they stand for stays.
+        """Forget the transitions of numbers; their meanings stay.
 
         ``source_of``, ``int32[L]``, is the number of each state of the lexer before the text; ``state`` and ``word``, ``int32[N]``,
         what each number stands for, ``word`` an index into ``words``; ``length``, ``int64[W]``, how many terminals each word has,
@@ -196,7 +196,7 @@ class Spanner:
         return int(self._action.max(initial=0))
 
     def of_state(self, state: int) -> Spans:
-        """Return what the tokens do to ``state``."""
+        """Return the spans of the tokens from ``state``."""
         spans = self._of_state.get(state)
         if spans is None:
             with self.growing:

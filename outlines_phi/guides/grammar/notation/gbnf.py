@@ -55,7 +55,7 @@ class Repetition:
 @final
 @dataclass(frozen=True)
 class RuleName:
-    """What a rule says."""
+    """A reference to a rule, by its name."""
 
     rule: str
 
@@ -64,7 +64,7 @@ Expression: TypeAlias = Characters | Concatenation | Alternation | Repetition | 
 
 
 class GBNFRule(NamedTuple):
-    """What a rule says, and the line that it begins in."""
+    """The expression that a rule derives, and the line that it begins in."""
 
     body: Expression
     line: int
@@ -73,7 +73,7 @@ class GBNFRule(NamedTuple):
 _MOST = 0x10FFFF
 _ALL: Intervals = ((0, 0xD7FF), (0xE000, _MOST))  # No text has a surrogate
 
-_MOST_NESTED = 150  # How many groups inside each other are read
+_MOST_NESTED = 150  # The most groups inside each other that are read
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _BLANK = re.compile(r"(?:[ \t]|#[^\r\n]*)*")
@@ -166,7 +166,7 @@ class _GBNFText:
         return parts[0] if len(parts) == 1 else Concatenation(tuple(parts))
 
     def _part(self) -> Expression | None:
-        """Read what can be repeated; ``None`` where the sequence has ended."""
+        """Read one item, which an operator may repeat; ``None`` where the sequence has ended."""
         sign = self.text[self.at]
         if sign == '"':
             return self._literal()
@@ -240,7 +240,7 @@ class _GBNFText:
         return inside
 
     def _bounds(self) -> tuple[int, int | None] | None:
-        """Read how often what comes before is repeated; ``None`` where nothing says it."""
+        """Read the bounds of the repeats of the item before; ``None`` where nothing says it."""
         sign = self.text[self.at]
         if sign in _OPERATORS:
             self.at += 1

@@ -38,14 +38,14 @@ from .scannerless import over_lexemes
 from .source import Imports, Source
 
 MOST_WRITTEN = 100_000
-"""How many characters all terminals may have when those inside them are written out, and all templates for their arguments."""
+"""The most characters of all terminals with those inside them written out, and of all templates with their arguments."""
 
 MOST_ALTERNATIVES = 64
 """The most alternatives of one sequence that are written out."""
 
 _LONG = 50  # Repeats of at least so many times get rules of their own from Lark
 
-_SHOWN = 60  # How much of a template with its arguments a message shows
+_SHOWN = 60  # The length of a template with its arguments in messages
 
 
 class _Use(NamedTuple):

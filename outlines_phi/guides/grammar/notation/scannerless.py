@@ -26,7 +26,7 @@ from ..lexing.lexeme_automaton import JointAutomaton
 from .gbnf import Alternation, Characters, Concatenation, Expression, GBNFRule, Intervals, Repetition, RuleName
 
 _MOST_WRITTEN = 10_000
-"""How many characters the pattern of a terminal may have."""
+"""The most characters of the pattern of a terminal."""
 
 
 class _NotRegular(Exception):
@@ -44,7 +44,7 @@ class Pieces:
         self._automata: dict[Expression, ByteAutomaton | None] = {}
 
     def is_terminal(self, expression: Expression) -> bool:
-        """Return whether an expression is to be one terminal."""
+        """Return True if an expression is to be one terminal."""
         return expression not in self.opened and self.pattern(expression) is not None
 
     def pattern(self, expression: Expression) -> str | None:
@@ -84,7 +84,7 @@ class Pieces:
         return _alternation(map(concatenation, ways))
 
     def is_nullable(self, expression: Expression) -> bool:
-        """Return whether a regular expression derives the empty text."""
+        """Return True if a regular expression derives the empty text."""
         match expression:
             case Characters():
                 return False
@@ -138,12 +138,12 @@ def class_of(codes: Intervals) -> str:
 
 
 _LARGEST = 50_000
-"""How many symbols all productions may have when repeats are written out."""
+"""The most symbols of all productions with repeats written out."""
 
-_SHOWN = 60  # How much of a pattern the name of a terminal has
+_SHOWN = 60  # The length of a pattern in the name of a terminal
 
 _PATIENCE = 10
-"""How often the last part of a sequence is taken off before all of its parts are taken apart."""
+"""The most times that the last part of a sequence is taken off before all of its parts are taken apart."""
 
 _EMPTY = Concatenation(())
 
@@ -221,7 +221,7 @@ class _Cut:
         self._numbers: dict[Expression, int] = {}
         self._sources: dict[Expression, set[Expression]] = {}  # of a terminal: what it is that is not empty
         self._waiting: list[str] = []
-        self._rule, self._line = start, 0  # what is cut
+        self._rule, self._line = start, 0  # the rule that is cut
         self._of_rule(start)
         while self._waiting:
             self._rule = self._waiting.pop(0)
@@ -378,7 +378,7 @@ class _Cut:
         required = part * min(least, _LARGEST)  # more are refused when they are added
         if key.most == 0:
             return required
-        before: list[Symbol] = []  # what derives one time less
+        before: list[Symbol] = []  # the derivation of one time less
         for times in (None,) if key.most is None else range(1, key.most + 1):
             key = Repetition(expression.part, 0, times)
             if key not in self._numbers:

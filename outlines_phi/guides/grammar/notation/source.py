@@ -45,7 +45,7 @@ def check_writable(text: str) -> None:
 
 
 _DEFINED = re.compile(r"\s*(?:\{[^}\n]*\}\s*)?(?:\.\s*[+-]?\d+\s*)?:")
-"""What follows a name where it is defined: parameters of a template, a priority, a colon."""
+"""The text between a name and its definition: parameters of a template, a priority, a colon."""
 
 _HELPER = re.compile(r"__(.+)_(?:plus|star|repeat_a\d+_b\d+(?:_opt)?)_\d+")
 """Lark's name of the rule that it writes for a repeat inside another rule."""
@@ -99,7 +99,7 @@ class Source:
         return self.text.count("\n", 0, places[0]) + 1 if places else 0
 
     def place(self, name: str) -> int | None:
-        """Return where ``name`` is defined, or else first used."""
+        """Return the offset of the definition of ``name``, or else of its first use."""
         places = self.defined.get(name) or self.used.get(name)
         return places[0] if places else None
 
@@ -181,7 +181,7 @@ class Source:
         return min(before + max(column, 1) - 1, len(self.text))
 
     def position_of_import(self, path: str) -> int | None:
-        """Return where a grammar is imported, by the last part of its name."""
+        """Return the offset of the import of a grammar, by the last part of its name."""
         last = re.split(r"[\\/]", path)[-1]
         found = re.search(rf"%import\s+(?:[\w.]*\.)?{re.escape(last)}\b", self.text)
         return found.start() if found else None
@@ -192,7 +192,7 @@ class Source:
         return next((place for place in places if place is not None), None)
 
     def _quoted(self, message: str) -> int | None:
-        """Return where the first name or literal of a message is in the text."""
+        """Return the offset of the first name or literal of a message."""
         for written in re.findall(r'"(?:\\.|[^"\\])*"i?|/(?:\\.|[^/\\])+/[imslux]*|[A-Za-z_]\w*', message):
             if written in self._names:
                 return self.place(written)
@@ -221,7 +221,7 @@ _OF_DEFINITIONS = {
     r"Rule (?P<name>\w+) is marked for expansion": "has an alias, and an underscore that says that it has no tree; remove one",
     r"in template (?P<name>\w+)": "has a parameter with the name of a rule, or two of one name; rename it",
 }
-"""What Lark says of a name, pointed at where that is defined, and what to say instead."""
+"""Patterns of Lark's messages about a name, pointed at its definition, and the remedy of each."""
 
 _OF_USES = {
     r"(?:Terminal|Rule) '(?P<name>[^']+)' used but not defined": f"is not defined; {_IMPORT}",
@@ -257,7 +257,7 @@ _OF_PIECES = {
     ),
     r"newlines in str": (r'"[^"\n]*\n', r"a line break in a string is written `\n`"),
 }
-"""What Lark says of a piece without a name, what such a piece looks like, and what to say instead."""
+"""Patterns of Lark's messages about a piece without a name, the pattern of such a piece, and the remedy."""
 
 
 def _sentence(message: str) -> str:

@@ -323,7 +323,7 @@ class LRTables:
 
     @cached_property
     def conflicts(self) -> int:
-        """How many choices between several actions a parser with one stack would have; none where the rules are LALR(1)."""
+        """The number of conflicts of a parser with one stack; none where the rules are LALR(1)."""
         actions = {
             (state, productions, self.shifts[state].get(terminal))
             for state, row in enumerate(self.reductions)

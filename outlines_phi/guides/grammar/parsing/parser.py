@@ -92,7 +92,7 @@ class Parser:
         self.grammar, self.tables = grammar, tables
         self._shifts, self._goto = tables.shifts, tables.goto
         productions = tables.rules.productions
-        # What a reduction needs: its head, and how many entries come off below the top one.
+        # The data of a reduction: its head, and the number of entries that come off below the top one.
         self._reductions: list[dict[int, tuple[tuple[int, int], ...]]] = [
             {
                 t: tuple((productions[p].head, len(productions[p].body) - 1) for p in several)
@@ -148,7 +148,7 @@ class Parser:
         return configuration
 
     def accepts(self, configuration: int) -> bool:
-        """Whether the text may end here."""
+        """Return True if the text may end here."""
         return self.is_certain(self.shift(configuration, END))
 
     def cut(self, configuration: int, entries: int) -> int:
@@ -163,9 +163,9 @@ class Parser:
         return self._configuration(self._stacks.cut(self.stacks(configuration), entries))
 
     def beyond(self, configuration: int, terminal: int) -> tuple[int, int]:
-        """Return where the reductions before ``terminal`` leave what is known of a lone stack.
+        """Return the first reduction before ``terminal`` that reaches below the known entries of a lone stack.
 
-        They take some ``entries`` off below the last entry that is known, and put the nonterminal ``head`` there.
+        It takes some ``entries`` off below the last entry that is known, and puts the nonterminal ``head`` there.
         """
         (stack,) = self.stacks(configuration)
         state, (lower,) = self.top(stack), self.below(stack)
@@ -179,7 +179,7 @@ class Parser:
             state = self._goto[self.top(lower)][head]
 
     def is_certain(self, configuration: int) -> bool:
-        """Whether some stack of it is known; false for :data:`ERROR`."""
+        """Return True if some stack of it is known; false for :data:`ERROR`."""
         return configuration not in (ERROR, UNKNOWN)
 
     def stacks(self, configuration: int) -> tuple[int, ...]:

@@ -124,7 +124,7 @@ class Between(State):
 
     @cached_property
     def is_end(self) -> bool:
-        """Whether the text may end here."""
+        """True if the text may end here."""
         return (END, 0) in self.positions
 
     def _edge(self, byte: int) -> ByteEdge | None:
@@ -138,7 +138,7 @@ class Between(State):
         return None if edge is None else edge._replace(after=follow)
 
     def after(self, byte: int) -> Between | None:
-        """Return where a byte leads that is part of no value."""
+        """Return the successor by a byte that is part of no value."""
         positions = self._places.after(self.positions, byte)
         return self._machine.made(Between, self._places, positions) if positions else None
 
@@ -202,7 +202,7 @@ class Places:
         return frozenset(found)
 
     def after(self, positions: Iterable[Position], byte: int) -> frozenset[Position]:
-        """Return where a byte leads that is part of no value."""
+        """Return the successors by a byte that is part of no value."""
         found: set[Position] = set()
         for place, at in positions:
             piece = self.template.pieces[place] if place != END else None

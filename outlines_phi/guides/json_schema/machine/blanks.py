@@ -16,7 +16,7 @@ WHITE = frozenset(b" \t\n\r")
 OPEN, COMPACT, SPACED, LINES, PATTERN = "open", "compact", "spaced", "lines", "pattern"
 
 STEPS = (0, 2, 4)
-"""By how many blanks lines may be indented further than those around them; 0 until the first of the document are."""
+"""The number of blanks that lines may be indented further than those around them; 0 until the first of the document are."""
 
 
 @lru_cache(maxsize=1024)
@@ -65,7 +65,7 @@ class Spacing(NamedTuple):
     step
         One of :data:`STEPS`: that of the document so far.
     tells
-        Whether the step was not chosen when the container began, so that its outcome tells which one is when it ends.
+        True if the step was not chosen when the container began, so that its outcome tells which one is when it ends.
     pattern
         The regular expression.
     """

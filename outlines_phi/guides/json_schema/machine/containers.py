@@ -53,7 +53,7 @@ class Container(State):
 
     @property
     def between(self) -> bool:  # type: ignore[override]
-        """Whether this is behind a value, and no comma may come."""
+        """True if this is behind a value, and no comma may come."""
         return self.begun and self._onward(COMMA) is None
 
     @abstractmethod
@@ -287,7 +287,7 @@ class Members(NamedTuple):
     taken
         All names that are told apart, and those that were written.
     begun
-        Whether a member is there already.
+        True if a member is there already.
     """
 
     goals: tuple[tuple[ObjectShape, ...], ...]
@@ -387,7 +387,7 @@ class Object(Container):
 
     @cached_property
     def counts(self) -> bool:
-        """Whether it matters if a name comes twice: where several members have to come, or one that is of some kind.
+        """True if a repeated name matters: where several members have to come, or one that is of some kind.
 
         Else a name of which nothing is said by itself may come again. Readers keep the last member of a name, and the same is asked
         of each, so what they read is valid; names of which something is said, and those that are asked for, never come twice.
@@ -411,7 +411,7 @@ class Object(Container):
         return tuple(found)
 
     def _possible(self) -> set[str]:
-        """Return which of the names ahead may come next."""
+        """Return the names ahead that may come next."""
         machine, members = self._machine, self._members
         found = set[str]()
         for shape in (shape for goal in members.goals for shape in goal):
@@ -462,7 +462,7 @@ class Key(State):
     Attributes
     ----------
     text
-        What is spelled of it where names are counted; ``None`` in what stands for such states of any texts.
+        The spelled prefix of it where names are counted; ``None`` in the representative of such states of any texts.
     names
         The names that it may become.
     """
@@ -512,16 +512,16 @@ class Key(State):
 
     @property
     def counts(self) -> bool:
-        """Whether the name must be known, whatever it is."""
+        """True if the name must be known, whatever it is."""
         return self._members.counts
 
     @property
     def is_other(self) -> bool:
-        """Whether it is begun and counted, and none of the names that are told apart begins like it."""
+        """True if it is begun and counted, and none of the names that are told apart begins like it."""
         return bool(self.text) and not any(isinstance(one, Listed) and one.beside for one in self.spelled)
 
     def closed(self, place: int, text: bytes = b"") -> ByteEdge:
-        """Return where the closing quote of a name in one of the sets leads, behind ``text``, which counts where names do."""
+        """Return the edge of the closing quote of a name in one of the sets, behind ``text``, which counts where names do."""
         if self.counts:
             assert self.text is not None
             return self._ended(json.loads(b'"' + self.text + text + b'"'))
@@ -534,7 +534,7 @@ class Key(State):
         return self._machine.made(Key, self._members, None if self.counts else b"", names) if names else None
 
     def _ended(self, name: str) -> ByteEdge:
-        """Return where the closing quote of a name leads."""
+        """Return the edge of the closing quote of a name."""
         return ByteEdge(self._machine.spaced(Colon, self._members, name))
 
 
@@ -563,7 +563,7 @@ class Colon(State):
 
 
 def by_goal(held: Sequence[tuple[int, Any]], goals: int) -> tuple[tuple[Any, ...], ...]:
-    """Return what holds, by place."""
+    """Group the shapes that hold by their places."""
     found: list[dict[Any, None]] = [{} for _ in range(goals)]
     for place, shape in held:
         found[place][shape] = None

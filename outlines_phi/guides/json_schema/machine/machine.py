@@ -25,7 +25,7 @@ LIKELY = sorted(range(256), key=lambda byte: (chr(byte) not in '"}]:,{[012truefa
 """All bytes, those first that a shortest text has most often."""
 
 MOST_AROUND = 3
-"""How deep arrays of which items must come and differ are inside each other."""
+"""The most levels of nested arrays whose items must come and differ."""
 
 MOST_COMPILED = 200
 """Formulas that are looked at before the first text, for what they tell apart; the others are when a text leads to them."""
@@ -35,12 +35,12 @@ BEYOND_ASCII = frozenset([*range(0x80, 0xC0), *range(0xC2, 0xF5)])
 
 
 _BESIDE = frozenset([""])
-"""What puts names in an order that the schema does not name: those of items that were there before."""
+"""The name that orders, beside those of the schema, the items that were there before."""
 
 Kept = TypeVar("Kept")
 
 Goals: TypeAlias = tuple[Formula, ...]
-"""What the value that comes is told apart by: at most one of these is true of it. Its place is the *outcome* of the value."""
+"""The formulas that tell the next value apart: at most one of these is true of it. Its place is the *outcome* of the value."""
 
 
 @final
@@ -57,13 +57,13 @@ class Machine(Maker):
     blanks
         A regular expression of what may stand between tokens; ``None`` for what writers of JSON put.
     any_order
-        Whether members may come in any order; else in that of the schema, and others behind those that it names.
+        True if members may come in any order; else in that of the schema, and others behind those that it names.
     ascii
         Whether strings are spelled in ASCII alone, others than that by ``\\uXXXX``.
     around
         Of what values the smallest ones are being looked for, one inside the other.
     compiling
-        Whether limits hold: not for values that are looked for inside of a text.
+        True if limits hold: not for values that are looked for inside of a text.
 
     Raises
     ------
@@ -138,7 +138,7 @@ class Machine(Maker):
                 yield LeftOut(pointer, "where formats are annotations, some of what is written is not valid")
 
     def _refuse_early(self) -> None:
-        """Read what is asked of the values within values, so that what cannot be honoured is refused before the first text."""
+        """Read the formulas of values within values, so that one that cannot be honoured is refused before the first text."""
         waiting = [piece for piece in self.template.pieces if isinstance(piece, Formula)]
         seen = set(waiting)
         while waiting:
@@ -151,7 +151,7 @@ class Machine(Maker):
             seen.update(found)
 
     def _inside(self, formula: Formula) -> Iterator[Formula]:
-        """Yield what the items and the first members of the arrays and objects that a formula is true of are told apart by."""
+        """Yield the formulas that tell apart the items and first members of the arrays and objects that a formula is true of."""
         arrays, objects = self.kinds.arrays(formula), self.kinds.objects(formula)
         asked: list[list[Formula]] = []
         for array in arrays:
@@ -194,7 +194,7 @@ class Machine(Maker):
         return frozenset() if self.any_order else self._order.get(name, _BESIDE)
 
     def advance(self, at: Configuration, byte: int) -> Configuration | None:
-        """Return where a byte leads; ``None`` where it is not allowed."""
+        """Return the configuration after a byte; ``None`` where it is not allowed."""
         state, stack, text = at
         while (edge := state.edge(byte)) is None:
             if state.ends is None or stack is None:
@@ -218,19 +218,19 @@ class Machine(Maker):
         return found
 
     def read(self, text: bytes, at: Configuration | None = None) -> Configuration | None:
-        """Return where a text leads, from the start if nothing else is said; ``None`` where it is not allowed."""
+        """Return the configuration after a text, from the start by default; ``None`` where it is not allowed."""
         at = at or self.start
         for byte in text:
             at = self.advance(at, byte) if at is not None else None
         return at
 
     def accepts(self, text: bytes) -> bool:
-        """Return whether a text is one of a value that the schema is true of."""
+        """Return True if a text spells a value that the schema is true of."""
         at = self.read(text)
         return at is not None and self.size(at) == 0
 
     def may_end(self, at: Configuration) -> bool:
-        """Return whether the text may end here."""
+        """Return True if the text may end here."""
         state, stack, text = at
         while stack is not None and state.ends is not None:
             state, stack, text = stack.left(state.ends, text)

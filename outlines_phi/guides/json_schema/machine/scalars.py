@@ -45,7 +45,7 @@ class Words:
         return cls(strings.values, without=strings.without, ascii=ascii)
 
     def begun(self) -> Listed:
-        """Return where a string begins, after the opening quote."""
+        """Return the state of a string after its opening quote."""
         return Listed(self, self.automaton.start, 0, len(self.texts), 0, b"")
 
     def following(self, low: int, high: int, depth: int) -> dict[str, tuple[int, int]]:
@@ -108,9 +108,9 @@ class Listed(NamedTuple):
     state
         The state of the automaton of all spellings.
     low, high
-        Which of them begin like this: ``texts[low:high]``, none where ``low == high``.
+        The range of those with this prefix: ``texts[low:high]``, empty where ``low == high``.
     depth
-        How many characters are spelled.
+        The number of characters spelled.
     begun
         The bytes of the next one, hexadecimal digits in lower case.
     """
@@ -129,12 +129,12 @@ class Listed(NamedTuple):
 
     @property
     def beside(self) -> bool:
-        """Whether one of the strings begins like this."""
+        """True if one of the strings has this prefix."""
         return self.low < self.high
 
     @property
     def whole(self) -> bool:
-        """Whether this is one of the strings, as far as whole characters are spelled."""
+        """True if this is one of the strings, as far as whole characters are spelled."""
         return self.low < self.high and len(self.words.texts[self.low]) == self.depth and not self.begun
 
     @property
@@ -173,7 +173,7 @@ class Listed(NamedTuple):
         return found
 
     def after(self, byte: int) -> Listed | None:
-        """Return where a byte leads; ``None`` where no member begins so."""
+        """Return the state after a byte; ``None`` where no member begins so."""
         automaton = self.words.automaton
         state = automaton.step(self.state, byte)
         if state == DEAD:
@@ -199,7 +199,7 @@ class Listed(NamedTuple):
         return self.moved(state)
 
     def moved(self, state: int, characters: int = 0) -> Listed | None:
-        """Return where bytes lead after which none of the strings begins like this."""
+        """Return the state after bytes that leave the prefixes of all listed strings."""
         return Listed(self.words, state, 0, 0, 0, b"") if self.words.without else None
 
     @property
@@ -252,7 +252,7 @@ class Number(State):
 
 
 class OfLength(NamedTuple):
-    """How far a string is spelled of which the length alone matters.
+    """The progress of a string of which the length alone matters.
 
     Attributes
     ----------
@@ -261,7 +261,7 @@ class OfLength(NamedTuple):
     automaton, state
         The automaton of all spellings, and its state.
     written
-        How many characters are spelled, as far as that matters.
+        The number of characters spelled, as far as that matters.
     """
 
     lengths: tuple[Interval, ...]
@@ -270,12 +270,12 @@ class OfLength(NamedTuple):
     written: int = 0
 
     def after(self, byte: int) -> OfLength | None:
-        """Return where a byte leads; ``None`` where no member begins so."""
+        """Return the state after a byte; ``None`` where no member begins so."""
         state = self.automaton.step(self.state, byte)
         return None if state == DEAD else self.moved(state, int(state == self.automaton.start))
 
     def moved(self, state: int, characters: int) -> OfLength | None:
-        """Return where bytes lead that complete so many characters; ``None`` where no member begins so."""
+        """Return the state after bytes that complete so many characters; ``None`` where no member begins so."""
         # Beyond the last bound characters need not be counted, so free strings have one state.
         low, high = self.lengths[-1]
         count = min(self.written + characters, low if high is None else high + 1)
@@ -284,7 +284,7 @@ class OfLength(NamedTuple):
 
     @property
     def counts(self) -> bool:
-        """Whether characters still matter."""
+        """True if characters still matter."""
         return len(self.lengths) > 1 or self.lengths[0][1] is not None or self.written < self.lengths[0][0]
 
     @property
@@ -307,18 +307,18 @@ class Walked(NamedTuple):
     written: int = 0
 
     def after(self, byte: int) -> Walked | None:
-        """Return where a byte leads; ``None`` where no member begins so."""
+        """Return the state after a byte; ``None`` where no member begins so."""
         state = self.automaton.step(self.state, byte)
         return self.moved(state, int(self.automaton.begins(np.array(state))))
 
     def moved(self, state: int, characters: int) -> Walked | None:
-        """Return where bytes lead that complete so many characters; ``None`` where no member begins so."""
+        """Return the state after bytes that complete so many characters; ``None`` where no member begins so."""
         found = Walked(self.automaton, state, min(self.written + characters, self.automaton.most))
         return found if state != DEAD and found.size < NEVER else None
 
     @property
     def counts(self) -> bool:
-        """Whether characters still matter."""
+        """True if characters still matter."""
         return self.written < self.automaton.most
 
     @property
@@ -328,11 +328,11 @@ class Walked(NamedTuple):
 
 
 Spelled: TypeAlias = OfLength | Listed | Walked
-"""How far a string is spelled as a member of a set."""
+"""The progress of a string as a member of a set."""
 
 
 def ended(one: Spelled) -> bool:
-    """Whether the closing quote was read."""
+    """Return True if the closing quote was read."""
     return bool(one.automaton.closed(np.array(one.state)))
 
 
@@ -360,7 +360,7 @@ class Text(State):
         return [NEVER if one is None else one.size for one in self.spelled]
 
     def closed(self, place: int) -> ByteEdge:
-        """Return where the closing quote of a member of one of the sets leads."""
+        """Return the edge of the closing quote of a member of one of the sets."""
         return ByteEdge(None, place)
 
     def later(self, spelled: tuple[Spelled | None, ...]) -> State | None:

@@ -46,14 +46,14 @@ class Sizes:
     Parameters
     ----------
     kinds
-        What formulas say of each kind of values.
+        The truth sets of formulas, kind by kind.
     nested
-        What returns the sizes and values of so many arrays and objects that a formula is true of, the smallest first. It is
+        Function of the sizes and values of so many arrays and objects that a formula is true of, the smallest first. It is
         told where the schema asks that they differ.
     layout
-        What stands between the tokens of values.
+        The blanks between the tokens of values.
     ascii
-        Whether strings are spelled in ASCII alone.
+        True if strings are spelled in ASCII alone.
     """
 
     def __init__(self, kinds: Kinds, nested: Nested, layout: Spacing, *, ascii: bool = False) -> None:
@@ -147,7 +147,7 @@ class Sizes:
         return [size for size, _ in self._smallest(shape, formula, count, nested=not self._is_rich(formula))]
 
     def _is_rich(self, formula: Formula) -> bool:
-        """Whether there are infinitely many strings or numbers."""
+        """Return True if there are infinitely many strings or numbers."""
         strings = self._kinds.strings(formula)
         if not strings.is_empty and strings.longest is None:
             return True

@@ -25,7 +25,7 @@ Parts = ParamSpec("Parts")
 
 
 class ByteEdge(NamedTuple):
-    """Where a byte leads: to a state, or out of the value with an outcome; ``after`` is put on the stack before."""
+    """The edge of a byte: to a state, or out of the value with an outcome; ``after`` is put on the stack before."""
 
     target: State | None
     outcome: int = 0
@@ -38,16 +38,16 @@ class State(ABC):
     bytes: Sequence[int] | None = None
     """The bytes that may be allowed; ``None`` for any."""
     in_value: bool = True
-    """Whether a value comes next or is being written, which holds no others."""
+    """True if a value comes next or is being written, which holds no others."""
     between: bool = False
-    """Whether this is behind a value and what separates it from the next one."""
+    """True if this is behind a value and its separator from the next one."""
 
     def __init__(self, machine: Maker) -> None:
         self._machine = machine
         self._edges: dict[int, ByteEdge | None] = {}
 
     def edge(self, byte: int) -> ByteEdge | None:
-        """Return where a byte leads; ``None`` where it is not allowed."""
+        """Return the edge of a byte; ``None`` where it is not allowed."""
         if byte not in self._edges:
             self._edges[byte] = self._edge(byte)
         return self._edges[byte]
@@ -100,15 +100,15 @@ class Maker(ABC):
     Attributes
     ----------
     kinds
-        What formulas say of the values of one kind.
+        The truth sets of formulas, kind by kind.
     sizes
         The least numbers of bytes of values.
     layout
-        What may stand between the tokens of a value that begins.
+        The blanks between the tokens of a value that begins.
     ascii
-        Whether strings are spelled in ASCII alone.
+        True if strings are spelled in ASCII alone.
     blocks
-        Whether there may be arrays or objects.
+        True if there may be arrays or objects.
     """
 
     kinds: Kinds
@@ -122,7 +122,7 @@ class Maker(ABC):
 
     @abstractmethod
     def places(self, name: str) -> frozenset[str]:
-        """Return what puts members of a name in an order with others: names that share one come in their order."""
+        """Return the keys that order the members of a name among others: names that share one come in their order."""
 
     @abstractmethod
     def value(self, goals: tuple[Formula, ...], layout: Spacing) -> BeforeValue:
@@ -243,9 +243,9 @@ class Frame:
     Attributes
     ----------
     keeps
-        Whether the text is kept: that of this value, or of one around it, has to be known.
+        True if the text is kept: that of this value, or of one around it, has to be known.
     start
-        Where this value begins in the text that is kept.
+        The offset of this value in the text that is kept.
     rests
         The least number of bytes to the end behind the value, by its outcome, as far as it was asked for.
     """
@@ -276,7 +276,7 @@ class Frame:
         return self.rests[outcome]
 
     def left(self, outcome: int, text: bytes) -> Configuration:
-        """Return where the end of the value leads; ``text`` is what is kept."""
+        """Return the configuration after the end of the value; ``text`` is the text that is kept."""
         state = self.after[outcome]
         if isinstance(state, Pending):
             state = state.then(text[self.start :])

@@ -39,7 +39,7 @@ class Multiples:
     terms: tuple[tuple[Fraction, int], ...] = ()
 
     def contains(self, x: Fraction) -> bool:
-        """Return whether ``x`` is a member."""
+        """Return True if ``x`` is a member."""
         return bool(self.rest + sum(c for q, c in self.terms if (x / q).denominator == 1))
 
     def __and__(self, other: Multiples) -> Multiples:
@@ -134,7 +134,7 @@ class Divisor:
 
     @property
     def is_blind(self) -> bool:
-        """Whether all digits before the point do the same."""
+        """True if all digits before the point have the same transitions."""
         return self.p == 1
 
     def whole(self, state: tuple[int, int], digit: int) -> tuple[int, int]:
@@ -193,6 +193,6 @@ def decimals(x: Fraction) -> int:
 
 
 def is_decimal(x: Fraction) -> bool:
-    """Return whether finitely many digits write ``x``."""
+    """Return True if ``x`` has a finite decimal expansion."""
     odd = x.denominator // (x.denominator & -x.denominator)
     return pow(5, odd.bit_length(), odd) == 0

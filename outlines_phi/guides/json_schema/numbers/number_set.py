@@ -87,7 +87,7 @@ class NumberSet:
         return cls(cuts, (True,) * len(cuts), (NO_NUMBER,) * (len(cuts) + 1))
 
     def contains(self, value: Number) -> bool:
-        """Return whether ``value`` is a member; a fraction that no decimal writes is none of any set."""
+        """Return True if ``value`` is a member; a fraction that no decimal writes is none of any set."""
         if isinstance(value, Fraction) and not is_decimal(value):
             return False
         return self._contains(exact(value))
@@ -141,17 +141,17 @@ class NumberSet:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no number is a member."""
+        """True if no number is a member."""
         return self._outline == (NO_NUMBER, NO_NUMBER, None)
 
     @cached_property
     def is_all(self) -> bool:
-        """Whether every number is a member."""
+        """True if every number is a member."""
         return (~self).is_empty
 
     @property
     def has_multiples(self) -> bool:
-        """Whether more than ranges and whole numbers tell the members apart."""
+        """True if more than ranges and whole numbers tell the members apart."""
         return any(q != 1 for piece in self.between for q, _ in piece.terms)
 
     @property
@@ -174,12 +174,12 @@ class NumberSet:
 
     @cached_property
     def _is_plain(self) -> bool:
-        """Whether it is a union of intervals; such a set is written in one way."""
+        """True if it is a union of intervals; such a set is written in one way."""
         return {NO_NUMBER, EVERY_NUMBER}.issuperset(self.between)
 
     @cached_property
     def _outline(self) -> tuple[Multiples, Multiples, Fraction | None]:
-        """What is equal for equal sets: both unbounded pieces, and where the first member is; ``None`` if nowhere, or far below."""
+        """A key equal for equal sets: both unbounded pieces and the first member's place; ``None`` if nowhere, or far below."""
         below, above = self.between[0], self.between[-1]
         if below != NO_NUMBER:
             return below, above, None

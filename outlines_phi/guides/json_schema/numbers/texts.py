@@ -25,16 +25,16 @@ from .multiples import EVERY_NUMBER, NO_NUMBER, Divisor, Multiples, decimals, di
 
 
 class Whole(NamedTuple):
-    """Knowledge of a number, for the comparison with cuts, after some digits before its point.
+    """The state of the comparison of a number with cuts, after some digits before its point.
 
     Attributes
     ----------
     length
-        How many digits were read. No zeros lead, so a number with more digits is the greater one.
+        The number of digits read. No zeros lead, so a number with more digits is the greater one.
     rank
-        How many of the cuts' different prefixes of this length are below the digits.
+        The number of the cuts' different prefixes of this length that are below the digits.
     equal
-        Whether the prefix of that rank is equal to the digits.
+        True if the prefix of that rank is equal to the digits.
     """
 
     length: int
@@ -48,7 +48,7 @@ class Decimals(NamedTuple):
     Attributes
     ----------
     place
-        How many digits of the fraction were read; not counted on behind the last digit of the cuts that are equal so far.
+        The number of digits of the fraction read; not counted on behind the last digit of the cuts that are equal so far.
     """
 
     place: int
@@ -85,11 +85,11 @@ class Side:
         return cls.above([-x for x in reversed(cuts)], at[::-1], between[::-1])
 
     def first(self, digit: int) -> Whole | None:
-        """Return what is known after a first digit other than 0."""
+        """Return the state after a first digit other than 0."""
         return self._placed(1, str(digit))
 
     def whole(self, known: Whole, digit: int) -> Whole | None:
-        """Return what is known after one more digit before the point; ``None`` when all cuts are below."""
+        """Return the state after one more digit before the point; ``None`` when all cuts are below."""
         length, rank, equal = known
         prefixes = self._prefixes[length]
         if equal:
@@ -101,7 +101,7 @@ class Side:
         return Whole(length + 1, rank, False)
 
     def point(self, known: Whole) -> Decimals:
-        """Return what is known once there are no more digits before the point."""
+        """Return the state at the decimal point, where no more digits come before it."""
         length, rank, equal = known
         prefixes = self._prefixes[length]
         if rank == len(prefixes):
@@ -113,11 +113,11 @@ class Side:
 
     @cached_property
     def zero(self) -> Decimals:
-        """What is known after a first 0, which no digits but those of a fraction follow."""
+        """The state after a first 0, which no digits but those of a fraction follow."""
         return Decimals(0, 0, bisect_right(self._wholes, (1, "0")))
 
     def decimals(self, known: Decimals) -> list[Decimals]:
-        """Return what is known after one more digit behind the point, for each digit."""
+        """Return the state after one more digit behind the point, for each digit."""
         place, low, high = known
         if low == high:
             return [known] * 10
@@ -157,10 +157,10 @@ LISTED = 2_000
 """The most multiples that are listed one by one, where they are few but their remainders many."""
 
 MANY_VALUES = 100
-"""From how many numbers on the texts of a list are written one by one, in one automaton that is not the least."""
+"""The least size of a list whose texts are written one by one, in one automaton that is not the least."""
 
 MANY_REMAINDERS = 256
-"""From how many remainders on multiples are rather listed."""
+"""The least number of remainders of multiples that are rather listed."""
 
 _SELF, _OPEN = -1, -2
 """A state's own number, in its row; and the number of a node that has no state yet."""
@@ -179,20 +179,20 @@ Remainders: TypeAlias = tuple[tuple[int, tuple[int, int]], ...]
 
 
 class DigitNode(NamedTuple):
-    """What matters of the digits so far.
+    """The state of the digits so far.
 
     Attributes
     ----------
     side
-        Which side of 0 the number is on; -1 once that matters no more.
+        The side of 0 that the number is on; -1 once that matters no more.
     place
-        Where it lies among the cuts of that side, or the number of the piece that it lies in for good.
+        The place among the cuts of that side, or the number of the piece that it lies in for good.
     remainders
         The remainders by the divisors that matter there.
     behind
-        How much was read behind the point: nothing yet, not even the point; nothing; one digit; more.
+        The part read behind the point: nothing yet, not even the point; nothing; one digit; more.
     ends
-        Whether the number may end here: not right behind the point, and not behind a 0 that is not the first digit there.
+        True if the number may end here: not right behind the point, and not behind a 0 that is not the first digit there.
     """
 
     side: int
@@ -386,7 +386,7 @@ class _Texts:
         return DigitNode(-1, piece, remainders, behind, ends) if piece else None
 
     def _ends(self, node: DigitNode) -> bool:
-        """Return whether the number may end here."""
+        """Return True if the number may end here."""
         side, place, remainders, behind, ends = node
         if not ends:
             return False

@@ -1,4 +1,4 @@
-"""What each keyword of JSON Schema says, as formulas."""
+"""The formulas of each keyword of JSON Schema."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ BRANCHES = 8
 @final
 @dataclass(frozen=True)
 class Evaluated:
-    """What is spoken of where ``condition`` is true.
+    """The names and items that are evaluated where ``condition`` is true.
 
     Attributes
     ----------
     condition
-        When that is.
+        The formula that is asked of the value.
     names, patterns
         The names of members.
     first
-        How many of the first items.
+        The number of first items evaluated.
     items
-        What those items are that are spoken of wherever they stand.
+        The formula of the items that are evaluated wherever they stand.
     """
 
     condition: Formula
@@ -87,7 +87,7 @@ def unevaluated_items(place: Place) -> Formula:
 
 
 def _evaluated_cases(place: Place, keyword: str) -> Iterator[tuple[Formula, list[Evaluated]]]:
-    """Yield what is spoken of for each choice of the conditions that are true."""
+    """Yield the evaluated names and items for each choice of the conditions that are true."""
     always, sometimes = list[Evaluated](), dict[Formula, list[Evaluated]]()
     for one in _spoken_of(place, frozenset([(place.pointer, place.scope)])):
         if one.condition is TRUE:
@@ -106,7 +106,7 @@ def _evaluated_cases(place: Place, keyword: str) -> Iterator[tuple[Formula, list
 
 
 def _spoken_of(place: Place, above: frozenset[Hashable]) -> Iterator[Evaluated]:
-    """Yield what the keywords of a schema speak of, but for those that ask this."""
+    """Yield the names and items that the keywords of a schema evaluate, but for those that ask this."""
     if not isinstance(place.contents, dict):
         return
     yield from _spoken_by_keywords(place)
@@ -126,7 +126,7 @@ def _spoken_of(place: Place, above: frozenset[Hashable]) -> Iterator[Evaluated]:
 
 
 def _spoken_within(place: Place, above: frozenset[Hashable]) -> Iterator[Evaluated]:
-    """Yield what a schema of the same value speaks of, its own ``unevaluated`` keywords included."""
+    """Yield the names and items that a schema of the same value evaluates, its own ``unevaluated`` keywords included."""
     if (place.pointer, place.scope) in above or not isinstance(place.contents, dict):
         return
     if "unevaluatedProperties" in place.schema:
@@ -182,16 +182,16 @@ TO_7 = tuple(DRAFTS)[:3]
 
 @final
 class Keyword(NamedTuple):
-    """How a keyword is read.
+    """The reader of a keyword, and its fate.
 
     Attributes
     ----------
     says
-        What makes its formula, of the place of the schema that it stands in; ``None`` where it is read with another.
+        The maker of its formula, from the place of the schema that it stands in; ``None`` where it is read with another.
     drafts
         The drafts that have it. In others it is an annotation: to honour it there is wrong beneath ``not`` and ``oneOf``.
     fate
-        What becomes of it, for the documentation.
+        Its fate, for the documentation.
     """
 
     says: Callable[[Place], Formula] | None
@@ -450,12 +450,12 @@ OPENAPI = {"nullable": "it is a keyword of OpenAPI 3.0, not of JSON Schema; add 
 
 
 def is_keyword(name: str, draft: str) -> bool:
-    """Return whether a name may say something in a draft, or in none; what is a keyword of other drafts alone says nothing."""
+    """Return True if a name may say something in a draft, or in none; what is a keyword of other drafts alone says nothing."""
     return name not in KEYWORDS or draft in KEYWORDS[name].drafts
 
 
 def says(place: Place) -> Iterator[Formula]:
-    """Yield what each keyword of a schema says."""
+    """Yield the formula of each keyword of a schema."""
     draft = place.specification.name
     for keyword in place.contents:
         if keyword not in place.schema:

@@ -27,18 +27,18 @@ MOST_COUNTED = 1 << 40
 
 
 class Reading(Protocol):
-    """What reads the parts of a document."""
+    """The reader of the parts of a document."""
 
     plain: bool
-    """Whether integers are written without a fraction and an exponent, as in draft 4."""
+    """True if integers are written without a fraction and an exponent, as in draft 4."""
     formats: list[str] | None
     """Pointers of the formats that assert something; ``None`` where all formats are annotations."""
 
     def formula(self, place: Place) -> Formula:
-        """Return what a schema says."""
+        """Return the formula of a schema."""
 
     def reference(self, place: Place, keyword: str) -> Formula:
-        """Return what stands for the part of the document that a keyword refers to."""
+        """Return the formula of the part of the document that a keyword refers to."""
 
     def target(self, place: Place, keyword: str) -> Place:
         """Return the part of the document that a keyword refers to."""
@@ -50,7 +50,7 @@ class Reading(Protocol):
         """Take note that members of these names come in this order; without a pointer, that they come in none."""
 
     def is_keyword(self, name: str, draft: str) -> bool:
-        """Return whether a name may say something in a draft."""
+        """Return True if a name may say something in a draft."""
 
 
 @final
@@ -61,15 +61,15 @@ class Place:
     Attributes
     ----------
     contents
-        What stands there.
+        The part of the document there.
     pointer
-        Where that is: a JSON pointer into the document, behind a number sign.
+        The JSON pointer to it in the document, behind a number sign.
     resolver, specification
-        What references mean here, and in which draft.
+        The base of references here, and the draft.
     reading
-        What reads the document.
+        The reader of the document.
     entered
-        Whether ``resolver`` and ``specification`` are those inside of this part, which may have a name or a draft of its own.
+        True if ``resolver`` and ``specification`` are those inside of this part, which may have a name or a draft of its own.
     scope
         The resources that led here, by their URIs, the outermost first: the *dynamic scope*.
     """
@@ -97,11 +97,11 @@ class Place:
         return replace(self, contents=contents, pointer=pointer_to(steps, self.pointer), entered=False)
 
     def below(self, *steps: str | int) -> Formula:
-        """Return what the schema there says."""
+        """Return the formula of the schema there."""
         return self.reading.formula(self.at(*steps))
 
     def each(self, keyword: str) -> list[Formula]:
-        """Return what each schema of a list says."""
+        """Return the formula of each schema of a list."""
         return [self.below(keyword, i) for i in range(len(self.listed(keyword, object)))]
 
     def named(self, keyword: str) -> Iterator[tuple[str, Formula]]:
@@ -110,7 +110,7 @@ class Place:
             yield name, self.below(keyword, name)
 
     def value(self, keyword: str | None) -> Any:
-        """Return what a keyword holds, or what stands here."""
+        """Return the value of a keyword, or the contents of this place."""
         return self.contents if keyword is None else self.schema[keyword]
 
     def mapping(self, keyword: str) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class Place:
         return int(min(count, MOST_COUNTED))
 
     def reference(self, keyword: str) -> Formula:
-        """Return what a keyword refers to."""
+        """Return the formula that a keyword refers to."""
         return self.reading.reference(self, keyword)
 
     def leave_out(self, keyword: str, why: str) -> None:
@@ -175,7 +175,7 @@ class Place:
             return StringSet.matching(pattern, dialect)
 
     def matched(self) -> StringSet:
-        """Return what the patterns of ``patternProperties`` match together."""
+        """Return the union of the languages of the patterns of ``patternProperties``."""
         found = StringSet.none()
         for pattern in self.mapping("patternProperties"):
             found |= self.matching(pattern, "patternProperties", pattern)
@@ -220,5 +220,5 @@ def _is_number(value: Any) -> bool:
 
 
 def constant(contents: Any) -> Formula | None:
-    """Return what a schema that is a truth value says; ``None`` of another."""
+    """Return the formula of a schema that is a truth value; ``None`` of another."""
     return {True: TRUE, False: FALSE}[contents] if isinstance(contents, bool) else None

@@ -39,24 +39,24 @@ class LeftOut(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class Schema:
-    """What a JSON schema says, as formulas (grammar-theory.md, section 9.1).
+    """The formulas of a JSON schema (grammar-theory.md, section 9.1).
 
     Attributes
     ----------
     formula
-        What the whole document says of a value.
+        The formula of the whole document.
     definitions
-        What references stand for, by their keys.
+        The formulas of references, by their keys.
     left_out
-        What is not asked of a value, in the order of the document.
+        The parts that are not asked of a value, in the order of the document.
     document
         The document.
     pointers
-        Where formulas stand in it.
+        The pointer to each formula in it.
     order
         For each name, the places that put its members in an order with others.
     unlike
-        Where formats may make more values valid, by ``not`` and its like, and what is true of these values.
+        The places where formats may make more values valid, by ``not`` and its like, with the formulas of these values.
     """
 
     formula: Formula
@@ -69,16 +69,16 @@ class Schema:
 
     @classmethod
     def read(cls, document: Any, *, label: str = "", plain: bool = False) -> Schema:
-        """Return what a document says, as ``json.loads`` made it; numbers may be ``Decimal``.
+        """Read a document as formulas, as ``json.loads`` made it; numbers may be ``Decimal``.
 
         Parameters
         ----------
         document
             The document.
         label
-            What tells its definitions from those of other documents.
+            The mark of its definitions among those of other documents.
         plain
-            Whether integers are written without a fraction and an exponent, as in draft 4.
+            True if integers are written without a fraction and an exponent, as in draft 4.
 
         Raises
         ------
@@ -100,7 +100,7 @@ class Schema:
         return cls(formula, reader.definitions, tuple(reader.left_out), document, reader.pointers, reader.order, unlike)
 
     def holds(self, value: Any) -> bool:
-        """Return whether the schema is true of a JSON value."""
+        """Return True if the schema is true of a JSON value."""
         return holds(self.formula, value, self.definitions)
 
 
@@ -131,7 +131,7 @@ class _SchemaReader:
         self._waiting: dict[str, Place] = {}
 
     def read(self) -> Formula:
-        """Return what the document says, all that it refers to read as well."""
+        """Return the formula of the document, all that it refers to read as well."""
         formula = self.formula(self.root)
         while self._waiting:
             key, place = self._waiting.popitem()
@@ -254,7 +254,7 @@ class _SchemaReader:
 
     @cached_property
     def _pointers(self) -> dict[int, str]:
-        """Where each part of the document stands, by its identity."""
+        """The pointer of each part of the document, by its identity."""
         return dict(_pointers(self.root.contents, "#"))
 
     def _anchors(self, scope: tuple[str, ...]) -> dict[str, str]:
@@ -277,7 +277,7 @@ class _SchemaReader:
         return "".join(f" (#{name} of {uri})" for name, uri in sorted(anchors.items()))
 
     def _refuse_circles(self) -> None:
-        """Raise where a part refers to itself without going into a value."""
+        """Refuse a part that refers to itself without going into a value."""
         settled = set[str]()
         for key in self.definitions:
             path = dict[str, None]()
@@ -318,7 +318,7 @@ def _references(formula: Formula) -> Iterator[str]:
 
 
 def _pointers(part: Any, pointer: str) -> Iterator[tuple[int, str]]:
-    """Yield where each object of a document stands, by its identity."""
+    """Yield the pointer of each object of a document, by its identity."""
     stack = [(part, pointer)]
     while stack:
         part, pointer = stack.pop()
@@ -329,7 +329,7 @@ def _pointers(part: Any, pointer: str) -> Iterator[tuple[int, str]]:
 
 
 MOST_LOOKED_AT = 20_000
-"""How many parts of documents are read, each time a part of one is left out: first a small part, then a large one."""
+"""The most parts of documents that are read, each time a part of one is left out: first a small part, then a large one."""
 
 
 def culprit(document: Any, is_empty: Callable[[Any], bool]) -> str:
@@ -347,7 +347,7 @@ def culprit(document: Any, is_empty: Callable[[Any], bool]) -> str:
 
 
 def _paths(part: Any, path: Path = ()) -> Iterator[Path]:
-    """Yield where each keyword and each item of lists stands."""
+    """Yield the path of each keyword and each item of lists."""
     waiting: list[tuple[Any, Path]] = [(part, path)]
     while waiting:
         part, path = waiting.pop()

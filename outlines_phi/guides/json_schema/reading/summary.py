@@ -1,4 +1,4 @@
-"""What becomes of each keyword and each format of JSON Schema, as the tables of ``docs/output-types.md``.
+"""The fate of each keyword and each format of JSON Schema, as the tables of ``docs/output-types.md``.
 
 ``python -m outlines_phi.guides.json_schema.reading.summary docs/output-types.md`` writes them between the markers of that page.
 """

@@ -18,7 +18,7 @@ Piece: TypeAlias = Bytes | Formula
 """Bytes that an automaton accepts, or one value that a formula is true of."""
 
 END = -1
-"""What follows the last piece."""
+"""The place behind the last piece."""
 
 MOST_PIECES = 1_000
 
@@ -31,13 +31,13 @@ class Template:
     Attributes
     ----------
     pieces
-        What texts are made of.
+        The parts of texts.
     first
         The pieces that a text may begin with; :data:`END` if it may be empty.
     follow
         The pieces that may come after each piece; :data:`END` if the text may end there.
     schemas
-        Where the formulas come from.
+        The sources of the formulas.
     """
 
     pieces: tuple[Piece, ...]
@@ -47,12 +47,12 @@ class Template:
 
     @property
     def definitions(self) -> dict[str, Formula]:
-        """What references in the formulas stand for."""
+        """The formulas of references, by key."""
         return {key: formula for schema in self.schemas for key, formula in schema.definitions.items()}
 
     @property
     def pointers(self) -> dict[Formula, str]:
-        """Where formulas stand in their schemas."""
+        """The pointer of each formula in its schema."""
         return {formula: pointer for schema in self.schemas for formula, pointer in schema.pointers.items()}
 
     @property
@@ -66,7 +66,7 @@ class Template:
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
-        """What the schemas say and is not asked of the values."""
+        """The parts of the schemas that are not asked of the values."""
         return tuple(left for schema in self.schemas for left in schema.left_out)
 
     @classmethod
@@ -129,7 +129,7 @@ class Template:
         return Template(self.pieces + other.pieces, first, follow, schemas)
 
     def _moved(self, places: int) -> tuple[frozenset[int], tuple[frozenset[int], ...]]:
-        """Return where texts begin and go on, with the pieces numbered from ``places`` on."""
+        """Return the first pieces and the followers of each piece, numbered from ``places`` on."""
         moved = [
             frozenset(piece if piece == END else piece + places for piece in after)
             for after in (self.first, *self.follow)

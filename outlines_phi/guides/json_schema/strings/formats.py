@@ -170,7 +170,7 @@ FORMATS: Mapping[str, Callable[[], StringSet]] = MappingProxyType(
         "relative-json-pointer": _whole(rf"(?:0|[1-9]+0?)(?:#|{_POINTER})"),
     }
 )
-"""What builds the strings of each format."""
+"""The builder of the strings of each format."""
 
 LEFT_OUT: Mapping[str, str] = {
     "date": "the year 0000, which Python's `datetime` has not",
@@ -183,4 +183,4 @@ LEFT_OUT: Mapping[str, str] = {
     "uri-template": "prefixes of four digits, and variables that begin with `%`",
     "relative-json-pointer": "digits behind a zero in its number",
 }
-"""What the standard of a format has and the set has not: Python, or validators in wide use, stumble over it."""
+"""The texts of a format's standard that the set leaves out: Python, or validators in wide use, stumble over them."""

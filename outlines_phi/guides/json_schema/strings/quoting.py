@@ -23,13 +23,13 @@ RAW_ASCII = "".join(chr(code) for code in range(0x80) if chr(code) not in NOT_RA
 """The characters that are spelled in one byte."""
 
 SHORT = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-"""What the letter after a backslash stands for."""
+"""The character that each letter stands for after a backslash."""
 
 HEX: list[tuple[int, ...]] = [tuple({ord(f"{digit:x}"), ord(f"{digit:X}")}) for digit in range(16)]
 """The bytes of each hexadecimal digit, in either case."""
 
 AFTER_HIGH: list[list[tuple[int, ...]]] = [HEX, HEX, [(BACKSLASH,)], [(U,)], [HEX[0xD]], HEX[0xC:], HEX, HEX]
-"""What comes after the first two digits of a high surrogate, d8 to db: two more, and the low surrogate, dc00 to dfff."""
+"""The bytes after the first two digits of a high surrogate, d8 to db: two more, and the low surrogate, dc00 to dfff."""
 
 
 @kept

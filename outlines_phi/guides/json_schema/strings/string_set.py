@@ -49,7 +49,7 @@ class StringSet:
     values
         The members, or all strings that are none; ``None`` where values do not tell the set.
     without
-        Whether :attr:`values` are those that are no members.
+        True if :attr:`values` are those that are no members.
     cuts
         Lengths at which another set begins: the bits of what the automaton accepts are those of strings that are shorter than the
         first, of those up to the second, and so on.
@@ -172,7 +172,7 @@ class StringSet:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no member."""
+        """True if there is no member."""
         return self.lengths == ()
 
     @property
@@ -202,7 +202,7 @@ class StringSet:
         return None if self.values is None or self.without else max(map(len, self.values))
 
     def contains(self, text: str) -> bool:
-        """Return whether ``text`` is a member."""
+        """Return True if ``text`` is a member."""
         if self.automaton is not None:
             return self.automaton.contains(text, bisect_right(self.cuts, len(text)))
         if self.values is not None:
@@ -266,11 +266,11 @@ _LISTED: dict[Any, tuple[frozenset[str], bool]] = {
     ((1, None),): (_EMPTY, True),
     ((0, None),): (frozenset(), True),
 }
-"""What lengths say that values say as well."""
+"""The sets of values that are equal to sets of lengths."""
 
 
 _UNICODE = re.compile(r"\\[bBdDsSwWpP<>]|\(\?[a-zA-Z]*i")
-"""What asks for properties of characters."""
+"""The parts of a pattern that ask for properties of characters."""
 
 
 @lru_cache(maxsize=1)

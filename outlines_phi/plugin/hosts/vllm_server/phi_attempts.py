@@ -17,7 +17,7 @@ from ....lm.vllm.engine import check_engine, vocabulary_of
 from .served_call import ARGUMENT, SHOWN, check
 from .served_walks import ServedWalk, ServedWalks
 
-TESTED = "0.32."  # How the versions begin that were tested
+TESTED = "0.32."  # The prefix of the versions that were tested
 
 START = "Start the server by outlines-phi serve MODEL, which gives the right options"
 
@@ -34,7 +34,7 @@ NEUTRAL: Mapping[str, Any] = {
     **dict.fromkeys(("stop", "bad_words"), (None, [])),
     **dict.fromkeys(("logit_bias", "allowed_token_ids", "structured_outputs", "prompt_logprobs"), (None,)),
 }
-"""What a request may have beside the argument: all else would come after the processor, and change what it has decided."""
+"""The neutral values of a request's other parameters: all else would come after the processor, and change its decisions."""
 
 KEPT = "_outlines_phi_walk"
 """The attribute of the parameters of a request that holds its walk: both are gone together, however the request ends."""
@@ -95,7 +95,7 @@ class PhiAttempts(LogitsProcessor):
         return False
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
-        """Follow what became of the batch."""
+        """Follow the changes of the batch."""
         self.rows.update(batch_update)
 
     def apply(self, logits: Tensor) -> Tensor:

@@ -319,7 +319,7 @@ class ServedModel(PhiModel):
         self._formatted(prompt)
 
     def _of_all(self, drawn: Callable[[int], Result], rows: int) -> list[Result]:
-        """Return what comes of every row: of the first by itself, then of some at a time."""
+        """Return the result of every row: of the first by itself, then of some at a time."""
         found = [drawn(0)]
         if rows > 1:
             with ThreadPoolExecutor(min(TOGETHER, rows - 1)) as executor:
@@ -359,15 +359,15 @@ class PhiAsyncVLLM(ServedModel, AsyncVLLM):
         self.worker = Worker(CALLS)
 
     def written(self, call: Call, prompt: Any) -> Any:
-        """Return what is awaited for the text of a call."""
+        """Return the awaitable of the text of a call."""
         return self._awaited(partial(super().written, call, prompt))
 
     def written_batch(self, call: Call, prompts: list[Any]) -> Any:
-        """Return what is awaited for the texts of several prompts."""
+        """Return the awaitable of the texts of several prompts."""
         return self._awaited(partial(super().written_batch, call, prompts))
 
     def astream(self, *arguments: Any, **keywords: Any) -> Any:
-        """Return what ``stream`` does, which is asynchronous already."""
+        """Return the stream of ``stream``, which is asynchronous already."""
         return self.stream(*arguments, **keywords)
 
     def _awaited(self, work: Any) -> Any:

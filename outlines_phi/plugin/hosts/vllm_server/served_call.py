@@ -1,4 +1,4 @@
-"""What a client asks the processor in an engine for: a text of JSON, in the arguments of a request of vLLM."""
+"""The message of a client to the processor in an engine: a text of JSON, in the arguments of a request of vLLM."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ _COMPILED = CompiledTypes(BYTES)
 
 
 def check(text: object) -> None:
-    """Raise what is wrong with an argument: that it cannot be read, or the error of :class:`CompiledTypes` for its language."""
+    """Refuse a wrong argument: one that cannot be read, or the error of :class:`CompiledTypes` for its language."""
     with reading():
         call = ServedCall.read(text)
         if call.road != "probe":
@@ -181,7 +181,7 @@ SCALE = 2.0**-13
 
 LEAST = -9999.0
 
-PREFIX = "token_id:"  # How the server writes an id
+PREFIX = "token_id:"  # The prefix of an id in the server's answers
 
 
 class WalkEnd(IntEnum):
@@ -245,7 +245,7 @@ def force(row: Tensor, token: int, outcome: WalkEnd, account: WalkAccount, budge
 
 
 def read(choice: Any) -> Answer | None:
-    """Return what a choice of the server's response says; ``None`` where no processor of ours wrote it."""
+    """Parse the answer in a choice of the server's response; ``None`` where no processor of ours wrote it."""
     tokens: list[int] = []
     for step in getattr(choice.logprobs, "content", None) or ():
         mark = step.logprob - MARK

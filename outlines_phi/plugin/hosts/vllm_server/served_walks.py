@@ -151,7 +151,7 @@ class ServedWalk:
     ) -> None:
         self.walk, self.settings, self.prompt, self.budget, self.launch = walk, settings, prompt, budget, launch
         self.written = 0
-        self.fresh = True  # Whether the engine has not asked since the request came into its batch
+        self.fresh = True  # True if the engine has not asked since the request came into its batch
         self.over = False
 
     def wants_more(self, outputs: Sequence[int]) -> bool:
@@ -194,7 +194,7 @@ class ServedWalks:
 
     @property
     def trees(self) -> int:
-        """How many trees are kept."""
+        """The number of trees that are kept."""
         return len(self._trees)
 
     def begin(self, argument: str, number: int, prompt: Sequence[int] | None, limit: int | None) -> ServedWalk:

@@ -167,7 +167,7 @@ def test_random_lexers(terminals: tuple[Terminal, ...]) -> None:
 
 
 def committed(terminals: tuple[Terminal, ...], reference: StringLexer) -> set[tuple[int, int]]:
-    """Where a lexer without bound would be needed: terminals behind whose lexemes longer ones of higher priority may begin."""
+    """Return the conflicts of a lexer without bound: terminals behind whose lexemes longer ones of higher priority may begin."""
     found = set()
     for text in words("abc", 4):
         label = reference.label(text)

@@ -1,4 +1,4 @@
-"""What tokens do to a lexer's states, against lexing every token from every state."""
+"""The transitions of tokens on a lexer's states, against lexing every token from every state."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ GRAMMARS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
 
 
 def ends(rules: Mapping[str, GBNFRule], start: str, text: str) -> set[int]:
-    """Where what ``start`` derives may end in ``text``: the least solution of what the notation says, place by place."""
+    """Return the ends in ``text`` of the words of ``start``: the least solution of the notation's equations, place by place."""
     found: dict[tuple[str, int], set[int]] = {(rule, at): set() for rule in rules for at in range(len(text) + 1)}
 
     def all_of(part: Expression, places: set[int]) -> set[int]:

@@ -27,7 +27,7 @@ SOME = random.Random(0).sample(TEXTS, 250)
 
 
 def is_plain(text: str) -> bool:
-    """Whether nothing is escaped and no name comes twice: what may be left out, for the value has another text."""
+    """Return True if nothing is escaped and no name comes twice: else a text may be left out, for the value has another."""
     pairs: list[list[str]] = []
     json.loads(text, object_pairs_hook=lambda members: pairs.append([name for name, _ in members]))
     return "\\" not in text and all(len(set(names)) == len(names) for names in pairs)

@@ -1,4 +1,4 @@
-"""What schemas say: formulas and machine beside the reference validator."""
+"""The meaning of schemas: formulas and machine beside the reference validator."""
 
 from __future__ import annotations
 

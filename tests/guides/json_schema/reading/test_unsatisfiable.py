@@ -1,4 +1,4 @@
-"""What makes a JSON schema unsatisfiable, and how soon it is found."""
+"""Unsatisfiable JSON schemas, and the time at which they are found."""
 
 from __future__ import annotations
 

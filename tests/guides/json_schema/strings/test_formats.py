@@ -1,4 +1,4 @@
-"""What a format accepts is accepted by the usual validators; what its standard forbids is not."""
+"""Members of a format are accepted by the usual validators; texts that its standard forbids are not."""
 
 from __future__ import annotations
 

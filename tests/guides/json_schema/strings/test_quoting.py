@@ -41,7 +41,7 @@ PIECES += [*ESCAPES, *ESCAPES, "\\u0000", "\\ud7ff", "\\uE000", "\\udbff\\udfff"
 
 
 def meant(spelling: str) -> str | None:
-    """What a spelling means to Python, without its opening quote; `None` for nothing, or what is no string of characters."""
+    """Return the string of a spelling in Python, without its opening quote; `None` for nothing, or for no string of characters."""
     try:
         value = json.loads(f'"{spelling}')
         value.encode()

@@ -11,14 +11,14 @@ _NAMED = {0x20: "␣", 0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
 
 
 def byte_name(byte: int) -> str:
-    """Return how one byte is shown: its character in ASCII, else two hexadecimal digits."""
+    """Return the display of one byte: its character in ASCII, else two hexadecimal digits."""
     if byte in _NAMED:
         return _NAMED[byte]
     return chr(byte) if 0x20 < byte < 0x7F else f"\\x{byte:02x}"
 
 
 def byte_set(members: Iterable[int]) -> str:
-    """Return how a set of bytes is shown: one by itself, several as a character class of ranges, ``[0-9a-f]``."""
+    """Return the display of a set of bytes: one by itself, several as a character class of ranges, ``[0-9a-f]``."""
     ordered = sorted(set(members))
     if len(ordered) == 1:
         return byte_name(ordered[0])
@@ -34,7 +34,7 @@ def byte_set(members: Iterable[int]) -> str:
 
 
 def text_name(text: bytes) -> str:
-    """Return how a text is shown: what is UTF-8 as characters, the rest as escapes, blanks so that they can be seen."""
+    """Return the display of a text: UTF-8 as characters, the rest as escapes, blanks so that they can be seen."""
     decoded = text.decode(errors="backslashreplace")
     return "".join(_NAMED.get(ord(one), one) if one.isprintable() else _escaped(one) for one in decoded)
 

@@ -59,7 +59,7 @@ class GrammarGraph:
         return self.part_of(self._rules.productions[kernel[0].production].head), f"p{state}"
 
     def pending(self, state: int) -> str:
-        """Return what is known of the lexeme that is pending in a state of the lexer."""
+        """Return the description of the pending lexeme in a state of the lexer."""
         lexer = self._lexer
         if state == START:
             return "the beginning"

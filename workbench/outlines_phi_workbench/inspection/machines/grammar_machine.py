@@ -73,7 +73,7 @@ class GrammarMachine(ReadingMachine):
         return place
 
     def _moved(self, place: GrammarPlace, byte: int) -> GrammarPlace | Fault:
-        """Return where lexer and parser go by a byte, or why they cannot."""
+        """Return the successor of lexer and parser by a byte, or the fault that stops them."""
         configuration, state = place
         lexer, parser = self._lexer, self._parser
         column = lexer.byte_class[byte]

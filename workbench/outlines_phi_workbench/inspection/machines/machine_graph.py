@@ -21,7 +21,7 @@ class GraphPart:
     id: str
     kind: str  # `rule`, `terminal`, `lexer`, `value` or `states`
     label: str
-    text: str = ""  # what the source says of it
+    text: str = ""  # its text in the source
     size: int = 0  # its states
     is_start: bool = False
 

@@ -13,18 +13,18 @@ from .machine_graph import MachineGraph
 @final
 @dataclass(frozen=True)
 class Fault:
-    """Why no member of the language goes on with a byte.
+    """The reason that no member of the language goes on with a byte.
 
     Attributes
     ----------
     kind
-        What refuses: ``lexer``, ``parser``, ``automaton``, ``schema``, ``ban``, ``budget``, ``end``, ``vocabulary``.
+        The part that refuses: ``lexer``, ``parser``, ``automaton``, ``schema``, ``ban``, ``budget``, ``end``, ``vocabulary``.
     what
         The terminal, rule, place or phrase that refuses.
     because
         The reason, a sentence.
     expected
-        What could stand there instead.
+        The alternatives that could stand there.
     node
         The part and the state of the graph that refuses; ``None`` where there is none.
     """
@@ -39,7 +39,7 @@ class Fault:
 @final
 @dataclass(frozen=True)
 class Spot:
-    """Where a machine stands after a text: the states of its graph, as ``part`` and ``node`` pairs, and its stack, top first."""
+    """The position of a machine after a text: the states of its graph, as ``part`` and ``node`` pairs, and its stack, top first."""
 
     label: str
     nodes: tuple[tuple[str, str], ...]
@@ -54,7 +54,7 @@ class ReadingMachine(ABC):
     a token need not be live, so a token that is allowed is read by :meth:`follow`.
     """
 
-    kind: str  # What it is, as a reader knows it
+    kind: str  # The kind of machine, as a reader knows it
     start: Hashable
     graph: MachineGraph
 
@@ -68,7 +68,7 @@ class ReadingMachine(ABC):
 
     @abstractmethod
     def spot(self, place: Any) -> Spot:
-        """Return where a place is in the graph, and its stack."""
+        """Return the position of a place in the graph, and its stack."""
 
     def follow(self, place: Any, token: int, text: bytes) -> Any:
         """Return the place after a live ``token``, which writes ``text``."""

@@ -25,7 +25,7 @@ _MEMBER = re.compile(rb'"((?:[^"\\]|\\.)*)"[ \t\r\n]*$')
 
 
 class SchemaStep(NamedTuple):
-    """Where some bytes lead from a place: ``target``, ``None`` out of the value; ``after`` is put on the stack, if anything."""
+    """The transition by some bytes from a place: ``target``, ``None`` out of the value; ``after`` is put on the stack, if any."""
 
     target: State | None
     after: tuple[State, ...] | None
@@ -84,7 +84,7 @@ class SchemaGraph:
         return None if part is None else (part.id, f"j{self._group_of(part)[state]}")
 
     def label_of(self, state: State) -> str:
-        """Return what a place is called: its kind, and the value that it is in."""
+        """Return the label of a place: its kind, and the value that it is in."""
         kind = type(state).__name__.lower()
         part = self._part_of.get(state)
         return f"{kind} of {part.label}" if part is not None else kind

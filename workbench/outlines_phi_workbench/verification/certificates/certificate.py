@@ -26,7 +26,7 @@ from .emitted_words import EmittedWords, check_size
 from .going_back import stands_for
 from .item_chart import ItemChart
 
-SAMPLES, LONGEST = 12, 16  # How many texts masks are shown of, and how many tokens a text has at most
+SAMPLES, LONGEST = 12, 16  # The number of texts whose masks are shown, and the most tokens of one
 _FORMAT = 1
 
 Word = tuple[int, ...]
@@ -120,7 +120,7 @@ def _texts(guide: CFGGuide, count: int, rng: random.Random) -> list[Word]:
 
 @final
 class _Witnesses:
-    """Why tokens are allowed or forbidden. What is forbidden is shown by one set of items for all texts."""
+    """The reasons that tokens are allowed or forbidden. A forbidden one is shown by one set of items for all texts."""
 
     def __init__(self, guide: CFGGuide) -> None:
         self._guide = guide

@@ -29,7 +29,7 @@ class EmittedWords:
         self._arcs: dict[int, Arcs] = {}
         self.spelling: dict[tuple[int, int, int], bytes] = {}
         self.closing: dict[int, bytes] = {}
-        self.size = 0  # how many arcs there are
+        self.size = 0  # the number of arcs
         self._byte = {int(column): bytes([byte]) for byte, column in reversed(list(enumerate(lexer.byte_class)))}
 
     def number(self, word: Word, state: int | None) -> int:
@@ -54,7 +54,7 @@ class EmittedWords:
         return self._arcs[place]
 
     def _emitted(self, place: int, start: int) -> Arcs:
-        """Return what is emitted first from a state of the lexer, after bytes that emit nothing."""
+        """Return the first emissions from a state of the lexer, after bytes that emit nothing."""
         lexer, arcs = self._lexer, dict[int, dict[int, None]]()
         texts, pending = {start: b""}, [start]
 

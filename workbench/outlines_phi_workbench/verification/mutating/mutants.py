@@ -36,7 +36,7 @@ class Met:
         return self.right.exploration.inner
 
     def text(self, node: Pair) -> bytes:
-        """Return what the word of a node writes."""
+        """Return the text of a node's word."""
         return self.right.guide.vocabulary.decode(node.word)
 
     @cached_property
@@ -65,7 +65,7 @@ DISTANCES: dict[str, tuple[bool, Callable[[int], int | None]]] = {
     "infinite instead of finite": (True, lambda d: None),
     "finite instead of infinite": (False, lambda d: 1),
 }
-"""How a distance is wrong: whether it is finite, and what becomes of it; ``None`` for no way to the end."""
+"""The kinds of wrong distances: True for finite ones, and the map to the wrong one; ``None`` for no way to the end."""
 
 
 @final
@@ -116,7 +116,7 @@ def _allows_everything(guide: Guide, state: int, targets: NDArray[np.integer]) -
 
 
 def _forbids_what_goes_on(guide: Guide, state: int, targets: NDArray[np.integer]) -> None:
-    """Drop what leads farther from the end than one token."""
+    """Forbid every target farther from the end than the state."""
     far = guide.min_tokens_of(targets) > guide.min_tokens(state)
     targets[far & (targets != DEAD) & (targets != DONE)] = DEAD
 

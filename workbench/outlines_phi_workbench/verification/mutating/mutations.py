@@ -25,7 +25,7 @@ from ..subject import Check, CheckFinding, GrammarParts, Subject, check
 from .engine_mutants import ENGINE
 from .mutants import LIFTED, ROWS, Met, Mutation
 
-DEPTH = 3  # How far a wrong guide is followed
+DEPTH = 3  # The depth to which a wrong guide is followed
 NODES, ENGINES = 1_000, 100  # In how many nodes at most, one with wrong rows, and one with wrong tables
 
 BY_WORDS: tuple[Check, ...] = (
@@ -36,7 +36,7 @@ BY_WORDS: tuple[Check, ...] = (
     guide_checks.prefixes_are_exact,
     guide_checks.productive,
 )
-"""What is asked about a wrong guide, on words of one token first, then of two, and so on."""
+"""The checks of a wrong guide, on words of one token first, then of two, and so on."""
 
 AT_LAST: tuple[Check, ...] = (
     guide_checks.independent_of_the_cut,
@@ -46,7 +46,7 @@ AT_LAST: tuple[Check, ...] = (
     grammar_checks.classes_are_exact,
     grammar_checks.parser_is_earley,
 )
-"""What is asked then."""
+"""The checks that follow."""
 
 BROKEN, HARMLESS, NOWHERE = "an error", "no mistake here", "no place for it"
 """In the place of a check: tables that contradict each other, what changes nothing that was visited, and what cannot be made."""
@@ -67,7 +67,7 @@ def wrong_engines_are_found(subject: Subject) -> CheckFinding:
 
 
 def found_out(right: Subject, mutations: Iterable[Mutation]) -> CheckFinding:
-    """Return whether all mutants of the guide that is right are found out; the remark says by which checks."""
+    """Check that all mutants of the guide that is right are found out; the remark says by which checks."""
     met, found, cases = Met(right), dict[str, list[str]](), 0
     for mutation in mutations:
         try:
@@ -97,7 +97,7 @@ def finder_of(right: Subject, mutant: Guide) -> str | None:
 
 
 def _differs(right: Subject, wrong: Subject) -> bool:
-    """Return whether a row or a distance that was visited is another one."""
+    """Return True if a row or a distance that was visited differs."""
     for node in wrong.exploration.inner:
         state = right.guide.start
         for token in node.word:
@@ -116,7 +116,7 @@ def _after(guide: Guide, state: int, right: Subject) -> NDArray[np.int64]:
 
 
 def near(subject: Subject, nodes: int) -> Subject:
-    """Return what is verified on few words."""
+    """Return the subject of a verification on few words."""
     depth = DEPTH if subject.depth is None else min(subject.depth, DEPTH)
     return replace(subject, depth=depth, most=nodes, tokenizer=None, fault=None, progress=None)
 

@@ -92,7 +92,7 @@ def missing_item(found: dict[str, Any]) -> None:
 
 
 def missing_arc(found: dict[str, Any]) -> None:
-    """Hide what the lexer may emit from the places."""
+    """Hide an emission of the lexer from the places."""
     found["places"]["arcs"] = [here[1:] for here in found["places"]["arcs"]]
 
 
