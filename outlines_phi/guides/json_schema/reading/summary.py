@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..strings.formats import FORMATS, LEFT_OUT
@@ -16,14 +16,22 @@ START, END = "<!-- keywords:start -->", "<!-- keywords:end -->"
 
 
 def summary() -> str:
-    """Return the tables."""
-    lines = ["| keyword | drafts | what becomes of it |", "|---|---|---|"]
-    lines += [f"| `{name}` | {_drafts(keyword.drafts)} | {keyword.fate} |" for name, keyword in KEYWORDS.items()]
-    lines += [f"| {names} | | {fate} |" for names, fate in ANNOTATIONS.items()]
-    lines += ["| any other | | an annotation |", "", "| format | what it leaves out of its standard |", "|---|---|"]
-    lines += [f"| `{name}` | {LEFT_OUT.get(name, 'nothing')} |" for name in FORMATS]
-    lines.append("| any other, `regex` and `idn-hostname` too | asserts nothing, and is named in a warning |")
-    return "\n".join(lines)
+    """Return the tables, in which names of the same fate share a row."""
+    keywords = {f"`{name}`": (_drafts(keyword.drafts), keyword.fate) for name, keyword in KEYWORDS.items()}
+    keywords |= {names: ("", fate) for names, fate in ANNOTATIONS.items()}
+    keywords["any other"] = ("", "an annotation")
+    formats = {f"`{name}`": (LEFT_OUT.get(name, "nothing"),) for name in FORMATS}
+    formats["any other, `regex` and `idn-hostname` too"] = ("asserts nothing, and is named in a warning",)
+    lines = ["| keyword | drafts | what becomes of it |", "|---|---|---|", *_rows(keywords), ""]
+    return "\n".join([*lines, "| format | what it leaves out of its standard |", "|---|---|", *_rows(formats)])
+
+
+def _rows(cells: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Return the rows of a table, the names of equal cells in one."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, others in cells.items():
+        names.setdefault(others, []).append(name)
+    return [f"| {' | '.join([', '.join(found), *others])} |" for others, found in names.items()]
 
 
 def write(page: Path) -> None:
