@@ -234,10 +234,9 @@ def publish(kept: dict[str, Any]) -> None:
             found = [row for row in total if cost_of(row) == cost]
             exact = [int(row["EXACT"].split()[0]) for row in found]
             ratios = [row["ratio"] for row in found]
-            lines.append(
-                (asking, cost, f"{len(found)} of {len(total)}", f"{statistics.median(ratios):.3g}", f"{max(ratios):.3g}")
-                + (f"{min(exact)} to {max(exact)} of {kept['settings']['seeds']}",)
-            )
+            middle, most = f"{statistics.median(ratios):.3g}", f"{max(ratios):.3g}"
+            seeds = f"{min(exact)} to {max(exact)} of {kept['settings']['seeds']}"
+            lines.append((asking, cost, f"{len(found)} of {len(total)}", middle, most, seeds))
     table = "\n".join(TextTable(HEAD, lines).markdown())
     report.rewrite(PAGE, "auto_calls", f"{table}\n\n{measured_by(kept)}.")
 

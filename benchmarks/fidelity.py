@@ -54,7 +54,8 @@ def main(
 
 def kept_with(measured: Grid) -> Grid:
     """Return the kept results with the cells that were measured anew in their places."""
-    kept, fresh = grid_of(json.loads(RESULT.read_text())), {(cell.language, cell.method): cell for cell in measured.cells}
+    kept = grid_of(json.loads(RESULT.read_text()))
+    fresh = {(cell.language, cell.method): cell for cell in measured.cells}
     return Grid(kept.headings, [fresh.get((cell.language, cell.method), cell) for cell in kept.cells])
 
 

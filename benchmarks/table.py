@@ -1,7 +1,7 @@
 """The kept results: printed by name, or summed up in ``docs/performance.md`` and its figure.
 
-    python -m benchmarks.table                       # writes the summary and the figure
-    python -m benchmarks.table first_draw "hosts_*"  # prints these results in Markdown
+python -m benchmarks.table                       # writes the summary and the figure
+python -m benchmarks.table first_draw "hosts_*"  # prints these results in Markdown
 """
 
 from __future__ import annotations
