@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..strings.formats import FORMATS, LEFT_OUT
@@ -17,21 +17,24 @@ START, END = "<!-- keywords:start -->", "<!-- keywords:end -->"
 
 def summary() -> str:
     """Return the tables, in which names of the same fate share a row."""
-    keywords = {f"`{name}`": (_drafts(keyword.drafts), keyword.fate) for name, keyword in KEYWORDS.items()}
-    keywords |= {names: ("", fate) for names, fate in ANNOTATIONS.items()}
-    keywords["any other"] = ("", "an annotation")
-    formats = {f"`{name}`": (LEFT_OUT.get(name, "nothing"),) for name in FORMATS}
-    formats["any other, `regex` and `idn-hostname` too"] = ("asserts nothing, and is named in a warning",)
-    lines = ["| keyword | drafts | what becomes of it |", "|---|---|---|", *_rows(keywords), ""]
-    return "\n".join([*lines, "| format | what it leaves out of its standard |", "|---|---|", *_rows(formats)])
+    keywords = [
+        ("keyword", "drafts", "what becomes of it"),
+        ("---", "---", "---"),
+        *((f"`{name}`", _drafts(keyword.drafts), keyword.fate) for name, keyword in KEYWORDS.items()),
+        *((names, "", fate) for names, fate in (*ANNOTATIONS.items(), ("any other", "an annotation"))),
+    ]
+    formats = [
+        ("format", "what it leaves out of its standard"),
+        ("---", "---"),
+        *((f"`{name}`", LEFT_OUT.get(name, "nothing")) for name in FORMATS),
+        ("any other, `regex` and `idn-hostname` too", "asserts nothing, and is named in a warning"),
+    ]
+    return f"{_table(keywords)}\n\n{_table(formats)}"
 
 
-def _rows(cells: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Return the rows of a table, the names of equal cells in one."""
-    names: dict[tuple[str, ...], list[str]] = {}
-    for name, others in cells.items():
-        names.setdefault(others, []).append(name)
-    return [f"| {' | '.join([', '.join(found), *others])} |" for others, found in names.items()]
+def _table(rows: Sequence[tuple[str, ...]]) -> str:
+    names = {fate: ", ".join(row[0] for row in rows if row[1:] == fate) for fate in (row[1:] for row in rows)}
+    return "\n".join(f"| {' | '.join((names[fate], *fate))} |" for fate in names)
 
 
 def write(page: Path) -> None:
@@ -41,16 +44,10 @@ def write(page: Path) -> None:
 
 
 def _drafts(drafts: Sequence[str]) -> str:
-    names = [DRAFTS[draft] for draft in drafts]
-    if len(names) == len(DRAFTS):
+    if len(drafts) == len(DRAFTS):
         return "all"
-    return (
-        f"from {names[0]}"
-        if drafts[-1] == list(DRAFTS)[-1]
-        else f"{names[0]} to {names[-1]}"
-        if names[1:]
-        else names[0]
-    )
+    first, last = DRAFTS[drafts[0]], DRAFTS[drafts[-1]]
+    return f"from {first}" if drafts[-1] == list(DRAFTS)[-1] else f"{first} to {last}" if drafts[1:] else first
 
 
 if __name__ == "__main__":
