@@ -18,18 +18,13 @@ START, END = "<!-- keywords:start -->", "<!-- keywords:end -->"
 def summary() -> str:
     """Return the tables, in which names of the same fate share a row."""
     keywords = [
-        ("keyword", "drafts", "what becomes of it"),
-        ("---", "---", "---"),
+        *[("keyword", "drafts", "what becomes of it"), ("---", "---", "---")],
         *((f"`{name}`", _drafts(keyword.drafts), keyword.fate) for name, keyword in KEYWORDS.items()),
         *((names, "", fate) for names, fate in (*ANNOTATIONS.items(), ("any other", "an annotation"))),
     ]
-    formats = [
-        ("format", "what it leaves out of its standard"),
-        ("---", "---"),
-        *((f"`{name}`", LEFT_OUT.get(name, "nothing")) for name in FORMATS),
-        ("any other, `regex` and `idn-hostname` too", "asserts nothing, and is named in a warning"),
-    ]
-    return f"{_table(keywords)}\n\n{_table(formats)}"
+    formats = [(f"`{name}`", LEFT_OUT.get(name, "nothing")) for name in FORMATS]
+    head = [("format", "what it leaves out of its standard"), ("---", "---")]
+    return f"{_table(keywords)}\n\n{_table(head + formats)}"
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> str:
