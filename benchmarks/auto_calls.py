@@ -3,8 +3,8 @@
     python -m benchmarks.auto_calls
 
 Over the languages of the fidelity suite and the output types of ``docs/output-types.md``, each after a prompt that asks for it and
-after one that asks for something else. Counts, not times: they are the same on every machine. ``--rewrite`` only writes the table
-of ``docs/auto.md`` anew, from the kept results.
+after one that asks for something else. Counts, not times: they are the same on every machine. ``--rewrite`` only writes the summary
+in ``docs/auto.md`` anew, from the kept results; ``python -m benchmarks.table auto_calls`` prints all of them.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from typing_extensions import TypedDict
 
 import outlines_phi
 from benchmarks import report
+from benchmarks.table import measured_by
 from outlines_phi.errors import BudgetError, FidelityWarning
 from outlines_phi.fidelity.report_text import TextTable
 from outlines_phi.guides.table import Table
@@ -49,10 +50,9 @@ COLUMNS = (
     "language", "prompt", "exact", "weighted", "auto", "ratio", "EXACT",
     "tokens weighted", "tokens auto", "ESS weighted", "ESS auto",
 )  # fmt: skip
-START, END = "<!-- auto_calls:start -->", "<!-- auto_calls:end -->"
-
-SHOWN = "language", "exact", "weighted", "`auto`", "ratio", "EXACT"
-"""Columns of the page, of each prompt."""
+PROMPTS = {"on": "asks for the format", "off": "asks for something else"}
+HEAD = "prompt", "an exact draw", "of", "ratio, middle", "ratio, most", "EXACT seeds"
+"""Columns of the page."""
 
 IN_FLIGHT = 4
 """Attempts at a single draw at once, at most: an exact draw of so many tokens per call ends in no fewer calls."""
@@ -217,28 +217,28 @@ def row(model: PhiTransformers, case: Case, seeds: int) -> list[Any]:
     ]
 
 
+def cost_of(row: dict[str, Any]) -> str:
+    """Return how the cost of an exact draw compares with that of a weighted one."""
+    if row["exact"] == "dearer":
+        return "had not ended by then"
+    return "cheaper than a weighted one" if row["exact"] < row["weighted"] else "as dear, or dearer"
+
+
 def publish(kept: dict[str, Any]) -> None:
-    """Write the table between the markers of the page, and what all of it comes to."""
+    """Write the summary between the markers of the page: a row per prompt and cost of an exact draw."""
     rows = [dict(zip(kept["columns"], row, strict=True)) for row in kept["rows"]]
-    seeds, machine = kept["settings"]["seeds"], kept["machine"]
-    cells = {name: [name] for name in dict.fromkeys(row["language"] for row in rows)}
-    for row in rows:
-        cells[row["language"]] += [
-            f"{value:.3g}" if isinstance(value := row[column], float) else str(value) for column in COLUMNS[2:7]
-        ]
-    lines = TextTable(("", *SHOWN[1:], *SHOWN[1:]), list(cells.values())).markdown()
-    worst = max(row["ratio"] for row in rows)
-    cheaper = [row for row in rows if row["exact"] != "dearer" and row["exact"] < row["weighted"]]
-    least = min((int(row["EXACT"].split()[0]) for row in cheaper), default=seeds)
-    versions = ", ".join(f"{name} {version}" for name, version in kept["versions"].items())
-    lines += [
-        "",
-        f"Medians of {seeds} seeds. The largest ratio is {worst:.3g}. Exact costs less than weighted in {len(cheaper)} of "
-        f"{len(rows)} cases; there `auto` is EXACT for at least {least} of {seeds} seeds. {machine['device']}, "
-        f"Python {machine['python']}, {versions}, {machine['date']}.",
-    ]
-    before, rest = PAGE.read_text().split(START)
-    PAGE.write_text(f"{before}{START}\n\n" + "\n".join(lines) + f"\n\n{END}{rest.split(END)[1]}")
+    lines = []
+    for place, asking in PROMPTS.items():
+        total = [row for row in rows if row["prompt"] == place]
+        for cost in sorted(set(map(cost_of, total))):
+            found = [row for row in total if cost_of(row) == cost]
+            exact = [int(row["EXACT"].split()[0]) for row in found]
+            ratios = [row["ratio"] for row in found]
+            middle, most = f"{statistics.median(ratios):.3g}", f"{max(ratios):.3g}"
+            seeds = f"{min(exact)} to {max(exact)} of {kept['settings']['seeds']}"
+            lines.append((asking, cost, f"{len(found)} of {len(total)}", middle, most, seeds))
+    table = "\n".join(TextTable(HEAD, lines).markdown())
+    report.rewrite(PAGE, "auto_calls", f"{table}\n\n{measured_by(kept)}.")
 
 
 def main(
@@ -246,7 +246,7 @@ def main(
     only: Annotated[str, typer.Option(help="Some of the languages, separated by commas.")] = "",
     rewrite: Annotated[bool, typer.Option(help="Measure nothing.")] = False,
 ) -> None:
-    """Measure, write ``auto_calls.json`` and the table of the page."""
+    """Measure, write ``auto_calls.json`` and the summary of the page."""
     if not rewrite:
         torch.set_num_threads(1)
         warnings.simplefilter("ignore", FidelityWarning)

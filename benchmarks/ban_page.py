@@ -1,4 +1,4 @@
-"""Write the tables and the figure of ``docs/banned-phrases.md`` from the kept results of ``benchmarks.ban_distances``.
+"""Write the table and the figure of ``docs/banned-phrases.md`` from the kept results of ``benchmarks.ban_distances``.
 
 python -m benchmarks.ban_page
 """
@@ -9,14 +9,13 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from benchmarks.ban_distances import COMPARED, EXACT, LEAKY, MASK, NOTHING, OURS, WEIGHTED
-from benchmarks.report import kept
+from benchmarks.ban_distances import COMPARED, EXACT, LEAKY, MASK, NOTHING
+from benchmarks.report import kept, rewrite
 from outlines_phi.fidelity.plots import COLORS, FAINT, INK, figure_class, png
 from outlines_phi.fidelity.report_text import TextTable
 
 PAGE = Path(__file__).parent.parent / "docs" / "banned-phrases.md"
 PICTURE = PAGE.parent / "images" / "banned-phrases.png"
-START, END = "<!-- bans:start -->", "<!-- bans:end -->"
 METHODS = (NOTHING, *COMPARED, EXACT)
 SAME = 1e-9
 """Distances that differ by less are equal."""
@@ -36,7 +35,7 @@ def cases(rows: Rows) -> dict[str, dict[str, dict[str, Any]]]:
     return {row["case"]: {other["method"]: other for other in rows if other["case"] == row["case"]} for row in rows}
 
 
-def distances(named: Rows, random: Rows) -> list[str]:
+def distances(named: Rows, random: Rows) -> str:
     """Return the table of distances and leaks."""
     by_case = cases(named)
     lines = []
@@ -47,9 +46,8 @@ def distances(named: Rows, random: Rows) -> list[str]:
             for rows in by_case.values()
         ]
         lines.append([method, *found, *over_random(method, random)])
-    return TextTable(
-        ["TV to `mu*`", *by_case, f"{len(random)} random distributions: median, worst", "farther than the mask"], lines
-    ).markdown() + [""]
+    head = ["TV to the truth", *by_case, f"{len(random)} random distributions: median, worst", "farther than the mask"]
+    return "\n".join(TextTable(head, lines).markdown())
 
 
 def over_random(method: str, random: Rows) -> list[str]:
@@ -61,26 +59,6 @@ def over_random(method: str, random: Rows) -> list[str]:
     leaks = [row[f"leak of {method}"] for row in random] if method in LEAKY else away if method == NOTHING else []
     leak = f" (leak {number(statistics.median(leaks))}, {number(max(leaks))})" if leaks else ""
     return [f"{number(statistics.median(away))}, {number(max(away))}{leak}", "" if method == MASK else str(farther)]
-
-
-def innocents(named: Rows) -> list[str]:
-    """Return the table of innocent texts that begin as the phrase does."""
-    by_case = cases(named)
-    rows = [[method, *(number(found[method]["innocent texts"]) for found in by_case.values())] for method in METHODS]
-    return TextTable(["share of innocent texts", *by_case], rows).markdown() + [""]
-
-
-def checks(named: Rows) -> list[str]:
-    """Return the table of what was drawn."""
-    by_case, lines = cases(named), []
-    for method in OURS:
-        cells = []
-        for rows in by_case.values():
-            row = rows[method]
-            mean = f", mean w / Phi {row['mean w / Phi']:.3f}" if method == WEIGHTED else ""
-            cells.append(f"{number(row['TV of draws'])} ({number(row['noise limit'])}){mean}")
-        lines.append([method, *cells])
-    return TextTable(["TV of draws (limit of noise, 95 %)", *by_case], lines).markdown() + [""]
 
 
 def figure(named: Rows, random: Rows) -> Any:
@@ -123,17 +101,8 @@ def main() -> None:
     """Replace the text between the markers, and the picture."""
     distributions, random = kept("ban_distances"), kept("ban_random_distances")
     versions = ", ".join(f"{name} {version}" for name, version in distributions["versions"].items())
-    measured = (
-        f"{distributions['settings']['n']} draws in the last table. {versions}, {distributions['machine']['date']}."
-    )
-    parts = (
-        distances(distributions["rows"], random["rows"])
-        + innocents(distributions["rows"])
-        + checks(distributions["rows"])
-        + [measured]
-    )
-    before, rest = PAGE.read_text().split(START)
-    PAGE.write_text(f"{before}{START}\n\n" + "\n".join(parts) + f"\n\n{END}{rest.split(END)[1]}")
+    table = distances(distributions["rows"], random["rows"])
+    rewrite(PAGE, "bans", f"{table}\n\n{versions}, {distributions['machine']['date']}.")
     PICTURE.write_bytes(png(figure(distributions["rows"], random["rows"])))
 
 

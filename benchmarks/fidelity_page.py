@@ -1,13 +1,10 @@
-"""The pages of the fidelity suite, made of its kept results.
-
-A summary and the figure are in ``docs/fidelity.md``, all tables in the appendix.
-"""
+"""The summary and the figure of ``docs/fidelity.md``, made of the kept results of the suite."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,46 +13,37 @@ from benchmarks.summary import PAPER
 from outlines_phi.fidelity.plots import png
 from outlines_phi.fidelity.report_text import TextTable
 from outlines_phi_workbench.suite.cells import Cell
-from outlines_phi_workbench.suite.grid import LEGEND, Grid, Heading, change_of, draw_grid, is_noise, number
+from outlines_phi_workbench.suite.grid import Grid, Heading, draw_grid, is_noise, number
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "fidelity.md"
 PICTURE = DOCS / "images" / "fidelity.png"
-MATRICES = DOCS / "appendix" / "fidelity-languages.md"
-CELLS = DOCS / "appendix" / "fidelity-figures.md"
 
-DISTANCES = (
-    "local", "onestep", "dp-bigram", "learned", "exact-0.1", "auto", "local + smc-50"
+FIGURE = (
+    "local", "onestep", "dp-bigram", "learned", "exact-0.1", "exact-0.01", "exact", "auto",
+    "local + smc-5", "local + smc-50", "dp-bigram + smc-50",
 )  # fmt: skip
-SIZES = (
-    "local", "onestep", "dp-bigram", "learned", "auto", "local + smc-5", "local + smc-50",
-    "dp-bigram + smc-50",
-)  # fmt: skip
-"""Columns of the two tables of all languages."""
+"""Methods of the figure."""
 
-FIGURE = (*DISTANCES, "exact-0.01", "exact", "local + smc-5", "dp-bigram + smc-50")
 SAME = 0.01
 """Distances that differ by a smaller part of the larger one count as equal."""
 
 
+def grid_of(kept: dict[str, Any]) -> Grid:
+    """Return the cells of a kept result."""
+    return Grid([Heading(**heading) for heading in kept["languages"]], [Cell(**cell) for cell in kept["cells"]])
+
+
 def publish(kept: dict[str, Any]) -> None:
-    """Write the tables between the markers of the pages, and the figure."""
-    headings = [Heading(**heading) for heading in kept["languages"]]
-    grid = Grid(headings, [Cell(**cell) for cell in kept["cells"]])
+    """Write the summary between the markers of the page, and the figure."""
+    grid = grid_of(kept)
     machine, versions = kept["machine"], ", ".join(f"{name} {version}" for name, version in kept["versions"].items())
     measured = (
         f"n: {kept['settings']['n']}, seed: {kept['settings']['seed']}. {machine['device']}, {machine['threads']} threads, "
         f"Python {machine['python']}, {versions}, {machine['date']}."
     )
-    matrices = [
-        "## Distances", "", "TV of one draw, and in brackets its change against masking.", "", matrix(grid, DISTANCES, distance),
-        "", "## Effective sizes", "", "How many exact draws a weighted draw is worth.", "", matrix(grid, SIZES, worth),
-        "", measured,
-    ]  # fmt: skip
     rewrite(PAGE, "fidelity", f"{summary(grid)}\n\n{measured}")
-    rewrite(MATRICES, "fidelity", "\n".join(matrices))
-    rewrite(CELLS, "fidelity", f"{LEGEND}\n\n{measured}\n\n{grid.markdown()}")
-    figure = draw_grid(Grid(headings, [cell for cell in grid.cells if cell.method in FIGURE]))
+    figure = draw_grid(Grid(grid.headings, [cell for cell in grid.cells if cell.method in FIGURE]))
     figure.set_facecolor(PAPER)
     for axis in figure.axes:
         axis.set_facecolor("white")
@@ -90,28 +78,3 @@ def side(cell: Cell, masked: Cell) -> int:
 def middle(cells: Sequence[Cell], name: str) -> str:
     """Return the median of a figure over the languages where it is known."""
     return number(statistics.median(value for cell in cells if (value := getattr(cell, name)) is not None))
-
-
-def matrix(grid: Grid, methods: Sequence[str], cell_text: Callable[[Cell], str]) -> str:
-    """Return a table in Markdown with a row per language and a column per method, of what ``cell_text`` makes of a cell."""
-    rows = []
-    for heading in grid.headings:
-        found = {cell.method: cell for cell in grid.of(heading)}
-        phi = "?" if heading.log_phi is None else number(math.exp(heading.log_phi))
-        texts = (cell_text(found[method]) if method in found else "" for method in methods)
-        rows.append((heading.name, phi, *texts))
-    return "\n".join(TextTable(("", "Phi", *methods), rows).markdown())
-
-
-def distance(cell: Cell) -> str:
-    """Return the TV of a cell and its change against masking."""
-    if cell.tv is None or cell.how == "theorem":
-        return "0 (theorem)" if cell.how == "theorem" else "-"
-    if is_noise(cell):
-        return "noise"
-    return number(cell.tv) if cell.change is None else f"{number(cell.tv)} ({change_of(cell)})"
-
-
-def worth(cell: Cell) -> str:
-    """Return the effective size of a draw."""
-    return number(cell.ess)

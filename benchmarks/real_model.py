@@ -10,8 +10,7 @@ sum and not an estimate.
 *TV* is the total variation to the model's distribution given the language, of token sequences, as in the paper. *Reduction* is the
 paper's own measure: how much smaller it is than that of masking, in percent. *Throughput* is model tokens a second of draws
 under an estimator over those of masking, in turns. The exact rows are 200 draws, with the total variation that as many
-draws of the exact distribution itself show (*floor*). ``python -m benchmarks.peers --only-page`` brings the result into
-``docs/peers.md``.
+draws of the exact distribution itself show (*floor*). ``docs/peers.md`` sums the kept result up.
 
 ``local`` is masking, ``onestep`` rates what follows the next token by the current logits (the OneStep of the paper);
 ``true one-step`` asks the model about every next token; ``exact-0.1`` and ``exact-0.01`` are backward induction over the token

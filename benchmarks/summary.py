@@ -23,7 +23,7 @@ class Comparison(NamedTuple):
     beside: str
     unit: str
     ratios: Sequence[float]
-    tables: str  # page of the appendix
+    result: str  # where the rows are kept
 
 
 def comparisons() -> list[Comparison]:
@@ -31,53 +31,53 @@ def comparisons() -> list[Comparison]:
     return [
         Comparison(
             "The first exact draw of a prompt", "one plain draw", "model calls",
-            of("first_draw", "calls p50"), "exact-draws",
+            of("first_draw", "calls p50"), "first_draw",
         ),
         Comparison(
             "The first exact draw of a prompt", "one plain draw", "model tokens",
-            of("first_draw", "tokens p50"), "exact-draws",
+            of("first_draw", "tokens p50"), "first_draw",
         ),
         Comparison(
             "400 exact draws of a prompt", "400 plain draws, same cache", "model tokens",
-            of("many_draws", "ratio"), "exact-draws",
+            of("many_draws", "ratio"), "many_draws",
         ),
         Comparison(
             "An exact draw of 32 prompts in a batch", "the longest alone", "model calls",
-            of("batch", "ratio"), "exact-draws",
+            of("batch", "ratio"), "batch",
         ),
         Comparison(
-            "An exact draw of a finite type", "one plain call", "time", of("finite", "exact / plain"), "exact-draws",
+            "An exact draw of a finite type", "one plain call", "time", of("finite", "exact / plain"), "finite",
         ),
-        Comparison("One exact draw", "genlm-control, fewest particles", "model tokens", peer("tokens / its"), "genlm-control"),
-        Comparison("One exact draw", "genlm-control, fewest particles", "time", peer("time / its"), "genlm-control"),
+        Comparison("One exact draw", "genlm-control, fewest particles", "model tokens", peer("tokens / its"), "control_draw"),
+        Comparison("One exact draw", "genlm-control, fewest particles", "time", peer("time / its"), "control_draw"),
         Comparison(
             "A call whose tree is kept", "a call of stock Outlines", "time outside the model",
-            [row["generator(p), kept tree"] / row["stock Outlines"] for row in rows("overhead")], "growth",
+            [row["generator(p), kept tree"] / row["stock Outlines"] for row in rows("overhead")], "overhead",
         ),
-        Comparison("A masked step", "stock Outlines", "time", of("step", "ours / stock"), "masks"),
+        Comparison("A masked step", "stock Outlines", "time", of("step", "ours / stock"), "step"),
         Comparison(
             "From a pattern to its guide", "outlines_core", "time",
             [row["ours"] / row["outlines_core"] for row in rows("compile") if isinstance(row["outlines_core"], float)],
-            "masks",
+            "compile",
         ),
-        Comparison("From a grammar to its first mask", "llguidance", "time", grammars("ready, s"), "masks"),
-        Comparison("A masked step of a grammar", "llguidance", "time", grammars("step"), "masks"),
-        Comparison("From a JSON schema to its first mask", "llguidance", "time", schemas("ready"), "masks"),
-        Comparison("A mask of a JSON schema", "llguidance", "time", schemas("mask"), "masks"),
+        Comparison("From a grammar to its first mask", "llguidance", "time", grammars("ready, s"), "grammar_masks"),
+        Comparison("A masked step of a grammar", "llguidance", "time", grammars("step"), "grammar_masks"),
+        Comparison("From a JSON schema to its first mask", "llguidance", "time", schemas("ready"), "maskbench_times"),
+        Comparison("A mask of a JSON schema", "llguidance", "time", schemas("mask"), "maskbench_times"),
         Comparison(
             "Look-ahead without a phrase", "free text", "model tokens",
-            of("ban_tokens", "tokens / unconstrained"), "ban-costs",
+            of("ban_tokens", "tokens / unconstrained"), "ban_tokens",
         ),
         Comparison(
             "Exact draws with forced and copied drafts", "the same without a draft", "time",
             of("drafting", "of no draft", lambda row: row["phi"] == "exact" and row["draft"] == "forced, prompt_lookup"
-               and row["record"] != "both"), "drafts",
+               and row["record"] != "both"), "drafting",
         ),
-        Comparison("16 exact answers in one call", "the host's own generation", "time a token", hosts(), "host-costs"),
+        Comparison("16 exact answers in one call", "the host's own generation", "time a token", hosts(), "hosts_*"),
         Comparison(
             "Exact records in vLLM", "its own structured output", "time",
             [1 / row["relative throughput"] for row in rows("vllm_records") if row["what"].startswith("exact")],
-            "host-costs",
+            "vllm_records",
         ),
     ]  # fmt: skip
 
@@ -128,17 +128,10 @@ def hosts() -> list[float]:
 def table(shown: Sequence[Comparison]) -> str:
     """Return the table in Markdown: of each comparison the least, the middle and the largest ratio."""
     lines = [
-        (
-            one.what,
-            f"{one.beside}, {one.unit}",
-            str(len(one.ratios)),
-            *map(number, spread(one.ratios)),
-        )
+        (one.what, f"{one.beside}, {one.unit}", str(len(one.ratios)), *map(number, spread(one.ratios)), one.result)
         for one in shown
     ]
-    head, rule, *rows = TextTable(("what", "relative to", "rows", "least", "middle", "most"), lines).markdown()
-    linked = [f"{row} [tables](appendix/{one.tables}.md) |" for row, one in zip(rows, shown, strict=True)]
-    return "\n".join([f"{head}  |", f"{rule}---:|", *linked])
+    return "\n".join(TextTable(("what", "relative to", "rows", "least", "middle", "most", "result"), lines).markdown())
 
 
 def spread(ratios: Sequence[float]) -> tuple[float, float, float]:

@@ -110,20 +110,20 @@ def check_results(results: Path, expected: list[str]) -> None:
     assert list(kept(results)) == expected
     for result in kept(results).values():
         assert result["rows"] and all(len(row) == len(result["columns"]) for row in result["rows"])
-        assert result["title"] in table.page([result])
+        assert result["title"] in table.markdown(result)
 
 
 def test_the_page_of_bans_shows_what_was_kept(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ban_distances.main(n=20, distributions=2, top_k=2)
     check_results(results, ["ban_distances", "ban_random_distances"])
     page, picture = results / "page.md", results / "bans.png"
-    page.write_text(f"before\n{ban_page.START}\nold\n{ban_page.END}\nafter\n")
+    page.write_text("before\n<!-- bans:start -->\nold\n<!-- bans:end -->\nafter\n")
     monkeypatch.setattr(ban_page, "PAGE", page)
     monkeypatch.setattr(ban_page, "PICTURE", picture)
     ban_page.main()
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
-    assert all(text.count(f"| {method} |") >= 2 for method in ban_page.METHODS)
+    assert all(f"| {method} |" in text for method in ban_page.METHODS)
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -173,8 +173,8 @@ def test_schemas_are_measured_in_forks(results: Path, tmp_path: Path) -> None:
     assert [row[:2] for row in found["maskbench_times"]["rows"]] == [["ours", 2], ["llguidance", 2]]
     assert [row[1:] for row in found["schema_suite"]["rows"]] == [[2, 0, 0, 0, 0, 0]] * 2
     for result in found.values():
-        assert all(len(row) == len(result["columns"]) for row in result["rows"]) and result["title"] in table.page(
-            [result]
+        assert all(len(row) == len(result["columns"]) for row in result["rows"]) and result["title"] in table.markdown(
+            result
         )
     verdicts = [(line["name"], line["verdict"]) for line in map(json.loads, log.read_text().splitlines())]
     assert verdicts[:3] == [(name, name) for name in TASKS]
@@ -271,7 +271,7 @@ def test_the_page_of_the_real_model_shows_what_was_measured(results: Path, monke
 @pytest.fixture
 def peers_page(results: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = results / "peers.md"
-    path.write_text(f"before\n{page.START}\nold\n{page.END}\nafter\n")
+    path.write_text("before\n<!-- peers:start -->\nold\n<!-- peers:end -->\nafter\n")
     monkeypatch.setattr(page, "PAGE", path)
     monkeypatch.setattr(page, "PICTURE", results / "peers.png")
     monkeypatch.setattr(peers, "roles", lambda: random_case(0))

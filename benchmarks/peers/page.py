@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks import report
-from benchmarks.table import markdown
+from benchmarks.table import measured_by
 from outlines_phi.fidelity.plots import FAINT, INK, figure_class, png
 from outlines_phi.fidelity.report_text import TextTable
 
 PAGE = Path(__file__).parents[2] / "docs" / "peers.md"
 PICTURE = PAGE.parent / "images" / "peers.png"
-START, END = "<!-- peers:start -->", "<!-- peers:end -->"
 STYLES = {
     "ours, exact": ("#1b6ca8", "-", "o"),
     "ours, probabilities": ("#1b6ca8", ":", "s"),
@@ -34,23 +32,7 @@ ACROSS = 3
 LEAST = 5e-4
 """Smaller distances are drawn here."""
 
-COMPILED = (
-    "ours, exact",
-    "Outlines, outlines_core",
-    "Outlines, llguidance",
-    "Outlines, xgrammar",
-    "genlm-control, AWRS",
-)
-KEPT = 1.0
-"""Milliseconds under which what was compiled was there from another prompt."""
-
 Rows = list[dict[str, Any]]
-
-
-def kept(name: str) -> dict[str, Any]:
-    """Return a kept result, its rows by column."""
-    result = json.loads((report.RESULTS / f"{name}.json").read_text())
-    return result | {"rows": [dict(zip(result["columns"], row, strict=True)) for row in result["rows"]]}
 
 
 def number(value: Any) -> str:
@@ -60,14 +42,14 @@ def number(value: Any) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}" if value >= 0.0005 or value == 0 else f"{value:.0e}"
 
 
-def matrix(rows: Rows, corner: str, cell: Callable[[dict[str, Any]], str]) -> list[str]:
-    """Return a table with a row per method and a column per language."""
-    languages, methods = (list(dict.fromkeys(row[key] for row in rows)) for key in ("language", "method"))
-    by = {(row["language"], row["method"]): row for row in rows}
+def matrix(rows: Rows, corner: str, column: str, cell: Callable[[dict[str, Any]], str]) -> str:
+    """Return a table with a row per method and a column per value of ``column``."""
+    places, methods = (list(dict.fromkeys(row[key] for row in rows)) for key in (column, "method"))
+    by = {(row[column], row["method"]): row for row in rows}
     lines = [
-        [method, *(cell(by[name, method]) if (name, method) in by else "" for name in languages)] for method in methods
+        [method, *(cell(by[place, method]) if (place, method) in by else "" for place in places)] for method in methods
     ]
-    return [*TextTable([corner, *languages], lines).markdown(), ""]
+    return "\n".join(TextTable([corner, *places], lines).markdown())
 
 
 def with_floor(tv: Any, floor: Any) -> str:
@@ -75,10 +57,20 @@ def with_floor(tv: Any, floor: Any) -> str:
     return "-" if tv == "" else f"{number(tv)} ({number(floor)})" if floor != "" else number(tv)
 
 
-def listed(rows: Rows, columns: Sequence[str]) -> list[str]:
-    """Return some columns of a result as a table."""
-    lines = [[number(row[column]) if row[column] != "" else "-" for column in columns] for row in rows]
-    return [*TextTable(list(columns), lines).markdown(), ""]
+def masks_of(rows: Rows) -> str:
+    """Return a table of the masks that differ, summed over the languages, with a row per backend."""
+    lines = []
+    for backend in dict.fromkeys(row["backend"] for row in rows):
+        found = [row for row in rows if row["backend"] == backend]
+        counts = [str(sum(row[name] for row in found)) for name in ("prefixes", "too few", "too many")]
+        lines.append((backend, str(len(found)), *counts))
+    return "\n".join(TextTable(("masks of", "languages", "prefixes", "too few", "too many"), lines).markdown())
+
+
+def banned(row: dict[str, Any]) -> str:
+    """Return what a table says of a method of banning: its distance, its tokens and what it leaks."""
+    leak = f"; leaks {number(row['leak'])}" if row["leak"] else ""
+    return f"{with_floor(row['TV of a draw'], row['floor'])}; {number(row['tokens a draw'])}{leak}"
 
 
 def figure(draws: Rows, curves: Rows) -> Any:
@@ -113,46 +105,22 @@ def figure(draws: Rows, curves: Rows) -> Any:
 
 
 def write() -> None:
-    """Replace the text between the markers of the page, and the picture."""
-    draws, curves, masks, bans = (kept(name) for name in ("peers", "peers_curves", "peers_masks", "peers_bans"))
-    rows = draws["rows"]
+    """Replace what stands between the markers of the page, and the picture."""
+    draws, curves, masks, bans = (report.kept(f"peers{name}") for name in ("", "_curves", "_masks", "_bans"))
+    rows, level = draws["rows"], "1000 tokens"
     drawn = [row for row in rows if row["TV of a draw"] != "" or row["calls"] != ""]
-    many = [row for row in rows if row["TV at 1000 tokens"] != "" or row["TV at 100 tokens"] != ""]
-    versions = ", ".join(
-        f"{name} {value}"
-        for name, value in {**draws["versions"], **draws["settings"]}.items()
-        if name not in ("draws", "pool", "bans")
-    )
-    columns = ["case", "method", "tokens a draw", "ms a draw", "TV of a draw", "floor", "leak", "no draw", "draws"]
+    versions = ", ".join(f"{name} {value}" for name, value in draws["settings"].items() if isinstance(value, str))
+    many = [row for row in rows if row[f"TV at {level}"] != ""]
     parts = [
-        "### One draw", "",
-        "TV of a draw to the exact distribution, in brackets that of as many exact draws.", "",
-        *matrix(drawn, "TV of a draw", lambda row: with_floor(row["TV of a draw"], row["floor"])),
-        *matrix(
-            drawn,
-            "calls, tokens, processor ms",
-            lambda row: ", ".join(number(row[column]) for column in ("calls", "tokens", "ms")),
-        ),
-        *matrix(
-            [row for row in drawn if row["method"] in COMPILED],
-            "compiling, processor ms",
-            lambda row: number(row["compile, ms"]) if row["compile, ms"] >= KEPT else "kept",
-        ),
-        "### Many draws at equal model tokens", "",
-        "TV of what 100 and 1,000 model tokens give, in brackets that of as many exact draws.", "",
-        *(line for level in (100, 1000) for line in matrix(
-            many,
-            f"TV at {level:,} tokens",
-            lambda row, level=level: with_floor(row[f"TV at {level} tokens"], row[f"floor at {level} tokens"]),
+        matrix(drawn, "one draw: TV (floor); tokens", "language", lambda row: (
+            f"{with_floor(row['TV of a draw'], row['floor'])}; {number(row['tokens'])}"
         )),
-        "### Masks", "", *listed(masks["rows"], masks["columns"]),
-        "### Bans", "", *listed(bans["rows"], columns),
-        f"Two cores of a CPU, one thread. Python {draws['machine']['python']}, {versions}, {draws['machine']['date']}. "
-        f"{draws['settings']['draws']} draws of a call each, {draws['settings']['pool']} of a curve at most.",
+        matrix(many, "many draws: TV (floor) at 1,000 tokens", "language", lambda row: with_floor(
+            row[f"TV at {level}"], row[f"floor at {level}"]
+        )),
+        masks_of(masks["rows"]),
+        matrix(bans["rows"], "bans: TV (floor); tokens", "case", banned),
+        f"{measured_by(draws)}, {versions}. {draws['settings']['draws']} draws of a call each.",
     ]  # fmt: skip
-    checkpoint = report.RESULTS / "real_model.json"
-    if checkpoint.exists():
-        parts += ["", markdown(json.loads(checkpoint.read_text())).rstrip("\n")]
-    before, rest = PAGE.read_text().split(START)
-    PAGE.write_text(f"{before}{START}\n\n" + "\n".join(parts) + f"\n\n{END}{rest.split(END)[1]}")
+    report.rewrite(PAGE, "peers", "\n\n".join(parts))
     PICTURE.write_bytes(png(figure(rows, curves["rows"])))

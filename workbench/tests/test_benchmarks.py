@@ -36,13 +36,13 @@ def test_every_benchmark_runs(
 
 def test_the_page_of_auto_shows_what_was_kept(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = results / "auto.md"
-    page.write_text(f"before\n{auto_calls.START}\nold\n{auto_calls.END}\nafter\n")
+    page.write_text("before\n<!-- auto_calls:start -->\nold\n<!-- auto_calls:end -->\nafter\n")
     monkeypatch.setattr(auto_calls, "PAGE", page)
     auto_calls.main(seeds=1, only="answer,int")
     check_results(results, ["auto_calls"])
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
-    assert "| answer | 1 | 1 | 1 | 1 | 1 of 1 | 1 | 1 | 1 | 1 | 1 of 1 |" in text and "largest ratio is 1." in text
+    assert "| asks for the format | as dear, or dearer | 1 of 2 | 1 | 1 | 1 to 1 of 1 |" in text
 
 
 def test_one_true_step_is_exact_where_it_decides() -> None:

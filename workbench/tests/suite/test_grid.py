@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 
 import pytest
 
-from benchmarks.fidelity_page import distance, matrix, worth
 from outlines_phi.fidelity.plots import png
 from outlines_phi_workbench.suite.cells import Cell
 from outlines_phi_workbench.suite.grid import COLUMNS, Grid, Heading, draw_grid, number, row
@@ -71,11 +69,3 @@ def test_the_figure_has_a_panel_per_family_that_has_points() -> None:
     figure = draw_grid(GRID)
     assert [axis.get_title(loc="left") for axis in figure.axes if axis.get_visible()] == ["brackets", "strings"]
     assert png(figure).startswith(b"\x89PNG")
-
-
-def test_the_matrix_has_a_row_per_language_and_a_column_per_method() -> None:
-    lines = matrix(GRID, ["local", "local + smc-50", "exact", "auto"], distance).splitlines()
-    assert lines[2:] == ["| short | 0.25 | 0.711 | noise |  |  |", "| long | 1.2e-04 |  |  | 0 (theorem) | - |"]
-    assert "| 0.222 |" in matrix(GRID, ["local"], worth)
-    assert distance(CELLS[2]) == "0.5 (+10 %)"
-    assert distance(replace(CELLS[2], change=311.3)) == "0.5 (x 312)"

@@ -16,14 +16,20 @@ START, END = "<!-- keywords:start -->", "<!-- keywords:end -->"
 
 
 def summary() -> str:
-    """Return the tables."""
-    lines = ["| keyword | drafts | what becomes of it |", "|---|---|---|"]
-    lines += [f"| `{name}` | {_drafts(keyword.drafts)} | {keyword.fate} |" for name, keyword in KEYWORDS.items()]
-    lines += [f"| {names} | | {fate} |" for names, fate in ANNOTATIONS.items()]
-    lines += ["| any other | | an annotation |", "", "| format | what it leaves out of its standard |", "|---|---|"]
-    lines += [f"| `{name}` | {LEFT_OUT.get(name, 'nothing')} |" for name in FORMATS]
-    lines.append("| any other, `regex` and `idn-hostname` too | asserts nothing, and is named in a warning |")
-    return "\n".join(lines)
+    """Return the tables, in which names of the same fate share a row."""
+    keywords = [
+        *[("keyword", "drafts", "what becomes of it"), ("---", "---", "---")],
+        *((f"`{name}`", _drafts(keyword.drafts), keyword.fate) for name, keyword in KEYWORDS.items()),
+        *((names, "", fate) for names, fate in (*ANNOTATIONS.items(), ("any other", "an annotation"))),
+    ]
+    formats = [(f"`{name}`", LEFT_OUT.get(name, "nothing")) for name in FORMATS]
+    head = [("format", "what it leaves out of its standard"), ("---", "---")]
+    return f"{_table(keywords)}\n\n{_table(head + formats)}"
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> str:
+    names = {fate: ", ".join(row[0] for row in rows if row[1:] == fate) for fate in (row[1:] for row in rows)}
+    return "\n".join(f"| {' | '.join((names[fate], *fate))} |" for fate in names)
 
 
 def write(page: Path) -> None:
@@ -33,16 +39,10 @@ def write(page: Path) -> None:
 
 
 def _drafts(drafts: Sequence[str]) -> str:
-    names = [DRAFTS[draft] for draft in drafts]
-    if len(names) == len(DRAFTS):
+    if len(drafts) == len(DRAFTS):
         return "all"
-    return (
-        f"from {names[0]}"
-        if drafts[-1] == list(DRAFTS)[-1]
-        else f"{names[0]} to {names[-1]}"
-        if names[1:]
-        else names[0]
-    )
+    first, last = DRAFTS[drafts[0]], DRAFTS[drafts[-1]]
+    return f"from {first}" if drafts[-1] == list(DRAFTS)[-1] else f"{first} to {last}" if drafts[1:] else first
 
 
 if __name__ == "__main__":
