@@ -218,7 +218,7 @@ def row(model: PhiTransformers, case: Case, seeds: int) -> list[Any]:
 
 
 def cost_of(row: dict[str, Any]) -> str:
-    """Return how the cost of an exact draw compares with that of a weighted one."""
+    """Return the ratio of the cost of an exact draw to that of a weighted one."""
     if row["exact"] == "dearer":
         return "had not ended by then"
     return "cheaper than a weighted one" if row["exact"] < row["weighted"] else "as dear, or dearer"

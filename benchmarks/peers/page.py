@@ -68,7 +68,7 @@ def masks_of(rows: Rows) -> str:
 
 
 def banned(row: dict[str, Any]) -> str:
-    """Return what a table says of a method of banning: its distance, its tokens and what it leaks."""
+    """Return the cell of a method of banning: its distance, its tokens and what it leaks."""
     leak = f"; leaks {number(row['leak'])}" if row["leak"] else ""
     return f"{with_floor(row['TV of a draw'], row['floor'])}; {number(row['tokens a draw'])}{leak}"
 
@@ -105,7 +105,7 @@ def figure(draws: Rows, curves: Rows) -> Any:
 
 
 def write() -> None:
-    """Replace what stands between the markers of the page, and the picture."""
+    """Replace the text between the markers of the page, and the picture."""
     draws, curves, masks, bans = (report.kept(f"peers{name}") for name in ("", "_curves", "_masks", "_bans"))
     rows, level = draws["rows"], "1000 tokens"
     drawn = [row for row in rows if row["TV of a draw"] != "" or row["calls"] != ""]

@@ -22,7 +22,7 @@ PAGES = {
     "performance.md": table, "fidelity.md": fidelity_page, "banned-phrases.md": ban_page, "peers.md": peers_page,
     "auto.md": auto_calls,
 }  # fmt: skip
-"""What writes between the markers of each page."""
+"""The function that writes between the markers of each page."""
 
 WORD = re.compile(r"\w[\w.,%'*+-]*")
 
