@@ -79,6 +79,8 @@ CERTAIN = (ForcedDrafter, AdaptedLength, FirstOf)
 class DraftOptions:
     """The sources of a call's drafts, of ``length`` tokens at most: drafters and smaller models, the one to ask first leading.
 
+    None of them for no drafts at all: a call without ``draft=`` drafts the text that its format forces.
+
     ``guesses`` are drafters to ask after all of them.
     """
 
@@ -105,7 +107,7 @@ def resolve_draft(draft: object, length: object = None) -> DraftOptions | None:
     match draft:
         case None if length is not None:
             raise UnsupportedError(
-                f"Give draft='forced' beside draft_length={length}, or leave it out: without draft= nothing is drafted."
+                f"Give draft='forced' beside draft_length={length}, or leave it out: it is of the drafts that draft= asks for."
             )
         case None:
             return None
@@ -116,10 +118,8 @@ def resolve_draft(draft: object, length: object = None) -> DraftOptions | None:
         case _:
             given = (draft,)
     sources = tuple(map(_source, given))
-    if not sources:
-        raise UnsupportedError(
-            f"draft={draft!r} has nothing in it; expected at least one of {NAMES}, or None for no drafts."
-        )
+    if not sources and length is not None:
+        raise UnsupportedError(f"Leave draft_length out, or name a drafter. draft={draft!r} was given, for no drafts at all.")
     named = dict.fromkeys(GUESSES[each] for each in given if isinstance(each, str) and each in GUESSES)
     guesses = (guess for guess in named if guess not in sources)
     return DraftOptions(sources, DRAFT_LENGTH if length is None else check_length(length), tuple(guesses))
@@ -161,6 +161,8 @@ class DraftSources:
         encode = None if tokenizer is None else self.encode(tokenizer)
         if options is None:
             return {"encode": encode, "forced": self._is_packed}
+        if not options.sources:
+            return {"encode": encode}
         return {"drafter": self.drafter(options, phi), "length": options.length, "encode": encode}
 
     @property
@@ -228,7 +230,7 @@ def check_draft(model: Any, phi: Phi | None, options: DraftOptions | None) -> Dr
     """Return the drafts of a generator of ``model`` (a :class:`PhiTransformers`), found usable before any call."""
     if phi is None:
         refuse_misfits("Hugging Face's own loop", {"draft": options})
-    elif options is not None:
+    elif options is not None and options.sources:
         model.drafts.drafter(options, phi)
     return options
 

@@ -36,25 +36,26 @@ def sampler_for(
 
     With a ``drafter``, several tokens per model call; its distribution does not change. Drafts have at most ``length`` tokens,
     which :class:`~outlines_phi.drafting.combine.AdaptedLength` makes fewer where few are accepted; ``encode`` is what the drafter
-    may tokenise texts with. Where no drafter is given, ``forced`` text is drafted for fields.
+    may tokenise texts with. Where no drafter is given, text that the format
+    forces is drafted if ``forced`` is True; never for particles.
 
     Raises :class:`UnsupportedError`: ``sampler`` was given beside an estimator that proposes nothing, or beside a drafter;
     ``length`` is not a positive whole number.
     """
     phi = phi.keeping(store.values)
+    drafter = ForcedDrafter() if drafter is None and forced and sampler is None else drafter
     draft = None if drafter is None else Prefetch(drafter, length, encode)
-    by_default = Prefetch(ForcedDrafter(), length, encode) if forced and draft is None else draft
     match phi, sampler:
         case ExactPhi(), None:
             return ExactSampler(phi, store, draft)
         case AutoPhi(), None:
-            return AutoSampler(phi, store, by_default)
+            return AutoSampler(phi, store, draft)
         case FieldsPhi(), None:
-            return LookaheadSampler(phi, by_default)
+            return LookaheadSampler(phi, draft)
         case LookaheadPhi(), None:
             return LookaheadSampler(phi, draft)
         case ProposalPhi(), None:
-            return AncestralSampler(phi, draft=by_default)
+            return AncestralSampler(phi, draft=draft)
         case Phi(), SMC() if draft is not None:
             raise UnsupportedError(
                 "Leave draft out, or leave sampler out: phi='exact' and phi='auto' go with drafts, and so do step estimators such "

@@ -261,16 +261,16 @@ class TestForesight:
         dead, end = VOCABULARY.tokens.index(b"b"), VOCABULARY.eos_ids[0]
         live = VOCABULARY.tokens.index(b"c")
         evaluator.expand([(tree, tree.root)], lambda waiting: [(dead, live)])
-        assert evaluator.drafted(tree) == (0, 0) and evaluator.counts.tokens == 0
+        assert evaluator.drafted(0) == (0, 0) and evaluator.counts.tokens == 0
         node = tree.child(tree.root, live, tree.target(tree.root, live))
         evaluator.expand([(tree, node)], lambda waiting: [(live,) * 10])
-        assert evaluator.drafted(tree) == (LOOP.budget - 3, 0)  # what is left is x, and the end
+        assert evaluator.drafted(0) == (LOOP.budget - 3, 0)  # what is left is x, and the end
         assert evaluator.counts.tokens == LOOP.budget - 2 and tree.expansions == 2
         last = tree.child(tree.root, (x := VOCABULARY.tokens.index(b"x")), tree.target(tree.root, x))
         evaluator.expand([(tree, last)], lambda waiting: [(end,)])
-        assert evaluator.drafted(tree) == (LOOP.budget - 3, 0)
+        assert evaluator.drafted(0) == (LOOP.budget - 3, 0)
         tree.visit(node.children[live])
-        assert evaluator.drafted(tree) == (LOOP.budget - 3, 1) and tree.expansions == 4
+        assert evaluator.drafted(0) == (LOOP.budget - 3, 1) and tree.expansions == 4
 
     def test_an_estimator_learns_from_where_walks_have_been(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A drafted prefix is none until a walk has come to it."""

