@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,18 +21,27 @@ from outlines_phi.cli.command_options import (
     grouped,
     one_of,
 )
-from outlines_phi.cli.inputs import BUNDLED, read_output_type
+from outlines_phi.cli.inputs import BUNDLED, load, load_tokenizer, read_output_type
 from outlines_phi.cli.terminal import Quiet, bar
 from outlines_phi.errors import UnsupportedError
+from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.numerics.checks import counted
+from outlines_phi.plugin.call import CallOptions
 from outlines_phi.plugin.types.output_types import to_language
+from outlines_phi.plugin.types.tables import CompiledTypes
+from outlines_phi.vocabulary.trie import fewest_tokens
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
+from ..inspection.inspected import Inspected
 from ..inspection.loopback_server import LoopbackServer
-from ..inspection.site import build, check_folder
+from ..inspection.model_masses import PromptedModel
+from ..inspection.pages import Inspection, build, check_folder
+from ..verification.verification import verify
 from . import GrammarArgument
-from .inspection_maker import InspectionMaker
+from .verify_command import read_subject
 
 ACTIONS = ("serve", "build")
+MOST = 20_000  # Pairs of states that are verified at most
 EFFORT = 128  # Model tokens for the bounds of a step, where nothing else is asked for
 
 
@@ -81,29 +92,75 @@ def inspect(
     banned, texts = bans.read(), text or []
     name, output_type = read_output_type(type_, schema, regex, grammar)
     name = grammar or name
-    to_language(output_type)
+    to_language(output_type)  # which refuses what cannot be one, before anything is loaded
     with bar("compiling", 1, shown=not quiet) as progress:
-        made = InspectionMaker(output_type, banned)
         if prompt is None:
-            inspection = made.without_model(name, tokenizer or BUNDLED, sampling.max_new_tokens)
+            inspection = _without_model(name, output_type, banned, tokenizer or BUNDLED, sampling.max_new_tokens)
         else:
-            inspection = made.with_model(name, source, sampling, prompt, effort or EFFORT)
+            inspection = _with_model(name, output_type, banned, source, sampling, prompt, effort or EFFORT)
+        inspection = replace(inspection, texts=texts)
         if depth is not None:
             progress.move(description="verifying")
-            inspection = made.verified(inspection, depth)
-        progress.move(description="drawing")
-        _ = inspection.inspected.machine
+            vocabulary = inspection.inspected.vocabulary
+            _, subject = read_subject(grammar, (type_, schema, regex), vocabulary, depth=depth, most=MOST)
+            verification = verify(subject)
+            inspection = replace(inspection, verification=verification)
         if action == "build":
             assert output_dir is not None
-            files = build(inspection, output_dir, texts, lambda key: progress.move(description=key))
+            files = build(inspection, output_dir, lambda name: progress.move(description=name))
     if action == "build":
         note(f"Page: {Path(str(output_dir)) / 'index.html'} ({counted(files, 'file')})")
         return
-    with LoopbackServer(inspection, texts, port or 0) as server:
+    with LoopbackServer(inspection, port or 0) as server:
         typer.echo(server.address)
         note("Ctrl-C ends it.")
         with suppress(KeyboardInterrupt):
             server.serve_forever()
+
+
+def _without_model(
+    name: str, output_type: Any, banned: BannedPhrases | None, tokenizer: str, budget: int | None
+) -> Inspection:
+    """Return the inspection over the tokens of ``tokenizer``, of texts of at most ``budget`` tokens."""
+    read = load_tokenizer(tokenizer)
+    vocabulary = Vocabulary.from_tokenizer(read)
+    types = CompiledTypes(vocabulary)
+    guide = types.without(output_type, banned).guide
+    return Inspection(Inspected.of(name, guide, types.of(output_type).guide, budget), encoder(read, vocabulary))
+
+
+def _with_model(
+    name: str,
+    output_type: Any,
+    banned: BannedPhrases | None,
+    source: ModelOptions,
+    sampling: SettingOptions,
+    prompt: str,
+    effort: int,
+) -> Inspection:
+    """Return the inspection of texts after ``prompt``, about which a model is asked."""
+    loaded = load(source.model, source.device, source.dtype, source.host)
+    options = CallOptions.read(sampling.keywords(), loaded.defaults)
+    vocabulary = loaded.lm.vocabulary
+    types = CompiledTypes(vocabulary)
+    table = types.without(output_type, banned)
+    with loaded.asking([prompt], table, options) as request:
+        ids, budget, start = request.prompts[0], request.budgets[0], request.starts[0]
+    before = vocabulary.decode(token for token in ids if token < len(vocabulary))
+    inspected = Inspected.of(name, table.guide, types.of(output_type).guide, budget, before)
+    prompted = PromptedModel(loaded.lm, options.settings, ids, table, budget, start, effort)
+    return Inspection(inspected, encoder(loaded.hf_tokenizer, vocabulary), (), prompted, prompt)
+
+
+def encoder(tokenizer: Any, vocabulary: Vocabulary) -> Callable[[str], Sequence[int]]:
+    """Return what writes a text in tokens, without those that only a whole prompt has; the longest where no tokenizer is known."""
+
+    def encode(text: str) -> Sequence[int]:
+        if tokenizer is None:
+            return fewest_tokens(vocabulary, text.encode())
+        return list(tokenizer.encode(text, add_special_tokens=False))
+
+    return encode
 
 
 def _check(

@@ -1,41 +1,84 @@
-"""What is inspected: a guide with its machine, what is banned beside it, and the limit of its texts."""
+"""Texts, token by token: which tokens are live, where they lead, and why others are masked."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.grammar.cfg_guide import CFGGuide
-from outlines_phi.guides.guide import DEAD, Guide
-from outlines_phi.guides.json_schema.json_guide import JSONGuide
+from outlines_phi.errors import UnsupportedError
+from outlines_phi.guides.guide import DEAD, UNREACHABLE, Guide
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.table import Moves
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
-from .machines.automaton_machine import AutomatonMachine
-from .machines.grammar_machine import GrammarMachine
-from .machines.guide_machine import GuideMachine
-from .machines.reading_machine import ReadingMachine
-from .machines.schema_machine import SchemaMachine
+from .guide_machine import Fault, GuideMachine, text_name
 
 ENOUGH = 1 << 30  # Tokens that no text needs: no limit
+LOOKED_AT = 1_000  # Masked tokens of a step of which it is found why
+GROUPS = 12  # Groups of live tokens, and of masked ones, that a step shows
+SAMPLE = 6  # Tokens of a group that are named
+MOST_TOKENS = 2_000  # Tokens of a text that is walked through
 
 
-def machine_of(guide: Guide) -> ReadingMachine:
-    """Return the machine of a guide, which says what refuses a byte."""
-    match guide:
-        case CFGGuide():
-            return GrammarMachine(guide)
-        case JSONGuide():
-            return SchemaMachine(guide)
-        case FSMGuide(automaton=automaton) if automaton is not None:
-            return AutomatonMachine(automaton)
-    return GuideMachine(guide)
+class TextPlace(NamedTuple):
+    """Where a text stands: a state of the guide, of the output type alone, of what is banned, and the tokens left."""
+
+    state: int
+    plain: int
+    banned: int
+    remaining: int
+
+
+@final
+@dataclass(frozen=True)
+class Refusal:
+    """Why a token is masked: ``fault`` at a byte of it, behind ``read``, which is still the beginning of a member."""
+
+    token: int
+    text: str
+    fault: Fault
+    read: str = ""
+
+
+@final
+@dataclass(frozen=True)
+class TokenGroup:
+    """Tokens that lead to one state, or that are refused for one reason: how many, some of them, where, and more."""
+
+    count: int
+    sample: tuple[str, ...]
+    label: str
+    said: str
+
+
+@final
+@dataclass(frozen=True)
+class WalkStep:
+    """A place between two tokens of a text.
+
+    ``token`` is the next one, ``None`` behind the last; ``refusal`` says why it is masked, where it is. ``live`` tokens are live;
+    they lead to ``targets`` states, of which ``groups`` are those of the most tokens. ``masked`` are groups of the others,
+    ``looked_at`` in all. ``distance`` is the fewest tokens to the end, ``left`` those that the limit leaves, ``None`` for no limit.
+    """
+
+    place: TextPlace
+    text: str
+    described: str
+    why_no_end: str
+    live: int
+    targets: int
+    groups: tuple[TokenGroup, ...]
+    masked: tuple[TokenGroup, ...]
+    looked_at: int
+    distance: int | None
+    left: int | None
+    token: int | None = None
+    refusal: Refusal | None = None
 
 
 @final
@@ -46,11 +89,9 @@ class Inspected:
     Attributes
     ----------
     name
-        What messages call it.
-    guide
-        What is allowed: the output type, less what is banned.
-    plain
-        The guide of the output type alone; ``guide`` itself where nothing is banned.
+        The name of messages.
+    guide, plain
+        The output type, less what is banned; and the output type alone, ``guide`` itself where nothing is banned.
     phrases
         What is banned, as a guide of its own.
     budget
@@ -83,18 +124,166 @@ class Inspected:
         return self.guide.vocabulary
 
     @cached_property
-    def machine(self) -> ReadingMachine:
-        """The machine of the output type alone."""
-        return machine_of(self.plain)
+    def machine(self) -> GuideMachine:
+        """The output type alone, byte by byte."""
+        return GuideMachine(self.plain)
 
-    def remaining(self, written: int) -> int:
-        """Return how many tokens may still be written after so many."""
-        return ENOUGH if self.budget is None else self.budget - written
+    @property
+    def begin(self) -> TextPlace:
+        """The place where a text begins."""
+        plain = self.start if self.plain is self.guide else self.plain.start
+        return TextPlace(self.start, plain, self.begun, ENOUGH if self.budget is None else self.budget)
 
-    def live(self, state: int, remaining: int) -> tuple[NDArray[np.bool_], Moves]:
-        """Return the mask ``bool[V]`` of ``state``, and the live tokens with where they lead."""
-        row = self.guide.row(state)
-        classes = self.guide.live_classes(state, remaining) & (row.targets != DEAD)
-        mask = row.partition.where(classes)
+    def after(self, at: TextPlace, token: int) -> TextPlace:
+        """Return where a live ``token`` leads."""
+        banned = at.banned if self.phrases is None else self.phrases.advance(at.banned, token)
+        state = self.guide.advance(at.state, token)
+        plain = state if self.plain is self.guide else self.plain.advance(at.plain, token)
+        return TextPlace(state, plain, banned, at.remaining - 1)
+
+    def name_of(self, token: int) -> str:
+        """Return how a token is shown."""
+        return "<end>" if token in self.vocabulary.eos_ids else text_name(self.vocabulary.tokens[token]) or f"<{token}>"
+
+    def live(self, at: TextPlace) -> tuple[NDArray[np.bool_], Moves]:
+        """Return the mask ``bool[V]`` of a place, and the live tokens with where they lead."""
+        row = self.guide.row(at.state)
+        mask = row.partition.where(self.guide.live_classes(at.state, at.remaining) & (row.targets != DEAD))
         tokens = np.flatnonzero(mask)
         return mask, Moves(tokens, row.partition.class_of[tokens], row.targets)
+
+    def why_masked(self, at: TextPlace, token: int) -> Refusal | None:
+        """Return why ``token`` is masked; ``None`` where it is live.
+
+        In this order: ids that write nothing; the end of the text; the byte after which the output type has no member left; a
+        banned phrase; the limit of tokens.
+        """
+        if self.live(at)[0][token]:
+            return None
+        text, name = self.vocabulary.tokens[token], self.name_of(token)
+        if token == self.vocabulary.eos_ids[0]:
+            fault = self.machine.no_end(at.plain) or self._banned(at, token) or self._too_long(at, token)
+            return Refusal(token, name, fault)
+        if not text:
+            what = "another end of sequence" if token in self.vocabulary.eos_ids else "an id that writes nothing"
+            because = "No guide allows an id without bytes; all ends of sequence count as the first one."
+            return Refusal(token, name, Fault("vocabulary", what, because))
+        if (found := self.machine.fault(at.plain, text)) is not None:
+            return Refusal(token, name, found[0], text_name(text[: found[1]]))
+        return Refusal(token, name, self._banned(at, token) or self._too_long(at, token), name)
+
+    def _banned(self, at: TextPlace, token: int) -> Fault | None:
+        if self.phrases is None:
+            return None
+        number = int(self.phrases.phrases_at(at.banned, np.array([token]))[0])
+        if number >= 0:
+            name = self.phrases.phrases.names[number]
+            return Fault("ban", name, f"It completes the banned phrase {name}.")
+        if self.guide.advance(at.state, token) == DEAD:
+            return Fault("ban", "banned phrases", "Every member that goes on with it holds a banned phrase.")
+        return None
+
+    def _too_long(self, at: TextPlace, token: int) -> Fault:
+        target = self.guide.advance(at.state, token)
+        if target == DEAD:
+            return Fault("vocabulary", "the vocabulary", "Bytes go on behind it, and no tokens write them to the end.")
+        needed = self.guide.min_tokens(target)
+        because = f"The shortest end takes {needed} more tokens after it, and the limit leaves {at.remaining - 1}."
+        return Fault("budget", "the limit of tokens", because)
+
+    def walk(self, ids: Sequence[int]) -> list[WalkStep]:
+        """Return the steps of the tokens ``ids``, up to the first that is masked."""
+        if len(ids) > MOST_TOKENS:
+            raise UnsupportedError(f"Give a text of at most {MOST_TOKENS:,} tokens. {len(ids):,} were given.")
+        at, steps = self.begin, list[WalkStep]()
+        for token in ids:
+            steps.append(self._step(at, int(token)))
+            if steps[-1].refusal is not None:
+                return steps
+            at = self.after(at, int(token))
+        return [*steps, self._step(at, None)]
+
+    def _step(self, at: TextPlace, token: int | None) -> WalkStep:
+        mask, moves = self.live(at)
+        no_end = self.why_masked(at, self.vocabulary.eos_ids[0])
+        states, which, counts = np.unique(moves.targets, return_inverse=True, return_counts=True)
+        groups = tuple(
+            self._group(
+                moves.tokens[which == number].tolist(), f"state {states[number]}", self._far(int(states[number]))
+            )
+            for number in np.argsort(-counts, kind="stable")[:GROUPS].tolist()
+        )
+        masked, looked_at = self._masked(at, mask)
+        return WalkStep(
+            place=at,
+            text="" if token is None else self.name_of(token),
+            described=self.guide.describe(at.state)[:500],
+            why_no_end="" if no_end is None else no_end.fault.because,
+            live=len(moves.tokens),
+            targets=len(states),
+            groups=groups,
+            masked=masked,
+            looked_at=looked_at,
+            distance=self._tokens(at.state),
+            left=None if self.budget is None else at.remaining,
+            token=token,
+            refusal=None if token is None else self.why_masked(at, token),
+        )
+
+    def _masked(self, at: TextPlace, mask: NDArray[np.bool_]) -> tuple[tuple[TokenGroup, ...], int]:
+        """Return masked tokens by what refuses them, those of the most first, and how many were looked at."""
+        masked = np.flatnonzero(~mask)
+        masked = masked[:: -(-len(masked) // LOOKED_AT) or 1]
+        found: dict[tuple[str, str], list[Refusal]] = {}
+        for token in masked.tolist():
+            refusal = self.why_masked(at, token)
+            assert refusal is not None
+            found.setdefault((refusal.fault.kind, refusal.fault.what), []).append(refusal)
+        ordered = sorted(found.items(), key=lambda entry: -len(entry[1]))[:GROUPS]
+        groups = (
+            self._group([each.token for each in several], ": ".join(key), several[0].fault.because)
+            for key, several in ordered
+        )
+        return tuple(groups), len(masked)
+
+    def _group(self, tokens: list[int], label: str, said: str) -> TokenGroup:
+        return TokenGroup(len(tokens), tuple(map(self.name_of, tokens[:SAMPLE])), label, said)
+
+    def _tokens(self, state: int) -> int | None:
+        distance = self.guide.min_tokens(state)
+        return None if distance >= UNREACHABLE else distance
+
+    def _far(self, state: int) -> str:
+        return str(self._tokens(state) or 0)
+
+    def tokens_of(self, encode: Callable[[str], Iterable[int]], text: str) -> list[int]:
+        """Return the tokens of a text; an :class:`UnsupportedError` where the tokenizer writes other bytes."""
+        try:
+            wanted = text.encode()
+        except UnicodeEncodeError as error:
+            raise UnsupportedError(f"Give characters of Unicode. {text!r:.80} has none at {error.start}.") from None
+        ids = [int(token) for token in encode(text)]
+        written = b"".join(self.vocabulary.tokens[token] for token in ids if token < len(self.vocabulary))
+        if written != wanted:
+            raise UnsupportedError(
+                f"Give a text that the tokenizer writes as it is, or another tokenizer. It writes {text!r:.80} as {written!r:.80}."
+            )
+        return ids
+
+    def asked(self, at: TextPlace, token: str) -> list[tuple[int, Refusal | None]]:
+        """Return why tokens are masked, by their text, ``#12`` for an id, or ``<end>``; ``None`` for those that are live."""
+        if token == "<end>":
+            ids = [self.vocabulary.eos_ids[0]]
+        elif token.startswith("#") and token[1:].isdecimal() and int(token[1:]) < len(self.vocabulary):
+            ids = [int(token[1:])]
+        else:
+            ids = [
+                number
+                for number, each in enumerate(self.vocabulary.tokens)
+                if each and each.decode("utf-8", "replace") == token
+            ]
+        if not ids:
+            raise UnsupportedError(
+                f"Give a text that one token writes, #12 for an id, or <end>. No token writes {token!r:.80}."
+            )
+        return [(number, self.why_masked(at, number)) for number in ids[:GROUPS]]

@@ -1,24 +1,21 @@
-"""The page of an inspection on this machine alone: texts are walked through when they are asked for."""
+"""The page of an inspection on this machine alone: texts are walked through when they are typed."""
 
 from __future__ import annotations
 
-import json
 import mimetypes
 import secrets
-from collections.abc import Callable, Sequence
+import threading
+from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, final
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from outlines_phi.errors import OutlinesPhiError, UnsupportedError
 
-from .inspection import Inspection
-from .site import DATA, data_of, page_files
+from .pages import FILES, Inspection
 
 LOOPBACK = "127.0.0.1"
-MOST_BYTES = 1 << 20  # Of the body of a request
-TOKEN = "X-Outlines-Phi-Token"  # The header that only a page of the same origin can send
 
 HEADERS = {
     "Cache-Control": "no-store",
@@ -28,7 +25,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     # The graph library writes a style sheet of its own into the page.
     "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'",
+    "form-action 'self'; frame-ancestors 'none'",
 }
 """Headers of every answer: no page of another origin reads, frames or loads any of it."""
 
@@ -37,18 +34,16 @@ HEADERS = {
 class LoopbackServer(ThreadingHTTPServer):
     """A server of an inspection that listens on the loopback interface, at ``port``, or at a free one for 0.
 
-    ``GET /`` and the files beside it are the page, ``GET /data/KEY.json`` its data; ``POST /walk`` takes ``{"text": ..}``, and
-    ``POST /why`` ``{"ids": [..], "token": ..}``. The page needs the token of this run in its address, and data need it in a
-    header, so that neither another page in the browser nor another user of the machine reads them. Requests that name another
-    host or come from a page of another one are refused.
+    Pages need the token of this run in their address, so that neither another page in the browser nor another user of the machine
+    reads them. Requests that name another host or come from a page of another one are refused.
 
     Raises :class:`UnsupportedError` where the port cannot be had.
     """
 
     daemon_threads = True
 
-    def __init__(self, inspection: Inspection, texts: Sequence[str] = (), port: int = 0) -> None:
-        self.inspection, self.texts, self.files = inspection, list(texts), page_files()
+    def __init__(self, inspection: Inspection, port: int = 0) -> None:
+        self.inspection, self.turn = inspection, threading.Lock()
         self.token = secrets.token_urlsafe(16)
         try:
             super().__init__((LOOPBACK, port), InspectionRequest)
@@ -60,7 +55,12 @@ class LoopbackServer(ThreadingHTTPServer):
     @property
     def address(self) -> str:
         """The address of the page, with the token of this run."""
-        return f"http://{LOOPBACK}:{self.server_port}/?token={self.token}"
+        return f"http://{LOOPBACK}:{self.server_port}{self.link('states')}"
+
+    def link(self, view: str, argument: str = "") -> str:
+        """Return the address of a view; a text is named by its number among those that were given, or ``typed``."""
+        path = {"states": "/", "theorems": "/theorems"}.get(view, f"/text{argument and '-'}{argument}")
+        return f"{path}?{urlencode({'token': self.token})}"
 
 
 @final
@@ -68,62 +68,50 @@ class InspectionRequest(BaseHTTPRequestHandler):
     """One request."""
 
     server: LoopbackServer
-    timeout = 60  # Seconds that a body may take to come
+    timeout = 60
 
     def do_GET(self) -> None:
-        """Answer with a file of the page, or data."""
-        self._answered(self._read)
-
-    def do_POST(self) -> None:
-        """Walk through a text, or say why a token is masked."""
-        self._answered(self._asked)
-
-    def _answered(self, find: Callable[[], tuple[bytes, str]]) -> None:
-        """Answer with content and its type, or with a refusal."""
-        status = HTTPStatus.OK
+        """Answer with a page, or a file beside it; or with a refusal."""
+        status, kind = HTTPStatus.OK, "text/html"
         try:
             self._check_origin()
-            content, kind = find()
+            address = urlsplit(self.path)
+            path = unquote(address.path, errors="strict").lstrip("/")
+            if path in FILES:
+                content, kind = FILES[path], mimetypes.guess_type(path)[0] or "text/plain"
+            else:
+                given = {name: values[-1] for name, values in parse_qs(address.query, keep_blank_values=True).items()}
+                self._check_token(given.get("token", ""))
+                content = self._page(path, given).encode()
         except (OutlinesPhiError, ValueError, PermissionError) as error:
-            status = HTTPStatus.BAD_REQUEST if self.command == "POST" else HTTPStatus.NOT_FOUND
-            status = HTTPStatus.FORBIDDEN if isinstance(error, PermissionError) else status
-            content, kind = _json({"error": " ".join(str(error).split())})
+            status = HTTPStatus.FORBIDDEN if isinstance(error, PermissionError) else HTTPStatus.BAD_REQUEST
+            content = f"<!doctype html><p>{escape(' '.join(str(error).split()))}</p>".encode()
         self.send_response(status)
-        for name, value in {"Content-Type": kind, "Content-Length": str(len(content)), **HEADERS}.items():
+        for name, value in {
+            "Content-Type": f"{kind}; charset=utf-8",
+            "Content-Length": str(len(content)),
+            **HEADERS,
+        }.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)
 
-    def _read(self) -> tuple[bytes, str]:
-        address = urlsplit(self.path)
-        path = unquote(address.path, errors="strict").lstrip("/") or "index.html"
-        if path == "index.html":
-            self._check_token(parse_qs(address.query).get("token", [""])[-1])
-        if path in self.server.files:
-            return self.server.files[path], f"{mimetypes.guess_type(path)[0] or 'text/plain'}; charset=utf-8"
-        if not path.startswith(f"{DATA}/") or not path.endswith(".json"):
-            raise UnsupportedError(f"Open the page at /. There is no {f'/{path}'!r:.80}.")
-        self._check_token(self.headers.get(TOKEN, ""))
-        key = path.removeprefix(f"{DATA}/").removesuffix(".json")
-        return _json(data_of(self.server.inspection, key, self.server.texts, is_served=True))
+    def _page(self, path: str, given: dict[str, str]) -> str:
+        inspection, link = self.server.inspection, self.server.link
+        view, _, number = path.partition("-")
+        with self.server.turn:
+            if path in ("", "index.html"):
+                return inspection.states(link)
+            if path == "theorems":
+                return inspection.theorems(link)
+            if view == "text" and (text := given.get("typed", self._given(number))) is not None:
+                asked = (int(given["step"]), given["why"]) if given.get("why") else None
+                return inspection.text(text, link, asked=asked, typed=True)
+        raise UnsupportedError(f"Open the page at /. There is no {f'/{path}'!r:.80}.")
 
-    def _asked(self) -> tuple[bytes, str]:
-        self._check_token(self.headers.get(TOKEN, ""))
-        size = int(self.headers.get("Content-Length", "0"))
-        if not 0 <= size <= MOST_BYTES:
-            raise UnsupportedError(f"Give at most {MOST_BYTES:,} bytes. {size:,} were given.")
-        try:
-            posted = json.loads(self.rfile.read(size))
-        except RecursionError:
-            raise UnsupportedError(
-                "Post an object without others inside. The one that was given is too deep."
-            ) from None
-        match self.path, posted:
-            case "/walk", {"text": str(text)}:
-                return _json(self.server.inspection.walk(text))
-            case "/why", {"ids": list(ids), "token": str(token)} if all(type(each) is int for each in ids):
-                return _json(self.server.inspection.why(ids, token))
-        raise UnsupportedError('Post {"text": ".."} to /walk, or {"ids": [..], "token": ".."} to /why.')
+    def _given(self, number: str) -> str | None:
+        texts = self.server.inspection.texts
+        return texts[int(number)] if number.isdecimal() and int(number) < len(texts) else None
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing: the address was printed, and the page shows errors."""
@@ -132,9 +120,9 @@ class InspectionRequest(BaseHTTPRequestHandler):
         """Refuse requests that name another host, or that a page of another origin has made, as the browser says."""
         host = self.headers.get("Host", "")
         hosts = (f"{LOOPBACK}:{self.server.server_port}", f"localhost:{self.server.server_port}")
-        origin = self.headers.get("Origin", f"http://{host}")
         site = self.headers.get("Sec-Fetch-Site", "none")  # "none" is what the user has opened
-        if host not in hosts or origin != f"http://{host}" or site not in ("none", "same-origin"):
+        origin = self.headers.get("Origin", f"http://{host}")
+        if host not in hosts or site not in ("none", "same-origin") or origin != f"http://{host}":
             raise PermissionError(
                 f"Open the address that was printed, by hand. {host!r:.60} was asked for, from {origin!r:.60}, {site!r:.20}."
             )
@@ -144,7 +132,3 @@ class InspectionRequest(BaseHTTPRequestHandler):
             raise PermissionError(
                 "Open the address that was printed, which ends in ?token=... That of another run, or none, was given."
             )
-
-
-def _json(value: Any) -> tuple[bytes, str]:
-    return json.dumps(value).encode(), "application/json"

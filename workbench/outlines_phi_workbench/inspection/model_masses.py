@@ -20,9 +20,7 @@ from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.tree import BoundsTree, Node
 from outlines_phi.settings import SamplingSettings
 
-from .inspected import Inspected
-from .refusals import SAMPLE, Refusal, TextPlace, why_masked
-from .text_walk import label_after, name_of
+from .inspected import SAMPLE, Inspected, Refusal, TextPlace
 
 BRANCHES = 12  # Tokens of a step that are shown, the likeliest live ones
 LOST = 6  # Masked tokens that are shown, the likeliest
@@ -127,20 +125,20 @@ class PromptedModel:
         rows = self._log_p(ids)
         found, log_live = list[StepMasses](), 0.0
         for node, log_p, at in zip(nodes, rows, places, strict=True):
-            mask, moves = inspected.live(at.state, at.remaining)
+            mask, moves = inspected.live(at)
             p = np.exp(log_p)
             live = float(p[mask].sum())
             log_live += math.log(live) if live > 0 else -math.inf
             lost = np.flatnonzero(~mask & (p > 0))
             likeliest = np.flatnonzero(mask)
             branches = [self._branch(inspected, node, v, p, live) for v in _top(likeliest, p, BRANCHES)]
-            masked = [(v, why_masked(inspected, at, v)) for v in _top(lost, p, LOST)]
+            masked = [(v, inspected.why_masked(at, v)) for v in _top(lost, p, LOST)]
             found.append(
                 StepMasses(
                     live,
                     log_live,
                     (math.exp(node.log_lower), math.exp(node.log_upper)),
-                    self._targets(inspected, at, node, moves, log_p),
+                    self._targets(inspected, node, moves, log_p),
                     tuple(branches),
                     tuple(LostToken(why.text, float(p[v]), why) for v, why in masked if why is not None),
                 )
@@ -170,7 +168,7 @@ class PromptedModel:
         return np.asarray(log_p.double().cpu().numpy())
 
     def _targets(
-        self, inspected: Inspected, at: TextPlace, node: Node, moves: Moves, log_p: NDArray[np.float64]
+        self, inspected: Inspected, node: Node, moves: Moves, log_p: NDArray[np.float64]
     ) -> tuple[TargetMass, ...]:
         """Return the masses of the states that live tokens lead to, the largest first."""
         p, masses = np.exp(log_p), np.exp(moves.log_masses(log_p[moves.tokens]))
@@ -185,8 +183,8 @@ class PromptedModel:
             tokens = _top(moves.tokens[members], p, SAMPLE)
             found.append(
                 TargetMass(
-                    label_after(inspected, at, tokens[0]),
-                    tuple(name_of(inspected, token) for token in tokens),
+                    f"state {int(moves.targets[members][0])}",
+                    tuple(inspected.name_of(token) for token in tokens),
                     float(masses[number]),
                     (float(lower[members].sum()), float(upper[members].sum())),
                 )
@@ -198,7 +196,7 @@ class PromptedModel:
         lower, upper = (-math.inf, 0.0) if child is None else (child.log_lower, child.log_upper)
         if token == inspected.vocabulary.eos_ids[0]:
             lower, upper = 0.0, 0.0
-        share, text = float(p[token]), name_of(inspected, token)
+        share, text = float(p[token]), inspected.name_of(token)
         least = ratio(log(share) + lower, node.log_upper)
         most = ratio(log(share) + upper, node.log_lower) if node.log_lower > -math.inf else 1.0
         bounds, masked = (math.exp(lower), math.exp(upper)), share / live if live > 0 else 0.0

@@ -1,4 +1,4 @@
-"""Which words of terminals a grammar derives, begins, or may end: Earley's algorithm, a part of the oracle."""
+"""Earley's recognizer, and completion within a regular language: a part of the oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Longest match by the definition, for the oracle: what a text is cut into, one byte at a time."""
+"""Longest match by the definition, one byte at a time: a part of the oracle."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from outlines_phi.guides.grammar.grammar import Terminal
 
-from .lexemes import PatternReading
-from .second_patterns import lexemes_of
+from .lexemes import Lexemes, PatternReading
 
 START = 0  # The state before the first byte: no lexeme has begun. A lexeme never leads back to it
 
@@ -61,17 +60,10 @@ class LongestMatch:
 
     def __init__(self, terminals: Sequence[Terminal]) -> None:
         self.terminals = tuple(terminals)
-        self._lexemes = {t: lexemes_of(each) for t, each in enumerate(terminals) if not each.of}
+        self._lexemes = {t: Lexemes.of(each) for t, each in enumerate(terminals) if not each.of}
         self._residuals = [Residual(tuple((t, each.start) for t, each in self._lexemes.items() if each.start.places))]
         self._number: dict[Residual, int] = {}
         self._moves: dict[tuple[int, int], Move | None] = {}
-
-    def __len__(self) -> int:
-        return len(self._residuals)
-
-    def matched(self, state: int) -> list[int]:
-        """Return the terminals that the residual text is a lexeme of, those that win first."""
-        return self._matched(self._residuals[state].readings)
 
     def move(self, state: int, byte: int) -> Move | None:
         """Return what ``byte`` does in ``state``, ignored terminals included; ``None`` where the text cannot be cut so."""
@@ -110,7 +102,7 @@ class LongestMatch:
 
     def _cut(self, state: int) -> Move | None:
         """Return what has become of the residual if it is cut where it last could be."""
-        label = self.matched(state)[:1] if state != START else []
+        label = self._matched(self._residuals[state].readings)[:1] if state != START else []
         return Move(START, tuple(label)) if label else self._residuals[state].fallback
 
     def _move(self, state: int, byte: int) -> Move | None:
@@ -142,10 +134,8 @@ class LongestMatch:
     def _matched(self, readings: Readings) -> list[int]:
         found = {t for t, reading in readings if self._lexemes[t].matches(reading)}
         found |= {t for t, each in enumerate(self.terminals) if each.of and found.issuperset(each.of)}
-        return sorted(found, key=lambda t: self._place(t, self.terminals[t]))
-
-    def _place(self, number: int, terminal: Terminal) -> tuple[int, ...]:
-        return -terminal.priority, not terminal.literal, -len(terminal.of), number
+        of = self.terminals
+        return sorted(found, key=lambda t: (-of[t].priority, not of[t].literal, -len(of[t].of), t))
 
     def _longer(self, readings: Readings, byte: int) -> Readings:
         return tuple(
@@ -172,40 +162,32 @@ class Lexing(LongestMatch):
         self._plain = LongestMatch(terminals)
         self._deep: dict[tuple[Readings, int], bool] = {}
 
+    def used(self, states: Iterable[int]) -> frozenset[int]:
+        """Return the bytes that lead on from some of ``states``."""
+        return frozenset(byte for byte in range(256) if any(self.move(state, byte) for state in states))
+
     def unfold(self, letters: Iterable[bytes]) -> Unfolded:
         """Return which words the texts that are made of ``letters`` may still put out, from each state that they reach."""
-        trie = _trie(letters)
-        place: dict[tuple[int, int], int] = {(START, 0): 0}
-        steps: list[tuple[tuple[int, int], Word, tuple[int, int]]] = []
-        pending = [(START, 0)]
-        while pending:
-            here = state, node = pending.pop()
-            for byte, (child, is_letter) in trie[node].items():
-                move = self.move(state, byte)
-                if move is None:
+        letters, place, end = tuple(letters), {START: 0}, -1
+        steps: list[tuple[int, Word, int]] = []
+        pending = [START]
+        for state in pending:  # it grows
+            for letter in letters:
+                if (move := self.run(letter, state)) is None:
                     continue
-                for there in ((move.state, 0),) * is_letter + ((move.state, child),) * bool(trie[child]):
-                    if there not in place:
-                        place[there] = len(place)
-                        pending.append(there)
-                    steps.append((here, self._counted(move.word), there))
-        end = (-1, 0)
-        steps += [(here, word, end) for here in place if here[1] == 0 and (word := self.flush(here[0])) is not None]
-        return self._automaton(place, steps, end)
-
-    def _automaton(
-        self,
-        place: dict[tuple[int, int], int],
-        steps: list[tuple[tuple[int, int], Word, tuple[int, int]]],
-        end: tuple[int, int],
-    ) -> Unfolded:
-        numbers: dict[tuple[Word, tuple[int, int]], int] = {((), here): number for here, number in place.items()}
-        edges: list[tuple[int, int, Word]] = []
-        for source, word, target in steps:
+                if move.state not in place:
+                    place[move.state] = len(place)
+                    pending.append(move.state)
+                steps.append((state, move.word, move.state))
+            if (word := self.flush(state)) is not None:
+                steps.append((state, word, end))
+        numbers: dict[tuple[Word, int], int] = {((), state): number for state, number in place.items()}
+        edges = set[tuple[int, int, Word]]()
+        for source, word, target in dict.fromkeys(steps):
             here = numbers[(), source]
             for cut in range(max(len(word), 1)):
                 there = numbers.setdefault((word[cut + 1 :], target), len(numbers))
-                edges.append((here, there, word[cut : cut + 1]))
+                edges.add((here, there, word[cut : cut + 1]))
                 here = there
         silent = np.eye(len(numbers), dtype=bool)
         emits = np.zeros((len(self.terminals), *silent.shape), dtype=bool)
@@ -214,7 +196,7 @@ class Lexing(LongestMatch):
         silent = _closure(silent)
         reads = np.array([(silent.astype(np.float32) @ matrix.astype(np.float32)) > 0 for matrix in emits], dtype=bool)
         ends = silent[:, numbers[(), end]] if ((), end) in numbers else np.zeros(len(numbers), dtype=bool)
-        return Unfolded({q: number for (q, node), number in place.items() if node == 0}, reads, ends)
+        return Unfolded(place, reads, ends)
 
     def _comes_first(self, short: int, longer: Readings, byte: int) -> bool:
         mine = self.terminals[short]
@@ -248,20 +230,6 @@ class Lexing(LongestMatch):
             readings, moved = self._longer(longer, byte), self._plain.move(state, byte)
             if readings and moved is not None and not self._matched(readings):
                 yield readings, moved.state, cut + len(moved.word)
-
-
-def _trie(letters: Iterable[bytes]) -> list[dict[int, tuple[int, bool]]]:
-    """Return, per node, the child of each byte and whether a letter ends there; a letter always begins at node 0."""
-    trie: list[dict[int, tuple[int, bool]]] = [{}]
-    for letter in letters:
-        node = 0
-        for place, byte in enumerate(letter):
-            child, ended = trie[node].get(byte, (len(trie), False))
-            if child == len(trie):
-                trie.append({})
-            trie[node][byte] = (child, ended or place == len(letter) - 1)
-            node = child
-    return trie
 
 
 def _closure(steps: NDArray[np.bool_]) -> NDArray[np.bool_]:

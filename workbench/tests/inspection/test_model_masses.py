@@ -19,9 +19,7 @@ from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.settings import SamplingSettings
 from outlines_phi_workbench.inspection.inspected import Inspected
-from outlines_phi_workbench.inspection.inspection import Inspection
 from outlines_phi_workbench.inspection.model_masses import MOST_STEPS, PromptedModel, StepMasses
-from outlines_phi_workbench.inspection.text_walk import after, begin
 from tests.precision import SHARE, near
 
 from .conftest import encode
@@ -45,9 +43,9 @@ def asked(effort: int) -> tuple[Inspected, PromptedModel]:
 
 def masses(text: str, effort: int) -> tuple[StepMasses, ...]:
     of, prompted = asked(effort)
-    ids, places = encode(text), [begin(of)]
+    ids, places = encode(text), [of.begin]
     for token in ids:
-        places.append(after(of, places[-1], token))
+        places.append(of.after(places[-1], token))
     return prompted.masses(of, ids, places)
 
 
@@ -75,9 +73,9 @@ def phi(written: tuple[int, ...]) -> float:
 
 def test_live_mass_is_the_sum_over_live_tokens() -> None:
     found, of = masses("no", 50), asked(50)[0]
-    ids, at, log_live = encode("no"), begin(of), 0.0
+    ids, at, log_live = encode("no"), of.begin, 0.0
     for length, step in enumerate(found):
-        mask, _ = of.live(at.state, at.remaining)
+        mask, _ = of.live(at)
         p = next_p(tuple(ids[:length]))
         assert step.live == near(p[mask].sum())
         log_live += math.log(step.live)
@@ -87,7 +85,7 @@ def test_live_mass_is_the_sum_over_live_tokens() -> None:
             assert branch.masked == pytest.approx(branch.p / step.live)
         assert [lost.p for lost in step.lost] == sorted((lost.p for lost in step.lost), reverse=True)
         assert step.lost[0].p == near(p[~mask].max())
-        at = at if length == len(ids) else after(of, at, ids[length])
+        at = at if length == len(ids) else of.after(at, ids[length])
 
 
 @pytest.mark.parametrize("effort", [1, 200])
@@ -116,13 +114,6 @@ def test_masking_and_the_exact_distribution_differ_where_mass_is_lost_later() ->
     by_text = {branch.text: branch for branch in first.branches}
     starts = [by_text[text] for text in by_text if text.startswith("n")]
     assert sum(each.masked for each in starts) > sum(each.exact[1] for each in starts) + 0.1
-
-
-def test_a_page_gets_masses_for_every_step() -> None:
-    of, prompted = asked(50)
-    found = Inspection(of, encode, prompted, PROMPT).walk("yes")
-    assert len(found["masses"]) == len(found["steps"]) == len(encode("yes")) + 1
-    assert found["masses"][0]["lost"][0]["refusal"]["fault"]["because"]
 
 
 def test_a_long_text_is_refused() -> None:

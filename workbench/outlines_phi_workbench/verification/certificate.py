@@ -15,21 +15,18 @@ from numpy.typing import NDArray
 from outlines_phi.automata.automaton import DEAD
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.grammar.cfg_guide import CFGGuide
-from outlines_phi.guides.grammar.lexing.lexeme_automaton import LexemeAutomaton
-from outlines_phi.guides.grammar.lexing.lexer import START
+from outlines_phi.guides.grammar.lexing.lexeme_automaton import NOTHING, LexemeAutomaton
+from outlines_phi.guides.grammar.lexing.lexer import HELD, START, Lexer, Word
 from outlines_phi.guides.guide import DEAD as NO_STATE
 from outlines_phi.guides.guide import DONE
 from outlines_phi.vocabulary.classes import EOS
 
-from ..subject import shown
-from .emitted_words import EmittedWords, check_size
-from .going_back import stands_for
-from .item_chart import ItemChart
+from .item_chart import Arcs, ItemChart
+from .subject import shown
 
+MOST_ITEMS = 200_000  # A certificate has fewer items of Earley's algorithm, and arcs between places, than this
 SAMPLES, LONGEST = 12, 16  # How many texts masks are shown of, and how many tokens a text has at most
 _FORMAT = 1
-
-Word = tuple[int, ...]
 
 
 def certificate(guide: CFGGuide, *, samples: int = SAMPLES, seed: int = 0) -> dict[str, Any]:
@@ -206,3 +203,150 @@ class _Witnesses:
         refuted = self._refuting.number(word, state)
         self._refuted[refuted] = None
         return refuted
+
+
+Place = tuple[Word, int | None]  # A word that is to be read, and a state of the lexer; none at the end of the text
+
+
+@final
+class EmittedWords:
+    """The words that a lexer may still emit, ignored terminals left out, as an automaton whose places are numbered as they come up.
+
+    ``spelling`` are bytes by which an arc, or the end of the text from a place, comes about.
+    """
+
+    def __init__(self, lexer: Lexer) -> None:
+        self._lexer = lexer
+        self.all: list[Place] = []
+        self._number: dict[Place, int] = {}
+        self._arcs: dict[int, Arcs] = {}
+        self.spelling: dict[tuple[int, int, int], bytes] = {}
+        self.closing: dict[int, bytes] = {}
+        self.size = 0  # how many arcs there are
+        self._byte = {int(column): bytes([byte]) for byte, column in reversed(list(enumerate(lexer.byte_class)))}
+
+    def number(self, word: Word, state: int | None) -> int:
+        """Return the number of a place."""
+        number = self._number.setdefault((word, state), len(self.all))
+        if number == len(self.all):
+            self.all.append((word, state))
+        return number
+
+    def arcs(self, place: int) -> Arcs:
+        """Return the arcs from a place."""
+        if place not in self._arcs:
+            word, state = self.all[place]
+            if word:
+                self._arcs[place] = {word[0]: (self.number(word[1:], state),)}
+            else:
+                self._arcs[place] = {} if state is None else self._emitted(place, state)
+            if not word and state is None:
+                self.closing[place] = b""
+            self.size += sum(map(len, self._arcs[place].values()))
+            check_size(self.size)
+        return self._arcs[place]
+
+    def _emitted(self, place: int, start: int) -> Arcs:
+        """Return what is emitted first from a state of the lexer, after bytes that emit nothing."""
+        lexer, arcs = self._lexer, dict[int, dict[int, None]]()
+        texts, pending = {start: b""}, [start]
+
+        def emits(word: Word, state: int | None, text: bytes) -> None:
+            there = self.number(word[1:], state)
+            arcs.setdefault(word[0], {})[there] = None
+            self.spelling.setdefault((place, word[0], there), text)
+
+        for state in pending:  # it grows
+            last = lexer.flush(state)
+            if last is not None and lexer.counted(last):
+                emits(lexer.counted(last), None, texts[state])
+            elif last is not None:
+                self.closing.setdefault(place, texts[state])
+            for column, byte in self._byte.items():
+                target, word = int(lexer.targets[state, column]), lexer.counted(lexer.words[lexer.emits[state, column]])
+                if target != DEAD and word:
+                    emits(word, target, texts[state] + byte)
+                elif target != DEAD and target not in texts:
+                    texts[target] = texts[state] + byte
+                    pending.append(target)
+        return {terminal: tuple(there) for terminal, there in arcs.items()}
+
+
+def check_size(size: int) -> None:
+    """Refuse more items or arcs than a certificate has."""
+    if size > MOST_ITEMS:
+        raise UnsupportedError(
+            f"Give a smaller grammar. A certificate of the masks of this one has more than {MOST_ITEMS:,} items or arcs."
+        )
+
+
+Hold = tuple[Any, ...]
+"""A state of the proven transducer: ``()``, ``(q,)``, or ``(q, word, hold)`` where a word is held back."""
+
+
+def stands_for(lexer: Lexer, lexemes: LexemeAutomaton) -> list[list[Any]]:
+    """Return, by state of the lexer, the states of the proven transducer that some text leads to beside it."""
+    transducer = _Transducer(lexemes)
+    # Bytes that neither of them tells apart are one.
+    distinct = np.unique(np.stack([lexer.byte_class, lexemes.byte_class]), axis=1, return_index=True)[1].tolist()
+    found: list[dict[Hold, bytes]] = [{} for _ in range(len(lexer))]
+    begin: Hold = ()
+    found[START][begin] = b""
+    pending = [(START, begin)]
+    for state, hold in pending:  # it grows
+        text = found[state][hold]
+        for byte in distinct:
+            moved, proven = lexer.lex(bytes([byte]), state), transducer.step(hold, byte)
+            differs = (moved and moved[1]) != (proven and proven[1])
+            # A lexeme that is never given up leads the definition to ever new states, which hold more and more back.
+            if differs or (proven and _held(proven[0]) > HELD) or len(pending) > HELD * len(lexer):
+                raise UnsupportedError(
+                    "Give a grammar whose lexemes are the longest without exception. After "
+                    f"{shown(text + bytes([byte]))} the lexer does not go back as the proven definition does "
+                    "(grammar-theory.md, section 2.3), so there is no certificate."
+                )
+            if moved and proven and proven[0] not in found[moved[0]]:
+                found[moved[0]][proven[0]] = text + bytes([byte])
+                pending.append((moved[0], proven[0]))
+    return [[_listed(hold) for hold in holds] for holds in found]
+
+
+def _held(hold: Hold) -> int:
+    return len(hold[1]) + _held(hold[2]) if len(hold) == 3 else 0
+
+
+def _listed(hold: Hold) -> list[Any]:
+    return [hold[0], list(hold[1]), _listed(hold[2])] if len(hold) == 3 else list(hold)
+
+
+@final
+class _Transducer:
+    """Longest match with going back, as ``proofs/theories/lexing.v`` has it: ``step`` there."""
+
+    def __init__(self, lexemes: LexemeAutomaton) -> None:
+        self._lexemes = lexemes
+
+    def step(self, hold: Hold, byte: int) -> tuple[Hold, Word] | None:
+        """Return the state after a byte and what is emitted, or ``None``."""
+        match hold:
+            case ():
+                return self._fresh(byte, ())
+            case (state,):
+                label = int(self._lexemes.label[state])
+                back = None if label == NOTHING else self._fresh(byte, (label,))
+            case (state, word, rest):
+                moved = self.step(rest, byte)
+                back = None if moved is None else (moved[0], (*word, *moved[1]))
+        after = self._after(state, byte)
+        if after == DEAD:
+            return back
+        if back is None or self._lexemes.label[after] != NOTHING:
+            return (after,), ()
+        return (after, back[1], back[0]), ()
+
+    def _fresh(self, byte: int, word: Word) -> tuple[Hold, Word] | None:
+        after = self._after(self._lexemes.start, byte)
+        return None if after == DEAD else ((after,), word)
+
+    def _after(self, state: int, byte: int) -> int:
+        return int(self._lexemes.targets[state, self._lexemes.byte_class[byte]])
