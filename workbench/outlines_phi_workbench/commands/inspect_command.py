@@ -145,10 +145,10 @@ def _with_model(
     types = CompiledTypes(vocabulary)
     table = types.without(output_type, banned)
     with loaded.asking([prompt], table, options) as request:
-        ids, budget, start = request.prompts[0], request.budgets[0], request.starts[0]
+        ids, budget = request.prompts[0], request.budgets[0]
     before = vocabulary.decode(token for token in ids if token < len(vocabulary))
     inspected = Inspected.of(name, table.guide, types.of(output_type).guide, budget, before)
-    prompted = PromptedModel(loaded.lm, options.settings, ids, table, budget, start, effort)
+    prompted = PromptedModel(loaded.lm, options.settings, ids, table, effort)
     return Inspection(inspected, encoder(loaded.hf_tokenizer, vocabulary), (), prompted, prompt)
 
 

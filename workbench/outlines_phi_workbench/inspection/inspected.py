@@ -34,9 +34,7 @@ class TextPlace(NamedTuple):
     remaining: int
 
 
-@final
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(NamedTuple):
     """Why a token is masked: ``fault`` at a byte of it, behind ``read``, which is still the beginning of a member."""
 
     token: int
@@ -45,67 +43,44 @@ class Refusal:
     read: str = ""
 
 
-@final
-@dataclass(frozen=True)
-class TokenGroup:
+class TokenGroup(NamedTuple):
     """Tokens that lead to one state, or that are refused for one reason: how many, some of them, where, and more."""
 
-    count: int
+    size: int
     sample: tuple[str, ...]
     label: str
     said: str
 
 
-@final
-@dataclass(frozen=True)
-class WalkStep:
-    """A place between two tokens of a text.
-
-    ``token`` is the next one, ``None`` behind the last; ``refusal`` says why it is masked, where it is. ``live`` tokens are live;
-    they lead to ``targets`` states, of which ``groups`` are those of the most tokens. ``masked`` are groups of the others,
-    ``looked_at`` in all. ``distance`` is the fewest tokens to the end, ``left`` those that the limit leaves, ``None`` for no limit.
-    """
+class WalkStep(NamedTuple):
+    """A place between two tokens of a text; ``token`` is the next one, ``None`` behind the last."""
 
     place: TextPlace
+    token: int | None
     text: str
     described: str
     why_no_end: str
-    live: int
-    targets: int
-    groups: tuple[TokenGroup, ...]
-    masked: tuple[TokenGroup, ...]
-    looked_at: int
-    distance: int | None
-    left: int | None
-    token: int | None = None
-    refusal: Refusal | None = None
+    live: int  # how many tokens are live
+    targets: int  # to how many states they lead
+    groups: tuple[TokenGroup, ...]  # by these states, those of the most tokens
+    masked: tuple[TokenGroup, ...]  # masked tokens by what refuses them
+    looked_at: int  # of how many it was found why
+    distance: int | None  # the fewest tokens to the end; ``None`` for no end
+    left: int | None  # the tokens that the limit leaves; ``None`` for no limit
+    refusal: Refusal | None  # why ``token`` is masked, where it is
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Inspected:
-    """A language that is looked at.
-
-    Attributes
-    ----------
-    name
-        The name of messages.
-    guide, plain
-        The output type, less what is banned; and the output type alone, ``guide`` itself where nothing is banned.
-    phrases
-        What is banned, as a guide of its own.
-    budget
-        The most tokens of a text, the end of sequence included; ``None`` for no limit.
-    start, begun
-        The states of ``guide`` and of ``phrases`` in which a text begins, which a prompt may decide.
-    """
+    """A language that is looked at, by the name of its messages."""
 
     name: str
-    guide: Guide
-    plain: Guide
-    phrases: PhraseGuide | None = None
-    budget: int | None = None
-    start: int = 0
+    guide: Guide  # the output type, less what is banned
+    plain: Guide  # the output type alone; ``guide`` itself where nothing is banned
+    phrases: PhraseGuide | None = None  # what is banned, as a guide of its own
+    budget: int | None = None  # the most tokens of a text, the end of sequence included; ``None`` for no limit
+    start: int = 0  # the states of ``guide`` and of ``phrases`` in which a text begins, which a prompt may decide
     begun: int = 0
 
     @classmethod
@@ -204,57 +179,49 @@ class Inspected:
         return [*steps, self._step(at, None)]
 
     def _step(self, at: TextPlace, token: int | None) -> WalkStep:
-        mask, moves = self.live(at)
-        no_end = self.why_masked(at, self.vocabulary.eos_ids[0])
-        states, which, counts = np.unique(moves.targets, return_inverse=True, return_counts=True)
-        groups = tuple(
-            self._group(
-                moves.tokens[which == number].tolist(), f"state {states[number]}", self._far(int(states[number]))
-            )
-            for number in np.argsort(-counts, kind="stable")[:GROUPS].tolist()
-        )
-        masked, looked_at = self._masked(at, mask)
+        moves, no_end = self.live(at)[1], self.why_masked(at, self.vocabulary.eos_ids[0])
+        led: dict[int, list[int]] = {}
+        for each, target in zip(moves.tokens.tolist(), moves.targets.tolist(), strict=True):
+            led.setdefault(target, []).append(each)
+        states = sorted(led, key=lambda state: -len(led[state]))[:GROUPS]
+        masked, looked_at = self._masked(at)
         return WalkStep(
             place=at,
+            token=token,
             text="" if token is None else self.name_of(token),
             described=self.guide.describe(at.state)[:500],
             why_no_end="" if no_end is None else no_end.fault.because,
             live=len(moves.tokens),
-            targets=len(states),
-            groups=groups,
+            targets=len(led),
+            groups=tuple(
+                self._group(led[state], f"state {state}", str(self._distance(state) or 0)) for state in states
+            ),
             masked=masked,
             looked_at=looked_at,
-            distance=self._tokens(at.state),
+            distance=self._distance(at.state),
             left=None if self.budget is None else at.remaining,
-            token=token,
             refusal=None if token is None else self.why_masked(at, token),
         )
 
-    def _masked(self, at: TextPlace, mask: NDArray[np.bool_]) -> tuple[tuple[TokenGroup, ...], int]:
+    def _masked(self, at: TextPlace) -> tuple[tuple[TokenGroup, ...], int]:
         """Return masked tokens by what refuses them, those of the most first, and how many were looked at."""
-        masked = np.flatnonzero(~mask)
+        masked = np.flatnonzero(~self.live(at)[0])
         masked = masked[:: -(-len(masked) // LOOKED_AT) or 1]
         found: dict[tuple[str, str], list[Refusal]] = {}
-        for token in masked.tolist():
-            refusal = self.why_masked(at, token)
-            assert refusal is not None
+        for refusal in filter(None, (self.why_masked(at, token) for token in masked.tolist())):
             found.setdefault((refusal.fault.kind, refusal.fault.what), []).append(refusal)
         ordered = sorted(found.items(), key=lambda entry: -len(entry[1]))[:GROUPS]
-        groups = (
-            self._group([each.token for each in several], ": ".join(key), several[0].fault.because)
-            for key, several in ordered
+        named = (
+            ([each.token for each in several], ": ".join(key), several[0].fault.because) for key, several in ordered
         )
-        return tuple(groups), len(masked)
+        return tuple(self._group(*group) for group in named), len(masked)
 
     def _group(self, tokens: list[int], label: str, said: str) -> TokenGroup:
         return TokenGroup(len(tokens), tuple(map(self.name_of, tokens[:SAMPLE])), label, said)
 
-    def _tokens(self, state: int) -> int | None:
+    def _distance(self, state: int) -> int | None:
         distance = self.guide.min_tokens(state)
         return None if distance >= UNREACHABLE else distance
-
-    def _far(self, state: int) -> str:
-        return str(self._tokens(state) or 0)
 
     def tokens_of(self, encode: Callable[[str], Iterable[int]], text: str) -> list[int]:
         """Return the tokens of a text; an :class:`UnsupportedError` where the tokenizer writes other bytes."""

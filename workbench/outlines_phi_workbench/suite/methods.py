@@ -69,14 +69,13 @@ class PractisedEstimate(Estimate):
 class Method:
     """An estimator and what runs it."""
 
-    # Their names.
     estimator: str
     sampler: str
-    # The estimator, and the sampler where it is not the estimator's own.
     phi: Phi
-    options: SMC | None
-    # Its distribution is computed where the language can be enumerated; ``None`` where draws have to tell.
-    proposal: ProposalPhi | None
+    options: SMC | None  # the sampler where it is not the estimator's own
+    proposal: (
+        ProposalPhi | None
+    )  # its distribution is computed where the language can be enumerated; ``None``: draws have to tell
     independent: bool  # whether ``n`` draws of one call are independent and distributed as a draw in a call of its own
 
     @property

@@ -97,8 +97,7 @@ def enumerate_language(
 ) -> Reference:
     """Return the exact distributions over a language after ``prompt``, level by level; members have ``budget`` tokens at most.
 
-    ``estimators`` are those whose proposals ``q_h`` are computed, by name; plain masking alone by default. Each is asked for its
-    ``h`` at every prefix, as by a sampler; the proposal of a random ``h`` is that given its random numbers. ``start`` is the guide
+    ``estimators`` are those whose proposals ``q_h`` are computed, by name; plain masking alone by default. ``start`` is the guide
     state of the prompt, by default that of the table. An :class:`UnsupportedError` for more than ``max_prefixes`` prefixes.
     """
     chosen = {LocalPhi.name: LocalPhi()} if estimators is None else estimators

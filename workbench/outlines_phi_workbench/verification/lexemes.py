@@ -6,10 +6,9 @@ import importlib
 import re
 import sys
 import warnings
-from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import numpy as np
 import regex
@@ -33,15 +32,7 @@ _STRING = re.compile(r"""(["'])\.\*\?\(\?<!\\\\\)\(\\\\\\\\\)\*\?\1""")
 """The strings of Lark's own library, between quotation marks of one kind: they end behind an even number of backslashes."""
 
 
-class PatternReading(NamedTuple):
-    """A set of NFA states, and the bytes of a character that is not complete.
-
-    Where it does not matter which character it will be, ``places`` are those after it, and ``missing`` bytes are to come.
-    """
-
-    places: frozenset[int]
-    tail: bytes = b""
-    missing: int = 0
+PatternReading = frozenset[int]  # The states of the automaton that the bytes so far lead to
 
 
 @final
@@ -55,13 +46,17 @@ class Lexemes:
     def __init__(self, pattern: str, shortest: bool = False, dialect: str = "rust") -> None:
         self._pattern, self._shortest, self._dialect = pattern, shortest, dialect
         self._silent: list[list[int]] = [[]]
-        self._edges: list[list[tuple[Intervals, int]]] = [[]]
+        self._edges: list[list[tuple[int, int, int]]] = [[]]  # by state: the first and the last byte, and the target
         parsed = parsed_by_python(pattern, dialect)
         first, self._end = self._new(), 0
         self._build(parsed, parsed.state.flags, first, self._end)
-        self._useful = self._leading_to_the_end()
+        into: dict[int, list[int]] = {}
+        for place, edges in enumerate(self._edges):
+            for target in (*self._silent[place], *(target for _, _, target in edges)):
+                into.setdefault(target, []).append(place)
+        self._useful = _reached([self._end], into)
         self._after: dict[tuple[PatternReading, int], PatternReading | None] = {}
-        self.start = PatternReading(self._closed([first]))
+        self.start = self._closed([first])
 
     @classmethod
     def of(cls, terminal: Terminal) -> Lexemes:
@@ -81,61 +76,36 @@ class Lexemes:
         """Return the reading after one more byte; ``None`` if no lexeme begins so."""
         key = (reading, byte)
         if key not in self._after:
-            self._after[key] = self._step(reading, byte)
+            edges = (
+                () if self._shortest and self.matches(reading) else (e for place in reading for e in self._edges[place])
+            )
+            self._after[key] = self._closed(target for low, high, target in edges if low <= byte <= high) or None
         return self._after[key]
 
     def matches(self, reading: PatternReading) -> bool:
         """Return whether the bytes so far are a lexeme."""
-        return not reading.tail and not reading.missing and self._end in reading.places
+        return self._end in reading
 
-    def _step(self, reading: PatternReading, byte: int) -> PatternReading | None:
-        if self._shortest and self.matches(reading):
-            return None
-        if reading.missing:
-            return PatternReading(reading.places, missing=reading.missing - 1) if 0x80 <= byte < 0xC0 else None
-        tail = reading.tail + bytes([byte])
-        span = _characters(tail)
-        if span is None:
-            return None
-        low, high, missing, is_any = span
-        meeting = [
-            (place, characters, target)
-            for place in reading.places
-            for characters, target in self._edges[place]
-            if _within(characters, high)[1] >= low
-        ]
-        if not missing or (is_any and all(_covers(characters, low, high) for _, characters, _ in meeting)):
-            places = self._closed(target for _, _, target in meeting)
-            return PatternReading(places, missing=missing) if places else None
-        waiting = frozenset(place for place, _, _ in meeting)
-        return PatternReading(waiting, tail) if waiting else None
-
-    def _closed(self, places: Iterable[int]) -> frozenset[int]:
+    def _closed(self, places: Iterable[int]) -> PatternReading:
         """Return the states that are reached without reading, as far as they lead to the end."""
-        found = set(places)
-        pending = list(found)
-        while pending:
-            new = [place for place in self._silent[pending.pop()] if place not in found]
-            found.update(new)
-            pending += new
-        return frozenset(found & self._useful)
-
-    def _leading_to_the_end(self) -> set[int]:
-        into: dict[int, set[int]] = {}
-        for place, silent in enumerate(self._silent):
-            for target in (*silent, *(target for characters, target in self._edges[place] if characters)):
-                into.setdefault(target, set()).add(place)
-        found, pending = {self._end}, [self._end]
-        while pending:
-            new = into.get(pending.pop(), set()) - found
-            found |= new
-            pending += new
-        return found
+        return frozenset(_reached(places, self._silent) & self._useful)
 
     def _new(self) -> int:
         self._silent.append([])
         self._edges.append([])
         return len(self._silent) - 1
+
+    def _character(self, characters: Intervals, here: int, there: int) -> None:
+        """Add the ways that UTF-8 writes one of ``characters``; what is still to be read is shared by all."""
+        shared: dict[tuple[tuple[int, int], ...], int] = {(): there}
+        for low, high in characters:
+            for ranges in spelled(low, high):
+                for length in range(1, len(ranges)):
+                    rest = ranges[-length:]
+                    if rest not in shared:
+                        shared[rest] = self._new()
+                        self._edges[shared[rest]].append((*rest[0], shared[rest[1:]]))
+                self._edges[here].append((*ranges[0], shared[ranges[1:]]))
 
     def _build(self, parsed: Any, flags: int, first: int, last: int) -> None:
         """Add the ways from ``first`` to ``last`` that a sequence of Python's parse tree describes."""
@@ -150,7 +120,7 @@ class Lexemes:
         match kind:
             case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":
                 written = _written(kind, given, self._dialect, flags)
-                self._edges[here].append((members(*written, self._dialect, int(flags)), there))
+                self._character(members(*written, self._dialect, int(flags)), here, there)
             case "BRANCH":
                 for branch in given[1]:
                     self._build(branch, flags, here, there)
@@ -268,32 +238,27 @@ def _every_character() -> str:
     return "".join(map(chr, range(sys.maxunicode + 1)))
 
 
-def _characters(tail: bytes) -> tuple[int, int, int, bool] | None:
-    """Return the least and the greatest character whose UTF-8 begins so, how many bytes are missing, and whether any will do.
-
-    ``None`` if no character begins so.
-    """
-    lead = tail[0]
-    length = 1 if lead < 0x80 else 2 if 0xC2 <= lead < 0xE0 else 3 if 0xE0 <= lead < 0xF0 else 4
-    if 0x80 <= lead < 0xC2 or lead >= 0xF5 or any(not 0x80 <= byte < 0xC0 for byte in tail[1:]):
-        return None
-    if length == 1:
-        return lead, lead, 0, True
-    missing = length - len(tail)
-    first = lead & (0x7F >> length)
-    for byte in tail[1:]:
-        first = first << 6 | byte & 0x3F
-    first, last = first << 6 * missing, (first + 1 << 6 * missing) - 1
-    low, high = max(first, (0x80, 0x800, 0x10000)[length - 2]), min(last, sys.maxunicode)
-    return (low, high, missing, (low, high) == (first, last)) if low <= high else None
+def spelled(low: int, high: int) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Yield sequences of ranges of bytes, which together are the UTF-8 of the characters from ``low`` to ``high``."""
+    ends = [end for end in (0x7F, 0x7FF, 0xFFFF) if low <= end < high]  # of the characters of one length
+    for bits in (6, 12, 18) if high > 0x7F else ():
+        mask = (1 << bits) - 1
+        if low >> bits != high >> bits:  # otherwise the last bytes are whole ranges or begin alike
+            ends += [low | mask] * bool(low & mask) + [(high & ~mask) - 1] * (high & mask != mask)
+    if ends:
+        yield from spelled(low, ends[0])
+        yield from spelled(ends[0] + 1, high)
+    else:
+        yield tuple(zip(chr(low).encode(), chr(high).encode(), strict=True))
 
 
-def _within(characters: Intervals, high: int) -> tuple[int, int]:
-    """Return the last interval that begins at ``high`` or before; an empty one where there is none."""
-    place = bisect_right(characters, (high, sys.maxunicode)) - 1
-    return characters[place] if place >= 0 else (0, -1)
-
-
-def _covers(characters: Intervals, low: int, high: int) -> bool:
-    first, last = _within(characters, low)
-    return first <= low and last >= high
+def _reached(places: Iterable[int], steps: Any) -> set[int]:
+    """Return the states that ``steps`` lead to from ``places``, these included."""
+    found = set(places)
+    pending = list(found)
+    while pending:
+        here = pending.pop()
+        new = set(steps[here] if isinstance(steps, list) else steps.get(here, ())) - found
+        found |= new
+        pending += new
+    return found

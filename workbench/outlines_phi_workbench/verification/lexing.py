@@ -61,7 +61,7 @@ class LongestMatch:
     def __init__(self, terminals: Sequence[Terminal]) -> None:
         self.terminals = tuple(terminals)
         self._lexemes = {t: Lexemes.of(each) for t, each in enumerate(terminals) if not each.of}
-        self._residuals = [Residual(tuple((t, each.start) for t, each in self._lexemes.items() if each.start.places))]
+        self._residuals = [Residual(tuple((t, each.start) for t, each in self._lexemes.items() if each.start))]
         self._number: dict[Residual, int] = {}
         self._moves: dict[tuple[int, int], Move | None] = {}
 

@@ -21,7 +21,7 @@ from outlines_phi.guides.grammar.parsing.lr_tables import LRTables
 from outlines_phi.guides.grammar.parsing.parser import ERROR, Parser
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from outlines_phi.guides.json_schema.json_guide import JSONGuide
-from outlines_phi.vocabulary.classes import EOS, Partition
+from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 from .guide_checks import CHECKS
@@ -62,7 +62,7 @@ class Mutant(Guide):
         guide: Guide,
         row: Callable[[int, Row], Row] = lambda state, row: row,
         promise: Callable[[int, int], int] = lambda state, distance: distance,
-        rank: Callable[[int, NDArray[np.int64]], NDArray[np.int64]] | None = None,
+        rank: Callable[[int, NDArray[np.int64]], NDArray[np.int64]] = lambda state, ranks: ranks,
     ) -> None:
         self.guide, self._change, self._promise, self._rank = guide, row, promise, rank
         self.vocabulary, self.start = guide.vocabulary, guide.start
@@ -70,79 +70,57 @@ class Mutant(Guide):
 
     def row(self, state: int) -> Row:
         if state not in self._rows:
-            right = self.guide.row(state)
-            self._rows[state] = self._change(state, Row(right.partition, right.targets.copy()))
+            self._rows[state] = self._change(state, self.guide.row(state))
         return self._rows[state]
 
     def min_tokens(self, state: int) -> int:
         return self._promise(state, self.guide.min_tokens(state))
 
     def distances_after(self, state: int) -> NDArray[np.int64]:
-        found = super().distances_after(state)
-        return found if self._rank is None else self._rank(state, found.copy())
+        return self._rank(state, super().distances_after(state))
 
     def describe(self, state: int) -> str:
         return self.guide.describe(state)
 
 
-def _rows(name: str, change: Callable[[Guide, int, NDArray[np.integer]], None]) -> Mutation:
+Targets = NDArray[np.integer]
+
+
+def _everywhere(name: str, change: Callable[[Guide, int, Targets, Targets], Targets]) -> Mutation:
+    """Return the mutation of the targets of all rows; ``change`` is given the numbers of their classes as well."""
+
     def make(right: Subject, rng: Random) -> Guide:
         def changed(state: int, row: Row) -> Row:
-            change(right.guide, state, row.targets)
-            return row
+            return Row(row.partition, change(right.guide, state, row.targets, np.arange(len(row.targets))))
 
         return Mutant(right.guide, changed)
 
     return Mutation(name, make)
 
 
-def _ends_anywhere(guide: Guide, state: int, targets: NDArray[np.integer]) -> None:
-    targets[EOS] = DONE
+def _somewhere(
+    name: str, others: Callable[[Subject, int], Iterable[int]], change: Callable[[Row, int, int], Row]
+) -> Mutation:
+    """Return the mutation of one class of one row: ``change`` is given the class and one of the ``others``."""
+
+    def make(right: Subject, rng: Random) -> Guide | None:
+        places = (
+            (state, kind, other) for state, kind in _classes(right) for other in others(right, state) if kind != other
+        )
+        if (place := chosen(rng, places)) is None:
+            return None
+        return Mutant(right.guide, lambda state, row: change(row, *place[1:]) if state == place[0] else row)
+
+    return Mutation(name, make)
 
 
-def _never_ends_after_a_text(guide: Guide, state: int, targets: NDArray[np.integer]) -> None:
-    targets[EOS] = targets[EOS] if state == guide.start else DEAD
+def _in_one(row: Row, kind: int, other: int) -> Row:
+    class_of = np.where(row.partition.class_of == other, kind, row.partition.class_of)
+    return Row(Partition(class_of.astype(np.int32), row.partition.size), row.targets)
 
 
-def _forbids_one_class(guide: Guide, state: int, targets: NDArray[np.integer]) -> None:
-    targets[(np.flatnonzero(targets[EOS + 1 :]) + EOS + 1)[-1:]] = DEAD
-
-
-def _allows_every_class(guide: Guide, state: int, targets: NDArray[np.integer]) -> None:
-    live = targets[EOS + 1 :][targets[EOS + 1 :] != DEAD]
-    targets[EOS + 1 :][targets[EOS + 1 :] == DEAD] = live[0] if len(live) else DEAD
-
-
-def _forbids_what_leads_away(guide: Guide, state: int, targets: NDArray[np.integer]) -> None:
-    far = guide.min_tokens_of(targets) > guide.min_tokens(state)
-    targets[far & (targets != DEAD) & (targets != DONE)] = DEAD
-
-
-def _two_in_one(right: Subject, rng: Random) -> Guide | None:
-    def changed(state: int, row: Row) -> Row:
-        if state != place[0]:
-            return row
-        class_of = np.where(row.partition.class_of == place[2], place[1], row.partition.class_of)
-        return Row(Partition(class_of.astype(np.int32), row.partition.size), row.targets)
-
-    pairs = (
-        (state, kind, other) for state, kind in _classes(right) for at, other in _classes(right, state) if kind != other
-    )
-    place = cast("tuple[int, int, int]", chosen(rng, pairs))
-    return None if place is None else Mutant(right.guide, changed)
-
-
-def _leads_elsewhere(right: Subject, rng: Random) -> Guide | None:
-    def changed(state: int, row: Row) -> Row:
-        if state == place[0]:
-            row.targets[place[1]] = place[2]
-        return row
-
-    reached = dict.fromkeys(node.state for node in right.exploration.nodes)
-    targets = {state: right.guide.row(state).targets for state, _ in _classes(right)}
-    places = ((*at, other) for at in _classes(right) for other in reached if other != targets[at[0]][at[1]])
-    place = cast("tuple[int, int, int]", chosen(rng, places))
-    return None if place is None else Mutant(right.guide, changed)
+def _led(row: Row, kind: int, target: int) -> Row:
+    return Row(row.partition, np.where(np.arange(len(row.targets)) == kind, target, row.targets))
 
 
 def _classes(right: Subject, state: int | None = None) -> Iterator[tuple[int, int]]:
@@ -191,13 +169,31 @@ def _distances(how: str, *, of_tokens: bool) -> Mutation:
 
 
 GUIDES = (
-    _rows("ends anywhere", _ends_anywhere),
-    _rows("never ends after a text", _never_ends_after_a_text),
-    _rows("forbids one class of tokens", _forbids_one_class),
-    _rows("allows every class", _allows_every_class),
-    _rows("forbids what leads away from the end", _forbids_what_leads_away),
-    Mutation("has two classes in one", _two_in_one),
-    Mutation("has a class that leads elsewhere", _leads_elsewhere),
+    _everywhere("ends anywhere", lambda guide, state, targets, kinds: np.where(kinds == EOS, DONE, targets)),
+    _everywhere(
+        "never ends after a text",
+        lambda guide, state, targets, kinds: np.where((kinds == EOS) & (state != guide.start), DEAD, targets),
+    ),
+    _everywhere(
+        "forbids one class of tokens",
+        lambda guide, state, targets, kinds: np.where(
+            kinds == kinds[(kinds > EOS) & (targets != DEAD)].max(initial=NEVER), DEAD, targets
+        ),
+    ),
+    _everywhere(
+        "allows every class",
+        lambda guide, state, targets, kinds: np.where(
+            (kinds > EOS) & (targets == DEAD), targets[kinds > EOS].max(initial=DEAD), targets
+        ),
+    ),
+    _everywhere(
+        "forbids what leads away from the end",
+        lambda guide, state, targets, kinds: np.where(
+            (targets != DONE) & (guide.min_tokens_of(targets) > guide.min_tokens(state)), DEAD, targets
+        ),
+    ),
+    _somewhere("has two classes in one", lambda right, state: (kind for _, kind in _classes(right, state)), _in_one),
+    _somewhere("has a class that leads elsewhere", lambda right, _: (n.state for n in right.exploration.nodes), _led),
     *(_distances(how, of_tokens=of_tokens) for of_tokens in (False, True) for how in DISTANCES),
 )
 """Wrong masks, classes and distances of any guide."""

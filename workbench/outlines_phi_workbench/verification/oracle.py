@@ -183,7 +183,7 @@ class PatternOracle(Oracle):
     def _is_begun(self, point: Any) -> bool:
         """Return whether it is completed: by bytes always, by longer letters if a search finds how."""
         if self._letters == BYTES:
-            return bool(point.places)
+            return bool(point)
         found = {self._number[point]}
         pending = list(found)
         while pending and not any(map(self.ends, found)):

@@ -55,9 +55,9 @@ def test_a_walk_says_what_the_guide_has(name: str) -> None:
     for number, step in enumerate(steps):
         mask, moves = of.live(step.place)
         assert step.place.state == state and step.left == 30 - number and step.distance == of.guide.min_tokens(state)
-        assert step.live == mask.sum() == sum(group.count for group in step.groups) or step.targets > len(step.groups)
+        assert step.live == mask.sum() == sum(group.size for group in step.groups) or step.targets > len(step.groups)
         assert bool(step.why_no_end) != bool(mask[vocabulary().eos_ids[0]]) and step.targets == len(set(moves.targets))
-        assert sum(group.count for group in step.masked) <= step.looked_at <= 1000
+        assert sum(group.size for group in step.masked) <= step.looked_at <= 1000
         state = of.guide.advance(state, step.token) if step.token is not None else state
     outside = of.walk([*ids, token("?")])
     assert len(outside) == len(ids) + 1 and "? came" in outside[-1].refusal.fault.because  # type: ignore[union-attr]
