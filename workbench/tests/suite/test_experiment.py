@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
@@ -13,9 +12,8 @@ from torch import Tensor
 
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.fidelity.comparison import total_variation
-from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
-from outlines_phi.phi.estimator import Need, StepPhi
+from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.plugin.hosts.transformers import PhiTransformers, from_transformers
 from outlines_phi.settings import SamplingSettings
@@ -85,17 +83,24 @@ def test_particles_and_predicates_run_beside_masking(model: PhiTransformers) -> 
 
 @final
 @dataclass(frozen=True)
-class Blind(StepPhi):
+class Blind(ProposalPhi):
     """A wrong estimator: it never says yes."""
 
     name: ClassVar[str] = "blind"
     needs: ClassVar[frozenset[Need]] = frozenset({"guide"})
 
-    def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
-        log_h, of = LocalPhi().log_h(log_p, table, state, remaining), table.partition(state).class_of
-        yes = [token.startswith(b"y") for token in table.vocabulary.tokens]
-        log_h[of[yes]] = -math.inf
-        return log_h
+    def begin(self, run: SampledRun) -> BlindEstimate:
+        return BlindEstimate(LocalPhi().begin(run), [token.startswith(b"y") for token in run.table.vocabulary.tokens])
+
+
+@final
+@dataclass(frozen=True)
+class BlindEstimate(Estimate):
+    mask: Estimate
+    yes: list[bool]
+
+    def scores(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
+        return self.mask.scores(log_p, prefixes).masked_fill_(torch.tensor(self.yes), -torch.inf)
 
 
 def test_a_wrong_estimator_is_reported_as_wrong(model: PhiTransformers) -> None:
