@@ -1,4 +1,4 @@
-"""``outlines-phi inspect``: the machine of an output type as a page, with texts token by token."""
+"""``outlines-phi inspect``: the states of an output type as a page, with texts token by token."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from outlines_phi.cli.command_options import (
 from outlines_phi.cli.inputs import BUNDLED, load, load_tokenizer, read_output_type
 from outlines_phi.cli.terminal import Quiet, bar
 from outlines_phi.errors import UnsupportedError
-from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.numerics.checks import counted
 from outlines_phi.plugin.call import CallOptions
 from outlines_phi.plugin.types.output_types import to_language
@@ -55,27 +54,19 @@ def inspect(
     type_: Type = None,
     schema: Schema = None,
     regex: RegexOption = None,
-    text: Annotated[
-        list[str] | None,
-        typer.Option(help="Text to step through, or the beginning of one; may be given several times."),
-    ] = None,
+    text: Annotated[list[str] | None, typer.Option(help="Text to step through; may be given several times.")] = None,
     tokenizer: Annotated[
         str | None,
         typer.Option(help=f"Folder or hub name of a tokenizer, where no model is asked; by default {BUNDLED!r}."),
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option(help="Ask --model about texts after this prompt: masses, and bounds on Phi.")
+        str | None, typer.Option(help="Ask --model after this prompt: masses, and bounds on Phi.")
     ] = None,
     effort: Annotated[
         int | None,
-        typer.Option(min=1, help=f"With --prompt: model tokens for the bounds of each step; by default {EFFORT}."),
+        typer.Option(min=1, help=f"With --prompt: model tokens for the bounds of a step, {EFFORT} by default."),
     ] = None,
-    depth: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Verify, as outlines-phi verify does, words of at most so many tokens; by default not."
-        ),
-    ] = None,
+    depth: Annotated[int | None, typer.Option(min=1, help="Verify words of at most so many tokens.")] = None,
     output_dir: Annotated[
         Path | None,
         typer.Option("--output-dir", "--output", show_default=False, help="With build: folder of the page."),
@@ -88,29 +79,53 @@ def inspect(
 
     serve is a page on this machine alone; build writes it into a folder, with the texts given by --text. See docs/inspect.md.
     """
-    _check(action, output_dir, port, prompt, tokenizer, effort, source, sampling)
-    banned, texts = bans.read(), text or []
+    _check(action, output_dir, port)
+    if prompt is None:
+        settings = {f"--{name.replace('_', '-')}": value for name, value in sampling.keywords().items()}
+        models = {f"--{name}": value for name, value in vars(source).items() if value != BUNDLED}
+        given = {"--effort": effort, **settings, **models, "--max-new-tokens": None}
+        if useless := [option for option, value in given.items() if value is not None]:
+            raise UnsupportedError(
+                "Give --prompt TEXT, after which a model is asked, or leave it out: "
+                f"{', '.join(useless)} was given without --prompt."
+            )
+    elif tokenizer is not None:
+        raise UnsupportedError(
+            f"Leave --tokenizer out. --prompt asks a model, which has its own, and --tokenizer {tokenizer} was given."
+        )
+    banned = bans.read()
     name, output_type = read_output_type(type_, schema, regex, grammar)
-    name = grammar or name
     to_language(output_type)  # which refuses what cannot be one, before anything is loaded
     with bar("compiling", 1, shown=not quiet) as progress:
         if prompt is None:
-            inspection = _without_model(name, output_type, banned, tokenizer or BUNDLED, sampling.max_new_tokens)
+            read = load_tokenizer(tokenizer or BUNDLED)
+            types = CompiledTypes(Vocabulary.from_tokenizer(read))
+            guide, budget, before, prompted = (
+                types.without(output_type, banned).guide,
+                sampling.max_new_tokens,
+                b"",
+                None,
+            )
         else:
-            inspection = _with_model(name, output_type, banned, source, sampling, prompt, effort or EFFORT)
-        inspection = replace(inspection, texts=texts)
+            loaded = load(source.model, source.device, source.dtype, source.host)
+            options, read = CallOptions.read(sampling.keywords(), loaded.defaults), loaded.hf_tokenizer
+            types = CompiledTypes(loaded.lm.vocabulary)
+            table = types.without(output_type, banned)
+            with loaded.asking([prompt], table, options) as request:
+                ids, budget = request.prompts[0], request.budgets[0]
+            before = loaded.lm.vocabulary.decode(token for token in ids if token < len(loaded.lm.vocabulary))
+            guide, prompted = table.guide, PromptedModel(loaded.lm, options.settings, ids, table, effort or EFFORT)
+        inspected = Inspected.of(grammar or name, guide, types.of(output_type).guide, budget, before)
+        inspection = Inspection(inspected, encoder(read, inspected.vocabulary), text or [], prompted, prompt or "")
         if depth is not None:
             progress.move(description="verifying")
-            vocabulary = inspection.inspected.vocabulary
-            _, subject = read_subject(grammar, (type_, schema, regex), vocabulary, depth=depth, most=MOST)
-            verification = verify(subject)
-            inspection = replace(inspection, verification=verification)
-        if action == "build":
-            assert output_dir is not None
+            asked = {"depth": depth, "most": MOST, "tokenizer": read}
+            _, subject = read_subject(grammar, (type_, schema, regex), inspected.vocabulary, **asked)
+            inspection = replace(inspection, verification=verify(subject))
+        if output_dir is not None:
             files = build(inspection, output_dir, lambda name: progress.move(description=name))
-    if action == "build":
-        note(f"Page: {Path(str(output_dir)) / 'index.html'} ({counted(files, 'file')})")
-        return
+            note(f"Page: {output_dir / 'index.html'} ({counted(files, 'file')})")
+            return
     with LoopbackServer(inspection, port or 0) as server:
         typer.echo(server.address)
         note("Ctrl-C ends it.")
@@ -118,61 +133,14 @@ def inspect(
             server.serve_forever()
 
 
-def _without_model(
-    name: str, output_type: Any, banned: BannedPhrases | None, tokenizer: str, budget: int | None
-) -> Inspection:
-    """Return the inspection over the tokens of ``tokenizer``, of texts of at most ``budget`` tokens."""
-    read = load_tokenizer(tokenizer)
-    vocabulary = Vocabulary.from_tokenizer(read)
-    types = CompiledTypes(vocabulary)
-    guide = types.without(output_type, banned).guide
-    return Inspection(Inspected.of(name, guide, types.of(output_type).guide, budget), encoder(read, vocabulary))
-
-
-def _with_model(
-    name: str,
-    output_type: Any,
-    banned: BannedPhrases | None,
-    source: ModelOptions,
-    sampling: SettingOptions,
-    prompt: str,
-    effort: int,
-) -> Inspection:
-    """Return the inspection of texts after ``prompt``, about which a model is asked."""
-    loaded = load(source.model, source.device, source.dtype, source.host)
-    options = CallOptions.read(sampling.keywords(), loaded.defaults)
-    vocabulary = loaded.lm.vocabulary
-    types = CompiledTypes(vocabulary)
-    table = types.without(output_type, banned)
-    with loaded.asking([prompt], table, options) as request:
-        ids, budget = request.prompts[0], request.budgets[0]
-    before = vocabulary.decode(token for token in ids if token < len(vocabulary))
-    inspected = Inspected.of(name, table.guide, types.of(output_type).guide, budget, before)
-    prompted = PromptedModel(loaded.lm, options.settings, ids, table, effort)
-    return Inspection(inspected, encoder(loaded.hf_tokenizer, vocabulary), (), prompted, prompt)
-
-
 def encoder(tokenizer: Any, vocabulary: Vocabulary) -> Callable[[str], Sequence[int]]:
-    """Return what writes a text in tokens, without those that only a whole prompt has; the longest where no tokenizer is known."""
-
-    def encode(text: str) -> Sequence[int]:
-        if tokenizer is None:
-            return fewest_tokens(vocabulary, text.encode())
-        return list(tokenizer.encode(text, add_special_tokens=False))
-
-    return encode
+    """Return ``encode(text)`` without special tokens; fewest tokens if there is no tokenizer."""
+    if tokenizer is None:
+        return lambda text: fewest_tokens(vocabulary, text.encode())
+    return lambda text: list(tokenizer.encode(text, add_special_tokens=False))
 
 
-def _check(
-    action: str,
-    output_dir: Path | None,
-    port: int | None,
-    prompt: str | None,
-    tokenizer: str | None,
-    effort: int | None,
-    source: ModelOptions,
-    sampling: SettingOptions,
-) -> None:
+def _check(action: str, output_dir: Path | None, port: int | None) -> None:
     """Raise what is missing, or given and of no use."""
     if action == "build":
         if output_dir is None:
@@ -183,23 +151,4 @@ def _check(
     elif output_dir is not None:
         raise UnsupportedError(
             f"Leave --output-dir out, or build the page. --output-dir {output_dir} was given with serve."
-        )
-    if prompt is not None:
-        if tokenizer is not None:
-            raise UnsupportedError(
-                f"Leave --tokenizer out. --prompt asks a model, which has its own, and --tokenizer {tokenizer} was given."
-            )
-        return
-    given = {
-        "--effort": effort,
-        **{
-            f"--{name.replace('_', '-')}": value
-            for name, value in sampling.keywords().items()
-            if name != "max_new_tokens"
-        },
-        **{f"--{name}": value for name, value in vars(source).items() if value not in (None, BUNDLED)},
-    }
-    if useless := [option for option, value in given.items() if value is not None]:
-        raise UnsupportedError(
-            f"Give --prompt TEXT, after which a model is asked, or leave it out: {', '.join(useless)} was given without --prompt."
         )

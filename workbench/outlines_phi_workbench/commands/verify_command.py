@@ -52,26 +52,12 @@ def verify(
     ] = BUNDLED,
     depth: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            show_default=False,
-            help="Most tokens of the words that are tried, however many there are; without it, as many as --most allows.",
-        ),
+        typer.Option(min=1, help="Most tokens of words, however many there are; by default as --most allows."),
     ] = None,
-    most: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Most pairs of states where no --depth is asked for: words grow until no new pair is left, or more are.",
-        ),
-    ] = MOST,
+    most: Annotated[int, typer.Option(min=1, help="Most pairs of states where no --depth is asked for.")] = MOST,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
     certificate: Annotated[
-        Path | None,
-        typer.Option(
-            show_default=False,
-            help="File to write a certificate of a grammar's masks to, which a program that is extracted from a proof checks.",
-        ),
+        Path | None, typer.Option(help="File for a certificate of a grammar's masks, which a proven program checks.")
     ] = None,
     debug: Debug = False,
 ) -> None:
@@ -94,15 +80,8 @@ def verify(
         def tell_words(length: int, pairs: int) -> None:
             progress.move(description=f"{said}: words of {counted(length, 'token')}, {pairs:,} pairs of states")
 
-        name, subject = read_subject(
-            grammar,
-            (type_, schema, regex),
-            vocabulary,
-            depth=depth,
-            most=None if depth else most,
-            tokenizer=read,
-            progress=tell_words,
-        )
+        asked = {"depth": depth, "most": None if depth else most, "tokenizer": read, "progress": tell_words}
+        name, subject = read_subject(grammar, (type_, schema, regex), vocabulary, **asked)
         if certificate is not None:
             _write_certificate(certificate, subject)
         found = run_checks(subject, tell_check)

@@ -25,16 +25,30 @@ READ = 3_000_000  # How many tokens are read in all where those of every node ar
 SPELLED = 200_000  # How many of them are written once more in single bytes
 
 
+def of_grammar(subject: Subject) -> bool:
+    """Return whether there is a lexer and a parser to look at."""
+    return isinstance(subject.guide, CFGGuide)
+
+
+def check(
+    id: str, statement: str, applies: Callable[[Subject], bool] = lambda _: True
+) -> Callable[[Callable[[Subject], CheckFinding]], Check]:
+    """Return the decorator that makes a check of a function; its docstring is the meaning."""
+    return lambda find: Check(id, statement, " ".join(str(find.__doc__).split()), find, applies)
+
+
+@check("S5", "every byte is a token")
 def bytes_are_tokens(subject: Subject) -> CheckFinding:
-    """Check S5."""
+    """Each byte that a text may hold is a token by itself, so any text can be completed byte by byte."""
     tokens = set(subject.guide.vocabulary.tokens)
     missing = next((byte for byte in sorted(subject.used) if bytes([byte]) not in tokens), None)
     witness = None if missing is None else f"{shown(bytes([missing]))} is no token"
     return CheckFinding.assumption(len(subject.used), witness, "texts are completed by whole tokens" * bool(witness))
 
 
+@check("S7", "ids decode as their bytes")
 def ids_decode_as_bytes(subject: Subject) -> CheckFinding:
-    """Check S7."""
+    """The tokenizer writes ids as the bytes that they are taken for, one after the other."""
     own = subject.guide.vocabulary
     if subject.tokenizer is None:
         return CheckFinding.assumption(0, "no tokenizer", "the tokens were given as bytes")
@@ -45,8 +59,9 @@ def ids_decode_as_bytes(subject: Subject) -> CheckFinding:
     return CheckFinding.of(256, 8, None if same else "its vocabulary is another one", "random ids")
 
 
+@check("S8", "few tokens stand for all")
 def classes_are_alike(subject: Subject) -> CheckFinding:
-    """Check S8."""
+    """Tokens of one class lead to the same, so it is enough to try one of each."""
     vocabulary, explored, cases = subject.guide.vocabulary, subject.exploration, 0
     every = np.flatnonzero(np.fromiter(map(len, vocabulary.tokens), np.int64, len(vocabulary)))
     nodes = spread(explored.inner, READ // max(len(every), 1))
@@ -68,8 +83,11 @@ def classes_are_alike(subject: Subject) -> CheckFinding:
     return subject.covered(cases, None, remark, all=len(nodes) == len(explored.inner))
 
 
+@check("S9", "Lark says the same terminals", of_grammar)
 def readers_agree(subject: Subject) -> CheckFinding:
-    """Check S9."""
+    """The oracle stands on Lark's own reading of the text, which has the same terminals, ignored ones and priorities
+    included.
+    """
     reading, terminals = subject.reading, cast("GrammarOracle", subject.oracle).grammar.terminals
     if reading is None or reading.shared:
         why = reading.shared if reading else "no text of it in Lark's dialect is at hand"
@@ -77,8 +95,9 @@ def readers_agree(subject: Subject) -> CheckFinding:
     return CheckFinding.of(len(terminals), None, "; ".join(reading.differences) or None)
 
 
+@check("T1", "the lexer is longest match", of_grammar)
 def lexer_is_longest_match(subject: Subject) -> CheckFinding:
-    """Check T1."""
+    """The lexer cuts each text as the definition does: into the longest lexemes."""
     lexer, lexing = cast("CFGGuide", subject.guide).lexer, cast("GrammarOracle", subject.oracle).lexing
     pairs: dict[tuple[int, int], bytes] = {(START, 0): b""}
     cases, pending = 0, list(pairs)
@@ -99,8 +118,9 @@ def lexer_is_longest_match(subject: Subject) -> CheckFinding:
     return CheckFinding.of(cases, None, None, f"{len(pairs):,} pairs of states, all bytes")
 
 
+@check("T7", "the parser is the grammar", of_grammar)
 def parser_is_earley(subject: Subject) -> CheckFinding:
-    """Check T7."""
+    """After each sequence of terminals, the parser reads what the grammar allows, by Earley's method."""
     parser, oracle = cast("CFGGuide", subject.guide).parser, cast("GrammarOracle", subject.oracle)
     grammar, earley = oracle.grammar, oracle.earley
     words: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {(parser.start, ()): ()}
@@ -125,8 +145,11 @@ def parser_is_earley(subject: Subject) -> CheckFinding:
     return CheckFinding.of(cases, bound, None, f"{len(words):,} configurations")
 
 
+@check("T16", "members within the promised length")
 def productive(subject: Subject) -> CheckFinding:
-    """Check T16."""
+    """From all that is allowed, a member is written within as many tokens as is promised (with --schema: one that is
+    valid). Some token lowers that number, none that counts lowers it by more than one, and tokens are ranked by it.
+    """
     found = subject.law("productive", "member", "lowers", "fewest", "ranked")
     if found.witness is None and subject.fault is not None:
         for word in subject.exploration.endings:
@@ -135,8 +158,9 @@ def productive(subject: Subject) -> CheckFinding:
     return found
 
 
+@check("T15", "masks depend on the text alone")
 def independent_of_the_cut(subject: Subject) -> CheckFinding:
-    """Check T15."""
+    """What may follow a text does not depend on which tokens wrote it: each token leads where its bytes lead, one by one."""
     guide, explored, cases = subject.guide, subject.exploration, 0
     tokens = guide.vocabulary.tokens
     single = {text[0]: token for token, text in reversed(list(enumerate(tokens))) if len(text) == 1}
@@ -170,71 +194,25 @@ def spread(nodes: Sequence[Pair], most: int) -> Sequence[Pair]:
     return nodes[:: -(-len(nodes) // max(most, 1)) or 1]
 
 
-def _of_laws(*laws: str) -> Callable[[Subject], CheckFinding]:
-    return lambda subject: subject.law(*laws)
+@check("T10", "what is allowed begins a member")
+def sound(subject: Subject) -> CheckFinding:
+    """Nothing too much is allowed: all that is allowed can be completed to a member of the language."""
+    return subject.law("sound", "live")
 
 
-def of_grammar(subject: Subject) -> bool:
-    """Return whether there is a lexer and a parser to look at."""
-    return isinstance(subject.guide, CFGGuide)
+@check("T11", "what begins a member is allowed")
+def complete(subject: Subject) -> CheckFinding:
+    """Nothing too little is allowed, by a row or by a single step: all that begins a member is allowed."""
+    return subject.law("complete", "one relation")
 
 
-CHECKS = (
-    Check(
-        "S5", "every byte is a token",
-        "Each byte that a text may hold is a token by itself, so any text can be completed byte by byte.",
-        bytes_are_tokens,
-    ),
-    Check(
-        "S7", "ids decode as their bytes",
-        "The tokenizer writes ids as the bytes that they are taken for, one after the other.",
-        ids_decode_as_bytes,
-    ),
-    Check(
-        "S8", "few tokens stand for all",
-        "Tokens of one class lead to the same, so it is enough to try one of each.",
-        classes_are_alike,
-    ),
-    Check(
-        "S9", "Lark says the same terminals",
-        "The oracle stands on Lark's own reading of the text, which has the same terminals, ignored ones and priorities included.",
-        readers_agree, of_grammar,
-    ),
-    Check(
-        "T1", "the lexer is longest match",
-        "The lexer cuts each text as the definition does: into the longest lexemes.",
-        lexer_is_longest_match, of_grammar,
-    ),
-    Check(
-        "T7", "the parser is the grammar",
-        "After each sequence of terminals, the parser reads what the grammar allows, by Earley's method.",
-        parser_is_earley, of_grammar,
-    ),
-    Check(
-        "T10", "what is allowed begins a member",
-        "Nothing too much is allowed: all that is allowed can be completed to a member of the language.",
-        _of_laws("sound", "live"),
-    ),
-    Check(
-        "T11", "what begins a member is allowed",
-        "Nothing too little is allowed: all that begins a member is allowed, by a row and by a single step.",
-        _of_laws("complete", "one relation"),
-    ),
-    Check(
-        "T12", "members, and no others, may end",
-        "A text may end where it is a member, and nowhere else.",
-        _of_laws("end"),
-    ),
-    Check(
-        "T15", "masks depend on the text alone",
-        "What may follow a text does not depend on which tokens wrote it: each token leads where its bytes lead, one by one.",
-        independent_of_the_cut,
-    ),
-    Check(
-        "T16", "members within the promised length",
-        "From all that is allowed, a member is written within as many tokens as is promised (with --schema: one that is valid). "
-        "Some token lowers that number, none that counts lowers it by more than one, and tokens are ranked by it.",
-        productive,
-    ),
-)  # fmt: skip
+@check("T12", "members, and no others, may end")
+def ends_are_exact(subject: Subject) -> CheckFinding:
+    """A text may end where it is a member, and nowhere else."""
+    return subject.law("end")
+
+
+CHECKS = tuple(
+    sorted((each for each in vars().values() if type(each) is Check), key=lambda each: (each.id[0], int(each.id[1:])))
+)
 """The checks of a guide; S are assumptions, T theorems."""

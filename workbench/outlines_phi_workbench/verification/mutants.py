@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from random import Random
-from typing import Any, NamedTuple, TypeVar, cast, final
+from typing import Any, NamedTuple, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +27,14 @@ from outlines_phi.vocabulary.vocabulary import Vocabulary
 from .guide_checks import CHECKS
 from .subject import Check, CheckFinding, Subject
 
-DEPTH = 3  # How far a wrong guide is followed
-NODES = 100  # In how many nodes at most
-TOKENS = 64  # Over how many tokens an engine is made again, which it has to be quickly
+DEPTH, NODES = 3, 100  # How far a wrong guide is followed, in how many nodes at most
+TOKENS = 64  # Over how many longer tokens an engine is made again, which it has to be quickly
 
 BROKEN, HARMLESS, NOWHERE = "an error", "no mistake here", "no place for it"
 """In the place of a check: tables that contradict each other, what changes nothing that was visited, and what cannot be made."""
 
 Place = TypeVar("Place")
+Targets = NDArray[np.integer]
 
 
 class Mutation(NamedTuple):
@@ -48,9 +48,6 @@ def chosen(rng: Random, places: Iterable[Place]) -> Place | None:
     """Return one of the places, each with the same chance; ``None`` where there is none."""
     several = list(dict.fromkeys(places))
     return rng.choice(several) if several else None
-
-
-# Guides of any kind
 
 
 @final
@@ -83,11 +80,8 @@ class Mutant(Guide):
         return self.guide.describe(state)
 
 
-Targets = NDArray[np.integer]
-
-
 def _everywhere(name: str, change: Callable[[Guide, int, Targets, Targets], Targets]) -> Mutation:
-    """Return the mutation of the targets of all rows; ``change`` is given the numbers of their classes as well."""
+    """Return the mutation of the targets ``t`` of all rows; ``change`` is given the numbers ``k`` of their classes as well."""
 
     def make(right: Subject, rng: Random) -> Guide:
         def changed(state: int, row: Row) -> Row:
@@ -98,37 +92,42 @@ def _everywhere(name: str, change: Callable[[Guide, int, Targets, Targets], Targ
     return Mutation(name, make)
 
 
-def _somewhere(
-    name: str, others: Callable[[Subject, int], Iterable[int]], change: Callable[[Row, int, int], Row]
-) -> Mutation:
-    """Return the mutation of one class of one row: ``change`` is given the class and one of the ``others``."""
-
-    def make(right: Subject, rng: Random) -> Guide | None:
-        places = (
-            (state, kind, other) for state, kind in _classes(right) for other in others(right, state) if kind != other
-        )
-        if (place := chosen(rng, places)) is None:
-            return None
-        return Mutant(right.guide, lambda state, row: change(row, *place[1:]) if state == place[0] else row)
-
-    return Mutation(name, make)
+def _states(right: Subject) -> list[int]:
+    """Return the states that texts lead to."""
+    return list(dict.fromkeys(node.state for node in right.exploration.inner))
 
 
-def _in_one(row: Row, kind: int, other: int) -> Row:
-    class_of = np.where(row.partition.class_of == other, kind, row.partition.class_of)
-    return Row(Partition(class_of.astype(np.int32), row.partition.size), row.targets)
+def _classes(right: Subject, state: int) -> list[int]:
+    """Return the classes of a state that have a token."""
+    kinds = np.unique(right.guide.partition_of(state).class_of)
+    return list(kinds[kinds > EOS].tolist())
 
 
-def _led(row: Row, kind: int, target: int) -> Row:
-    return Row(row.partition, np.where(np.arange(len(row.targets)) == kind, target, row.targets))
+def _two_in_one(right: Subject, rng: Random) -> Guide | None:
+    kinds = {state: _classes(right, state) for state in _states(right)}
+    if (place := chosen(rng, ((s, k, o) for s in kinds for k in kinds[s] for o in kinds[s] if k != o))) is None:
+        return None
+
+    def changed(state: int, row: Row) -> Row:
+        if state != place[0]:
+            return row
+        class_of = np.where(row.partition.class_of == place[2], place[1], row.partition.class_of)
+        return Row(Partition(class_of.astype(np.int32), row.partition.size), row.targets)
+
+    return Mutant(right.guide, changed)
 
 
-def _classes(right: Subject, state: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yield the states that texts lead to, or one of them, with the classes that have a token."""
-    for each in dict.fromkeys(node.state for node in right.exploration.inner) if state is None else [state]:
-        partition = right.guide.partition_of(each)
-        kinds = np.unique(partition.class_of)
-        yield from ((each, kind) for kind in kinds[kinds > EOS].tolist())
+def _leads_elsewhere(right: Subject, rng: Random) -> Guide | None:
+    rows = {state: right.guide.row(state).targets for state in _states(right)}
+    places = ((s, k, o) for s in rows for k in _classes(right, s) for o in rows if o != rows[s][k])
+    if (place := chosen(rng, places)) is None:
+        return None
+
+    def changed(state: int, row: Row) -> Row:
+        at = (np.arange(len(row.targets)) == place[1]) & (state == place[0])
+        return Row(row.partition, np.where(at, place[2], row.targets))
+
+    return Mutant(right.guide, changed)
 
 
 DISTANCES: dict[str, tuple[bool, Callable[[int], int]]] = {
@@ -140,66 +139,62 @@ DISTANCES: dict[str, tuple[bool, Callable[[int], int]]] = {
 """How a distance is wrong: whether it is finite, and what becomes of it."""
 
 
-def _distances(how: str, *, of_tokens: bool) -> Mutation:
+def _promise(how: str) -> Mutation:
     finite, change = DISTANCES[how]
 
     def make(right: Subject, rng: Random) -> Guide | None:
         guide = right.guide
-        if of_tokens:
-            ranks = {state: guide.distances_after(state) for state, _ in _classes(right)}
-            place = chosen(rng, (at for at in _classes(right) if (ranks[at[0]][at[1]] < UNREACHABLE) == finite))
-            if place is None:
-                return None
-
-            def ranked(state: int, found: NDArray[np.int64]) -> NDArray[np.int64]:
-                if state == place[0]:
-                    found[place[1]] = change(int(found[place[1]]))
-                return found
-
-            return Mutant(guide, rank=ranked)
         if how == "too large" and isinstance(guide, JSONGuide):
             return None  # which promises the length of some text, and may
         # A promise may be larger than needed; one less is wrong where no token comes nearer.
-        met = (node.state for node in right.exploration.inner)
-        tight = (state for state in met if guide.distances_after(state).min() + 1 >= guide.min_tokens(state))
-        state = chosen(rng, tight) if finite else DEAD
-        return Mutant(guide, promise=lambda at, distance: change(distance) if at == state else distance)
+        tight = (state for state in _states(right) if guide.distances_after(state).min() + 1 >= guide.min_tokens(state))
+        at = chosen(rng, tight) if finite else DEAD
+        return Mutant(guide, promise=lambda state, distance: change(distance) if state == at else distance)
 
-    return Mutation(f"takes a {'distance after a token' if of_tokens else 'distance'} for {how}", make)
+    return Mutation(f"takes a distance for {how}", make)
+
+
+def _rank(how: str) -> Mutation:
+    finite, change = DISTANCES[how]
+
+    def make(right: Subject, rng: Random) -> Guide | None:
+        ranks = {state: right.guide.distances_after(state) for state in _states(right)}
+        places = ((s, k) for s in ranks for k in _classes(right, s) if (ranks[s][k] < UNREACHABLE) == finite)
+        if (place := chosen(rng, places)) is None:
+            return None
+
+        def changed(state: int, found: NDArray[np.int64]) -> NDArray[np.int64]:
+            at = (np.arange(len(found)) == place[1]) & (state == place[0])
+            return np.where(at, change(int(ranks[place[0]][place[1]])), found)
+
+        return Mutant(right.guide, rank=changed)
+
+    return Mutation(f"takes a distance after a token for {how}", make)
 
 
 GUIDES = (
-    _everywhere("ends anywhere", lambda guide, state, targets, kinds: np.where(kinds == EOS, DONE, targets)),
+    _everywhere("ends anywhere", lambda guide, state, t, k: np.where(k == EOS, DONE, t)),
     _everywhere(
-        "never ends after a text",
-        lambda guide, state, targets, kinds: np.where((kinds == EOS) & (state != guide.start), DEAD, targets),
+        "never ends after a text", lambda guide, state, t, k: np.where((k == EOS) & (state != guide.start), DEAD, t)
     ),
     _everywhere(
         "forbids one class of tokens",
-        lambda guide, state, targets, kinds: np.where(
-            kinds == kinds[(kinds > EOS) & (targets != DEAD)].max(initial=NEVER), DEAD, targets
-        ),
+        lambda guide, state, t, k: np.where(k == k[(k > EOS) & (t != DEAD)].max(initial=NEVER), DEAD, t),
     ),
     _everywhere(
         "allows every class",
-        lambda guide, state, targets, kinds: np.where(
-            (kinds > EOS) & (targets == DEAD), targets[kinds > EOS].max(initial=DEAD), targets
-        ),
+        lambda guide, state, t, k: np.where((k > EOS) & (t == DEAD), t[k > EOS].max(initial=DEAD), t),
     ),
     _everywhere(
         "forbids what leads away from the end",
-        lambda guide, state, targets, kinds: np.where(
-            (targets != DONE) & (guide.min_tokens_of(targets) > guide.min_tokens(state)), DEAD, targets
-        ),
+        lambda guide, state, t, k: np.where((t != DONE) & (guide.min_tokens_of(t) > guide.min_tokens(state)), DEAD, t),
     ),
-    _somewhere("has two classes in one", lambda right, state: (kind for _, kind in _classes(right, state)), _in_one),
-    _somewhere("has a class that leads elsewhere", lambda right, _: (n.state for n in right.exploration.nodes), _led),
-    *(_distances(how, of_tokens=of_tokens) for of_tokens in (False, True) for how in DISTANCES),
+    Mutation("has two classes in one", _two_in_one),
+    Mutation("has a class that leads elsewhere", _leads_elsewhere),
+    *map(_promise, DISTANCES),
+    *map(_rank, DISTANCES),
 )
 """Wrong masks, classes and distances of any guide."""
-
-
-# Engines: the automaton of a pattern, the lexer and the parser of a grammar
 
 
 @final
@@ -210,149 +205,127 @@ class Engine:
         self.guide: Any = right.guide
         self._texts = [right.guide.vocabulary.decode(node.word) for node in right.exploration.inner]
 
-    def over(
-        self, *, automaton: ByteAutomaton | None = None, lexer: Lexer | None = None, tables: LRTables | None = None
-    ) -> Guide:
-        """Return the guide with another table."""
+    def over(self, part: str, made: Any) -> Guide:
+        """Return the guide with another automaton, lexer or table of a parser."""
         guide = self.guide
-        if automaton is not None:
-            return FSMGuide.from_automaton(automaton, guide.vocabulary)
-        parser = guide.parser if tables is None else Parser(guide.grammar, tables)
-        return CFGGuide(Spanner(lexer or guide.lexer, guide.vocabulary), parser)
+        if part == "automaton":
+            return FSMGuide.from_automaton(made, guide.vocabulary)
+        if part == "lexer":
+            return CFGGuide(Spanner(made, guide.vocabulary), guide.parser)
+        return CFGGuide(guide.spanner, Parser(guide.grammar, made))
 
     @cached_property
     def states(self) -> list[int]:
         """The states of the automaton or the lexer."""
         if isinstance(self.guide, FSMGuide):
-            automaton = cast("ByteAutomaton", self.guide.automaton)
+            automaton: Any = self.guide.automaton
             return list(dict.fromkeys(automaton.advance(automaton.start, text) for text in self._texts))
         return list(dict.fromkeys(self.guide.lexer.lex(text)[0] for text in self._texts))
 
-    @cached_property
-    def configurations(self) -> list[int]:
-        """The configurations of the parser."""
-        lexer, parser = self.guide.lexer, self.guide.parser
-        read = (lexer.counted(lexer.lex(text)[1]) for text in self._texts)
-        return list(dict.fromkeys(parser.read(parser.start, word) for word in read))
-
     def tops(self, *, read: bool) -> Iterator[tuple[int, int]]:
         """Yield states on top of stacks, each with the terminals that can be ``read`` there, or cannot."""
-        parser = self.guide.parser
-        for configuration in self.configurations:
+        lexer, parser = self.guide.lexer, self.guide.parser
+        words = dict.fromkeys(lexer.counted(lexer.lex(text)[1]) for text in self._texts)
+        for configuration in dict.fromkeys(parser.read(parser.start, word) for word in words):
             for terminal in range(parser.END, len(parser.grammar.terminals)):
                 if (parser.shift(configuration, terminal) != ERROR) == read:
                     yield from ((parser.top(stack), terminal) for stack in parser.stacks(configuration))
 
 
-def _table(
-    engine: str, name: str, what: str, table: str, places: Callable[[Engine, Any], Iterator[tuple[int, ...]]]
-) -> Mutation:
-    """Return the mutation of an entry of an array: the last number of a place is written at the others."""
+def _entry(part: str, name: str, table: str, others: Callable[[Any, int, Any], Iterable[int]]) -> Mutation:
+    """Return the mutation of an entry of an array; ``others`` are given its row and the part, and what it is."""
 
     def make(right: Subject, rng: Random) -> Guide | None:
-        made = Engine(right)
-        part = getattr(made.guide, engine)
-        place = chosen(rng, places(made, part))
+        engine = Engine(right)
+        made = getattr(engine.guide, part)
+        rows = getattr(made, table)
+        entries = [
+            ((state, *rest), rows[(state, *rest)]) for state in engine.states for rest in np.ndindex(rows.shape[1:])
+        ]
+        place = chosen(rng, ((at, new) for at, now in entries for new in others(made, at[0], now) if new != now))
         if place is None:
             return None
-        changed = getattr(part, table).copy()
-        changed[place[:-1]] = place[-1]
-        return made.over(**{engine: replace(part, **{table: changed})})
+        changed = rows.copy()
+        changed[place[0]] = place[1]
+        return engine.over(part, replace(made, **{table: changed}))
 
-    return Mutation(f"{what} {name}", make)
-
-
-def _steps(made: Engine, part: Any, *, others: Iterable[int] | None = None) -> Iterator[tuple[int, ...]]:
-    for state in made.states:
-        for column in np.flatnonzero(part.targets[state]).tolist():
-            for other in range(1, len(part.targets)) if others is None else others:
-                if other != part.targets[state, column]:
-                    yield state, column, other
-
-
-def _emits(made: Engine, lexer: Lexer, *, dropped: bool) -> Iterator[tuple[int, ...]]:
-    for state in made.states:
-        for column in np.flatnonzero(lexer.emits[state]).tolist():
-            for other in [0] if dropped else range(1, len(lexer.words)):
-                if other != lexer.emits[state, column]:
-                    yield state, column, other
-
-
-def _ends(made: Engine, lexer: Lexer, *, allowed: bool) -> Iterator[tuple[int, ...]]:
-    others = range(len(lexer.words)) if allowed else [NOTHING]
-    return ((state, other) for state in made.states for other in others if bool(lexer.can_end[state]) != allowed)
-
-
-def _accepts(made: Engine, automaton: ByteAutomaton, *, ends: bool) -> Iterator[tuple[int, ...]]:
-    return ((state, ends) for state in made.states if automaton.accepting[state] != ends)
+    return Mutation(name, make)
 
 
 def _parser(
-    name: str, change: Callable[[Engine, LRTables, Random], tuple[str, int, dict[int, Any]] | None]
+    name: str, change: Callable[[Engine, LRTables], Iterable[tuple[str, int, tuple[Any, ...], Any]]]
 ) -> Mutation:
-    """Return the mutation of a row of the LR tables: other actions by symbol, none instead of ``None``."""
+    """Return the mutation of a row of the LR tables: another action by some symbols, none instead of ``None``."""
 
     def make(right: Subject, rng: Random) -> Guide | None:
-        made = Engine(right)
-        tables: LRTables = made.guide.parser.tables
-        found = change(made, tables, rng)
-        if found is None:
+        engine = Engine(right)
+        tables: Any = engine.guide.parser.tables
+        if (found := chosen(rng, change(engine, tables))) is None:
             return None
-        table, state, actions = found
+        table, state, symbols, action = found
         rows = list(getattr(tables, table))
-        rows[state] = {symbol: action for symbol, action in {**rows[state], **actions}.items() if action is not None}
-        return made.over(tables=replace(tables, **cast("dict[str, Any]", {table: tuple(rows)})))
+        actions = {**rows[state], **dict.fromkeys(symbols, action)}
+        rows[state] = {symbol: action for symbol, action in actions.items() if action is not None}
+        return engine.over("parser", replace(tables, **{table: tuple(rows)}))
 
     return Mutation(f"has a parser with {name}", make)
 
 
-def _shift(made: Engine, tables: LRTables, rng: Random) -> tuple[str, int, dict[int, Any]] | None:
-    place = chosen(rng, ((state, t) for state, t in made.tops(read=True) if t in tables.shifts[state]))
-    return None if place is None else ("shifts", place[0], {place[1]: None})
+Changes = Iterator[tuple[str, int, tuple[Any, ...], Any]]
 
 
-def _reduction(made: Engine, tables: LRTables, rng: Random) -> tuple[str, int, dict[int, Any]] | None:
+def _shift(engine: Engine, tables: LRTables) -> Changes:
+    return (("shifts", state, (t,), None) for state, t in engine.tops(read=True) if t in tables.shifts[state])
+
+
+def _reduction(engine: Engine, tables: LRTables) -> Changes:
     """Drop the reductions of a state, as most states have one rule, which is reduced whatever follows."""
-    tops = list(made.tops(read=True))
+    tops = list(engine.tops(read=True))
     entered = [tables.shifts[state][t] for state, t in tops if t in tables.shifts[state]]
-    state = chosen(rng, (state for state in [*(top for top, _ in tops), *entered] if tables.reductions[state]))
-    return None if state is None else ("reductions", state, dict.fromkeys(tables.reductions[state]))
+    states = (state for state in [*(top for top, _ in tops), *entered] if tables.reductions[state])
+    return (("reductions", state, tuple(tables.reductions[state]), None) for state in states)
 
 
-def _lookahead(made: Engine, tables: LRTables, rng: Random) -> tuple[str, int, dict[int, Any]] | None:
+def _lookahead(engine: Engine, tables: LRTables) -> Changes:
     rows = tables.reductions
-    tops = ((state, t) for state, t in made.tops(read=False) if t not in rows[state])
-    place = chosen(rng, ((state, t, reduced) for state, t in tops for reduced in rows[state].values()))
-    return None if place is None else ("reductions", place[0], {place[1]: place[2]})
+    tops = ((state, t) for state, t in engine.tops(read=False) if t not in rows[state])
+    return (("reductions", state, (t,), reduced) for state, t in tops for reduced in rows[state].values())
 
 
-def _goto(made: Engine, tables: LRTables, rng: Random) -> tuple[str, int, dict[int, Any]] | None:
+def _goto(engine: Engine, tables: LRTables) -> Changes:
     """Redirect to a state that the same nonterminal leads to elsewhere, so that stacks still spell words."""
-    places = (
-        (state, head, other[head])
-        for state, row in enumerate(tables.goto)
-        for head, target in row.items()
-        for other in tables.goto
-        if other.get(head, target) != target
-    )
-    place = chosen(rng, places)
-    return None if place is None else ("goto", place[0], {place[1]: place[2]})
+    rows = ((state, head, target) for state, row in enumerate(tables.goto) for head, target in row.items())
+    others = ((state, head, target, other.get(head, target)) for state, head, target in rows for other in tables.goto)
+    return (("goto", state, (head,), other) for state, head, target, other in others if other != target)
+
+
+def _words(lexer: Lexer, state: int, now: int) -> Iterable[int]:
+    return range(1, len(lexer.words)) if now else ()
 
 
 AUTOMATON = (
-    _table("automaton", "that leads elsewhere", "has a byte", "targets", _steps),
-    _table("automaton", "that leads nowhere", "has a byte", "targets", partial(_steps, others=[DEAD])),
-    _table("automaton", "one more state", "ends in", "accepting", partial(_accepts, ends=True)),
-    _table("automaton", "one state less", "ends in", "accepting", partial(_accepts, ends=False)),
+    _entry(
+        "automaton", "has a byte that leads elsewhere", "targets", lambda a, s, now: range(1, len(a)) if now else ()
+    ),
+    _entry("automaton", "has a byte that leads nowhere", "targets", lambda a, s, now: [DEAD]),
+    _entry("automaton", "ends in one more state", "accepting", lambda a, s, now: [True]),
+    _entry("automaton", "ends in one state less", "accepting", lambda a, s, now: [False]),
 )
 """Wrong automata of a pattern."""
 
 GRAMMAR = (
-    _table("lexer", "a byte that leads elsewhere", "has a lexer with", "targets", partial(_steps)),
-    _table("lexer", "a terminal dropped", "has a lexer with", "emits", partial(_emits, dropped=True)),
-    _table("lexer", "a terminal instead of another", "has a lexer with", "emits", partial(_emits, dropped=False)),
-    _table("lexer", "an end too many", "has a lexer with", "ends", partial(_ends, allowed=True)),
-    _table("lexer", "an end too few", "has a lexer with", "ends", partial(_ends, allowed=False)),
+    _entry(
+        "lexer",
+        "has a lexer with a byte that leads elsewhere",
+        "targets",
+        lambda x, s, now: range(1, len(x)) if now else (),
+    ),
+    _entry("lexer", "has a lexer with a terminal dropped", "emits", lambda x, s, now: [0]),
+    _entry("lexer", "has a lexer with a terminal instead of another", "emits", _words),
+    _entry(
+        "lexer", "has a lexer with an end too many", "ends", lambda x, s, _: () if x.can_end[s] else range(len(x.words))
+    ),
+    _entry("lexer", "has a lexer with an end too few", "ends", lambda x, s, now: [NOTHING] if x.can_end[s] else ()),
     _parser("a shift dropped", _shift),
     _parser("a reduction dropped", _reduction),
     _parser("a lookahead too many", _lookahead),
@@ -388,16 +361,13 @@ def found_out(right: Subject, mutations: Iterable[Mutation]) -> CheckFinding:
 def tried(right: Subject, mutation: Mutation, rng: Random, checks: Iterable[Check] = CHECKS) -> str | None:
     """Return the first check that finds a mutant out, or what there is in the place of one; ``None`` where it is not found out."""
     try:
-        mutant = mutation.make(right, rng)
-        if mutant is None:
+        if (mutant := mutation.make(right, rng)) is None:
             return NOWHERE
         wrong = replace(right, guide=mutant)
-        for check in checks:
-            if check.id[0] == "T" and check.applies(wrong) and check.find(wrong).witness is not None:
+        asked = [check for check in checks if check.id[0] == "T" or check.id == "S8"]
+        for check in sorted(asked, key=lambda check: check.id[0] == "S"):
+            if check.applies(wrong) and check.find(wrong).witness is not None:
                 return check.id
-        alike = next((check for check in checks if check.id == "S8"), None)
-        if alike is not None and alike.find(wrong).witness is not None:
-            return alike.id
         return None if _differs(right, wrong) else HARMLESS
     except (OutlinesPhiError, ArithmeticError, AssertionError, LookupError, RecursionError, ValueError, TypeError):
         return BROKEN
@@ -409,34 +379,25 @@ def _differs(right: Subject, wrong: Subject) -> bool:
         state = right.guide.start
         for token in node.word:
             state = right.guide.advance(state, token)
-        promised = (right.guide.min_tokens(state), wrong.guide.min_tokens(node.state))
-        if promised[0] != promised[1] or not np.array_equal(
-            _after(right.guide, state), _after(wrong.guide, node.state)
-        ):
+        known = ((right.guide, state), (wrong.guide, node.state))
+        mine, others = (guide.distances_after(at)[guide.partition_of(at).class_of] for guide, at in known)
+        if len({guide.min_tokens(at) for guide, at in known}) > 1 or not np.array_equal(mine, others):
             return True
     return False
 
 
-def _after(guide: Guide, state: int) -> NDArray[np.int64]:
-    """Return ``int64[V]``: the distance after each token."""
-    return guide.distances_after(state)[guide.partition_of(state).class_of]
-
-
 def near(subject: Subject) -> Subject:
     """Return what is verified on few words, and where an engine can be made again, over few tokens."""
-    guide, vocabulary = subject.guide, subject.guide.vocabulary
-    few = replace(
-        subject, depth=min(subject.depth or DEPTH, DEPTH), most=NODES, tokenizer=None, fault=None, progress=None
-    )
-    if len(vocabulary) <= TOKENS or not isinstance(guide, (CFGGuide, FSMGuide)):
+    guide, tokens = subject.guide, subject.guide.vocabulary.tokens
+    depth = min(subject.depth or DEPTH, DEPTH)
+    few = replace(subject, depth=depth, most=NODES, tokenizer=None, fault=None, progress=None)
+    if len(tokens) <= TOKENS or not engine_mutations(subject):
         return few
-    order = sorted(range(len(vocabulary)), key=lambda token: len(vocabulary.tokens[token]))
-    texts = [vocabulary.tokens[token] for token in order if subject.used.issuperset(vocabulary.tokens[token])]
-    bytes_first = [text for text in texts if len(text) == 1]
+    texts = [text for text in dict.fromkeys(tokens) if text and subject.used.issuperset(text)]
     longer = [text for text in texts if len(text) > 1]
-    kept = [*dict.fromkeys(bytes_first), *longer[:: -(-len(longer) // TOKENS) or 1]]
-    small = Vocabulary.from_tokens([*kept, b""], len(kept))
+    kept = [text for text in texts if len(text) == 1] + longer[:: -(-len(longer) // TOKENS) or 1]
+    small: Any = Vocabulary.from_tokens([*kept, b""], len(kept))
+    made: Any = guide
     if isinstance(guide, FSMGuide):
-        assert guide.automaton is not None
-        return replace(few, guide=FSMGuide.from_automaton(guide.automaton, small))
-    return replace(few, guide=CFGGuide(Spanner(guide.lexer, small), guide.parser))
+        return replace(few, guide=FSMGuide.from_automaton(made.automaton, small))
+    return replace(few, guide=CFGGuide(Spanner(made.lexer, small), made.parser))

@@ -8,26 +8,27 @@ from time import perf_counter
 from typing import Any, NamedTuple, final
 
 from . import guide_checks
+from .guide_checks import check
 from .mutants import GUIDES, engine_mutations, found_out, near
 from .subject import Check, CheckFinding, Subject, Verdict
 
 MOST = 2_000  # How many pairs of states are looked at most, where no depth is asked for
 
-CHECKS = (
-    *guide_checks.CHECKS,
-    Check(
-        "T17", "wrong guides are found out",
-        "Masks, classes of tokens and distances that are made wrong on purpose are found out by these checks.",
-        lambda subject: found_out(near(subject), GUIDES),
-    ),
-    Check(
-        "T18", "wrong engines are found out",
-        "Guides whose lexer, parser or automaton is made wrong on purpose are found out by these checks.",
-        lambda subject: found_out(near(subject), engine_mutations(subject)),
-        lambda subject: bool(engine_mutations(subject)),
-    ),
-)  # fmt: skip
-"""All checks; S are assumptions, T theorems, the last two of them check the checks."""
+
+@check("T17", "wrong guides are found out")
+def mistakes_are_found(subject: Subject) -> CheckFinding:
+    """Masks, classes of tokens and distances that are made wrong on purpose are found out by these checks."""
+    return found_out(near(subject), GUIDES)
+
+
+@check("T18", "wrong engines are found out", lambda subject: bool(engine_mutations(subject)))
+def wrong_engines_are_found(subject: Subject) -> CheckFinding:
+    """Guides whose lexer, parser or automaton is made wrong on purpose are found out by these checks."""
+    return found_out(near(subject), engine_mutations(subject))
+
+
+CHECKS = (*guide_checks.CHECKS, mistakes_are_found, wrong_engines_are_found)
+"""All checks; the last two check the checks."""
 
 
 class Result(NamedTuple):
@@ -66,17 +67,12 @@ class Verification:
             },
             "checks": [
                 {
-                    "id": check.id,
-                    "statement": check.statement,
-                    "meaning": check.meaning,
-                    "verdict": finding.verdict.value,
-                    "bound": finding.bound,
-                    "cases": finding.cases,
-                    "witness": finding.witness,
-                    "remark": finding.remark or None,
-                    "seconds": round(seconds, 3),
+                    **{name: getattr(each.check, name) for name in ("id", "statement", "meaning")},
+                    **vars(each.finding),
+                    "verdict": each.finding.verdict.value,
+                    "seconds": round(each.seconds, 3),
                 }
-                for check, finding, seconds in self.results
+                for each in self.results
             ],
         }
 
@@ -84,10 +80,10 @@ class Verification:
 def verify(subject: Subject, progress: Callable[[Check], None] | None = None) -> Verification:
     """Run all checks that apply; ``progress`` is told each check before it is run."""
     results = []
-    for check in CHECKS:
-        if check.applies(subject):
+    for each in CHECKS:
+        if each.applies(subject):
             if progress is not None:
-                progress(check)
+                progress(each)
             began = perf_counter()
-            results.append(Result(check, check.find(subject), perf_counter() - began))
+            results.append(Result(each, each.find(subject), perf_counter() - began))
     return Verification(subject, tuple(results))
