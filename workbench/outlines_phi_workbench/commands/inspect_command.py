@@ -115,12 +115,12 @@ def inspect(
                 ids, budget = request.prompts[0], request.budgets[0]
             before = loaded.lm.vocabulary.decode(token for token in ids if token < len(loaded.lm.vocabulary))
             guide, prompted = table.guide, PromptedModel(loaded.lm, options.settings, ids, table, effort or EFFORT)
-        inspected = Inspected.of(grammar or name, guide, types.of(output_type).guide, budget, before)
+        inspected = Inspected(grammar or name, guide, budget, guide.start_after(before))
         inspection = Inspection(inspected, encoder(read, inspected.vocabulary), text or [], prompted, prompt or "")
         if depth is not None:
             progress.move(description="verifying")
-            asked = {"depth": depth, "most": MOST, "tokenizer": read}
-            _, subject = read_subject(grammar, (type_, schema, regex), inspected.vocabulary, **asked)
+            named = (type_, schema, regex)
+            _, subject = read_subject(grammar, named, inspected.vocabulary, depth=depth, most=MOST)
             inspection = replace(inspection, verification=verify(subject))
         if output_dir is not None:
             files = build(inspection, output_dir, lambda name: progress.move(description=name))

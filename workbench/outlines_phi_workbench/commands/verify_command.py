@@ -28,7 +28,7 @@ from outlines_phi.plugin.types.output_types import GrammarText, GuidanceText, to
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 from ..verification.certificate import certificate as certify
-from ..verification.subject import MEANINGS, Check, Subject, Verdict
+from ..verification.subject import MEANINGS, Subject, Verdict
 from ..verification.verification import CHECKS, MOST, Verification
 from ..verification.verification import verify as run_checks
 from . import GrammarArgument
@@ -67,24 +67,15 @@ def verify(
     stands what each says. A counterexample is exit status 1. PROVED is said by the program that checks a --certificate alone, with
     the names of the theorems.
     """
-    read = load_tokenizer(tokenizer)
-    vocabulary = Vocabulary.from_tokenizer(read)
+    vocabulary = Vocabulary.from_tokenizer(load_tokenizer(tokenizer))
     with bar("reading", len(CHECKS)) as progress:
-        said = ""
-
-        def tell_check(check: Check) -> None:
-            nonlocal said
-            said = f"{check.id} {check.statement}"
-            progress.move(CHECKS.index(check), description=said)
-
-        def tell_words(length: int, pairs: int) -> None:
-            progress.move(description=f"{said}: words of {counted(length, 'token')}, {pairs:,} pairs of states")
-
-        asked = {"depth": depth, "most": None if depth else most, "tokenizer": read, "progress": tell_words}
-        name, subject = read_subject(grammar, (type_, schema, regex), vocabulary, **asked)
+        limits = {"depth": depth, "most": None if depth else most}
+        name, subject = read_subject(grammar, (type_, schema, regex), vocabulary, **limits)
         if certificate is not None:
             _write_certificate(certificate, subject)
-        found = run_checks(subject, tell_check)
+        found = run_checks(
+            subject, lambda check: progress.move(CHECKS.index(check), description=f"{check.id} {check.statement}")
+        )
     if as_json:
         typer.echo(
             json.dumps({"subject": name, "tokenizer": tokenizer, **found.as_dict()}, indent=2, ensure_ascii=False)

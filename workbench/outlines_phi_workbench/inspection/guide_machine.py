@@ -48,7 +48,7 @@ def text_name(text: bytes) -> str:
 class Fault:
     """Why no member of the language goes on with a byte, or ends.
 
-    ``kind`` is what refuses: ``language``, ``end``, ``ban``, ``budget`` or ``vocabulary``; ``what`` the state or the phrase.
+    ``kind`` is what refuses: ``language``, ``end``, ``budget`` or ``vocabulary``; ``what`` the state.
     """
 
     kind: str

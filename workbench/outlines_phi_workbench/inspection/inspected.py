@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.guide import DEAD, UNREACHABLE, Guide
-from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.table import Moves
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
@@ -26,11 +25,9 @@ MOST_TOKENS = 2_000  # Tokens of a text that is walked through
 
 
 class TextPlace(NamedTuple):
-    """Where a text stands: a state of the guide, of the output type alone, of what is banned, and the tokens left."""
+    """Where a text stands: a state of the guide, and the tokens left."""
 
     state: int
-    plain: int
-    banned: int
     remaining: int
 
 
@@ -76,22 +73,9 @@ class Inspected:
     """A language that is looked at, by the name of its messages."""
 
     name: str
-    guide: Guide  # the output type, less what is banned
-    plain: Guide  # the output type alone; ``guide`` itself where nothing is banned
-    phrases: PhraseGuide | None = None  # what is banned, as a guide of its own
+    guide: Guide
     budget: int | None = None  # the most tokens of a text, the end of sequence included; ``None`` for no limit
-    start: int = 0  # the states of ``guide`` and of ``phrases`` in which a text begins, which a prompt may decide
-    begun: int = 0
-
-    @classmethod
-    def of(
-        cls, name: str, guide: Guide, plain: Guide | None = None, budget: int | None = None, prompt: bytes = b""
-    ) -> Inspected:
-        """Return what is inspected, of texts that come after ``prompt``."""
-        banned = guide.phrases if plain is not None and plain is not guide else None
-        phrases = None if banned is None else PhraseGuide(guide.vocabulary, banned)
-        begun = 0 if phrases is None else phrases.start_after(prompt)
-        return cls(name, guide, plain or guide, phrases, budget, guide.start_after(prompt), begun)
+    start: int | None = None  # the state in which a text begins, which a prompt may decide
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -100,21 +84,18 @@ class Inspected:
 
     @cached_property
     def machine(self) -> GuideMachine:
-        """The output type alone, byte by byte."""
-        return GuideMachine(self.plain)
+        """The guide, byte by byte."""
+        return GuideMachine(self.guide)
 
     @property
     def begin(self) -> TextPlace:
         """The place where a text begins."""
-        plain = self.start if self.plain is self.guide else self.plain.start
-        return TextPlace(self.start, plain, self.begun, ENOUGH if self.budget is None else self.budget)
+        state = self.guide.start if self.start is None else self.start
+        return TextPlace(state, ENOUGH if self.budget is None else self.budget)
 
     def after(self, at: TextPlace, token: int) -> TextPlace:
         """Return where a live ``token`` leads."""
-        banned = at.banned if self.phrases is None else self.phrases.advance(at.banned, token)
-        state = self.guide.advance(at.state, token)
-        plain = state if self.plain is self.guide else self.plain.advance(at.plain, token)
-        return TextPlace(state, plain, banned, at.remaining - 1)
+        return TextPlace(self.guide.advance(at.state, token), at.remaining - 1)
 
     def name_of(self, token: int) -> str:
         """Return how a token is shown."""
@@ -130,41 +111,25 @@ class Inspected:
     def why_masked(self, at: TextPlace, token: int) -> Refusal | None:
         """Return why ``token`` is masked; ``None`` where it is live.
 
-        In this order: ids that write nothing; the end of the text; the byte after which the output type has no member left; a
-        banned phrase; the limit of tokens.
+        In this order: ids that write nothing; the end of the text; the byte after which no member is left; the limit of tokens.
         """
         if self.live(at)[0][token]:
             return None
-        text, name = self.vocabulary.tokens[token], self.name_of(token)
-        if token == self.vocabulary.eos_ids[0]:
-            fault = self.machine.no_end(at.plain) or self._banned(at, token) or self._too_long(at, token)
-            return Refusal(token, name, fault)
-        if not text:
-            what = "another end of sequence" if token in self.vocabulary.eos_ids else "an id that writes nothing"
+        text, name, target = self.vocabulary.tokens[token], self.name_of(token), self.guide.advance(at.state, token)
+        end = token == self.vocabulary.eos_ids[0]
+        if not text and not end:
             because = "No guide allows an id without bytes; all ends of sequence count as the first one."
-            return Refusal(token, name, Fault("vocabulary", what, because))
-        if (found := self.machine.fault(at.plain, text)) is not None:
+            return Refusal(token, name, Fault("vocabulary", "an id that writes nothing", because))
+        if end and (no_end := self.machine.no_end(at.state)) is not None:
+            return Refusal(token, name, no_end)
+        if not end and (found := self.machine.fault(at.state, text)) is not None:
             return Refusal(token, name, found[0], text_name(text[: found[1]]))
-        return Refusal(token, name, self._banned(at, token) or self._too_long(at, token), name)
-
-    def _banned(self, at: TextPlace, token: int) -> Fault | None:
-        if self.phrases is None:
-            return None
-        number = int(self.phrases.phrases_at(at.banned, np.array([token]))[0])
-        if number >= 0:
-            name = self.phrases.phrases.names[number]
-            return Fault("ban", name, f"It completes the banned phrase {name}.")
-        if self.guide.advance(at.state, token) == DEAD:
-            return Fault("ban", "banned phrases", "Every member that goes on with it holds a banned phrase.")
-        return None
-
-    def _too_long(self, at: TextPlace, token: int) -> Fault:
-        target = self.guide.advance(at.state, token)
         if target == DEAD:
-            return Fault("vocabulary", "the vocabulary", "Bytes go on behind it, and no tokens write them to the end.")
-        needed = self.guide.min_tokens(target)
-        because = f"The shortest end takes {needed} more tokens after it, and the limit leaves {at.remaining - 1}."
-        return Fault("budget", "the limit of tokens", because)
+            because = "Bytes go on behind it, and no tokens write them to the end."
+            return Refusal(token, name, Fault("vocabulary", "the vocabulary", because), name)
+        needed, left = self.guide.min_tokens(target), at.remaining - 1
+        because = f"The shortest end takes {needed} more tokens after it, and the limit leaves {left}."
+        return Refusal(token, name, Fault("budget", "the limit of tokens", because), name)
 
     def walk(self, ids: Sequence[int]) -> list[WalkStep]:
         """Return the steps of the tokens ``ids``, up to the first that is masked."""

@@ -78,7 +78,7 @@ class Inspection:
             if not 0 <= asked[0] < len(steps):
                 raise UnsupportedError(f"Give a step of the text, 0 to {len(steps) - 1}. {asked[0]} was given.")
             reasons = inspected.asked(places[asked[0]], asked[1])
-        graph = inspected.machine.graph([place.plain for place in places])
+        graph = inspected.machine.graph([place.state for place in places])
         return self._page(
             "text", link, graph=graph, text=text, steps=steps, masses=masses, asked=asked, reasons=reasons, typed=typed
         )

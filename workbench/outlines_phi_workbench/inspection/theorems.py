@@ -74,7 +74,7 @@ THEOREMS = (
         "lexing.transducer lexing.longest_lexeme lexing.longest_most lexing.terminalsE certificate.lexer_certified "
         "mask.published_accepts mask.longest_match_does_not mask.ours_does_not", "T1",
     ),
-    Theorem("G4.1", "What tokens do depends on their bytes alone.", "S7", "transducer.reads_cat mask.classes", "T15"),
+    Theorem("G4.1", "What tokens do depends on their bytes alone.", "", "transducer.reads_cat mask.classes"),
     Theorem("G5.1", "The parser reads what begins a word of the grammar.", "", "", "T7"),
     Theorem(
         "G5.2", "The top of a stack decides, or leaves a rest that depends on what lies below.", "G5.1",
@@ -94,7 +94,7 @@ THEOREMS = (
         "G7.3", "The end is allowed after members alone.", "G3.1 G5.1",
         "mask.end_characterization mask.checker certificate.end_certified", "T12",
     ),
-    Theorem("G7.4", "Masks depend on the text, not on its tokens.", "G4.1", "transducer.reads_cat mask.stack_invariance", "T15"),
+    Theorem("G7.4", "Masks depend on the text, not on its tokens.", "G4.1", "transducer.reads_cat mask.stack_invariance"),
     Theorem("G7.5", "Length limits cut nothing short.", "G6.1"),
     Theorem("G9.1", "A formula of a schema and its shapes have the same values."),
     Theorem("G9.2", "The machine of a schema is deterministic.", "G9.1"),

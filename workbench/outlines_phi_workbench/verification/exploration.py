@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
@@ -16,9 +15,7 @@ from outlines_phi.vocabulary.vocabulary import Vocabulary
 from .oracle import FAILED, JSONOracle, Oracle, PatternOracle
 
 Word = tuple[int, ...]
-Progress = Callable[[int, int], None]  # Is told how many tokens words have, and how many nodes were found
 
-TELLING = 64  # After how many nodes progress is told
 LONGEST = 4096  # No shortest way to the end that is followed has more tokens
 
 
@@ -77,23 +74,15 @@ class Exploration:
     _tokens: dict[int, tuple[Partition, NDArray[np.int64]]] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(
-        cls,
-        guide: Guide,
-        oracle: Oracle,
-        *,
-        depth: int | None = None,
-        most: int | None = None,
-        progress: Progress | None = None,
-    ) -> Exploration:
-        """Explore; ``progress`` is told how long words are, and how many nodes were found."""
+    def of(cls, guide: Guide, oracle: Oracle, *, depth: int | None = None, most: int | None = None) -> Exploration:
+        """Explore."""
         found = cls(guide, oracle, depth, most)
         start = Pair((), guide.start, oracle.start)
         found.nodes.append(start)
         level: list[Pair] | None = [start]
         seen = {(start.state, start.point)}
         while level and (depth is None or found.complete < depth):
-            level = found._level_after(level, seen, progress)
+            level = found._level_after(level, seen)
             if level is not None:
                 found.nodes += level
                 found.complete += 1
@@ -123,14 +112,10 @@ class Exploration:
         texts = self.guide.vocabulary.tokens
         return [self.oracle.advance(node.point, texts[token]) for token in tokens.tolist()]
 
-    def _level_after(
-        self, level: list[Pair], seen: set[tuple[int, int]], progress: Progress | None
-    ) -> list[Pair] | None:
+    def _level_after(self, level: list[Pair], seen: set[tuple[int, int]]) -> list[Pair] | None:
         """Return the nodes that a token after those of ``level`` leads to and that are new; ``None`` if there would be too many."""
         following: list[Pair] = []
-        for place, node in enumerate(level):
-            if place % TELLING == 0 and progress is not None:
-                progress(self.complete + 1, len(seen))
+        for node in level:
             for child in self._visit(node):
                 if (child.state, child.point) not in seen:
                     seen.add((child.state, child.point))

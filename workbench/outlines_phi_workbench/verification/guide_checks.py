@@ -7,22 +7,18 @@ from typing import cast
 
 import numpy as np
 
-from outlines_phi.errors import VocabularyError
 from outlines_phi.guides.grammar.cfg_guide import CFGGuide
 from outlines_phi.guides.grammar.lexing.lexer import START
 from outlines_phi.guides.grammar.parsing.parser import ERROR
 from outlines_phi.guides.guide import DEAD
-from outlines_phi.vocabulary.classes import EOS
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 
-from .exploration import Exploration, Pair
+from .exploration import Pair
 from .oracle import GrammarOracle
 from .subject import Check, CheckFinding, Subject, shown
 
 PAIRS = 20_000  # How many pairs of states of the two lexers are compared at most
 CONFIGURATIONS = 300  # How many configurations of the parser are looked at at most
 READ = 3_000_000  # How many tokens are read in all where those of every node are
-SPELLED = 200_000  # How many of them are written once more in single bytes
 
 
 def of_grammar(subject: Subject) -> bool:
@@ -44,19 +40,6 @@ def bytes_are_tokens(subject: Subject) -> CheckFinding:
     missing = next((byte for byte in sorted(subject.used) if bytes([byte]) not in tokens), None)
     witness = None if missing is None else f"{shown(bytes([missing]))} is no token"
     return CheckFinding.assumption(len(subject.used), witness, "texts are completed by whole tokens" * bool(witness))
-
-
-@check("S7", "ids decode as their bytes")
-def ids_decode_as_bytes(subject: Subject) -> CheckFinding:
-    """The tokenizer writes ids as the bytes that they are taken for, one after the other."""
-    own = subject.guide.vocabulary
-    if subject.tokenizer is None:
-        return CheckFinding.assumption(0, "no tokenizer", "the tokens were given as bytes")
-    try:
-        same = Vocabulary.from_tokenizer(subject.tokenizer, size=len(own)).tokens == own.tokens
-    except VocabularyError as error:
-        return CheckFinding.of(256, 8, str(error))
-    return CheckFinding.of(256, 8, None if same else "its vocabulary is another one", "random ids")
 
 
 @check("S8", "few tokens stand for all")
@@ -156,37 +139,6 @@ def productive(subject: Subject) -> CheckFinding:
             if fault := subject.fault(subject.guide.vocabulary.decode(word)):
                 return subject.covered(found.cases, word, fault)
     return found
-
-
-@check("T15", "masks depend on the text alone")
-def independent_of_the_cut(subject: Subject) -> CheckFinding:
-    """What may follow a text does not depend on which tokens wrote it: each token leads where its bytes lead, one by one."""
-    guide, explored, cases = subject.guide, subject.exploration, 0
-    tokens = guide.vocabulary.tokens
-    single = {text[0]: token for token, text in reversed(list(enumerate(tokens))) if len(text) == 1}
-    nodes = spread(explored.inner, SPELLED // max(len(tokens), 1) + 1)
-    for node in nodes:
-        row = guide.row(node.state)
-        chosen = explored.tokens(row.partition)
-        for token, target in zip(chosen.tolist(), row.targets[row.partition.class_of[chosen]].tolist(), strict=True):
-            if len(tokens[token]) == 1 or not single.keys() >= set(tokens[token]):
-                continue
-            cases, state = cases + 1, node.state
-            for byte in tokens[token]:
-                state = guide.advance(state, single[byte]) if state != DEAD else DEAD
-            if state != target and not _alike(explored, state, target):
-                return subject.covered(cases, (*node.word, token), f"and {shown(tokens[token])} byte by byte")
-    remark = f"after {len(nodes):,} of {len(explored.inner):,} pairs of states"
-    return subject.covered(cases, None, remark, all=len(nodes) == len(explored.inner))
-
-
-def _alike(explored: Exploration, state: int, other: int) -> bool:
-    """Return whether two states have the same mask and the same end."""
-    if DEAD in (state, other):
-        return False
-    left, right = map(explored.guide.row, (state, other))
-    mine, others = (row.partition.where(row.targets != DEAD) for row in (left, right))
-    return bool(left.targets[EOS] == right.targets[EOS]) and np.array_equal(mine, others)
 
 
 def spread(nodes: Sequence[Pair], most: int) -> Sequence[Pair]:

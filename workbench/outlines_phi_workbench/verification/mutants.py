@@ -390,7 +390,7 @@ def near(subject: Subject) -> Subject:
     """Return what is verified on few words, and where an engine can be made again, over few tokens."""
     guide, tokens = subject.guide, subject.guide.vocabulary.tokens
     depth = min(subject.depth or DEPTH, DEPTH)
-    few = replace(subject, depth=depth, most=NODES, tokenizer=None, fault=None, progress=None)
+    few = replace(subject, depth=depth, most=NODES, fault=None)
     if len(tokens) <= TOKENS or not engine_mutations(subject):
         return few
     texts = [text for text in dict.fromkeys(tokens) if text and subject.used.issuperset(text)]

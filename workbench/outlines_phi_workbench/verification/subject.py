@@ -16,7 +16,7 @@ from outlines_phi.guides.json_schema.json_guide import JSONGuide
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
-from .exploration import Exploration, Progress, Word
+from .exploration import Exploration, Word
 from .lark_reading import SecondReading, read_again
 from .oracle import BYTES, GrammarOracle, JSONOracle, Oracle, PatternOracle
 
@@ -89,10 +89,8 @@ class Subject:
     # How many nodes are looked at most: where words lead to more, shorter ones are tried; ``None`` for any number.
     most: int | None = None
     reading: SecondReading | None = None  # of a grammar; ``None`` where the oracle has the engine's own
-    tokenizer: Any = None  # what the vocabulary was read from
     # What is wrong with a member according to a third party, as a JSON schema's validator.
     fault: Callable[[bytes], str | None] | None = None
-    progress: Progress | None = None  # is told of the words that are tried
 
     @classmethod
     def of_grammar(cls, grammar: Grammar, vocabulary: Vocabulary, text: str | None = None, **options: Any) -> Subject:
@@ -125,7 +123,7 @@ class Subject:
     @cached_property
     def exploration(self) -> Exploration:
         """Guide and oracle side by side."""
-        return Exploration.of(self.guide, self.oracle, depth=self.depth, most=self.most, progress=self.progress)
+        return Exploration.of(self.guide, self.oracle, depth=self.depth, most=self.most)
 
     def law(self, *laws: str) -> CheckFinding:
         """Return the finding on laws of the exploration."""

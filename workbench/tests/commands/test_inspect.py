@@ -20,7 +20,7 @@ CASES: dict[str, tuple[list[object], list[str]]] = {
         ["list.lark", "--text", "[1, 2]", "--text", "[7", "--depth", 2],
         ["S9 Lark says the same terminals EXHAUSTIVE", "Step 2 of 2"],
     ),
-    "schema": (["--schema", "s.json", "--text", '"c', "--ban", "ab"], ["1 banned phrases", "ban: banned phrases"]),
+    "schema": (["--schema", "s.json", "--text", '"c', "--ban", "ab"], ["language: state"]),
     "guidance": (["--type", "grammars:nested", "--text", "((1)"], ["to the end 2 tokens"]),
     "model": (
         [

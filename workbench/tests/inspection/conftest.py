@@ -49,10 +49,8 @@ def types() -> CompiledTypes:
 
 
 def inspected(name: str, *phrases: str, budget: int | None = None) -> Inspected:
-    output_type = LANGUAGES[name][0]
-    plain = types().of(output_type).guide
-    guide = types().without(output_type, BannedPhrases(phrases)).guide if phrases else plain
-    return Inspected.of(name, guide, plain, budget)
+    banned = BannedPhrases(phrases) if phrases else None
+    return Inspected(name, types().without(LANGUAGES[name][0], banned).guide, budget)
 
 
 def encode(text: str) -> Sequence[int]:

@@ -36,7 +36,7 @@ def lm() -> LanguageModel:
 def asked(effort: int) -> tuple[Inspected, PromptedModel]:
     guide = FSMGuide.from_automaton(compile_regex("yes|no"), lm().vocabulary)
     prompted = PromptedModel(lm(), SamplingSettings(), tuple(encode(PROMPT)), Table(guide), effort)
-    return Inspected.of("yes|no", guide, budget=BUDGET), prompted
+    return Inspected("yes|no", guide, BUDGET), prompted
 
 
 def masses(text: str, effort: int) -> list[StepMasses]:
