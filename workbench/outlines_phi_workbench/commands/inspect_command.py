@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from outlines_phi import UnsupportedError, Vocabulary
 from outlines_phi.cli.app import Debug, note
 from outlines_phi.cli.command_options import (
     BanOptions,
@@ -23,13 +24,11 @@ from outlines_phi.cli.command_options import (
 )
 from outlines_phi.cli.inputs import BUNDLED, load, load_tokenizer, read_output_type
 from outlines_phi.cli.terminal import Quiet, bar
-from outlines_phi.errors import UnsupportedError
 from outlines_phi.numerics.checks import counted
 from outlines_phi.plugin.call import CallOptions
 from outlines_phi.plugin.types.output_types import to_language
 from outlines_phi.plugin.types.tables import CompiledTypes
 from outlines_phi.vocabulary.trie import fewest_tokens
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 from ..inspection.inspected import Inspected
 from ..inspection.loopback_server import LoopbackServer

@@ -14,18 +14,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from outlines_phi import UnsupportedError, Vocabulary
 from outlines_phi.cli.app import FAILED, Debug
 from outlines_phi.cli.command_options import RegexOption, Schema, Type
 from outlines_phi.cli.inputs import BUNDLED, load_tokenizer, read_grammar_of, read_output_type
 from outlines_phi.cli.terminal import bar
-from outlines_phi.errors import UnsupportedError
-from outlines_phi.guides.grammar.cfg_guide import CFGGuide
+from outlines_phi.guides import CFGGuide, read_grammar
 from outlines_phi.guides.grammar.grammar import Grammar
-from outlines_phi.guides.grammar.notation.reader import NAMES, grammar_text, read_grammar
+from outlines_phi.guides.grammar.notation.reader import NAMES, grammar_text
 from outlines_phi.numerics.checks import counted
 from outlines_phi.plugin.types.json_text import JSONText
 from outlines_phi.plugin.types.output_types import GrammarText, GuidanceText, to_language
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 from ..verification.certificate import certificate as certify
 from ..verification.subject import MEANINGS, Subject, Verdict

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, final
 
-from outlines_phi.errors import UnsupportedError
-from outlines_phi.guides.guide import DEAD, DONE, Guide
+from outlines_phi import UnsupportedError
+from outlines_phi.guides import Guide
+from outlines_phi.guides.guide import DEAD, DONE
 
 MOST_STATES = 120  # States that are drawn, from the start on, beside those that texts lead to
 MOST_SHOWN = 12  # Ranges of a set of bytes that are written out

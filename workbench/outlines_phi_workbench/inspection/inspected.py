@@ -10,10 +10,10 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from outlines_phi.errors import UnsupportedError
-from outlines_phi.guides.guide import DEAD, UNREACHABLE, Guide
+from outlines_phi import UnsupportedError, Vocabulary
+from outlines_phi.guides import Guide
+from outlines_phi.guides.guide import DEAD, UNREACHABLE
 from outlines_phi.guides.table import Moves
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 from .guide_machine import Fault, GuideMachine, text_name
 

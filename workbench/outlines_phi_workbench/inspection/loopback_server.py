@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, final
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
-from outlines_phi.errors import OutlinesPhiError, UnsupportedError
+from outlines_phi import OutlinesPhiError, UnsupportedError
 
 from .pages import FILES, Inspection
 

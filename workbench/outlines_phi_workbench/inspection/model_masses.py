@@ -10,14 +10,14 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
+from outlines_phi import SamplingSettings
 from outlines_phi.errors import ModelError
-from outlines_phi.guides.table import Table
-from outlines_phi.lm.model import LanguageModel
+from outlines_phi.guides import Table
+from outlines_phi.lm import LanguageModel
 from outlines_phi.numerics.weights import log, ratio
 from outlines_phi.phi.tree.best_first import enumerate_together
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.tree import BoundsTree, Node
-from outlines_phi.settings import SamplingSettings
 
 from .inspected import Inspected, Refusal, TextPlace
 

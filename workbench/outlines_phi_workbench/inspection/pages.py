@@ -9,7 +9,7 @@ from typing import Any, final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import UnsupportedError
 
 from ..verification.verification import Verification
 from .inspected import Inspected

@@ -12,27 +12,32 @@ from typing import Any, final
 
 import numpy as np
 
+from outlines_phi import (
+    AutoPhi,
+    BudgetError,
+    Draws,
+    Effort,
+    ExactPhi,
+    FidelityWarning,
+    Guarantee,
+    LocalPhi,
+    OutlinesPhiError,
+    SamplingSettings,
+    TextConstraint,
+)
 from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.errors import BudgetError, FidelityWarning, OutlinesPhiError
 from outlines_phi.fidelity.comparison import frequencies
 from outlines_phi.fidelity.probabilities import probabilities
-from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DEAD
-from outlines_phi.guides.table import Table
 from outlines_phi.numerics.weights import log_mean
-from outlines_phi.phi.constraint import TextConstraint
-from outlines_phi.phi.estimator import ProposalPhi
-from outlines_phi.phi.onestep import LocalPhi
+from outlines_phi.phi import ProposalPhi
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.plugin.call import CallOptions
 from outlines_phi.plugin.session import PhiModel
 from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.sampler import Request
-from outlines_phi.settings import SamplingSettings
 
 from .cells import Cell, Truth, computed, drawn, ordered_groups, weighed
 from .grid import Heading

@@ -13,16 +13,14 @@ from typing import Any, Literal, final
 import numpy as np
 from pydantic import BaseModel, Field
 
+from outlines_phi import EmptyLanguageError, Vocabulary
 from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.errors import EmptyLanguageError
-from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.guides.table import Table
 from outlines_phi.plugin.session import PhiModel
 from outlines_phi.plugin.types.tables import OWN
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 PAIRS = (("(", ")"), ("[", "]"), ("{", "}"), ("<", ">"))  # The kinds of brackets, in the order in which they are used
 

@@ -8,20 +8,25 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
-from outlines_phi.errors import UnsupportedError
-from outlines_phi.guides.table import Table
-from outlines_phi.phi.dp_bigram import BigramDPPhi
-from outlines_phi.phi.estimator import Estimate, Need, Phi, Prefixes, ProposalPhi, SampledRun, StepPhi
-from outlines_phi.phi.learned import LearnedPhi
-from outlines_phi.phi.onestep import LocalPhi
-from outlines_phi.phi.state_values import StateValues
+from outlines_phi import (
+    SMC,
+    AutoPhi,
+    BigramDPPhi,
+    ExactPhi,
+    LearnedPhi,
+    LocalPhi,
+    LookaheadPhi,
+    StateValues,
+    UnsupportedError,
+)
+from outlines_phi.guides import Table
+from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun, StepPhi
+from outlines_phi.phi.estimator import Need, Phi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.plugin.call import ESTIMATORS
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.sampler import Request, Sampler
-from outlines_phi.sampling.smc import SMC
 
 from .reference import CertifiedWalk
 

@@ -8,8 +8,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from outlines_phi.lm.forest import SequenceTrees
-from outlines_phi.lm.model import LanguageModel, TokenTrees, WrappedModel
+from outlines_phi.lm import LanguageModel, SequenceTrees, TokenTrees
+from outlines_phi.lm.model import WrappedModel
 
 TOGETHER = 256  # Prefixes that the model is asked for in one call
 

@@ -14,20 +14,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from outlines_phi.errors import BudgetError, UnsupportedError
+from outlines_phi import BudgetError, LocalPhi, SamplingSettings, UnsupportedError
+from outlines_phi.guides import Table
 from outlines_phi.guides.guide import DONE
-from outlines_phi.guides.table import Table
-from outlines_phi.lm.model import LanguageModel
+from outlines_phi.lm import LanguageModel
 from outlines_phi.lm.watch import limited
 from outlines_phi.numerics.transfers import Rows
+from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun
 from outlines_phi.phi.branches import Branches
-from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
-from outlines_phi.phi.onestep import LocalPhi
+from outlines_phi.phi.estimator import Need
 from outlines_phi.phi.tree.best_first import enumerate_together
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.preexpand import expand_usual
 from outlines_phi.phi.tree.tree import BoundsTree, Node
-from outlines_phi.settings import SamplingSettings
 
 Ids = tuple[int, ...]
 

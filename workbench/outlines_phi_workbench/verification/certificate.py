@@ -12,9 +12,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from outlines_phi import UnsupportedError
 from outlines_phi.automata.automaton import DEAD
-from outlines_phi.errors import UnsupportedError
-from outlines_phi.guides.grammar.cfg_guide import CFGGuide
+from outlines_phi.guides import CFGGuide
 from outlines_phi.guides.grammar.lexing.lexeme_automaton import NOTHING, LexemeAutomaton
 from outlines_phi.guides.grammar.lexing.lexer import HELD, START, Lexer, Word
 from outlines_phi.guides.guide import DEAD as NO_STATE

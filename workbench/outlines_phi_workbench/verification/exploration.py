@@ -8,9 +8,10 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Guide, Row
+from outlines_phi import Vocabulary
+from outlines_phi.guides import Guide
+from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Row
 from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 from .oracle import FAILED, JSONOracle, Oracle, PatternOracle
 

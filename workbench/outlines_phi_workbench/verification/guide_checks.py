@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from outlines_phi.guides.grammar.cfg_guide import CFGGuide
+from outlines_phi.guides import CFGGuide
 from outlines_phi.guides.grammar.lexing.lexer import START
 from outlines_phi.guides.grammar.parsing.parser import ERROR
 from outlines_phi.guides.guide import DEAD

@@ -10,7 +10,7 @@ from lark import Lark
 from lark.exceptions import LarkError
 from lark.lexer import PatternStr
 
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import UnsupportedError
 from outlines_phi.guides.grammar.grammar import Grammar, Production, Terminal
 
 from .lexemes import Lexemes

@@ -14,7 +14,7 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import UnsupportedError
 from outlines_phi.guides.grammar.grammar import Terminal
 
 _PARSER = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")

@@ -11,18 +11,15 @@ from typing import Any, NamedTuple, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
+from outlines_phi import OutlinesPhiError, Vocabulary
 from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.errors import OutlinesPhiError
-from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.grammar.cfg_guide import CFGGuide
+from outlines_phi.guides import CFGGuide, FSMGuide, Guide, JSONGuide
 from outlines_phi.guides.grammar.lexing.lexer import NOTHING, Lexer
 from outlines_phi.guides.grammar.lexing.spanner import Spanner
 from outlines_phi.guides.grammar.parsing.lr_tables import LRTables
 from outlines_phi.guides.grammar.parsing.parser import ERROR, Parser
-from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Guide, Row
-from outlines_phi.guides.json_schema.json_guide import JSONGuide
+from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Row
 from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 from .guide_checks import CHECKS
 from .subject import Check, CheckFinding, Subject

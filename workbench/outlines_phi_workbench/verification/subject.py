@@ -8,13 +8,10 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple, final
 
-from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.grammar.cfg_guide import CFGGuide
+from outlines_phi import Vocabulary
+from outlines_phi.guides import CFGGuide, FSMGuide, Guide, JSONGuide
 from outlines_phi.guides.grammar.grammar import Grammar
-from outlines_phi.guides.guide import Guide
-from outlines_phi.guides.json_schema.json_guide import JSONGuide
 from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 from .exploration import Exploration, Word
 from .lark_reading import SecondReading, read_again

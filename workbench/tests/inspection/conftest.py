@@ -9,11 +9,11 @@ from typing import Any
 import transformers
 from outlines.types import JsonSchema, Regex
 
-from outlines_phi.guides.grammar.notation.reader import grammar_text, read_grammar
-from outlines_phi.guides.phrases.banned import BannedPhrases
+from outlines_phi import BannedPhrases, Vocabulary
+from outlines_phi.guides import read_grammar
+from outlines_phi.guides.grammar.notation.reader import grammar_text
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.types.tables import CompiledTypes
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 from outlines_phi_workbench.inspection.inspected import Inspected
 
 SCHEMA = {

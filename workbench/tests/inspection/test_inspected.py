@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import UnsupportedError, Vocabulary
 from outlines_phi.guides.guide import DEAD
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 from outlines_phi_workbench.inspection.guide_machine import GuideMachine, byte_set, text_name
 from outlines_phi_workbench.inspection.inspected import MOST_TOKENS, Inspected, TextPlace
 

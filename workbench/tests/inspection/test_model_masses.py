@@ -9,14 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from outlines_phi import SamplingSettings
 from outlines_phi.errors import ModelError
-from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.table import Table
-from outlines_phi.lm import bundled
-from outlines_phi.lm.model import LanguageModel
-from outlines_phi.lm.transformers.transformers_model import TransformersModel
+from outlines_phi.guides import FSMGuide, Table
+from outlines_phi.lm import LanguageModel, TransformersModel, bundled
 from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.settings import SamplingSettings
 from outlines_phi_workbench.inspection.inspected import Inspected
 from outlines_phi_workbench.inspection.model_masses import MOST_STEPS, PromptedModel, StepMasses
 from tests.precision import SHARE, near

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import UnsupportedError
 from outlines_phi_workbench.inspection.loopback_server import LoopbackServer
 from outlines_phi_workbench.inspection.pages import FILES, Inspection, build, check_folder
 from outlines_phi_workbench.verification.subject import Subject

@@ -10,13 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import LocalPhi, OneStepPhi, PhiTransformers, SamplingSettings, UnsupportedError, from_transformers
 from outlines_phi.fidelity.comparison import total_variation
 from outlines_phi.lm import bundled
-from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
-from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
-from outlines_phi.plugin.hosts.transformers import PhiTransformers, from_transformers
-from outlines_phi.settings import SamplingSettings
+from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun
+from outlines_phi.phi.estimator import Need
 from outlines_phi_workbench.suite import experiment as subject
 from outlines_phi_workbench.suite.cells import Cell
 from outlines_phi_workbench.suite.experiment import Suite

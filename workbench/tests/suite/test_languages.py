@@ -7,9 +7,9 @@ import itertools
 import pytest
 import torch
 
-from outlines_phi.errors import EmptyLanguageError
-from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.lm.table_model import TableModel
+from outlines_phi import EmptyLanguageError
+from outlines_phi.guides import FSMGuide
+from outlines_phi.lm import TableModel
 from outlines_phi.testing import assert_guide, check_language_model
 from outlines_phi_workbench.suite.languages import dyck, of_sequences, of_single_bytes
 from outlines_phi_workbench.suite.recorded_model import RecordedModel

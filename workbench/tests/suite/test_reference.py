@@ -9,10 +9,8 @@ from collections import Counter
 
 import pytest
 
-from outlines_phi.errors import UnsupportedError
-from outlines_phi.phi.dp_bigram import BigramDPPhi
-from outlines_phi.phi.estimator import ProposalPhi
-from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
+from outlines_phi import BigramDPPhi, LocalPhi, OneStepPhi, UnsupportedError
+from outlines_phi.phi import ProposalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi_workbench.suite.reference import Reference, count_prefixes, enumerate_language
 from tests.guides.banning import assert_same

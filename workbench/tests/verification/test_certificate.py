@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from outlines_phi.errors import UnsupportedError
-from outlines_phi.guides.grammar.cfg_guide import CFGGuide
-from outlines_phi.guides.grammar.notation.reader import grammar_text, read_grammar
+from outlines_phi import UnsupportedError, Vocabulary
+from outlines_phi.guides import CFGGuide, read_grammar
+from outlines_phi.guides.grammar.notation.reader import grammar_text
 from outlines_phi.guides.guide import DEAD, DONE, Row
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 from outlines_phi_workbench.verification import certificate as subject
 from outlines_phi_workbench.verification.certificate import certificate
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from outlines_phi import Vocabulary
+from outlines_phi.guides import read_grammar
 from outlines_phi.guides.grammar.notation import reader
-from outlines_phi.guides.grammar.notation.reader import NAMES, grammar_text, read_grammar
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi.guides.grammar.notation.reader import NAMES, grammar_text
 from outlines_phi_workbench.verification.lark_reading import read_again
 from outlines_phi_workbench.verification.subject import CheckFinding, Subject, Verdict
 from outlines_phi_workbench.verification.verification import CHECKS

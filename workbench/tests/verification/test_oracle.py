@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import UnsupportedError
 from outlines_phi.guides.grammar.grammar import Grammar, Terminal
 from outlines_phi_workbench.verification.earley import Earley
 from outlines_phi_workbench.verification.lexemes import Lexemes

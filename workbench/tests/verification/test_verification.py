@@ -9,11 +9,10 @@ from random import Random
 
 import pytest
 
-from outlines_phi.errors import EmptyLanguageError
+from outlines_phi import EmptyLanguageError, Vocabulary
+from outlines_phi.guides import JSONGuide, read_grammar
 from outlines_phi.guides.grammar.grammar import Terminal
-from outlines_phi.guides.grammar.notation.reader import grammar_text, read_grammar
-from outlines_phi.guides.json_schema.json_guide import JSONGuide
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi.guides.grammar.notation.reader import grammar_text
 from outlines_phi_workbench.verification.mutants import (
     AUTOMATON,
     BROKEN,
