@@ -201,21 +201,3 @@ class Inspected:
                 f"Give a text that the tokenizer writes as it is, or another tokenizer. It writes {text!r:.80} as {written!r:.80}."
             )
         return ids
-
-    def asked(self, at: TextPlace, token: str) -> list[tuple[int, Refusal | None]]:
-        """Return why tokens are masked, by their text, ``#12`` for an id, or ``<end>``; ``None`` for those that are live."""
-        if token == "<end>":
-            ids = [self.vocabulary.eos_ids[0]]
-        elif token.startswith("#") and token[1:].isdecimal() and int(token[1:]) < len(self.vocabulary):
-            ids = [int(token[1:])]
-        else:
-            ids = [
-                number
-                for number, each in enumerate(self.vocabulary.tokens)
-                if each and each.decode("utf-8", "replace") == token
-            ]
-        if not ids:
-            raise UnsupportedError(
-                f"Give a text that one token writes, #12 for an id, or <end>. No token writes {token!r:.80}."
-            )
-        return [(number, self.why_masked(at, number)) for number in ids[:GROUPS]]

@@ -13,7 +13,6 @@ from outlines_phi import UnsupportedError
 
 from ..verification.verification import Verification
 from .inspected import Inspected
-from .model_masses import PromptedModel
 from .theorems import theorem_graph
 
 FOLDER = Path(__file__).parent / "page"
@@ -24,86 +23,52 @@ FILES = {
 }
 """The files beside the pages by their paths: styles, the script, and the graph library with its licences."""
 
-Link = Callable[[str, str], str]  # The address of a view, ``states``, ``theorems`` or ``text``, and its argument
-
-
-def in_a_folder(view: str, argument: str = "") -> str:
-    """Return the file of a view."""
-    return {"states": "index.html", "theorems": "theorems.html"}.get(view, f"text-{argument}.html")
-
 
 @final
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """What can be looked at; ``encode`` returns the tokens of a text, ``prompted`` is the model that is asked, if any."""
+    """What can be looked at; ``encode`` returns the tokens of a text."""
 
     inspected: Inspected
     encode: Callable[[str], Sequence[int]]
     texts: Sequence[str] = ()
-    prompted: PromptedModel | None = None
-    prompt: str = ""
     verification: Verification | None = None
 
-    def states(self, link: Link = in_a_folder) -> str:
+    def states(self) -> str:
         """Return the page of the states."""
-        return self._page("states", link, graph=self.inspected.machine.graph())
+        return self._page("states", self.inspected.machine.graph())
 
-    def theorems(self, link: Link = in_a_folder) -> str:
+    def theorems(self) -> str:
         """Return the page of the statements that masks and samplers rest on, with the verdicts of their checks."""
         results = () if self.verification is None else self.verification.results
-        return self._page(
-            "theorems", link, graph=theorem_graph({each.check.id: each.finding.verdict.value for each in results})
-        )
+        verdicts = {each.check.id: each.finding.verdict.value for each in results}
+        return self._page("theorems", theorem_graph(verdicts))
 
-    def text(
-        self, text: str, link: Link = in_a_folder, *, asked: tuple[int, str] | None = None, typed: bool = False
-    ) -> str:
-        """Return the page of a text; ``asked`` is a step, and a token of which it says why it is masked there.
+    def text(self, text: str) -> str:
+        """Return the page of a text, up to where it leaves the language.
 
-        Raises :class:`UnsupportedError` where the text is too long, or the tokenizer changes it; or, unless it was ``typed``,
-        where it leaves the language.
+        Raises :class:`UnsupportedError` where it is too long, or the tokenizer changes it.
         """
-        inspected = self.inspected
-        ids = inspected.tokens_of(self.encode, text)
-        steps = inspected.walk(ids)
-        if (refusal := steps[-1].refusal) is not None and not typed:
-            raise UnsupportedError(
-                "Give a text of the output type, or the beginning of one; outlines-phi inspect serve shows any text up to where it "
-                f"leaves the language. --text {text!r:.80} leaves it in the token after {len(steps) - 1}: {refusal.fault.because}"
-            )
-        places = [step.place for step in steps]
-        masses = None if self.prompted is None else self.prompted.masses(inspected, ids[: len(steps) - 1], places)
-        reasons: list[Any] = []
-        if asked is not None:
-            if not 0 <= asked[0] < len(steps):
-                raise UnsupportedError(f"Give a step of the text, 0 to {len(steps) - 1}. {asked[0]} was given.")
-            reasons = inspected.asked(places[asked[0]], asked[1])
-        graph = inspected.machine.graph([place.state for place in places])
-        return self._page(
-            "text", link, graph=graph, text=text, steps=steps, masses=masses, asked=asked, reasons=reasons, typed=typed
-        )
+        steps = self.inspected.walk(self.inspected.tokens_of(self.encode, text))
+        return self._page("text", self.inspected.machine.graph([step.place.state for step in steps]), steps=steps)
 
-    def _page(self, view: str, link: Link, **shown: Any) -> str:
+    def _page(self, view: str, graph: Any, **shown: Any) -> str:
         loader = PackageLoader(__package__, "page")
         environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-        environment.filters["share"] = lambda p: f"{p:.4f}" if p >= 5e-4 or p == 0 else f"{p:.1e}"
-        return environment.get_template("page.html.j2").render(
-            view=view, link=link, of=self, served=link is not in_a_folder, verification=self.verification, **shown
-        )
+        shown |= {"view": view, "of": self, "graph": graph, "verification": self.verification}
+        return environment.get_template("page.html.j2").render(**shown)
 
 
 def build(inspection: Inspection, folder: Path, tell: Callable[[str], None] = lambda _: None) -> int:
     """Write the pages into ``folder``, which is made; return how many files there are.
 
-    Raises :class:`UnsupportedError` where a text leaves the language, or the folder cannot be written.
+    Raises :class:`UnsupportedError` where a text cannot be shown, or the folder not be written.
     """
-    views: dict[str, Callable[[], str]] = {"index.html": inspection.states, "theorems.html": inspection.theorems}
-    for number, text in enumerate(inspection.texts):
-        views[f"text-{number}.html"] = lambda text=text: inspection.text(text)  # type: ignore[misc]
     contents = dict(FILES)
-    for name, view in views.items():
-        tell(name)
-        contents[name] = view().encode()
+    for number, text in enumerate(inspection.texts):
+        tell(text)
+        contents[f"text-{number}.html"] = inspection.text(text).encode()
+    contents |= {"index.html": inspection.states().encode(), "theorems.html": inspection.theorems().encode()}
     try:
         for path, content in contents.items():
             target = folder / path

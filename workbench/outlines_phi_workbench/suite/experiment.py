@@ -122,14 +122,9 @@ class Experiment:
             )
         except BudgetError as error:
             return self._estimated(error)
-        low, high = found.log_z_bounds
-        return Truth(
-            log_phi=(low + high) / 2,
-            error=(high - low) / 2,
-            texts=found.distribution,
-            tolerance=found.tolerance,
-            source=f"texts enumerated to a TV of {found.tolerance:.1g}",
-        )
+        (low, high), tolerance = found.log_z_bounds, found.tolerance
+        phi, off, source = (low + high) / 2, (high - low) / 2, f"texts enumerated to a TV of {tolerance:.1g}"
+        return Truth(log_phi=phi, error=off, texts=found.distribution, tolerance=tolerance, source=source)
 
     def _enumerated(self) -> Truth:
         request = self.request
@@ -242,9 +237,8 @@ class Experiment:
         return replace(self.request, table=table, constraint=constraint.over(vocabulary))
 
     def _singles(self, method: Method) -> int:
-        if not self.finite:
-            return FREE_SINGLE
-        return FREE_SINGLE if isinstance(method.proposal, CertifiedWalk) else SINGLE  # a tree costs the same every time
+        few = not self.finite or isinstance(method.proposal, CertifiedWalk)  # a tree costs the same every time
+        return FREE_SINGLE if few else SINGLE
 
     def _texts(self, p: Mapping[Ids, float]) -> dict[str, float]:
         """Return the distribution of the texts, all tokenizations of one summed; normalised."""
@@ -296,14 +290,12 @@ def _certificate(results: Sequence[Draws]) -> float | None:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """What is measured."""
+    """A cell for each language and method: ``n`` draws of ``model``, all random streams by ``seed``."""
 
-    model: PhiModel  # the model
-    # What is written, and how: a cell for each pair.
+    model: PhiModel
     languages: Sequence[Language]
     methods: Sequence[Method]
     settings: SamplingSettings  # what defines the distribution, apart from the budget
-    # Draws per cell, and where all random streams come from.
     n: int
     seed: int
 
@@ -343,13 +335,8 @@ class Suite:
 
 
 def _unmeasured(language: Language, method: Method, note: str = "") -> Cell:
-    return Cell(
-        family=language.family,
-        language=language.name,
-        estimator=method.estimator,
-        sampler=method.sampler,
-        note=note,
-    )
+    family, name = language.family, language.name
+    return Cell(family=family, language=name, estimator=method.estimator, sampler=method.sampler, note=note)
 
 
 def _said(error: OutlinesPhiError) -> str:

@@ -139,19 +139,15 @@ def methods(estimators: Iterable[str] | None = None, samplers: Iterable[str] | N
     distinct = [name for name, phi in known.items() if name == phi.name or name in CERTIFIED]
     chosen = _known("estimator", distinct if estimators is None else estimators, known)
     runners = _known("sampler", SAMPLERS if samplers is None else samplers, SAMPLERS)
-    found = [
-        _method(estimator, known[estimator], sampler)
-        for sampler in runners
-        for estimator in chosen
-        if (sampler == DRAW or isinstance(known[estimator], ProposalPhi))
-        and (samplers is not None or estimator in (SAMPLERS[sampler][1] or known))
-    ]
+    shown = {name: (of or known) if samplers is None else known for name, (_, of) in SAMPLERS.items()}
+    pairs = [(estimator, sampler) for sampler in runners for estimator in chosen if estimator in shown[sampler]]
+    found = [(e, s) for e, s in pairs if s == DRAW or isinstance(known[e], ProposalPhi)]
     if not found:
         raise UnsupportedError(
-            f"None of the samplers {', '.join(runners)} runs any of the estimators {', '.join(chosen)}, which draw in a way of "
-            f"their own; leave --samplers out, or give {DRAW!r}."
+            f"Leave --samplers out, or give {DRAW!r}. None of the samplers {', '.join(runners)} runs any of the estimators "
+            f"{', '.join(chosen)}, which draw in a way of their own."
         )
-    return found
+    return [_method(estimator, known[estimator], sampler) for estimator, sampler in found]
 
 
 def _known(kind: str, names: Iterable[str], known: Iterable[str]) -> list[str]:

@@ -27,23 +27,22 @@ from .subject import shown
 MOST_ITEMS = 200_000  # A certificate has fewer items of Earley's algorithm, and arcs between places, than this
 SAMPLES, LONGEST = 12, 16  # How many texts masks are shown of, and how many tokens a text has at most
 _FORMAT = 1
+_NO_WORD: Word = ()
 
 
 def certificate(guide: CFGGuide, *, samples: int = SAMPLES, seed: int = 0) -> dict[str, Any]:
     """Return a certificate of ``guide``, as JSON has it: its tables, its masks after ``samples`` texts, and witnesses.
 
-    Raises
-    ------
-    UnsupportedError
-        Some byte of the language is no token (S5), so that masks leave out what the vocabulary cannot write, the lexer gives a
-        shorter lexeme up where the proven definition would go back (grammar-theory.md, section 2.3), or more
-        than :data:`MOST_ITEMS` items or arcs are needed.
-
-    Notes
-    -----
-    Without ``samples`` it is one of the lexer alone, which is small for every grammar.
+    Without ``samples`` it is one of the lexer alone, which is small for every grammar. An :class:`UnsupportedError` where some byte
+    of the language is no token, so that masks leave out what the vocabulary cannot write; where the lexer gives a shorter lexeme up
+    where the proven definition would go back (grammar-theory.md, section 2.3); or where more than :data:`MOST_ITEMS` are needed.
     """
-    _check_bytes(guide)
+    used = np.flatnonzero((guide.lexer.targets != DEAD).any(axis=0)[guide.lexer.byte_class]).tolist()
+    if missing := [byte for byte in used if bytes([byte]) not in set(guide.vocabulary.tokens)]:
+        raise UnsupportedError(
+            "Give a vocabulary in which every byte is a token. Members with the byte "
+            f"{shown(bytes(missing[:1]))} may be beyond its words, and certificates are of masks over all members."
+        )
     texts = _texts(guide, samples, random.Random(seed))
     lexemes = LexemeAutomaton.of(guide.lexer.terminals)
     tokens = [number for number, token in enumerate(guide.vocabulary.tokens) if token]
@@ -79,16 +78,6 @@ def certificate(guide: CFGGuide, *, samples: int = SAMPLES, seed: int = 0) -> di
     }
 
 
-def _check_bytes(guide: CFGGuide) -> None:
-    used = np.flatnonzero((guide.lexer.targets != DEAD).any(axis=0)[guide.lexer.byte_class]).tolist()
-    tokens = set(guide.vocabulary.tokens)
-    if missing := [byte for byte in used if bytes([byte]) not in tokens]:
-        raise UnsupportedError(
-            "Give a vocabulary in which every byte is a token. Members with the byte "
-            f"{shown(bytes(missing[:1]))} may be beyond its words, and certificates are of masks over all members."
-        )
-
-
 def _bits(flags: Any) -> str:
     return "".join("01"[bool(flag)] for flag in flags)
 
@@ -97,16 +86,11 @@ def _texts(guide: CFGGuide, count: int, rng: random.Random) -> list[Word]:
     """Return words of tokens that lead to different states, the empty one first: walks by the masks, class by class."""
     found: dict[int, Word] = {guide.start: ()} if count else {}
     for _ in range(20 * count):
-        if len(found) == count:
-            break
-        state = guide.start
-        word: Word = ()
-        for _ in range(rng.randrange(1, LONGEST + 1)):
+        state, word = guide.start, _NO_WORD
+        for _ in range(rng.randrange(1, LONGEST + 1) if len(found) < count else 0):
             row = guide.row(state)
             live = [place for place in np.flatnonzero(row.targets != NO_STATE).tolist() if place != EOS]
-            if not live:
-                break
-            members = np.flatnonzero(row.partition.class_of == rng.choice(live))
+            members = np.flatnonzero(row.partition.class_of == rng.choice(live)) if live else np.empty(0, np.int64)
             if not len(members):  # no token of the vocabulary
                 break
             word = (*word, int(members[rng.randrange(len(members))]))

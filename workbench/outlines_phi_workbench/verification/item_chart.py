@@ -29,10 +29,9 @@ class Reason(NamedTuple):
 
 @final
 class ItemChart:
-    """The least set of items that is closed under the rules of Earley's algorithm (1970), over an automaton in place of a word.
+    """The least set of items that is closed under Earley's rules (1970), over an automaton in place of a word.
 
-    ``arcs`` are those of a place. The start symbol is looked for from the places that are :meth:`begun`; its items have the
-    production :data:`ROOT`, whose body is the start symbol alone.
+    ``arcs`` are those of a place; the items of the start symbol have the production :data:`ROOT`, whose body it is.
     """
 
     ROOT = -1

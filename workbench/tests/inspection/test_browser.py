@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from outlines_phi_workbench.inspection.loopback_server import LoopbackServer
 from outlines_phi_workbench.inspection.pages import Inspection, build
 
 from .conftest import encode, inspected
@@ -92,20 +90,3 @@ def test_a_phone_needs_no_sideways_scroll(page: Any, folder: Path, scheme: str) 
     assert page.evaluate("document.documentElement.scrollWidth") <= 380
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, paper[4:-1].split(","))) < 384) == (scheme == "dark")
-
-
-def test_a_server_walks_through_what_is_typed(page: Any) -> None:
-    with LoopbackServer(Inspection(inspected("arithmetic"), encode)) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        page.goto(server.address)
-        page.fill("#typed", "1+*")
-        page.click("button >> nth=0")
-        page.wait_for_selector("#tokens .masked")
-        page.click("#tokens .masked")
-        page.fill("#step-2 input[name=why]", "(")
-        page.click("#step-2 button")
-        page.wait_for_function("location.hash === '#step-2'")
-        assert "( is live." in page.inner_text("#step-2") and "is masked by the language" in page.inner_text("#step-2")
-        server.shutdown()
-        thread.join()
