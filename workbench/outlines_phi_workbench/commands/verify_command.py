@@ -62,9 +62,8 @@ def verify(
 ) -> None:
     """Check what the masks of a grammar promise against the definition.
 
-    Every assumption and theorem has a verdict: EXHAUSTIVE, BOUNDED, or COUNTEREXAMPLE with a shortest witness; under the table
-    stands what each says. A counterexample is exit status 1. PROVED is said by the program that checks a --certificate alone, with
-    the names of the theorems.
+    Every statement has a verdict: EXHAUSTIVE, BOUNDED, or COUNTEREXAMPLE with a shortest witness, which is exit status 1. PROVED is
+    said by the program that checks a --certificate alone.
     """
     vocabulary = Vocabulary.from_tokenizer(load_tokenizer(tokenizer))
     with bar("reading", len(CHECKS)) as progress:

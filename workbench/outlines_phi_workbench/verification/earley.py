@@ -108,20 +108,18 @@ class Earley:
 
 @final
 class RegularCompletion:
-    """From which states of a finite automaton over terminals the beginning of a word is completed to a derived one.
+    """The intersection of a context-free with a regular language (Bar-Hillel, Perles and Shamir, 1961) as Boolean matrices.
 
-    The intersection of a context-free with a regular language (Bar-Hillel, Perles and Shamir, 1961) as Boolean matrices: entry
-    ``(p, k)`` of a symbol's matrix says that it derives a word, not the empty one, that leads from ``p`` to the ``k``-th of the
-    states that a terminal leads to. ``reads`` (``bool[T, S, S]``) are the steps of the automaton by terminal, after steps without
-    output; ``ends`` (``bool[S]``) the states from which the word may be over.
+    Entry ``(p, k)`` of a symbol's matrix: it derives a word, not the empty one, that leads from ``p`` to the ``k``-th of the states
+    that a terminal leads to. ``reads`` (``bool[T, S, S]``) are the steps of the automaton by terminal, after steps without output;
+    ``ends`` (``bool[S]``) the states from which the word may be over.
     """
 
     def __init__(self, earley: Earley, reads: NDArray[np.bool_], ends: NDArray[np.bool_]) -> None:
         self._earley, self._ends = earley, ends
         self._landing = np.flatnonzero(reads.any(axis=(0, 1)))
-        self._matrices = np.zeros(
-            (len(reads) + len(earley.grammar.nonterminals), len(ends), len(self._landing)), dtype=bool
-        )
+        symbols = len(reads) + len(earley.grammar.nonterminals)
+        self._matrices = np.zeros((symbols, len(ends), len(self._landing)), dtype=bool)
         self._matrices[: len(reads)] = reads[:, :, self._landing]
         # What follows the first symbol of a body begins where a terminal led, so these rows are solved by themselves first.
         for rows in (self._landing, np.arange(len(ends))):

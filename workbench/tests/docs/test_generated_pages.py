@@ -9,11 +9,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="the benchmarks run models")
-pytest.importorskip("matplotlib", reason="the figures are drawn by matplotlib")
-
-from benchmarks import fidelity_page, report, summary, table  # noqa: E402
-from benchmarks.fidelity import RESULT  # noqa: E402
+from benchmarks import fidelity_page, report, summary, table
+from benchmarks.fidelity import RESULT
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
