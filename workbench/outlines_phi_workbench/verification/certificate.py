@@ -156,9 +156,10 @@ class _Witnesses:
         items: list[dict[tuple[int, Word, int], None]] = [{} for _ in places.all]
         completed: list[dict[tuple[int, int], None]] = [{} for _ in places.all]
         for item in chart.reasons:
-            head = root if chart.head(item) == ItemChart.ROOT else chart.head(item)
-            items[item.here][head, chart.rest(item), item.origin] = None
-            if not chart.rest(item):
+            head, rest = chart.needs(item)
+            head = root if head == ItemChart.ROOT else head
+            items[item.here][head, rest, item.origin] = None
+            if not rest:
                 completed[item.origin][head, item.here] = None
         return {
             "places": [[list(word), state] for word, state in places.all],

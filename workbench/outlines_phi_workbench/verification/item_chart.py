@@ -59,13 +59,9 @@ class ItemChart:
             self._close(pending.popleft(), pending)
         return self._completed.get((ItemChart.ROOT, place), [])
 
-    def rest(self, item: ChartItem) -> tuple[int, ...]:
-        """Return what is still to be read."""
-        return self._body[item.production][item.dot :]
-
-    def head(self, item: ChartItem) -> int:
-        """Return the head of an item's production; :data:`ROOT` for the root."""
-        return self._head[item.production]
+    def needs(self, item: ChartItem) -> tuple[int, tuple[int, ...]]:
+        """Return the head of an item's production, :data:`ROOT` for the root, and the symbols that are still to be read."""
+        return self._head[item.production], self._body[item.production][item.dot :]
 
     def leftmost(self, item: ChartItem) -> list[int]:
         """Return the productions of a leftmost derivation of what a complete ``item`` has read, its own first."""

@@ -50,20 +50,24 @@ class Unfolded(NamedTuple):
     ends: NDArray[np.bool_]
 
 
-class LongestMatch:
+@final
+class Lexing:
     """Longest match with going back, for terminals by their :class:`Lexemes`.
 
     The longest beginning of a text that is a lexeme is cut off, of the terminal that comes first; so on with the rest. A text
-    that may still go on is cut as far as is certain. Where no lexeme ever has to be given up, that is ``Lex`` of
-    grammar-theory.md, section 2.2, with one byte of lookahead.
+    that may still go on is cut as far as is certain. Unless ``plain``, bytes that begin a longer lexeme behind a complete one, but
+    that would be more than :data:`MOST_HELD` lexemes by themselves, have to be the longer one if all terminals that it may become
+    are ignored or of a higher priority: no text has to be read to its end before its first lexeme is known.
     """
 
-    def __init__(self, terminals: Sequence[Terminal]) -> None:
+    def __init__(self, terminals: Sequence[Terminal], *, plain: bool = False) -> None:
         self.terminals = tuple(terminals)
         self._lexemes = {t: Lexemes.of(each) for t, each in enumerate(terminals) if not each.of}
         self._residuals = [Residual(tuple((t, each.start) for t, each in self._lexemes.items() if each.start))]
         self._number: dict[Residual, int] = {}
         self._moves: dict[tuple[int, int], Move | None] = {}
+        self._plain = None if plain else Lexing(terminals, plain=True)
+        self._deep: dict[tuple[Readings, int], bool] = {}
 
     def move(self, state: int, byte: int) -> Move | None:
         """Return what ``byte`` does in ``state``, ignored terminals included; ``None`` where the text cannot be cut so."""
@@ -117,10 +121,6 @@ class LongestMatch:
             fallback = None if begins or self._matched(readings) else fallback
         return Move(self._interned(Residual(readings, fallback)), ())
 
-    def _comes_first(self, short: int, longer: Readings, byte: int) -> bool:
-        """Return whether the lexeme that goes on with ``byte`` is not given up for ``short``, which has ended before it."""
-        return self.terminals[short].committed
-
     def held(self, state: int) -> int:
         """Return how many lexemes the residual text is, beside what is pending behind them, if it has to be given up."""
         held = 0
@@ -147,20 +147,6 @@ class LongestMatch:
             self._number[residual] = len(self._residuals)
             self._residuals.append(residual)
         return self._number[residual]
-
-
-@final
-class Lexing(LongestMatch):
-    """Longest match with one exception, so that no text has to be read to its end before its first lexeme is known.
-
-    Bytes that begin a longer lexeme behind a complete one, but that would be more than :data:`MOST_HELD` lexemes by themselves,
-    have to be the longer one if all terminals that it may become are ignored or of a higher priority.
-    """
-
-    def __init__(self, terminals: Sequence[Terminal]) -> None:
-        super().__init__(terminals)
-        self._plain = LongestMatch(terminals)
-        self._deep: dict[tuple[Readings, int], bool] = {}
 
     def used(self, states: Iterable[int]) -> frozenset[int]:
         """Return the bytes that lead on from some of ``states``."""
@@ -199,35 +185,36 @@ class Lexing(LongestMatch):
         return Unfolded(place, reads, ends)
 
     def _comes_first(self, short: int, longer: Readings, byte: int) -> bool:
-        mine = self.terminals[short]
-        if mine.committed:
-            return True
+        """Return whether the lexeme that goes on with ``byte`` is not given up for ``short``, which has ended before it."""
+        mine, plain = self.terminals[short], self._plain
+        if mine.committed or plain is None:
+            return mine.committed
         first = all(self.terminals[t].ignored or self.terminals[t].priority > mine.priority for t, _ in longer)
-        return first and self._is_deep(longer, byte)
+        return first and self._is_deep(plain, longer, byte)
 
-    def _is_deep(self, readings: Readings, byte: int) -> bool:
+    def _is_deep(self, plain: Lexing, readings: Readings, byte: int) -> bool:
         """Return whether more than :data:`MOST_HELD` lexemes may be cut, without exception, before it is known whether they are.
 
         The first of them has ended before ``byte``, with which the others begin.
         """
         key = (readings, byte)
         if key not in self._deep:
-            begun = self._plain.move(START, byte)
+            begun = plain.move(START, byte)
             found = set() if begun is None else {(readings, begun.state, 1 + len(begun.word))}
             pending = list(found)
             self._deep[key] = False
             while pending and not self._deep[key]:
                 longer, state, cut = pending.pop()
-                self._deep[key] = cut + self._plain.held(state) > MOST_HELD
-                new = set(self._both(longer, state, cut)) - found
+                self._deep[key] = cut + plain.held(state) > MOST_HELD
+                new = set(self._both(plain, longer, state, cut)) - found
                 found |= new
                 pending += new
         return self._deep[key]
 
-    def _both(self, longer: Readings, state: int, cut: int) -> Iterator[tuple[Readings, int, int]]:
+    def _both(self, plain: Lexing, longer: Readings, state: int, cut: int) -> Iterator[tuple[Readings, int, int]]:
         """Yield where each byte leads that goes on with the longer lexeme, does not end it, and can be read without it."""
         for byte in range(256):
-            readings, moved = self._longer(longer, byte), self._plain.move(state, byte)
+            readings, moved = self._longer(longer, byte), plain.move(state, byte)
             if readings and moved is not None and not self._matched(readings):
                 yield readings, moved.state, cut + len(moved.word)
 

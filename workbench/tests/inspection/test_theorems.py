@@ -44,9 +44,6 @@ def test_every_check_and_every_assumption_is_one() -> None:
     assert used == {id for id in CHECKED if id.startswith("T")} - {"T17", "T18"}  # which check the checks
     ids = {each.id for each in THEOREMS}
     assert all(below in ids | CHECKED for each in THEOREMS for below in each.rests_on.split())
-
-
-def test_every_check_has_its_row() -> None:
     assert CHECKED == {name for name in PLACES[PAGES[1]] if name[0] in "ST"}
 
 
