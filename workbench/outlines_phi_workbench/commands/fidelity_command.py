@@ -12,12 +12,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from outlines_phi import __version__
+from outlines_phi import UnsupportedError, __version__
 from outlines_phi.cli.app import INTERRUPTED, Debug, note, tell
 from outlines_phi.cli.command_options import FormatOptions, ModelOptions, PromptOptions, SettingOptions, grouped
 from outlines_phi.cli.inputs import BUNDLED, check_chats, load, model_input
 from outlines_phi.cli.terminal import Quiet, bar, print_table
-from outlines_phi.errors import UnsupportedError
 from outlines_phi.fidelity.page import make_folder, write_atomically
 from outlines_phi.fidelity.plots import png
 from outlines_phi.plugin.call import CallOptions

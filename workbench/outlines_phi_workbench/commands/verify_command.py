@@ -14,21 +14,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from outlines_phi import UnsupportedError, Vocabulary
 from outlines_phi.cli.app import FAILED, Debug
 from outlines_phi.cli.command_options import RegexOption, Schema, Type
 from outlines_phi.cli.inputs import BUNDLED, load_tokenizer, read_grammar_of, read_output_type
 from outlines_phi.cli.terminal import bar
-from outlines_phi.errors import UnsupportedError
+from outlines_phi.guides import CFGGuide, read_grammar
 from outlines_phi.guides.grammar.grammar import Grammar
-from outlines_phi.guides.grammar.notation.reader import NAMES, grammar_text, read_grammar
+from outlines_phi.guides.grammar.notation.reader import NAMES, grammar_text
 from outlines_phi.numerics.checks import counted
 from outlines_phi.plugin.types.json_text import JSONText
 from outlines_phi.plugin.types.output_types import GrammarText, GuidanceText, to_language
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 
-from ..verification.certificates.certificate import certificate as certify
+from ..verification.certificate import certificate as certify
 from ..verification.subject import MEANINGS, Subject, Verdict
-from ..verification.verification import CHECKS, MOST, Check, Verification
+from ..verification.verification import CHECKS, MOST, Verification
 from ..verification.verification import verify as run_checks
 from . import GrammarArgument
 
@@ -51,60 +51,29 @@ def verify(
     ] = BUNDLED,
     depth: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            show_default=False,
-            help="Most tokens of the words that are tried, however many there are; without it, as many as --most allows.",
-        ),
+        typer.Option(min=1, help="Most tokens of words, however many there are; by default as --most allows."),
     ] = None,
-    most: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Most pairs of states where no --depth is asked for: words grow until no new pair is left, or more are.",
-        ),
-    ] = MOST,
+    most: Annotated[int, typer.Option(min=1, help="Most pairs of states where no --depth is asked for.")] = MOST,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
     certificate: Annotated[
-        Path | None,
-        typer.Option(
-            show_default=False,
-            help="File to write a certificate of a grammar's masks to, which a program that is extracted from a proof checks.",
-        ),
+        Path | None, typer.Option(help="File for a certificate of a grammar's masks, which a proven program checks.")
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Check the promises of a grammar's masks against the definition.
+    """Check what the masks of a grammar promise against the definition.
 
-    Every assumption and theorem has a verdict: EXHAUSTIVE, BOUNDED, or COUNTEREXAMPLE with a shortest witness; under the table
-    stands what each says. A counterexample is exit status 1. PROVED is said by the program that checks a --certificate alone, with
-    the names of the theorems.
+    Every statement has a verdict: EXHAUSTIVE, BOUNDED, or COUNTEREXAMPLE with a shortest witness, which is exit status 1. PROVED is
+    said by the program that checks a --certificate alone.
     """
-    read = load_tokenizer(tokenizer)
-    vocabulary = Vocabulary.from_tokenizer(read)
+    vocabulary = Vocabulary.from_tokenizer(load_tokenizer(tokenizer))
     with bar("reading", len(CHECKS)) as progress:
-        said = ""
-
-        def tell_check(check: Check) -> None:
-            nonlocal said
-            said = f"{check.id} {check.statement}"
-            progress.move(CHECKS.index(check), description=said)
-
-        def tell_words(length: int, pairs: int) -> None:
-            progress.move(description=f"{said}: words of {counted(length, 'token')}, {pairs:,} pairs of states")
-
-        name, subject = _subject(
-            grammar,
-            (type_, schema, regex),
-            vocabulary,
-            depth=depth,
-            most=None if depth else most,
-            tokenizer=read,
-            progress=tell_words,
-        )
+        limits = {"depth": depth, "most": None if depth else most}
+        name, subject = read_subject(grammar, (type_, schema, regex), vocabulary, **limits)
         if certificate is not None:
             _write_certificate(certificate, subject)
-        found = run_checks(subject, tell_check)
+        found = run_checks(
+            subject, lambda check: progress.move(CHECKS.index(check), description=f"{check.id} {check.statement}")
+        )
     if as_json:
         typer.echo(
             json.dumps({"subject": name, "tokenizer": tokenizer, **found.as_dict()}, indent=2, ensure_ascii=False)
@@ -115,15 +84,15 @@ def verify(
         raise typer.Exit(FAILED)
 
 
-def _subject(
+def read_subject(
     grammar: str | None, given: tuple[str | None, Path | None, str | None], vocabulary: Vocabulary, **options: Any
 ) -> tuple[str, Subject]:
+    """Return the name of a grammar, or of the type, schema or pattern that is ``given``, and what is verified of it."""
     if grammar is not None:
         if any(value is not None for value in given):
             raise UnsupportedError("Give exactly one of them: a grammar was given beside --type, --schema or --regex.")
-        return grammar, Subject.of_grammar(
-            read_grammar_of(grammar, grammar), vocabulary, _text_in_lark(grammar), **options
-        )
+        read, text = read_grammar_of(grammar, grammar), _text_in_lark(grammar)
+        return grammar, Subject.of_grammar(read, vocabulary, text, **options)
     if all(value is None for value in given):
         raise UnsupportedError(
             f"Give a file in Lark's dialect or .gbnf, one of {', '.join(NAMES)} and dyck-n, or --type, --schema or --regex. There "
@@ -148,9 +117,9 @@ def _subject(
 
 def _write_certificate(path: Path, subject: Subject) -> None:
     """Write it before the checks run, so that what is refused costs little."""
-    if subject.machine is None:
+    if not isinstance(subject.guide, CFGGuide):
         raise UnsupportedError("Give a grammar, or leave --certificate out. Certificates are of grammars.")
-    text = json.dumps(certify(subject.machine.guide)) + "\n"
+    text = json.dumps(certify(subject.guide)) + "\n"
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -185,11 +154,9 @@ def _validator(schema: JsonSchema) -> Callable[[bytes], str | None]:
 def print_verification(name: str, found: Verification, console: Console) -> None:
     """Print a row for every check, and under it the witness of a statement that does not hold."""
     subject, exploration = found.subject, found.subject.exploration
-    stand = len(subject.collapse.tokens)
-    share = f"{len(subject.guide.vocabulary):,} tokens, for which {stand:,} stand{'s' * (stand == 1)}"
     reach = "any number of tokens" if exploration.closed else f"at most {counted(exploration.complete, 'token')}"
-    covered = f"all words of {reach}: {len(exploration.nodes):,} pairs of states, {found.texts:,} texts"
-    console.print(Text.assemble((name, "bold"), f": {share}; {covered}"))
+    covered = f"all words of {reach}: {len(exploration.nodes):,} pairs of states"
+    console.print(Text.assemble((name, "bold"), f": {len(subject.guide.vocabulary):,} tokens; {covered}"))
     if subject.depth is None and not exploration.closed:
         more = counted(exploration.complete + 1, "token")
         console.print(
@@ -211,21 +178,15 @@ def print_verification(name: str, found: Verification, console: Console) -> None
             Text(said, "red" if finding.verdict is Verdict.COUNTEREXAMPLE else "dim"),
         )
     console.print(table)
-    _print_meanings(found, console)
-    wrong = [result.check.id for result in found.results if result.finding.verdict is Verdict.COUNTEREXAMPLE]
-    if wrong:
-        console.print(Text(f"Counterexamples to {', '.join(wrong)}.", "bold red"))
-    else:
-        console.print(Text("No counterexample.", "bold green"))
-
-
-def _print_meanings(found: Verification, console: Console) -> None:
-    """Print the meanings of the rows and the verdicts; S are assumptions, T theorems that follow from them or are checked alone."""
     console.print(Text("\nWhat the rows say (S: assumptions, T: theorems), and the verdicts", "bold"))
     legend = Table.grid(padding=(0, 2, 0, 0))
     for result in found.results:
         legend.add_row("", result.check.id, Text(result.check.meaning))
     for verdict in dict.fromkeys(result.finding.verdict for result in found.results):
         legend.add_row("", Text(verdict.value, COLORS[verdict]), Text(MEANINGS[verdict]))
-    console.print(legend)
-    console.print()
+    console.print(legend, "")
+    wrong = [result.check.id for result in found.results if result.finding.verdict is Verdict.COUNTEREXAMPLE]
+    if wrong:
+        console.print(Text(f"Counterexamples to {', '.join(wrong)}.", "bold red"))
+    else:
+        console.print(Text("No counterexample.", "bold green"))

@@ -1,81 +1,81 @@
-"""The subject of an inspection: a guide with its machine, what is banned beside it, and the limit of its texts."""
+"""Texts, token by token: which tokens are live, where they lead, and why others are masked."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.grammar.cfg_guide import CFGGuide
-from outlines_phi.guides.guide import DEAD, Guide
-from outlines_phi.guides.json_schema.json_guide import JSONGuide
-from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
+from outlines_phi import UnsupportedError, Vocabulary
+from outlines_phi.guides import Guide
+from outlines_phi.guides.guide import DEAD, UNREACHABLE
 from outlines_phi.guides.table import Moves
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 
-from .machines.automaton_machine import AutomatonMachine
-from .machines.grammar_machine import GrammarMachine
-from .machines.guide_machine import GuideMachine
-from .machines.reading_machine import ReadingMachine
-from .machines.schema_machine import SchemaMachine
+from .guide_machine import Fault, GuideMachine, text_name
 
 ENOUGH = 1 << 30  # Tokens that no text needs: no limit
+LOOKED_AT = 1_000  # Masked tokens of a step of which it is found why
+GROUPS = 12  # Groups of live tokens, and of masked ones, that a step shows
+SAMPLE = 6  # Tokens of a group that are named
+MOST_TOKENS = 2_000  # Tokens of a text that is walked through
 
 
-def machine_of(guide: Guide) -> ReadingMachine:
-    """Return the machine of a guide, which says what refuses a byte."""
-    match guide:
-        case CFGGuide():
-            return GrammarMachine(guide)
-        case JSONGuide():
-            return SchemaMachine(guide)
-        case FSMGuide(automaton=automaton) if automaton is not None:
-            return AutomatonMachine(automaton)
-    return GuideMachine(guide)
+class TextPlace(NamedTuple):
+    """Where a text stands: a state of the guide, and the tokens left."""
+
+    state: int
+    remaining: int
+
+
+class Refusal(NamedTuple):
+    """Why a token is masked: ``fault`` at a byte of it, behind ``read``, which is still the beginning of a member."""
+
+    token: int
+    text: str
+    fault: Fault
+    read: str = ""
+
+
+class TokenGroup(NamedTuple):
+    """Tokens that lead to one state, or that are refused for one reason: how many, some of them, where, and more."""
+
+    size: int
+    sample: tuple[str, ...]
+    label: str
+    said: str
+
+
+class WalkStep(NamedTuple):
+    """A place between two tokens of a text; ``token`` is the next one, ``None`` behind the last."""
+
+    place: TextPlace
+    token: int | None
+    text: str
+    described: str
+    why_no_end: str
+    live: int  # how many tokens are live
+    targets: int  # to how many states they lead
+    groups: tuple[TokenGroup, ...]  # by these states, those of the most tokens
+    masked: tuple[TokenGroup, ...]  # masked tokens by what refuses them
+    looked_at: int  # of how many it was found why
+    distance: int | None  # the fewest tokens to the end; ``None`` for no end
+    left: int | None  # the tokens that the limit leaves; ``None`` for no limit
+    refusal: Refusal | None  # why ``token`` is masked, where it is
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Inspected:
-    """A language that is looked at.
-
-    Attributes
-    ----------
-    name
-        Its name in messages.
-    guide
-        The allowed texts: the output type, less the banned phrases.
-    plain
-        The guide of the output type alone; ``guide`` itself where nothing is banned.
-    phrases
-        The banned phrases, as a guide of their own.
-    budget
-        The most tokens of a text, the end of sequence included; ``None`` for no limit.
-    start, begun
-        The states of ``guide`` and of ``phrases`` in which a text begins, which a prompt may decide.
-    """
+    """A language that is looked at, by the name of its messages."""
 
     name: str
     guide: Guide
-    plain: Guide
-    phrases: PhraseGuide | None = None
-    budget: int | None = None
-    start: int = 0
-    begun: int = 0
-
-    @classmethod
-    def of(
-        cls, name: str, guide: Guide, plain: Guide | None = None, budget: int | None = None, prompt: bytes = b""
-    ) -> Inspected:
-        """Return the subject of an inspection, of texts that come after ``prompt``."""
-        banned = guide.phrases if plain is not None and plain is not guide else None
-        phrases = None if banned is None else PhraseGuide(guide.vocabulary, banned)
-        begun = 0 if phrases is None else phrases.start_after(prompt)
-        return cls(name, guide, plain or guide, phrases, budget, guide.start_after(prompt), begun)
+    budget: int | None = None  # the most tokens of a text, the end of sequence included; ``None`` for no limit
+    start: int | None = None  # the state in which a text begins, which a prompt may decide
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -83,18 +83,121 @@ class Inspected:
         return self.guide.vocabulary
 
     @cached_property
-    def machine(self) -> ReadingMachine:
-        """The machine of the output type alone."""
-        return machine_of(self.plain)
+    def machine(self) -> GuideMachine:
+        """The guide, byte by byte."""
+        return GuideMachine(self.guide)
 
-    def remaining(self, written: int) -> int:
-        """Return the number of tokens that may still be written after so many."""
-        return ENOUGH if self.budget is None else self.budget - written
+    @property
+    def begin(self) -> TextPlace:
+        """The place where a text begins."""
+        state = self.guide.start if self.start is None else self.start
+        return TextPlace(state, ENOUGH if self.budget is None else self.budget)
 
-    def live(self, state: int, remaining: int) -> tuple[NDArray[np.bool_], Moves]:
-        """Return the mask ``bool[V]`` of ``state``, and the live tokens with where they lead."""
-        row = self.guide.row(state)
-        classes = self.guide.live_classes(state, remaining) & (row.targets != DEAD)
-        mask = row.partition.where(classes)
+    def after(self, at: TextPlace, token: int) -> TextPlace:
+        """Return where a live ``token`` leads."""
+        return TextPlace(self.guide.advance(at.state, token), at.remaining - 1)
+
+    def name_of(self, token: int) -> str:
+        """Return how a token is shown."""
+        return "<end>" if token in self.vocabulary.eos_ids else text_name(self.vocabulary.tokens[token]) or f"<{token}>"
+
+    def live(self, at: TextPlace) -> tuple[NDArray[np.bool_], Moves]:
+        """Return the mask ``bool[V]`` of a place, and the live tokens with where they lead."""
+        row = self.guide.row(at.state)
+        mask = row.partition.where(self.guide.live_classes(at.state, at.remaining) & (row.targets != DEAD))
         tokens = np.flatnonzero(mask)
         return mask, Moves(tokens, row.partition.class_of[tokens], row.targets)
+
+    def why_masked(self, at: TextPlace, token: int) -> Refusal | None:
+        """Return why ``token`` is masked; ``None`` where it is live.
+
+        In this order: ids that write nothing; the end of the text; the byte after which no member is left; the limit of tokens.
+        """
+        if self.live(at)[0][token]:
+            return None
+        text, name, target = self.vocabulary.tokens[token], self.name_of(token), self.guide.advance(at.state, token)
+        end = token == self.vocabulary.eos_ids[0]
+        if not text and not end:
+            because = "No guide allows an id without bytes; all ends of sequence count as the first one."
+            return Refusal(token, name, Fault("vocabulary", "an id that writes nothing", because))
+        if end and (no_end := self.machine.no_end(at.state)) is not None:
+            return Refusal(token, name, no_end)
+        if not end and (found := self.machine.fault(at.state, text)) is not None:
+            return Refusal(token, name, found[0], text_name(text[: found[1]]))
+        if target == DEAD:
+            because = "Bytes go on behind it, and no tokens write them to the end."
+            return Refusal(token, name, Fault("vocabulary", "the vocabulary", because), name)
+        needed, left = self.guide.min_tokens(target), at.remaining - 1
+        because = f"The shortest end takes {needed} more tokens after it, and the limit leaves {left}."
+        return Refusal(token, name, Fault("budget", "the limit of tokens", because), name)
+
+    def walk(self, ids: Sequence[int]) -> list[WalkStep]:
+        """Return the steps of the tokens ``ids``, up to the first that is masked."""
+        if len(ids) > MOST_TOKENS:
+            raise UnsupportedError(f"Give a text of at most {MOST_TOKENS:,} tokens. {len(ids):,} were given.")
+        at, steps = self.begin, list[WalkStep]()
+        for token in ids:
+            steps.append(self._step(at, int(token)))
+            if steps[-1].refusal is not None:
+                return steps
+            at = self.after(at, int(token))
+        return [*steps, self._step(at, None)]
+
+    def _step(self, at: TextPlace, token: int | None) -> WalkStep:
+        moves, no_end = self.live(at)[1], self.why_masked(at, self.vocabulary.eos_ids[0])
+        led: dict[int, list[int]] = {}
+        for each, target in zip(moves.tokens.tolist(), moves.targets.tolist(), strict=True):
+            led.setdefault(target, []).append(each)
+        states = sorted(led, key=lambda state: -len(led[state]))[:GROUPS]
+        masked, looked_at = self._masked(at)
+        return WalkStep(
+            place=at,
+            token=token,
+            text="" if token is None else self.name_of(token),
+            described=self.guide.describe(at.state)[:500],
+            why_no_end="" if no_end is None else no_end.fault.because,
+            live=len(moves.tokens),
+            targets=len(led),
+            groups=tuple(
+                self._group(led[state], f"state {state}", str(self._distance(state) or 0)) for state in states
+            ),
+            masked=masked,
+            looked_at=looked_at,
+            distance=self._distance(at.state),
+            left=None if self.budget is None else at.remaining,
+            refusal=None if token is None else self.why_masked(at, token),
+        )
+
+    def _masked(self, at: TextPlace) -> tuple[tuple[TokenGroup, ...], int]:
+        """Return masked tokens by what refuses them, those of the most first, and how many were looked at."""
+        masked = np.flatnonzero(~self.live(at)[0])
+        masked = masked[:: -(-len(masked) // LOOKED_AT) or 1]
+        found: dict[tuple[str, str], list[Refusal]] = {}
+        for refusal in filter(None, (self.why_masked(at, token) for token in masked.tolist())):
+            found.setdefault((refusal.fault.kind, refusal.fault.what), []).append(refusal)
+        ordered = sorted(found.items(), key=lambda entry: -len(entry[1]))[:GROUPS]
+        named = (
+            ([each.token for each in several], ": ".join(key), several[0].fault.because) for key, several in ordered
+        )
+        return tuple(self._group(*group) for group in named), len(masked)
+
+    def _group(self, tokens: list[int], label: str, said: str) -> TokenGroup:
+        return TokenGroup(len(tokens), tuple(map(self.name_of, tokens[:SAMPLE])), label, said)
+
+    def _distance(self, state: int) -> int | None:
+        distance = self.guide.min_tokens(state)
+        return None if distance >= UNREACHABLE else distance
+
+    def tokens_of(self, encode: Callable[[str], Iterable[int]], text: str) -> list[int]:
+        """Return the tokens of a text; an :class:`UnsupportedError` where the tokenizer writes other bytes."""
+        try:
+            wanted = text.encode()
+        except UnicodeEncodeError as error:
+            raise UnsupportedError(f"Give characters of Unicode. {text!r:.80} has none at {error.start}.") from None
+        ids = [int(token) for token in encode(text)]
+        written = b"".join(self.vocabulary.tokens[token] for token in ids if token < len(self.vocabulary))
+        if written != wanted:
+            raise UnsupportedError(
+                f"Give a text that the tokenizer writes as it is, or another tokenizer. It writes {text!r:.80} as {written!r:.80}."
+            )
+        return ids

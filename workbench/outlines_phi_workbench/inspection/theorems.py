@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..verification.verification import CHECKS
-from .machines.machine_graph import GraphEdge, GraphPart
 
 
 class Theorem(NamedTuple):
@@ -71,48 +70,48 @@ THEOREMS = (
     Theorem("9.2", "The mode that is found is the mode.", "5.1"),
     Theorem("G2.1", "Grammars over characters, cut into terminals, derive the same texts."),
     Theorem(
-        "G3.1", "The lexing transducer emits what longest match cuts.", "S1",
+        "G3.1", "The lexing transducer emits what longest match cuts.", "",
         "lexing.transducer lexing.longest_lexeme lexing.longest_most lexing.terminalsE certificate.lexer_certified "
         "mask.published_accepts mask.longest_match_does_not mask.ours_does_not", "T1",
     ),
-    Theorem("G4.1", "What tokens do depends on their bytes alone.", "S7", "transducer.reads_cat mask.classes", "T2 T4"),
-    Theorem("G5.1", "The parser reads what begins a word of the grammar.", "S3", "", "T3 T7"),
+    Theorem("G4.1", "What tokens do depends on their bytes alone.", "", "transducer.reads_cat mask.classes"),
+    Theorem("G5.1", "The parser reads what begins a word of the grammar.", "", "", "T7"),
     Theorem(
         "G5.2", "The top of a stack decides, or leaves a rest that depends on what lies below.", "G5.1",
-        "pushdown.invariance pushdown.decided_or_below pushdown.over_the_top preprocessing.preprocessing", "T5 T6",
+        "pushdown.invariance pushdown.decided_or_below pushdown.over_the_top preprocessing.preprocessing",
     ),
     Theorem("G6.1", "The distance to the end is finite if and only if tokens complete a member.", "G3.1 G4.1 G5.1", "", "T16"),
     Theorem(
         "G7.1", "Soundness: what is allowed can be completed.", "G6.1",
-        "mask.sound_and_complete mask.no_dead_end grammar.derived_spells certificate.mask_certified", "T8 T9 T10 T13 T14",
+        "mask.sound_and_complete mask.no_dead_end grammar.derived_spells certificate.mask_certified", "T10",
     ),
     Theorem(
         "G7.2", "Completeness: what begins a member is allowed.", "G6.1 G4.1 G5.1 S5",
         "mask.sound_and_complete mask.mask_characterization mask.over_approximation grammar.nothing_derived "
-        "certificate.mask_certified", "T8 T11 T13 T14",
+        "certificate.mask_certified", "T11",
     ),
     Theorem(
         "G7.3", "The end is allowed after members alone.", "G3.1 G5.1",
-        "mask.end_characterization mask.checker certificate.end_certified", "T12 T13",
+        "mask.end_characterization mask.checker certificate.end_certified", "T12",
     ),
-    Theorem("G7.4", "Masks depend on the text, not on its tokens.", "G4.1", "transducer.reads_cat mask.stack_invariance", "T15"),
+    Theorem("G7.4", "Masks depend on the text, not on its tokens.", "G4.1", "transducer.reads_cat mask.stack_invariance"),
     Theorem("G7.5", "Length limits cut nothing short.", "G6.1"),
     Theorem("G9.1", "A formula of a schema and its shapes have the same values."),
     Theorem("G9.2", "The machine of a schema is deterministic.", "G9.1"),
-    Theorem("G9.3", "It accepts the texts of the values that the schema is true of.", "G9.1 G9.2", "", "T10 T11 T12 T13 T14"),
-    Theorem("G9.4", "Every configuration has a way to the end.", "G9.2", "", "T9 T16"),
+    Theorem("G9.3", "It accepts the texts of the values that the schema is true of.", "G9.1 G9.2", "", "T10 T11 T12"),
+    Theorem("G9.4", "Every configuration has a way to the end.", "G9.2", "", "T10 T16"),
     Theorem("G9.5", "Masks of a schema do not depend on the stack.", "G9.2"),
 )  # fmt: skip
 
 
-def theorem_graph(verdicts: Mapping[str, str]) -> tuple[tuple[GraphPart, ...], tuple[GraphEdge, ...]]:
+def theorem_graph(verdicts: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
     """Return the statements and assumptions, and an edge from each to what it rests on; ``verdicts`` are those of checks, by id."""
     checks = {check.id: check for check in CHECKS}
     shown = {
-        id: f"{id} {check.statement}" + (f": {verdicts[id]}" if id in verdicts else "") for id, check in checks.items()
+        id: ": ".join([f"{id} {check.statement}", *filter(None, [verdicts.get(id)])]) for id, check in checks.items()
     }
-    parts = [
-        GraphPart(id, "assumption", f"{id} {check.statement}", f"Assumption {shown[id]}")
+    nodes: list[dict[str, Any]] = [
+        {"id": id, "kind": "assumption", "label": f"{id} {check.statement}", "text": f"Assumption {shown[id]}"}
         for id, check in checks.items()
         if id.startswith("S")
     ]
@@ -124,7 +123,7 @@ def theorem_graph(verdicts: Mapping[str, str]) -> tuple[tuple[GraphPart, ...], t
         lines = [f"{each.says}", "", f"{page}, Statement {each.id.removeprefix('G')}"]
         lines += [f"proven in Coq: {proof}" for proof in each.proofs.split()]
         lines += [f"checked: {shown[check]}" for check in each.checks.split()]
-        label = f"{each.id} {each.says}"
-        parts.append(GraphPart(each.id, kind, label, "\n".join(lines), is_start=each.id not in used))
-        edges += [GraphEdge(each.id, below, kind="call") for below in each.rests_on.split()]
-    return tuple(parts), tuple(edges)
+        label, text = f"{each.id} {each.says}", "\n".join(lines)
+        nodes.append({"id": each.id, "kind": kind, "label": label, "text": text, "start": each.id not in used})
+        edges += [{"source": each.id, "target": below, "label": ""} for below in each.rests_on.split()]
+    return {"nodes": nodes, "edges": edges}

@@ -1,4 +1,4 @@
-"""The measurements of one estimator, run by one sampler, on one language."""
+"""What is measured of one estimator, run by one sampler, on one language."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ How = Literal["computed", "draws", "groups", "weights", "theorem", ""]  # Where 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """The facts about ``mu*`` on a language."""
+    """The knowledge of ``mu*`` on a language; ``None`` where something is not known."""
 
-    # ``log Phi(prompt)`` in nats, and how far off it may be: 0 where the language was enumerated, half the width of
-    # certified bounds, or the standard error of an estimate.
-    log_phi: float
-    error: float = 0.0
-    # The distribution of the texts, all tokenizations summed, and that of plain masking; ``None`` where it is not known.
-    texts: Mapping[str, float] | None = None
-    masked: Mapping[str, float] | None = None
+    log_phi: float  # log Phi(prompt) in nats
+    error: float = (
+        0.0  # half the width of certified bounds on it, or the standard error of an estimate; 0 if it is exact
+    )
+    texts: Mapping[str, float] | None = None  # the distribution of texts, all tokenizations summed
+    masked: Mapping[str, float] | None = None  # that of plain masking
     tolerance: float = 0.0  # total variation that ``texts`` may be off
     reference: Reference | None = None  # every member with its probabilities, where the language was enumerated
     source: str  # in words
@@ -38,43 +37,33 @@ class Truth:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One estimator, run by one sampler, on one language. ``None`` where something is not known."""
+    """One estimator, run by one sampler, on one language; ``None`` where something is not known."""
 
-    # The language and the prompt.
     family: str
     language: str
-    # The method.
     estimator: str
     sampler: str
-    # Where the distance comes from: ``computed``, summed over every member; ``draws``, of their frequencies;
-    # ``groups``, of the frequencies of a few groups of texts, a lower limit, where the texts are too many for the
-    # draws; ``weights``, ``1 - mean min(1, w / Phi)`` over draws that know their weight (of token sequences);
-    # ``theorem``, nothing was measured.
+    # The origin of the distance: computed, over every member; draws, by their frequencies; groups of texts, a lower limit, where
+    # these are too many for the draws; weights, 1 - mean min(1, w / Phi), of token sequences; theorem, nothing was measured.
     how: How = ""
-    tv: float | None = (
-        None  # total variation from ``mu*``, of texts, all tokenizations of one summed, but for ``weights``
+    tv: float | None = None  # total variation from mu*, of texts, all tokenizations of one summed, but for weights
+    floor: float | None = (
+        None  # the mean TV that as many draws of mu* show, or the standard error of an estimate from weights
     )
-    # Noise: the mean TV that as many draws of ``mu*`` itself show, or the standard error of an estimate from weights,
-    # that of ``Phi`` included.
-    floor: float | None = None
-    # ``tv`` relative to that of plain masking, ``(tv - tv_mask) / tv_mask``: negative where the estimator helps.
-    # ``None`` where noise would decide it.
-    change: float | None = None
-    tv_tokens: float | None = None  # TV of token sequences
-    kl: float | None = None  # ``KL(q || mu*)`` of token sequences, in nats
-    ess: float | None = None  # ``(E w)^2 / E w^2``: how many draws of ``mu*`` one weighted draw is worth
-    lost: float | None = None  # share of ``mu*`` that the estimator can never draw; 0 unless it is wrong
-    log_z_error: float | None = None  # log of the mean weight of ``n`` draws, minus ``log Phi``
-    # An upper limit of the TV (of token sequences) that the sampler gave without knowing the truth.
-    certificate: float | None = None
-    # Model calls and generated tokens evaluated, of one draw in a call of its own.
-    calls: float | None = None
-    tokens: float | None = None
-    # Where the distance was computed: TV of ``n`` draws from the distribution that was computed, over the mean noise of so many;
-    # about 1.
-    agreement: float | None = None
+    change: float | None = None  # (tv - tv_mask) / tv_mask, of plain masking; None where noise would decide it
+    tv_tokens: float | None = None  # of token sequences
+    kl: float | None = None  # KL(q || mu*) of token sequences, in nats
+    ess: float | None = None  # (E w)^2 / E w^2: how many draws of mu* one weighted draw is worth
+    lost: float | None = None  # share of mu* that the estimator can never draw; 0 unless it is wrong
+    log_z_error: float | None = None  # log of the mean weight of n draws, minus log Phi
+    certificate: float | None = None  # an upper limit of the TV (of token sequences) by the sampler's own account
+    calls: float | None = None  # model calls of one draw in a call of its own
+    tokens: float | None = None  # and the generated tokens that it evaluates
+    agreement: float | None = (
+        None  # TV of n draws from the distribution that was computed over the mean noise of so many; about 1
+    )
     n: int = 0  # draws that were made
-    note: str = ""  # the failure, if any
+    note: str = ""  # what went wrong
 
     @property
     def method(self) -> str:
@@ -153,7 +142,7 @@ class Weighed(NamedTuple):
 
 
 def weighed(log_w: ArrayLike, log_phi: float) -> Weighed:
-    """Estimate the distance of a proposal by the weights of its independent draws, ``Phi`` being known (theory.md, section 4.4).
+    """Return what independent draws of one proposal say of it by their weights, ``Phi`` being known (theory.md, section 4.4).
 
     ``TV(q, mu*) = 1 - E_q min(1, w / Phi)`` and ``KL(q || mu*) = log Phi - E_q log w``, of token sequences; where draws of weight
     0 are among them, of the distribution of the others.

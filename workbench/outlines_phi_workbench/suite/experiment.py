@@ -12,27 +12,32 @@ from typing import Any, final
 
 import numpy as np
 
+from outlines_phi import (
+    AutoPhi,
+    BudgetError,
+    Draws,
+    Effort,
+    ExactPhi,
+    FidelityWarning,
+    Guarantee,
+    LocalPhi,
+    OutlinesPhiError,
+    SamplingSettings,
+    TextConstraint,
+)
 from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.errors import BudgetError, FidelityWarning, OutlinesPhiError
 from outlines_phi.fidelity.comparison import frequencies
 from outlines_phi.fidelity.probabilities import probabilities
-from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DEAD
-from outlines_phi.guides.table import Table
 from outlines_phi.numerics.weights import log_mean
-from outlines_phi.phi.constraint import TextConstraint
-from outlines_phi.phi.estimator import ProposalPhi
-from outlines_phi.phi.onestep import LocalPhi
+from outlines_phi.phi import ProposalPhi
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.plugin.call import CallOptions
 from outlines_phi.plugin.session import PhiModel
 from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.sampler import Request
-from outlines_phi.settings import SamplingSettings
 
 from .cells import Cell, Truth, computed, drawn, ordered_groups, weighed
 from .grid import Heading
@@ -55,7 +60,7 @@ FREE, FREE_SINGLE = 200, 4
 """Draws, and calls for one draw each, where a language cannot be enumerated: every draw then takes model calls of its own."""
 
 FREE_EFFORT, FREE_TOKENS = Effort(attempts=100, tokens=150), 5_000
-"""The effort of each of many exact draws there, and the model tokens of a certificate."""
+"""What each of many exact draws may cost there, and the model tokens of a certificate."""
 
 NORMALIZERS = 50  # Residual attempts after many exact draws, which know `Phi` by bounds only without them
 
@@ -67,7 +72,7 @@ NOISY, GROUPS = 0.06, 12  # Noise of a TV of texts from which on it is that of s
 LEAST_NOISE = 1e-6  # Noise of a distribution that is all on one text
 
 ANY_TEXT = r"[\x00-\x7f]*"
-"""The texts that a predicate is asked about: in ASCII, because it sees nothing of an unfinished character and cannot refuse it."""
+"""What a predicate is asked about: in ASCII, because it sees nothing of an unfinished character and could not refuse it."""
 
 
 @final
@@ -100,12 +105,12 @@ class Experiment:
 
     @property
     def finite(self) -> bool:
-        """True if every member is enumerated."""
+        """Whether every member is enumerated."""
         return self.prefixes is not None
 
     @cached_property
     def truth(self) -> Truth:
-        """The facts about ``mu*``: everything, or the distribution of texts within a tolerance, or an estimate of ``Phi``."""
+        """What is known of ``mu*``: everything, or the distribution of texts within a tolerance, or an estimate of ``Phi``."""
         if self.finite:
             return self._enumerated()
         request = self.request
@@ -117,14 +122,9 @@ class Experiment:
             )
         except BudgetError as error:
             return self._estimated(error)
-        low, high = found.log_z_bounds
-        return Truth(
-            log_phi=(low + high) / 2,
-            error=(high - low) / 2,
-            texts=found.distribution,
-            tolerance=found.tolerance,
-            source=f"texts enumerated to a TV of {found.tolerance:.1g}",
-        )
+        (low, high), tolerance = found.log_z_bounds, found.tolerance
+        phi, off, source = (low + high) / 2, (high - low) / 2, f"texts enumerated to a TV of {tolerance:.1g}"
+        return Truth(log_phi=phi, error=off, texts=found.distribution, tolerance=tolerance, source=source)
 
     def _enumerated(self) -> Truth:
         request = self.request
@@ -153,7 +153,7 @@ class Experiment:
         return computed(truth.reference, LocalPhi.name, self._text).tv
 
     def measure(self, method: Method, truth: Truth) -> Cell:
-        """Measure a method here."""
+        """Return what there is to know of a method here."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FidelityWarning)  # the cell says it
             results = self._draw(method)
@@ -172,7 +172,7 @@ class Experiment:
         return replace(cell, **self._distance(method, truth, texts, log_w))
 
     def _distance(self, method: Method, truth: Truth, texts: Sequence[str], log_w: Any) -> dict[str, Any]:
-        """Return the distance of the method from ``mu*``, in the best way that there is here."""
+        """Return how far the method is from ``mu*``, in the best way that there is here."""
         if truth.reference is not None and method.proposal is not None:
             exact = computed(truth.reference, method.name, self._text)
             own = self._texts(truth.reference.distribution(method.name))
@@ -221,7 +221,7 @@ class Experiment:
         return method.make(phi).sample(replace(request, prompts=prompts, settings=settings, n=n))
 
     def runs(self, method: Method) -> bool:
-        """Return True if the method applies: predicates need a language of ASCII texts, in all tokenizations."""
+        """Return whether the method applies: predicates need a language of ASCII texts, in all tokenizations."""
         return method.sampler != AWRS or _automaton(self.request.table) is not None
 
     @cached_property
@@ -237,9 +237,8 @@ class Experiment:
         return replace(self.request, table=table, constraint=constraint.over(vocabulary))
 
     def _singles(self, method: Method) -> int:
-        if not self.finite:
-            return FREE_SINGLE
-        return FREE_SINGLE if isinstance(method.proposal, CertifiedWalk) else SINGLE  # a tree costs the same every time
+        few = not self.finite or isinstance(method.proposal, CertifiedWalk)  # a tree costs the same every time
+        return FREE_SINGLE if few else SINGLE
 
     def _texts(self, p: Mapping[Ids, float]) -> dict[str, float]:
         """Return the distribution of the texts, all tokenizations of one summed; normalised."""
@@ -264,7 +263,7 @@ def _weights(draws: Draws, log_phi: float) -> list[float]:
 
 
 def _by_weights(method: Method, log_w: Any, truth: Truth) -> dict[str, Any]:
-    """Return the estimates by weights from independent draws of one proposal, of token sequences; nothing where they are not."""
+    """Return what independent draws of one proposal say of it by their weights, of token sequences; nothing where they are not."""
     if method.proposal is None or isinstance(method.phi, ExactPhi):
         return {}
     found = weighed(log_w, truth.log_phi)
@@ -273,7 +272,7 @@ def _by_weights(method: Method, log_w: Any, truth: Truth) -> dict[str, Any]:
 
 
 def _log_z_error(results: Sequence[Draws], log_phi: float) -> float | None:
-    """Return the error of the estimate of ``log Phi``, where there is one estimate: of a call, or of calls that count alike."""
+    """Return how far the estimate of ``log Phi`` is off, where there is one estimate: of a call, or of calls that count alike."""
     if len(results) == 1:
         return results[0].log_z - log_phi
     if any(draws.guarantee > Guarantee.WEIGHTED for draws in results):
@@ -291,14 +290,12 @@ def _certificate(results: Sequence[Draws]) -> float | None:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """The grid of a measurement: a model, languages, methods."""
+    """A cell for each language and method: ``n`` draws of ``model``, all random streams by ``seed``."""
 
-    model: PhiModel  # the model
-    # The languages and the methods: a cell for each pair.
+    model: PhiModel
     languages: Sequence[Language]
     methods: Sequence[Method]
-    settings: SamplingSettings  # the settings of the distribution, apart from the budget
-    # Draws per cell, and where all random streams come from.
+    settings: SamplingSettings  # what defines the distribution, apart from the budget
     n: int
     seed: int
 
@@ -338,13 +335,8 @@ class Suite:
 
 
 def _unmeasured(language: Language, method: Method, note: str = "") -> Cell:
-    return Cell(
-        family=language.family,
-        language=language.name,
-        estimator=method.estimator,
-        sampler=method.sampler,
-        note=note,
-    )
+    family, name = language.family, language.name
+    return Cell(family=family, language=name, estimator=method.estimator, sampler=method.sampler, note=note)
 
 
 def _said(error: OutlinesPhiError) -> str:

@@ -15,7 +15,7 @@ from outlines_phi.fidelity.report_text import TextTable, jsonable
 from .cells import Cell
 
 COLUMNS = ("TV", "to masking", "noise", "TV tokens", "KL", "ESS", "log Z", "certificate", "calls", "tokens")
-"""The columns of a cell, after its method."""
+"""What is shown of a cell, after its method."""
 
 LEGEND = (
     "TV: total variation from the model's own distribution, conditioned on the language. Without a noise: of texts, summed over "
@@ -26,22 +26,20 @@ LEGEND = (
     "weight minus log Phi. Certificate: an upper limit of the TV by the sampler's own account. Calls, tokens: model calls "
     "and generated tokens evaluated, of one draw in a call of its own."
 )
-"""The legend of the table."""
+"""How to read the table."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Heading:
-    """The heading of a language above its rows."""
+    """The language above its rows: ``log Phi`` of the prompt, off by ``error``, ``None`` where it is not known."""
 
-    # The language.
     name: str
     family: str
     title: str
-    # ``log Phi`` of the prompt and what it may be off; ``None`` where it is not known.
     log_phi: float | None = None
     error: float | None = None
-    source: str = ""  # the source of the truth, or the reason that there is none
+    source: str = ""  # how the truth is known, or why it is not
 
     @property
     def phi(self) -> str:
@@ -57,8 +55,8 @@ class Heading:
 class Grid:
     """Cells, under the headings of their languages."""
 
-    headings: Sequence[Heading]  # the languages, in order
-    cells: Sequence[Cell]  # the measured cells
+    headings: Sequence[Heading]
+    cells: Sequence[Cell]
 
     def of(self, heading: Heading) -> list[Cell]:
         """Return the cells of a language."""
@@ -72,7 +70,7 @@ class Grid:
         return TextTable([head[i] for i in shown], rows)
 
     def notes(self, heading: Heading) -> list[str]:
-        """Return the notes on the cells of a language that hold no figures."""
+        """Return what there is to say of the cells of a language that hold no figures."""
         return [f"{cell.method}: {cell.note}" for cell in self.of(heading) if cell.note]
 
     def markdown(self) -> str:
@@ -95,7 +93,7 @@ class Grid:
 
 
 def row(cell: Cell) -> list[str]:
-    """Return the row of a cell: its method, then :data:`COLUMNS`."""
+    """Return what is shown of a cell: its method, then :data:`COLUMNS`."""
     if cell.note:
         return [cell.method, *["-"] * len(COLUMNS)]
     measured = cell.how != "theorem"
@@ -138,7 +136,7 @@ def change_of(cell: Cell) -> str:
 
 
 def is_noise(cell: Cell) -> bool:
-    """Return True if draws of ``mu*`` itself could well have shown the distance."""
+    """Return whether draws of ``mu*`` itself could well have shown the distance."""
     return cell.how in ("draws", "groups") and cell.tv is not None and cell.tv < 2 * (cell.floor or 0.0)
 
 
@@ -148,13 +146,10 @@ def _noise(cell: Cell) -> str:
     return f"+-{number(cell.floor)}" if cell.how == "weights" else number(cell.floor)
 
 
-COLORS = (
-    "#1c2330", "#e4572e", "#f2a541", "#8f5bd6", "#2e86ab", "#1b998b",
-    "#6a994e", "#bc4b83", "#7a6c5d", "#4059ad", "#c1121f", "#588157",
-)  # fmt: skip
+COLORS = "#1c2330 #e4572e #f2a541 #8f5bd6 #2e86ab #1b998b #6a994e #bc4b83 #7a6c5d #4059ad #c1121f #588157".split()
 """Of the estimators, in the order of the table."""
 
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # Of the samplers
+MARKERS = "os^DvPX"  # Of the samplers
 LEAST, TOP = 1e-4, 1.15  # The distances of the axis; what is nearer is drawn at its foot
 
 
@@ -164,23 +159,27 @@ def draw_grid(grid: Grid) -> Any:
     Distances that noise decides are not drawn at their value: a point that is within twice its noise is drawn at the noise, hollow,
     which says no more than that it lies below.
     """
-    figure_of = figure_class()
-    families = [
-        family for family in dict.fromkeys(heading.family for heading in grid.headings) if _points(grid, family)
-    ]
+    shown = [each for each in grid.cells if each.tv is not None and each.tokens and each.how not in ("theorem", "")]
+    families = list(dict.fromkeys(cell.family for cell in shown))
     methods = list(dict.fromkeys((cell.estimator, cell.sampler) for cell in grid.cells if cell.tv is not None))
-    estimators = list(dict.fromkeys(estimator for estimator, _ in methods))
-    samplers = list(dict.fromkeys(sampler for _, sampler in methods))
+    estimators, samplers = (list(dict.fromkeys(names)) for names in zip(*methods, strict=True)) if methods else ([], [])
     columns = min(3, max(1, len(families)))
-    rows = math.ceil(len(families) / columns)
-    figure = figure_of(figsize=(4.6 * columns, 3.7 * rows + 1.3), layout="constrained", facecolor="white")
-    axes = figure.subplots(max(1, rows), columns, squeeze=False, sharey=True).flatten()
+    rows = max(1, math.ceil(len(families) / columns))
+    figure = figure_class()(figsize=(4.6 * columns, 3.7 * rows + 1.3), layout="constrained", facecolor="white")
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
+    styles = {
+        (estimator, sampler): {
+            "color": COLORS[estimators.index(estimator) % len(COLORS)],
+            "marker": MARKERS[samplers.index(sampler) % len(MARKERS)],
+            "linestyle": "none",
+        }
+        for estimator, sampler in methods
+    }
     for axis, family in zip(axes, families, strict=False):
-        for estimator, sampler in methods:
-            color = COLORS[estimators.index(estimator) % len(COLORS)]
-            marker = MARKERS[samplers.index(sampler) % len(MARKERS)]
-            points = [cell for cell in _points(grid, family) if (cell.estimator, cell.sampler) == (estimator, sampler)]
-            _draw(axis, points, color, marker, zorder=3 + len(estimators) - estimators.index(estimator))
+        for number, (method, style) in enumerate(styles.items()):
+            cells = [cell for cell in shown if cell.family == family and (cell.estimator, cell.sampler) == method]
+            if cells:
+                _draw(axis, cells, style, zorder=3 + len(styles) - number)
         _style(axis, family)
     for axis in axes[len(families) :]:
         axis.set_visible(False)
@@ -188,46 +187,29 @@ def draw_grid(grid: Grid) -> Any:
     return figure
 
 
-def _points(grid: Grid, family: str) -> list[Cell]:
-    return [
-        cell
-        for cell in grid.cells
-        if cell.family == family and cell.tv is not None and cell.tokens and cell.how not in ("theorem", "")
-    ]
-
-
 def _height(cell: Cell) -> tuple[float, bool]:
-    """Return the height at which a cell is drawn, and True if it is known to be there."""
-    assert cell.tv is not None
-    floor = cell.floor or 0.0
-    resolved = cell.tv > 2 * floor
-    hollow = 2 * floor if cell.how == "weights" else floor
-    return max(cell.tv if resolved else hollow, LEAST), resolved
+    """Return where a cell is drawn, and whether it is known to be there."""
+    tv, floor = cell.tv or 0.0, cell.floor or 0.0
+    if tv > 2 * floor:
+        return max(tv, LEAST), True
+    return max(2 * floor if cell.how == "weights" else floor, LEAST), False
 
 
-def _draw(axis: Any, cells: Sequence[Cell], color: str, marker: str, zorder: int) -> None:
-    if not cells:
-        return
+def _draw(axis: Any, cells: Sequence[Cell], style: dict[str, Any], zorder: int) -> None:
     places = [(float(cell.tokens or 0.0), *_height(cell)) for cell in cells]
     x, y = (math.exp(statistics.median([math.log(place[i]) for place in places])) for i in (0, 1))
     known = sum(resolved for *_, resolved in places) * 2 >= len(places)
-    point: dict[str, Any] = {"marker": marker, "color": color, "linestyle": "none"}
     for at, to, resolved in places:
-        axis.plot(at, to, markerfacecolor=color if resolved else "none", markersize=4, alpha=0.35, **point)
-    face = color if known else "white"
-    axis.plot(x, y, markerfacecolor=face, markersize=10, markeredgewidth=1.8, zorder=zorder, **point)
+        axis.plot(at, to, markerfacecolor=style["color"] if resolved else "none", markersize=4, alpha=0.35, **style)
+    face = style["color"] if known else "white"
+    axis.plot(x, y, markerfacecolor=face, markersize=10, markeredgewidth=1.8, zorder=zorder, **style)
 
 
 def _style(axis: Any, family: str) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    axis.set_xscale("log")
-    axis.set_yscale("log")
-    axis.set_ylim(LEAST * 0.7, TOP)
-    for of_axis, subs in ((axis.xaxis, (1.0, 3.0)), (axis.yaxis, (1.0,))):
-        of_axis.set_major_locator(LogLocator(subs=subs))
+    axis.set(xscale="log", yscale="log", ylim=(LEAST * 0.7, TOP))
+    for of_axis in (axis.xaxis, axis.yaxis):
         of_axis.set_major_formatter(lambda x, _: f"{x:g}")
-        of_axis.set_minor_formatter(NullFormatter())
+        of_axis.set_minor_formatter(lambda x, _: "")
     axis.set_title(family, loc="left", fontsize=11, fontweight="bold", color=INK)
     axis.set_xlabel("model tokens of one draw", fontsize=9, color=INK)
     axis.set_ylabel("TV from the conditioned distribution", fontsize=9, color=INK)
@@ -237,26 +219,16 @@ def _style(axis: Any, family: str) -> None:
     axis.spines[:].set_visible(False)
 
 
-def _label(estimator: str) -> str:
-    return f"{estimator} (masking)" if estimator == "local" else estimator
-
-
 def _legend(figure: Any, estimators: Sequence[str], samplers: Sequence[str], ncols: int) -> None:
     from matplotlib.lines import Line2D
 
-    plain: dict[str, Any] = {"linestyle": "none", "markersize": 9}
-    handles = [
-        Line2D([], [], marker="o", color=COLORS[i % len(COLORS)], label=_label(name), **plain)
+    entries = [
+        ("o", COLORS[i % len(COLORS)], f"{name} (masking)" if name == "local" else name)
         for i, name in enumerate(estimators)
     ]
-    handles += [
-        Line2D(
-            [], [], marker=MARKERS[i % len(MARKERS)], color=INK, label="by itself" if name == "draw" else name, **plain
-        )
-        for i, name in enumerate(samplers)
-        if len(samplers) > 1
-    ]
-    handles.append(
-        Line2D([], [], marker="o", color=INK, markerfacecolor="white", label="below this: within noise", **plain)
-    )
-    figure.legend(handles=handles, loc="outside lower center", ncols=ncols, frameon=False, fontsize=9)
+    names = samplers if len(samplers) > 1 else ()
+    entries += [(MARKERS[i % len(MARKERS)], INK, "by itself" if n == "draw" else n) for i, n in enumerate(names)]
+    plain: dict[str, Any] = {"linestyle": "none", "markersize": 9}
+    handles = [Line2D([], [], marker=mark, color=color, label=label, **plain) for mark, color, label in entries]
+    hollow = Line2D([], [], marker="o", color=INK, markerfacecolor="white", label="below this: within noise", **plain)
+    figure.legend(handles=[*handles, hollow], loc="outside lower center", ncols=ncols, frameon=False, fontsize=9)

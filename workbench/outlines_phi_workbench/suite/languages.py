@@ -13,16 +13,14 @@ from typing import Any, Literal, final
 import numpy as np
 from pydantic import BaseModel, Field
 
+from outlines_phi import EmptyLanguageError, Vocabulary
 from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.errors import EmptyLanguageError
-from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.guides.table import Table
 from outlines_phi.plugin.session import PhiModel
 from outlines_phi.plugin.types.tables import OWN
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 PAIRS = (("(", ")"), ("[", "]"), ("{", "}"), ("<", ">"))  # The kinds of brackets, in the order in which they are used
 
@@ -97,12 +95,11 @@ Build = Callable[[PhiModel], Table]  # Compiles what is allowed over the tokens 
 class Language:
     """A language after a prompt."""
 
-    # Its name, and the family of its panel of the figure.
     name: str
-    family: str
-    title: str  # its texts, in words
-    prompt: Any  # the prompt of the model: ``str`` or Outlines ``Chat``
-    table: Build  # the compiled language, over the tokens of a model
+    family: str  # the panel of the figure that it is in
+    title: str  # what is written, in words
+    prompt: Any  # what the model is asked: ``str`` or Outlines ``Chat``
+    table: Build  # what is allowed, over the tokens of a model
     budget: int | None = None  # the most tokens, end of sequence included; ``None`` for the sampler's own choice
 
 
@@ -161,38 +158,44 @@ def painted() -> list[str]:
 
 
 def _dyck(name: str, prompt: str, kinds: int, length: int, exactly: bool, *, single: bool = False) -> Language:
+    def table(model: PhiModel) -> Table:
+        return Table(spelled(dyck(kinds, length, exactly=exactly), model.lm.vocabulary))
+
     spelled = of_single_bytes if single else FSMGuide.from_automaton
-    return Language(
-        name=name,
-        family="brackets",
-        title=f"Dyck-{kinds} of {'' if exactly else 'up to '}{length} brackets, {'one-bracket' if single else 'BPE'} tokens",
-        prompt=prompt,
-        table=lambda model: Table(spelled(dyck(kinds, length, exactly=exactly), model.lm.vocabulary)),
-        budget=length + 1,
+    title = (
+        f"Dyck-{kinds} of {'' if exactly else 'up to '}{length} brackets, {'one-bracket' if single else 'BPE'} tokens"
     )
+    return _made("brackets", name, title, prompt, table, length + 1)
+
+
+def _made(family: str, name: str, title: str, prompt: Any, table: Build, budget: int | None = None) -> Language:
+    return Language(name=name, family=family, title=title, prompt=prompt, table=table, budget=budget)
 
 
 def _typed(family: str, name: str, title: str, prompt: str, output_type: Any, budget: int | None = None) -> Language:
-    # The type as outlines_core reads it: few enough texts that the truth about them is known.
+    # What outlines_core makes of the type: few enough texts that the truth about them is known.
     title += ", all tokenizations, free whitespace"
-    table: Build = lambda model: model.table(output_type, backend=OWN)  # noqa: E731
-    return Language(name=name, family=family, title=title, prompt=prompt, table=table, budget=budget)
+    return _made(family, name, title, prompt, lambda model: model.table(output_type, backend=OWN), budget)
 
 
 def _regex(family: str, name: str, title: str, prompt: str, pattern: str, budget: int) -> Language:
-    title += ", all tokenizations"
-    table: Build = lambda model: Table(FSMGuide.from_automaton(compile_regex(pattern), model.lm.vocabulary))  # noqa: E731
-    return Language(name=name, family=family, title=title, prompt=prompt, table=table, budget=budget)
+    def table(model: PhiModel) -> Table:
+        return Table(FSMGuide.from_automaton(compile_regex(pattern), model.lm.vocabulary))
+
+    return _made(family, name, f"{title}, all tokenizations", prompt, table, budget)
 
 
 def _listed(family: str, name: str, title: str, prompt: str, texts: Callable[[], list[str]]) -> Language:
-    title += ", canonical tokenization"
-    table: Build = lambda model: canonical(texts(), model)  # noqa: E731
-    return Language(name=name, family=family, title=title, prompt=prompt, table=table, budget=64)
+    return _made(family, name, f"{title}, canonical tokenization", prompt, lambda model: canonical(texts(), model), 64)
+
+
+def _spelled(model: PhiModel) -> Table:
+    return Table(of_single_bytes(compile_regex("|".join(map(re.escape, orders()))), model.lm.vocabulary))
 
 
 BRACKETS, STORY = "Brackets: ", "Character: Aria is a brave elf. Story: "
 ORDER, QUESTION = "Order: green tea for Nora. JSON: ", "Question: is the bakery open on Sunday? Answer: "
+CHARACTER = "New character: Aria. JSON: "
 BAKER, TEACHER = "Person: Nora is a baker. ", "Person: Nora is a teacher. JSON: "
 DATE = "-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
 
@@ -209,19 +212,8 @@ SUITE = (
     _typed("finite JSON", "json-flag", "one bool", ORDER, Paid, 32),
     _listed("finite JSON", "json-order", "enum, 1 to 9, bool", ORDER, orders),
     _listed("finite JSON", "json-order-off", "the same off-prompt", QUESTION, orders),
-    Language(
-        name="json-order-single",
-        family="finite JSON",
-        title="the same on-prompt, one-byte tokens",
-        prompt=ORDER,
-        table=lambda model: Table(
-            of_single_bytes(compile_regex("|".join(map(re.escape, orders()))), model.lm.vocabulary)
-        ),
-        budget=96,
-    ),
-    _typed(
-        "finite JSON", "json-character", "two enums and a bool", "New character: Aria. JSON: ", CharacterRecord, 128
-    ),
+    _made("finite JSON", "json-order-single", "the same on-prompt, one-byte tokens", ORDER, _spelled, 96),
+    _typed("finite JSON", "json-character", "two enums and a bool", CHARACTER, CharacterRecord, 128),
     _regex("literals", "answer", "yes or no", QUESTION, "yes|no", 8),
     _regex("literals", "roles", "6 roles", "Character: Aria is a brave elf. Role: ", "|".join(ROLES), 32),
     _regex("literals", "cities", "6 cities", f"{BAKER}City: ", "|".join(CITIES), 32),
@@ -241,5 +233,4 @@ QUICK = frozenset({"dyck1-8-single", "dyck1-upto8", "json-order", "answer", "cit
 
 def own(name: str, prompt: Any, output_type: Any) -> Language:
     """Return the language of an application's output type after one of its prompts."""
-    table: Build = lambda model: model.table(output_type)  # noqa: E731
-    return Language(name=name, family="own", title=f"after {str(prompt)!r:.70}", prompt=prompt, table=table)
+    return _made("own", name, f"after {str(prompt)!r:.70}", prompt, lambda model: model.table(output_type))

@@ -1,4 +1,4 @@
-"""The methods that the fidelity suite compares: estimators, and samplers that run them."""
+"""What the fidelity suite compares: estimators, and samplers that run them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,25 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
-from outlines_phi.errors import UnsupportedError
-from outlines_phi.guides.table import Table
-from outlines_phi.phi.dp_bigram import BigramDPPhi
-from outlines_phi.phi.estimator import Estimate, Need, Phi, Prefixes, ProposalPhi, SampledRun, StepPhi
-from outlines_phi.phi.learned import LearnedPhi
-from outlines_phi.phi.onestep import LocalPhi
-from outlines_phi.phi.state_values import StateValues
+from outlines_phi import (
+    SMC,
+    AutoPhi,
+    BigramDPPhi,
+    ExactPhi,
+    LearnedPhi,
+    LocalPhi,
+    LookaheadPhi,
+    StateValues,
+    UnsupportedError,
+)
+from outlines_phi.guides import Table
+from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun, StepPhi
+from outlines_phi.phi.estimator import Need, Phi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.plugin.call import ESTIMATORS
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.sampler import Request, Sampler
-from outlines_phi.sampling.smc import SMC
 
 from .reference import CertifiedWalk
 
@@ -69,15 +74,14 @@ class PractisedEstimate(Estimate):
 class Method:
     """An estimator and what runs it."""
 
-    # Their names.
     estimator: str
     sampler: str
-    # The estimator, and the sampler where it is not the estimator's own.
     phi: Phi
-    options: SMC | None
-    # Its distribution is computed where the language can be enumerated; ``None`` where draws have to tell.
-    proposal: ProposalPhi | None
-    independent: bool  # true if ``n`` draws of one call are independent and distributed as a draw in a call of its own
+    options: SMC | None  # the sampler where it is not the estimator's own
+    proposal: (
+        ProposalPhi | None
+    )  # its distribution is computed where the language can be enumerated; ``None``: draws have to tell
+    independent: bool  # whether ``n`` draws of one call are independent and distributed as a draw in a call of its own
 
     @property
     def name(self) -> str:
@@ -111,7 +115,7 @@ SAMPLERS: dict[str, tuple[SMC | None, frozenset[str] | None]] = {
     "smc-50": (SMC(particles=50), frozenset({"local", "dp-bigram"})),
     "smc-50-ess": (SMC(particles=50, resample="ess"), frozenset({"local"})),
 }
-"""The samplers that may run an estimator, by name, and the estimators shown with each by default; ``None`` for all."""
+"""What may run an estimator, by name, and the estimators it is shown with where no samplers are asked for; ``None`` for all."""
 
 
 def known_estimators() -> dict[str, Phi]:
@@ -135,19 +139,15 @@ def methods(estimators: Iterable[str] | None = None, samplers: Iterable[str] | N
     distinct = [name for name, phi in known.items() if name == phi.name or name in CERTIFIED]
     chosen = _known("estimator", distinct if estimators is None else estimators, known)
     runners = _known("sampler", SAMPLERS if samplers is None else samplers, SAMPLERS)
-    found = [
-        _method(estimator, known[estimator], sampler)
-        for sampler in runners
-        for estimator in chosen
-        if (sampler == DRAW or isinstance(known[estimator], ProposalPhi))
-        and (samplers is not None or estimator in (SAMPLERS[sampler][1] or known))
-    ]
+    shown = {name: (of or known) if samplers is None else known for name, (_, of) in SAMPLERS.items()}
+    pairs = [(estimator, sampler) for sampler in runners for estimator in chosen if estimator in shown[sampler]]
+    found = [(e, s) for e, s in pairs if s == DRAW or isinstance(known[e], ProposalPhi)]
     if not found:
         raise UnsupportedError(
-            f"None of the samplers {', '.join(runners)} runs any of the estimators {', '.join(chosen)}, which draw in a way of "
-            f"their own; leave --samplers out, or give {DRAW!r}."
+            f"Leave --samplers out, or give {DRAW!r}. None of the samplers {', '.join(runners)} runs any of the estimators "
+            f"{', '.join(chosen)}, which draw in a way of their own."
         )
-    return found
+    return [_method(estimator, known[estimator], sampler) for estimator, sampler in found]
 
 
 def _known(kind: str, names: Iterable[str], known: Iterable[str]) -> list[str]:

@@ -14,20 +14,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from outlines_phi.errors import BudgetError, UnsupportedError
+from outlines_phi import BudgetError, LocalPhi, SamplingSettings, UnsupportedError
+from outlines_phi.guides import Table
 from outlines_phi.guides.guide import DONE
-from outlines_phi.guides.table import Table
-from outlines_phi.lm.model import LanguageModel
+from outlines_phi.lm import LanguageModel
 from outlines_phi.lm.watch import limited
 from outlines_phi.numerics.transfers import Rows
+from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun
 from outlines_phi.phi.branches import Branches
-from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
-from outlines_phi.phi.onestep import LocalPhi
+from outlines_phi.phi.estimator import Need
 from outlines_phi.phi.tree.best_first import enumerate_together
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.preexpand import expand_usual
 from outlines_phi.phi.tree.tree import BoundsTree, Node
-from outlines_phi.settings import SamplingSettings
 
 Ids = tuple[int, ...]
 
@@ -97,8 +96,7 @@ def enumerate_language(
 ) -> Reference:
     """Return the exact distributions over a language after ``prompt``, level by level; members have ``budget`` tokens at most.
 
-    ``estimators`` are those whose proposals ``q_h`` are computed, by name; plain masking alone by default. Each is asked for its
-    ``h`` at every prefix, as by a sampler; the proposal of a random ``h`` is that given its random numbers. ``start`` is the guide
+    ``estimators`` are those whose proposals ``q_h`` are computed, by name; plain masking alone by default. ``start`` is the guide
     state of the prompt, by default that of the table. An :class:`UnsupportedError` for more than ``max_prefixes`` prefixes.
     """
     chosen = {LocalPhi.name: LocalPhi()} if estimators is None else estimators

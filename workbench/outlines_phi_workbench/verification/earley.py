@@ -1,4 +1,4 @@
-"""The words of terminals that a grammar derives, begins, or may end: Earley's algorithm, a part of the oracle."""
+"""Earley's recognizer, and completion within a regular language: a part of the oracle."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class Earley:
         return self._sets[word]
 
     def derives(self, word: Word) -> bool:
-        """Return True if the start symbol derives ``word``."""
+        """Return whether the start symbol derives ``word``."""
         return (not word and self.grammar.start in self.empty) or any(
             item.origin == 0 and self.heads[item.production] == self.grammar.start and self.next_symbol(item) is None
             for item in self.items(word)
         )
 
     def survives(self, word: Word) -> bool:
-        """Return True if no terminal of ``word`` is out of place; in a reduced grammar, if it begins a derived word."""
+        """Return whether no terminal of ``word`` is out of place; in a reduced grammar, whether it begins a derived word."""
         return bool(self.items(word))
 
     def canonical(self, word: Word) -> Word:
@@ -108,20 +108,18 @@ class Earley:
 
 @final
 class RegularCompletion:
-    """The states of a finite automaton over terminals from which the prefix of a word is completed to a derived one.
+    """The intersection of a context-free with a regular language (Bar-Hillel, Perles and Shamir, 1961) as Boolean matrices.
 
-    The intersection of a context-free with a regular language (Bar-Hillel, Perles and Shamir, 1961) as Boolean matrices: entry
-    ``(p, k)`` of a symbol's matrix says that it derives a word, not the empty one, that leads from ``p`` to the ``k``-th of the
-    states that a terminal leads to. ``reads`` (``bool[T, S, S]``) are the steps of the automaton by terminal, after steps without
-    output; ``ends`` (``bool[S]``) the states from which the word may be over.
+    Entry ``(p, k)`` of a symbol's matrix: it derives a word, not the empty one, that leads from ``p`` to the ``k``-th of the states
+    that a terminal leads to. ``reads`` (``bool[T, S, S]``) are the steps of the automaton by terminal, after steps without output;
+    ``ends`` (``bool[S]``) the states from which the word may be over.
     """
 
     def __init__(self, earley: Earley, reads: NDArray[np.bool_], ends: NDArray[np.bool_]) -> None:
         self._earley, self._ends = earley, ends
         self._landing = np.flatnonzero(reads.any(axis=(0, 1)))
-        self._matrices = np.zeros(
-            (len(reads) + len(earley.grammar.nonterminals), len(ends), len(self._landing)), dtype=bool
-        )
+        symbols = len(reads) + len(earley.grammar.nonterminals)
+        self._matrices = np.zeros((symbols, len(ends), len(self._landing)), dtype=bool)
         self._matrices[: len(reads)] = reads[:, :, self._landing]
         # What follows the first symbol of a body begins where a terminal led, so these rows are solved by themselves first.
         for rows in (self._landing, np.arange(len(ends))):
@@ -143,7 +141,7 @@ class RegularCompletion:
         return self._answers[word]
 
     def _rest(self, item: EarleyItem, skipped: int = 0) -> Word:
-        """Return the symbols that an item still needs, ``skipped`` of them left out."""
+        """Return what an item still needs, ``skipped`` symbols left out."""
         return self._earley.bodies[item.production][item.dot + skipped :]
 
     def _context(self, contexts: dict[tuple[int, int], int], word: Word, item: EarleyItem) -> int:

@@ -1,20 +1,36 @@
-"""A guide against the oracle of its language: assumptions S5, S7 and S8, theorems T9 to T16 of grammar-theory.md."""
+"""Assumptions and theorems of grammar-constrained decoding, each a check with a verdict (grammar-theory.md, section 8)."""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Callable, Sequence
+from typing import cast
 
-from outlines_phi.errors import VocabularyError
-from outlines_phi.guides.guide import DEAD, DONE, Guide
-from outlines_phi.vocabulary.classes import EOS
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+import numpy as np
+
+from outlines_phi.guides import CFGGuide
+from outlines_phi.guides.grammar.lexing.lexer import START
+from outlines_phi.guides.grammar.parsing.parser import ERROR
+from outlines_phi.guides.guide import DEAD
 
 from .exploration import Pair
-from .runs import FAILED, Alike, Runs
-from .subject import CheckFinding, Subject, check, shown
+from .oracle import GrammarOracle
+from .subject import Check, CheckFinding, Subject, shown
 
-SPELLED = 20_000  # After how many pairs of states tokens are written once more in single bytes
+PAIRS = 20_000  # How many pairs of states of the two lexers are compared at most
+CONFIGURATIONS = 300  # How many configurations of the parser are looked at at most
+READ = 3_000_000  # How many tokens are read in all where those of every node are
+
+
+def of_grammar(subject: Subject) -> bool:
+    """Return whether there is a lexer and a parser to look at."""
+    return isinstance(subject.guide, CFGGuide)
+
+
+def check(
+    id: str, statement: str, applies: Callable[[Subject], bool] = lambda _: True
+) -> Callable[[Callable[[Subject], CheckFinding]], Check]:
+    """Return the decorator that makes a check of a function; its docstring is the meaning."""
+    return lambda find: Check(id, statement, " ".join(str(find.__doc__).split()), find, applies)
 
 
 @check("S5", "every byte is a token")
@@ -23,100 +39,93 @@ def bytes_are_tokens(subject: Subject) -> CheckFinding:
     tokens = set(subject.guide.vocabulary.tokens)
     missing = next((byte for byte in sorted(subject.used) if bytes([byte]) not in tokens), None)
     witness = None if missing is None else f"{shown(bytes([missing]))} is no token"
-    return CheckFinding.assumption(
-        len(subject.used), witness, "" if witness is None else "texts are completed by whole tokens"
-    )
-
-
-@check("S7", "ids decode as their bytes")
-def bytes_are_exact(subject: Subject) -> CheckFinding:
-    """The tokenizer writes ids as the bytes that they are taken for, one after the other."""
-    if subject.tokenizer is None:
-        return CheckFinding.assumption(0, "no tokenizer", "the tokens were given as bytes")
-    try:
-        vocabulary = Vocabulary.from_tokenizer(subject.tokenizer, size=len(subject.guide.vocabulary))
-    except VocabularyError as error:
-        return CheckFinding.bounded(8, 256, str(error))
-    same = vocabulary.tokens == subject.guide.vocabulary.tokens
-    return CheckFinding.bounded(8, 256, None if same else "its vocabulary is another one", "random ids")
+    return CheckFinding.assumption(len(subject.used), witness, "texts are completed by whole tokens" * bool(witness))
 
 
 @check("S8", "few tokens stand for all")
-def collapse_is_lossless(subject: Subject) -> CheckFinding:
-    """Tokens that are taken as alike do the same everywhere, so it is enough to try one of each kind."""
-    exploration, vocabulary, collapse = subject.exploration, subject.guide.vocabulary, subject.collapse
-    found = _explored(subject, "stands for")
-    if found.witness is not None:
-        return found
-    stood_for = np.flatnonzero(collapse.stands_for >= 0)
-    representative = collapse.tokens[collapse.stands_for[stood_for]]
-    left_out = np.flatnonzero((collapse.stands_for < 0) & (np.fromiter(map(len, vocabulary.tokens), np.int64) > 0))
-    runs, cases = subject.oracle.runs(vocabulary.tokens), found.cases
-    alike = Alike(subject.oracle.step, subject.oracle.end)
-    nodes = {subject.oracle.reading(node.point): node for node in reversed(exploration.inner)}
-    for reading, node in nodes.items():
-        cases += len(stood_for) + len(left_out)
-        target, word = runs.of(reading)
-        same = word[stood_for] == word[representative]
-        differs = np.flatnonzero(target[stood_for] != target[representative])
-        pairs, which = np.unique(
-            np.stack([target[stood_for], target[representative]])[:, differs], axis=1, return_inverse=True
-        )
-        same[differs] &= np.array([FAILED not in pair and alike.are(*pair) for pair in pairs.T.tolist()], dtype=bool)[
-            which.reshape(-1)
-        ]
-        readable = left_out[target[left_out] != FAILED]
-        wrong = [*stood_for[~same].tolist(), *_continuing(subject, reading, readable)]
-        if wrong:
-            return subject.bounded(cases, (*node.word, wrong[0]), "is not what stands for it")
-    return subject.covered(cases, f"{len(nodes):,} states of the oracle's lexer, all tokens")
+def classes_are_alike(subject: Subject) -> CheckFinding:
+    """Tokens of one class lead to the same, so it is enough to try one of each."""
+    vocabulary, explored, cases = subject.guide.vocabulary, subject.exploration, 0
+    every = np.flatnonzero(np.fromiter(map(len, vocabulary.tokens), np.int64, len(vocabulary)))
+    nodes = spread(explored.inner, READ // max(len(every), 1))
+    for node in nodes:
+        row = subject.guide.row(node.state)
+        kinds, chosen = row.partition.class_of[every], explored.tokens(row.partition)
+        points = np.array(explored.read(node, every), dtype=np.int64)
+        # The point behind the token that stands for each class; behind what no class allows no member may begin.
+        stands_for = np.full(row.partition.size, -2)
+        stands_for[row.partition.class_of[chosen]] = explored.read(node, chosen)
+        cases += len(every)
+        pairs, which = np.unique(np.stack([points, stands_for[kinds], row.targets[kinds]]), axis=1, return_inverse=True)
+        for number, (point, other, target) in enumerate(pairs.T.tolist()):
+            begun = subject.oracle.continues(point)
+            if begun if target == DEAD else other < 0 or not subject.oracle.alike(point, other):
+                place = int((which.reshape(-1) == number).argmax())
+                return subject.covered(cases, (*node.word, int(every[place])), "is not what stands for it")
+    remark = f"all tokens, after {len(nodes):,} of {len(explored.inner):,} pairs of states"
+    return subject.covered(cases, None, remark, all=len(nodes) == len(explored.inner))
 
 
-def _continuing(subject: Subject, reading: int, tokens: NDArray[np.int64]) -> list[int]:
-    """Return those of ``tokens`` that begin a member at some node with this reading."""
-    oracle, texts = subject.oracle, tuple(subject.guide.vocabulary.tokens[token] for token in tokens.tolist())
-    found: list[int] = []
-    for node in subject.exploration.inner if texts else ():
-        if oracle.reading(node.point) == reading:
-            outcomes = oracle.outcomes(node.point, texts)
-            found += tokens[outcomes.continues[outcomes.of_text]].tolist()
-    return found
+@check("S9", "Lark says the same terminals", of_grammar)
+def readers_agree(subject: Subject) -> CheckFinding:
+    """The oracle stands on Lark's own reading of the text, which has the same terminals, ignored ones and priorities
+    included.
+    """
+    reading, terminals = subject.reading, cast("GrammarOracle", subject.oracle).grammar.terminals
+    if reading is None or reading.shared:
+        why = reading.shared if reading else "no text of it in Lark's dialect is at hand"
+        return CheckFinding.assumption(len(terminals), why, "so the oracle shares the engine's reader for this grammar")
+    return CheckFinding.of(len(terminals), None, "; ".join(reading.differences) or None)
 
 
-@check("T9", "what is allowed survives")
-def allowed_survives(subject: Subject) -> CheckFinding:
-    """Nothing that is allowed has a terminal out of place."""
-    return _explored(subject, "survives")
+@check("T1", "the lexer is longest match", of_grammar)
+def lexer_is_longest_match(subject: Subject) -> CheckFinding:
+    """The lexer cuts each text as the definition does: into the longest lexemes."""
+    lexer, lexing = cast("CFGGuide", subject.guide).lexer, cast("GrammarOracle", subject.oracle).lexing
+    pairs: dict[tuple[int, int], bytes] = {(START, 0): b""}
+    cases, pending = 0, list(pairs)
+    for state, other in pending:  # it grows
+        text = pairs[state, other]
+        if lexer.flush(state) != lexing.flush_all(other):
+            return CheckFinding.of(cases, None, f"the end after {shown(text)}")
+        for byte in range(256):
+            cases += 1
+            ours, moved = lexer.lex(bytes([byte]), state), lexing.move(other, byte)
+            if (ours and ours[1]) != (moved and moved.word):
+                return CheckFinding.of(cases, None, shown(text + bytes([byte])), "is cut in another way")
+            if ours and moved and (ours[0], moved.state) not in pairs:
+                pairs[ours[0], moved.state] = text + bytes([byte])
+                pending.append((ours[0], moved.state))
+        if len(pairs) > PAIRS:
+            return CheckFinding.of(cases, len(text), None, f"the first {len(pairs):,} pairs of states")
+    return CheckFinding.of(cases, None, None, f"{len(pairs):,} pairs of states, all bytes")
 
 
-@check("T10", "what is allowed begins a member")
-def sound(subject: Subject) -> CheckFinding:
-    """Nothing too much is allowed: all that is allowed can be completed to a member of the language."""
-    return _explored(subject, "sound", "live")
-
-
-@check("T11", "what begins a member is allowed")
-def complete(subject: Subject) -> CheckFinding:
-    """Nothing too little is allowed: all that begins a member is allowed."""
-    return _explored(subject, "complete")
-
-
-@check("T12", "members, and no others, may end")
-def ends_are_exact(subject: Subject) -> CheckFinding:
-    """A text may end where it is a member, and nowhere else."""
-    return _explored(subject, "end complete", "end sound")
-
-
-@check("T13", "accepted words are the members")
-def language_is_exact(subject: Subject) -> CheckFinding:
-    """The words of tokens that are accepted to their end are those that write members."""
-    return _explored(subject, "end complete", "end sound", "complete")
-
-
-@check("T14", "allowed words are their beginnings")
-def prefixes_are_exact(subject: Subject) -> CheckFinding:
-    """The words of tokens that are allowed so far are those that write beginnings of members."""
-    return _explored(subject, "sound", "complete", "one relation")
+@check("T7", "the parser is the grammar", of_grammar)
+def parser_is_earley(subject: Subject) -> CheckFinding:
+    """After each sequence of terminals, the parser reads what the grammar allows, by Earley's method."""
+    parser, oracle = cast("CFGGuide", subject.guide).parser, cast("GrammarOracle", subject.oracle)
+    grammar, earley = oracle.grammar, oracle.earley
+    words: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {(parser.start, ()): ()}
+    cases, closed, pending = 0, True, list(words)
+    for configuration, items in pending:  # it grows
+        word = words[configuration, items]
+        named = " ".join(map(grammar.name, word)) or "no terminal"
+        if parser.accepts(configuration) != earley.derives(word):
+            return CheckFinding.of(cases, len(word), f"the end after {named}")
+        for terminal in range(len(parser.grammar.terminals)):
+            cases += 1
+            after = parser.shift(configuration, terminal)
+            if (after != ERROR) != earley.survives((*word, terminal)):
+                return CheckFinding.of(cases, len(word) + 1, f"{grammar.name(terminal)} after {named}")
+            pair = after, earley.canonical((*word, terminal))
+            if after != ERROR and pair not in words:
+                closed &= len(words) < CONFIGURATIONS
+                if len(words) < CONFIGURATIONS:
+                    words[pair] = (*word, terminal)
+                    pending.append(pair)
+    bound = None if closed else max(map(len, words.values()))
+    return CheckFinding.of(cases, bound, None, f"{len(words):,} configurations")
 
 
 @check("T16", "members within the promised length")
@@ -124,97 +133,38 @@ def productive(subject: Subject) -> CheckFinding:
     """From all that is allowed, a member is written within as many tokens as is promised (with --schema: one that is
     valid). Some token lowers that number, none that counts lowers it by more than one, and tokens are ranked by it.
     """
-    laws = "productive", "member", "lowers", "fewest", "ranked"
-    exploration, found = subject.exploration, _explored(subject, *laws)
-    if found.witness is not None:
-        return found
-    for word in exploration.endings if subject.fault is not None else ():
-        if subject.fault is not None and (fault := subject.fault(subject.guide.vocabulary.decode(word))):
-            return CheckFinding.bounded(exploration.followed, found.cases, subject.written(word), fault)
-    if len(exploration.endings) == len(exploration.nodes):
-        return found
-    return CheckFinding.bounded(
-        exploration.followed, found.cases, None, f"from the {len(exploration.endings):,} first pairs of states"
-    )
+    found = subject.law("productive", "member", "lowers", "fewest", "ranked")
+    if found.witness is None and subject.fault is not None:
+        for word in subject.exploration.endings:
+            if fault := subject.fault(subject.guide.vocabulary.decode(word)):
+                return subject.covered(found.cases, word, fault)
+    return found
 
 
-@check("T15", "masks depend on the text alone")
-def independent_of_the_cut(subject: Subject) -> CheckFinding:
-    """The masks after a text do not depend on the tokens that wrote it: each token leads where its bytes lead, one by one."""
-    exploration, spellings, cases = subject.exploration, _BytewiseSteps(subject), 0
-    nodes = exploration.inner[:: -(-len(exploration.inner) // SPELLED) or 1]
-    for node in nodes:
-        cases += len(spellings.tokens)
-        if (token := spellings.betrayed_after(node)) is not None:
-            text = subject.guide.vocabulary.tokens[token]
-            return subject.bounded(cases, (*node.word, token), f"and {shown(text)} byte by byte")
-    remarks = [f"after {len(nodes):,} of {len(exploration.inner):,} pairs of states"] * (
-        len(nodes) < len(exploration.inner)
-    )
-    if len(spellings.tokens) < len(subject.collapse.tokens):
-        remarks.append(f"{len(spellings.tokens):,} of {len(subject.collapse.tokens):,} tokens, whose bytes are tokens")
-    return subject.bounded(cases, None, "; ".join(remarks)) if remarks else subject.covered(cases)
+def spread(nodes: Sequence[Pair], most: int) -> Sequence[Pair]:
+    """Return about ``most`` of the nodes, from all of them."""
+    return nodes[:: -(-len(nodes) // max(most, 1)) or 1]
 
 
-class _BytewiseSteps:
-    """Tokens beside their bytes. By induction on a text, what holds of single tokens holds of all ways to write it."""
-
-    def __init__(self, subject: Subject) -> None:
-        self._guide, self._collapse, self._closed = subject.guide, subject.collapse, subject.exploration.closed
-        tokens = subject.guide.vocabulary.tokens
-        self._single = {token[0]: v for v, token in reversed(list(enumerate(tokens))) if len(token) == 1}
-        spelled = [self._single.keys() >= set(text) for text in subject.collapse.texts]
-        self.tokens = subject.collapse.tokens[spelled]
-        self._states: list[int] = []
-        self._number: dict[int, int] = {}
-        self._runs = Runs([tokens[v] for v in self.tokens.tolist()], self._step)
-        self._alike = Alike(self._step, self._ends)
-
-    def betrayed_after(self, node: Pair) -> int | None:
-        """Return a token that leads elsewhere than its bytes; ``None`` if all lead to the same states, or such as do the same."""
-        row = self._guide.row(node.state)
-        targets = row.targets[row.partition.class_of[self.tokens]]
-        numbers = self._runs.of(self._numbered(node.state)).target
-        reached = np.append(np.array(self._states, dtype=np.int64), DEAD)[numbers]  # FAILED is the last
-        for target, other in dict.fromkeys(zip(targets.tolist(), reached.tolist(), strict=True)):
-            if target != other and not self._same(target, other):
-                return int(self.tokens[((targets == target) & (reached == other)).argmax()])
-        return None
-
-    def _same(self, target: int, other: int) -> bool:
-        """Return True if two states are equivalent; where not all pairs were explored, if they have the same mask."""
-        if DEAD in (target, other):
-            return False
-        if self._closed:
-            return self._alike.are(self._numbered(target), self._numbered(other))
-        tokens = self._collapse.tokens
-        return np.array_equal(mask(self._guide, target, tokens), mask(self._guide, other, tokens))
-
-    def _numbered(self, state: int) -> int:
-        number = self._number.setdefault(state, len(self._states))
-        if number == len(self._states):
-            self._states.append(state)
-        return number
-
-    def _step(self, number: int, byte: int) -> tuple[int, tuple[int, ...]] | None:
-        target = self._guide.advance(self._states[number], self._single[byte]) if byte in self._single else DEAD
-        return None if target == DEAD else (self._numbered(target), ())
-
-    def _ends(self, number: int) -> bool:
-        return self._guide.advance(self._states[number], self._guide.vocabulary.eos_ids[0]) == DONE
+@check("T10", "what is allowed begins a member")
+def sound(subject: Subject) -> CheckFinding:
+    """Nothing too much is allowed: all that is allowed can be completed to a member of the language."""
+    return subject.law("sound", "live")
 
 
-def mask(guide: Guide, state: int, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return ``bool[R + 1]``: which of ``tokens`` are allowed, and whether the end is."""
-    row = guide.row(state)
-    return np.append(row.targets[row.partition.class_of[tokens]] != DEAD, row.targets[EOS] == DONE)
+@check("T11", "what begins a member is allowed")
+def complete(subject: Subject) -> CheckFinding:
+    """Nothing too little is allowed, by a row or by a single step: all that begins a member is allowed."""
+    return subject.law("complete", "one relation")
 
 
-def _explored(subject: Subject, *laws: str) -> CheckFinding:
-    tallies = [subject.exploration.tally(law) for law in laws]
-    cases = sum(tally.cases for tally in tallies)
-    broken = [tally for tally in tallies if tally.witness is not None]
-    first = min(broken, key=lambda tally: len(tally.witness or ()), default=None)
-    if first is None or first.witness is None:
-        return subject.covered(cases)
-    return subject.bounded(cases, first.witness, first.remark)
+@check("T12", "members, and no others, may end")
+def ends_are_exact(subject: Subject) -> CheckFinding:
+    """A text may end where it is a member, and nowhere else."""
+    return subject.law("end")
+
+
+CHECKS = tuple(
+    sorted((each for each in vars().values() if type(each) is Check), key=lambda each: (each.id[0], int(each.id[1:])))
+)
+"""The checks of a guide; S are assumptions, T theorems."""

@@ -1,131 +1,111 @@
-"""The lexemes of one terminal, as Python's own parser of regular expressions reads its pattern: a part of the oracle."""
+"""The lexemes of a pattern, by Thompson's construction over Python's own parse tree: a part of the oracle."""
 
 from __future__ import annotations
 
 import importlib
 import re
 import sys
-import unicodedata
 import warnings
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
-from outlines_phi.errors import UnsupportedError
+import numpy as np
+import regex
+from numpy.typing import NDArray
+
+from outlines_phi import UnsupportedError
+from outlines_phi.guides.grammar.grammar import Terminal
 
 _PARSER = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
 Intervals = tuple[tuple[int, int], ...]  # Code points: disjoint intervals, ascending, both ends included
 
-_SURROGATES = (0xD800, 0xDFFF)
-_SPACES: Intervals = (
-    *((0x09, 0x0D), (0x20, 0x20), (0x85, 0x85), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029)),
-    *((0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000)),
-)
-"""White space, as Unicode has it: Python's ``\\s`` also has the separators U+001C to U+001F, the dialect's has not."""
+CATEGORIES = {
+    "DIGIT": r"\p{Nd}",
+    "SPACE": r"\p{White_Space}",
+    "WORD": r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}",
+}
+"""The classes of Rust's dialect by the properties of Unicode (UTS #18, annex C); those of Python's are Python's own."""
 
-_WORDS = ((0x200C, 0x200D), (0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189))
-"""Word characters that no category tells."""
+_STRING = re.compile(r"""(["'])\.\*\?\(\?<!\\\\\)\(\\\\\\\\\)\*\?\1""")
+"""The strings of Lark's own library, between quotation marks of one kind: they end behind an even number of backslashes."""
 
 
-class PatternReading(NamedTuple):
-    """The state of a terminal after the bytes so far: places in its pattern, and the bytes of a character that is not complete.
-
-    Where it does not matter which character it will be, ``places`` are those after it, and ``missing`` bytes are to come.
-    """
-
-    places: frozenset[int]
-    tail: bytes = b""
-    missing: int = 0
+PatternReading = frozenset[int]  # The states of the automaton that the bytes so far lead to
 
 
 @final
 class Lexemes:
-    """The byte strings that match a pattern as a whole, and their prefixes.
+    """Byte strings that match a pattern as a whole, read one byte at a time; shares nothing with the automata of the engine.
 
-    Python's ``re`` tells whole matches only; here the places in its parse tree that a text may have come to are followed, one
-    character at a time (Thompson's construction). Shares nothing with the automata of the engine. Where ``shortest``, a lexeme that
-    has another one as a beginning is none.
+    Python's ``re`` parses the pattern and says what each character class holds. Where ``shortest``, a lexeme that has another one
+    as a beginning is none.
     """
 
-    def __init__(self, pattern: str, shortest: bool = False) -> None:
-        self._pattern, self._shortest = pattern, shortest
+    def __init__(self, pattern: str, shortest: bool = False, dialect: str = "rust") -> None:
+        self._pattern, self._shortest, self._dialect = pattern, shortest, dialect
         self._silent: list[list[int]] = [[]]
-        self._edges: list[list[tuple[Intervals, int]]] = [[]]
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")  # Python warns of what other dialects read otherwise, as `[a&&b]`
-                parsed = _PARSER.parse(_in_python(pattern))
-        except (re.error, Warning) as error:
-            raise UnsupportedError(
-                f"Python's re cannot read {pattern!r:.80}, so nothing can be checked: {error}"
-            ) from None
+        self._edges: list[list[tuple[int, int, int]]] = [[]]  # by state: the first and the last byte, and the target
+        parsed = parsed_by_python(pattern, dialect)
         first, self._end = self._new(), 0
         self._build(parsed, parsed.state.flags, first, self._end)
-        self._useful = self._leading_to_the_end()
+        into: dict[int, list[int]] = {}
+        for place, edges in enumerate(self._edges):
+            for target in (*self._silent[place], *(target for _, _, target in edges)):
+                into.setdefault(target, []).append(place)
+        self._useful = _reached([self._end], into)
         self._after: dict[tuple[PatternReading, int], PatternReading | None] = {}
-        self.start: PatternReading = PatternReading(self._closed([first]))
+        self.start = self._closed([first])
+
+    @classmethod
+    def of(cls, terminal: Terminal) -> Lexemes:
+        """Return the lexemes of a terminal; an :class:`UnsupportedError` where its pattern is not regular or not read alike."""
+        if terminal.dialect != "python":
+            return cls(terminal.pattern, terminal.shortest, terminal.dialect)
+        pattern = _STRING.sub(r"\1(?:[^\1\\\\\n]|\\\\.)*\1", terminal.pattern)
+        shortest = ends_first(parsed_by_python(pattern, "python"))
+        if shortest is None:
+            raise UnsupportedError(
+                f"Write {terminal.pattern!r:.80} with one lazy quantifier at most. Where its lexemes end first is not clear, so "
+                "nothing can be checked."
+            )
+        return cls(pattern, shortest, "python")
 
     def step(self, reading: PatternReading, byte: int) -> PatternReading | None:
         """Return the reading after one more byte; ``None`` if no lexeme begins so."""
         key = (reading, byte)
         if key not in self._after:
-            self._after[key] = self._step(reading, byte)
+            edges = (
+                () if self._shortest and self.matches(reading) else (e for place in reading for e in self._edges[place])
+            )
+            self._after[key] = self._closed(target for low, high, target in edges if low <= byte <= high) or None
         return self._after[key]
 
     def matches(self, reading: PatternReading) -> bool:
-        """Return True if the bytes so far are a lexeme."""
-        return not reading.tail and not reading.missing and self._end in reading.places
+        """Return whether the bytes so far are a lexeme."""
+        return self._end in reading
 
-    def _step(self, reading: PatternReading, byte: int) -> PatternReading | None:
-        if self._shortest and self.matches(reading):
-            return None
-        if reading.missing:
-            return PatternReading(reading.places, missing=reading.missing - 1) if 0x80 <= byte < 0xC0 else None
-        tail = reading.tail + bytes([byte])
-        span = _characters(tail)
-        if span is None:
-            return None
-        low, high, missing, is_any = span
-        meeting = [
-            (place, characters, target)
-            for place in reading.places
-            for characters, target in self._edges[place]
-            if _meets(characters, low, high)
-        ]
-        if not missing or (is_any and all(_covers(characters, low, high) for _, characters, _ in meeting)):
-            places = self._closed(target for _, _, target in meeting)
-            return PatternReading(places, missing=missing) if places else None
-        waiting = frozenset(place for place, _, _ in meeting)
-        return PatternReading(waiting, tail) if waiting else None
-
-    def _closed(self, places: Iterable[int]) -> frozenset[int]:
-        """Return the places that are reached without reading, as far as they lead to the end."""
-        found = set(places)
-        pending = list(found)
-        while pending:
-            new = [place for place in self._silent[pending.pop()] if place not in found]
-            found.update(new)
-            pending += new
-        return frozenset(found & self._useful)
-
-    def _leading_to_the_end(self) -> set[int]:
-        into: dict[int, set[int]] = {}
-        for place, silent in enumerate(self._silent):
-            for target in (*silent, *(target for characters, target in self._edges[place] if characters)):
-                into.setdefault(target, set()).add(place)
-        found, pending = {self._end}, [self._end]
-        while pending:
-            new = into.get(pending.pop(), set()) - found
-            found |= new
-            pending += new
-        return found
+    def _closed(self, places: Iterable[int]) -> PatternReading:
+        """Return the states that are reached without reading, as far as they lead to the end."""
+        return frozenset(_reached(places, self._silent) & self._useful)
 
     def _new(self) -> int:
         self._silent.append([])
         self._edges.append([])
         return len(self._silent) - 1
+
+    def _character(self, characters: Intervals, here: int, there: int) -> None:
+        """Add the ways that UTF-8 writes one of ``characters``; what is still to be read is shared by all."""
+        shared: dict[tuple[tuple[int, int], ...], int] = {(): there}
+        for low, high in characters:
+            for ranges in spelled(low, high):
+                for length in range(1, len(ranges)):
+                    rest = ranges[-length:]
+                    if rest not in shared:
+                        shared[rest] = self._new()
+                        self._edges[shared[rest]].append((*rest[0], shared[rest[1:]]))
+                self._edges[here].append((*ranges[0], shared[ranges[1:]]))
 
     def _build(self, parsed: Any, flags: int, first: int, last: int) -> None:
         """Add the ways from ``first`` to ``last`` that a sequence of Python's parse tree describes."""
@@ -138,15 +118,9 @@ class Lexemes:
 
     def _piece(self, kind: str, given: Any, flags: int, here: int, there: int) -> None:
         match kind:
-            case "LITERAL":
-                self._edges[here].append((_folded(((given, given),), flags), there))
-            case "NOT_LITERAL":
-                self._edges[here].append((_complement(_folded(((given, given),), flags)), there))
-            case "ANY":
-                left_out = () if flags & re.DOTALL else ((0x0A, 0x0A),)
-                self._edges[here].append((_complement(left_out), there))
-            case "IN":
-                self._edges[here].append((_class(given, flags), there))
+            case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":
+                written = _written(kind, given, self._dialect, flags)
+                self._character(members(*written, self._dialect, int(flags)), here, there)
             case "BRANCH":
                 for branch in given[1]:
                     self._build(branch, flags, here, there)
@@ -158,142 +132,133 @@ class Lexemes:
                 self._repeat(least, most, inner, flags, here, there)
             case _:
                 raise UnsupportedError(
-                    f"the pattern {self._pattern!r:.80} has what is not regular, or not read alike everywhere ({kind.lower()}), so "
-                    "nothing can be checked; write it without assertions, references and atomic groups"
+                    f"Write {self._pattern!r:.80} without assertions, references and atomic groups. It has what is not regular, or "
+                    f"not read alike everywhere ({kind.lower()}), so nothing can be checked."
                 )
 
     def _repeat(self, least: int, most: Any, inner: Any, flags: int, here: int, there: int) -> None:
-        for _ in range(least):
+        endless = str(most) == "MAXREPEAT"
+        for number in range(least if endless else int(most)):
+            if number >= least:
+                self._silent[here].append(there)
             after = self._new()
             self._build(inner, flags, here, after)
             here = after
-        if str(most) == "MAXREPEAT":
+        if endless:
             loop = self._new()
             self._silent[here].append(loop)
             self._build(inner, flags, loop, loop)
             here = loop
-        else:
-            for _ in range(int(most) - least):
-                self._silent[here].append(there)
-                after = self._new()
-                self._build(inner, flags, here, after)
-                here = after
         self._silent[here].append(there)
 
 
-def _in_python(pattern: str) -> str:
-    """Return ``pattern`` with the escapes that Python writes otherwise: ``\\x{41}``."""
+def parsed_by_python(pattern: str, dialect: str) -> Any:
+    """Return Python's parse tree; an :class:`UnsupportedError` where it has none, or warns that others read it otherwise."""
 
     def escape(found: re.Match[str]) -> str:
         return f"\\U{int(found[1], 16):08x}" if found[1] else found[0]
 
-    return re.sub(r"\\x\{([0-9A-Fa-f]{1,6})\}|\\.", escape, pattern, flags=re.DOTALL)
+    if dialect == "rust":  # Python writes `\x{41}` otherwise
+        pattern = re.sub(r"\\x\{([0-9A-Fa-f]{1,6})\}|\\.", escape, pattern, flags=re.DOTALL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error" if dialect == "rust" else "ignore")
+            return _PARSER.parse(pattern)
+    except (re.error, Warning, OverflowError, RecursionError) as error:
+        raise UnsupportedError(
+            f"Write {pattern!r:.80} as Python reads it. Its re cannot, so nothing can be checked: {error}"
+        ) from None
 
 
-def _characters(tail: bytes) -> tuple[int, int, int, bool] | None:
-    """Return the least and the greatest character whose UTF-8 begins so, how many bytes are missing, and whether any will do.
-
-    ``None`` if no character begins so.
-    """
-    lead = tail[0]
-    length = (
-        1 if lead < 0x80 else 0 if lead < 0xC2 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4 if lead < 0xF5 else 0
-    )
-    if not length or any(not 0x80 <= byte < 0xC0 for byte in tail[1:]):
+def ends_first(parsed: Any) -> bool | None:
+    """Return whether a lazy quantifier ends the lexemes where they first match; ``None`` where it is not clear which these are."""
+    if "MIN_REPEAT" not in str(parsed):
+        return False
+    nodes = list(parsed)
+    if len(nodes) == 1 and str(nodes[0][0]) == "SUBPATTERN":
+        return ends_first(nodes[0][1][3])
+    lazy = [place for place, (kind, _) in enumerate(nodes) if str(kind) == "MIN_REPEAT"]
+    if len(lazy) != 1 or str(parsed).count("MIN_REPEAT") != 1:
         return None
-    if length == 1:
-        return lead, lead, 0, True
-    missing = length - len(tail)
-    first = lead & (0x7F >> length)
-    for byte in tail[1:]:
-        first = first << 6 | byte & 0x3F
-    first, last = first << 6 * missing, (first + 1 << 6 * missing) - 1
-    low, high = max(first, (0, 0, 0x80, 0x800, 0x10000)[length]), min(last, sys.maxunicode)
-    return (low, high, missing, (low, high) == (first, last)) if low <= high else None
+    widths = (_PARSER.SubPattern(parsed.state, rest).getwidth() for rest in (nodes[: lazy[0]], nodes[lazy[0] + 1 :]))
+    return True if all(least == most for least, most in widths) else None
 
 
-def _covers(characters: Intervals, low: int, high: int) -> bool:
-    """Return True if all of ``low`` to ``high`` are ``characters``."""
-    place = bisect_right(characters, (low, sys.maxunicode)) - 1
-    return place >= 0 and characters[place][1] >= high
-
-
-def _meets(characters: Intervals, low: int, high: int) -> bool:
-    """Return True if one of ``characters`` lies between ``low`` and ``high``."""
-    place = bisect_right(characters, (high, sys.maxunicode)) - 1
-    return place >= 0 and characters[place][1] >= low
-
-
-def _union(*parts: Iterable[tuple[int, int]]) -> Intervals:
-    merged: list[tuple[int, int]] = []
-    for low, high in sorted(interval for part in parts for interval in part):
-        if merged and low <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
-        else:
-            merged.append((low, high))
-    return tuple(merged)
-
-
-def _complement(characters: Intervals) -> Intervals:
-    """Return all characters but these; surrogates are none."""
-    low, rest = 0, []
-    for first, last in _union(characters, [_SURROGATES]):
-        if low < first:
-            rest.append((low, first - 1))
-        low = last + 1
-    return (*rest, (low, sys.maxunicode)) if low <= sys.maxunicode else tuple(rest)
-
-
-def _class(items: list[Any], flags: int) -> Intervals:
-    parts: list[Intervals] = []
-    negated = False
-    for kind, given in items:
-        match str(kind):
+def _written(kind: str, given: Any, dialect: str, flags: int) -> tuple[str, bool]:
+    """Return a class of characters as a pattern, and whether it is one of all others."""
+    if kind == "ANY":
+        return (r"[\s\S]" if flags & re.DOTALL else "."), False
+    items = given if kind == "IN" else [(kind.removeprefix("NOT_"), given)]
+    text, negated = "", kind == "NOT_LITERAL"
+    for name, value in items:
+        match str(name):
             case "NEGATE":
                 negated = True
             case "LITERAL":
-                parts.append(((given, given),))
+                text += f"\\U{value:08x}"
             case "RANGE":
-                parts.append((given,))
+                text += f"\\U{value[0]:08x}-\\U{value[1]:08x}"
             case "CATEGORY":
-                name = str(given).rsplit("_", 1)[1]
-                inside = _category(name, bool(flags & re.ASCII))
-                parts.append(_complement(inside) if "_NOT_" in str(given) else inside)
-    characters = _folded(_union(*parts), flags)
-    return _complement(characters) if negated else characters
+                inside, plain = str(value).rsplit("_", 1)[1], "_NOT_" not in str(value)
+                if dialect == "rust" and not flags & re.ASCII:
+                    text += CATEGORIES[inside] if plain else f"[^{CATEGORIES[inside]}]"
+                else:
+                    text += "\\" + (inside[0].lower() if plain else inside[0])
+    return f"[{text}]", negated
 
 
-@lru_cache(maxsize=8)
-def _category(name: str, ascii_only: bool) -> Intervals:
-    if ascii_only:
-        return {
-            "DIGIT": ((0x30, 0x39),),
-            "SPACE": ((0x09, 0x0D), (0x20, 0x20)),
-            "WORD": ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)),
-        }[name]
-    if name == "SPACE":
-        return _SPACES
-    wanted = ("Nd",) if name == "DIGIT" else ("L", "M", "Nd", "Nl", "Pc")
-    found = ((c, c) for c in range(sys.maxunicode + 1) if unicodedata.category(chr(c)).startswith(wanted))
-    return _union(found, () if name == "DIGIT" else _WORDS)
+@lru_cache(maxsize=4096)
+def members(text: str, negated: bool, dialect: str, flags: int) -> Intervals:
+    """Return the characters of a class: ``re`` is asked of each character that there is, in Rust's dialect ``regex``.
+
+    Where case is ignored, the dotted and the dotless I of Turkish are letters of their own, as in Unicode's simple case folding.
+    """
+    held = _held(text, dialect, flags & re.ASCII)
+    if flags & re.IGNORECASE:
+        folded = _held(text, dialect, flags & (re.ASCII | re.IGNORECASE))
+        folded[[0x130, 0x131] if held[[0x49, 0x69]].any() else [0x130, 0x131, 0x49, 0x69]] = False
+        held |= folded
+    held = ~held if negated else held
+    held[0xD800:0xE000] = False
+    edges = np.flatnonzero(np.diff(held, prepend=False, append=False)).reshape(-1, 2)
+    return tuple((low, end - 1) for low, end in edges.tolist())
 
 
-def _folded(characters: Intervals, flags: int) -> Intervals:
-    """Return the characters that differ from these by case only, where case is to be ignored."""
-    if not flags & re.IGNORECASE:
-        return characters
-    same, cased = _folds()
-    found = (c for low, high in characters for c in cased[bisect_left(cased, low) : bisect_right(cased, high)])
-    return _union(characters, ((other, other) for c in found for other in same[c]))
+def _held(text: str, dialect: str, flags: int) -> NDArray[np.bool_]:
+    """Return ``bool[0x110000]``: the characters that a class has."""
+    held = np.zeros(sys.maxunicode + 1, dtype=bool)
+    engine: Any = regex if dialect == "rust" else re
+    for found in engine.finditer(f"(?:{text})+", _every_character(), flags | (regex.V1 if dialect == "rust" else 0)):
+        held[found.start() : found.end()] = True
+    return held
 
 
 @lru_cache(maxsize=1)
-def _folds() -> tuple[dict[int, list[int]], list[int]]:
-    """Return for each character that has a case those that differ from it by case only, and all such characters in order."""
-    members: dict[str, list[int]] = {}
-    for code in range(0x20000):  # no letter beyond these planes has a case
-        character = chr(code)
-        folded = character.casefold()
-        members.setdefault(folded if len(folded) == 1 else character.lower(), []).append(code)
-    same = {code: codes for codes in members.values() if len(codes) > 1 for code in codes}
-    return same, sorted(same)
+def _every_character() -> str:
+    return "".join(map(chr, range(sys.maxunicode + 1)))
+
+
+def spelled(low: int, high: int) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Yield sequences of ranges of bytes, which together are the UTF-8 of the characters from ``low`` to ``high``."""
+    ends = [end for end in (0x7F, 0x7FF, 0xFFFF) if low <= end < high]  # of the characters of one length
+    for bits in (6, 12, 18) if high > 0x7F else ():
+        mask = (1 << bits) - 1
+        if low >> bits != high >> bits:  # otherwise the last bytes are whole ranges or begin alike
+            ends += [low | mask] * bool(low & mask) + [(high & ~mask) - 1] * (high & mask != mask)
+    if ends:
+        yield from spelled(low, ends[0])
+        yield from spelled(ends[0] + 1, high)
+    else:
+        yield tuple(zip(chr(low).encode(), chr(high).encode(), strict=True))
+
+
+def _reached(places: Iterable[int], steps: Any) -> set[int]:
+    """Return the states that ``steps`` lead to from ``places``, these included."""
+    found = set(places)
+    pending = list(found)
+    while pending:
+        here = pending.pop()
+        new = set(steps[here] if isinstance(steps, list) else steps.get(here, ())) - found
+        found |= new
+        pending += new
+    return found

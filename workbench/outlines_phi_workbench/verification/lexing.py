@@ -1,4 +1,4 @@
-"""Longest match by the definition, for the oracle: what a text is cut into, one byte at a time."""
+"""Longest match by the definition, one byte at a time: a part of the oracle."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from numpy.typing import NDArray
 
 from outlines_phi.guides.grammar.grammar import Terminal
 
-from .lexemes import PatternReading
-from .second_patterns import lexemes_of
+from .lexemes import Lexemes, PatternReading
 
 START = 0  # The state before the first byte: no lexeme has begun. A lexeme never leads back to it
 
 MOST_HELD = 8
-"""The most lexemes that are cut before it is known whether they are; beyond, a lexeme that comes first is not given up."""
+"""Where more lexemes than this would be cut before it is known whether they are, a lexeme that comes first is not given up."""
 
 Word = tuple[int, ...]
 Readings = tuple[tuple[int, PatternReading], ...]
 
 
 class Move(NamedTuple):
-    """The state after bytes, and the terminals of the lexemes that they ended."""
+    """Where bytes lead, and the terminals of the lexemes that they ended."""
 
     state: int
     word: Word
@@ -51,30 +50,27 @@ class Unfolded(NamedTuple):
     ends: NDArray[np.bool_]
 
 
-class LongestMatch:
+@final
+class Lexing:
     """Longest match with going back, for terminals by their :class:`Lexemes`.
 
     The longest beginning of a text that is a lexeme is cut off, of the terminal that comes first; so on with the rest. A text
-    that may still go on is cut as far as is certain. Where no lexeme ever has to be given up, that is ``Lex`` of
-    grammar-theory.md, section 2.2, with one byte of lookahead.
+    that may still go on is cut as far as is certain. Unless ``plain``, bytes that begin a longer lexeme behind a complete one, but
+    that would be more than :data:`MOST_HELD` lexemes by themselves, have to be the longer one if all terminals that it may become
+    are ignored or of a higher priority: no text has to be read to its end before its first lexeme is known.
     """
 
-    def __init__(self, terminals: Sequence[Terminal]) -> None:
+    def __init__(self, terminals: Sequence[Terminal], *, plain: bool = False) -> None:
         self.terminals = tuple(terminals)
-        self._lexemes = {t: lexemes_of(each) for t, each in enumerate(terminals) if not each.of}
-        self._residuals = [Residual(tuple((t, each.start) for t, each in self._lexemes.items() if each.start.places))]
+        self._lexemes = {t: Lexemes.of(each) for t, each in enumerate(terminals) if not each.of}
+        self._residuals = [Residual(tuple((t, each.start) for t, each in self._lexemes.items() if each.start))]
         self._number: dict[Residual, int] = {}
         self._moves: dict[tuple[int, int], Move | None] = {}
-
-    def __len__(self) -> int:
-        return len(self._residuals)
-
-    def matched(self, state: int) -> list[int]:
-        """Return the terminals that the residual text is a lexeme of, those that win first."""
-        return self._matched(self._residuals[state].readings)
+        self._plain = None if plain else Lexing(terminals, plain=True)
+        self._deep: dict[tuple[Readings, int], bool] = {}
 
     def move(self, state: int, byte: int) -> Move | None:
-        """Return the transition by ``byte`` from ``state``, ignored terminals included; ``None`` if the text cannot be cut so."""
+        """Return what ``byte`` does in ``state``, ignored terminals included; ``None`` where the text cannot be cut so."""
         # What becomes of a residual that is given up is read as well, and what becomes of that: shorter texts first.
         waiting = [state]
         while (waiting[-1], byte) not in self._moves and (cut := self._cut(waiting[-1])) is not None:
@@ -109,8 +105,8 @@ class LongestMatch:
         return Move(state, self._counted(word))
 
     def _cut(self, state: int) -> Move | None:
-        """Return the transition of the residual if it is cut where it last could be."""
-        label = self.matched(state)[:1] if state != START else []
+        """Return what has become of the residual if it is cut where it last could be."""
+        label = self._matched(self._residuals[state].readings)[:1] if state != START else []
         return Move(START, tuple(label)) if label else self._residuals[state].fallback
 
     def _move(self, state: int, byte: int) -> Move | None:
@@ -125,12 +121,8 @@ class LongestMatch:
             fallback = None if begins or self._matched(readings) else fallback
         return Move(self._interned(Residual(readings, fallback)), ())
 
-    def _comes_first(self, short: int, longer: Readings, byte: int) -> bool:
-        """Return True if the lexeme that goes on with ``byte`` is not given up for ``short``, which has ended before it."""
-        return self.terminals[short].committed
-
     def held(self, state: int) -> int:
-        """Return the number of lexemes of the residual text, beside the one pending behind them, if it has to be given up."""
+        """Return how many lexemes the residual text is, beside what is pending behind them, if it has to be given up."""
         held = 0
         while (fallback := self._residuals[state].fallback) is not None:
             held, state = held + len(fallback.word), fallback.state
@@ -142,10 +134,8 @@ class LongestMatch:
     def _matched(self, readings: Readings) -> list[int]:
         found = {t for t, reading in readings if self._lexemes[t].matches(reading)}
         found |= {t for t, each in enumerate(self.terminals) if each.of and found.issuperset(each.of)}
-        return sorted(found, key=lambda t: self._place(t, self.terminals[t]))
-
-    def _place(self, number: int, terminal: Terminal) -> tuple[int, ...]:
-        return -terminal.priority, not terminal.literal, -len(terminal.of), number
+        of = self.terminals
+        return sorted(found, key=lambda t: (-of[t].priority, not of[t].literal, -len(of[t].of), t))
 
     def _longer(self, readings: Readings, byte: int) -> Readings:
         return tuple(
@@ -158,54 +148,32 @@ class LongestMatch:
             self._residuals.append(residual)
         return self._number[residual]
 
-
-@final
-class Lexing(LongestMatch):
-    """Longest match with one exception, so that no text has to be read to its end before its first lexeme is known.
-
-    Bytes that begin a longer lexeme behind a complete one, but that would be more than :data:`MOST_HELD` lexemes by themselves,
-    have to be the longer one if all terminals that it may become are ignored or of a higher priority.
-    """
-
-    def __init__(self, terminals: Sequence[Terminal]) -> None:
-        super().__init__(terminals)
-        self._plain = LongestMatch(terminals)
-        self._deep: dict[tuple[Readings, int], bool] = {}
+    def used(self, states: Iterable[int]) -> frozenset[int]:
+        """Return the bytes that lead on from some of ``states``."""
+        return frozenset(byte for byte in range(256) if any(self.move(state, byte) for state in states))
 
     def unfold(self, letters: Iterable[bytes]) -> Unfolded:
-        """Return the words that the texts made of ``letters`` may still put out, from each state that they reach."""
-        trie = _trie(letters)
-        place: dict[tuple[int, int], int] = {(START, 0): 0}
-        steps: list[tuple[tuple[int, int], Word, tuple[int, int]]] = []
-        pending = [(START, 0)]
-        while pending:
-            here = state, node = pending.pop()
-            for byte, (child, is_letter) in trie[node].items():
-                move = self.move(state, byte)
-                if move is None:
+        """Return which words the texts that are made of ``letters`` may still put out, from each state that they reach."""
+        letters, place, end = tuple(letters), {START: 0}, -1
+        steps: list[tuple[int, Word, int]] = []
+        pending = [START]
+        for state in pending:  # it grows
+            for letter in letters:
+                if (move := self.run(letter, state)) is None:
                     continue
-                for there in ((move.state, 0),) * is_letter + ((move.state, child),) * bool(trie[child]):
-                    if there not in place:
-                        place[there] = len(place)
-                        pending.append(there)
-                    steps.append((here, self._counted(move.word), there))
-        end = (-1, 0)
-        steps += [(here, word, end) for here in place if here[1] == 0 and (word := self.flush(here[0])) is not None]
-        return self._automaton(place, steps, end)
-
-    def _automaton(
-        self,
-        place: dict[tuple[int, int], int],
-        steps: list[tuple[tuple[int, int], Word, tuple[int, int]]],
-        end: tuple[int, int],
-    ) -> Unfolded:
-        numbers: dict[tuple[Word, tuple[int, int]], int] = {((), here): number for here, number in place.items()}
-        edges: list[tuple[int, int, Word]] = []
-        for source, word, target in steps:
+                if move.state not in place:
+                    place[move.state] = len(place)
+                    pending.append(move.state)
+                steps.append((state, move.word, move.state))
+            if (word := self.flush(state)) is not None:
+                steps.append((state, word, end))
+        numbers: dict[tuple[Word, int], int] = {((), state): number for state, number in place.items()}
+        edges = set[tuple[int, int, Word]]()
+        for source, word, target in dict.fromkeys(steps):
             here = numbers[(), source]
             for cut in range(max(len(word), 1)):
                 there = numbers.setdefault((word[cut + 1 :], target), len(numbers))
-                edges.append((here, there, word[cut : cut + 1]))
+                edges.add((here, there, word[cut : cut + 1]))
                 here = there
         silent = np.eye(len(numbers), dtype=bool)
         emits = np.zeros((len(self.terminals), *silent.shape), dtype=bool)
@@ -214,54 +182,41 @@ class Lexing(LongestMatch):
         silent = _closure(silent)
         reads = np.array([(silent.astype(np.float32) @ matrix.astype(np.float32)) > 0 for matrix in emits], dtype=bool)
         ends = silent[:, numbers[(), end]] if ((), end) in numbers else np.zeros(len(numbers), dtype=bool)
-        return Unfolded({q: number for (q, node), number in place.items() if node == 0}, reads, ends)
+        return Unfolded(place, reads, ends)
 
     def _comes_first(self, short: int, longer: Readings, byte: int) -> bool:
-        mine = self.terminals[short]
-        if mine.committed:
-            return True
+        """Return whether the lexeme that goes on with ``byte`` is not given up for ``short``, which has ended before it."""
+        mine, plain = self.terminals[short], self._plain
+        if mine.committed or plain is None:
+            return mine.committed
         first = all(self.terminals[t].ignored or self.terminals[t].priority > mine.priority for t, _ in longer)
-        return first and self._is_deep(longer, byte)
+        return first and self._is_deep(plain, longer, byte)
 
-    def _is_deep(self, readings: Readings, byte: int) -> bool:
-        """Return True if more than :data:`MOST_HELD` lexemes may be cut, without exception, before it is known whether they are.
+    def _is_deep(self, plain: Lexing, readings: Readings, byte: int) -> bool:
+        """Return whether more than :data:`MOST_HELD` lexemes may be cut, without exception, before it is known whether they are.
 
         The first of them has ended before ``byte``, with which the others begin.
         """
         key = (readings, byte)
         if key not in self._deep:
-            begun = self._plain.move(START, byte)
+            begun = plain.move(START, byte)
             found = set() if begun is None else {(readings, begun.state, 1 + len(begun.word))}
             pending = list(found)
             self._deep[key] = False
             while pending and not self._deep[key]:
                 longer, state, cut = pending.pop()
-                self._deep[key] = cut + self._plain.held(state) > MOST_HELD
-                new = set(self._both(longer, state, cut)) - found
+                self._deep[key] = cut + plain.held(state) > MOST_HELD
+                new = set(self._both(plain, longer, state, cut)) - found
                 found |= new
                 pending += new
         return self._deep[key]
 
-    def _both(self, longer: Readings, state: int, cut: int) -> Iterator[tuple[Readings, int, int]]:
-        """Yield the successors by each byte that goes on with the longer lexeme, does not end it, and can be read without it."""
+    def _both(self, plain: Lexing, longer: Readings, state: int, cut: int) -> Iterator[tuple[Readings, int, int]]:
+        """Yield where each byte leads that goes on with the longer lexeme, does not end it, and can be read without it."""
         for byte in range(256):
-            readings, moved = self._longer(longer, byte), self._plain.move(state, byte)
+            readings, moved = self._longer(longer, byte), plain.move(state, byte)
             if readings and moved is not None and not self._matched(readings):
                 yield readings, moved.state, cut + len(moved.word)
-
-
-def _trie(letters: Iterable[bytes]) -> list[dict[int, tuple[int, bool]]]:
-    """Return, per node, the child of each byte and whether a letter ends there; a letter always begins at node 0."""
-    trie: list[dict[int, tuple[int, bool]]] = [{}]
-    for letter in letters:
-        node = 0
-        for place, byte in enumerate(letter):
-            child, ended = trie[node].get(byte, (len(trie), False))
-            if child == len(trie):
-                trie.append({})
-            trie[node][byte] = (child, ended or place == len(letter) - 1)
-            node = child
-    return trie
 
 
 def _closure(steps: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -1,99 +1,113 @@
-"""The language by brute force: the definition, with which the engine is compared and shares no code."""
+"""Definitions of languages as machines over bytes, with which guides are compared: they share no code with the engine."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from functools import cached_property
 from typing import Any, NamedTuple, final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from outlines_phi.guides.grammar.grammar import Grammar
 from outlines_phi.guides.json_schema.machine.machine import Machine
 from outlines_phi.guides.json_schema.machine.sizes import NEVER
-from outlines_phi.guides.json_schema.machine.states import Configuration
 
 from .earley import Earley, RegularCompletion, Word
-from .lexemes import Lexemes, PatternReading
-from .lexing import START, Lexing, Move
-from .runs import Runs
+from .lexemes import Lexemes
+from .lexing import START, Lexing, Unfolded
 
 BYTES = tuple(bytes([byte]) for byte in range(256))
-
-
-class Outcomes(NamedTuple):
-    """The outcomes of texts from a point, each once."""
-
-    # ``int64[N]``: the place of each text's outcome; -1 for texts that cannot be read, which are no outcome.
-    of_text: NDArray[np.int64]
-    # ``[K]``: the point of each outcome; it may be ``None`` where nothing completes the text to a member.
-    points: Sequence[Any | None]
-    # ``bool[K + 1]``: what :meth:`Oracle.continues` and :meth:`Oracle.survives` say of them; the last one is for -1.
-    continues: NDArray[np.bool_]
-    survives: NDArray[np.bool_]
+PAIRS = 200  # How many pairs of points are compared to tell two of them apart
+FAILED = -1  # Instead of a point: the text cannot begin a member
 
 
 class Oracle(ABC):
-    """A language of texts, read one piece after the other.
+    """A deterministic machine over bytes; equal points have the same future. Points are numbered, and each step is taken once."""
 
-    A *point* stands for a text so far; it is hashable, and equal points have the same future. ``None`` is no point: the text
-    cannot begin a member.
-    """
+    start = 0  # The point of the empty text
 
-    start: Any  # The point of the empty text
-
-    def __init__(self) -> None:
-        self._runs: dict[int, tuple[Sequence[bytes], Runs]] = {}
-
-    @abstractmethod
-    def advance(self, point: Any, text: bytes) -> Any | None:
-        """Return the point after ``text``; ``None`` where even its reading fails."""
+    def __init__(self, start: Hashable) -> None:
+        self._points: list[Any] = [start]
+        self._number: dict[Any, int] = {start: 0}
+        self._steps: list[dict[int, int]] = [{}]
+        self._alike: set[tuple[int, int]] = set()
+        self._said: dict[tuple[bool, int], bool] = {}
 
     @abstractmethod
-    def ends(self, point: Any) -> bool:
-        """Return True if the text is a member."""
+    def _after(self, point: Any, byte: int) -> Hashable | None:
+        """Return the point after one more byte; ``None`` where even its reading fails."""
 
     @abstractmethod
-    def continues(self, point: Any) -> bool:
-        """Return True if letters complete the text to a member."""
+    def _is_end(self, point: Any) -> bool: ...
 
     @abstractmethod
-    def reading(self, point: Any) -> int:
-        """Return the state of the machine that reads bytes: all of the point that the reading of a text depends on."""
+    def _is_begun(self, point: Any) -> bool: ...
 
-    @abstractmethod
-    def step(self, state: int, byte: int) -> tuple[int, Word] | None:
-        """Return the state of that machine after one more byte, and its output; ``None`` where it cannot be read."""
+    def step(self, point: int, byte: int) -> int:
+        """Return the point after one more byte, or :data:`FAILED`."""
+        steps = self._steps[point]
+        if byte not in steps:
+            after = self._after(self._points[point], byte)
+            steps[byte] = FAILED if after is None else self._number.setdefault(after, len(self._points))
+            if steps[byte] == len(self._points):
+                self._points.append(after)
+                self._steps.append({})
+        return steps[byte]
 
-    @abstractmethod
-    def end(self, state: int) -> Hashable | None:
-        """Return the output at the end of a text there; ``None`` where nothing that is begun may end."""
+    def advance(self, point: int, text: bytes) -> int:
+        """Return the point after ``text``, or :data:`FAILED`."""
+        for byte in text:
+            if point == FAILED:
+                break
+            steps = self._steps[point]
+            point = steps[byte] if byte in steps else self.step(point, byte)
+        return point
 
-    def runs(self, texts: Sequence[bytes]) -> Runs:
-        """Return that machine on ``texts``; its tables are kept for these very texts."""
-        if id(texts) not in self._runs:
-            self._runs[id(texts)] = texts, Runs(texts, self.step)
-        return self._runs[id(texts)][1]
+    def ends(self, point: int) -> bool:
+        """Return whether the text is a member."""
+        return self._ask(True, point)
 
-    @abstractmethod
-    def outcomes(self, point: Any, texts: Sequence[bytes]) -> Outcomes:
-        """Return the outcomes of ``texts``; their readings are kept for these very texts."""
-
-    def survives(self, point: Any) -> bool:
-        """Return True if nothing in the text is out of place yet."""
-        return True
+    def continues(self, point: int) -> bool:
+        """Return whether letters complete the text to a member."""
+        return self._ask(False, point)
 
     def is_member(self, text: bytes) -> bool:
-        """Return True if ``text`` is in the language."""
-        point = self.advance(self.start, text)
-        return point is not None and self.ends(point)
+        """Return whether ``text`` is in the language."""
+        return self.ends(self.advance(self.start, text))
 
     def is_prefix(self, text: bytes) -> bool:
-        """Return True if letters complete ``text`` to a member; it is itself made of letters."""
-        point = self.advance(self.start, text)
-        return point is not None and self.continues(point)
+        """Return whether letters complete ``text`` to a member; it is itself made of letters."""
+        return self.continues(self.advance(self.start, text))
+
+    def alike(self, point: int, other: int) -> bool:
+        """Return whether two points have one future, as far as the :data:`PAIRS` nearest pairs of points tell (Moore, 1956)."""
+        if point == other or (point, other) in self._alike:
+            return True
+        found = {(point, other): None}
+        pending = list(found)
+        for here, there in pending:  # it grows
+            if self.ends(here) != self.ends(there) or self.continues(here) != self.continues(there):
+                return False
+            for pair in ((self.step(here, byte), self.step(there, byte)) for byte in range(256)):
+                begun = [self.continues(each) for each in pair]
+                if begun[0] != begun[1]:
+                    return False
+                if (
+                    begun[0]
+                    and pair[0] != pair[1]
+                    and pair not in found
+                    and pair not in self._alike
+                    and len(found) < PAIRS
+                ):
+                    found[pair] = None
+                    pending.append(pair)
+        self._alike.update(found)
+        return True
+
+    def _ask(self, end: bool, point: int) -> bool:
+        if (end, point) not in self._said:
+            ask = self._is_end if end else self._is_begun
+            self._said[end, point] = point != FAILED and ask(self._points[point])
+        return self._said[end, point]
 
 
 class Cut(NamedTuple):
@@ -107,86 +121,43 @@ class Cut(NamedTuple):
 class GrammarOracle(Oracle):
     """The texts that longest match cuts into a word that the grammar derives (the members of grammar-theory.md, section 1).
 
-    Terminals are read by :class:`Lexemes`, words by :class:`Earley`. Whether a text is the beginning of a member is decided
-    exactly: the words that its residual may still become are a regular language, which is intersected with the grammar. ``letters``
-    are what texts are made of: the tokens of a vocabulary; single bytes if every byte is one.
+    Whether a text is the beginning of a member is decided exactly: the words that its residual may still become are a regular
+    language, which is intersected with the grammar. ``letters`` are what texts are made of: the tokens of a vocabulary; single
+    bytes if every byte is one.
     """
 
     def __init__(self, grammar: Grammar, letters: Iterable[bytes] = BYTES) -> None:
-        super().__init__()
+        super().__init__(Cut((), START))
         self.grammar, self._letters = grammar, tuple(letters)
         self.lexing = Lexing(grammar.terminals)
         self.earley = Earley(grammar)
-        self.start = Cut((), START)
-        self._read: dict[tuple[Word, int], Word | None] = {}
 
-    def advance(self, point: Cut, text: bytes) -> Cut | None:
-        move = self.lexing.run(text, point.state)
-        return None if move is None else self._cut(point, move)
-
-    def reading(self, point: Cut) -> int:
-        """See :meth:`Oracle.reading`: the state of the residual."""
-        return point.state
-
-    def step(self, state: int, byte: int) -> tuple[int, Word] | None:
-        """See :meth:`Oracle.step`: ignored terminals are left out."""
-        move = self.lexing.run(bytes([byte]), state)
-        return None if move is None else (move.state, move.word)
-
-    def end(self, state: int) -> Word | None:
-        return self.lexing.flush(state)
-
-    def outcomes(self, point: Cut, texts: Sequence[bytes]) -> Outcomes:
-        """See :meth:`Oracle.outcomes`: words are read along their tree, as far as the grammar has a use for them."""
-        branches = self.runs(texts).trees(point.state)
-        words: list[Word | None] = [point.word if self.survives(point) else None]
-        for before, terminal in branches.steps:
-            word = words[before]
-            words.append(None if word is None else self._after(word, terminal))
-        alive = [node for node, word in enumerate(words) if word is not None]
-        place = np.full(len(words), -1)
-        place[alive] = np.arange(len(alive))
-        completable = np.zeros((len(alive) + 1, len(self._unfolded.ends)), dtype=bool)
-        for row, node in enumerate(alive):
-            completable[row] = self._completion.completable(words[node] or ())
-        there = np.array([self._unfolded.place.get(state, -1) for state in branches.state.tolist()], dtype=np.int64)
-        continues = completable[place[branches.node], there] & (there >= 0)
-        points = [
-            Cut(words[node] or (), state) if goes else None
-            for node, state, goes in zip(
-                branches.node.tolist(), branches.state.tolist(), continues.tolist(), strict=True
-            )
-        ]
-        survives = place[branches.node] >= 0
-        return Outcomes(branches.of_text, points, np.append(continues, False), np.append(survives, False))
-
-    def _after(self, word: Word, terminal: int) -> Word | None:
-        """Return a word that goes on as ``word`` and ``terminal`` do; ``None`` where that is no beginning."""
-        key = (word, terminal)
-        if key not in self._read:
-            after = self.earley.canonical((*word, terminal))
-            self._read[key] = after if self.earley.survives(after) else None
-        return self._read[key]
-
-    def _cut(self, point: Cut, move: Move) -> Cut:
+    def _after(self, point: Cut, byte: int) -> Cut | None:
+        move = self.lexing.run(bytes([byte]), point.state)
+        if move is None:
+            return None
         word = point.word
         for terminal in move.word:
             word = self.earley.canonical((*word, terminal))
+            if not self.earley.survives(word):
+                return None
         return Cut(word, move.state)
 
-    def ends(self, point: Cut) -> bool:
+    def _is_end(self, point: Cut) -> bool:
         last = self.lexing.flush(point.state)
         return last is not None and self.earley.derives(point.word + last)
 
-    def continues(self, point: Cut) -> bool:
+    def _is_begun(self, point: Cut) -> bool:
         place = self._unfolded.place.get(point.state)
-        return place is not None and self.survives(point) and bool(self._completion.completable(point.word)[place])
-
-    def survives(self, point: Cut) -> bool:
-        return self.earley.survives(point.word)
+        return place is not None and bool(self._completion.completable(point.word)[place])
 
     @cached_property
-    def _unfolded(self) -> Any:
+    def used(self) -> frozenset[int]:
+        """The bytes that some text has."""
+        return self.lexing.used(self._unfolded.place)
+
+    @cached_property
+    def _unfolded(self) -> Unfolded:
         return self.lexing.unfold(self._letters)
 
     @cached_property
@@ -194,97 +165,48 @@ class GrammarOracle(Oracle):
         return RegularCompletion(self.earley, self._unfolded.reads, self._unfolded.ends)
 
 
-class ByteOracle(Oracle):
-    """A language that is read byte by byte, and of which nothing is put out."""
-
-    def __init__(self, start: Any) -> None:
-        super().__init__()
-        self.start = start
-        self._points = [start]
-        self._number = {start: 0}
-        self._outcomes: dict[tuple[int, int], Outcomes] = {}
-
-    @abstractmethod
-    def after(self, point: Any, byte: int) -> Any | None:
-        """Return the point after one more byte; ``None`` where even its reading fails."""
-
-    def advance(self, point: Any, text: bytes) -> Any | None:
-        for byte in text:
-            point = None if point is None else self.after(point, byte)
-        return point
-
-    def reading(self, point: Any) -> int:
-        """See :meth:`Oracle.reading`: a number of the point itself."""
-        number = self._number.setdefault(point, len(self._points))
-        if number == len(self._points):
-            self._points.append(point)
-        return number
-
-    def step(self, state: int, byte: int) -> tuple[int, Word] | None:
-        """See :meth:`Oracle.step`: nothing is put out."""
-        after = self.after(self._points[state], byte)
-        return None if after is None else (self.reading(after), ())
-
-    def end(self, state: int) -> bool:
-        return self.ends(self._points[state])
-
-    def outcomes(self, point: Any, texts: Sequence[bytes]) -> Outcomes:
-        key = (self.reading(point), id(texts))
-        if key not in self._outcomes:
-            branches = self.runs(texts).trees(key[0])
-            points = [self._points[state] for state in branches.state.tolist()]
-            continues, survives = np.zeros((2, len(points) + 1), dtype=bool)
-            continues[:-1], survives[:-1] = list(map(self.continues, points)), True
-            self._outcomes[key] = Outcomes(branches.of_text, points, continues, survives)
-        return self._outcomes[key]
-
-
 @final
-class PatternOracle(ByteOracle):
+class PatternOracle(Oracle):
     """The texts that a regular expression, in the syntax that Python and the crate ``regex`` share, matches as a whole."""
 
     def __init__(self, pattern: str, letters: Iterable[bytes] = BYTES) -> None:
-        self.pattern = pattern
-        self._letters = tuple(letters)
-        self._by_bytes = set(self._letters).issuperset(BYTES)
+        self.pattern, self._letters = pattern, tuple(letters)
         self._lexemes = Lexemes(pattern)
-        self._continues: dict[PatternReading, bool] = {}
         super().__init__(self._lexemes.start)
 
-    def after(self, point: PatternReading, byte: int) -> PatternReading | None:
+    def _after(self, point: Any, byte: int) -> Hashable | None:
         return self._lexemes.step(point, byte)
 
-    def ends(self, point: PatternReading) -> bool:
+    def _is_end(self, point: Any) -> bool:
         return self._lexemes.matches(point)
 
-    def continues(self, point: PatternReading) -> bool:
-        """See :meth:`Oracle.continues`: what begins a match is completed by bytes, or by letters after a search."""
-        if self._by_bytes:
-            return bool(point.places)
-        if point not in self._continues:
-            found, pending = {point}, [point]
-            while pending and not any(self.ends(reading) or self._continues.get(reading) for reading in found):
-                here = pending.pop()
-                after = {there for letter in self._letters if (there := self.advance(here, letter)) is not None} - found
-                found |= after
-                pending += after
-            self._continues[point] = any(self.ends(reading) or self._continues.get(reading) for reading in found)
-        return self._continues[point]
+    def _is_begun(self, point: Any) -> bool:
+        """Return whether it is completed: by bytes always, by longer letters if a search finds how."""
+        if self._letters == BYTES:
+            return bool(point)
+        found = {self._number[point]}
+        pending = list(found)
+        while pending and not any(map(self.ends, found)):
+            here = pending.pop()
+            after = {self.advance(here, letter) for letter in self._letters} - found - {FAILED}
+            found |= after
+            pending += after
+        return any(map(self.ends, found))
 
 
 @final
-class JSONOracle(ByteOracle):
-    """The texts of a machine. A third party says whether their values are those of the schema."""
+class JSONOracle(Oracle):
+    """The texts of a schema's machine, byte by byte. A third party says whether their values are those of the schema."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         super().__init__(machine.start)
 
-    def after(self, point: Configuration, byte: int) -> Configuration | None:
+    def _after(self, point: Any, byte: int) -> Hashable | None:
         return self._machine.advance(point, byte)
 
-    def ends(self, point: Configuration) -> bool:
+    def _is_end(self, point: Any) -> bool:
         return self._machine.size(point) == 0
 
-    def continues(self, point: Configuration) -> bool:
+    def _is_begun(self, point: Any) -> bool:
         return self._machine.size(point) < NEVER

@@ -1,4 +1,4 @@
-"""Assumptions and theorems of grammar-constrained decoding, each a check with a verdict (grammar-theory.md, section 8)."""
+"""All checks of a guide, run one after the other."""
 
 from __future__ import annotations
 
@@ -7,24 +7,28 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple, final
 
-from . import grammar_checks, guide_checks
-from .mutating import mutations
+from . import guide_checks
+from .guide_checks import check
+from .mutants import GUIDES, engine_mutations, found_out, near
 from .subject import Check, CheckFinding, Subject, Verdict
 
-MOST = 2_000  # The most pairs of states, where no depth is asked for
+MOST = 2_000  # How many pairs of states are looked at most, where no depth is asked for
 
-CHECKS = tuple(
-    sorted(
-        (
-            each
-            for module in (grammar_checks, guide_checks, mutations)
-            for each in vars(module).values()
-            if type(each) is Check
-        ),
-        key=lambda each: (each.id[0], int(each.id[1:])),
-    )
-)
-"""All checks; S are assumptions, T theorems."""
+
+@check("T17", "wrong guides are found out")
+def mistakes_are_found(subject: Subject) -> CheckFinding:
+    """Masks, classes of tokens and distances that are made wrong on purpose are found out by these checks."""
+    return found_out(near(subject), GUIDES)
+
+
+@check("T18", "wrong engines are found out", lambda subject: bool(engine_mutations(subject)))
+def wrong_engines_are_found(subject: Subject) -> CheckFinding:
+    """Guides whose lexer, parser or automaton is made wrong on purpose are found out by these checks."""
+    return found_out(near(subject), engine_mutations(subject))
+
+
+CHECKS = (*guide_checks.CHECKS, mistakes_are_found, wrong_engines_are_found)
+"""All checks; the last two check the checks."""
 
 
 class Result(NamedTuple):
@@ -38,60 +42,48 @@ class Result(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Verification:
-    """A subject with the results of all checks that it has the parts for."""
+    """A subject with the results of all checks that apply to it."""
 
     subject: Subject
     results: tuple[Result, ...]
 
     @property
     def holds(self) -> bool:
-        """True if there is no counterexample."""
+        """Whether there is no counterexample."""
         return all(result.finding.verdict is not Verdict.COUNTEREXAMPLE for result in self.results)
-
-    @property
-    def texts(self) -> int:
-        """The number of texts, one token after a pair of states of guide and oracle, that were compared."""
-        return len(self.subject.exploration.inner) * len(self.subject.collapse.tokens)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
-        exploration, collapse = self.subject.exploration, self.subject.collapse
+        exploration = self.subject.exploration
         return {
             "holds": self.holds,
-            "vocabulary": {"tokens": len(collapse.stands_for), "representatives": len(collapse.tokens)},
             "exploration": {
+                "tokens": len(self.subject.guide.vocabulary),
                 "asked_depth": self.subject.depth,
                 "complete_depth": exploration.complete,
                 "closed": exploration.closed,
                 "pairs": len(exploration.nodes),
                 "pairs_tried": len(exploration.inner),
-                "texts": self.texts,
             },
             "checks": [
                 {
-                    "id": check.id,
-                    "statement": check.statement,
-                    "meaning": check.meaning,
-                    "verdict": finding.verdict.value,
-                    "bound": finding.bound,
-                    "cases": finding.cases,
-                    "witness": finding.witness,
-                    "remark": finding.remark or None,
-                    "seconds": round(seconds, 3),
+                    **{name: getattr(each.check, name) for name in ("id", "statement", "meaning")},
+                    **vars(each.finding),
+                    "verdict": each.finding.verdict.value,
+                    "seconds": round(each.seconds, 3),
                 }
-                for check, finding, seconds in self.results
+                for each in self.results
             ],
         }
 
 
 def verify(subject: Subject, progress: Callable[[Check], None] | None = None) -> Verification:
-    """Run all checks; ``progress`` is told each check before it is run."""
+    """Run all checks that apply; ``progress`` is told each check before it is run."""
     results = []
-    for check in CHECKS:
-        if (check.of_grammars and subject.machine is None) or (check.of_tables and not subject.has_tables):
-            continue
-        if progress is not None:
-            progress(check)
-        began = perf_counter()
-        results.append(Result(check, check.find(subject), perf_counter() - began))
+    for each in CHECKS:
+        if each.applies(subject):
+            if progress is not None:
+                progress(each)
+            began = perf_counter()
+            results.append(Result(each, each.find(subject), perf_counter() - began))
     return Verification(subject, tuple(results))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from outlines_phi.cli.app import command
-from outlines_phi_workbench.commands.fidelity_command import FILES
+from outlines_phi_workbench.commands import fidelity_command
 from outlines_phi_workbench.suite.experiment import Suite
 from tests.cli.test_terminal import terminal
 
@@ -25,8 +25,7 @@ QUICKLY = ("--estimators", "local,exact", "--samplers", "draw", "--n", "40")
 def test_the_suite_writes_its_table_its_data_and_its_figure(cli: Cli, folder: Path) -> None:
     result = cli("fidelity", "--languages", "answer,dyck1-8-*", *QUICKLY, "--output", "results")
     assert result.exit_code == 0, result.stderr
-    assert result.stdout.index("dyck1-8-single") < result.stdout.index("answer")
-    assert "4 of 4 cells" in result.stderr
+    assert result.stdout.index("dyck1-8-single") < result.stdout.index("answer") and "4 of 4 cells" in result.stderr
     data = json.loads((folder / "results" / "fidelity.json").read_text())
     assert data["complete"] and data["n"] == 40 and data["model"] == "bundled" and len(data["cells"]) == 4
     masked = next(cell for cell in data["cells"] if (cell["language"], cell["estimator"]) == ("answer", "local"))
@@ -35,18 +34,13 @@ def test_the_suite_writes_its_table_its_data_and_its_figure(cli: Cli, folder: Pa
     assert (folder / "results" / "fidelity.png").stat().st_size > 10_000
 
 
-def test_an_own_type_and_prompt_are_measured(cli: Cli) -> None:
+def test_an_own_model_type_and_prompt_are_measured(cli: Cli, other_model: Path) -> None:
     prompts = ("Question: is the bakery open on Sunday? Answer: ", "Question: is the library open on Monday? Answer: ")
     result = cli("fidelity", "--regex", "yes|no", *prompts, *QUICKLY, "--temperature", "0.5", "--max-new-tokens", "8")
-    assert result.exit_code == 0, result.stderr
-    assert "own-0: after 'Question: is the bakery" in result.stdout and "own-1" in result.stdout
-
-
-def test_the_model_is_the_one_that_is_named(cli: Cli, other_model: Path) -> None:
+    assert result.exit_code == 0 and "own-0: after 'Question: is the bakery" in result.stdout, result.stderr
     result = cli("fidelity", "--model", other_model, "--languages", "answer", *QUICKLY)
-    assert result.exit_code == 0, result.stderr
     phi = re.search("Phi ([^;]+); enumerated", result.stdout)
-    assert phi and float(phi[1]) < 0.01  # 0.416 of the bundled one
+    assert result.exit_code == 0 and phi and float(phi[1]) < 0.01  # 0.416 of the bundled one
 
 
 @pytest.mark.parametrize(
@@ -54,10 +48,7 @@ def test_the_model_is_the_one_that_is_named(cli: Cli, other_model: Path) -> None
     [
         (("--estimators", "locla"), "no estimator 'locla'; expected some of 'local', 'onestep'"),
         (("--samplers", "smc"), "no sampler 'smc'; expected some of 'draw'"),
-        (
-            ("--languages", "dick*"),
-            "Give some of dyck1-8-single",
-        ),
+        (("--languages", "dick*"), "Give some of dyck1-8-single"),
         (("--max-new-tokens", "9"), "each language of the suite has a budget of its own"),
         (("--regex", "yes|no"), "There are no prompts"),
         (("A prompt",), "No output type"),
@@ -69,56 +60,39 @@ def test_the_model_is_the_one_that_is_named(cli: Cli, other_model: Path) -> None
 def test_bad_input_is_refused_before_anything_is_loaded(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
 ) -> None:
-    monkeypatch.setattr(
-        "outlines_phi_workbench.commands.fidelity_command.load", lambda *_: pytest.fail("the model was loaded")
-    )
+    monkeypatch.setattr(fidelity_command, "load", lambda *_: pytest.fail("the model was loaded"))
     result = cli("fidelity", *arguments)
-    assert result.exit_code == 2
-    assert said in " ".join(result.stderr.split())
+    assert result.exit_code == 2 and said in " ".join(result.stderr.split())
 
 
-def test_ctrl_c_keeps_what_is_finished(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("error", "code", "cells"), [(KeyboardInterrupt, 130, 3), (SystemExit, 1, 2)])
+def test_what_is_finished_is_kept(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], code: int, cells: int
+) -> None:
+    """After Ctrl-C all of it; of a run that is killed, the finished languages."""
     whole = Suite.cells
 
     def interrupted(self: Suite, *arguments: Any) -> Iterator[Any]:
         for i, pair in enumerate(whole(self, *arguments)):
             if i == 3:
-                raise KeyboardInterrupt
+                raise error(1)
             yield pair
 
     monkeypatch.setattr(Suite, "cells", interrupted)
     result = cli("fidelity", "--languages", "answer,cities", *QUICKLY, "--output", "results")
-    assert result.exit_code == 130
-    assert "3 of 4 cells" in result.stderr and "Interrupted" in result.stderr
+    assert result.exit_code == code and ("Interrupted" in result.stderr) == (code == 130)
     data = json.loads((folder / "results" / "fidelity.json").read_text())
-    assert not data["complete"] and len(data["cells"]) == 3
-    assert all((folder / "results" / name).exists() for name in FILES)
-
-
-def test_a_run_that_is_killed_has_left_its_finished_languages(
-    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def killed(*_: Any) -> None:
-        raise SystemExit(9)
-
-    monkeypatch.setattr("outlines_phi_workbench.commands.fidelity_command.show", killed)
-    cli("fidelity", "--languages", "answer,dyck1-8-single", *QUICKLY, "--output", "results")
-    data = json.loads((folder / "results" / "fidelity.json").read_text())
-    assert not data["complete"] and {cell["language"] for cell in data["cells"]} == {"dyck1-8-single"}
+    assert not data["complete"] and len(data["cells"]) == cells
 
 
 @pytest.mark.usefixtures("terminal")
-@pytest.mark.parametrize("quiet", [False, True])
-def test_there_is_a_bar(quiet: bool, cli: Cli) -> None:
-    asked = ["--languages", "answer", "--estimators", "local,exact", "--samplers", "draw", "--n", 20, "--seed", 1]
-    result = cli("fidelity", *asked, *(["--quiet"] if quiet else []))
-    assert result.exit_code == 0, result.stderr
-    assert ("━" in result.stderr) is not quiet
+@pytest.mark.parametrize("quiet", [(), ("--quiet",)])
+def test_there_is_a_bar(quiet: tuple[str, ...], cli: Cli) -> None:
+    result = cli("fidelity", "--languages", "answer", *QUICKLY, *quiet)
+    assert result.exit_code == 0 and ("━" in result.stderr) is not bool(quiet), result.stderr
 
 
 def test_the_page_names_every_option() -> None:
     page = (Path(__file__).parents[3] / "docs" / "fidelity.md").read_text(encoding="utf-8")
-    options = {
-        option for parameter in command("fidelity").params for option in parameter.opts if option.startswith("--")
-    }
+    options = {option for each in command("fidelity").params for option in each.opts if option.startswith("--")}
     assert {option for option in options - {"--help"} if f"`{option}" not in page} == set()

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-import pytest
 import transformers
+from outlines.types import JsonSchema, Regex
 
-from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.grammar.cfg_guide import CFGGuide
-from outlines_phi.guides.grammar.notation.reader import grammar_text, read_grammar
-from outlines_phi.guides.guide import Guide
-from outlines_phi.guides.json_schema.json_guide import JSONGuide
-from outlines_phi.guides.phrases.ban_language import banned
-from outlines_phi.guides.phrases.banned import BannedPhrases
+from outlines_phi import BannedPhrases, Vocabulary
+from outlines_phi.guides import read_grammar
+from outlines_phi.guides.grammar.notation.reader import grammar_text
 from outlines_phi.lm import bundled
-from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi.plugin.types.tables import CompiledTypes
 from outlines_phi_workbench.inspection.inspected import Inspected
 
-LIST = 'start: "[" [NUMBER ("," NUMBER)*] "]"\nNUMBER: /[0-9]+/\n%ignore /[ ]+/\n'
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -31,23 +25,12 @@ SCHEMA = {
     "required": ["name"],
     "additionalProperties": False,
 }
-TREE = {
-    "type": "object",
-    "properties": {"left": {"$ref": "#"}, "n": {"type": "integer"}},
-    "additionalProperties": False,
+LANGUAGES: dict[str, tuple[Any, str]] = {
+    "arithmetic": (read_grammar(grammar_text("arithmetic")), "1+(2*3"),
+    "schema": (JsonSchema(SCHEMA), '{"name": "bo", "tags": ["a"'),
+    "decimal": (Regex(r"(0|[1-9][0-9]{0,3})(\.[0-9]+)?"), "12.5"),
 }
-DECIMAL = r"(0|[1-9][0-9]{0,3})(\.[0-9]+)?"
-
-TEXTS = {
-    "arithmetic": "1+(2*3",
-    "list": "[1, 2",
-    "schema": '{"name": "bo", "tags": ["a"',
-    "tree": '{"left": {"n": 1',
-    "decimal": "12.5",
-}
-"""Languages, and the beginning of a text of each."""
-
-Encode = Callable[[str], Sequence[int]]
+"""Output types, and the beginning of a text of each."""
 
 
 @cache
@@ -61,32 +44,14 @@ def vocabulary() -> Vocabulary:
 
 
 @cache
-def guide(name: str) -> Guide:
-    match name:
-        case "arithmetic":
-            return CFGGuide.of(read_grammar(grammar_text(name)), vocabulary())
-        case "list":
-            return CFGGuide.of(read_grammar(LIST), vocabulary())
-        case "schema" | "tree":
-            return JSONGuide.of(SCHEMA if name == "schema" else TREE, vocabulary())
-    return FSMGuide.from_automaton(compile_regex(DECIMAL), vocabulary())
+def types() -> CompiledTypes:
+    return CompiledTypes(vocabulary())
 
 
-@cache
-def inspected(name: str) -> Inspected:
-    return Inspected.of(name, guide(name))
-
-
-def without(name: str, *phrases: str, budget: int | None = None) -> Inspected:
-    plain = guide(name)
-    return Inspected.of(name, banned(plain, BannedPhrases(phrases)), plain, budget)
+def inspected(name: str, *phrases: str, budget: int | None = None) -> Inspected:
+    banned = BannedPhrases(phrases) if phrases else None
+    return Inspected(name, types().without(LANGUAGES[name][0], banned).guide, budget)
 
 
 def encode(text: str) -> Sequence[int]:
     return list(tokenizer().encode(text, add_special_tokens=False))
-
-
-@pytest.fixture(params=list(TEXTS))
-def language(request: pytest.FixtureRequest) -> str:
-    """The name of a language."""
-    return str(request.param)

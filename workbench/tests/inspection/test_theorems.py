@@ -44,9 +44,6 @@ def test_every_check_and_every_assumption_is_one() -> None:
     assert used == {id for id in CHECKED if id.startswith("T")} - {"T17", "T18"}  # which check the checks
     ids = {each.id for each in THEOREMS}
     assert all(below in ids | CHECKED for each in THEOREMS for below in each.rests_on.split())
-
-
-def test_every_check_has_its_row() -> None:
     assert CHECKED == {name for name in PLACES[PAGES[1]] if name[0] in "ST"}
 
 
@@ -60,10 +57,11 @@ def test_nothing_rests_on_itself() -> None:
         waiting = [each for each in waiting if each.id not in done]
 
 
-def test_a_part_says_what_shows_it_and_the_verdict() -> None:
-    parts, edges = theorem_graph({"T12": "BOUNDED"})
-    of = {part.id: part for part in parts}
-    assert of["5.2"].kind == "proven" and "proven in Coq: thinning.thinning" in of["5.2"].text
-    assert of["G5.1"].kind == "checked" and of["5.1"].kind == "argued" and of["S5"].kind == "assumption"
-    assert re.search(r"checked: T12 .*: BOUNDED$", of["G7.3"].text, re.M) and "BOUNDED" not in of["G7.4"].text
-    assert {(edge.source, edge.target) for edge in edges} >= {("5.3", "5.2"), ("5.2", "5.1"), ("G7.2", "S5")}
+def test_a_node_says_what_shows_it_and_the_verdict() -> None:
+    graph = theorem_graph({"T12": "BOUNDED"})
+    of = {node["id"]: node for node in graph["nodes"]}
+    assert of["5.2"]["kind"] == "proven" and "proven in Coq: thinning.thinning" in of["5.2"]["text"]
+    assert of["G5.1"]["kind"] == "checked" and of["5.1"]["kind"] == "argued" and of["S5"]["kind"] == "assumption"
+    assert re.search(r"checked: T12 .*: BOUNDED$", of["G7.3"]["text"], re.M) and "BOUNDED" not in of["G7.4"]["text"]
+    edges = {(edge["source"], edge["target"]) for edge in graph["edges"]}
+    assert edges >= {("5.3", "5.2"), ("5.2", "5.1"), ("G7.2", "S5")}

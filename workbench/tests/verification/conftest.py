@@ -14,9 +14,11 @@ import pytest
 PROOFS = Path(__file__).parents[3] / "proofs"
 THEORIES = ("tree", "thinning", "pick", "transducer", "lexing", "grammar", "certificate", "extraction")
 
+Run = Callable[..., tuple[int, str]]
+
 
 def is_coq_here() -> bool:
-    """Return True if there are Coq, with Mathematical Components, and OCaml."""
+    """Whether there are Coq, with Mathematical Components, and OCaml."""
     if shutil.which("coqc") is None or shutil.which("ocamlfind") is None:
         return False
     found = subprocess.run(["coqc", "-where"], capture_output=True, text=True, check=True)
@@ -24,8 +26,8 @@ def is_coq_here() -> bool:
 
 
 @pytest.fixture(scope="session")
-def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Extract the program, compile it, and return where it is."""
+def checker(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Extract and compile the program; return what runs it on data, and gives the exit status and what was said."""
     if not is_coq_here():
         pytest.skip("Coq with Mathematical Components, and OCaml, are not here")
     folder = tmp_path_factory.mktemp("checker")
@@ -35,30 +37,11 @@ def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(PROOFS / "checker" / "main.ml", folder)
     build = ["ocamlfind", "ocamlopt", "-w", "-a", "certificate.mli", "certificate.ml", "main.ml", "-o", "check"]
     subprocess.run(build, cwd=folder, check=True)
-    return folder / "check"
 
-
-@pytest.fixture
-def checker(extracted: Path, tmp_path: Path) -> Callable[[Any], tuple[int, str]]:
-    """Return the checker of a certificate, which gives the exit status and its output."""
-
-    def run(found: Any) -> tuple[int, str]:
-        path = tmp_path / "certificate.json"
+    def run(found: Any, *options: str) -> tuple[int, str]:
+        path = folder / "data.json"
         path.write_text(found if isinstance(found, str) else json.dumps(found))
-        done = subprocess.run([extracted, path], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([folder / "check", *options, path], capture_output=True, text=True, timeout=60)
         return done.returncode, done.stdout + done.stderr
-
-    return run
-
-
-@pytest.fixture
-def replayed(extracted: Path, tmp_path: Path) -> Callable[[list[Any]], list[int]]:
-    """Return the function that replays the choices of steps, each a coin, a quantile and masses; -1 for a failure."""
-
-    def run(steps: list[Any]) -> list[int]:
-        path = tmp_path / "steps.json"
-        path.write_text(json.dumps(steps))
-        done = subprocess.run([extracted, "--steps", path], capture_output=True, text=True, timeout=60, check=True)
-        return json.loads(done.stdout)
 
     return run

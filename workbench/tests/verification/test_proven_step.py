@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from itertools import islice
@@ -41,9 +42,8 @@ def steps_of(language: Language, seed: int) -> list[tuple[Step, int]]:
     found: list[tuple[Step, int]] = []
     for number in range(60):
         attempt = Attempt(number, tree.root, Heard(1000 * seed + number))
-        while (outcome := watched(tree, attempt, found)) is None:
+        while watched(tree, attempt, found) is None:
             evaluator.expand([(tree, attempt.node)])
-        del outcome
     return found
 
 
@@ -60,14 +60,11 @@ def watched(tree: BoundsTree, attempt: Attempt, found: list[tuple[Step, int]]) -
     def chosen(node: Node, since: int, rng: Heard) -> Node | None:
         before, listed = masses(node, since), list(islice(node.children.values(), since, None))
         bound, first = math.exp(attempt.log_bound), len(rng.uniforms)
-        coin, total = (
-            rng.uniforms[-1],
-            math.exp(node.log_rest) + sum(math.exp(child.log_step + child.log_upper) for child in listed),
-        )
+        total = math.exp(node.log_rest) + sum(math.exp(child.log_step + child.log_upper) for child in listed)
+        coin = rng.uniforms[-1]
         child = choose(node, since, rng)
         place = next((place for place, each in enumerate(listed) if each is child), len(listed))
-        step = (round(coin * bound * SCALE), round(rng.uniforms[first] * total * SCALE), before)
-        found.append((step, place))
+        found.append(((round(coin * bound * SCALE), round(rng.uniforms[first] * total * SCALE), before), place))
         return child
 
     tree.choose_since = chosen  # type: ignore[method-assign, assignment]
@@ -82,14 +79,14 @@ def watched(tree: BoundsTree, attempt: Attempt, found: list[tuple[Step, int]]) -
 
 
 @pytest.mark.parametrize("language", [WORDS, LOOP], ids=str)
-def test_each_step_is_the_proven_one(language: Language, replayed: Callable[[list[Step]], list[int]]) -> None:
+def test_each_step_is_the_proven_one(language: Language, checker: Callable[..., tuple[int, str]]) -> None:
     steps = steps_of(language, seed=1)
     python = [place for _, place in steps]
-    assert replayed([step for step, _ in steps]) == python
+    assert json.loads(checker([step for step, _ in steps], "--steps")[1]) == python
     assert len(steps) > 100 and FAILED in python and len(set(python)) > 3
 
 
-def test_a_walk_without_its_coin_is_found_out(replayed: Callable[[list[Step]], list[int]]) -> None:
+def test_a_walk_without_its_coin_is_found_out(checker: Callable[..., tuple[int, str]]) -> None:
     steps = steps_of(LOOP, seed=2)
     without = [(0, quantile, masses) for (_, quantile, masses), _ in steps]
-    assert replayed(without) != [place for _, place in steps]
+    assert json.loads(checker(without, "--steps")[1]) != [place for _, place in steps]

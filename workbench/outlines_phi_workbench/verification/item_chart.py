@@ -1,4 +1,4 @@
-"""The words of a finite automaton over terminals that a grammar derives: Earley's items over its places, with derivations."""
+"""Which words of a finite automaton over terminals a grammar derives: Earley's items over its places, with derivations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ChartItem(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """The origin of an item: from ``before``, by a terminal, where ``inner`` is ``None``, or by a symbol that was completed."""
+    """How an item came up: from ``before``, by a terminal, where ``inner`` is ``None``, or by a symbol that was completed."""
 
     before: ChartItem
     inner: ChartItem | None
@@ -29,10 +29,9 @@ class Reason(NamedTuple):
 
 @final
 class ItemChart:
-    """The least set of items that is closed under the rules of Earley's algorithm (1970), over an automaton in place of a word.
+    """The least set of items that is closed under Earley's rules (1970), over an automaton in place of a word.
 
-    ``arcs`` are those of a place. The start symbol is looked for from the places that are :meth:`begun`; its items have the
-    production :data:`ROOT`, whose body is the start symbol alone.
+    ``arcs`` are those of a place; the items of the start symbol have the production :data:`ROOT`, whose body it is.
     """
 
     ROOT = -1
@@ -60,13 +59,9 @@ class ItemChart:
             self._close(pending.popleft(), pending)
         return self._completed.get((ItemChart.ROOT, place), [])
 
-    def rest(self, item: ChartItem) -> tuple[int, ...]:
-        """Return the symbols still to be read."""
-        return self._body[item.production][item.dot :]
-
-    def head(self, item: ChartItem) -> int:
-        """Return the head of an item's production; :data:`ROOT` for the root."""
-        return self._head[item.production]
+    def needs(self, item: ChartItem) -> tuple[int, tuple[int, ...]]:
+        """Return the head of an item's production, :data:`ROOT` for the root, and the symbols that are still to be read."""
+        return self._head[item.production], self._body[item.production][item.dot :]
 
     def leftmost(self, item: ChartItem) -> list[int]:
         """Return the productions of a leftmost derivation of what a complete ``item`` has read, its own first."""
@@ -95,7 +90,7 @@ class ItemChart:
         return read
 
     def _history(self, item: ChartItem) -> Iterator[Reason]:
-        """Yield the reasons of ``item``, and of the items that it came from, back to the one where nothing was read."""
+        """Yield how ``item`` came up, and what it came from, back to where nothing was read."""
         while (reason := self.reasons[item]) is not None:
             yield reason
             item = reason.before
@@ -106,7 +101,7 @@ class ItemChart:
             pending.append(item)
 
     def _close(self, item: ChartItem, pending: deque[ChartItem]) -> None:
-        """Add the consequences of an item and those before it."""
+        """Add what follows from an item and those before it."""
         body = self._body[item.production]
         if item.dot == len(body):
             key = (self._head[item.production], item.origin)

@@ -1,0 +1,137 @@
+"""A guide read byte by byte, by its tokens of one byte: what refuses a byte, and the states as a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, final
+
+from outlines_phi import UnsupportedError
+from outlines_phi.guides import Guide
+from outlines_phi.guides.guide import DEAD, DONE
+
+MOST_STATES = 120  # States that are drawn, from the start on, beside those that texts lead to
+MOST_SHOWN = 12  # Ranges of a set of bytes that are written out
+
+_NAMED = {0x20: "␣", 0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
+
+
+def byte_name(byte: int) -> str:
+    """Return how one byte is shown: its character in ASCII, else two hexadecimal digits."""
+    return _NAMED.get(byte) or (chr(byte) if 0x20 < byte < 0x7F else f"\\x{byte:02x}")
+
+
+def byte_set(members: Iterable[int]) -> str:
+    """Return how a set of bytes is shown: one by itself, several as a character class of ranges, ``[0-9a-f]``."""
+    ordered = sorted(set(members))
+    if len(ordered) in (0, 1, 256):
+        return byte_name(ordered[0]) if len(ordered) == 1 else "any byte" if ordered else "no byte"
+    if len(ordered) > 128:
+        return f"all but {byte_set(set(range(256)).difference(ordered))}"
+    runs = [[byte for _, byte in run] for _, run in groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0])]
+    names = [byte_name(run[0]) + "-" * (len(run) > 2) + byte_name(run[-1]) * (len(run) > 1) for run in runs]
+    return f"[{''.join(names[:MOST_SHOWN])}{'…' if len(names) > MOST_SHOWN else ''}]"
+
+
+def text_name(text: bytes) -> str:
+    """Return how a text is shown: what is UTF-8 as characters, the rest as escapes, blanks so that they can be seen."""
+
+    def shown(character: str) -> str:
+        escaped = character if character.isprintable() else character.encode("unicode_escape").decode()
+        return _NAMED.get(ord(character), escaped)
+
+    return "".join(map(shown, text.decode(errors="backslashreplace")))
+
+
+@final
+@dataclass(frozen=True)
+class Fault:
+    """Why no member of the language goes on with a byte, or ends.
+
+    ``kind`` is what refuses: ``language``, ``end``, ``budget`` or ``vocabulary``; ``what`` the state.
+    """
+
+    kind: str
+    what: str
+    because: str  # a sentence
+
+
+@final
+class GuideMachine:
+    """A guide over the tokens of single bytes (grammar-theory.md, section 7: they lead where longer tokens do).
+
+    Raises :class:`UnsupportedError` where the vocabulary has no tokens of single bytes.
+    """
+
+    def __init__(self, guide: Guide) -> None:
+        self.guide = guide
+        self._token = {token[0]: number for number, token in enumerate(guide.vocabulary.tokens) if len(token) == 1}
+        self._steps: dict[int, dict[int, int]] = {}
+        if not self._token:
+            raise UnsupportedError(
+                "Give a tokenizer with tokens of single bytes, as all of byte-level BPE have. This vocabulary has none, and what "
+                f"a {type(guide).__name__} refuses is found byte by byte."
+            )
+
+    def steps(self, state: int) -> dict[int, int]:
+        """Return the state after each byte that ``state`` goes on with."""
+        if state not in self._steps:
+            found = {byte: self.guide.advance(state, token) for byte, token in self._token.items()}
+            self._steps[state] = {byte: target for byte, target in found.items() if target != DEAD}
+        return self._steps[state]
+
+    def ends(self, state: int) -> bool:
+        """Return whether the text may end."""
+        return self.guide.advance(state, self.guide.vocabulary.eos_ids[0]) == DONE
+
+    def describe(self, state: int) -> str:
+        """Return the guide's picture of a state, and the bytes that may follow."""
+        return f"{self.guide.describe(state)[:300]}; {byte_set(self.steps(state))} may follow"
+
+    def fault(self, state: int, text: bytes) -> tuple[Fault, int] | None:
+        """Return what refuses the first byte after which no member is left, with its offset; ``None`` where all are read."""
+        for offset, byte in enumerate(text):
+            if byte not in self._token:
+                because = f"No token writes {byte_name(byte)} alone, so it is not told what refuses."
+                return Fault("vocabulary", byte_name(byte), because), offset
+            if byte not in self.steps(state):
+                because = f"{self.describe(state)}, and {byte_name(byte)} came."
+                return Fault("language", f"state {state}", because), offset
+            state = self.steps(state)[byte]
+        return None
+
+    def no_end(self, state: int) -> Fault | None:
+        """Return why the text may not end; ``None`` where it may."""
+        return None if self.ends(state) else Fault("end", f"state {state}", f"No end: {self.describe(state)}.")
+
+    def graph(self, more: Sequence[int] = ()) -> dict[str, Any]:
+        """Return the first states from the start on, and ``more``, with the bytes between them; nodes and edges."""
+        states = dict.fromkeys([self.guide.start])
+        for state in (pending := list(states)):  # it grows
+            new = [target for target in dict.fromkeys(self.steps(state).values()) if target not in states]
+            new = new[: max(MOST_STATES - len(states), 0)]
+            states.update(dict.fromkeys(new))
+            pending += new
+        states.update(dict.fromkeys(more))
+        nodes = [
+            {
+                "id": f"s{state}",
+                "label": str(state),
+                "text": self.describe(state),
+                "start": state == self.guide.start,
+                "end": self.ends(state),
+            }
+            for state in states
+        ]
+        read: dict[tuple[int, int], list[int]] = {}
+        for state in states:
+            for byte, target in self.steps(state).items():
+                if target in states:
+                    read.setdefault((state, target), []).append(byte)
+        edges = [
+            {"source": f"s{source}", "target": f"s{target}", "label": byte_set(members)}
+            for (source, target), members in read.items()
+        ]
+        whole = all(target in states for state in states for target in self.steps(state).values())
+        return {"nodes": nodes, "edges": edges, "whole": whole}

@@ -1,0 +1,400 @@
+"""Guides and engines made wrong on purpose, one place that texts lead to each, and the check that finds each out: T17 and T18."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from random import Random
+from typing import Any, NamedTuple, TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlines_phi import OutlinesPhiError, Vocabulary
+from outlines_phi.automata.automaton import ByteAutomaton
+from outlines_phi.guides import CFGGuide, FSMGuide, Guide, JSONGuide
+from outlines_phi.guides.grammar.lexing.lexer import NOTHING, Lexer
+from outlines_phi.guides.grammar.lexing.spanner import Spanner
+from outlines_phi.guides.grammar.parsing.lr_tables import LRTables
+from outlines_phi.guides.grammar.parsing.parser import ERROR, Parser
+from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Row
+from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
+
+from .guide_checks import CHECKS
+from .subject import Check, CheckFinding, Subject
+
+DEPTH, NODES = 3, 100  # How far a wrong guide is followed, in how many nodes at most
+TOKENS = 64  # Over how many longer tokens an engine is made again, which it has to be quickly
+
+BROKEN, HARMLESS, NOWHERE = "an error", "no mistake here", "no place for it"
+"""In the place of a check: tables that contradict each other, what changes nothing that was visited, and what cannot be made."""
+
+Place = TypeVar("Place")
+Targets = NDArray[np.integer]
+
+
+class Mutation(NamedTuple):
+    """A way to make a guide wrong; ``make`` returns such a guide, ``None`` where there is no place for the mistake."""
+
+    name: str
+    make: Callable[[Subject, Random], Guide | None]
+
+
+def chosen(rng: Random, places: Iterable[Place]) -> Place | None:
+    """Return one of the places, each with the same chance; ``None`` where there is none."""
+    several = list(dict.fromkeys(places))
+    return rng.choice(several) if several else None
+
+
+@final
+class Mutant(Guide):
+    """A guide of which rows, the promised lengths, or the ranks of tokens are others."""
+
+    def __init__(
+        self,
+        guide: Guide,
+        row: Callable[[int, Row], Row] = lambda state, row: row,
+        promise: Callable[[int, int], int] = lambda state, distance: distance,
+        rank: Callable[[int, NDArray[np.int64]], NDArray[np.int64]] = lambda state, ranks: ranks,
+    ) -> None:
+        self.guide, self._change, self._promise, self._rank = guide, row, promise, rank
+        self.vocabulary, self.start = guide.vocabulary, guide.start
+        self._rows: dict[int, Row] = {}
+
+    def row(self, state: int) -> Row:
+        if state not in self._rows:
+            self._rows[state] = self._change(state, self.guide.row(state))
+        return self._rows[state]
+
+    def min_tokens(self, state: int) -> int:
+        return self._promise(state, self.guide.min_tokens(state))
+
+    def distances_after(self, state: int) -> NDArray[np.int64]:
+        return self._rank(state, super().distances_after(state))
+
+    def describe(self, state: int) -> str:
+        return self.guide.describe(state)
+
+
+def _everywhere(name: str, change: Callable[[Guide, int, Targets, Targets], Targets]) -> Mutation:
+    """Return the mutation of the targets ``t`` of all rows; ``change`` is given the numbers ``k`` of their classes as well."""
+
+    def make(right: Subject, rng: Random) -> Guide:
+        def changed(state: int, row: Row) -> Row:
+            return Row(row.partition, change(right.guide, state, row.targets, np.arange(len(row.targets))))
+
+        return Mutant(right.guide, changed)
+
+    return Mutation(name, make)
+
+
+def _states(right: Subject) -> list[int]:
+    """Return the states that texts lead to."""
+    return list(dict.fromkeys(node.state for node in right.exploration.inner))
+
+
+def _classes(right: Subject, state: int) -> list[int]:
+    """Return the classes of a state that have a token."""
+    kinds = np.unique(right.guide.partition_of(state).class_of)
+    return list(kinds[kinds > EOS].tolist())
+
+
+def _two_in_one(right: Subject, rng: Random) -> Guide | None:
+    kinds = {state: _classes(right, state) for state in _states(right)}
+    if (place := chosen(rng, ((s, k, o) for s in kinds for k in kinds[s] for o in kinds[s] if k != o))) is None:
+        return None
+
+    def changed(state: int, row: Row) -> Row:
+        if state != place[0]:
+            return row
+        class_of = np.where(row.partition.class_of == place[2], place[1], row.partition.class_of)
+        return Row(Partition(class_of.astype(np.int32), row.partition.size), row.targets)
+
+    return Mutant(right.guide, changed)
+
+
+def _leads_elsewhere(right: Subject, rng: Random) -> Guide | None:
+    rows = {state: right.guide.row(state).targets for state in _states(right)}
+    places = ((s, k, o) for s in rows for k in _classes(right, s) for o in rows if o != rows[s][k])
+    if (place := chosen(rng, places)) is None:
+        return None
+
+    def changed(state: int, row: Row) -> Row:
+        at = (np.arange(len(row.targets)) == place[1]) & (state == place[0])
+        return Row(row.partition, np.where(at, place[2], row.targets))
+
+    return Mutant(right.guide, changed)
+
+
+DISTANCES: dict[str, tuple[bool, Callable[[int], int]]] = {
+    "too small": (True, lambda d: d - 1),
+    "too large": (True, lambda d: d + 1),
+    "infinite instead of finite": (True, lambda d: UNREACHABLE),
+    "finite instead of infinite": (False, lambda d: 1),
+}
+"""How a distance is wrong: whether it is finite, and what becomes of it."""
+
+
+def _promise(how: str) -> Mutation:
+    finite, change = DISTANCES[how]
+
+    def make(right: Subject, rng: Random) -> Guide | None:
+        guide = right.guide
+        if how == "too large" and isinstance(guide, JSONGuide):
+            return None  # which promises the length of some text, and may
+        # A promise may be larger than needed; one less is wrong where no token comes nearer.
+        tight = (state for state in _states(right) if guide.distances_after(state).min() + 1 >= guide.min_tokens(state))
+        at = chosen(rng, tight) if finite else DEAD
+        return Mutant(guide, promise=lambda state, distance: change(distance) if state == at else distance)
+
+    return Mutation(f"takes a distance for {how}", make)
+
+
+def _rank(how: str) -> Mutation:
+    finite, change = DISTANCES[how]
+
+    def make(right: Subject, rng: Random) -> Guide | None:
+        ranks = {state: right.guide.distances_after(state) for state in _states(right)}
+        places = ((s, k) for s in ranks for k in _classes(right, s) if (ranks[s][k] < UNREACHABLE) == finite)
+        if (place := chosen(rng, places)) is None:
+            return None
+
+        def changed(state: int, found: NDArray[np.int64]) -> NDArray[np.int64]:
+            at = (np.arange(len(found)) == place[1]) & (state == place[0])
+            return np.where(at, change(int(ranks[place[0]][place[1]])), found)
+
+        return Mutant(right.guide, rank=changed)
+
+    return Mutation(f"takes a distance after a token for {how}", make)
+
+
+GUIDES = (
+    _everywhere("ends anywhere", lambda guide, state, t, k: np.where(k == EOS, DONE, t)),
+    _everywhere(
+        "never ends after a text", lambda guide, state, t, k: np.where((k == EOS) & (state != guide.start), DEAD, t)
+    ),
+    _everywhere(
+        "forbids one class of tokens",
+        lambda guide, state, t, k: np.where(k == k[(k > EOS) & (t != DEAD)].max(initial=NEVER), DEAD, t),
+    ),
+    _everywhere(
+        "allows every class",
+        lambda guide, state, t, k: np.where((k > EOS) & (t == DEAD), t[k > EOS].max(initial=DEAD), t),
+    ),
+    _everywhere(
+        "forbids what leads away from the end",
+        lambda guide, state, t, k: np.where((t != DONE) & (guide.min_tokens_of(t) > guide.min_tokens(state)), DEAD, t),
+    ),
+    Mutation("has two classes in one", _two_in_one),
+    Mutation("has a class that leads elsewhere", _leads_elsewhere),
+    *map(_promise, DISTANCES),
+    *map(_rank, DISTANCES),
+)
+"""Wrong masks, classes and distances of any guide."""
+
+
+@final
+class Engine:
+    """The tables that a guide is made of, and the places of them that texts lead to."""
+
+    def __init__(self, right: Subject) -> None:
+        self.guide: Any = right.guide
+        self._texts = [right.guide.vocabulary.decode(node.word) for node in right.exploration.inner]
+
+    def over(self, part: str, made: Any) -> Guide:
+        """Return the guide with another automaton, lexer or table of a parser."""
+        guide = self.guide
+        if part == "automaton":
+            return FSMGuide.from_automaton(made, guide.vocabulary)
+        if part == "lexer":
+            return CFGGuide(Spanner(made, guide.vocabulary), guide.parser)
+        return CFGGuide(guide.spanner, Parser(guide.grammar, made))
+
+    @cached_property
+    def states(self) -> list[int]:
+        """The states of the automaton or the lexer."""
+        if isinstance(self.guide, FSMGuide):
+            automaton: Any = self.guide.automaton
+            return list(dict.fromkeys(automaton.advance(automaton.start, text) for text in self._texts))
+        return list(dict.fromkeys(self.guide.lexer.lex(text)[0] for text in self._texts))
+
+    def tops(self, *, read: bool) -> Iterator[tuple[int, int]]:
+        """Yield states on top of stacks, each with the terminals that can be ``read`` there, or cannot."""
+        lexer, parser = self.guide.lexer, self.guide.parser
+        words = dict.fromkeys(lexer.counted(lexer.lex(text)[1]) for text in self._texts)
+        for configuration in dict.fromkeys(parser.read(parser.start, word) for word in words):
+            for terminal in range(parser.END, len(parser.grammar.terminals)):
+                if (parser.shift(configuration, terminal) != ERROR) == read:
+                    yield from ((parser.top(stack), terminal) for stack in parser.stacks(configuration))
+
+
+def _entry(part: str, name: str, table: str, others: Callable[[Any, int, Any], Iterable[int]]) -> Mutation:
+    """Return the mutation of an entry of an array; ``others`` are given its row and the part, and what it is."""
+
+    def make(right: Subject, rng: Random) -> Guide | None:
+        engine = Engine(right)
+        made = getattr(engine.guide, part)
+        rows = getattr(made, table)
+        entries = [
+            ((state, *rest), rows[(state, *rest)]) for state in engine.states for rest in np.ndindex(rows.shape[1:])
+        ]
+        place = chosen(rng, ((at, new) for at, now in entries for new in others(made, at[0], now) if new != now))
+        if place is None:
+            return None
+        changed = rows.copy()
+        changed[place[0]] = place[1]
+        return engine.over(part, replace(made, **{table: changed}))
+
+    return Mutation(name, make)
+
+
+def _parser(
+    name: str, change: Callable[[Engine, LRTables], Iterable[tuple[str, int, tuple[Any, ...], Any]]]
+) -> Mutation:
+    """Return the mutation of a row of the LR tables: another action by some symbols, none instead of ``None``."""
+
+    def make(right: Subject, rng: Random) -> Guide | None:
+        engine = Engine(right)
+        tables: Any = engine.guide.parser.tables
+        if (found := chosen(rng, change(engine, tables))) is None:
+            return None
+        table, state, symbols, action = found
+        rows = list(getattr(tables, table))
+        actions = {**rows[state], **dict.fromkeys(symbols, action)}
+        rows[state] = {symbol: action for symbol, action in actions.items() if action is not None}
+        return engine.over("parser", replace(tables, **{table: tuple(rows)}))
+
+    return Mutation(f"has a parser with {name}", make)
+
+
+Changes = Iterator[tuple[str, int, tuple[Any, ...], Any]]
+
+
+def _shift(engine: Engine, tables: LRTables) -> Changes:
+    return (("shifts", state, (t,), None) for state, t in engine.tops(read=True) if t in tables.shifts[state])
+
+
+def _reduction(engine: Engine, tables: LRTables) -> Changes:
+    """Drop the reductions of a state, as most states have one rule, which is reduced whatever follows."""
+    tops = list(engine.tops(read=True))
+    entered = [tables.shifts[state][t] for state, t in tops if t in tables.shifts[state]]
+    states = (state for state in [*(top for top, _ in tops), *entered] if tables.reductions[state])
+    return (("reductions", state, tuple(tables.reductions[state]), None) for state in states)
+
+
+def _lookahead(engine: Engine, tables: LRTables) -> Changes:
+    rows = tables.reductions
+    tops = ((state, t) for state, t in engine.tops(read=False) if t not in rows[state])
+    return (("reductions", state, (t,), reduced) for state, t in tops for reduced in rows[state].values())
+
+
+def _goto(engine: Engine, tables: LRTables) -> Changes:
+    """Redirect to a state that the same nonterminal leads to elsewhere, so that stacks still spell words."""
+    rows = ((state, head, target) for state, row in enumerate(tables.goto) for head, target in row.items())
+    others = ((state, head, target, other.get(head, target)) for state, head, target in rows for other in tables.goto)
+    return (("goto", state, (head,), other) for state, head, target, other in others if other != target)
+
+
+def _words(lexer: Lexer, state: int, now: int) -> Iterable[int]:
+    return range(1, len(lexer.words)) if now else ()
+
+
+AUTOMATON = (
+    _entry(
+        "automaton", "has a byte that leads elsewhere", "targets", lambda a, s, now: range(1, len(a)) if now else ()
+    ),
+    _entry("automaton", "has a byte that leads nowhere", "targets", lambda a, s, now: [DEAD]),
+    _entry("automaton", "ends in one more state", "accepting", lambda a, s, now: [True]),
+    _entry("automaton", "ends in one state less", "accepting", lambda a, s, now: [False]),
+)
+"""Wrong automata of a pattern."""
+
+GRAMMAR = (
+    _entry(
+        "lexer",
+        "has a lexer with a byte that leads elsewhere",
+        "targets",
+        lambda x, s, now: range(1, len(x)) if now else (),
+    ),
+    _entry("lexer", "has a lexer with a terminal dropped", "emits", lambda x, s, now: [0]),
+    _entry("lexer", "has a lexer with a terminal instead of another", "emits", _words),
+    _entry(
+        "lexer", "has a lexer with an end too many", "ends", lambda x, s, _: () if x.can_end[s] else range(len(x.words))
+    ),
+    _entry("lexer", "has a lexer with an end too few", "ends", lambda x, s, now: [NOTHING] if x.can_end[s] else ()),
+    _parser("a shift dropped", _shift),
+    _parser("a reduction dropped", _reduction),
+    _parser("a lookahead too many", _lookahead),
+    _parser("a goto that leads elsewhere", _goto),
+)
+"""Wrong lexers and parsers of a grammar."""
+
+
+def engine_mutations(subject: Subject) -> tuple[Mutation, ...]:
+    """Return the mutations of what the guide is made of; none where that is no table, as of a schema."""
+    match subject.guide:
+        case CFGGuide():
+            return GRAMMAR
+        case FSMGuide(automaton=ByteAutomaton()):
+            return AUTOMATON
+    return ()
+
+
+def found_out(right: Subject, mutations: Iterable[Mutation]) -> CheckFinding:
+    """Return whether all mutants of the guide that is right are found out; the remark says by which checks."""
+    found, cases = dict[str, list[str]](), 0
+    assert right.exploration.nodes  # an error of the right guide is none of a mutant
+    for mutation in mutations:
+        said = tried(right, mutation, Random(mutation.name))
+        cases += said != NOWHERE
+        if said is None:
+            return CheckFinding.of(cases, DEPTH, f"a guide that {mutation.name} was not found out")
+        found.setdefault(said, []).append(mutation.name)
+    remark = "; ".join(f"{said}: {', '.join(names)}" for said, names in sorted(found.items()))
+    return CheckFinding.of(cases, DEPTH, None, remark)
+
+
+def tried(right: Subject, mutation: Mutation, rng: Random, checks: Iterable[Check] = CHECKS) -> str | None:
+    """Return the first check that finds a mutant out, or what there is in the place of one; ``None`` where it is not found out."""
+    try:
+        if (mutant := mutation.make(right, rng)) is None:
+            return NOWHERE
+        wrong = replace(right, guide=mutant)
+        asked = [check for check in checks if check.id[0] == "T" or check.id == "S8"]
+        for check in sorted(asked, key=lambda check: check.id[0] == "S"):
+            if check.applies(wrong) and check.find(wrong).witness is not None:
+                return check.id
+        return None if _differs(right, wrong) else HARMLESS
+    except (OutlinesPhiError, ArithmeticError, AssertionError, LookupError, RecursionError, ValueError, TypeError):
+        return BROKEN
+
+
+def _differs(right: Subject, wrong: Subject) -> bool:
+    """Return whether a row or a distance that was visited is another one."""
+    for node in wrong.exploration.inner:
+        state = right.guide.start
+        for token in node.word:
+            state = right.guide.advance(state, token)
+        known = ((right.guide, state), (wrong.guide, node.state))
+        mine, others = (guide.distances_after(at)[guide.partition_of(at).class_of] for guide, at in known)
+        if len({guide.min_tokens(at) for guide, at in known}) > 1 or not np.array_equal(mine, others):
+            return True
+    return False
+
+
+def near(subject: Subject) -> Subject:
+    """Return what is verified on few words, and where an engine can be made again, over few tokens."""
+    guide, tokens = subject.guide, subject.guide.vocabulary.tokens
+    depth = min(subject.depth or DEPTH, DEPTH)
+    few = replace(subject, depth=depth, most=NODES, fault=None)
+    if len(tokens) <= TOKENS or not engine_mutations(subject):
+        return few
+    texts = [text for text in dict.fromkeys(tokens) if text and subject.used.issuperset(text)]
+    longer = [text for text in texts if len(text) > 1]
+    kept = [text for text in texts if len(text) == 1] + longer[:: -(-len(longer) // TOKENS) or 1]
+    small: Any = Vocabulary.from_tokens([*kept, b""], len(kept))
+    made: Any = guide
+    if isinstance(guide, FSMGuide):
+        return replace(few, guide=FSMGuide.from_automaton(made.automaton, small))
+    return replace(few, guide=CFGGuide(Spanner(made.lexer, small), made.parser))
