@@ -119,7 +119,9 @@ def resolve_draft(draft: object, length: object = None) -> DraftOptions | None:
             given = (draft,)
     sources = tuple(map(_source, given))
     if not sources and length is not None:
-        raise UnsupportedError(f"Leave draft_length out, or name a drafter. draft={draft!r} was given, for no drafts at all.")
+        raise UnsupportedError(
+            f"Leave draft_length out, or name a drafter. draft={draft!r} was given, for no drafts at all."
+        )
     named = dict.fromkeys(GUESSES[each] for each in given if isinstance(each, str) and each in GUESSES)
     guesses = (guess for guess in named if guess not in sources)
     return DraftOptions(sources, DRAFT_LENGTH if length is None else check_length(length), tuple(guesses))

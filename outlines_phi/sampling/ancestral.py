@@ -66,7 +66,7 @@ class AncestralSampler(Sampler):
         return chain.from_iterable(grow(stepper, stepper.launch(size)) for size in self.phi.rounds(request.n))
 
     def _stepper(self, request: Request) -> Stepper | DraftedStepper:
-        if self.draft is None:
+        if self.draft is None or not (self.draft.asked or request.constraint is None):
             return Stepper(request, self.phi, self.observer, weighted=request.weighted)
         if self.observer is not None:
             raise UnsupportedError(

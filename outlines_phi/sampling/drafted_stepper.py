@@ -36,6 +36,7 @@ class Prefetch:
     drafter: Drafter
     length: int = 8  # The most tokens of a draft
     encode: Callable[[str], Sequence[int]] | None = None  # The tokenizer, where one is known
+    asked: bool = True  # Whether the call named the drafter; one by default gives way to what excludes drafts
 
     def __post_init__(self) -> None:
         check_length(self.length)
@@ -57,7 +58,7 @@ class Prefetching:
 
     Its walks draw by random numbers of their own, of which the drafter knows nothing, so drafts that come with distributions need
     no coupling here, and a wrong draft costs time alone. Walks that fail do so on the way along a draft, too: a chain is as long
-    as pays at the share of drafted nodes that walks have come to (:func:`~outlines_phi.drafting.combine.best_length`), down to none.
+    as pays at the share of drafted nodes that walks have come to (:func:`~outlines_phi.drafting.combine.best_length`).
 
     ``drafted``: How many of a prompt's latest nodes were drafted, and to how many of these walks have come.
     """

@@ -36,15 +36,16 @@ def sampler_for(
 
     With a ``drafter``, several tokens per model call; its distribution does not change. Drafts have at most ``length`` tokens,
     which :class:`~outlines_phi.drafting.combine.AdaptedLength` makes fewer where few are accepted; ``encode`` is what the drafter
-    may tokenise texts with. Where no drafter is given, text that the format
-    forces is drafted if ``forced`` is True; never for particles.
+    may tokenise texts with. Where no drafter is given, the text that the format forces is drafted if ``forced`` is True, but
+    not for particles.
 
     Raises :class:`UnsupportedError`: ``sampler`` was given beside an estimator that proposes nothing, or beside a drafter;
     ``length`` is not a positive whole number.
     """
     phi = phi.keeping(store.values)
-    drafter = ForcedDrafter() if drafter is None and forced and sampler is None else drafter
     draft = None if drafter is None else Prefetch(drafter, length, encode)
+    if draft is None and forced and sampler is None:
+        draft = Prefetch(ForcedDrafter(), length, encode, asked=False)
     match phi, sampler:
         case ExactPhi(), None:
             return ExactSampler(phi, store, draft)

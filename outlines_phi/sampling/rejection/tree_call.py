@@ -22,7 +22,6 @@ from ..phi_options import Effort
 from ..sampler import Request, Stream
 from .attempts import Attempts
 
-
 RECENT = 128
 """Drafted nodes of a prompt that tell whether further ones pay."""
 

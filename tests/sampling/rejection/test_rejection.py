@@ -107,7 +107,9 @@ def test_residual_attempts_give_an_unbiased_normaliser() -> None:
         results = ExactSampler(ExactPhi(normalizers=1)).sample(language.request(1, 6, rows=600))
         errors.append(z(np.array([estimate for draws in results for estimate in draws.normalizers]), phi))
     print(errors)
-    assert deviation(errors) < 4  # that of 4,200 rows, were it the bias of all; of arithmetic one attempt in 15 succeeds
+    assert (
+        deviation(errors) < 4
+    )  # that of 4,200 rows, were it the bias of all; of arithmetic one attempt in 15 succeeds
 
 
 def test_the_accepting_wave_is_no_normaliser() -> None:
