@@ -12,13 +12,13 @@ import torch
 import typer
 
 from benchmarks import real_model, report
-from benchmarks.real import accuracy, bias, cost, overhead, page
+from benchmarks.real import accuracy, bias, calibration, cost, fit, overhead, page
 from benchmarks.real.model import folder, load
 from benchmarks.real.rows import say
 
 DYCK_PROMPT = "Write a balanced sequence of at most 8 brackets, of ( and ). Answer with the brackets alone."
 LANGUAGES = "dyck1-upto8,dyck1-8"
-WHAT = "overhead", "dyck", "bias", "cost", "accuracy"
+WHAT = "overhead", "dyck", "bias", "cost", "fit", "accuracy", "calibration"
 
 
 def dyck() -> None:
@@ -48,6 +48,8 @@ def main(
         "bias": lambda: bias.run(loaded, only, seeds, masked),
         "cost": lambda: cost.run(loaded, only, phi, seeds, seconds),
         "accuracy": lambda: accuracy.run(loaded, sets, phi, temperatures, texts, seconds),
+        "fit": lambda: fit.run(loaded),
+        "calibration": lambda: calibration.run(loaded),
     }
     names = what.split(",")
     if unknown := [name for name in names if name not in steps]:

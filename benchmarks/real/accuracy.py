@@ -140,9 +140,8 @@ def summary(row: Mapping[str, Any]) -> dict[str, Any]:
         "set": about["set"],
         "method": "masking" if about["method"] == "local" else about["method"],
         "T": "" if about["method"] == "greedy" else f"{about['temperature']:g}",
-        "texts": len(trials),
         "right": f"{right.mean():.2f} ({low:.2f} to {high:.2f})",
-        "fields": float(scores.mean()),
+        "fields": f"{scores.mean():.2f}" if about["set"] == "records" else "",
         "no answer": f"{missing} of {scores.size}" if missing else "",
         "CPU s a text": float(np.median([trial["seconds"] for trial in trials])),
     }
@@ -156,6 +155,4 @@ def run(loaded: tuple[Any, Any], sets: str, phi: str, temperatures: str, texts: 
         for method, heat in rows:
             measure(answers, name, method, heat, texts)
         for line in (summary(row) for row in kept_rows("accuracy") if row["about"]["set"] == name):
-            say(
-                f"  {line['method']:8} {line['T']:4} right {line['right']}, fields {line['fields']:.2f} {line['no answer']}"
-            )
+            say(f"  {line['method']:8} {line['T']:4} right {line['right']} {line['fields']} {line['no answer']}")
