@@ -259,7 +259,7 @@ def test_the_page_of_the_real_model_shows_what_was_measured(results: Path, monke
         cost.run(loaded, "letter", "local,auto", 1, 60.0)
         cost.run(loaded, "date", "exact", 1, 0.0)
         bias.run(loaded, "letter", 1, 10)
-        accuracy.run(loaded, "reviews", "local", "1", 2, 60.0)
+        accuracy.run(loaded, "reviews", "local", "1", 2)
         real_overhead.run(loaded, 1)
         monkeypatch.setattr(fit, "FORMS", fit.FORMS[2:])
         fit.run(loaded)

@@ -1,6 +1,6 @@
 """How often an answer is right, by the two labelled sets in ``data``: 60 reviews, and 40 texts with a record each.
 
-    python -m benchmarks.real --what accuracy --phi local,auto,exact --temperatures 1,0.7,0.3
+    python -m benchmarks.real --what accuracy --phi local,fields,auto --temperatures 1,0.3
 
 ``local`` is masking; ``mode`` the most probable member of the format; ``greedy`` stock Outlines without sampling. Faithful is not
 more correct: a draw is as right as the model is at its temperature. Each text is a trial, of several draws for labels; the
@@ -29,6 +29,9 @@ SETS: dict[str, int] = {"reviews": 4, "records": 1}
 """The sets, and the draws of each text."""
 
 TOKENS = 96
+
+SECONDS = 20.0
+"""CPU seconds after which an answer is broken off; none counts as wrong."""
 
 
 def questions(name: str) -> Iterator[tuple[str, Any, Any]]:
@@ -147,9 +150,9 @@ def summary(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def run(loaded: tuple[Any, Any], sets: str, phi: str, temperatures: str, texts: int, seconds: float) -> None:
+def run(loaded: tuple[Any, Any], sets: str, phi: str, temperatures: str, texts: int) -> None:
     """Measure the missing trials, and say each row."""
-    answers, heats = Answers(loaded, seconds), [float(heat) for heat in temperatures.split(",")]
+    answers, heats = Answers(loaded, SECONDS), [float(heat) for heat in temperatures.split(",")]
     for name in sets.split(","):
         rows = [("greedy", 1.0), ("mode", 1.0), *((method, heat) for heat in heats for method in phi.split(","))]
         for method, heat in rows:
