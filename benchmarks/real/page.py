@@ -45,9 +45,9 @@ def place(row: dict[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def cell(value: Any) -> str:
+def cell(value: Any, form: str = ".3g") -> str:
     """Return a value as a table shows it."""
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return format(value, form) if isinstance(value, float) else str(value)
 
 
 def markdown(lines: Sequence[dict[str, Any]]) -> str:
@@ -96,10 +96,10 @@ def overview(costs: Sequence[dict[str, Any]], biases: Sequence[dict[str, Any]]) 
         lines.append(
             {
                 "task": line["task"],
-                "masking's TV": masked["TV"],
-                "its draw is worth": masked["a masked draw is worth"],
-                "auto: CPU": f"{line['ratio']:.1f}",
-                "exact": f"{exact}/{len(trials)}",
+                "TV of masking": masked["TV"],
+                "masked draw worth": cell(masked["a masked draw is worth"], ".2g"),
+                "CPU, auto": f"{line['ratio']:.1f}",
+                "draws exact": f"{exact}/{len(trials)}",
             }
         )
     return lines
