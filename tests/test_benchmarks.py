@@ -33,7 +33,7 @@ from benchmarks.peers import masks, page
 from benchmarks.peers.client import Cost
 from benchmarks.peers.languages import LANGUAGES
 from benchmarks.peers.meter import Meter
-from benchmarks.real import accuracy, bias, cost
+from benchmarks.real import accuracy, bias, calibration, cost, fit
 from benchmarks.real import overhead as real_overhead
 from benchmarks.real import page as real_page
 from benchmarks.schema_engines import Ours
@@ -253,19 +253,36 @@ def test_the_page_of_the_real_model_shows_what_was_measured(results: Path, monke
     page, loaded = results / "page.md", bundled.load()
     page.write_text(real_page.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
     monkeypatch.setattr(real_page, "PAGE", page)
+    (results / "README.md").write_text(real_page.README.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.setattr(real_page, "README", results / "README.md")
     with torch._dynamo.config.patch(disable=True):
-        cost.run(loaded, "letter", "local,exact", 1, 60.0)
+        cost.run(loaded, "letter", "local,auto", 1, 60.0)
         cost.run(loaded, "date", "exact", 1, 0.0)
         bias.run(loaded, "letter", 1, 10)
-        accuracy.run(loaded, "reviews", "local", "1", 2, 60.0)
+        accuracy.run(loaded, "reviews", "local", "1", 2)
         real_overhead.run(loaded, 1)
+        monkeypatch.setattr(fit, "FORMS", fit.FORMS[2:])
+        fit.run(loaded)
+        monkeypatch.setattr(calibration, "questions", lambda name: list(accuracy.questions(name))[:1])
+        monkeypatch.setattr(calibration, "DRAWS", 4)
+        calibration.run(loaded)
     monkeypatch.setattr(cost.Bench, "stock_call", None)
-    cost.run(loaded, "letter", "local,exact", 1, 60.0)  # nothing is missing
+    cost.run(loaded, "letter", "local,auto", 1, 60.0)  # nothing is missing
     real_page.write()
     text = page.read_text(encoding="utf-8")
     assert text.count("Not measured yet.") == 1, "the Dyck words"
-    assert "| letter |" in text and "| reviews | greedy |" in text and "| reviews | masking | 1 | 2 |" in text
+    assert "|letter|" in text and "\n|greedy||" in text and "|reviews|token probability|1|" in text
+    assert "|letter|" in (results / "README.md").read_text(encoding="utf-8")
+    assert {path.name for path in (results / "images").iterdir()} == {"real-bias.png", "real-calibration.png"}
     assert "no draw in 0 s of CPU: 1 of 1" in text
+
+
+def test_confidences_are_scored_by_their_bins_and_read_from_their_tokens() -> None:
+    text = '{"name": "Ana \\"B\\"", "age": 30 ,"express":true}'
+    found = {key: text[low:high] for key, low, high in calibration.spans(text, ["name", "age", "express", "city"])}
+    assert found == {"name": 'Ana \\"B\\"', "age": "30", "express": "true"}
+    answers = calibration.pairs([{"a": ["x", 0.9, True], "b": ["y", 0.9, False]}, {"a": ["x", 0.1, False]}])
+    assert calibration.scores(answers) == pytest.approx(((0.01 + 0.81 + 0.01) / 3, (2 * 0.4 + 0.1) / 3))
 
 
 @pytest.fixture

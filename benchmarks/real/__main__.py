@@ -12,13 +12,13 @@ import torch
 import typer
 
 from benchmarks import real_model, report
-from benchmarks.real import accuracy, bias, cost, overhead, page
+from benchmarks.real import accuracy, bias, calibration, cost, fit, overhead, page
 from benchmarks.real.model import folder, load
 from benchmarks.real.rows import say
 
 DYCK_PROMPT = "Write a balanced sequence of at most 8 brackets, of ( and ). Answer with the brackets alone."
 LANGUAGES = "dyck1-upto8,dyck1-8"
-WHAT = "overhead", "dyck", "bias", "cost", "accuracy"
+WHAT = "overhead", "dyck", "bias", "cost", "fit", "accuracy", "calibration"
 
 
 def dyck() -> None:
@@ -31,11 +31,11 @@ def dyck() -> None:
 def main(
     what: Annotated[str, typer.Option(help="Tables, separated by commas.")] = ",".join(WHAT),
     only: Annotated[str, typer.Option(help="Tasks of bias and cost, separated by semicolons.")] = "",
-    phi: Annotated[str, typer.Option(help="Values of phi= in cost and accuracy.")] = "local,auto,exact",
+    phi: Annotated[str, typer.Option(help="Values of phi= in cost and accuracy.")] = "local,fields,auto",
     seeds: Annotated[int, typer.Option(help="Trials of each row of cost, bias and overhead.")] = 10,
-    seconds: Annotated[float, typer.Option(help="CPU seconds after which a draw is broken off.")] = 120.0,
+    seconds: Annotated[float, typer.Option(help="CPU seconds after which a draw of cost is broken off.")] = 120.0,
     masked: Annotated[int, typer.Option(help="Masked draws of each prompt, of bias.")] = 300,
-    temperatures: Annotated[str, typer.Option(help="Temperatures of accuracy.")] = "1,0.7,0.3",
+    temperatures: Annotated[str, typer.Option(help="Temperatures of accuracy.")] = "1,0.3",
     sets: Annotated[str, typer.Option(help="Labelled sets of accuracy.")] = ",".join(accuracy.SETS),
     texts: Annotated[int, typer.Option(help="Texts of each labelled set, at most.")] = 60,
 ) -> None:
@@ -47,7 +47,9 @@ def main(
         "dyck": dyck,
         "bias": lambda: bias.run(loaded, only, seeds, masked),
         "cost": lambda: cost.run(loaded, only, phi, seeds, seconds),
-        "accuracy": lambda: accuracy.run(loaded, sets, phi, temperatures, texts, seconds),
+        "accuracy": lambda: accuracy.run(loaded, sets, phi, temperatures, texts),
+        "fit": lambda: fit.run(loaded),
+        "calibration": lambda: calibration.run(loaded),
     }
     names = what.split(",")
     if unknown := [name for name in names if name not in steps]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,41 +50,58 @@ def measure(model: Any, task: Task, prompts: int, n: int) -> Row:
     return row
 
 
+def shares(trial: Mapping[str, Any]) -> tuple[list[str], np.ndarray]:
+    """Return the values of a prompt, and ``[2, values]``: their shares of the masked draws, and their exact probabilities."""
+    masked, exact = trial["masked"], trial["exact"]
+    values = [*exact, *(value for value in masked if value not in exact)]
+    n = sum(masked.values())
+    return values, np.array([[masked.get(value, 0) / n, exact.get(value, 0.0)] for value in values]).T
+
+
+def distance(trials: Sequence[Mapping[str, Any]], n: int) -> tuple[float, float, float, float]:
+    """Return the mean total variation over prompts, the ends of its interval, and the floor."""
+    rng, distances = np.random.default_rng(0), []
+    for masked, exact in (shares(trial)[1] for trial in trials):
+        drawn = np.vstack([masked, rng.multinomial(n, masked, size=RESAMPLES) / n])
+        distances.append(np.abs(drawn - exact).sum(axis=1) / 2)
+    mean = np.mean(distances, axis=0)
+    low, high = np.quantile(mean[1:], [0.025, 0.975])
+    # Resampled draws are farther away than the draws themselves, by as much as these are than their distribution.
+    shift = mean[1:].mean() - mean[0]
+    floor = np.mean([noise_floor(trial["exact"], n) for trial in trials])
+    return float(mean[0]), float(max(low - shift, 0)), float(high - shift), float(floor)
+
+
+def displaced(trial: Mapping[str, Any], n: int) -> tuple[float, str]:
+    """Return how far the most displaced value of a prompt is, and what to say of it."""
+    values, (masked, exact) = shares(trial)
+    most = int(np.abs(masked - exact).argmax())
+    low, high = share_interval(round(masked[most] * n), n)
+    said = f"{values[most]}: masked {masked[most]:.2f} ({low:.2f} to {high:.2f}), exact {exact[most]:.2f}"
+    return float(abs(masked[most] - exact[most])), said
+
+
 def summary(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row of the table."""
-    trials, n = row["trials"].values(), row["about"]["n"]
-    worth = statistics.median(trial["worth"] for trial in trials)
-    line = {
+    trials, n = list(row["trials"].values()), row["about"]["n"]
+    tv, floor, most = "not enumerated", "", ""
+    if all("exact" in trial for trial in trials):
+        mean, low, high, least = distance(trials, n)
+        tv, floor, most = (
+            f"{mean:.2f} ({low:.2f} to {high:.2f})",
+            f"{least:.2f}",
+            max(displaced(trial, n) for trial in trials)[1],
+        )
+    known = [math.log(sum(map(math.exp, trial["log_z"])) / 2) for trial in trials]
+    return {
         "task": row["about"]["task"],
         "prompts": len(trials),
-        "TV": "not enumerated",
-        "floor": "",
-        "most displaced": "",
+        "TV": tv,
+        "floor": floor,
+        "most displaced": most,
+        "a masked draw is worth": statistics.median(trial["worth"] for trial in trials),
+        "log Phi": statistics.median(known),
     }
-    if all("exact" in trial for trial in trials):
-        rng, distances, floors, displaced = np.random.default_rng(0), [], [], []
-        for trial in trials:
-            values = [*trial["exact"], *(value for value in trial["masked"] if value not in trial["exact"])]
-            exact = np.array([trial["exact"].get(value, 0.0) for value in values])
-            masked = np.array([trial["masked"].get(value, 0) for value in values])
-            drawn = np.vstack([masked, rng.multinomial(n, masked / n, size=RESAMPLES)]) / n
-            distances.append(np.abs(drawn - exact).sum(axis=1) / 2)
-            floors.append(noise_floor(trial["exact"], n))
-            most = int(np.abs(drawn[0] - exact).argmax())
-            displaced.append((abs(drawn[0, most] - exact[most]), values[most], int(masked[most]), exact[most]))
-        mean = np.mean(distances, axis=0)
-        low, high = np.quantile(mean[1:], [0.025, 0.975])
-        # Resampled draws are farther away than the draws themselves, by as much as these are than their distribution.
-        shift = mean[1:].mean() - mean[0]
-        _, value, count, p = max(displaced)
-        between = "{:.2f} to {:.2f}".format(*share_interval(count, n))
-        line["TV"] = f"{mean[0]:.2f} ({max(low - shift, 0):.2f} to {high - shift:.2f})"
-        line |= {
-            "floor": float(np.mean(floors)),
-            "most displaced": f"{value}: masked {count / n:.2f} ({between}), exact {p:.2f}",
-        }
-    known = [math.log(sum(map(math.exp, trial["log_z"])) / 2) for trial in trials]
-    return line | {"a masked draw is worth": worth, "log Phi": statistics.median(known)}
 
 
 def run(loaded: tuple[Any, Any], only: str, prompts: int, n: int) -> None:

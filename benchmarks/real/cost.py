@@ -123,7 +123,9 @@ def summary(row: Mapping[str, Any]) -> dict[str, Any]:
     pairs = list(row["trials"].values())
     drawn = [pair["phi"] for pair in pairs if "failed" not in pair["phi"]]
     labels = [one["guarantee"] for one in drawn]
-    counted = {label: labels.count(label) for label in sorted(set(labels), key=lambda label: -labels.count(label))}
+    counted = {
+        label: labels.count(label) for label in sorted(set(labels), key=lambda label: (-labels.count(label), label))
+    }
     said = [label if count == len(pairs) else f"{label} {count} of {len(pairs)}" for label, count in counted.items()]
     if failed := len(pairs) - len(drawn):
         said.append(f"no draw in {row['about']['limit']:g} s of CPU: {failed} of {len(pairs)}")

@@ -1,4 +1,4 @@
-"""The tables of ``docs/real-model.md``, from the kept results.
+"""The tables and figures of ``docs/real-model.md`` and of the README, from the kept results.
 
 python -m benchmarks.real.page
 """
@@ -6,24 +6,29 @@ python -m benchmarks.real.page
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import report
-from benchmarks.real import accuracy, bias, cost, overhead
+from benchmarks.real import accuracy, bias, calibration, cost, figures, fit, overhead
 from benchmarks.real.rows import kept_rows
 from benchmarks.real.tasks import TASKS
+from outlines_phi.fidelity.plots import png
 from outlines_phi.fidelity.report_text import TextTable
 
 PAGE = Path(__file__).parents[2] / "docs" / "real-model.md"
+README = Path(__file__).parents[2] / "README.md"
 SUMMARIES: dict[str, Callable[[Any], dict[str, Any]]] = {
-    "cost": cost.summary, "bias": bias.summary, "accuracy": accuracy.summary, "overhead": overhead.summary,
+    "cost": cost.summary, "bias": bias.summary, "accuracy": accuracy.summary, "calibration": calibration.summary,
+    "fit": fit.summary, "overhead": overhead.summary,
 }  # fmt: skip
-DYCK = "language", "Phi", "prefixes", "method", "TV", "floor"
-"""Columns of the page, of the table of Dyck words."""
+FIGURES = {"bias": figures.of_bias, "calibration": figures.of_calibration}
+ROW = "set", "method", "T"
+"""Columns of accuracy that say of what a row is."""
 
-METHODS = ["greedy", "mode", "local", "fields", "auto", "exact"]
+METHODS = ["greedy", "mode", "local", "fields", "auto", "exact", *calibration.METHODS]
 ORDER = [*(task.name for task in TASKS), *accuracy.SETS]
 
 
@@ -35,40 +40,86 @@ def place(row: dict[str, Any]) -> tuple[Any, ...]:
         ORDER.index(name),
         -about.get("temperature", 1.0),
         METHODS.index(method) if method in METHODS else len(METHODS),
+        about.get("added", ""),
+        about.get("ends") != "text",
     )
 
 
-def cell(value: Any) -> str:
+def cell(value: Any, form: str = ".3g") -> str:
     """Return a value as a table shows it."""
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return format(value, form) if isinstance(value, float) else str(value)
 
 
 def markdown(lines: Sequence[dict[str, Any]]) -> str:
-    """Return a table."""
-    return "\n".join(TextTable(list(lines[0]), [[cell(value) for value in line.values()] for line in lines]).markdown())
+    """Return a table, without the spaces beside its bars; or that there is none yet."""
+    table = TextTable(list(lines[0]) if lines else [], [[cell(value) for value in line.values()] for line in lines])
+    return re.sub(r" ?(?<!\\)\| ?", "|", "\n".join(table.markdown())) or "Not measured yet."
 
 
 def remark(results: Sequence[dict[str, Any]]) -> str:
     """Return on what, with what and when results were measured."""
-    hardware = sorted({result.get("cpu", result["machine"]["processor"]) for result in results})
-    versions = ", ".join(f"{name} {version}" for name, version in results[-1]["versions"].items())
+    hardware = sorted({result["cpu"] for result in results if "cpu" in result})
+    versions = sorted({f"{name} {version}" for result in results for name, version in result["versions"].items()})
     dates = sorted({result["machine"]["date"] for result in results})
-    return f"{', '.join(hardware)}, one thread. {versions}. {' to '.join(dict.fromkeys([dates[0], dates[-1]]))}."
+    return f"{', '.join(hardware)}, one thread. {', '.join(versions)}. {' to '.join(dict.fromkeys([dates[0], dates[-1]]))}."
+
+
+def by_method(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the lines of accuracy by method and temperature: columns of the sets side by side, without those that say nothing."""
+    merged: dict[tuple[str, str], dict[str, Any]] = {}
+    columns = {(line["set"], name): "" for line in lines for name, value in line.items() if value and name not in ROW}
+    for line in lines:
+        row = merged.setdefault((line["method"], line["T"]), {name: line[name] for name in ROW[1:]} | columns)
+        row |= {(line["set"], name): line[name] for name in line if (line["set"], name) in row}
+    return [
+        {name if isinstance(name, str) else ": ".join(name): value for name, value in row.items()}
+        for row in merged.values()
+    ]
+
+
+def dyck(kept: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a line for each language of Dyck words: the total variation of each method, and the floor of draws in brackets."""
+    lines: dict[str, dict[str, Any]] = {}
+    for one in (dict(zip(kept["columns"], row, strict=True)) for row in kept["rows"]):
+        line = lines.setdefault(one["language"], {"language": one["language"], "Phi": one["Phi"]})
+        line[one["method"]] = f"{cell(one['TV'])} ({cell(one['floor'])})" if one["floor"] else one["TV"]
+    return list(lines.values())
+
+
+def overview(costs: Sequence[dict[str, Any]], biases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a line for each task under ``auto``: the bias of masking, and what draws without it cost."""
+    known, lines = {line["task"]: line for line in map(bias.summary, biases)}, []
+    for row in (row for row in costs if row["about"]["phi"] == "auto"):
+        line, trials = cost.summary(row), row["trials"].values()
+        masked = known.get(line["task"], {"TV": "", "a masked draw is worth": ""})
+        exact = sum(pair["phi"].get("guarantee") == "EXACT" for pair in trials)
+        lines.append(
+            {
+                "task": line["task"],
+                "TV of masking": masked["TV"],
+                "masked draw worth": cell(masked["a masked draw is worth"], ".2g"),
+                "CPU, auto": f"{line['ratio']:.1f}",
+                "draws exact": f"{exact}/{len(trials)}",
+            }
+        )
+    return lines
 
 
 def write() -> None:
-    """Replace what stands between the markers of the page; a table that nothing was kept for says so."""
+    """Replace what stands between the markers of the page and of the README, and the figures."""
+    rows = {kind: sorted(kept_rows(kind), key=place) for kind in SUMMARIES}
     for kind, summary in SUMMARIES.items():
-        rows = sorted(kept_rows(kind), key=place)
-        text = f"{markdown([summary(row) for row in rows])}\n\n{remark(rows)}" if rows else "Not measured yet."
-        report.rewrite(PAGE, kind, text)
+        lines = [summary(row) for row in rows[kind]]
+        report.rewrite(PAGE, kind, markdown(by_method(lines) if kind == "accuracy" else lines))
     path = report.RESULTS / "real" / "dyck.json"
-    text = "Not measured yet."
-    if path.exists():
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        lines = [dict(zip(kept["columns"], row, strict=True)) for row in kept["rows"]]
-        text = f"{markdown([{name: line[name] for name in DYCK} for line in lines])}\n\n{remark([kept])}"
-    report.rewrite(PAGE, "dyck", text)
+    kept = [json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
+    report.rewrite(PAGE, "dyck", markdown([line for one in kept for line in dyck(one)]))
+    report.rewrite(PAGE, "measured", remark([row for kind in SUMMARIES for row in rows[kind]] + kept))
+    report.rewrite(README, "real", markdown(overview(rows["cost"], rows["bias"])))
+    (PAGE.parent / "images").mkdir(exist_ok=True)
+    for kind, figure in FIGURES.items():
+        if rows[kind]:
+            (PAGE.parent / "images" / f"real-{kind}.png").write_bytes(png(figure(rows[kind])))
 
 
 if __name__ == "__main__":

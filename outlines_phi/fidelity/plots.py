@@ -125,7 +125,7 @@ def audit_figure(report: Findings) -> Any:
     height = 0.3 * max(3, *(len(panel.rows) for panel in panels)) + 1.7
     figure = figure_of(figsize=(9.6, height), layout="constrained", facecolor="white")
     for axis, panel in zip(figure.subplots(1, 2), panels, strict=True):
-        _bars(axis, panel.rows, COLORS[0])
+        bars(axis, panel.rows, COLORS[0])
         axis.set_title(panel.title, loc="left", fontsize=10, fontweight="bold", color=INK)
         axis.set_xlabel(panel.remark, fontsize=7, color=INK)
     low, high = bias.tv.interval
@@ -137,7 +137,8 @@ def audit_figure(report: Findings) -> Any:
     return figure
 
 
-def _bars(axis: Any, rows: Sequence[Measured], color: str) -> None:
+def bars(axis: Any, rows: Sequence[Measured], color: str) -> None:
+    """Draw a bar for each row, the first at the top: its coloured part, and its mark with an interval."""
     from matplotlib.ticker import MaxNLocator
 
     places = range(len(rows))
@@ -184,7 +185,7 @@ def _panel(axis: Any, view: View, sample: Sample, color: str) -> None:
         for value in view.values[:ROWS]
         for p in (view.truth.get(value, 0.0),)
     ]
-    _bars(axis, rows, color)
+    bars(axis, rows, color)
     axis.set_xlim(0, min(1.0, 1.12 * view.largest))
     axis.xaxis.set_major_formatter(lambda p, _: f"{100 * p:.0f}%")
     axis.set_title(
