@@ -14,7 +14,7 @@ from ..errors import UnsupportedError
 from ..regex.patterns import compile_regex
 from ..vocabulary.trie import Trie
 from ..vocabulary.vocabulary import Vocabulary
-from .automaton import DEAD, UNREACHABLE, ByteAutomaton
+from .automaton import DEAD, UNREACHABLE, ByteAutomaton, Product
 
 SETTLED = 1  # The state of a machine after which the longest member stays what it is, whatever follows
 
@@ -34,18 +34,10 @@ def boundary(pattern: str) -> ByteAutomaton:
             "Give open_at= a regular expression of one character, such as [^A-Za-z]: of what follows a member one character is "
             f"looked at. open_at={pattern!r:.80} matches other texts."
         )
-    other = character & wanted.complement()
-    pairs, edges, end = [(wanted.start, other.start)], list[tuple[int, int, int]](), 1
-    for source, (left, right) in enumerate(pairs, end + 1):  # grows as it is walked
-        for byte in range(256):
-            pair = wanted.step(left, byte), other.step(right, byte)
-            if DEAD not in pair and pair not in pairs:
-                pairs.append(pair)
-            if pair[0] != DEAD:
-                edges.append((source, byte, end if pair[1] == DEAD else pairs.index(pair) + end + 1))
-    source, byte, target = np.array(edges, dtype=np.int64).T
-    accepting = np.arange(len(pairs) + end + 1) == end
-    return ByteAutomaton.from_edges(source, byte, target, start=end + 1, accepting=accepting)
+    product = Product.of((wanted, character & wanted.complement()))
+    known = (product.places[:, 0] != DEAD) & (product.places[:, 1] == DEAD)
+    targets = np.where(known[:, None], DEAD, product.targets)
+    return ByteAutomaton(targets, product.byte_class, 1, known).trim()
 
 
 _CONTINUATIONS = bytes(range(0x80, 0xC0))  # The bytes of a character after its first

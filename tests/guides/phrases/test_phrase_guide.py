@@ -219,8 +219,8 @@ def test_rows_of_other_states_cost_what_differs(monkeypatch: pytest.MonkeyPatch)
 
 def test_rows_share_the_partition_where_nothing_differs() -> None:
     guide = PhraseGuide(MERGES, BannedPhrases(["xyz"]))
-    assert guide.row(guide.start_after(b"q")).partition is guide.root
-    assert guide.root.members(EOS).tolist() == [0]
+    assert guide.row(guide.start_after(b"q")).partition is guide.base.partition
+    assert guide.base.partition.members(EOS).tolist() == [0]
 
 
 def test_equal_lists_have_equal_fingerprints() -> None:

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from ....automata.automaton import DEAD, UNREACHABLE, distances
 from ....errors import GrammarError
 from ....format_limits import current_limits
+from ....regex.code_automaton import equivalent
 from ..grammar import Terminal
 from .lexeme_automaton import NOTHING as NOTHING
-from .lexeme_automaton import LexemeAutomaton, as_prior, blocks
+from .lexeme_automaton import LexemeAutomaton, as_prior
 
 _FAILED = -1  # Instead of a pair: the longer lexeme has failed
 HELD = 8  # The most terminals that are held back until it is known whether a longer lexeme comes about
@@ -411,7 +412,7 @@ class Lexer:
         reached[DEAD] = True
         # States that emit the same from now on are one; so are bytes that act alike.
         kind = np.unique(np.column_stack([reached, made.emits, made.ends]), axis=0, return_inverse=True)[1].reshape(-1)
-        block = blocks(kind, made.targets)
+        block = equivalent(made.targets, kind)
         kept = np.unique(block[reached], return_index=True)[1]
         kept = np.flatnonzero(reached)[kept]
         number = np.zeros(block.max() + 1, dtype=np.int32)

@@ -18,11 +18,11 @@ from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
 
-from ....automata.automaton import DEAD, ByteAutomaton
+from ....automata.automaton import DEAD, ByteAutomaton, Product
 from ....errors import GrammarError, OutlinesPhiError, warn_of_grammar
 from ....regex.patterns import compile_regex, literal
 from ..grammar import Grammar, Production, Terminal, followers
-from ..lexing.lexeme_automaton import JointAutomaton
+from ..lexing.lexeme_automaton import joint
 from .gbnf import Alternation, Characters, Concatenation, Expression, GBNFRule, Intervals, Repetition, RuleName
 
 _MOST_WRITTEN = 10_000
@@ -269,18 +269,18 @@ class _Cut:
         return pattern if len(pattern) <= _SHOWN else f"{pattern[:_SHOWN]}..."
 
     @cached_property
-    def _joint(self) -> JointAutomaton:
-        return JointAutomaton.of([automaton for t in self._terminals if (automaton := self._pieces.automaton(t))])
+    def _joint(self) -> Product:
+        return joint([automaton for t in self._terminals if (automaton := self._pieces.automaton(t))])
 
     def _prolonged(self) -> set[int]:
         """Return the terminals that go on behind a complete lexeme with a byte with which what may follow that begins."""
         number = {t: len(self._names) + place for place, t in enumerate(self._terminals)}
         bodies = [(each.head, [s if isinstance(s, int) else number[s] for s in each.body]) for each in self._made]
-        joint, follow = self._joint, followers(bodies, number.values())
-        begins = joint.places[joint.targets[1]] != DEAD  # [C, T]
+        joined, follow = self._joint, followers(bodies, number.values())
+        begins = joined.places[joined.targets[1]] != DEAD  # [C, T]
         next_bytes = follow.astype(np.float32) @ begins.T.astype(np.float32) > 0  # [T, C]
-        wrong = (joint.matched.astype(np.float32) @ next_bytes.astype(np.float32) > 0) & (joint.targets != DEAD)
-        return set(np.flatnonzero((joint.places[joint.targets[wrong]] != DEAD).any(axis=0)).tolist())
+        wrong = (joined.matched.astype(np.float32) @ next_bytes.astype(np.float32) > 0) & (joined.targets != DEAD)
+        return set(np.flatnonzero((joined.places[joined.targets[wrong]] != DEAD).any(axis=0)).tolist())
 
     def _split_classes(self) -> None:
         """Make terminals of single characters of the largest classes that no class in the rules cuts in two."""

@@ -18,8 +18,9 @@ from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
 
-from ....automata.automaton import DEAD, ByteAutomaton
+from ....automata.automaton import DEAD, ByteAutomaton, explored
 from ....format_limits import LimitError, current_limits
+from ....regex.code_automaton import equivalent
 from ....regex.patterns import compile_regex
 from .multiples import EVERY_NUMBER, NO_NUMBER, Divisor, Multiples, decimals, digits_of
 
@@ -162,17 +163,16 @@ MANY_VALUES = 100
 MANY_REMAINDERS = 256
 """From how many remainders on multiples are rather listed."""
 
-_SELF, _OPEN = -1, -2
-"""A state's own number, in its row; and the number of a node that has no state yet."""
+_START, _MINUS = "", "-"
+"""What is read before the first digit."""
 
-_COLUMNS = (b"-", b".", *(b"%d" % digit for digit in range(10)), b"eE", b"+")
-"""The bytes of each column of a table of states but column 0, which is for all others."""
+_COLUMNS = b"-.0123456789"
+"""The byte of each column of a table of states; the last column is for all others."""
+
+_COLUMN = np.array([_COLUMNS.find(byte) for byte in range(256)])
 
 Line: TypeAlias = tuple[Sequence[Fraction], Sequence[bool], Sequence[Multiples]]
 """Cuts, whether each is a member, and the pieces around them."""
-
-Row: TypeAlias = tuple[int, ...]
-"""The next states: by the point, then by each digit."""
 
 Remainders: TypeAlias = tuple[tuple[int, tuple[int, int]], ...]
 """The divisors, by their numbers, that may still divide the number, each with its state."""
@@ -241,7 +241,7 @@ def _spell_values(values: Sequence[Fraction]) -> ByteAutomaton:
 
 @final
 class _Texts:
-    """The texts of a line: what to read from each node, and the rows of the states made of nodes."""
+    """The texts of a line: what to read from each node."""
 
     def __init__(self, sides: list[Side], pieces: Sequence[Multiples]) -> None:
         divisors = sorted({q for piece in pieces for q, _ in piece.terms})
@@ -256,75 +256,28 @@ class _Texts:
         for outer in self._outer:
             divisors_of = (frozenset(self._terms[piece]) for piece in reversed(outer))
             self._beyond.append(list(accumulate(divisors_of, or_))[::-1])
-        self._number: dict[DigitNode, int] = {}
-        self._rows: list[Row] = [(DEAD,) * 11]
-        self._accepting = [False]
-        self._equal: dict[tuple[bool, Row], int] = {}
 
     def automaton(self) -> ByteAutomaton:
-        """Return the automaton of the texts."""
-        positive, negative = (tuple(self._state(node) for node in self._first(side)) for side in (0, 1))
-        minus = self._merged(False, (DEAD, *negative))
-        rows, accepting = [(DEAD, *row) for row in self._rows], self._accepting
-        if not minus and not any(positive):
-            return _automaton(rows, DEAD, accepting)
-        return _automaton([*rows, (minus, DEAD, *positive)], len(rows), [*accepting, False]).trim()
+        """Return the automaton of the texts, the least of its language."""
 
-    def _state(self, root: DigitNode | None) -> int:
-        """Return the state of a node, made when those that follow are, without recursion."""
-        stack: list[tuple[DigitNode, list[DigitNode | None], list[int]]] = []
-        if root is not None and root not in self._number:
-            self._open(root, stack)
-        while stack:
-            node, after, row = stack[-1]
-            while len(row) < len(after):
-                follower = after[len(row)]
-                if follower is None:
-                    row.append(DEAD)
-                elif follower == node:
-                    row.append(_SELF)
-                elif follower not in self._number:
-                    self._open(follower, stack)
-                    break
-                else:
-                    if self._number[follower] == _OPEN:  # a cycle leads back to it, so it cannot wait for its row
-                        self._number[follower] = self._new()
-                    row.append(self._number[follower])
-            else:
-                stack.pop()
-                self._number[node] = self._merged(self._ends(node), tuple(row), self._number[node])
-        return DEAD if root is None else self._number[root]
+        def check(states: int) -> None:
+            if states > self._most:
+                raise _too_many()
 
-    def _open(self, node: DigitNode, stack: list[tuple[DigitNode, list[DigitNode | None], list[int]]]) -> None:
-        if len(self._number) >= self._most:
-            raise _too_many()
-        self._number[node] = _OPEN
-        stack.append((node, self._after(node), []))
+        nodes, targets = explored([_START], self._steps, check)
+        accepting = np.array([False, *(isinstance(node, DigitNode) and self._ends(node) for node in nodes)])
+        found = ByteAutomaton.from_table(targets[:, _COLUMN], accepting).trim()
+        block = equivalent(found.targets, found.accepting)
+        first = np.unique(block, return_index=True)[1]
+        start = int(block[found.start])
+        return ByteAutomaton(block[found.targets[first]], found.byte_class, start, found.accepting[first])
 
-    def _merged(self, accepting: bool, row: Row, state: int = _OPEN) -> int:
-        """Return the state with this row, an equal one if there is; ``state`` is its number if that is known already."""
-        if state == _OPEN:
-            if (accepting, row) in self._equal:
-                return self._equal[accepting, row]
-            if not accepting and set(row) <= {DEAD, _SELF}:
-                return DEAD
-            if _SELF in row:
-                # It may do what one of its own followers does, if it is taken for that one.
-                for other in set(row) - {DEAD, _SELF}:
-                    if self._equal.get((accepting, _with_self(row, other))) == other:
-                        return other
-            state = self._new()
-        self._equal.setdefault((accepting, row), state)
-        if _SELF in row:
-            row = _with_self(row, state)
-            self._equal.setdefault((accepting, row), state)
-        self._rows[state], self._accepting[state] = row, accepting
-        return state
-
-    def _new(self) -> int:
-        self._rows.append(())
-        self._accepting.append(False)
-        return len(self._rows) - 1
+    def _steps(self, node: DigitNode | str) -> list[DigitNode | str | None]:
+        """Return the nodes behind each of :data:`_COLUMNS`."""
+        if isinstance(node, DigitNode):
+            return [None, *self._after(node), None]
+        negative = node == _MINUS
+        return [None if negative else _MINUS, None, *self._first(int(negative)), None]
 
     def _first(self, side: int) -> list[DigitNode | None]:
         """Return the nodes behind each first digit."""
@@ -403,10 +356,6 @@ class _Texts:
         return bool(self._pieces[piece].rest + sum(terms[n] for n in divides))
 
 
-def _with_self(row: Row, state: int) -> Row:
-    return tuple(state if target == _SELF else target for target in row)
-
-
 def _kept(remainders: Remainders, wanted: Container[int]) -> Remainders:
     return tuple(pair for pair in remainders if pair[0] in wanted) if remainders else remainders
 
@@ -437,16 +386,6 @@ def _too_many() -> LimitError:
         "`outlines_phi.limits(states=...)`",
         f"These need more than {most_states():,} states",
     )
-
-
-def _automaton(rows: Sequence[Row], start: int, accepting: Sequence[bool]) -> ByteAutomaton:
-    """Return the automaton with these rows, of the next state for each of :data:`_COLUMNS`; equal columns become one."""
-    number: dict[Row, int] = {(DEAD,) * len(rows): 0}
-    byte_class = np.zeros(256, dtype=np.uint8)
-    for characters, column in zip(_COLUMNS, zip(*rows, strict=True), strict=False):
-        byte_class[list(characters)] = number.setdefault(column, len(number))
-    targets = np.array(list(number), dtype=np.int32).T
-    return ByteAutomaton(np.ascontiguousarray(targets), byte_class, start, np.array(accepting))
 
 
 _TEN = r"([0-9]{1,2}|[12][0-9]{2}"
