@@ -100,7 +100,7 @@ class ByteAutomaton:
         """Return the automaton of the texts that both accept, trimmed, with the positions of the left one."""
         product = Product.of((self, other))
         position = None if self.position is None else self.position[product.places[:, 0]]
-        accepting = product.matched.all(axis=1)
+        accepting = np.asarray(product.matched.all(axis=1))
         return ByteAutomaton(product.targets, product.byte_class, 1, accepting, position).trim()
 
     def complement(self) -> ByteAutomaton:

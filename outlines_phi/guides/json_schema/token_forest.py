@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...numerics.cache import Cache
 from ...vocabulary.classes import EOS, NEVER, Partition
 from ...vocabulary.trie import Trie
 from ...vocabulary.vocabulary import Vocabulary
 
 MOST_BYTES = 1 << 27
 """How much is kept of one vocabulary: a partition of 131,072 tokens takes half a megabyte."""
-
-_VOCABULARIES = 4
-_forests: OrderedDict[tuple[str, tuple[int, ...]], TokenForest] = OrderedDict()
 
 Kept = TypeVar("Kept")
 
@@ -57,8 +54,7 @@ class TokenForest:
         self._numbers: dict[bytes, int] = {}
         self._children: dict[int, dict[int, int]] = {}
         self._tokens: dict[int, Tokens | None] = {}
-        self._kept: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
-        self._bytes = 0
+        self._kept = Cache[Hashable, Any](MOST_BYTES)
         classes = np.full(len(vocabulary), NEVER, dtype=np.int32)
         classes[vocabulary.eos_ids[0]] = EOS
         self._none = Partition(classes, EOS + 1)
@@ -66,12 +62,7 @@ class TokenForest:
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> TokenForest:
         """Return the forest of a vocabulary, one for all guides."""
-        name = vocabulary.fingerprint, vocabulary.eos_ids
-        if name not in _forests:
-            _forests[name] = cls(vocabulary)
-            while len(_forests) > _VOCABULARIES:
-                _forests.popitem(last=False)
-        return _forests[name]
+        return _forests.of((vocabulary.fingerprint, vocabulary.eos_ids), lambda: cls(vocabulary))
 
     def joined(self, nodes: NDArray[np.integer]) -> int:
         """Return the node that stands for some nodes of the trie, in ascending order."""
@@ -131,14 +122,7 @@ class TokenForest:
 
     def keep(self, key: Hashable, make: Callable[[], Kept], size: Callable[[Kept], int]) -> Kept:
         """Return what was made once under a key, for all guides, under a bound of memory."""
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key][0]
-        found = make()
-        self._kept[key] = found, size(found)
-        self._bytes += self._kept[key][1]
-        while self._bytes > MOST_BYTES and len(self._kept) > 1:
-            self._bytes -= self._kept.popitem(last=False)[1][1]
+        found: Kept = self._kept.of(key, make, size)
         return found
 
     def partition(self, base: Sequence[Placed], more: Sequence[Placed], size: int) -> Partition:
@@ -161,3 +145,6 @@ class TokenForest:
         key = tuple(base), tuple(more), size
         # Its classes are made when they are asked for, and then take as much.
         return self.keep(key, make, lambda found: 4 * len(self.vocabulary))
+
+
+_forests = Cache[tuple[str, tuple[int, ...]], TokenForest](4)

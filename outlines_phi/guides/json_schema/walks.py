@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -39,21 +39,23 @@ class Exit(NamedTuple):
 
 @final
 class Split:
-    """Transitions of tokens below a node in a string, by states of automata alone: those that stay, and where others close it."""
+    """Transitions of tokens below a node in a string, or in blanks, by states of automata alone: those that stay, and exits.
 
-    def __init__(self, forest: TokenForest, begun: Begun, node: int, *, counted: bool) -> None:
-        self._forest, self._begun, self._counted = forest, begun, counted
-        self.stays: list[Stay] = []
-        self.exits: list[Exit] = []
+    Characters are told apart by their count where ``counted``. A string is ``closed`` where an automaton accepts, and goes on no
+    more; blanks may go on where something else may follow.
+    """
+
+    def __init__(self, forest: TokenForest, begun: Begun, node: int, *, counted: bool, closed: bool) -> None:
+        self._forest, self._begun, self._counted, self._closed = forest, begun, counted, closed
         self._spread(forest.nodes(node))
         self._rests: dict[tuple[int, ...], int] = {}
 
     @classmethod
-    def of(cls, forest: TokenForest, begun: Begun, node: int, *, counted: bool) -> Split:
-        """Return the split, made once for a vocabulary; characters are told apart by their count where ``counted``."""
+    def of(cls, forest: TokenForest, begun: Begun, node: int, *, counted: bool = False, closed: bool = True) -> Split:
+        """Return the split, made once for a vocabulary."""
         return forest.keep(
-            (begun, node, counted),
-            lambda: cls(forest, begun, node, counted=counted),
+            (begun, node, counted, closed),
+            lambda: cls(forest, begun, node, counted=counted, closed=closed),
             lambda split: 1000 + sum(stay.tokens.ids.nbytes for stay in split.stays),
         )
 
@@ -64,8 +66,8 @@ class Split:
     def rest(self, exits: Sequence[int], without: Sequence[NDArray[np.int64]]) -> int | None:
         """Return the node that stands for those of some of the exits, ``None`` for none."""
         key = tuple(exits)
-        if not without and key in self._rests:
-            return self._rests[key]
+        if not key or (not without and key in self._rests):
+            return self._rests.get(key)
         nodes = np.sort(np.concatenate([self.exits[place].nodes for place in exits]))
         if without:
             nodes = np.setdiff1d(nodes, np.concatenate(without), assume_unique=True)
@@ -79,7 +81,10 @@ class Split:
         at = [np.full(len(nodes), state) for _, state in self._begun]
         count = np.zeros(len(nodes), dtype=np.int64)
         stays: list[list[NDArray[Any]]] = []
-        closed: list[list[NDArray[Any]]] = []
+        ends: list[list[NDArray[Any]]] = []
+        if not self._closed:
+            open_ = automata[0].closed(at[0])
+            ends.append([nodes[open_], count[open_], at[0][open_]])
         while len(nodes):
             nodes, above = trie.children(nodes)
             byte, count = trie.byte[nodes], count[above]
@@ -89,59 +94,25 @@ class Split:
             if closing.any():
                 # A state behind the quote tells what is closed; others do not matter.
                 behind = [np.where(one[closing], states[closing], DEAD) for one, states in zip(closes, at, strict=True)]
-                closed.append([nodes[closing], count[closing], *behind])
+                ends.append([nodes[closing], count[closing], *behind])
             alive = np.logical_or.reduce([states != DEAD for states in at])
-            inside = np.flatnonzero(alive & ~closing)
+            inside = np.flatnonzero(alive & ~closing if self._closed else alive)
             nodes, count, *at = (array.take(inside) for array in (nodes, count, *at))
             if self._counted:
                 begins = [one.begins(states) for one, states in zip(automata, at, strict=True)]
                 count = count + np.logical_or.reduce(begins)
             here = np.flatnonzero(trie.is_end[nodes])
             stays.append([array.take(here) for array in (nodes, count, *at)])
-        if stays:
-            nodes, count, *at = (np.concatenate(arrays) for arrays in zip(*stays, strict=True))
-            for members in _groups([*at, count]):
-                ids, _ = trie.ending(nodes[members])
-                states = tuple(int(one[members[0]]) for one in at)
-                self.stays.append(Stay(Tokens(ids), states, int(count[members[0]])))
-        if closed:
-            nodes, count, *at = (np.concatenate(arrays) for arrays in zip(*closed, strict=True))
-            for members in _groups([*at, count]):
-                states = tuple(int(one[members[0]]) for one in at)
-                self.exits.append(Exit(nodes[members], states, int(count[members[0]])))
+        self.stays = [Stay(Tokens(trie.ending(nodes)[0]), states, count) for nodes, states, count in _told_apart(stays)]
+        self.exits = [Exit(*way) for way in _told_apart(ends)]
 
 
-class Run(NamedTuple):
-    """Transitions of tokens below a node in blanks: those that stay there, by state, and the node behind; ``None`` for none."""
-
-    stays: list[tuple[Tokens, int]]
-    behind: int | None
-
-
-def run_of(forest: TokenForest, blanks: ByteAutomaton, state: int, node: int) -> Run:
-    """Return the transitions of tokens in blanks, made once for a vocabulary."""
-    return forest.keep((blanks, state, node), lambda: _run(forest, blanks, state, node), lambda run: 1000)
-
-
-def _run(forest: TokenForest, blanks: ByteAutomaton, state: int, node: int) -> Run:
-    trie = forest.trie
-    nodes = forest.nodes(node)
-    at = np.full(len(nodes), state)
-    stays: list[tuple[NDArray[Any], NDArray[Any]]] = []
-    behind = [nodes[blanks.accepting[at]]]
-    while len(nodes):
-        children, per_node = trie.below(nodes)
-        at = blanks.targets[np.repeat(at, per_node), blanks.byte_class[trie.byte[children]]]
-        nodes, at = children[at != DEAD], at[at != DEAD]
-        behind.append(nodes[blanks.accepting[at]])
-        here = trie.is_end[nodes]
-        stays.append((nodes[here], at[here]))
-    found: list[tuple[Tokens, int]] = []
-    nodes, at = (np.concatenate(arrays) for arrays in zip(*stays, strict=True))
-    for members in _groups([at]):
-        found.append((Tokens(trie.ending(nodes[members])[0]), int(at[members[0]])))
-    after = np.sort(np.concatenate(behind))
-    return Run(found, forest.joined(after) if len(after) else None)
+def _told_apart(found: Sequence[Sequence[NDArray[Any]]]) -> Iterator[tuple[NDArray[Any], tuple[int, ...], int]]:
+    """Yield nodes with their states and number of characters, of some of each."""
+    if found:
+        nodes, count, *at = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        for members in _groups([*at, count]):
+            yield nodes[members], tuple(int(one[members[0]]) for one in at), int(count[members[0]])
 
 
 def _groups(rows: Sequence[NDArray[Any]]) -> list[NDArray[np.int64]]:
@@ -328,12 +299,12 @@ class Walks:
 
     def _blanks(self, walk: Walk, state: Blank, node: int) -> None:
         """Read blanks at once, and behind them what comes after."""
-        run = run_of(self._forest, state.blanks, state.at, node)
-        walk.ends.extend(
-            Ends(tokens, self._machine.blank(state.core, state.blanks, at), ()) for tokens, at in run.stays
-        )
-        if run.behind is not None:
-            below = self._walk(state.core, run.behind)
+        split = Split.of(self._forest, ((state.blanks, state.at),), node, closed=False)
+        for tokens, (at,), _ in split.stays:
+            walk.ends.append(Ends(tokens, self._machine.blank(state.core, state.blanks, at), ()))
+        behind = split.rest(range(len(split.exits)), ())
+        if behind is not None:
+            below = self._walk(state.core, behind)
             walk.ends.extend(Ends(tokens, later, ()) for tokens, later in below.inside if later is not None)
             walk.ends.extend(below.ends)
             walk.pops.extend(below.pops)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...automata.automaton import ByteAutomaton, explored
 from ...errors import EmptyLanguageError, UnsupportedError, VocabularyError
 from ...regex.patterns import compile_regex
-from ...vocabulary.classes import EOS, Partition, refine
+from ...vocabulary.classes import EOS, refine
 from ...vocabulary.vocabulary import Vocabulary
 from ..fsm import FSMGuide
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
@@ -143,10 +143,10 @@ class ProductGuide(BanningGuide):
     def _row(self, state: int) -> Row:
         if state in (DEAD, DONE):
             return Row(self.right.base.partition, np.full(self.right.base.partition.size, DEAD, dtype=np.int32))
-        partition, targets = self._moves(state)
-        return Row(partition, np.where(self.min_tokens_of(targets) < UNREACHABLE, targets, DEAD))
+        row = self._moves(state)
+        return Row(row.partition, np.where(self.min_tokens_of(row.targets) < UNREACHABLE, row.targets, DEAD))
 
-    def _moves(self, state: int) -> tuple[Partition, NDArray[np.int32]]:
+    def _moves(self, state: int) -> Row:
         """Return the transitions of a pair, those into dead ends as well, as changes to those of another with its left state."""
         left, right = self._pairs[state]
         base, row = self._recent_base(left)
@@ -157,8 +157,7 @@ class ProductGuide(BanningGuide):
         on_left, on_right = np.divmod(both, len(after)) if len(both) else (both, both)
         changes = Changes(tokens[relevant], places, self._intern(row.targets[on_left], after[on_right]))
         ends = row.targets[EOS] == DONE and self.right.min_tokens(right) == 0
-        changed = base.changed(changes, DONE if ends else DEAD)
-        return changed.partition, changed.targets
+        return base.changed(changes, DONE if ends else DEAD)
 
     def _base(self, left: int) -> tuple[Base, Row]:
         """Return the transitions of a left state beside the start of a text on the right, and its own."""
@@ -219,7 +218,7 @@ class ProductGuide(BanningGuide):
                     f"{SEARCHED} steps did not tell whether a text can be finished without the banned phrases: the shortest end, "
                     f"{shortest!r}, holds one, and so do all others that were tried. Ban less, or change the output type"
                 )
-            targets = np.unique(self._moves(here)[1]).tolist()
+            targets = np.unique(self._moves(here).targets).tolist()
             self._follow(targets)
             bounds = self.left.far_from_end(np.array([self._pairs[target][0] for target in targets])).tolist()
             for target, bound in zip(targets, bounds, strict=True):
@@ -402,11 +401,11 @@ def _multiplied(
 
     def check(states: int) -> None:
         if states >= limit:
-            raise _TooMany
+            raise _TooLarge
 
     try:
         places, targets = explored([start], steps, check)
-    except _TooMany:
+    except _TooLarge:
         return None
     texts, futures = np.array([(DEAD, start[1]), *places]).T
     ends = matcher.completes_at_end(np.array([readings[one] for one in futures.tolist()]))
@@ -414,7 +413,7 @@ def _multiplied(
     return ByteAutomaton(targets, byte_class.astype(np.uint8), 1, automaton.accepting[texts] & ~ends, position).trim()
 
 
-class _TooMany(Exception):
+class _TooLarge(Exception):
     """A product has more states than are listed."""
 
 

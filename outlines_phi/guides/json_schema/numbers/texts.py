@@ -264,7 +264,7 @@ class _Texts:
             if states > self._most:
                 raise _too_many()
 
-        nodes, targets = explored([_START], self._steps, check)
+        nodes, targets = explored(list[DigitNode | str]([_START]), self._steps, check)
         accepting = np.array([False, *(isinstance(node, DigitNode) and self._ends(node) for node in nodes)])
         found = ByteAutomaton.from_table(targets[:, _COLUMN], accepting).trim()
         block = equivalent(found.targets, found.accepting)
