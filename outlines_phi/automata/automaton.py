@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..vocabulary.trie import spans
+from ..vocabulary.trie import spans, trie_of_sorted
 from .lift import Transformations
 
 DEAD = 0  # The state from which nothing is accepted; every automaton has it
@@ -71,6 +71,17 @@ class ByteAutomaton:
         targets, byte_class = np.unique(targets, axis=1, return_inverse=True)
         return cls(np.ascontiguousarray(targets), byte_class.reshape(-1).astype(np.uint8), 1, accepting)
 
+    @classmethod
+    def of_texts(cls, texts: Iterable[bytes]) -> ByteAutomaton:
+        """Return the automaton of some texts: their trie."""
+        every = sorted(set(texts))
+        read, lengths = b"".join(every), np.array([len(text) for text in every], dtype=np.int64)
+        parent, byte, _, ends = trie_of_sorted(np.frombuffer(read, dtype=np.uint8), lengths)
+        accepting = np.zeros(len(parent) + 1, dtype=bool)
+        accepting[ends + 1] = True
+        node = np.arange(1, len(parent))
+        return cls.from_edges(parent[node] + 1, byte[node], node + 1, start=1, accepting=accepting)
+
     def __len__(self) -> int:
         return len(self.targets)
 
@@ -81,24 +92,16 @@ class ByteAutomaton:
 
     def members_up_to(self, most: int, longest: int) -> list[bytes] | None:
         """Return the accepted texts, the shortest first; ``None`` where they are more than ``most``, or longer than ``longest``."""
-        found: list[bytes] = []
-        ways = [(self.start, b"")] if self.distances[self.start] < UNREACHABLE else []
-        while ways:
-            found += [text for state, text in ways if self.accepting[state]]
-            longer = []
-            for state, text in ways:
-                targets = self.targets[state, self.byte_class]
-                live = np.flatnonzero(self.distances[targets] < UNREACHABLE)
-                longer += [(int(targets[byte]), text + bytes([byte])) for byte in live.tolist()]
-            ways = longer
-            too_long = bool(ways) and len(ways[0][1]) > longest
-            if too_long or max(len(found), len(ways)) > most:  # each way leads to a text of its own
+        found = list[bytes]()
+        for text in self.members():
+            if len(found) == most or len(text) > longest:
                 return None
+            found.append(text)
         return found
 
     def __and__(self, other: ByteAutomaton) -> ByteAutomaton:
         """Return the automaton of the texts that both accept, trimmed, with the positions of the left one."""
-        product = Product.of((self, other))
+        product = Product.of((self, other), needed=2)
         position = None if self.position is None else self.position[product.places[:, 0]]
         accepting = np.asarray(product.matched.all(axis=1))
         return ByteAutomaton(product.targets, product.byte_class, 1, accepting, position).trim()
@@ -241,8 +244,10 @@ class Product(NamedTuple):
     matched: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, automata: Sequence[ByteAutomaton], check: Callable[[int], None] = lambda states: None) -> Product:
-        """Return the product of ``automata``; ``check`` may refuse so many states."""
+    def of(
+        cls, automata: Sequence[ByteAutomaton], check: Callable[[int], None] = lambda states: None, *, needed: int = 0
+    ) -> Product:
+        """Return the product of ``automata``, dead where one of the first ``needed`` is; ``check`` may refuse so many states."""
         classes = np.stack([automaton.byte_class for automaton in automata])
         _, first, byte_class = np.unique(classes, axis=1, return_index=True, return_inverse=True)
         tables = [automaton.targets[:, automaton.byte_class[first]] for automaton in automata]
@@ -259,7 +264,7 @@ class Product(NamedTuple):
                 frontier = frontier[:size]
             # [frontier x C, T]
             after = np.stack([table[frontier[:, i]] for i, table in enumerate(tables)], axis=-1).reshape(-1, width)
-            live = np.flatnonzero(after.any(axis=1))
+            live = np.flatnonzero(after[:, :needed].all(axis=1) & after.any(axis=1))
             before, after = len(number), after[live]
             keys = np.ascontiguousarray(after).view(f"V{4 * width}").ravel().tolist()
             numbers = np.array([number.setdefault(key, len(number) + 1) for key in keys], dtype=np.int32)

@@ -34,7 +34,7 @@ def boundary(pattern: str) -> ByteAutomaton:
             "Give open_at= a regular expression of one character, such as [^A-Za-z]: of what follows a member one character is "
             f"looked at. open_at={pattern!r:.80} matches other texts."
         )
-    product = Product.of((wanted, character & wanted.complement()))
+    product = Product.of((wanted, character & wanted.complement()), needed=1)
     known = (product.places[:, 0] != DEAD) & (product.places[:, 1] == DEAD)
     targets = np.where(known[:, None], DEAD, product.targets)
     return ByteAutomaton(targets, product.byte_class, 1, known).trim()

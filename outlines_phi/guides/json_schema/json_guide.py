@@ -22,8 +22,7 @@ from .machine.sizes import NEVER
 from .machine.states import Configuration, Stack, State
 from .reading.schema import Schema
 from .reading.template import Template
-from .token_forest import Placed, TokenForest, Tokens
-from .walks import Walks
+from .walks import Placed, TokenForest, Tokens, Walks
 
 LONGEST = 1_000
 """How many bytes of a completion are tiled."""
@@ -90,11 +89,8 @@ class Tiling:
 
     def _next(self, at: Configuration, size: int) -> _Step:
         """Return the first step of the completion, the tokens not counted yet."""
-        for byte in self._likely(at.state):
-            after = self._machine.advance(at, byte)
-            if after is not None and self._machine.size(after) < size:
-                return _Step(size, byte, after)
-        return _Step(size)
+        found = self._machine.nearer(at, self._likely(at.state))
+        return _Step(size) if found is None else _Step(size, *found)
 
     def _likely(self, state: State) -> Iterable[int]:
         """Return the bytes that may come next, those first that a completion goes on with most often."""
