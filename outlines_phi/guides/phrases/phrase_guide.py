@@ -116,21 +116,13 @@ class TokenRuns:
             after = self._step(after, np.full(len(after), byte, dtype=np.uint8))
         return after
 
-    def first_completed(self, state: int, tokens: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Return the phrase that each of ``tokens`` is the first to complete in ``state``, -1 for one that completes none."""
-        spelled = [self.vocabulary.tokens[token] for token in tokens.tolist()]
-        lengths = np.array([len(token) for token in spelled], dtype=np.int64)
-        text = np.frombuffer(b"".join(spelled), dtype=np.uint8)
-        begins = np.cumsum(lengths) - lengths
-        found = np.full(len(spelled), -1, dtype=np.int64)
-        states = np.full(len(spelled), state, dtype=np.int32)
-        for place in range(int(lengths.max(initial=0))):
-            reading = np.flatnonzero((lengths > place) & (found < 0))
-            states[reading] = self.matcher.step(states[reading], text[begins[reading] + place])
-            complete = reading[self.matcher.matches(states[reading])]
-            distinct, which = np.unique(states[complete], return_inverse=True)
-            found[complete] = np.array([self.matcher.completed(s)[0] for s in distinct.tolist()], dtype=np.int64)[which]
-        return found
+    def first_completed(self, state: int, text: bytes) -> int:
+        """Return the phrase that ``text`` is the first to complete in ``state``, -1 where it completes none."""
+        for byte in text:
+            state = self.matcher.read(state, bytes((byte,)))
+            if completed := self.matcher.completed(state):
+                return completed[0]
+        return -1
 
     def _step(self, states: NDArray[np.int32], read: NDArray[np.uint8]) -> NDArray[np.int32]:
         """Return the states after one byte; :data:`NOWHERE` where a phrase is complete or the state is nowhere."""
@@ -261,12 +253,10 @@ class PhraseGuide(BanningGuide):
 
     def first_in(self, prompt: bytes, text: bytes) -> str:
         """Return the name of the first phrase that ``text``, which holds one, completes after ``prompt``."""
-        matcher, state = self._matcher, self.start_after(prompt) - _SHIFT
-        for byte in text:
-            state = matcher.read(state, bytes((byte,)))
-            if matcher.matches(np.array([state]))[0]:
-                return self.phrases.names[matcher.completed(state)[0]]
-        return self.phrases.names[matcher.completed_at_end(state)[0]]
+        state = self.start_after(prompt) - _SHIFT
+        first = self._runs.first_completed(state, text)
+        at_end = self._matcher.completed_at_end(self._matcher.read(state, text))
+        return self.phrases.names[first if first >= 0 else at_end[0]]
 
     def pending(self, state: int) -> int:
         """See :meth:`BanningGuide.pending`."""
@@ -276,7 +266,8 @@ class PhraseGuide(BanningGuide):
         """See :meth:`BanningGuide.phrases_at`."""
         if state <= DONE:
             return np.full(len(tokens), -1)
-        found = self._runs.first_completed(state - _SHIFT, tokens)
+        spelled = (self.vocabulary.tokens[token] for token in tokens.tolist())
+        found = np.array([self._runs.first_completed(state - _SHIFT, text) for text in spelled], dtype=np.int64)
         if self._matcher.completes_at_end(np.array([state - _SHIFT]))[0]:
             found[tokens == self.vocabulary.eos_ids[0]] = self._matcher.completed_at_end(state - _SHIFT)[0]
         return found
