@@ -260,7 +260,7 @@ def _built(automaton: LexemeAutomaton, rollbacks: Rollbacks, held_back: NDArray[
     tables = automaton.targets, automaton.label, automaton.accepting, held_back
     rows, label, accepting, holds = (table.tolist() for table in tables)
     first, known = rows[automaton.start], dict[_Pending, list[tuple[_Pending | None, Word]]]()
-    words, waiting = {(): 0}, list[_Pending]()
+    words, waiting = dict[Word, int]({(): 0}), list[_Pending]()
     for state in np.flatnonzero(automaton.accepting).tolist():
         words.setdefault((label[state],), len(words))
 

@@ -111,22 +111,27 @@ def compared(x: Fraction) -> Told:
     return Told.of((0, _WHOLE, 0, 0), steps, told)
 
 
+_Divided: TypeAlias = tuple[bool, tuple[int, int] | None]
+"""Whether the point was read, and the state of a divisor, see :class:`Divisor`."""
+
+
 @kept
 def divided(q: Fraction) -> Told:
     """Return which numbers are multiples of ``q``: 1, or 0."""
     divisor = Divisor.of(q)
 
-    def steps(at: tuple[bool, tuple[int, int] | None]) -> list[tuple[bool, tuple[int, int] | None] | None]:
+    def steps(at: _Divided) -> list[_Divided | None]:
         behind, state = at
         if behind or state is None:
             return [None, None, *((True, divisor.decimal(state, digit)) for digit in range(10))]
         return [at, (True, divisor.point(state)), *((False, divisor.whole(state, digit)) for digit in range(10))]
 
-    def told(at: tuple[bool, tuple[int, int] | None]) -> int:
+    def told(at: _Divided) -> int:
         behind, state = at
         return int(state is not None and not state[1] and (behind or state[0] == divisor.e))
 
-    return Told.of((False, divisor.start), steps, told)
+    start: _Divided = False, divisor.start
+    return Told.of(start, steps, told)
 
 
 def spell(cuts: Sequence[Fraction], at: Sequence[bool], between: Sequence[Multiples]) -> ByteAutomaton:
