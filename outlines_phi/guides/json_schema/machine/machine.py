@@ -250,16 +250,20 @@ class Machine(Maker):
     def shortest(self) -> bytes:
         """Return a text that is as short as any."""
         text, at = bytearray(), self.start
-        while (step := self.nearer(at, LIKELY)) is not None:
+        while size := self.size(at):
+            step = self.nearer(at, size, LIKELY)
+            assert step is not None  # some byte always lowers the size
             text.append(step[0])
             at = step[1]
         return bytes(text)
 
-    def nearer(self, at: Configuration, bytes: Iterable[int]) -> tuple[int, Configuration] | None:
-        """Return the first of some bytes that lowers the size, and where it leads; ``None`` where none does."""
-        size = self.size(at)
-        ways = ((byte, self.advance(at, byte)) for byte in bytes if size)
-        return next(((byte, after) for byte, after in ways if after is not None and self.size(after) < size), None)
+    def nearer(self, at: Configuration, size: int, bytes: Iterable[int]) -> tuple[int, Configuration] | None:
+        """Return the first of some bytes that leads to where less than ``size`` is left, and that place; ``None`` for none."""
+        for byte in bytes:
+            after = self.advance(at, byte)
+            if after is not None and self.size(after) < size:
+                return byte, after
+        return None
 
     def _smallest_nested(
         self, definitions: Mapping[str, Formula], formula: Formula, count: int, pointer: str
