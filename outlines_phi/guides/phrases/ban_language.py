@@ -167,7 +167,10 @@ class ProductGuide(BanningGuide):
 
     def _intern(self, left: NDArray[np.integer], right: NDArray[np.integer]) -> NDArray[np.int32]:
         """Return the numbers of pairs, see :meth:`_pair`."""
-        return np.array(list(map(self._pair, left.tolist(), right.tolist())), dtype=np.int32)
+        states = np.full(len(left), DEAD, dtype=np.int32)
+        live = np.flatnonzero((left != DEAD) & (right != DEAD))
+        states[live] = list(map(self._pair, left[live].tolist(), right[live].tolist()))
+        return states
 
     def _pair(self, left: int, right: int) -> int:
         """Return the number of a pair, DEAD where either is; a new one gets the next."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ...automata.aho_corasick import AhoCorasick
 from ...automata.automaton import DEAD, ByteAutomaton, explored
+from ...numerics.cache import kept
 from ...regex.code_points import AFTER_SURROGATES, CODE_POINTS, FIRST_SURROGATE
 from ...regex.spelling import NOWHERE, utf8
 from .matcher import ByteMachine
@@ -96,6 +97,7 @@ class CharacterReader:
     held: NDArray[np.int32]  # ``int32[R]``: how many bytes are held back
 
     @classmethod
+    @kept
     def of(cls, alphabet: Iterable[str], *, ignore_case: bool, whole_word: bool) -> CharacterReader:
         """Return the reader for phrases with the characters of ``alphabet``, which are folded already."""
         scribe = _Scribe(frozenset(alphabet), ignore_case, whole_word)
