@@ -22,21 +22,12 @@ fixed = settings(derandomize=True, deadline=None, max_examples=40)
 LITERALS = ["ab", "abc", "bcb", "c a"]
 
 
-def language(*members: bytes) -> ByteAutomaton:
-    """The automaton of a few texts: their trie."""
-    nodes = sorted({member[:size] for member in members for size in range(len(member) + 1)}, key=len)
-    number = {node: place + 1 for place, node in enumerate(nodes)}
-    edges = np.array([(number[node[:-1]], node[-1], number[node]) for node in nodes if node]).T
-    accepting = np.array([False, *(node in members for node in nodes)])
-    return ByteAutomaton.from_edges(*edges, start=1, accepting=accepting)
-
-
 def read_literals(ignore_case: bool, whole_word: bool) -> LazyMatcher:
     return LazyMatcher(FoldedLiterals(LITERALS, LITERALS, ignore_case=ignore_case, whole_word=whole_word))
 
 
 def languages(whole_word: bool) -> LazyMatcher:
-    automata = [language(b"ab", b"abc"), language(b"bcb", b"c a")]
+    automata = [ByteAutomaton.of_texts([b"ab", b"abc"]), ByteAutomaton.of_texts([b"bcb", b"c a"])]
     return LazyMatcher(BoundedLanguages(automata, ["ab", "bcb"], longest=3, whole_word=whole_word))
 
 

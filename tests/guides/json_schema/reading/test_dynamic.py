@@ -74,8 +74,7 @@ def test_the_outermost_resource_that_has_the_anchor_is_meant() -> None:
     verdicts = []
     for _ in range(60):
         document = some_document(rng)
-        machine = Machine(Schema.read(document), any_order=True)
-        validator = jsonschema.Draft202012Validator(document)
+        machine, validator = Machine(Schema.read(document), any_order=True), jsonschema.Draft202012Validator(document)
         for value in (some_value(rng) for _ in range(12)):
             verdicts.append(validator.is_valid(value))
             assert machine.accepts(json.dumps(value).encode()) == verdicts[-1], (document, value)
