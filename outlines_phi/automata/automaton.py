@@ -248,8 +248,7 @@ class Product(NamedTuple):
         cls, automata: Sequence[ByteAutomaton], check: Callable[[int], None] = lambda states: None, *, needed: int = 0
     ) -> Product:
         """Return the product of ``automata``, dead where one of the first ``needed`` is; ``check`` may refuse so many states."""
-        classes = np.stack([automaton.byte_class for automaton in automata])
-        _, first, byte_class = np.unique(classes, axis=1, return_index=True, return_inverse=True)
+        byte_class, first = joint_classes([automaton.byte_class for automaton in automata])
         tables = [automaton.targets[:, automaton.byte_class[first]] for automaton in automata]
         start = np.array([[automaton.start for automaton in automata]], dtype=np.int32)
         width, columns = len(tables), len(first)
@@ -278,7 +277,13 @@ class Product(NamedTuple):
                 pending.append(states[-1])
         places = np.concatenate(states)
         matched = np.stack([a.accepting[places[:, i]] for i, a in enumerate(automata)], axis=1)
-        return cls(places, np.concatenate(targets), byte_class.reshape(-1).astype(np.uint8), matched)
+        return cls(places, np.concatenate(targets), byte_class, matched)
+
+
+def joint_classes(classes: Sequence[NDArray[np.integer]]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return ``uint8[256]``, the classes of bytes that are alike in all of some, and the first byte of each."""
+    _, first, byte_class = np.unique(np.stack(classes), axis=1, return_index=True, return_inverse=True)
+    return byte_class.reshape(-1).astype(np.uint8), first
 
 
 def position_between(first: int, last: int, parts: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...automata.automaton import DEAD, ByteAutomaton, explored, position_between
+from ...automata.automaton import DEAD, ByteAutomaton, explored, joint_classes, position_between
 from ...errors import GrammarError, UnsupportedError
 from ..json_schema.formula import Formula
 from ..json_schema.reading.template import END, Piece, Template
@@ -119,9 +119,7 @@ class LexemeMatch:
             *(one.automaton.byte_class for one in lexemes),
             *(np.arange(256) == one for one in sorted(apart)),
         ]
-        classes = np.stack([row.astype(np.uint8) for row in rows])
-        _, self.first, joint = np.unique(classes, axis=1, return_index=True, return_inverse=True)
-        self.byte_class = joint.reshape(-1).astype(np.uint8)
+        self.byte_class, self.first = joint_classes([row.astype(np.uint8) for row in rows])
         self._automata = [one.automaton for one in lexemes]
         self._moves = [one.targets[:, one.byte_class[self.first]].tolist() for one in self._automata]
         self._accepting = [one.accepting.tolist() for one in self._automata]

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...automata.automaton import ByteAutomaton, explored
+from ...automata.automaton import ByteAutomaton, explored, joint_classes
 from ...errors import EmptyLanguageError, UnsupportedError, VocabularyError
 from ...regex.patterns import compile_regex
 from ...vocabulary.classes import EOS, refine
@@ -264,8 +264,7 @@ def depends_on_prompt(automaton: ByteAutomaton, phrases: BannedPhrases) -> bool:
     after_prompts = _reached(matcher)
     if after_prompts is None:
         return True
-    pair = automaton.byte_class.astype(np.int64) << 8 | matcher.byte_class
-    bytes = np.unique(pair, return_index=True)[1].astype(np.uint8)
+    _, bytes = joint_classes([automaton.byte_class, matcher.byte_class])
     # A state of the automaton, of the run after a prompt, and of the run that begins with the text.
     texts = np.full(len(after_prompts), automaton.start, dtype=np.int64)
     after, alone = after_prompts.astype(np.int64), np.full(len(after_prompts), matcher.start, dtype=np.int64)
@@ -382,10 +381,7 @@ def _multiplied(
 
     ``step`` is that of ``matcher``, or one that completes less.
     """
-    columns, byte_class = np.unique(
-        automaton.byte_class.astype(np.int64) << 8 | matcher.byte_class, return_inverse=True
-    )
-    bytes = np.array([int((byte_class == column).argmax()) for column in range(len(columns))], dtype=np.uint8)
+    byte_class, bytes = joint_classes([automaton.byte_class, matcher.byte_class])
     # A pair is known by its left state and the future of the other: one state of the matcher stands for all with that future.
     start = automaton.start, int(matcher.futures(np.array(origin)))
     readings = {start[1]: origin}
@@ -413,7 +409,7 @@ def _multiplied(
     texts, futures = np.array([(DEAD, start[1]), *places]).T
     ends = matcher.completes_at_end(np.array([readings[one] for one in futures.tolist()]))
     position = None if automaton.position is None else automaton.position[texts]
-    return ByteAutomaton(targets, byte_class.astype(np.uint8), 1, automaton.accepting[texts] & ~ends, position).trim()
+    return ByteAutomaton(targets, byte_class, 1, automaton.accepting[texts] & ~ends, position).trim()
 
 
 class _TooLarge(Exception):

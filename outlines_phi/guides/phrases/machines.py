@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...automata.aho_corasick import AhoCorasick
-from ...automata.automaton import DEAD, ByteAutomaton, explored
+from ...automata.automaton import DEAD, ByteAutomaton, explored, joint_classes
 from ...numerics.cache import kept
 from ...regex.code_points import AFTER_SURROGATES, CODE_POINTS, FIRST_SURROGATE
 from ...regex.spelling import NOWHERE, utf8
@@ -427,9 +427,7 @@ class BoundedLanguages(ByteMachine):
         self._whole_word = whole_word
         self._reader = CharacterReader.of((), ignore_case=False, whole_word=whole_word)
         readers = [self._reader.byte_class] if whole_word else []
-        classes = np.stack([*(automaton.byte_class for automaton in automata), *readers])
-        _, first, byte_class = np.unique(classes, axis=1, return_index=True, return_inverse=True)
-        self.byte_class = byte_class.reshape(-1).astype(np.uint8)
+        self.byte_class, first = joint_classes([*(automaton.byte_class for automaton in automata), *readers])
         # The states of all languages in one table; they share the dead one.
         offsets = np.cumsum([0] + [len(automaton) - 1 for automaton in automata])
         tables = [a.targets[1:, a.byte_class] for a in automata]

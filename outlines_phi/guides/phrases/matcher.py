@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...automata.aho_corasick import AhoCorasick
+from ...automata.automaton import joint_classes
 
 
 class PhraseMatcher(ABC):
@@ -276,9 +277,7 @@ class SideBySide(ByteMachine):
         self._matchers, self._phrases = tuple(matchers), tuple(phrases)
         self.names = tuple(names)
         self.longest = max(matcher.longest for matcher in matchers)
-        classes = np.stack([matcher.byte_class for matcher in matchers])
-        _, byte_class = np.unique(classes, axis=1, return_inverse=True)
-        self.byte_class = byte_class.reshape(-1).astype(np.uint8)
+        self.byte_class, _ = joint_classes([matcher.byte_class for matcher in matchers])
         self.start = tuple(matcher.start for matcher in matchers)
 
     def follow(self, keys: Sequence[JointKey], bytes: NDArray[np.uint8]) -> Sequence[Hashable]:
