@@ -232,7 +232,7 @@ _CHUNK = 1 << 21
 
 
 class Product(NamedTuple):
-    """Several byte automata, run at once, as far as byte strings lead.
+    """The product of several byte automata, its reachable states.
 
     State 0 is dead and state 1 the start. ``places``, ``int32[S, T]``, are the states of each, ``targets``, ``int32[S, C]``, the
     next states, ``byte_class``, ``uint8[256]``, the column of each byte, ``matched``, ``bool[S, T]``, which of them accept.
@@ -281,7 +281,7 @@ class Product(NamedTuple):
 
 
 def joint_classes(classes: Sequence[NDArray[np.integer]]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return ``uint8[256]``, the classes of bytes that are alike in all of some, and the first byte of each."""
+    """Intersect partitions of the bytes: ``uint8[256]``, the class of each byte, and the first byte of each class."""
     _, first, byte_class = np.unique(np.stack(classes), axis=1, return_index=True, return_inverse=True)
     return byte_class.reshape(-1).astype(np.uint8), first
 
@@ -300,7 +300,7 @@ def explored(
     steps: Callable[[Place], Sequence[Place | None]],
     check: Callable[[int], None] = lambda states: None,
 ) -> tuple[dict[Place, int], NDArray[np.int32]]:
-    """Return the numbers of all places that bytes lead to, from 1 on in the order in which they are met, and ``int32[S, C]``.
+    """Explore a machine breadth first: number its reachable places from 1 on, and return ``int32[S, C]``, their successors.
 
     ``steps`` returns the place after a byte of each class, ``None`` for the dead one, whose row comes first; ``check`` may refuse
     so many places.

@@ -248,7 +248,7 @@ class Split:
 
 
 def _told_apart(found: Sequence[Sequence[NDArray[Any]]]) -> Iterator[tuple[NDArray[Any], tuple[int, ...], int]]:
-    """Yield nodes with their states and number of characters, of some of each."""
+    """Group nodes by their states and number of characters."""
     if found:
         nodes, count, *at = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
         for members in _groups([*at, count]):

@@ -150,7 +150,7 @@ class Changes(NamedTuple):
 
 
 class Base(NamedTuple):
-    """Transitions that rows are changes to.
+    """Transitions that several rows share but for a few tokens.
 
     ``partition`` has the classes, ``counts``, ``int64[G]``, how many tokens each has, ``targets``, ``int32[G]``, where each leads.
     """

@@ -169,7 +169,7 @@ START = 1
 
 
 class _Pending(NamedTuple):
-    """A lexeme, :data:`NOTHING` before the first byte; if it may fail, the terminals that are complete then, and what goes on."""
+    """State of a transducer: a lexeme, :data:`NOTHING` before the first; if it may fail, the terminals then, and what goes on."""
 
     lexeme: int
     held: Word = ()

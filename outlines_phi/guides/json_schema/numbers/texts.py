@@ -49,14 +49,14 @@ _COLUMN = np.array([b"-.0123456789".find(byte) % 13 for byte in range(256)], dty
 
 
 class Told(NamedTuple):
-    """What is told of a number by its digits so far: ``labels``, ``int8[S]``, at each state of an automaton."""
+    """A Moore machine over the digits of a number: an automaton, and ``labels``, ``int8[S]``, the output of each state."""
 
     automaton: ByteAutomaton
     labels: NDArray[np.int8]
 
     @classmethod
     def of(cls, start: Place, steps: Callable[[Place], list[Place | None]], told: Callable[[Place], int]) -> Told:
-        """Return what places tell; ``steps`` returns those behind each byte of ``-.0123456789``."""
+        """Return the machine of some places; ``steps`` returns those behind each byte of ``-.0123456789``."""
         places, targets = explored([start], lambda place: [*steps(place), None], _check)
         labels = np.array([0, *map(told, places)], dtype=np.int8)
         return cls(ByteAutomaton(targets, _COLUMN, 1, labels > 0), labels)
@@ -71,7 +71,7 @@ _WHOLE, _BEHIND, _SETTLED = range(3)
 
 @kept
 def compared(x: Fraction) -> Told:
-    """Return how numbers compare with ``x``: -1 below it, 0, or 1 above."""
+    """Return the machine that compares numbers with ``x``: -1 below it, 0, or 1 above."""
     places = decimals(x)
     digits = digits_of(abs(x.numerator) * 10**places // x.denominator).rjust(places + 1, "0")
     parts = digits[: len(digits) - places], digits[len(digits) - places :]
@@ -117,7 +117,7 @@ _Divided: TypeAlias = tuple[bool, tuple[int, int] | None]
 
 @kept
 def divided(q: Fraction) -> Told:
-    """Return which numbers are multiples of ``q``: 1, or 0."""
+    """Return the machine that tells the multiples of ``q``: 1, others 0."""
     divisor = Divisor.of(q)
 
     def steps(at: _Divided) -> list[_Divided | None]:
