@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import NamedTuple, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..vocabulary.trie import spans
+from ..vocabulary.trie import spans, trie_of_sorted
 from .lift import Transformations
 
 DEAD = 0  # The state from which nothing is accepted; every automaton has it
 UNREACHABLE = np.iinfo(np.int32).max  # The distance of a state that reaches no goal
+
+Place = TypeVar("Place", bound=Hashable)
 
 
 @final
@@ -63,6 +65,23 @@ class ByteAutomaton:
         targets[source, byte_class[byte]] = target
         return cls(targets, byte_class.astype(np.uint8), start, accepting)
 
+    @classmethod
+    def from_table(cls, targets: NDArray[np.int32], accepting: NDArray[np.bool_]) -> ByteAutomaton:
+        """Return the automaton of a table ``int32[S, 256]`` whose start is state 1; equal columns become one."""
+        targets, byte_class = np.unique(targets, axis=1, return_inverse=True)
+        return cls(np.ascontiguousarray(targets), byte_class.reshape(-1).astype(np.uint8), 1, accepting)
+
+    @classmethod
+    def of_texts(cls, texts: Iterable[bytes]) -> ByteAutomaton:
+        """Return the automaton of some texts: their trie."""
+        every = sorted(set(texts))
+        read, lengths = b"".join(every), np.array([len(text) for text in every], dtype=np.int64)
+        parent, byte, _, ends = trie_of_sorted(np.frombuffer(read, dtype=np.uint8), lengths)
+        accepting = np.zeros(len(parent) + 1, dtype=bool)
+        accepting[ends + 1] = True
+        node = np.arange(1, len(parent))
+        return cls.from_edges(parent[node] + 1, byte[node], node + 1, start=1, accepting=accepting)
+
     def __len__(self) -> int:
         return len(self.targets)
 
@@ -73,46 +92,19 @@ class ByteAutomaton:
 
     def members_up_to(self, most: int, longest: int) -> list[bytes] | None:
         """Return the accepted texts, the shortest first; ``None`` where they are more than ``most``, or longer than ``longest``."""
-        found: list[bytes] = []
-        ways = [(self.start, b"")] if self.distances[self.start] < UNREACHABLE else []
-        while ways:
-            found += [text for state, text in ways if self.accepting[state]]
-            longer = []
-            for state, text in ways:
-                targets = self.targets[state, self.byte_class]
-                live = np.flatnonzero(self.distances[targets] < UNREACHABLE)
-                longer += [(int(targets[byte]), text + bytes([byte])) for byte in live.tolist()]
-            ways = longer
-            too_long = bool(ways) and len(ways[0][1]) > longest
-            if too_long or max(len(found), len(ways)) > most:  # each way leads to a text of its own
+        found = list[bytes]()
+        for text in self.members():
+            if len(found) == most or len(text) > longest:
                 return None
+            found.append(text)
         return found
 
     def __and__(self, other: ByteAutomaton) -> ByteAutomaton:
         """Return the automaton of the texts that both accept, trimmed, with the positions of the left one."""
-        # Bytes that act alike in both share a column of the product.
-        pair = self.byte_class.astype(np.int64) * other.targets.shape[1] + other.byte_class
-        columns, byte_class = np.unique(pair, return_inverse=True)
-        left, right = np.divmod(columns, other.targets.shape[1])
-        # A pair of states is one number; pairs with a dead half are all DEAD, so that they are never walked.
-        width = len(other)
-        start = self.start * width + other.start if self.start and other.start else DEAD
-        number = {DEAD: DEAD, start: int(start != DEAD)}
-        rows = [np.zeros((1, len(columns)), dtype=np.int32)]
-        frontier = np.array([start] if start else [], dtype=np.int64)
-        while len(frontier):
-            a, b = np.divmod(frontier, width)
-            a, b = self.targets[a][:, left].astype(np.int64), other.targets[b][:, right]
-            found, inverse = np.unique(np.where((a != DEAD) & (b != DEAD), a * width + b, DEAD), return_inverse=True)
-            before = len(number)
-            numbers = np.array([number.setdefault(code, len(number)) for code in found.tolist()], dtype=np.int32)
-            rows.append(numbers[inverse.reshape(a.shape)])
-            frontier = found[numbers >= before]
-        a, b = np.divmod(np.fromiter(number, dtype=np.int64, count=len(number)), width)
-        accepting = self.accepting[a] & other.accepting[b]
-        position = None if self.position is None else self.position[a]
-        product = ByteAutomaton(np.concatenate(rows), byte_class.astype(np.uint8), number[start], accepting, position)
-        return product.trim()
+        product = Product.of((self, other), needed=2)
+        position = None if self.position is None else self.position[product.places[:, 0]]
+        accepting = np.asarray(product.matched.all(axis=1))
+        return ByteAutomaton(product.targets, product.byte_class, 1, accepting, position).trim()
 
     def complement(self) -> ByteAutomaton:
         """Return the automaton of all byte strings that this one does not accept, trimmed."""
@@ -235,6 +227,65 @@ class ByteAutomaton:
         return min((only.shortest() for only in differences if not only.is_empty), key=len, default=None)
 
 
+_CHUNK = 1 << 21
+"""How many entries of states' tuples are held at a time: it bounds the memory of a step, not its result."""
+
+
+class Product(NamedTuple):
+    """The product of several byte automata, its reachable states.
+
+    State 0 is dead and state 1 the start. ``places``, ``int32[S, T]``, are the states of each, ``targets``, ``int32[S, C]``, the
+    next states, ``byte_class``, ``uint8[256]``, the column of each byte, ``matched``, ``bool[S, T]``, which of them accept.
+    """
+
+    places: NDArray[np.int32]
+    targets: NDArray[np.int32]
+    byte_class: NDArray[np.uint8]
+    matched: NDArray[np.bool_]
+
+    @classmethod
+    def of(
+        cls, automata: Sequence[ByteAutomaton], check: Callable[[int], None] = lambda states: None, *, needed: int = 0
+    ) -> Product:
+        """Return the product of ``automata``, dead where one of the first ``needed`` is; ``check`` may refuse so many states."""
+        byte_class, first = joint_classes([automaton.byte_class for automaton in automata])
+        tables = [automaton.targets[:, automaton.byte_class[first]] for automaton in automata]
+        start = np.array([[automaton.start for automaton in automata]], dtype=np.int32)
+        width, columns = len(tables), len(first)
+        states, pending = [np.zeros_like(start), start], [start]
+        targets = [np.zeros((1, columns), dtype=np.int32)]
+        number = {start.tobytes(): 1}
+        size = max(1, _CHUNK // (width * columns))
+        while pending:
+            frontier = pending.pop(0)
+            if len(frontier) > size:
+                pending.insert(0, frontier[size:])
+                frontier = frontier[:size]
+            # [frontier x C, T]
+            after = np.stack([table[frontier[:, i]] for i, table in enumerate(tables)], axis=-1).reshape(-1, width)
+            live = np.flatnonzero(after[:, :needed].all(axis=1) & after.any(axis=1))
+            before, after = len(number), after[live]
+            keys = np.ascontiguousarray(after).view(f"V{4 * width}").ravel().tolist()
+            numbers = np.array([number.setdefault(key, len(number) + 1) for key in keys], dtype=np.int32)
+            check(len(number))
+            row = np.zeros(len(frontier) * columns, dtype=np.int32)
+            row[live] = numbers
+            targets.append(row.reshape(-1, columns))
+            if len(number) > before:
+                found, place = np.unique(numbers, return_index=True)
+                states.append(after[place[found > before]])
+                pending.append(states[-1])
+        places = np.concatenate(states)
+        matched = np.stack([a.accepting[places[:, i]] for i, a in enumerate(automata)], axis=1)
+        return cls(places, np.concatenate(targets), byte_class, matched)
+
+
+def joint_classes(classes: Sequence[NDArray[np.integer]]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Intersect partitions of the bytes: ``uint8[256]``, the class of each byte, and the first byte of each class."""
+    _, first, byte_class = np.unique(np.stack(classes), axis=1, return_index=True, return_inverse=True)
+    return byte_class.reshape(-1).astype(np.uint8), first
+
+
 def position_between(first: int, last: int, parts: int) -> int:
     """Return the position of a text, see :attr:`ByteAutomaton.position`, that may be read in several ways.
 
@@ -242,6 +293,30 @@ def position_between(first: int, last: int, parts: int) -> int:
     ones the parts. A text that may be in a part is in it; a part begins where what stands before it may end.
     """
     return min(max(first - (first % 2 == 1 or first == last), 0), 2 * parts - 1)
+
+
+def explored(
+    starts: Iterable[Place],
+    steps: Callable[[Place], Sequence[Place | None]],
+    check: Callable[[int], None] = lambda states: None,
+) -> tuple[dict[Place, int], NDArray[np.int32]]:
+    """Explore a machine breadth first: number its reachable places from 1 on, and return ``int32[S, C]``, their successors.
+
+    ``steps`` returns the place after a byte of each class, ``None`` for the dead one, whose row comes first; ``check`` may refuse
+    so many places.
+    """
+    places = list(dict.fromkeys(starts))
+    number = {place: n for n, place in enumerate(places, 1)}
+    rows = list[list[int]]()
+    for place in places:  # grows as it is walked
+        rows.append([])
+        for after in steps(place):
+            if after is not None and after not in number:
+                places.append(after)
+                number[after] = len(places)
+            rows[-1].append(DEAD if after is None else number[after])
+        check(len(places))
+    return number, np.array([[DEAD] * len(rows[0]), *rows], dtype=np.int32)
 
 
 def distances(

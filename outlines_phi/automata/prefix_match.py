@@ -14,7 +14,7 @@ from ..errors import UnsupportedError
 from ..regex.patterns import compile_regex
 from ..vocabulary.trie import Trie
 from ..vocabulary.vocabulary import Vocabulary
-from .automaton import DEAD, UNREACHABLE, ByteAutomaton
+from .automaton import DEAD, UNREACHABLE, ByteAutomaton, Product, joint_classes
 
 SETTLED = 1  # The state of a machine after which the longest member stays what it is, whatever follows
 
@@ -34,18 +34,10 @@ def boundary(pattern: str) -> ByteAutomaton:
             "Give open_at= a regular expression of one character, such as [^A-Za-z]: of what follows a member one character is "
             f"looked at. open_at={pattern!r:.80} matches other texts."
         )
-    other = character & wanted.complement()
-    pairs, edges, end = [(wanted.start, other.start)], list[tuple[int, int, int]](), 1
-    for source, (left, right) in enumerate(pairs, end + 1):  # grows as it is walked
-        for byte in range(256):
-            pair = wanted.step(left, byte), other.step(right, byte)
-            if DEAD not in pair and pair not in pairs:
-                pairs.append(pair)
-            if pair[0] != DEAD:
-                edges.append((source, byte, end if pair[1] == DEAD else pairs.index(pair) + end + 1))
-    source, byte, target = np.array(edges, dtype=np.int64).T
-    accepting = np.arange(len(pairs) + end + 1) == end
-    return ByteAutomaton.from_edges(source, byte, target, start=end + 1, accepting=accepting)
+    product = Product.of((wanted, character & wanted.complement()), needed=1)
+    known = (product.places[:, 0] != DEAD) & (product.places[:, 1] == DEAD)
+    targets = np.where(known[:, None], DEAD, product.targets)
+    return ByteAutomaton(targets, product.byte_class, 1, known).trim()
 
 
 _CONTINUATIONS = bytes(range(0x80, 0xC0))  # The bytes of a character after its first
@@ -69,9 +61,8 @@ class PrefixMatch:
         if self.after is None:
             return self.members
         members, after = self.members, self.after
-        pair = members.byte_class.astype(np.int64) * after.targets.shape[1] + after.byte_class
-        columns, byte_class = np.unique(pair, return_inverse=True)
-        left, right = np.divmod(columns, after.targets.shape[1])
+        byte_class, first = joint_classes([members.byte_class, after.byte_class])
+        left, right = members.byte_class[first], after.byte_class[first]
         # A state is one of `after`, times the members' states, plus one of these. A member begins the character after it; the
         # last state of `after` is its start where that character has ended the one after a shorter member.
         reached, rows = members.targets[:, left], np.append(np.arange(len(after)), after.start)
@@ -79,9 +70,9 @@ class PrefixMatch:
         following = after.targets[rows[:, None, None], right]
         begun = np.where(ended[following], len(after), after.start)
         following = np.where(members.accepting[reached], begun, following)
-        targets = (following * len(members) + reached).reshape(-1, len(columns)).astype(np.int32)
+        targets = (following * len(members) + reached).reshape(-1, len(first)).astype(np.int32)
         start = after.start * len(members) * int(members.accepting[members.start]) + members.start
-        return ByteAutomaton(targets, byte_class.astype(np.uint8), int(start), np.repeat(ended, len(members)))
+        return ByteAutomaton(targets, byte_class, int(start), np.repeat(ended, len(members)))
 
     @cached_property
     def _whole(self) -> NDArray[np.bool_]:

@@ -23,7 +23,6 @@ from .guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from .index import token_moves
 from .phrases.banned import BannedPhrases
 
-_DENSE = 1 << 28  # The largest number of entries of a dense table that is made
 _KEPT, _FEW = 1024, 64  # States whose moves are kept as dictionaries, and moves of each, at most: some MiB
 
 
@@ -115,21 +114,6 @@ class FSMGuide(Guide):
         return guide
 
     @classmethod
-    def from_table(
-        cls, vocabulary: Vocabulary, partition: Partition, targets: NDArray[np.integer], start: int
-    ) -> FSMGuide:
-        """Return the guide of a table ``int[S, G]`` whose rows DEAD and DONE are all DEAD."""
-        state, classes = np.nonzero(targets)
-        return cls(
-            vocabulary,
-            partition,
-            np.searchsorted(state, np.arange(len(targets) + 1)),
-            classes.astype(np.int32),
-            targets[state, classes].astype(np.int32),
-            start,
-        )
-
-    @classmethod
     def from_moves(
         cls,
         vocabulary: Vocabulary,
@@ -179,18 +163,6 @@ class FSMGuide(Guide):
         if product.is_empty:
             raise EmptyLanguageError("the intersection is empty: no text is allowed by both guides")
         return FSMGuide.from_automaton(product, self.vocabulary)
-
-    @cached_property
-    def targets(self) -> NDArray[np.int32]:
-        """``int32[S, G]``: the rows of all states, for estimators that work on whole tables."""
-        if len(self) * self.partition.size > _DENSE:
-            raise UnsupportedError(
-                f"a table of {len(self)} states and {self.partition.size} token classes is too large to be kept whole; "
-                "use an estimator that reads the rows it visits"
-            )
-        dense = np.zeros((len(self), self.partition.size), dtype=np.int32)
-        dense[np.repeat(np.arange(len(self)), np.diff(self.offsets)), self.classes] = self.successors
-        return dense
 
     @cached_property
     def distances(self) -> NDArray[np.int32]:

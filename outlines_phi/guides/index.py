@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from outlines_core import Index
 
-from ..automata.automaton import ByteAutomaton
+from ..automata.automaton import ByteAutomaton, explored
 from ..automata.lift import Transformations
 from ..errors import VocabularyError
 from ..vocabulary.vocabulary import Vocabulary
@@ -49,24 +49,17 @@ def from_index(index: Index) -> ByteAutomaton:
     :func:`outlines_phi.regex.patterns.compile_regex` has it.
     """
     start, final = index.get_initial_state(), index.get_final_states()
-    rows: dict[State, dict[int, State]] = {}
-    waiting: list[State] = [start]
-    while waiting:
-        state = waiting.pop()
-        if state in rows:
-            continue
+
+    def steps(state: State) -> list[State | None]:
         if isinstance(state, frozenset):
-            rows[state] = dict(state)
+            row: dict[int, State] = dict(state)
         else:
-            rows[state] = {b: t for b in range(256) if (t := index.get_next_state(state, b)) is not None}
-            if state in final:
-                rows[state] |= _left_out(index, state, rows[state])
-        waiting.extend(rows[state].values())
-    number = {state: i for i, state in enumerate(rows, start=1)}
-    edges = [(number[state], byte, number[target]) for state, row in rows.items() for byte, target in row.items()]
-    source, byte, target = np.array(edges, dtype=np.int64).reshape(-1, 3).T
-    accepting = np.array([False, *(state in final for state in rows)])
-    return ByteAutomaton.from_edges(source, byte, target, start=number[start], accepting=accepting).trim()
+            row = {b: t for b in range(256) if (t := index.get_next_state(state, b)) is not None}
+            row |= _left_out(index, state, row) if state in final else {}
+        return [row.get(byte) for byte in range(256)]
+
+    states, targets = explored([start], steps)
+    return ByteAutomaton.from_table(targets, np.array([False, *(state in final for state in states)])).trim()
 
 
 def _left_out(index: Index, state: int, row: dict[int, State]) -> dict[int, State]:

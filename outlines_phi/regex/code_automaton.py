@@ -76,7 +76,7 @@ class CodeAutomaton:
         position: NDArray[np.int16] | None = None,
     ) -> CodeAutomaton:
         """Return the canonical automaton for any table whose start is state 0."""
-        block = _equivalent(targets, accepting, position)
+        block = equivalent(targets, accepting, position)
         first = np.unique(block, return_index=True)[1]
         if position is not None:
             position = position[first]
@@ -239,13 +239,14 @@ class CodeAutomaton:
         return bool(self.accepting[state] >> bit & 1)
 
 
-def _equivalent(
-    targets: NDArray[np.int32], accepting: NDArray[Any], position: NDArray[np.int16] | None
+def equivalent(
+    targets: NDArray[np.int32], accepting: NDArray[Any], position: NDArray[np.int16] | None = None
 ) -> NDArray[np.int32]:
     """Return ``int32[S]``: one number for all states from which the same strings are accepted, and lead to the same positions.
 
-    Moore's refinement. It begins with the lengths of the shortest and longest string that is accepted, and of the
-    shortest that is not: these alone tell the states of a counter apart, which would take a round each otherwise.
+    Numbers are in the order of the first states that have them; ``accepting`` may be any labels. Moore's refinement. It begins with
+    the lengths of the shortest and longest string that is accepted, and of the shortest that is not: these alone tell the states of
+    a counter apart, which would take a round each otherwise.
     """
     states = len(accepting)
     source = np.repeat(np.arange(states), targets.shape[1])

@@ -47,15 +47,16 @@ class Spelling:
         self._places: dict[tuple[Edge, ...], int] = {}
         self._even: dict[tuple[int, ...], int] = {}
         # Surrogates and what lies beyond Unicode belong to no class; no run begins among surrogates.
-        self._class_of = np.full(_BEYOND, NOWHERE, dtype=np.int16)
+        # Narrow numbers are made in a fraction of the time.
+        self._class_of = np.full(_BEYOND, NOWHERE, dtype=np.int16 if self.classes < 1 << 14 else np.int32)
         self._class_of[:CODE_POINTS] = np.repeat(classes, np.diff([*bounds, CODE_POINTS]))
         self._class_of[FIRST_SURROGATE:AFTER_SURROGATES] = NOWHERE
         self._blocks: dict[tuple[bytes, int], int] = {}
 
     @cached_property
-    def table(self) -> NDArray[np.int16]:
-        """``int16[P, 256]``: the place that each byte leads to."""
-        found = np.full((len(self.below), 256), NOWHERE, dtype=np.int16)
+    def table(self) -> NDArray[np.integer]:
+        """``int[P, 256]``: the place that each byte leads to."""
+        found = np.full((len(self.below), 256), NOWHERE, dtype=self._class_of.dtype)
         for place, edges in enumerate(self.edges, self.classes):
             for first, last, target in edges:
                 found[place, first : last + 1] = target

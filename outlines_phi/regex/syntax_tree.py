@@ -83,7 +83,15 @@ class End:
     """Nothing follows."""
 
 
-Node = Chars | Sequence | Choice | Repeat | Ahead | Behind | First | Beginning | End
+@final
+@dataclass(frozen=True)
+class RuleName:
+    """What a rule of a grammar derives; in no regular expression."""
+
+    rule: str
+
+
+Node = Chars | Sequence | Choice | Repeat | Ahead | Behind | First | Beginning | End | RuleName
 
 EMPTY = Sequence(())
 ANYTHING = Repeat(Chars(EVERYTHING), 0, None)

@@ -90,7 +90,10 @@ def test_products(left: str, right: str) -> None:
 def table(rows: list[list[int]]) -> FSMGuide:
     vocabulary = Vocabulary.from_tokens(["<eos>", "a", "b"], 0)
     partition = Partition(np.array([EOS, 2, 3], dtype=np.int32), 4)
-    return FSMGuide.from_table(vocabulary, partition, np.array([[0] * 4, [0] * 4, *rows], dtype=np.int32), 2)
+    targets = np.array([[0] * 4, [0] * 4, *rows], dtype=np.int32)
+    state, classes = np.nonzero(targets)
+    offsets = np.searchsorted(state, np.arange(len(targets) + 1))
+    return FSMGuide(vocabulary, partition, offsets, classes.astype(np.int32), targets[state, classes], 2)
 
 
 def test_a_guide_from_a_table() -> None:

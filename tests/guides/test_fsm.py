@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError, VocabularyError
-from outlines_phi.guides import fsm
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
 from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
+from outlines_phi.vocabulary.classes import EOS, NEVER
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.from_tokens(["<eos>", "a", "b", "ab", "ba", "c"], 0)
@@ -53,29 +54,11 @@ def test_a_token_that_no_further_token_can_complete_is_dead() -> None:
     assert stuck.partition.class_of[1] == NEVER, "a token that is dead everywhere joins the class of such tokens"
 
 
-def test_rows_and_the_whole_table_agree() -> None:
+def test_what_no_state_allows_leads_nowhere() -> None:
     guide = guide_of("(ab|ba|c){1,3}")
-    assert guide.targets.shape == (len(guide), guide.partition.size)
-    for state in range(len(guide)):
-        assert np.array_equal(guide.row(state).targets, guide.targets[state])
-    assert not guide.targets[[DEAD, DONE]].any()
-    assert not guide.targets[:, NEVER].any()
-    assert set(np.unique(guide.targets[:, EOS])) <= {DEAD, DONE}
-
-
-def test_a_table_too_large_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fsm, "_DENSE", 10)
-    guide = guide_of("(ab|ba|c){1,3}")
-    assert guide.row(guide.start).targets.any()
-    with pytest.raises(UnsupportedError, match="rows it visits"):
-        _ = guide.targets
-
-
-def test_a_table_makes_the_guide_it_came_from() -> None:
-    guide = guide_of("(ab|ba|c){1,3}")
-    again = FSMGuide.from_table(VOCABULARY, guide.partition, guide.targets, guide.start)
-    assert np.array_equal(again.targets, guide.targets)
-    assert np.array_equal(again.distances, guide.distances)
+    rows = np.stack([guide.row(state).targets for state in range(len(guide))])
+    assert rows.shape[1] == guide.partition.size and not rows[[DEAD, DONE]].any() and not rows[:, NEVER].any()
+    assert set(np.unique(rows[:, EOS])) <= {DEAD, DONE}
 
 
 def test_only_the_first_end_of_sequence_is_allowed() -> None:
@@ -98,7 +81,7 @@ def test_products_that_cannot_be_made() -> None:
     with pytest.raises(VocabularyError, match="two vocabularies"):
         _ = guide & guide_of("a+", Vocabulary.from_tokens(["<eos>", "a"], 0))
     with pytest.raises(UnsupportedError, match="token table"):
-        _ = guide & FSMGuide.from_table(VOCABULARY, guide.partition, guide.targets, guide.start)
+        _ = guide & replace(guide, automaton=None)
 
 
 def test_what_the_vocabulary_cannot_write() -> None:
@@ -119,9 +102,3 @@ def test_describe() -> None:
     assert (guide.describe(DEAD), guide.describe(DONE)) == ("dead", "done")
     many = Vocabulary.from_tokens(["<eos>", *"abcdefghij"], 0)
     assert guide_of("[a-j]", many).describe(guide_of("[a-j]", many).start).endswith("b'f' and 4 more")
-
-
-def test_partition_of_a_table_is_kept() -> None:
-    partition = Partition(np.array([EOS, 2, 2, 2, 2, 2], dtype=np.int32), 3)
-    guide = FSMGuide.from_table(VOCABULARY, partition, np.array([[0] * 3, [0] * 3, [0, DONE, 2]]), 2)
-    assert guide.partition is partition and guide.min_tokens(2) == 1

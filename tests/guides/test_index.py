@@ -106,7 +106,7 @@ def test_tokens_of_equal_columns_share_a_class() -> None:
     assert class_of[TOKENS.index("c")] != class_of[TOKENS.index("1")]
     assert class_of[EOS_ID] == EOS
     assert guide.partition.size == 1 + class_of.max()
-    columns = guide.targets.T[2:]
+    columns = np.stack([guide.row(state).targets for state in range(len(guide))]).T[2:]
     assert len(np.unique(columns, axis=0)) == len(columns), "no two classes do the same"
 
 

@@ -371,7 +371,7 @@ class GuidanceGrammar:
     def _automaton(self) -> ByteAutomaton:
         """The texts of a grammar without recursion and values."""
         start = self._match.start
-        return self._match.automaton(start.row, END, self._match.explored([start]), blocks_of(self._rules))
+        return self._match.automaton(start.row, END, *self._match.explored([start]), blocks_of(self._rules))
 
     @cached_property
     def _grammar(self) -> Grammar:

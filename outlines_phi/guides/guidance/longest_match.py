@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...automata.automaton import DEAD, ByteAutomaton, position_between
+from ...automata.automaton import DEAD, ByteAutomaton, explored, joint_classes, position_between
 from ...errors import GrammarError, UnsupportedError
 from ..json_schema.formula import Formula
 from ..json_schema.reading.template import END, Piece, Template
@@ -101,14 +101,6 @@ class MatchState(NamedTuple):
     pending: tuple[tuple[int, int], ...] = ()
 
 
-class Explored(NamedTuple):
-    """States that bytes lead to, the dead one first and not among them, and where each goes on bytes of each class."""
-
-    states: list[MatchState]
-    number: dict[MatchState, int]
-    targets: NDArray[np.int32]
-
-
 @final
 class LexemeMatch:
     """Steps on bytes through a template whose pieces of bytes are the automata of ``lexemes``, which were read from ``text``.
@@ -127,9 +119,7 @@ class LexemeMatch:
             *(one.automaton.byte_class for one in lexemes),
             *(np.arange(256) == one for one in sorted(apart)),
         ]
-        classes = np.stack([row.astype(np.uint8) for row in rows])
-        _, self.first, joint = np.unique(classes, axis=1, return_index=True, return_inverse=True)
-        self.byte_class = joint.reshape(-1).astype(np.uint8)
+        self.byte_class, self.first = joint_classes([row.astype(np.uint8) for row in rows])
         self._automata = [one.automaton for one in lexemes]
         self._moves = [one.targets[:, one.byte_class[self.first]].tolist() for one in self._automata]
         self._accepting = [one.accepting.tolist() for one in self._automata]
@@ -243,34 +233,28 @@ class LexemeMatch:
         """The state before the first byte."""
         return MatchState(self.entered(self.template.first))
 
-    def explored(self, starts: Iterable[MatchState]) -> Explored:
-        """Return all states that bytes lead to."""
-        states = list(dict.fromkeys(starts))
-        number = {state: place for place, state in enumerate(states, 1)}
-        rows = [[DEAD] * len(self.first)]
-        for state in states:  # grows as it is walked
-            row = []
-            for after in self.steps(state):
-                if after is not None and after not in number:
-                    states.append(after)
-                    number[after] = len(states)
-                row.append(DEAD if after is None else number[after])
-            rows.append(row)
-            if len(states) > MOST_STATES:
+    def explored(self, starts: Iterable[MatchState]) -> tuple[dict[MatchState, int], NDArray[np.int32]]:
+        """Return all states that bytes lead to, see :func:`~outlines_phi.automata.automaton.explored`."""
+
+        def check(states: int) -> None:
+            if states > MOST_STATES:
                 raise UnsupportedError(
-                    f"Lower the bounds of the repeats in the grammar, or write fewer alternatives. Its automaton has more than "
+                    "Lower the bounds of the repeats in the grammar, or write fewer alternatives. Its automaton has more than "
                     f"{MOST_STATES:,} states."
                 )
-        return Explored(states, number, np.array(rows, dtype=np.int32))
 
-    def automaton(self, row: Row, goal: int, explored: Explored, blocks: Sequence[int] = ()) -> ByteAutomaton:
+        return explored(starts, self.steps, check)
+
+    def automaton(
+        self, row: Row, goal: int, states: dict[MatchState, int], targets: NDArray[np.int32], blocks: Sequence[int] = ()
+    ) -> ByteAutomaton:
         """Return the automaton of what leads from a row to where a position comes next; it tells the ``blocks`` of the pieces."""
-        accepting = [False, *(goal in self.rests(state) for state in explored.states)]
-        start, position = explored.number[MatchState(row)], None
+        accepting, position = [False, *(goal in self.rests(state) for state in states)], None
         if (parts := (max(blocks, default=0) + 1) // 2) > 0:
-            found = [0, *(self._position(state, [*blocks, 2 * parts], parts) for state in explored.states)]
+            found = [0, *(self._position(state, [*blocks, 2 * parts], parts) for state in states)]
             position = np.array(found, dtype=np.int16) if any(found) else None
-        return ByteAutomaton(explored.targets, self.byte_class, start, np.array(accepting), position).trim()
+        start = states[MatchState(row)]
+        return ByteAutomaton(targets, self.byte_class, start, np.array(accepting), position).trim()
 
     def _position(self, state: MatchState, blocks: Sequence[int], parts: int) -> int:
         kinds = {kind for kind, _ in state.pending}
@@ -286,14 +270,14 @@ def between_values(match: LexemeMatch) -> Template:
     template = match.template
     values = [place for place, piece in enumerate(template.pieces) if isinstance(piece, Formula)]
     rows = [match.start.row, *(match.entered(template.follow[place]) for place in values)]
-    explored = match.explored([MatchState(row) for row in rows])
+    known = match.explored([MatchState(row) for row in rows])
     pieces: list[Piece] = [template.pieces[place] for place in values]
     follow: list[frozenset[int]] = [frozenset()] * len(values)
     after: list[frozenset[int]] = []
     for row in rows:
         ways = []
         for goal, to in ((END, END), *((place, number) for number, place in enumerate(values))):
-            found = match.automaton(row, goal, explored)
+            found = match.automaton(row, goal, *known)
             if not found.is_empty:
                 ways.append(len(pieces))
                 pieces.append(found)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, final
 from weakref import WeakValueDictionary
 
 from .numbers.number_set import NumberSet
 from .strings.string_set import StringSet
-from .values import KINDS, identity, kind_of
+from .values import KINDS, kind_of
 
 
 class Formula:
@@ -305,60 +305,3 @@ def equal_to(values: Iterable[Any]) -> Formula:
     if numbers:
         others.append(both(kind(["number"]), Numeric(NumberSet.of_values(numbers))))
     return either(kind(kinds), *others)
-
-
-def holds(formula: Formula, value: Any, definitions: Mapping[str, Formula]) -> bool:
-    """Return True if a formula is true of a JSON value; ``definitions`` are the formulas of references."""
-
-    def true(formula: Formula, value: Any) -> bool:
-        return holds(formula, value, definitions)
-
-    match formula:
-        case Constant():
-            return formula.truth
-        case Kind():
-            return kind_of(value) in formula.kinds
-        case Referred():
-            return true(definitions[formula.key], value)
-        case Not():
-            return not true(formula.formula, value)
-        case And():
-            return all(true(part, value) for part in formula.formulas)
-        case Or():
-            return any(true(part, value) for part in formula.formulas)
-    match formula, kind_of(value):
-        case Numeric(), "number":
-            return formula.numbers.contains(value)
-        case Plain(), "number":
-            return isinstance(value, int)
-        case Textual(), "string":
-            return formula.strings.contains(value)
-        case Items(), "array":
-            return all(map(true, formula.first, value)) and all(
-                true(formula.rest, item) for item in value[len(formula.first) :]
-            )
-        case Contains(), "array":
-            return _within(sum(true(formula.item, item) for item in value), formula.least, formula.most)
-        case Length(), "array":
-            return _within(len(value), formula.least, formula.most)
-        case Size(), "object":
-            return _within(len(value), formula.least, formula.most)
-        case Unique(), "array":
-            return len(set(map(identity, value))) == len(value)
-        case Required(), "object":
-            return formula.name in value
-        case Property(), "object":
-            return formula.name not in value or true(formula.value, value[formula.name])
-        case Properties(), "object":
-            return all(
-                true(formula.value, item)
-                for name, item in value.items()
-                if name not in formula.but and formula.names.contains(name)
-            )
-        case Names(), "object":
-            return all(true(formula.name, name) for name in value)
-    return True
-
-
-def _within(count: int, least: int, most: int | None) -> bool:
-    return least <= count and (most is None or count <= most)

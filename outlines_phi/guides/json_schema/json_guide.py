@@ -22,8 +22,7 @@ from .machine.sizes import NEVER
 from .machine.states import Configuration, Stack, State
 from .reading.schema import Schema
 from .reading.template import Template
-from .token_forest import Placed, TokenForest, Tokens
-from .walks import Walks
+from .walks import Placed, TokenForest, Tokens, Walks
 
 LONGEST = 1_000
 """The most bytes of a completion that are tiled."""
@@ -90,11 +89,8 @@ class Tiling:
 
     def _next(self, at: Configuration, size: int) -> _Step:
         """Return the first step of the completion, the tokens not counted yet."""
-        for byte in self._likely(at.state):
-            after = self._machine.advance(at, byte)
-            if after is not None and self._machine.size(after) < size:
-                return _Step(size, byte, after)
-        return _Step(size)
+        found = self._machine.nearer(at, size, self._likely(at.state))
+        return _Step(size) if found is None else _Step(size, *found)
 
     def _likely(self, state: State) -> Iterable[int]:
         """Return the bytes that may come next, those first that a completion goes on with most often."""
@@ -357,56 +353,46 @@ class JSONGuide(Guide):
         Two tokens share a class where they lead to the same configuration. The tokens of a key that is being read, and of a stack
         that keeps what was written, lead to one configuration each: they are a class each.
         """
-        targets = [DEAD, DEAD]
-        if state < _FIRST:
-            row = Row(self._forest.partition((), (), len(targets)), np.array(targets))
-            return _Known(row, np.array(targets), np.zeros(len(targets), dtype=np.bool_))
-        at = self._at(state)
-        if self.machine.may_end(at):
-            targets[EOS] = DONE
-        inside, reached = self._walks.reached(at)
-        unread = self._unread(state, at)
-        classes = {(target, False): number for number, target in enumerate(targets)}
-        pieces: list[list[int] | NDArray[np.int64]] = [targets]
-        alike: list[list[int] | NDArray[np.int64]] = [list(targets)]
-        size, closing = len(targets), list[range]()
+        at = self._at(state) if state >= _FIRST else None
+        ends = at is not None and self.machine.may_end(at)
+        # Classes one after the other: where they lead but for the text that is kept, how many, and whether they close the value.
+        states, counts, closed = [DEAD, DONE if ends else DEAD], [1, 1], [False, False]
+        size = EOS + 1
+        numbers, apart = dict[tuple[int, bool], int](), list[tuple[int, Tokens]]()
         # Tokens that end inside the innermost value, the stack as it is; and those that close it, placed later, so that they win.
-        base: list[Placed] = []
-        more: list[Placed] = []
+        base, more = list[Placed](), list[Placed]()
 
-        def place(
-            placed: list[Placed], tokens: Tokens, within: State | None, stack: Stack, *, closes: bool = False
-        ) -> None:
+        def place(placed: list[Placed], tokens: Tokens, within: State | None, stack: Stack, *, closes: bool) -> None:
             nonlocal size
-            target, first = DEAD if within is None else self._number(Configuration(within, stack)), size
-            keeps = stack is not None and stack.keeps
-            if target != DEAD and (keeps or (isinstance(within, Key) and within.text is None)):
-                placed.append(Placed(tokens, size, each=True))
-                pieces.append(unread + tokens.ids.astype(np.int64))
-                alike.append(np.full(len(tokens.ids), target))
-                size += len(tokens.ids)
-            elif placed is base or (target, closes) not in classes:
-                classes.setdefault((target, closes), size)
-                placed.append(Placed(tokens, size))
-                for found in (pieces, alike):
-                    if isinstance(found[-1], list):
-                        found[-1].append(target)
-                    else:
-                        found.append([target])
-                size += 1
-            else:
-                placed.append(Placed(tokens, classes[target, closes]))
-            if closes:
-                closing.append(range(first, size))
+            target = DEAD if within is None else self._number(Configuration(within, stack))
+            keeps = (stack is not None and stack.keeps) or (isinstance(within, Key) and within.text is None)
+            each, known = target != DEAD and keeps, numbers.get((target, closes))
+            if each or known is None or placed is base:
+                known, count = size, len(tokens.ids) if each else 1
+                states.append(target)
+                counts.append(count)
+                closed.append(closes)
+                size += count
+                if each:
+                    apart.append((known, tokens))
+                else:
+                    numbers.setdefault((target, closes), known)
+            placed.append(Placed(tokens, known, each))
 
+        inside, reached = self._walks.reached(at) if at is not None else ([], [])
+        own = None if at is None else at.stack
         for tokens, within in inside:
-            place(base, tokens, within, at.stack)
-        for ends, stack in reached:
-            closes = stack is not at.stack
-            for after in ends.pushed:
+            place(base, tokens, within, own, closes=False)
+        for one, stack in reached:
+            closes = stack is not own
+            for after in one.pushed:
                 stack = self.machine.push(after, stack)
-            place(more, ends.tokens, ends.state, stack, closes=closes)
-        row = Row(self._forest.partition(base, more, size), np.concatenate(pieces))
-        closed = np.zeros(size, dtype=np.bool_)
-        closed[[*chain.from_iterable(closing)]] = True
-        return _Known(row, np.concatenate(alike), closed)
+            place(more, one.tokens, one.state, stack, closes=closes)
+        alike, closing = np.array(states, dtype=np.int64), np.array(closed, dtype=np.bool_)
+        targets = alike
+        if at is not None and apart:
+            alike, closing = np.repeat(alike, counts), np.repeat(closing, counts)
+            targets, unread = alike.copy(), self._unread(state, at)
+            for first, tokens in apart:
+                targets[first : first + len(tokens.ids)] = unread + tokens.ids.astype(np.int64)
+        return _Known(Row(self._forest.partition(base, more, size), targets), alike, closing)

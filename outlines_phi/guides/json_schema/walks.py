@@ -2,20 +2,160 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, final
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...automata.automaton import DEAD, ByteAutomaton
+from ...numerics.cache import Cache
 from ...regex.composed import Composed
+from ...vocabulary.classes import EOS, NEVER, Partition
+from ...vocabulary.trie import Trie
+from ...vocabulary.vocabulary import Vocabulary
 from .machine.between import Between
 from .machine.containers import Key
 from .machine.machine import Machine
 from .machine.scalars import Listed, Spelled, Text, Walked, ended
 from .machine.states import Blank, ByteEdge, Configuration, Pending, Stack, State
-from .token_forest import TokenForest, Tokens
+
+MOST_BYTES = 1 << 27
+"""How much is kept of one vocabulary: a partition of 131,072 tokens takes half a megabyte."""
+
+Kept = TypeVar("Kept")
+
+
+@final
+class Tokens:
+    """Some tokens; compared by identity."""
+
+    __slots__ = ("ids",)
+
+    def __init__(self, ids: NDArray[np.int32]) -> None:
+        self.ids = ids
+
+
+class Placed(NamedTuple):
+    """Tokens, and the class of all of them; or that of the first, where each has one of its own."""
+
+    tokens: Tokens
+    number: int
+    each: bool = False
+
+
+@final
+class TokenForest:
+    """Nodes of the trie of a vocabulary, and sets of nodes below which tokens go on alike, as one node.
+
+    A node of the trie has its own number, a set of several a number behind these. The child of a set by a byte is the set
+    of the children of its nodes. So what is read behind a closing quote, wherever in tokens that stands, is read once.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary, self.trie = vocabulary, Trie.of(vocabulary)
+        self.lock = threading.RLock()
+        self.single_bytes = {token[0] for token in vocabulary.tokens if len(token) == 1}
+        self._sets: list[NDArray[np.int64]] = []
+        self._numbers: dict[bytes, int] = {}
+        self._children: dict[int, dict[int, int]] = {}
+        self._tokens: dict[int, Tokens | None] = {}
+        self._kept = Cache[Hashable, Any](MOST_BYTES)
+        classes = np.full(len(vocabulary), NEVER, dtype=np.int32)
+        classes[vocabulary.eos_ids[0]] = EOS
+        self._none = Partition(classes, EOS + 1)
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> TokenForest:
+        """Return the forest of a vocabulary, one for all guides."""
+        return _forests.of((vocabulary.fingerprint, vocabulary.eos_ids), lambda: cls(vocabulary))
+
+    def joined(self, nodes: NDArray[np.integer]) -> int:
+        """Return the node that stands for some nodes of the trie, in ascending order."""
+        if len(nodes) == 1:
+            return int(nodes[0])
+        wide = nodes.astype(np.int64)
+        key = wide.tobytes()
+        if key not in self._numbers:
+            self._numbers[key] = len(self.trie) + len(self._sets)
+            self._sets.append(wide)
+        return self._numbers[key]
+
+    def nodes(self, node: int) -> NDArray[np.int64]:
+        """Return the nodes of the trie that a node stands for."""
+        return np.array([node]) if node < len(self.trie) else self._sets[node - len(self.trie)]
+
+    def children(self, node: int) -> dict[int, int]:
+        """Return the child by each byte."""
+        found = self._children.get(node)
+        if found is None:
+            found = self._children[node] = self._find_children(node)
+        return found
+
+    def _find_children(self, node: int) -> dict[int, int]:
+        if node < len(self.trie):
+            first, last = self.trie.first_child[node : node + 2].tolist()
+            return dict(zip(self.trie.byte[first:last].tolist(), range(first, last), strict=True))
+        below, _ = self.trie.below(self.nodes(node))
+        byte = self.trie.byte[below]
+        order = np.argsort(byte, kind="stable")
+        below, byte = below[order], byte[order]
+        cuts = np.flatnonzero(np.diff(byte, prepend=-1, append=256)).tolist()
+        return {int(byte[a]): self.joined(np.sort(below[a:b])) for a, b in zip(cuts, cuts[1:], strict=False)}
+
+    def tokens(self, node: int) -> Tokens | None:
+        """Return the tokens that end at a node; ``None`` where none does."""
+        if node not in self._tokens:
+            if node < len(self.trie) and not self.trie.is_end[node]:
+                self._tokens[node] = None
+            else:
+                ids, _ = self.trie.ending(self.nodes(node))
+                self._tokens[node] = Tokens(ids) if len(ids) else None
+        return self._tokens[node]
+
+    def text(self, node: int, above: int) -> bytes:
+        """Return the bytes on the way to a node of the trie from those that another stands for."""
+        tops = set(self.nodes(above).tolist())
+        found = bytearray()
+        while node not in tops:
+            found.append(int(self.trie.byte[node]))
+            node = int(self.trie.parent[node])
+        return bytes(reversed(found))
+
+    def last_byte(self, node: int) -> bytes:
+        """Return the byte that leads to the nodes of the trie that a node stands for, the same one to each."""
+        return bytes([self.trie.byte[self.nodes(node)[0]]])
+
+    def keep(self, key: Hashable, make: Callable[[], Kept], size: Callable[[Kept], int]) -> Kept:
+        """Return what was made once under a key, for all guides, under a bound of memory."""
+        found: Kept = self._kept.of(key, make, size)
+        return found
+
+    def partition(self, base: Sequence[Placed], more: Sequence[Placed], size: int) -> Partition:
+        """Return the partition into ``size`` classes in which tokens have these, the later one where some are placed twice.
+
+        That of ``base`` alone is kept as well: it is the base of many others.
+        """
+
+        def make() -> Partition:
+            changes = [
+                (tokens.ids, np.arange(number, number + len(tokens.ids)) if each else number)
+                for tokens, number, each in more or base
+            ]
+            below = self._none
+            if base and more:
+                last = base[-1]
+                below = self.partition(base, (), last.number + (len(last.tokens.ids) if last.each else 1))
+            return Partition.changed(below, changes, size)
+
+        key = tuple(base), tuple(more), size
+        # Its classes are made when they are asked for, and then take as much.
+        return self.keep(key, make, lambda found: 4 * len(self.vocabulary))
+
+
+_forests = Cache[tuple[str, tuple[int, ...]], TokenForest](4)
+
 
 Begun = tuple[tuple[ByteAutomaton | Composed, int], ...]
 """Automata of spellings that are walked side by side, and the state of each."""
@@ -39,21 +179,23 @@ class Exit(NamedTuple):
 
 @final
 class Split:
-    """Transitions of tokens below a node in a string, by states of automata alone: those that stay, and where others close it."""
+    """Transitions of tokens below a node in a string, or in blanks, by states of automata alone: those that stay, and exits.
 
-    def __init__(self, forest: TokenForest, begun: Begun, node: int, *, counted: bool) -> None:
-        self._forest, self._begun, self._counted = forest, begun, counted
-        self.stays: list[Stay] = []
-        self.exits: list[Exit] = []
+    Characters are told apart by their count where ``counted``. A string is ``closed`` where an automaton accepts, and goes on no
+    more; blanks may go on where something else may follow.
+    """
+
+    def __init__(self, forest: TokenForest, begun: Begun, node: int, *, counted: bool, closed: bool) -> None:
+        self._forest, self._begun, self._counted, self._closed = forest, begun, counted, closed
         self._spread(forest.nodes(node))
         self._rests: dict[tuple[int, ...], int] = {}
 
     @classmethod
-    def of(cls, forest: TokenForest, begun: Begun, node: int, *, counted: bool) -> Split:
-        """Return the split, made once for a vocabulary; characters are told apart by their count where ``counted``."""
+    def of(cls, forest: TokenForest, begun: Begun, node: int, *, counted: bool = False, closed: bool = True) -> Split:
+        """Return the split, made once for a vocabulary."""
         return forest.keep(
-            (begun, node, counted),
-            lambda: cls(forest, begun, node, counted=counted),
+            (begun, node, counted, closed),
+            lambda: cls(forest, begun, node, counted=counted, closed=closed),
             lambda split: 1000 + sum(stay.tokens.ids.nbytes for stay in split.stays),
         )
 
@@ -64,8 +206,8 @@ class Split:
     def rest(self, exits: Sequence[int], without: Sequence[NDArray[np.int64]]) -> int | None:
         """Return the node that stands for those of some of the exits, ``None`` for none."""
         key = tuple(exits)
-        if not without and key in self._rests:
-            return self._rests[key]
+        if not key or (not without and key in self._rests):
+            return self._rests.get(key)
         nodes = np.sort(np.concatenate([self.exits[place].nodes for place in exits]))
         if without:
             nodes = np.setdiff1d(nodes, np.concatenate(without), assume_unique=True)
@@ -79,7 +221,10 @@ class Split:
         at = [np.full(len(nodes), state) for _, state in self._begun]
         count = np.zeros(len(nodes), dtype=np.int64)
         stays: list[list[NDArray[Any]]] = []
-        closed: list[list[NDArray[Any]]] = []
+        ends: list[list[NDArray[Any]]] = []
+        if not self._closed:
+            open_ = automata[0].closed(at[0])
+            ends.append([nodes[open_], count[open_], at[0][open_]])
         while len(nodes):
             nodes, above = trie.children(nodes)
             byte, count = trie.byte[nodes], count[above]
@@ -89,59 +234,25 @@ class Split:
             if closing.any():
                 # A state behind the quote tells what is closed; others do not matter.
                 behind = [np.where(one[closing], states[closing], DEAD) for one, states in zip(closes, at, strict=True)]
-                closed.append([nodes[closing], count[closing], *behind])
+                ends.append([nodes[closing], count[closing], *behind])
             alive = np.logical_or.reduce([states != DEAD for states in at])
-            inside = np.flatnonzero(alive & ~closing)
+            inside = np.flatnonzero(alive & ~closing if self._closed else alive)
             nodes, count, *at = (array.take(inside) for array in (nodes, count, *at))
             if self._counted:
                 begins = [one.begins(states) for one, states in zip(automata, at, strict=True)]
                 count = count + np.logical_or.reduce(begins)
             here = np.flatnonzero(trie.is_end[nodes])
             stays.append([array.take(here) for array in (nodes, count, *at)])
-        if stays:
-            nodes, count, *at = (np.concatenate(arrays) for arrays in zip(*stays, strict=True))
-            for members in _groups([*at, count]):
-                ids, _ = trie.ending(nodes[members])
-                states = tuple(int(one[members[0]]) for one in at)
-                self.stays.append(Stay(Tokens(ids), states, int(count[members[0]])))
-        if closed:
-            nodes, count, *at = (np.concatenate(arrays) for arrays in zip(*closed, strict=True))
-            for members in _groups([*at, count]):
-                states = tuple(int(one[members[0]]) for one in at)
-                self.exits.append(Exit(nodes[members], states, int(count[members[0]])))
+        self.stays = [Stay(Tokens(trie.ending(nodes)[0]), states, count) for nodes, states, count in _told_apart(stays)]
+        self.exits = [Exit(*way) for way in _told_apart(ends)]
 
 
-class Run(NamedTuple):
-    """Transitions of tokens below a node in blanks: those that stay there, by state, and the node behind; ``None`` for none."""
-
-    stays: list[tuple[Tokens, int]]
-    behind: int | None
-
-
-def run_of(forest: TokenForest, blanks: ByteAutomaton, state: int, node: int) -> Run:
-    """Return the transitions of tokens in blanks, made once for a vocabulary."""
-    return forest.keep((blanks, state, node), lambda: _run(forest, blanks, state, node), lambda run: 1000)
-
-
-def _run(forest: TokenForest, blanks: ByteAutomaton, state: int, node: int) -> Run:
-    trie = forest.trie
-    nodes = forest.nodes(node)
-    at = np.full(len(nodes), state)
-    stays: list[tuple[NDArray[Any], NDArray[Any]]] = []
-    behind = [nodes[blanks.accepting[at]]]
-    while len(nodes):
-        children, per_node = trie.below(nodes)
-        at = blanks.targets[np.repeat(at, per_node), blanks.byte_class[trie.byte[children]]]
-        nodes, at = children[at != DEAD], at[at != DEAD]
-        behind.append(nodes[blanks.accepting[at]])
-        here = trie.is_end[nodes]
-        stays.append((nodes[here], at[here]))
-    found: list[tuple[Tokens, int]] = []
-    nodes, at = (np.concatenate(arrays) for arrays in zip(*stays, strict=True))
-    for members in _groups([at]):
-        found.append((Tokens(trie.ending(nodes[members])[0]), int(at[members[0]])))
-    after = np.sort(np.concatenate(behind))
-    return Run(found, forest.joined(after) if len(after) else None)
+def _told_apart(found: Sequence[Sequence[NDArray[Any]]]) -> Iterator[tuple[NDArray[Any], tuple[int, ...], int]]:
+    """Group nodes by their states and number of characters."""
+    if found:
+        nodes, count, *at = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        for members in _groups([*at, count]):
+            yield nodes[members], tuple(int(one[members[0]]) for one in at), int(count[members[0]])
 
 
 def _groups(rows: Sequence[NDArray[Any]]) -> list[NDArray[np.int64]]:
@@ -328,12 +439,12 @@ class Walks:
 
     def _blanks(self, walk: Walk, state: Blank, node: int) -> None:
         """Read blanks at once, and behind them what comes after."""
-        run = run_of(self._forest, state.blanks, state.at, node)
-        walk.ends.extend(
-            Ends(tokens, self._machine.blank(state.core, state.blanks, at), ()) for tokens, at in run.stays
-        )
-        if run.behind is not None:
-            below = self._walk(state.core, run.behind)
+        split = Split.of(self._forest, ((state.blanks, state.at),), node, closed=False)
+        for tokens, (at,), _ in split.stays:
+            walk.ends.append(Ends(tokens, self._machine.blank(state.core, state.blanks, at), ()))
+        behind = split.rest(range(len(split.exits)), ())
+        if behind is not None:
+            below = self._walk(state.core, behind)
             walk.ends.extend(Ends(tokens, later, ()) for tokens, later in below.inside if later is not None)
             walk.ends.extend(below.ends)
             walk.pops.extend(below.pops)

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...automata.automaton import ByteAutomaton
-from ...automata.lift import FIRST
+from ...automata.automaton import ByteAutomaton, explored, joint_classes
 from ...errors import EmptyLanguageError, UnsupportedError, VocabularyError
 from ...regex.patterns import compile_regex
-from ...vocabulary.classes import EOS, NEVER, Partition, refine
+from ...vocabulary.classes import EOS, refine
 from ...vocabulary.vocabulary import Vocabulary
 from ..fsm import FSMGuide
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from ..guide_texts import ShortestTexts
 from .banned import BannedPhrases, smallest_conflict
 from .matcher import PhraseMatcher
-from .phrase_guide import BanningGuide, PhraseGuide, changed_row
+from .phrase_guide import BanningGuide, Base, Changes, PhraseGuide
 
 SEARCHED = 5_000  # The most pairs of states searched for an end from one pair
 
@@ -33,19 +32,6 @@ _UNKNOWN, _BLOCKED = -1, -2
 _SHOWN = 20  # The number of bytes of a prompt in messages
 _ROWS, _BASES, _PARTITIONS = 32, 128, 16  # The rows, transitions of left states, and refined partitions kept
 _STEPS = 2**14  # Single steps that are kept
-
-
-class _Base(NamedTuple):
-    """The transitions of a left state beside the start of a text on the right.
-
-    ``partition`` has the classes of both, ``counts``, ``int64[G]``, how many tokens each has; ``left_targets`` is the next left
-    state of each left class, ``targets``, ``int32[G]``, the next pair of each class, that of EOS left out.
-    """
-
-    partition: Partition
-    counts: NDArray[np.int64]
-    left_targets: NDArray[np.integer]
-    targets: NDArray[np.int32]
 
 
 @final
@@ -72,17 +58,15 @@ class ProductGuide(BanningGuide):
         self.left, self.right = left, right
         self.vocabulary, self.phrases, self.open = left.vocabulary, right.phrases, left.open
         self.blocks = left.blocks
-        self._number: dict[int, int] = {}
-        self._left_number: dict[int, int] = {}
-        self._lefts: list[int] = []
-        # The pairs by number, and min_tokens of each as far as it is known.
-        self._pairs = np.array([[DEAD, DEAD, UNREACHABLE], [DONE, DONE, 0]], dtype=np.int64)
+        self._pairs = [(DEAD, DEAD), (DONE, DONE)]
+        self._number = {(DONE, DONE): DONE}
+        self._least = np.array([UNREACHABLE, 0], dtype=np.int64)  # `min_tokens` of the pairs, as far as it is known
         self._shortest = ShortestTexts(left)
         self._lock = threading.RLock()
         self._recent_row = lru_cache(_ROWS)(self._row)
         self._recent_base = lru_cache(_BASES)(self._base)
         self._recent_step = lru_cache(_STEPS)(self._step)
-        self._refined = lru_cache(_PARTITIONS)(lambda partition: refine(partition, right.root))
+        self._refined = lru_cache(_PARTITIONS)(lambda partition: refine(partition, right.base.partition))
         self.start = self._pair(left.start, right.start)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -98,21 +82,22 @@ class ProductGuide(BanningGuide):
             return self._recent_step(state, token)
 
     def _step(self, state: int, token: int) -> int:
-        left, right = self._pairs[state, :2].tolist()
+        left, right = self._pairs[state]
         target = self._pair(self.left.advance(left, token), self.right.advance(right, token))
         return target if self.min_tokens(target) < UNREACHABLE else DEAD
 
     def min_tokens(self, state: int) -> int:
-        known = self._pairs.item(state, 2)
+        known = self._least.item(state)
         return known if known >= 0 else super().min_tokens(state)
 
     def min_tokens_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
         with self._lock:
-            self._follow(states)
-            for state in np.unique(states[self._pairs[states, 2] == _BLOCKED]).tolist():
-                if self._pairs[state, 2] == _BLOCKED:  # the search from another may have met it
+            unknown = np.unique(states[self._least[states] < 0]).tolist()
+            self._follow(unknown)
+            for state in unknown:
+                if self._least[state] == _BLOCKED:  # the search from another may have met it
                     self._search(state)
-            return self._pairs[states, 2].astype(np.int64)
+            return self._least[states]
 
     def start_after(self, prompt: bytes) -> int:
         with self._lock:
@@ -133,115 +118,87 @@ class ProductGuide(BanningGuide):
 
     def pending(self, state: int) -> int:
         """See :meth:`BanningGuide.pending`."""
-        return self.right.pending(int(self._pairs[state, 1]))
+        return self.right.pending(self._pairs[state][1])
 
     def phrases_at(self, state: int, tokens: NDArray[np.integer]) -> NDArray[np.int64]:
         """See :meth:`BanningGuide.phrases_at`; of tokens that the left guide allows."""
-        left, right = self._pairs[state, :2].tolist()
+        left, right = self._pairs[state]
         row = self.left.row(left)
         allowed = row.targets[row.partition.class_of[tokens]] != DEAD
         return np.where(allowed, self.right.phrases_at(right, tokens), -1)
 
     def begins_block(self, state: int, tokens: NDArray[np.integer]) -> NDArray[np.bool_]:
         """See :meth:`Guide.begins_block`: that of the left guide."""
-        return self.left.begins_block(int(self._pairs[state, 0]), tokens)
+        return self.left.begins_block(self._pairs[state][0], tokens)
 
     def between_blocks(self, state: int) -> bool:
         """See :meth:`Guide.between_blocks`: that of the left guide."""
-        return self.left.between_blocks(int(self._pairs[state, 0]))
+        return self.left.between_blocks(self._pairs[state][0])
 
     def describe(self, state: int) -> str:
         """Return a debugging picture of ``state``: that of both."""
-        left, right = self._pairs[state, :2].tolist()
+        left, right = self._pairs[state]
         return f"{self.left.describe(left)} and {self.right.describe(right)}"
 
     def _row(self, state: int) -> Row:
-        left, right = self._pairs[state, :2].tolist()
         if state in (DEAD, DONE):
-            return Row(self.right.root, np.full(self.right.root.size, DEAD, dtype=np.int32))
-        tokens, classes, partition, targets = self._moves(left, right)
-        targets = np.where(self.min_tokens_of(targets) < UNREACHABLE, targets, DEAD).astype(np.int32)
-        return changed_row(partition, tokens, classes, targets)
+            return Row(self.right.base.partition, np.full(self.right.base.partition.size, DEAD, dtype=np.int32))
+        row = self._moves(state)
+        return Row(row.partition, np.where(self.min_tokens_of(row.targets) < UNREACHABLE, row.targets, DEAD))
 
-    def _moves(
-        self, left: int, right: int
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32], Partition, NDArray[np.int32]]:
-        """Return a pair's transitions, those into dead ends as well, as changes to a partition that it shares with others.
+    def _moves(self, state: int) -> Row:
+        """Return the transitions of a pair, those into dead ends as well, as changes to those of another with its left state."""
+        left, right = self._pairs[state]
+        base, row = self._recent_base(left)
+        tokens, which, after = self.right.changes(right)
+        classes = row.partition.class_of[tokens].astype(np.int64)
+        relevant = row.targets[classes] != DEAD
+        both, places = np.unique(classes[relevant] * len(after) + which[relevant], return_inverse=True)
+        on_left, on_right = np.divmod(both, len(after)) if len(both) else (both, both)
+        changes = Changes(tokens[relevant], places, self._intern(row.targets[on_left], after[on_right]))
+        ends = row.targets[EOS] == DONE and self.right.min_tokens(right) == 0
+        return base.changed(changes, DONE if ends else DEAD)
 
-        The tokens that are in another class than there, the class of each, the partition, and the target of each class.
-        """
-        base, changes = self._recent_base(left), self.right.changes(right)
-        left_class_of = self.left.partition_of(left).class_of
-        relevant = base.left_targets[left_class_of[changes.tokens]] != DEAD
-        tokens, right_classes = changes.tokens[relevant], changes.classes[relevant]
-        left_classes = left_class_of[tokens].astype(np.int64)
-        width = len(changes.targets)
-        spelled = right_classes != NEVER
-        both, which = np.unique((left_classes * width + right_classes)[spelled], return_inverse=True)
-        classes = np.full(len(tokens), NEVER, dtype=np.int32)
-        classes[spelled] = base.partition.size + which
-        on_left, on_right = np.divmod(both, width)
-        added = self._intern(base.left_targets[on_left], changes.targets[on_right])
-        occupied = base.counts > np.bincount(base.partition.class_of[tokens], minlength=base.partition.size)
-        targets = np.concatenate([np.where(occupied, base.targets, DEAD), added]).astype(np.int32)
-        ends = base.left_targets[EOS] == DONE and changes.targets[EOS] == DONE
-        targets[EOS] = DONE if ends else DEAD
-        return tokens, classes, base.partition, targets
-
-    def _base(self, left: int) -> _Base:
+    def _base(self, left: int) -> tuple[Base, Row]:
+        """Return the transitions of a left state beside the start of a text on the right, and its own."""
         row = self.left.row(left)
         partition, on_left, on_right = self._refined(row.partition)
-        targets = self._intern(row.targets[on_left], self.right.changes(self.right.start).targets[on_right])
-        targets[:FIRST] = DEAD
-        counts = np.bincount(partition.class_of, minlength=partition.size)
-        return _Base(partition, counts, row.targets, targets)
-
-    def _pair(self, left: int, right: int) -> int:
-        return int(self._intern(np.array([left]), np.array([right]))[0])
+        return Base.of(partition, self._intern(row.targets[on_left], self.right.base.targets[on_right])), row
 
     def _intern(self, left: NDArray[np.integer], right: NDArray[np.integer]) -> NDArray[np.int32]:
-        """Return the numbers of pairs, DEAD where either is; new ones get the next."""
+        """Return the numbers of pairs, see :meth:`_pair`."""
         states = np.full(len(left), DEAD, dtype=np.int32)
-        states[(left == DONE) & (right == DONE)] = DONE
-        texts = (left > DONE) & (right > DONE)
-        # States of a guide may be any numbers; those that were met have small ones here.
-        met, place = np.unique(left[texts], return_inverse=True)
-        for state in met.tolist():
-            if state not in self._left_number:
-                self._left_number[state] = len(self._lefts)
-                self._lefts.append(state)
-        small = np.array([self._left_number[state] for state in met.tolist()], dtype=np.int64)[place]
-        codes, which = np.unique(small << 32 | right[texts], return_inverse=True)
-        before = len(self._number)
-        numbers = np.array(
-            [self._number.setdefault(code, len(self._number)) for code in codes.tolist()], dtype=np.int64
-        )
-        self._add(codes[numbers >= before], before + DONE + 1)
-        states[texts] = (numbers + DONE + 1)[which]
+        live = np.flatnonzero((left != DEAD) & (right != DEAD))
+        states[live] = list(map(self._pair, left[live].tolist(), right[live].tolist()))
         return states
 
-    def _add(self, codes: NDArray[np.int64], first: int) -> None:
-        """Store new pairs from number ``first`` on."""
-        end = first + len(codes)
-        if end > len(self._pairs):
-            grown = np.full((max(end, 2 * len(self._pairs)), 3), _UNKNOWN, dtype=np.int64)
-            grown[: len(self._pairs)] = self._pairs
-            self._pairs = grown
-        self._pairs[first:end, 0] = [self._lefts[place] for place in (codes >> 32).tolist()]
-        self._pairs[first:end, 1] = codes & 0xFFFFFFFF
+    def _pair(self, left: int, right: int) -> int:
+        """Return the number of a pair, DEAD where either is; a new one gets the next."""
+        if DEAD in (left, right) or (left == DONE) != (right == DONE):
+            return DEAD
+        number = self._number.setdefault((left, right), len(self._pairs))
+        if number == len(self._pairs):
+            self._pairs.append((left, right))
+            if number == len(self._least):
+                self._least = np.concatenate([self._least, np.full_like(self._least, _UNKNOWN)])
+        return number
 
-    def _follow(self, states: NDArray[np.integer]) -> None:
+    def _follow(self, states: Iterable[int]) -> None:
         """Set ``min_tokens`` of the pairs for which a shortest sequence of the left guide holds no phrase."""
-        unknown = np.unique(states[self._pairs[states, 2] == _UNKNOWN])
-        for left in np.unique(self._pairs[unknown, 0]).tolist():
-            here, least = unknown[self._pairs[unknown, 0] == left], self.left.min_tokens(left)
+        unknown: dict[int, list[int]] = {}
+        for state in states:
+            if self._least[state] == _UNKNOWN:
+                unknown.setdefault(self._pairs[state][0], []).append(state)
+        for left, here in unknown.items():
+            least = self.left.min_tokens(left)
             # No row leads there, but a prompt may leave nothing of a guide that bans phrases itself.
-            if least >= UNREACHABLE:
-                self._pairs[here, 2] = UNREACHABLE
-                continue
-            after = self.right.after_text(self._pairs[here, 1], self._shortest.text(left))
-            free = self.right.min_tokens_of(after) == 0
-            self._pairs[here, 2] = np.where(free, least, _BLOCKED)
+            if least < UNREACHABLE:
+                after = self.right.after_text(
+                    np.array([self._pairs[state][1] for state in here]), self._shortest.text(left)
+                )
+                self._least[here] = np.where(self.right.min_tokens_of(after) == 0, least, _BLOCKED)
+            else:
+                self._least[here] = least
 
     def _search(self, state: int) -> None:
         """Set ``min_tokens`` of ``state`` and of the pairs on the way to the end, or of all met if there is none."""
@@ -249,30 +206,30 @@ class ProductGuide(BanningGuide):
         queue, met = [(0, 0, state)], set[int]()
         while queue:
             _, _, here = heapq.heappop(queue)
-            if self._pairs[here, 2] >= 0:
-                bound = steps[here] + int(self._pairs[here, 2])
+            if self._least[here] != _BLOCKED:
+                bound = steps[here] + self._least.item(here)
                 while here != DEAD:
-                    self._pairs[here, 2] = bound - steps[here]
+                    self._least[here] = bound - steps[here]
                     here = before[here]
                 return
             if here in met:
                 continue
             met.add(here)
             if len(met) > SEARCHED:
-                shortest = self._shortest.text(int(self._pairs[state, 0])).decode(errors="replace")
+                shortest = self._shortest.text(self._pairs[state][0]).decode(errors="replace")
                 raise UnsupportedError(
                     f"{SEARCHED} steps did not tell whether a text can be finished without the banned phrases: the shortest end, "
                     f"{shortest!r}, holds one, and so do all others that were tried. Ban less, or change the output type"
                 )
-            targets = np.unique(self._moves(*self._pairs[here, :2].tolist())[3])
+            targets = np.unique(self._moves(here).targets).tolist()
             self._follow(targets)
-            known = self._pairs[targets, 2]
-            least = np.where(known >= 0, known, self.left.far_from_end(self._pairs[targets, 0]))
-            for target, rest in zip(targets.tolist(), least.tolist(), strict=True):
+            bounds = self.left.far_from_end(np.array([self._pairs[target][0] for target in targets])).tolist()
+            for target, bound in zip(targets, bounds, strict=True):
+                rest = bound if self._least[target] == _BLOCKED else self._least.item(target)
                 if rest < UNREACHABLE and steps[here] + 1 < steps.get(target, UNREACHABLE):
                     steps[target], before[target] = steps[here] + 1, here
                     heapq.heappush(queue, (steps[target] + rest, -steps[target], target))
-        self._pairs[list(met), 2] = UNREACHABLE
+        self._least[list(met)] = UNREACHABLE
 
 
 STATES, PAIRS = 1_000, 1 << 18
@@ -307,8 +264,7 @@ def depends_on_prompt(automaton: ByteAutomaton, phrases: BannedPhrases) -> bool:
     after_prompts = _reached(matcher)
     if after_prompts is None:
         return True
-    pair = automaton.byte_class.astype(np.int64) << 8 | matcher.byte_class
-    bytes = np.unique(pair, return_index=True)[1].astype(np.uint8)
+    _, bytes = joint_classes([automaton.byte_class, matcher.byte_class])
     # A state of the automaton, of the run after a prompt, and of the run that begins with the text.
     texts = np.full(len(after_prompts), automaton.start, dtype=np.int64)
     after, alone = after_prompts.astype(np.int64), np.full(len(after_prompts), matcher.start, dtype=np.int64)
@@ -425,37 +381,39 @@ def _multiplied(
 
     ``step`` is that of ``matcher``, or one that completes less.
     """
-    columns, byte_class = np.unique(
-        automaton.byte_class.astype(np.int64) << 8 | matcher.byte_class, return_inverse=True
-    )
-    bytes = np.array([int((byte_class == column).argmax()) for column in range(len(columns))], dtype=np.uint8)
+    byte_class, bytes = joint_classes([automaton.byte_class, matcher.byte_class])
     # A pair is known by its left state and the future of the other: one state of the matcher stands for all with that future.
-    texts, reading = np.array([automaton.start]), np.array([origin])
-    number = {DEAD: DEAD, _code(texts, matcher.futures(reading)).item(): 1}
-    rows, accepting = [np.zeros((1, len(bytes)), dtype=np.int32)], [np.zeros(1, dtype=bool)]
-    of = [np.array([DEAD])]
-    while len(texts):
-        of.append(texts)
-        accepting.append(automaton.accepting[texts] & ~matcher.completes_at_end(reading))
-        texts = automaton.targets[texts][:, automaton.byte_class[bytes]].astype(np.int64)
-        reading = step(reading[:, None], bytes)
-        codes = np.where((texts == DEAD) | matcher.matches(reading), DEAD, _code(texts, matcher.futures(reading)))
-        found, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
-        before = len(number)
-        numbers = np.array([number.setdefault(code, len(number)) for code in found.tolist()], dtype=np.int32)
-        if len(number) > limit:
-            return None
-        rows.append(numbers[inverse.reshape(codes.shape)])
-        # New pairs get their rows in the order of their numbers.
-        fresh = first[numbers >= before]
-        texts, reading = texts.ravel()[fresh], reading.ravel()[fresh]
-    return ByteAutomaton(
-        np.concatenate(rows),
-        byte_class.astype(np.uint8),
-        1,
-        np.concatenate(accepting),
-        None if automaton.position is None else automaton.position[np.concatenate(of)],
-    ).trim()
+    start = automaton.start, int(matcher.futures(np.array(origin)))
+    readings = {start[1]: origin}
+
+    def steps(place: tuple[int, int]) -> list[tuple[int, int] | None]:
+        text, future = place
+        texts = automaton.targets[text, automaton.byte_class[bytes]]
+        after = step(np.full(len(bytes), readings[future]), bytes)
+        dead = (texts == DEAD) | matcher.matches(after)
+        futures = matcher.futures(after).tolist()
+        for one, state in zip(futures, after.tolist(), strict=True):
+            readings.setdefault(one, state)
+        return [
+            None if gone else pair for pair, gone in zip(zip(texts.tolist(), futures, strict=True), dead, strict=True)
+        ]
+
+    def check(states: int) -> None:
+        if states >= limit:
+            raise _TooLarge
+
+    try:
+        places, targets = explored([start], steps, check)
+    except _TooLarge:
+        return None
+    texts, futures = np.array([(DEAD, start[1]), *places]).T
+    ends = matcher.completes_at_end(np.array([readings[one] for one in futures.tolist()]))
+    position = None if automaton.position is None else automaton.position[texts]
+    return ByteAutomaton(targets, byte_class, 1, automaton.accepting[texts] & ~ends, position).trim()
+
+
+class _TooLarge(Exception):
+    """A product has more states than are listed."""
 
 
 def _in_ascii(matcher: PhraseMatcher) -> Step:
@@ -469,10 +427,6 @@ def _in_ascii(matcher: PhraseMatcher) -> Step:
         return np.where(bytes < 0x80, matcher.step(states, np.where(bytes < 0x80, bytes, 0)), inside)
 
     return step
-
-
-def _code(texts: NDArray[np.integer], futures: NDArray[np.int32]) -> NDArray[np.int64]:
-    return texts.astype(np.int64) << 32 | futures
 
 
 def _without_own(automaton: ByteAutomaton, phrases: BannedPhrases, origin: int) -> ByteAutomaton:

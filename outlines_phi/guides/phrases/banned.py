@@ -19,7 +19,7 @@ from ...regex.dialects import RUST
 from ...regex.pattern_reader import Mark, RefusedFeature, marks
 from ...regex.patterns import compile_regex
 from .machines import BoundedLanguages, FoldedLiterals
-from .matcher import LazyMatcher, LiteralMatcher, PhraseMatcher, SideBySide
+from .matcher import Literals, PhraseMatcher, SideBySide
 
 Phrase: TypeAlias = str | bytes | re.Pattern[str]
 """A text, its UTF-8 bytes, or a regular expression whose matches are bounded in length."""
@@ -141,7 +141,7 @@ class BannedPhrases:
             for which, make in zip(places, (self._literals, self._patterns), strict=True)
             if which
         ]
-        return found[0] if len(found) == 1 else LazyMatcher(SideBySide(found, places, self.names))
+        return found[0] if len(found) == 1 else PhraseMatcher(SideBySide(found, places, self.names))
 
     def _compiled_patterns(self) -> tuple[ByteAutomaton, ...]:
         """Return the texts that each regular expression bans, in order."""
@@ -164,12 +164,12 @@ class BannedPhrases:
 
     def _literals(self, phrases: Sequence[Any], names: Sequence[str]) -> PhraseMatcher:
         if not (self.ignore_case or self.whole_word):
-            return LiteralMatcher([text.encode() for text in phrases], names)
-        return LazyMatcher(FoldedLiterals(phrases, names, ignore_case=self.ignore_case, whole_word=self.whole_word))
+            return PhraseMatcher(Literals([text.encode() for text in phrases], names))
+        return PhraseMatcher(FoldedLiterals(phrases, names, ignore_case=self.ignore_case, whole_word=self.whole_word))
 
     def _patterns(self, phrases: Sequence[Any], names: Sequence[str]) -> PhraseMatcher:
         longest = max(map(_longest, self._automata, phrases))
-        return LazyMatcher(BoundedLanguages(self._automata, names, longest=longest, whole_word=self.whole_word))
+        return PhraseMatcher(BoundedLanguages(self._automata, names, longest=longest, whole_word=self.whole_word))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A matcher stays where it was built.

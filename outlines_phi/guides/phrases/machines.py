@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -13,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...automata.aho_corasick import AhoCorasick
-from ...automata.automaton import DEAD, ByteAutomaton
+from ...automata.automaton import DEAD, ByteAutomaton, explored, joint_classes
+from ...numerics.cache import kept
+from ...regex.code_points import AFTER_SURROGATES, CODE_POINTS, FIRST_SURROGATE
+from ...regex.spelling import NOWHERE, utf8
 from .matcher import ByteMachine
 
-CODE_POINTS = sys.maxunicode + 1
 _BLOCK = 256
 
 
@@ -63,9 +64,6 @@ SYMBOLS = 261
 NOTHING = 0  # The reading of no character
 BROKEN = 1  # The reading of a foreign character that is no part of a word, and of bytes that are no character
 
-_CONTINUATIONS = 64
-_INVALID = -1
-
 
 class CharacterReading(NamedTuple):
     """The symbols of a character: the bytes of each character of its folding, :data:`FOREIGN` for one that is in no phrase, between
@@ -99,11 +97,38 @@ class CharacterReader:
     held: NDArray[np.int32]  # ``int32[R]``: how many bytes are held back
 
     @classmethod
+    @kept
     def of(cls, alphabet: Iterable[str], *, ignore_case: bool, whole_word: bool) -> CharacterReader:
         """Return the reader for phrases with the characters of ``alphabet``, which are folded already."""
         scribe = _Scribe(frozenset(alphabet), ignore_case, whole_word)
         reading_of = scribe.read_all()
-        return _States(reading_of).reader(tuple(scribe.readings))
+        reading_of[FIRST_SURROGATE:AFTER_SURROGATES] = reading_of[FIRST_SURROGATE - 1]  # no run begins among those
+        bounds = np.flatnonzero(np.diff(reading_of, prepend=-1))
+        graph, root = utf8(tuple(bounds.tolist()), tuple(reading_of[bounds].tolist()))
+
+        def steps(state: tuple[int, int]) -> list[tuple[int, int]]:
+            place, held = state
+            return [(to, held + 1) if to >= graph.classes else (root, 0) for to in graph.table[place].tolist()]
+
+        states, after = explored([(root, 0)], steps)
+        found = graph.table[[place for place, _ in states]]
+        completes = np.where(found < graph.classes, found, NOTHING).astype(np.int32)
+        # A byte that cannot go on is read between characters, where it is no character if none begins with it.
+        breaks = found == NOWHERE
+        completes[0, breaks[0]], breaks[0] = BROKEN, False
+        completes, after = np.where(breaks, completes[0], completes), np.where(breaks, after[1], after[1:])
+        columns = np.ascontiguousarray(np.concatenate([after, breaks, completes]).T)
+        number: dict[bytes, int] = {}
+        byte_class = np.array([number.setdefault(column.tobytes(), len(number)) for column in columns], dtype=np.uint8)
+        first = np.unique(byte_class, return_index=True)[1]
+        return cls(
+            after[:, first] - 1,
+            breaks[:, first],
+            completes[:, first],
+            byte_class,
+            tuple(scribe.readings),
+            np.array([held for _, held in states], dtype=np.int32),
+        )
 
     @cached_property
     def is_foreign(self) -> NDArray[np.bool_]:
@@ -161,77 +186,7 @@ class _Scribe:
         return self.readings.setdefault(CharacterReading(tuple(symbols), sizes), len(self.readings))
 
 
-class _States:
-    """The states between the bytes of a character: one for all beginnings of equal length that go on alike."""
-
-    def __init__(self, reading_of: NDArray[np.int32]) -> None:
-        self._reading_of = reading_of
-        self._number: dict[tuple[int, bool, bytes], int] = {}
-        self._successors: dict[tuple[int, bytes], NDArray[np.int32]] = {}
-
-    def reader(self, readings: tuple[CharacterReading, ...]) -> CharacterReader:
-        """Return the reader of these characters (the well-formed sequences of Unicode 15.0, table 3-7)."""
-        after = np.zeros((1, 256), dtype=np.int32)
-        completes = np.full((1, 256), BROKEN, dtype=np.int32)
-        completes[0, :0x80] = self._reading_of[:0x80]
-        two = {0xC0 + lead: self._last(1, lead * _CONTINUATIONS) for lead in range(2, 32)}
-        three = {0xE0 + lead: self._inner(1, self._three(lead)) for lead in range(16)}
-        four = {0xF0 + lead: self._inner(1, self._four(lead)) for lead in range(5)}
-        for lead, state in (two | three | four).items():
-            after[0, lead], completes[0, lead] = state, NOTHING
-
-        after, completes = (np.repeat(row, len(self._number) + 1, axis=0) for row in (after, completes))
-        breaks = np.ones(after.shape, dtype=bool)
-        breaks[0] = False
-        held = np.zeros(len(after), dtype=np.int32)
-        for (count, is_last, content), state in self._number.items():
-            successors = np.frombuffer(content, dtype=np.int32)
-            held[state] = count
-            valid = np.flatnonzero(successors != _INVALID)
-            breaks[state, 0x80 + valid] = False
-            after[state, 0x80 + valid] = 0 if is_last else successors[valid]
-            completes[state, 0x80 + valid] = successors[valid] if is_last else NOTHING
-        number: dict[bytes, int] = {}
-        columns = np.ascontiguousarray(np.concatenate([after, breaks, completes]).T)
-        byte_class = [number.setdefault(column.tobytes(), len(number)) for column in columns]
-        _, first = np.unique(byte_class, return_index=True)
-        return CharacterReader(
-            after[:, first], breaks[:, first], completes[:, first], np.array(byte_class, dtype=np.uint8), readings, held
-        )
-
-    def _three(self, lead: int) -> NDArray[np.int32]:
-        """Return the states after the second byte of three."""
-        successors = self._after_next(2, lead * _CONTINUATIONS**2).copy()
-        first = lead * _CONTINUATIONS**2 + np.arange(_CONTINUATIONS) * _CONTINUATIONS
-        successors[(first < 0x800) | (first >= 0xD800) & (first < 0xE000)] = _INVALID
-        return successors
-
-    def _four(self, lead: int) -> NDArray[np.int32]:
-        """Return the states after the second byte of four."""
-        states = np.full(_CONTINUATIONS, _INVALID)
-        for second in range(_CONTINUATIONS):
-            first = lead * _CONTINUATIONS**3 + second * _CONTINUATIONS**2
-            if 0x10000 <= first < CODE_POINTS:
-                states[second] = self._inner(2, self._after_next(3, first))
-        return states.astype(np.int32)
-
-    def _after_next(self, held: int, code: int) -> NDArray[np.int32]:
-        """Return the states with ``held`` bytes held, from ``code`` on; most of Unicode is one stretch again and again."""
-        stretch = self._reading_of[code : code + _CONTINUATIONS**2].tobytes()
-        if (held, stretch) not in self._successors:
-            codes = range(code, code + _CONTINUATIONS**2, _CONTINUATIONS)
-            self._successors[held, stretch] = np.array([self._last(held, c) for c in codes], dtype=np.int32)
-        return self._successors[held, stretch]
-
-    def _last(self, held: int, code: int) -> int:
-        content = self._reading_of[code : code + _CONTINUATIONS].tobytes()
-        return self._number.setdefault((held, True, content), len(self._number) + 1)
-
-    def _inner(self, held: int, successors: NDArray[np.int32]) -> int:
-        return self._number.setdefault((held, False, successors.tobytes()), len(self._number) + 1)
-
-
-_WIDEST = 3  # The most bytes of a character for each byte of its folding: K, the sign of kelvins, folds to `k`
+_WIDEST = 3  # How many bytes a character has at most for each byte of its folding: K, the sign of kelvins, folds to `k`
 
 _CONTINUATION = range(0x80, 0xC0)
 _NO_SYMBOL = -1
@@ -472,9 +427,7 @@ class BoundedLanguages(ByteMachine):
         self._whole_word = whole_word
         self._reader = CharacterReader.of((), ignore_case=False, whole_word=whole_word)
         readers = [self._reader.byte_class] if whole_word else []
-        classes = np.stack([*(automaton.byte_class for automaton in automata), *readers])
-        _, first, byte_class = np.unique(classes, axis=1, return_index=True, return_inverse=True)
-        self.byte_class = byte_class.reshape(-1).astype(np.uint8)
+        self.byte_class, first = joint_classes([*(automaton.byte_class for automaton in automata), *readers])
         # The states of all languages in one table; they share the dead one.
         offsets = np.cumsum([0] + [len(automaton) - 1 for automaton in automata])
         tables = [a.targets[1:, a.byte_class] for a in automata]

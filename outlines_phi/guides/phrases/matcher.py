@@ -11,131 +11,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...automata.aho_corasick import AhoCorasick
-
-
-class PhraseMatcher(ABC):
-    """A deterministic machine that reads a text byte by byte and never stops, not at a match either.
-
-    A state is an ``int`` and stands for all texts that lead to it. Methods that take ``states`` take an array of any shape and
-    return one of the same shape. Phrases have ``names`` for messages; at most ``longest`` bytes at the end of a text decide its
-    state, so no more can be pending; bytes of one ``byte_class``, ``uint8[256]``, act alike in every state.
-    """
-
-    names: tuple[str, ...]
-    longest: int
-    byte_class: NDArray[np.uint8]
-    start: int = 0  # The state at the beginning of a text
-
-    states: int | None = None
-    """The number of states, where they have the same numbers for the same phrases; ``None`` where they come up one by one."""
-
-    @abstractmethod
-    def step(self, states: NDArray[np.integer], bytes: NDArray[np.integer]) -> NDArray[np.int32]:
-        """Return the state after each of ``bytes``, read in the state beside it."""
-
-    @abstractmethod
-    def read(self, state: int, text: bytes) -> int:
-        """Return the state after all of ``text``, read in ``state``."""
-
-    @abstractmethod
-    def matches(self, states: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """Return the mask of the states whose last byte completed a phrase."""
-
-    @abstractmethod
-    def completes_at_end(self, states: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """Return the mask of the states with a phrase that waits for the end of the text, or for a character that lets it count."""
-
-    @abstractmethod
-    def pending(self, states: NDArray[np.integer]) -> NDArray[np.int32]:
-        """Return the length of the longest suffix of the text that may begin an occurrence, in bytes; 0 for none.
-
-        An occurrence that waits for the next character or for the end of the text is pending, one that is complete is not.
-        """
-
-    @abstractmethod
-    def completed(self, state: int) -> tuple[int, ...]:
-        """Return the phrases that the last byte completed, as ascending indices into ``names``."""
-
-    @abstractmethod
-    def completed_at_end(self, state: int) -> tuple[int, ...]:
-        """Return the phrases that the end of the text would complete, as ascending indices into ``names``."""
-
-    @abstractmethod
-    def futures(self, states: NDArray[np.integer]) -> NDArray[np.int32]:
-        """Return a number for each state, equal only for states after which the same texts complete the same phrases."""
-
-    def after_prompt(self, state: int) -> int:
-        """Return ``state`` as the beginning of a text: the text does not complete a word that waits at the end of the prompt.
-
-        With whole words, ``cat`` at the end of a prompt is an occurrence of the prompt's own; what may still become a longer phrase
-        goes on.
-        """
-        return state
-
-    def advance(self, state: int, text: bytes) -> int:
-        """Return the state after ``text``; only as much of it is read as matters."""
-        if len(text) > self.longest:
-            return self.read(self.start, text[-self.longest :])
-        return self.read(state, text)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self.names)} phrases)"
-
-
-@final
-class LiteralMatcher(PhraseMatcher):
-    """Occurrences of byte strings, all different and none empty, as they are written; a state is a node of :class:`AhoCorasick`."""
-
-    def __init__(self, literals: Sequence[bytes], names: Sequence[str]) -> None:
-        self.names = tuple(names)
-        self.longest = max(map(len, literals))
-        self._words = AhoCorasick.build(literals, 256)
-        self.states = len(self._words)
-        self._pending = self._words.depth[self._words.open]
-        self.byte_class = self._words.symbol_class.astype(np.uint8)
-
-    def step(self, states: NDArray[np.integer], bytes: NDArray[np.integer]) -> NDArray[np.int32]:
-        return self._words.after[states, self.byte_class[bytes]]
-
-    def read(self, state: int, text: bytes) -> int:
-        after = self._words.after
-        for column in self.byte_class[np.frombuffer(text, dtype=np.uint8)].tolist():
-            state = after.item(state, column)
-        return state
-
-    def matches(self, states: NDArray[np.integer]) -> NDArray[np.bool_]:
-        return self._words.match[states] > 0
-
-    def completes_at_end(self, states: NDArray[np.integer]) -> NDArray[np.bool_]:
-        return np.zeros(np.shape(states), dtype=bool)
-
-    def pending(self, states: NDArray[np.integer]) -> NDArray[np.int32]:
-        return self._pending[states]
-
-    def completed(self, state: int) -> tuple[int, ...]:
-        return tuple(sorted(self._words.words(state)))
-
-    def completed_at_end(self, state: int) -> tuple[int, ...]:
-        return ()
-
-    def futures(self, states: NDArray[np.integer]) -> NDArray[np.int32]:
-        # A phrase that begins nothing longer goes on as its longest end that does.
-        return self._words.open[states]
-
+from ...automata.automaton import joint_classes
 
 UNKNOWN = -1  # In a table: not asked for yet
 
 
 class ByteMachine(ABC):
-    """A machine over bytes with too many states to list, for a :class:`LazyMatcher`; a *key* tells all of a state.
+    """A deterministic machine that reads a text byte by byte and never stops, not at a match either; a *key* tells all of a state.
 
-    The attributes and the meaning of the methods are those of :class:`PhraseMatcher`.
+    Phrases have ``names`` for messages; at most ``longest`` bytes at the end of a text decide its key, so no more can be pending;
+    bytes of one ``byte_class``, ``uint8[256]``, act alike.
     """
 
     names: tuple[str, ...]
     longest: int
     byte_class: NDArray[np.uint8]
     start: Hashable
+    table: NDArray[np.int32] | None = None
+    """The key after a byte of each class, where keys are the first whole numbers; ``None`` where they come up one by one."""
+    facts: NDArray[np.int32]
+    """What is known of the keys then, in the columns of a :class:`PhraseMatcher`."""
 
     @abstractmethod
     def follow(self, keys: Sequence[Any], bytes: NDArray[np.uint8]) -> Sequence[Hashable]:
@@ -143,28 +38,68 @@ class ByteMachine(ABC):
 
     @abstractmethod
     def completed(self, key: Any) -> tuple[int, ...]:
-        """Return the phrases that the last byte completed."""
+        """Return which phrases the last byte completed, as ascending indices into ``names``."""
 
-    @abstractmethod
     def completed_at_end(self, key: Any) -> tuple[int, ...]:
-        """Return the phrases that the end of the text would complete."""
+        """Return which phrases the end of the text would complete, as ascending indices into ``names``."""
+        return ()
 
     @abstractmethod
     def pending(self, key: Any) -> int:
-        """Return the number of pending bytes, which may begin an occurrence."""
+        """Return how many bytes the longest end of the text has that may be the beginning of an occurrence; 0 for none.
+
+        An occurrence that waits for the next character or for the end of the text is pending, one that is complete is not.
+        """
 
     @abstractmethod
     def future(self, key: Any) -> Hashable:
         """Return the part of ``key`` that decides the phrases that are completed from now on."""
 
-    @abstractmethod
     def after_prompt(self, key: Any) -> Hashable:
-        """Return ``key`` as the beginning of a text: what waits there is completed no more."""
+        """Return ``key`` as the beginning of a text: the text does not complete a word that waits at the end of the prompt.
+
+        With whole words, ``cat`` at the end of a prompt is an occurrence of the prompt's own; what may still become a longer phrase
+        goes on.
+        """
+        return key
 
 
 @final
-class LazyMatcher(PhraseMatcher):
-    """The states of a machine, numbered as they come up; every step is taken once and remembered. Threads may share it."""
+class Literals(ByteMachine):
+    """Occurrences of byte strings, all different and none empty, as they are written; a key is a node of :class:`AhoCorasick`."""
+
+    start = 0
+
+    def __init__(self, literals: Sequence[bytes], names: Sequence[str]) -> None:
+        self.names, self.longest = tuple(names), max(map(len, literals))
+        self._words = words = AhoCorasick.build(literals, 256)
+        self.byte_class, self.table = words.symbol_class.astype(np.uint8), words.after
+        # A phrase that begins nothing longer goes on as its longest end that does.
+        never = np.zeros_like(words.open)
+        self.facts = np.stack([words.match > 0, never, words.depth[words.open], words.open], axis=1).astype(np.int32)
+
+    def completed(self, key: int) -> tuple[int, ...]:
+        return tuple(sorted(self._words.words(key)))
+
+    def follow(self, keys: Sequence[int], bytes: NDArray[np.uint8]) -> Sequence[Hashable]:
+        return list(self._words.after[list(keys), self.byte_class[bytes]].tolist())
+
+    def pending(self, key: int) -> int:
+        return self.facts.item(key, 2)
+
+    def future(self, key: int) -> int:
+        return self.facts.item(key, 3)
+
+
+@final
+class PhraseMatcher:
+    """The states of a machine, numbered as they come up; every step is taken once and remembered. Threads may share it.
+
+    A state is an ``int`` and stands for all texts that lead to it; see :class:`ByteMachine`. Methods that take ``states`` take an
+    array of any shape and return one of the same shape.
+    """
+
+    start = 0
 
     def __init__(self, machine: ByteMachine) -> None:
         self._machine = machine
@@ -182,15 +117,20 @@ class LazyMatcher(PhraseMatcher):
         )
         self._known = np.full((64, len(self._facts)), UNKNOWN, dtype=np.int32)
         self._after = np.full((64, len(self._bytes)), UNKNOWN, dtype=np.int32)
-        self._numbers([machine.start])
+        self.states = None if machine.table is None else len(machine.table)
+        if machine.table is None:
+            self._numbers([machine.start])
+        else:
+            self._after, self._known, self._keys = machine.table, machine.facts, list(range(len(machine.table)))
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def step(self, states: NDArray[np.integer], bytes: NDArray[np.integer]) -> NDArray[np.int32]:
+        """Return the state after each of ``bytes``, read in the state beside it."""
         columns = self.byte_class[bytes]
         after = self._after[states, columns]
-        if (after == UNKNOWN).any():
+        if self.states is None and (after == UNKNOWN).any():
             states, columns, lacking = np.broadcast_arrays(states, columns, after == UNKNOWN)
             pairs = np.unique(states[lacking].astype(np.int64) * len(self._bytes) + columns[lacking])
             with self._growing:
@@ -199,32 +139,51 @@ class LazyMatcher(PhraseMatcher):
         return after
 
     def read(self, state: int, text: bytes) -> int:
+        """Return the state after all of ``text``, read in ``state``."""
         for byte in text:
             after = self._after.item(state, self.byte_class.item(byte))
             state = after if after != UNKNOWN else int(self.step(np.array(state), np.array(byte)))
         return state
 
     def matches(self, states: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Return where the last byte completed a phrase."""
         return self._look_up(states, 0) > 0
 
     def completes_at_end(self, states: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Return where a phrase only waits for the end of the text, or for a character that lets it count."""
         return self._look_up(states, 1) > 0
 
     def pending(self, states: NDArray[np.integer]) -> NDArray[np.int32]:
+        """Return how many bytes may be the beginning of an occurrence."""
         return self._look_up(states, 2)
 
     def futures(self, states: NDArray[np.integer]) -> NDArray[np.int32]:
+        """Return a number for each state, equal only for states after which the same texts complete the same phrases."""
         return self._look_up(states, 3)
 
     def completed(self, state: int) -> tuple[int, ...]:
+        """Return which phrases the last byte completed."""
         return self._machine.completed(self._keys[state])
 
     def completed_at_end(self, state: int) -> tuple[int, ...]:
+        """Return which phrases the end of the text would complete."""
         return self._machine.completed_at_end(self._keys[state])
 
     def after_prompt(self, state: int) -> int:
+        """Return ``state`` as the beginning of a text."""
+        if self.states is not None:
+            return state
         with self._growing:
             return self._numbers([self._machine.after_prompt(self._keys[state])])[0]
+
+    def advance(self, state: int, text: bytes) -> int:
+        """Return the state after ``text``; only as much of it is read as matters."""
+        if len(text) > self.longest:
+            return self.read(self.start, text[-self.longest :])
+        return self.read(state, text)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.names)} phrases)"
 
     def _find(self, source: NDArray[np.int64], column: NDArray[np.int64]) -> None:
         keys = [self._keys[state] for state in source.tolist()]
@@ -246,7 +205,7 @@ class LazyMatcher(PhraseMatcher):
     def _look_up(self, states: NDArray[np.integer], fact: int) -> NDArray[np.int32]:
         """Return a fact about each state, found out once."""
         values = self._known[states, fact]
-        if (values == UNKNOWN).any():
+        if self.states is None and (values == UNKNOWN).any():
             with self._growing:
                 for state in np.unique(np.asarray(states)[values == UNKNOWN]).tolist():
                     self._known[state, fact] = self._facts[fact](self._keys[state])
@@ -276,9 +235,7 @@ class SideBySide(ByteMachine):
         self._matchers, self._phrases = tuple(matchers), tuple(phrases)
         self.names = tuple(names)
         self.longest = max(matcher.longest for matcher in matchers)
-        classes = np.stack([matcher.byte_class for matcher in matchers])
-        _, byte_class = np.unique(classes, axis=1, return_inverse=True)
-        self.byte_class = byte_class.reshape(-1).astype(np.uint8)
+        self.byte_class, _ = joint_classes([matcher.byte_class for matcher in matchers])
         self.start = tuple(matcher.start for matcher in matchers)
 
     def follow(self, keys: Sequence[JointKey], bytes: NDArray[np.uint8]) -> Sequence[Hashable]:

@@ -116,21 +116,13 @@ class TokenRuns:
             after = self._step(after, np.full(len(after), byte, dtype=np.uint8))
         return after
 
-    def first_completed(self, state: int, tokens: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Return the phrase that each of ``tokens`` is the first to complete in ``state``, -1 for one that completes none."""
-        spelled = [self.vocabulary.tokens[token] for token in tokens.tolist()]
-        lengths = np.array([len(token) for token in spelled], dtype=np.int64)
-        text = np.frombuffer(b"".join(spelled), dtype=np.uint8)
-        begins = np.cumsum(lengths) - lengths
-        found = np.full(len(spelled), -1, dtype=np.int64)
-        states = np.full(len(spelled), state, dtype=np.int32)
-        for place in range(int(lengths.max(initial=0))):
-            reading = np.flatnonzero((lengths > place) & (found < 0))
-            states[reading] = self.matcher.step(states[reading], text[begins[reading] + place])
-            complete = reading[self.matcher.matches(states[reading])]
-            distinct, which = np.unique(states[complete], return_inverse=True)
-            found[complete] = np.array([self.matcher.completed(s)[0] for s in distinct.tolist()], dtype=np.int64)[which]
-        return found
+    def first_completed(self, state: int, text: bytes) -> int:
+        """Return the phrase that ``text`` is the first to complete in ``state``, -1 where it completes none."""
+        for byte in text:
+            state = self.matcher.read(state, bytes((byte,)))
+            if completed := self.matcher.completed(state):
+                return completed[0]
+        return -1
 
     def _step(self, states: NDArray[np.int32], read: NDArray[np.uint8]) -> NDArray[np.int32]:
         """Return the states after one byte; :data:`NOWHERE` where a phrase is complete or the state is nowhere."""
@@ -150,22 +142,39 @@ _STEPS = 2**14  # Single steps that are kept, and numbers of tokens to an end
 
 
 class Changes(NamedTuple):
-    """The transitions of a state as changes to those at the start of a text, :attr:`PhraseGuide.root`.
-
-    ``tokens`` are in the ``classes`` beside them, all others where they are at the start. ``targets``, ``int32[G]``, is the next
-    state of each class: those of the start of a text first, then those that are added here.
-    """
+    """The transitions of a state as changes to others: ``tokens`` lead to ``targets[which]``, all others where they led."""
 
     tokens: NDArray[np.int32]
-    classes: NDArray[np.int32]
+    which: NDArray[np.int64]
     targets: NDArray[np.int32]
 
 
-def changed_row(
-    partition: Partition, tokens: NDArray[np.int32], classes: NDArray[np.int32], targets: NDArray[np.int32]
-) -> Row:
-    """Return the row whose ``tokens`` are in the ``classes`` beside them and all others where ``partition`` has them."""
-    return Row(Partition.changed(partition, [(tokens, classes)], len(targets)) if len(tokens) else partition, targets)
+class Base(NamedTuple):
+    """Transitions that several rows share but for a few tokens.
+
+    ``partition`` has the classes, ``counts``, ``int64[G]``, how many tokens each has, ``targets``, ``int32[G]``, where each leads.
+    """
+
+    partition: Partition
+    counts: NDArray[np.int64]
+    targets: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, partition: Partition, targets: NDArray[np.int32]) -> Base:
+        """Return these transitions."""
+        return cls(partition, np.bincount(partition.class_of, minlength=partition.size), targets)
+
+    def changed(self, changes: Changes, end: int) -> Row:
+        """Return the row after some changes; the end of sequence leads to ``end``."""
+        partition, (tokens, which, added) = self.partition, changes
+        # Classes that all of their tokens have left lead nowhere.
+        occupied = self.counts > np.bincount(partition.class_of[tokens], minlength=partition.size)
+        targets = np.concatenate([np.where(occupied, self.targets, DEAD), added])
+        targets[[NEVER, EOS]] = DEAD, end
+        if len(tokens):
+            classes = np.where(added[which] == DEAD, NEVER, partition.size + which).astype(np.int32)
+            partition = Partition.changed(partition, [(tokens, classes)], len(targets))
+        return Row(partition, targets)
 
 
 @final
@@ -194,13 +203,13 @@ class PhraseGuide(BanningGuide):
         return PhraseGuide, (self.vocabulary, self.phrases)
 
     @cached_property
-    def root(self) -> Partition:
-        """The classes of the vocabulary at the start of a text: tokens with equal targets."""
-        states = self._runs.from_start
-        class_of = np.searchsorted(self._root_states, states).astype(np.int32) + FIRST
-        class_of[states == NOWHERE] = NEVER
+    def base(self) -> Base:
+        """The transitions at the start of a text: tokens with equal targets share a class."""
+        states, which = np.unique(self._runs.from_start, return_inverse=True)
+        class_of = np.where(states[which] == NOWHERE, NEVER, which + FIRST).astype(np.int32)
         class_of[self.vocabulary.eos_ids[0]] = EOS
-        return Partition(class_of, FIRST + len(self._root_states))
+        targets = np.concatenate([[DEAD] * FIRST, self._states(states)]).astype(np.int32)
+        return Base.of(Partition(class_of, len(targets)), targets)
 
     def row(self, state: int) -> Row:
         return self._recent_row(state)
@@ -244,12 +253,10 @@ class PhraseGuide(BanningGuide):
 
     def first_in(self, prompt: bytes, text: bytes) -> str:
         """Return the name of the first phrase that ``text``, which holds one, completes after ``prompt``."""
-        matcher, state = self._matcher, self.start_after(prompt) - _SHIFT
-        for byte in text:
-            state = matcher.read(state, bytes((byte,)))
-            if matcher.matches(np.array([state]))[0]:
-                return self.phrases.names[matcher.completed(state)[0]]
-        return self.phrases.names[matcher.completed_at_end(state)[0]]
+        state = self.start_after(prompt) - _SHIFT
+        first = self._runs.first_completed(state, text)
+        at_end = self._matcher.completed_at_end(self._matcher.read(state, text))
+        return self.phrases.names[first if first >= 0 else at_end[0]]
 
     def pending(self, state: int) -> int:
         """See :meth:`BanningGuide.pending`."""
@@ -259,7 +266,8 @@ class PhraseGuide(BanningGuide):
         """See :meth:`BanningGuide.phrases_at`."""
         if state <= DONE:
             return np.full(len(tokens), -1)
-        found = self._runs.first_completed(state - _SHIFT, tokens)
+        spelled = (self.vocabulary.tokens[token] for token in tokens.tolist())
+        found = np.array([self._runs.first_completed(state - _SHIFT, text) for text in spelled], dtype=np.int64)
         if self._matcher.completes_at_end(np.array([state - _SHIFT]))[0]:
             found[tokens == self.vocabulary.eos_ids[0]] = self._matcher.completed_at_end(state - _SHIFT)[0]
         return found
@@ -285,44 +293,15 @@ class PhraseGuide(BanningGuide):
         end = "may end" if row.targets[EOS] == DONE else "may not end"
         return f"state {state}: {self.pending(state)} bytes pending, {end}, dead are {banned or 'no tokens'}{rest}"
 
-    @cached_property
-    def _root_states(self) -> NDArray[np.int32]:
-        """The distinct states of the matcher that tokens lead to at the start of a text."""
-        states = np.unique(self._runs.from_start)
-        return states[states != NOWHERE]
-
-    @cached_property
-    def _root_counts(self) -> NDArray[np.int64]:
-        """``int64[G]``: how many tokens each class of the start of a text has."""
-        return np.bincount(self.root.class_of, minlength=self.root.size)
-
-    @cached_property
-    def _root_targets(self) -> NDArray[np.int32]:
-        """``int32[G - 2]``: the next state of each class that spells something, at the start of a text."""
-        return self._states(self._root_states)
-
     def _row(self, state: int) -> Row:
         if state in (DEAD, DONE):
-            return Row(self.root, np.full(self.root.size, DEAD, dtype=np.int32))
-        tokens, classes, targets = self.changes(state)
-        return changed_row(self.root, tokens, classes, targets)
+            return Row(self.base.partition, np.full(self.base.partition.size, DEAD, dtype=np.int32))
+        return self.base.changed(self.changes(state), DONE if self.min_tokens(state) == 0 else DEAD)
 
     def _changes(self, state: int) -> Changes:
         tokens, states = self._runs.difference(state - _SHIFT)
-        alive = states != NOWHERE
-        place = np.searchsorted(self._root_states, states)
-        known = alive & np.append(self._root_states, NOWHERE)[place] == states
-        added, which = np.unique(states[alive & ~known], return_inverse=True)
-        classes = np.full(len(tokens), NEVER, dtype=np.int32)
-        classes[known] = place[known] + FIRST
-        classes[alive & ~known] = which + self.root.size
-        # Classes of the start of a text that have a token here too.
-        left = self._root_counts - np.bincount(self.root.class_of[tokens], minlength=self.root.size)
-        occupied = left + np.bincount(classes, minlength=self.root.size)[: self.root.size] > 0
-        stayed = np.where(occupied[FIRST:], self._root_targets, DEAD)
-        end = DONE if self.min_tokens(state) == 0 else DEAD
-        targets = np.concatenate([[DEAD, end], stayed, self._states(added)]).astype(np.int32)
-        return Changes(tokens, classes, targets)
+        distinct, which = np.unique(states, return_inverse=True)
+        return Changes(tokens, which, self._states(distinct))
 
     def _states(self, after: NDArray[np.integer]) -> NDArray[np.int32]:
         """Return the states of the guide for states of the matcher: DEAD for NOWHERE, and for one that can never end."""
@@ -332,22 +311,26 @@ class PhraseGuide(BanningGuide):
     def _to_end(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return ``min_tokens`` for states of the matcher."""
         least = np.zeros(len(states), dtype=np.int64)
-        waiting = np.flatnonzero(self._matcher.completes_at_end(states))
+        waiting = self._matcher.completes_at_end(states)
         found = states[waiting].tolist()
         unknown = np.array(sorted(set(found) - self._steps_to_end.keys()), dtype=np.int64)
         # Almost always one letter does: it makes another word of the one that waits.
         for text in self._letters:
             if not len(unknown):
                 break
-            after = self._runs.after_text(unknown, text)
-            released = after != NOWHERE
-            released[released] = ~self._matcher.completes_at_end(after[released])
+            released = self._released(self._runs.after_text(unknown, text))
             self._steps_to_end.update(dict.fromkeys(unknown[released].tolist(), 1))
             unknown = unknown[~released]
         for state in unknown.tolist():
             self._steps_to_end[state] = self._search(state)
         least[waiting] = [self._steps_to_end[state] for state in found]
         return least
+
+    def _released(self, states: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Return in which states no word waits; in none of those that are nowhere."""
+        released = states != NOWHERE
+        released[released] = ~self._matcher.completes_at_end(states[released])
+        return released
 
     @cached_property
     def _letters(self) -> list[bytes]:
@@ -360,7 +343,7 @@ class PhraseGuide(BanningGuide):
             steps += 1
             found = set[int]()
             for after in chain.from_iterable(map(self._runs.targets, level)):
-                if not self._matcher.completes_at_end(after).all():
+                if self._released(after).any():
                     return steps
                 found.update(after.tolist())
             level = sorted(found - seen)

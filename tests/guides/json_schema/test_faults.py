@@ -116,26 +116,16 @@ def test_keywords_of_later_drafts_say_nothing() -> None:
 
 
 def test_references_into_another_document_stay_there() -> None:
-    schema = Schema.read(
-        {
-            "$schema": DRAFT_7,
-            "properties": {
-                "a": {"$ref": DRAFT_7},
-                "b": {"$ref": "#/definitions/nonNegativeInteger"},
-                "c": {"$ref": "#"},
-            },
-            "definitions": {"nonNegativeInteger": {"type": "string"}},
-        }
+    document = {
+        "$schema": DRAFT_7,
+        "properties": {"a": {"$ref": DRAFT_7}, "b": {"$ref": "#/definitions/nonNegativeInteger"}, "c": {"$ref": "#"}},
+        "definitions": {"nonNegativeInteger": {"type": "string"}},
+    }
+    assert accepted(document, '{"b": "x"}', '{"a": {"minLength": 1}}') == [True] * 2
+    assert (
+        accepted(document, '{"b": 1}', '{"a": {"minLength": "x"}}', '{"c": {"b": 1}}', '{"a": {"not": 3}}')
+        == [False] * 4
     )
-    values = [
-        {"b": "x"},
-        {"b": 1},
-        {"a": {"minLength": 1}},
-        {"a": {"minLength": "x"}},
-        {"c": {"b": 1}},
-        {"a": {"not": 3}},
-    ]
-    assert list(map(schema.holds, values)) == [True, False, True, False, False, False]
 
 
 def test_an_integer_of_draft_4_is_one_in_its_text() -> None:
@@ -149,8 +139,6 @@ def test_an_integer_of_draft_4_is_one_in_its_text() -> None:
         ({"enum": [1, "x"]}, [True, True, False, False, True]),
     ]:
         assert accepted({"$schema": DRAFT_4, **keywords}, *texts) == expected
-    schema = Schema.read({"$schema": DRAFT_4, "type": "integer"})
-    assert schema.holds(1) and not schema.holds(1.0)
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,7 @@ ITEMS = [
 @pytest.mark.parametrize("name", SETS)
 def test_texts_agree_with_the_validator(name: str) -> None:
     validator = jsonschema.Draft202012Validator(SETS[name])
-    schema = Schema.read(SETS[name])
-    machine, verdicts = Machine(schema, any_order=True), set()
+    machine, verdicts = Machine(Schema.read(SETS[name]), any_order=True), set()
     for count in range(4):
         for items in product(ITEMS[:: 1 if count < 3 else 2], repeat=count):
             text = f"[{','.join(items)}]"
@@ -74,7 +73,6 @@ def test_texts_agree_with_the_validator(name: str) -> None:
             # What a schema lists is written as it is.
             odd = name in ("contains", "in parts") and r"\u0061" in text
             assert machine.accepts(text.encode()) == expected or (odd and expected), text
-            assert schema.holds(value) == expected
             verdicts.add(expected)
     assert verdicts == {True, False}
 

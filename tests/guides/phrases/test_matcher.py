@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.guides.phrases.machines import BoundedLanguages, FoldedLiterals
-from outlines_phi.guides.phrases.matcher import ByteMachine, LazyMatcher, LiteralMatcher, PhraseMatcher, SideBySide
+from outlines_phi.guides.phrases.matcher import ByteMachine, Literals, PhraseMatcher, SideBySide
 from tests.guides.banning import automaton_of
 from tests.occurrences import Occurrences
 
@@ -22,32 +22,23 @@ fixed = settings(derandomize=True, deadline=None, max_examples=40)
 LITERALS = ["ab", "abc", "bcb", "c a"]
 
 
-def language(*members: bytes) -> ByteAutomaton:
-    """The automaton of a few texts: their trie."""
-    nodes = sorted({member[:size] for member in members for size in range(len(member) + 1)}, key=len)
-    number = {node: place + 1 for place, node in enumerate(nodes)}
-    edges = np.array([(number[node[:-1]], node[-1], number[node]) for node in nodes if node]).T
-    accepting = np.array([False, *(node in members for node in nodes)])
-    return ByteAutomaton.from_edges(*edges, start=1, accepting=accepting)
+def read_literals(ignore_case: bool, whole_word: bool) -> PhraseMatcher:
+    return PhraseMatcher(FoldedLiterals(LITERALS, LITERALS, ignore_case=ignore_case, whole_word=whole_word))
 
 
-def read_literals(ignore_case: bool, whole_word: bool) -> LazyMatcher:
-    return LazyMatcher(FoldedLiterals(LITERALS, LITERALS, ignore_case=ignore_case, whole_word=whole_word))
+def languages(whole_word: bool) -> PhraseMatcher:
+    automata = [ByteAutomaton.of_texts([b"ab", b"abc"]), ByteAutomaton.of_texts([b"bcb", b"c a"])]
+    return PhraseMatcher(BoundedLanguages(automata, ["ab", "bcb"], longest=3, whole_word=whole_word))
 
 
-def languages(whole_word: bool) -> LazyMatcher:
-    automata = [language(b"ab", b"abc"), language(b"bcb", b"c a")]
-    return LazyMatcher(BoundedLanguages(automata, ["ab", "bcb"], longest=3, whole_word=whole_word))
-
-
-def together() -> LazyMatcher:
-    plain = LiteralMatcher([b"abc", b"ab"], ["abc", "ab"])
-    words = LazyMatcher(FoldedLiterals(["bcb", "c a"], ["bcb", "c a"], ignore_case=True, whole_word=True))
-    return LazyMatcher(SideBySide([plain, words], [(1, 0), (2, 3)], LITERALS))
+def together() -> PhraseMatcher:
+    plain = PhraseMatcher(Literals([b"abc", b"ab"], ["abc", "ab"]))
+    words = PhraseMatcher(FoldedLiterals(["bcb", "c a"], ["bcb", "c a"], ignore_case=True, whole_word=True))
+    return PhraseMatcher(SideBySide([plain, words], [(1, 0), (2, 3)], LITERALS))
 
 
 KINDS: dict[str, Callable[[], PhraseMatcher]] = {
-    "literal": lambda: LiteralMatcher([text.encode() for text in LITERALS], LITERALS),
+    "literal": lambda: PhraseMatcher(Literals([text.encode() for text in LITERALS], LITERALS)),
     "ignore case": lambda: read_literals(True, False),
     "whole word": lambda: read_literals(False, True),
     "whole word, ignore case": lambda: read_literals(True, True),
@@ -175,7 +166,7 @@ def test_what_waits_at_the_end_of_a_prompt_is_not_completed_by_the_text(kind: st
 def test_an_occurrence_of_the_prompt_itself_does_not_count(prompt: str, text: str, phrase: str) -> None:
     """Against Python: whole words after a prompt that may end with one, or in the middle of a character."""
     phrases = [phrase, "cat", "ß"]
-    matcher = LazyMatcher(FoldedLiterals(phrases, phrases, ignore_case=True, whole_word=True))
+    matcher = PhraseMatcher(FoldedLiterals(phrases, phrases, ignore_case=True, whole_word=True))
     oracle = Occurrences(phrases, ignore_case=True, whole_word=True)
     for cut in range(2):
         before, after = prompt.encode()[: len(prompt.encode()) - cut], prompt.encode()[len(prompt.encode()) - cut :]
@@ -220,7 +211,7 @@ class Counting(ByteMachine):
 
 def test_a_step_is_taken_once() -> None:
     machine = Counting()
-    matcher = LazyMatcher(machine)
+    matcher = PhraseMatcher(machine)
     states, bytes_ = np.zeros(1000, dtype=int), np.arange(1000) // 7 % 256
     for _ in range(20):
         states = matcher.step(states, bytes_)

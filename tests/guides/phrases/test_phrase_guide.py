@@ -15,7 +15,7 @@ from outlines_phi.errors import EmptyLanguageError, UnsupportedError
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
 from outlines_phi.guides.phrases.ban_language import free_text
 from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.matcher import LiteralMatcher
+from outlines_phi.guides.phrases.matcher import PhraseMatcher
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide, TokenRuns
 from outlines_phi.testing import assert_guide, assert_spells
 from outlines_phi.testing.guide_conformance import reachable
@@ -195,13 +195,13 @@ def test_rows_of_other_states_cost_what_differs(monkeypatch: pytest.MonkeyPatch)
     words = ["".join(rng.choice(list("abcdefghij"), size=rng.integers(2, 9))) for _ in range(3_000)]
     vocabulary = Vocabulary.from_tokens(["<eos>", *"abcdefghij", *words], 0)
     read: list[int] = []
-    step = LiteralMatcher.step
+    step = PhraseMatcher.step
 
-    def counted(matcher: LiteralMatcher, states: NDArray[Any], bytes: NDArray[Any]) -> NDArray[Any]:
+    def counted(matcher: PhraseMatcher, states: NDArray[Any], bytes: NDArray[Any]) -> NDArray[Any]:
         read.append(len(states))
         return step(matcher, states, bytes)
 
-    monkeypatch.setattr(LiteralMatcher, "step", counted)
+    monkeypatch.setattr(PhraseMatcher, "step", counted)
     guide = PhraseGuide(vocabulary, BannedPhrases([word + "jjjj" for word in words[:200]]))
     whole = sum(read)
     guide.row(guide.start)
@@ -219,8 +219,8 @@ def test_rows_of_other_states_cost_what_differs(monkeypatch: pytest.MonkeyPatch)
 
 def test_rows_share_the_partition_where_nothing_differs() -> None:
     guide = PhraseGuide(MERGES, BannedPhrases(["xyz"]))
-    assert guide.row(guide.start_after(b"q")).partition is guide.root
-    assert guide.root.members(EOS).tolist() == [0]
+    assert guide.row(guide.start_after(b"q")).partition is guide.base.partition
+    assert guide.base.partition.members(EOS).tolist() == [0]
 
 
 def test_equal_lists_have_equal_fingerprints() -> None:

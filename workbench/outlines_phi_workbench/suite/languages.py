@@ -15,8 +15,10 @@ from pydantic import BaseModel, Field
 
 from outlines_phi import EmptyLanguageError, Vocabulary
 from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.guides import FSMGuide, Table
-from outlines_phi.guides.guide import DEAD, DONE
+from outlines_phi.errors import EmptyLanguageError
+from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi.guides.guide import DONE
+from outlines_phi.guides.table import Table
 from outlines_phi.plugin.session import PhiModel
 from outlines_phi.plugin.types.tables import OWN
 from outlines_phi.regex.patterns import compile_regex
@@ -80,11 +82,10 @@ def of_sequences(members: Iterable[Sequence[int]], vocabulary: Vocabulary) -> FS
     class_of = np.full(len(vocabulary), NEVER, dtype=np.int32)
     class_of[used] = np.arange(EOS + 1, EOS + 1 + len(used))
     class_of[eos] = EOS
-    targets = np.full((DONE + 1 + len(rows), EOS + 1 + len(used)), DEAD, dtype=np.int32)
-    for row, state in rows.items():
-        for token, target in row:
-            targets[state, class_of[token]] = target
-    return FSMGuide.from_table(vocabulary, Partition(class_of, targets.shape[1]), targets, start)
+    partition, sizes = Partition(class_of, EOS + 1 + len(used)), [0] * (DONE + 1) + list(map(len, rows))
+    edges = [(class_of[token], target) for row in rows for token, target in row]
+    classes, successors = np.array(edges, dtype=np.int32).T
+    return FSMGuide(vocabulary, partition, np.append(0, np.cumsum(sizes)), classes, successors, start)
 
 
 Build = Callable[[PhiModel], Table]  # Compiles what is allowed over the tokens of a model

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ....automata.automaton import DEAD, UNREACHABLE, ByteAutomaton, distances
+from ....automata.automaton import DEAD, UNREACHABLE, ByteAutomaton, Product, distances
 from ....errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ....format_limits import current_limits
+from ....regex.code_automaton import equivalent
 from ....regex.dialects import DIALECTS
 from ....regex.patterns import compile_lexeme
 from ..grammar import Terminal
 
 NOTHING = -1  # No terminal
-
-_CHUNK = 1 << 21
-"""The number of entries of states' tuples that are held at a time: it bounds the memory of a step, not its result."""
 
 
 @final
@@ -45,8 +43,8 @@ class LexemeAutomaton:
         the one that is of all of them if there is such a one. Raises :class:`GrammarError` where a terminal matches nothing or the
         empty text, or two match the same text and neither comes first.
         """
-        joint, matched = joint_of(terminals)
-        targets, byte_class = joint.targets, joint.byte_class
+        joined, matched = joint_of(terminals)
+        targets, byte_class = joined.targets, joined.byte_class
         label, first = candidates(terminals, matched)
         # Which of two ignored terminals it is does not matter.
         tied = (first.sum(axis=1) > 1) & ~(first <= [terminal.ignored for terminal in terminals]).all(axis=1)
@@ -54,7 +52,7 @@ class LexemeAutomaton:
             text = ByteAutomaton(targets, byte_class, 1, tied).shortest()
             state = ByteAutomaton(targets, byte_class, 1, tied).advance(1, text)
             raise GrammarError(_tie([terminals[t] for t in np.flatnonzero(first[state])], text))
-        block = blocks(label, targets)
+        block = equivalent(targets, label - NOTHING)
         _, kept = np.unique(block, return_index=True)
         return cls(block[targets[kept]], byte_class, int(block[1]), label[kept])
 
@@ -80,50 +78,6 @@ class LexemeAutomaton:
     def leading_to(self, states: NDArray[np.bool_]) -> ByteAutomaton:
         """Return the automaton of the byte strings that lead to one of ``states``."""
         return ByteAutomaton(self.targets, self.byte_class, self.start, states)
-
-
-class JointAutomaton(NamedTuple):
-    """Several byte automata, run at once: their product, as far as byte strings lead.
-
-    State 0 is dead and state 1 the start. ``places``, ``int32[S, T]``, are the states of each, ``targets``, ``int32[S, C]``, the
-    next states, ``byte_class``, ``uint8[256]``, the column of each byte, ``matched``, ``bool[S, T]``, which of them accept.
-    """
-
-    places: NDArray[np.int32]
-    targets: NDArray[np.int32]
-    byte_class: NDArray[np.uint8]
-    matched: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, automata: Sequence[ByteAutomaton]) -> JointAutomaton:
-        """Return the product of ``automata``."""
-        classes = np.stack([automaton.byte_class for automaton in automata])
-        _, first, joint = np.unique(classes, axis=1, return_index=True, return_inverse=True)
-        tables = [automaton.targets[:, automaton.byte_class[first]] for automaton in automata]
-        start = np.array([automaton.start for automaton in automata], dtype=np.int32)
-        places, targets = _product(tables, start)
-        matched = np.stack([a.accepting[places[:, i]] for i, a in enumerate(automata)], axis=1)
-        return cls(places, targets, joint.reshape(-1).astype(np.uint8), matched)
-
-
-def blocks(kind: NDArray[np.integer], *tables: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the coarsest numbering of states that tells their ``kind`` and, by the same numbering, their successors apart.
-
-    Moore's refinement (1956). State 0 stays 0, and blocks are numbered in the order of their first states.
-    """
-    block = _in_order(np.column_stack([np.arange(len(kind)) == 0, kind]))
-    while True:
-        finer = _in_order(np.column_stack([block, *(block[table] for table in tables)]))
-        if finer.max() == block.max():
-            return block
-        block = finer
-
-
-def _in_order(rows: NDArray[np.integer]) -> NDArray[np.int32]:
-    """Return the number of each row, equal for equal rows, in the order of appearance."""
-    packed = np.ascontiguousarray(rows.astype(np.int32)).view(f"V{4 * rows.shape[1]}").ravel().tolist()
-    number: dict[bytes, int] = {}
-    return np.array([number.setdefault(row, len(number)) for row in packed], dtype=np.int32)
 
 
 def automaton_of(terminal: Terminal) -> ByteAutomaton:
@@ -152,52 +106,22 @@ def automaton_of(terminal: Terminal) -> ByteAutomaton:
     return ByteAutomaton(targets, automaton.byte_class, automaton.start, automaton.accepting).trim()
 
 
-def _product(
-    tables: Sequence[NDArray[np.int32]], start: NDArray[np.int32]
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the tuples of states that byte strings lead to, ``int32[S, T]``, and their successors ``int32[S, C]``.
-
-    The first tuple is dead, the second ``start``. Most automata are dead after one byte, so the tuples are few.
-    """
-    width = len(start)
-    states = [np.zeros((1, width), dtype=np.int32), start[None]]
-    targets = [np.zeros((1, tables[0].shape[1]), dtype=np.int32)]
-    number = {start.tobytes(): 1}
-    pending = [start[None]]
-    while pending:
-        frontier = pending.pop(0)
-        size = max(1, _CHUNK // (width * tables[0].shape[1]))
-        if len(frontier) > size:
-            pending.insert(0, frontier[size:])
-            frontier = frontier[:size]
-        # [frontier x C, T]
-        after = np.stack([table[frontier[:, i]] for i, table in enumerate(tables)], axis=-1).reshape(-1, width)
-        live = np.flatnonzero(after.any(axis=1))
-        after = after[live]
-        before = len(number)
-        keys = np.ascontiguousarray(after).view(f"V{4 * width}").ravel().tolist()
-        numbers = np.array([number.setdefault(key, len(number) + 1) for key in keys], dtype=np.int32)
-        current_limits().check("states", len(number), "The number of states of the automaton of all terminals")
-        row = np.zeros(len(frontier) * tables[0].shape[1], dtype=np.int32)
-        row[live] = numbers
-        targets.append(row.reshape(len(frontier), -1))
-        if len(number) > before:
-            found, place = np.unique(numbers, return_index=True)
-            states.append(after[place[found > before]])
-            pending.append(states[-1])
-    return np.concatenate(states), np.concatenate(targets)
+def joint(automata: Sequence[ByteAutomaton]) -> Product:
+    """Return the product of the automata of lexemes."""
+    what = "The number of states of the automaton of all terminals"
+    return Product.of(automata, lambda states: current_limits().check("states", states, what))
 
 
-def joint_of(terminals: Sequence[Terminal]) -> tuple[JointAutomaton, NDArray[np.bool_]]:
+def joint_of(terminals: Sequence[Terminal]) -> tuple[Product, NDArray[np.bool_]]:
     """Return the product of the automata of ``terminals``, and ``bool[S, T]``, which of them match in each state."""
     plain = [t for t, terminal in enumerate(terminals) if not terminal.of]
-    joint = JointAutomaton.of([automaton_of(terminals[t]) for t in plain])
-    matched = np.zeros((len(joint.targets), len(terminals)), dtype=bool)
-    matched[:, plain] = joint.matched
+    found = joint([automaton_of(terminals[t]) for t in plain])
+    matched = np.zeros((len(found.targets), len(terminals)), dtype=bool)
+    matched[:, plain] = found.matched
     for t, terminal in enumerate(terminals):
         if terminal.of:
             matched[:, t] = matched[:, terminal.of].all(axis=1)
-    return joint, matched
+    return found, matched
 
 
 def candidates(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, final
@@ -11,14 +10,14 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ....automata.automaton import DEAD, UNREACHABLE, distances
+from ....automata.automaton import DEAD, UNREACHABLE, distances, explored
 from ....errors import GrammarError
 from ....format_limits import current_limits
+from ....regex.code_automaton import equivalent
 from ..grammar import Terminal
 from .lexeme_automaton import NOTHING as NOTHING
-from .lexeme_automaton import LexemeAutomaton, as_prior, blocks
+from .lexeme_automaton import LexemeAutomaton, as_prior
 
-_FAILED = -1  # Instead of a pair: the longer lexeme has failed
 HELD = 8  # The most terminals that are held back until it is known whether a longer lexeme comes about
 
 
@@ -84,30 +83,12 @@ class Rollbacks:
         return place if place < len(self.pairs) and self.pairs[place] == key else -1
 
     def refusal(self, terminals: Sequence[Terminal], refused: NDArray[np.bool_]) -> GrammarError:
-        """Return the error that names a shortest text that goes back behind one of the ``refused`` steps."""
-        automaton = self.automaton
-        byte_of = _spelled(automaton)
-        heap: list[tuple[int, bytes, int, int, int]] = []
-        for state, column in np.argwhere(refused).tolist():
-            text = automaton.leading_to(np.arange(len(automaton)) == state).shortest()
-            key = int(automaton.targets[state, column]) * len(automaton) + int(
-                automaton.targets[automaton.start, column]
-            )
-            heap.append((len(text) + 1, text + bytes([byte_of[column]]), key, state, column))
-        heapq.heapify(heap)
-        while True:
-            _, text, key, state, column = heapq.heappop(heap)
-            if key == _FAILED:
-                break
-            longer, again = divmod(key, len(automaton))
-            if automaton.accepting[again]:
-                heapq.heappush(heap, (len(text), text, _FAILED, state, column))
-            for along, then in enumerate(automaton.targets[longer].tolist()):
-                for other in _after(automaton, again, along):
-                    pair = _FAILED if then == DEAD else then * len(automaton) + other
-                    if pair == _FAILED or self._place(pair) >= 0:
-                        heapq.heappush(heap, (len(text) + 1, text + bytes([byte_of[along]]), pair, state, column))
-        complete = automaton.leading_to(np.arange(len(automaton)) == state).shortest()
+        """Return the error that names a shortest text that leads behind one of the ``refused`` steps."""
+        automaton, byte_of = self.automaton, _spelled(self.automaton)
+        places = np.argwhere(refused).tolist()
+        ways = ((automaton.leading_to(np.arange(len(automaton)) == s).shortest(), s, column) for s, column in places)
+        complete, state, column = min(ways, key=lambda way: (len(way[0]), way))
+        text = complete + bytes([byte_of[column]])
         short = terminals[automaton.label[state]]
         longer_ones = [terminals[t] for t in np.flatnonzero(automaton.reaches[automaton.targets[state, column]])]
         names = " or ".join(terminal.name for terminal in longer_ones)
@@ -168,16 +149,6 @@ def _reachable(
     )
 
 
-def _after(automaton: LexemeAutomaton, state: int, column: int) -> Iterator[int]:
-    """Yield the successors of ``state`` when it is read again, as :func:`_reachable` has it."""
-    along = int(automaton.targets[state, column])
-    if along != DEAD:
-        yield along
-    anew = int(automaton.targets[automaton.start, column])
-    if automaton.accepting[state] and not automaton.accepting[along] and anew != DEAD:
-        yield anew
-
-
 def _spelled(automaton: LexemeAutomaton) -> list[int]:
     """Return a byte of each class, one that can be read where there is one."""
     readable = sorted(range(256), key=lambda byte: (not 0x20 < byte < 0x7F, byte))
@@ -189,18 +160,28 @@ def _shown(text: bytes) -> str:
     return repr(text.decode(errors="backslashreplace"))
 
 
+Word = tuple[int, ...]  # A sequence of terminals
+
 LIMIT = 10_000  # The most states that hold terminals back
 
 START = 1
 """The state before the first byte, and after the end of a text. No byte leads to it: between lexemes, one of them is pending."""
 
 
-class _Holding(NamedTuple):
-    """A lexeme that may fail, with what comes then: terminals that are complete, and the state that goes on."""
+class _Pending(NamedTuple):
+    """State of a transducer: a lexeme, :data:`NOTHING` before the first; if it may fail, the terminals then, and what goes on."""
 
     lexeme: int
-    held: tuple[int, ...]
-    fallback: int
+    held: Word = ()
+    fallback: _Pending | None = None
+
+    @property
+    def chain(self) -> list[_Pending]:
+        """What may be pending, one fallback after the other."""
+        found = [self]
+        while found[-1].fallback is not None:
+            found.append(found[-1].fallback)
+        return found
 
 
 @final
@@ -229,7 +210,7 @@ class Transducer:
         goes_back = automaton.accepting & ~committed[automaton.label]
         matters, deep = (steps & goes_back[:, None] for steps in rollbacks.steps)
         if not deep.any():
-            return _TransducerBuilder(automaton, rollbacks, matters).build()
+            return _built(automaton, rollbacks, matters)
         ignored = np.array([terminal.ignored for terminal in terminals])
         priority = np.array([terminal.priority for terminal in terminals])
         comments = np.repeat(ignored[:, None], len(terminals), axis=1)
@@ -237,7 +218,7 @@ class Transducer:
         prior = matters & ~(deep & rollbacks.outranked(comments | (priority[:, None] > priority)))
         for held_back in (waits, prior):
             try:
-                return _TransducerBuilder(automaton, rollbacks, held_back).build()
+                return _built(automaton, rollbacks, held_back)
             except _TooMany:
                 if held_back is prior and not (prior & deep).any():
                     raise
@@ -246,6 +227,13 @@ class Transducer:
 
 class _TooMany(GrammarError):
     """No bounded number of terminals, or of states, would do."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"the lexer would have to hold more than {HELD} terminals back, or in more than {LIMIT} ways, until it is "
+            "known whether longer lexemes fail. Give the terminals of the longer lexemes a higher priority than those of "
+            "their beginnings, or shorten the repeats in them"
+        )
 
 
 def _endless(automaton: LexemeAutomaton, rollbacks: Rollbacks, steps: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -259,7 +247,7 @@ def _endless(automaton: LexemeAutomaton, rollbacks: Rollbacks, steps: NDArray[np
         alone = np.zeros_like(steps)
         alone[tuple(places[place])] = True
         try:
-            _TransducerBuilder(automaton, rollbacks, alone).build()
+            _built(automaton, rollbacks, alone)
         except _TooMany:
             endless[kind] = True
     found = np.zeros_like(steps)
@@ -267,102 +255,64 @@ def _endless(automaton: LexemeAutomaton, rollbacks: Rollbacks, steps: NDArray[np
     return found if found.any() else steps
 
 
-class _TransducerBuilder:
-    def __init__(self, automaton: LexemeAutomaton, rollbacks: Rollbacks, held_back: NDArray[np.bool_]) -> None:
-        self._automaton, self._rollbacks = automaton, rollbacks
-        self._words: dict[tuple[int, ...], int] = {(): 0}
-        self._spelled: list[tuple[int, ...]] = [()]
-        self._number: dict[_Holding, int] = {}
-        self._holding: list[_Holding] = []
-        self._sizes: list[int] = []  # the number of terminals that each holds back, its fallback's among them
-        self._plain = len(automaton) + 1
-        first = automaton.targets[automaton.start]
-        # Row s + 1 is that of state s; a byte that ends a complete lexeme is read once more, as a beginning.
-        targets = np.where(automaton.targets != DEAD, automaton.targets + 1, DEAD)
-        emits = np.zeros_like(targets)
-        ends = np.full(len(automaton), NOTHING)
-        for state in np.flatnonzero(automaton.accepting).tolist():
-            word = self._word((int(automaton.label[state]),))
-            ends[state] = word
-            boundary = (automaton.targets[state] == DEAD) & (first != DEAD)
-            targets[state, boundary] = first[boundary] + 1
-            emits[state, boundary] = word
-        for state, column in np.argwhere(held_back).tolist():
-            longer = int(automaton.targets[state, column])
-            targets[state, column] = self._hold(longer, (int(automaton.label[state]),), int(first[column]) + 1)
-        # Row 0 is dead; START does what the automaton's start does, but there the text may end.
-        begin = targets[automaton.start : automaton.start + 1]
-        self._targets = [np.zeros_like(begin), begin, targets[1:]]
-        self._emits = [np.zeros_like(begin), np.zeros_like(begin), emits[1:]]
-        self._ends = [NOTHING, 0, *ends[1:].tolist()]
+def _built(automaton: LexemeAutomaton, rollbacks: Rollbacks, held_back: NDArray[np.bool_]) -> Transducer:
+    """Return the transducer that holds terminals back behind some steps; it raises :class:`_TooMany`."""
+    tables = automaton.targets, automaton.label, automaton.accepting, held_back
+    rows, label, accepting, holds = (table.tolist() for table in tables)
+    first, known = rows[automaton.start], dict[_Pending, list[tuple[_Pending | None, Word]]]()
+    words, waiting = dict[Word, int]({(): 0}), list[_Pending]()
+    for state in np.flatnonzero(automaton.accepting).tolist():
+        words.setdefault((label[state],), len(words))
 
-    def build(self) -> Transducer:
-        plain = np.concatenate(self._targets), np.concatenate(self._emits)
-        targets, emits = (part.tolist() for part in plain)
-        # The list grows on the way; a fallback has its row before it is needed.
-        for place, holding in enumerate(self._holding):
-            assert holding.fallback < len(targets) == self._plain + place
-            row, word = self._row(holding, targets[holding.fallback], emits[holding.fallback])
-            targets.append(row)
-            emits.append(word)
-            end = self._ends[holding.fallback]
-            self._ends.append(NOTHING if end == NOTHING else self._word(holding.held + self._spelled[end]))
-        lexeme = [0, self._automaton.start, *range(1, self._plain - 1), *(h.lexeme for h in self._holding)]
-        held = [0] * self._plain + [self._word(h.held) for h in self._holding]
-        fallback = [0] * self._plain + [h.fallback for h in self._holding]
-        as_array = (np.array(part, dtype=np.int32) for part in (targets, emits, self._ends, lexeme, held, fallback))
-        table, emitted, ends, lexemes, words, fallbacks = as_array
-        return Transducer(table, emitted, tuple(self._words), ends, lexemes, words, fallbacks)
+    def way(at: _Pending, column: int) -> tuple[_Pending | None, Word]:
+        state = automaton.start if at.lexeme == NOTHING else at.lexeme
+        then = rows[state][column]
+        if at.fallback is None:
+            if holds[state][column]:
+                return _Pending(then, (label[state],), _Pending(first[column])), ()
+            # A byte that ends a complete lexeme is read once more, as a beginning.
+            ends = then == DEAD and accepting[state] and first[column] != DEAD
+            return (
+                (_Pending(first[column]), (label[state],)) if ends else (_Pending(then) if then != DEAD else None, ())
+            )
+        after, word = ways(at.fallback)[column]
+        if then == DEAD:
+            return after, at.held + word if after else ()
+        chain = after.chain if after else []
+        if accepting[then] or not rollbacks.matter(then, [each.lexeme for each in chain]):
+            return _Pending(then), ()
+        found = _Pending(then, at.held + word, after)
+        if sum(len(each.held) for each in found.chain) > HELD:
+            raise _TooMany
+        return found, ()
 
-    def _row(self, holding: _Holding, targets: list[int], emits: list[int]) -> tuple[list[int], list[int]]:
-        """Return the steps of a state, given those of its fallback."""
-        row, words = [], []
-        for then, after, word in zip(self._automaton.targets[holding.lexeme].tolist(), targets, emits, strict=True):
-            held = holding.held + self._spelled[word]
-            emitted = 0
-            if then == DEAD:
-                target = after
-                emitted = self._word(held) if after != DEAD else 0
-            elif self._automaton.accepting[then] or not self._rollbacks.matter(then, self._lexemes(after)):
-                target = then + 1
-            else:
-                target = self._hold(then, held, after)
-            row.append(target)
-            words.append(emitted)
-        return row, words
+    def ways(at: _Pending) -> list[tuple[_Pending | None, Word]]:
+        if at not in known:
+            known[at] = [way(at, column) for column in range(len(first))]
+            waiting.extend([at] if at.fallback else [])
+            if len(waiting) > LIMIT:
+                raise _TooMany
+        return known[at]
 
-    def _lexemes(self, number: int) -> list[int]:
-        """Return the states of the automaton that a state may go on as, its fallback's among them."""
-        found = []
-        while number >= self._plain:
-            holding = self._holding[number - self._plain]
-            found.append(holding.lexeme)
-            number = holding.fallback
-        return [*found, number - 1] if number != DEAD else found
+    def end(at: _Pending) -> int:
+        *around, last = at.chain
+        if last.lexeme != NOTHING and not accepting[last.lexeme]:
+            return NOTHING
+        word = (label[last.lexeme],) if last.lexeme != NOTHING else ()
+        return words.setdefault(sum((each.held for each in around), ()) + word, len(words))
 
-    def _hold(self, lexeme: int, held: tuple[int, ...], fallback: int) -> int:
-        holding = _Holding(lexeme, held, fallback)
-        number = self._number.setdefault(holding, self._plain + len(self._holding))
-        if number == self._plain + len(self._holding):
-            size = len(held) + (self._sizes[fallback - self._plain] if fallback >= self._plain else 0)
-            if size > HELD or len(self._holding) == LIMIT:
-                raise _TooMany(
-                    f"the lexer would have to hold more than {HELD} terminals back, or in more than {LIMIT} ways, until it is "
-                    "known whether longer lexemes fail. Give the terminals of the longer lexemes a higher priority than those of "
-                    "their beginnings, or shorten the repeats in them"
-                )
-            self._holding.append(holding)
-            self._sizes.append(size)
-        return number
-
-    def _word(self, word: tuple[int, ...]) -> int:
-        number = self._words.setdefault(word, len(self._words))
-        if number == len(self._spelled):
-            self._spelled.append(word)
-        return number
-
-
-Word = tuple[int, ...]  # A sequence of terminals
+    number, targets = explored([_Pending(NOTHING)], lambda at: [to for to, _ in ways(at)])
+    places = sorted(number, key=lambda at: (at.fallback is not None, number[at] if at.fallback else at.lexeme))
+    order = np.array([DEAD, *(number[at] for at in places)])
+    rank = np.argsort(order).astype(np.int32)
+    emits = [[words.setdefault(word, len(words)) for _, word in known[at]] for at in places]
+    lexeme = [automaton.start if at.lexeme == NOTHING else at.lexeme for at in places]
+    held = [words.setdefault(at.held, len(words)) for at in places]
+    fallback = [rank[number[at.fallback]] if at.fallback else DEAD for at in places]
+    columns = ([NOTHING, *map(end, places)], [DEAD, *lexeme], [0, *held], [DEAD, *fallback])
+    ends, lexemes, helds, fallbacks = (np.array(part, dtype=np.int32) for part in columns)
+    table = np.array([[0] * len(first), *emits], dtype=np.int32)
+    return Transducer(rank[targets[order]], table, tuple(words), ends, lexemes, helds, fallbacks)
 
 
 @final
@@ -402,18 +352,14 @@ class Lexer:
         """Return the lexer of ``terminals``.
 
         A :class:`GrammarError` where a terminal is empty or matches the empty text, two match the same text and neither comes
-        first, or no bounded number of bytes tells how a text is cut. The last two name the shortest such text.
+        first, or no bounded number of bytes tells how a text is cut. The last two name a shortest such text, or its beginning.
         """
         automaton = LexemeAutomaton.of(terminals)
         made = Transducer.of(automaton, terminals)
-        source, column = np.nonzero(made.targets)
-        reached = distances(made.targets[source, column], source, np.array([START]), len(made.targets)) != UNREACHABLE
-        reached[DEAD] = True
         # States that emit the same from now on are one; so are bytes that act alike.
-        kind = np.unique(np.column_stack([reached, made.emits, made.ends]), axis=0, return_inverse=True)[1].reshape(-1)
-        block = blocks(kind, made.targets)
-        kept = np.unique(block[reached], return_index=True)[1]
-        kept = np.flatnonzero(reached)[kept]
+        kind = np.unique(np.column_stack([made.emits, made.ends]), axis=0, return_inverse=True)[1].reshape(-1)
+        block = equivalent(made.targets, kind)
+        kept = np.unique(block, return_index=True)[1]
         number = np.zeros(block.max() + 1, dtype=np.int32)
         number[block[kept]] = np.arange(len(kept))
         targets, emits = number[block[made.targets[kept]]], made.emits[kept]

@@ -1,77 +1,32 @@
 """Grammars in GBNF, the dialect of llama.cpp: rules over characters, without terminals and without a lexer.
 
 ``name ::= ...`` up to the end of the line; inside parentheses, behind ``::=`` and behind ``|`` a line may break anywhere. What a
-rule says is read into :data:`Expression`; :mod:`~outlines_phi.guides.grammar.notation.scannerless` makes a grammar of it.
+rule says is read into a tree; :mod:`~outlines_phi.guides.grammar.notation.scannerless` makes a grammar of it.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias, final
+from typing import NamedTuple, final
 
 from ....errors import GrammarError
+from ....regex.code_points import AFTER_SURROGATES, CODE_POINTS, FIRST_SURROGATE, both, others, ranges
+from ....regex.syntax_tree import Chars, Choice, Node, Repeat, RuleName, Sequence
 from .source import check_writable
-
-Intervals: TypeAlias = tuple[tuple[int, int], ...]  # Code points: disjoint intervals, ascending, both ends included
-
-
-@final
-@dataclass(frozen=True)
-class Characters:
-    """One character of these."""
-
-    codes: Intervals
-
-
-@final
-@dataclass(frozen=True)
-class Concatenation:
-    """One part after another; the empty text if there is none."""
-
-    parts: tuple[Expression, ...]
-
-
-@final
-@dataclass(frozen=True)
-class Alternation:
-    """One of several parts."""
-
-    alternatives: tuple[Expression, ...]
-
-
-@final
-@dataclass(frozen=True)
-class Repetition:
-    """A part, ``least`` to ``most`` times, without end where ``most`` is ``None``."""
-
-    part: Expression
-    least: int
-    most: int | None
-
-
-@final
-@dataclass(frozen=True)
-class RuleName:
-    """A reference to a rule, by its name."""
-
-    rule: str
-
-
-Expression: TypeAlias = Characters | Concatenation | Alternation | Repetition | RuleName
 
 
 class GBNFRule(NamedTuple):
     """The expression that a rule derives, and the line that it begins in."""
 
-    body: Expression
+    body: Node
     line: int
 
 
-_MOST = 0x10FFFF
-_ALL: Intervals = ((0, 0xD7FF), (0xE000, _MOST))  # No text has a surrogate
+VALID = others((FIRST_SURROGATE, AFTER_SURROGATES))
+"""All characters: no text has a surrogate."""
 
 _MOST_NESTED = 150  # The most groups inside each other that are read
 
@@ -86,7 +41,7 @@ _NAMED = {"t": 0x09, "n": 0x0A, "r": 0x0D}
 _OPERATORS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
-def read_gbnf(text: str, starts: Sequence[str]) -> dict[str, GBNFRule]:
+def read_gbnf(text: str, starts: Iterable[str]) -> dict[str, GBNFRule]:
     """Return the rules that ``text`` defines, by name.
 
     A :class:`GrammarError` with line, column and caret where it cannot be read, or a rule that is used is not defined.
@@ -142,31 +97,31 @@ class _GBNFText:
                 )
         return rules
 
-    def _choice(self, *, nested: bool) -> Expression:
+    def _choice(self, *, nested: bool) -> Node:
         alternatives = [self._sequence(nested)]
         while self.text.startswith("|", self.at):
             self.at += 1
             self._skip(_BLANK_LINES)
             alternatives.append(self._sequence(nested))
-        return alternatives[0] if len(alternatives) == 1 else Alternation(tuple(alternatives))
+        return alternatives[0] if len(alternatives) == 1 else Choice(tuple(alternatives))
 
-    def _sequence(self, nested: bool) -> Expression:
-        parts: list[Expression] = []
+    def _sequence(self, nested: bool) -> Node:
+        parts: list[Node] = []
         while self.at < len(self.text):
             at = self.at
             if (bounds := self._bounds()) is not None:
                 if not parts:
                     raise self._error("there is nothing to repeat before this; write it behind what it repeats", at)
-                parts[-1] = Repetition(parts[-1], *bounds)
+                parts[-1] = Repeat(parts[-1], *bounds)
             elif (part := self._part()) is not None:
                 parts.append(part)
             else:
                 break
             self._skip(_BLANK_LINES if nested else _BLANK)
-        return parts[0] if len(parts) == 1 else Concatenation(tuple(parts))
+        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
-    def _part(self) -> Expression | None:
-        """Read one item, which an operator may repeat; ``None`` where the sequence has ended."""
+    def _part(self) -> Node | None:
+        """Read what can be repeated; ``None`` where the sequence has ended."""
         sign = self.text[self.at]
         if sign == '"':
             return self._literal()
@@ -176,7 +131,7 @@ class _GBNFText:
             return self._group()
         if sign == ".":
             self.at += 1
-            return Characters(_ALL)
+            return Chars(VALID)
         if sign in "<!":
             raise self._error(
                 "a token is named here, `<...>` or `!<...>`, and a grammar says what texts are, however tokens write them. Write "
@@ -188,19 +143,19 @@ class _GBNFText:
             return RuleName(name)
         return None
 
-    def _literal(self) -> Expression:
+    def _literal(self) -> Node:
         opened = self.at
         self.at += 1
-        characters: list[Expression] = []
+        characters: list[Node] = []
         while not self.text.startswith('"', self.at):
             at, code = self.at, self._character(opened, "string")
             if 0xD800 <= code < 0xE000:
                 raise self._error("a lone surrogate has no UTF-8; remove it", at)
-            characters.append(Characters(((code, code),)))
+            characters.append(Chars(ranges((code, code))))
         self.at += 1
-        return characters[0] if len(characters) == 1 else Concatenation(tuple(characters))
+        return characters[0] if len(characters) == 1 else Sequence(tuple(characters))
 
-    def _class(self) -> Characters:
+    def _class(self) -> Chars:
         opened = self.at
         self.at += 1
         if negated := self.text.startswith("^", self.at):
@@ -216,12 +171,12 @@ class _GBNFText:
                 raise self._error("this range is empty: its first character comes after its last; swap them", at)
             codes.append((low, high))
         self.at += 1
-        within = _complement(codes) if negated else _within(codes)
+        within = both(others(ranges(*codes)) if negated else ranges(*codes), VALID)
         if not codes or not within:
             raise self._error("this class has no character; write `.` for any character, or leave it out", opened)
-        return Characters(within)
+        return Chars(within)
 
-    def _group(self) -> Expression:
+    def _group(self) -> Node:
         opened = self.at
         self.at += 1
         self.depth += 1
@@ -273,7 +228,7 @@ class _GBNFText:
             )
         hexadecimal = found[1] or found[2] or found[3]
         code = int(hexadecimal, 16) if hexadecimal else _NAMED.get(found[4], ord(found[4]))
-        if code > _MOST:
+        if code >= CODE_POINTS:
             raise self._error("there is no character of this code point; the last is `\\U0010FFFF`")
         self.at = found.end()
         return code
@@ -293,18 +248,3 @@ class _GBNFText:
 
     def _error(self, message: str, position: int | None = None) -> GrammarError:
         return GrammarError(message, self.text, self.at if position is None else position)
-
-
-def _within(codes: Sequence[tuple[int, int]]) -> Intervals:
-    """Return the characters of these intervals, which may overlap."""
-    return _complement(_complement(codes))
-
-
-def _complement(codes: Sequence[tuple[int, int]]) -> Intervals:
-    """Return all characters but these."""
-    found, next_code = list[tuple[int, int]](), 0
-    for low, high in (*sorted([*codes, (0xD800, 0xDFFF)]), (_MOST + 1, _MOST + 1)):
-        if next_code < low:
-            found.append((next_code, low - 1))
-        next_code = max(next_code, high + 1)
-    return tuple(found)

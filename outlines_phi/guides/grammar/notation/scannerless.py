@@ -18,12 +18,14 @@ from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
 
-from ....automata.automaton import DEAD, ByteAutomaton
+from ....automata.automaton import DEAD, ByteAutomaton, Product
 from ....errors import GrammarError, OutlinesPhiError, warn_of_grammar
+from ....regex.code_points import CODE_POINTS, CodePoints, both, cut, ranges
 from ....regex.patterns import compile_regex, literal
+from ....regex.syntax_tree import EMPTY, Chars, Choice, Node, Repeat, RuleName, Sequence
 from ..grammar import Grammar, Production, Terminal, followers
-from ..lexing.lexeme_automaton import JointAutomaton
-from .gbnf import Alternation, Characters, Concatenation, Expression, GBNFRule, Intervals, Repetition, RuleName
+from ..lexing.lexeme_automaton import joint
+from .gbnf import VALID, GBNFRule
 
 _MOST_WRITTEN = 10_000
 """The most characters of the pattern of a terminal."""
@@ -39,22 +41,22 @@ class Pieces:
 
     def __init__(self, rules: Mapping[str, GBNFRule]) -> None:
         self.rules = rules
-        self.opened: set[Expression] = set()
+        self.opened: set[Node] = set()
         self._patterns: dict[str, str | None] = {}
-        self._automata: dict[Expression, ByteAutomaton | None] = {}
+        self._automata: dict[Node, ByteAutomaton | None] = {}
 
-    def is_terminal(self, expression: Expression) -> bool:
-        """Return True if an expression is to be one terminal."""
+    def is_terminal(self, expression: Node) -> bool:
+        """Return whether an expression is to be one terminal."""
         return expression not in self.opened and self.pattern(expression) is not None
 
-    def pattern(self, expression: Expression) -> str | None:
+    def pattern(self, expression: Node) -> str | None:
         """Return the regular expression of what an expression derives, ``None`` if it is not regular or too long."""
         try:
             return self.written(expression)
         except _NotRegular:
             return None
 
-    def automaton(self, terminal: Expression) -> ByteAutomaton | None:
+    def automaton(self, terminal: Node) -> ByteAutomaton | None:
         """Return the automaton of a terminal, ``None`` where it is too large."""
         if terminal not in self._automata:
             try:
@@ -63,19 +65,19 @@ class Pieces:
                 self._automata[terminal] = None
         return self._automata[terminal]
 
-    def nonempty(self, expression: Expression) -> Expression | None:
+    def nonempty(self, expression: Node) -> Node | None:
         """Return a symbol that derives the same texts but the empty one; ``None`` if there are no others."""
         if not self.is_nullable(expression):
             return expression
         match expression:
             case RuleName(rule):
                 return self.nonempty(self.rules[rule].body)
-            case Alternation(alternatives):
+            case Choice(alternatives):
                 return _alternation(map(self.nonempty, alternatives))
-            case Repetition(part, _, most):
+            case Repeat(part, _, most):
                 first = self.nonempty(part)
-                return None if first is None or most == 0 else Repetition(first, 1, most)
-        assert isinstance(expression, Concatenation)
+                return None if first is None or most == 0 else Repeat(first, 1, most)
+        assert isinstance(expression, Sequence)
         ways = (
             (first, *expression.parts[place + 1 :])
             for place, part in enumerate(expression.parts)
@@ -83,23 +85,15 @@ class Pieces:
         )
         return _alternation(map(concatenation, ways))
 
-    def is_nullable(self, expression: Expression) -> bool:
-        """Return True if a regular expression derives the empty text."""
-        match expression:
-            case Characters():
-                return False
-            case RuleName(rule):
-                return self.is_nullable(self.rules[rule].body)
-            case Alternation(alternatives):
-                return any(map(self.is_nullable, alternatives))
-            case Repetition(part, least, _):
-                return least == 0 or self.is_nullable(part)
-        return all(map(self.is_nullable, expression.parts))
+    def is_nullable(self, expression: Node) -> bool:
+        """Return whether a regular expression derives the empty text, as far as it has an automaton."""
+        automaton = self.automaton(expression)
+        return automaton is not None and bool(automaton.accepting[automaton.start])
 
-    def written(self, expression: Expression) -> str:
+    def written(self, expression: Node) -> str:
         match expression:
-            case Characters(codes):
-                found = class_of(codes)
+            case Chars(points):
+                found = class_of(points)
             case RuleName(rule):
                 if rule not in self._patterns:
                     self._patterns[rule] = None  # if it uses itself
@@ -107,34 +101,36 @@ class Pieces:
                 if (pattern := self._patterns[rule]) is None:
                     raise _NotRegular
                 found = f"(?:{pattern})"
-            case Alternation(alternatives):
+            case Choice(alternatives):
                 found = f"(?:{'|'.join(map(self.written, alternatives))})"
-            case Repetition(part, least, most):
+            case Repeat(part, least, most):
                 found = f"(?:{self.written(part)}){{{least},{'' if most is None else most}}}"
-            case Concatenation(parts):
+            case Sequence(parts):
                 found = "".join(map(self.written, parts))
+            case _:
+                raise AssertionError(expression)
         if len(found) > _MOST_WRITTEN:
             raise _NotRegular
         return found
 
 
-def concatenation(parts: Iterable[Expression]) -> Expression:
+def concatenation(parts: Iterable[Node]) -> Node:
     """Return one part after another."""
     found = tuple(parts)
-    return found[0] if len(found) == 1 else Concatenation(found)
+    return found[0] if len(found) == 1 else Sequence(found)
 
 
-def _alternation(alternatives: Iterable[Expression | None]) -> Expression | None:
+def _alternation(alternatives: Iterable[Node | None]) -> Node | None:
     found = tuple(dict.fromkeys(each for each in alternatives if each is not None))
-    return found[0] if len(found) == 1 else Alternation(found) if found else None
+    return found[0] if len(found) == 1 else Choice(found) if found else None
 
 
-def class_of(codes: Intervals) -> str:
+def class_of(points: CodePoints) -> str:
     """Return the pattern of one character."""
-    ends = [tuple(literal(chr(code)) for code in pair) for pair in codes]
-    if len(codes) == 1 and codes[0][0] == codes[0][1]:
-        return ends[0][0]
-    return f"[{''.join(low if low == high else f'{low}-{high}' for low, high in ends)}]"
+    pairs = [(literal(chr(low)), literal(chr(after - 1))) for low, after in zip(points[::2], points[1::2], strict=True)]
+    if len(pairs) == 1 and len({*pairs[0]}) == 1:
+        return pairs[0][0]
+    return f"[{''.join(low if low == high else f'{low}-{high}' for low, high in pairs)}]"
 
 
 _LARGEST = 50_000
@@ -145,8 +141,6 @@ _SHOWN = 60  # The length of a pattern in the name of a terminal
 _PATIENCE = 10
 """The most times that the last part of a sequence is taken off before all of its parts are taken apart."""
 
-_EMPTY = Concatenation(())
-
 
 def over_lexemes(rules: Mapping[str, GBNFRule], starts: tuple[str, ...]) -> Grammar:
     """Return the grammar of the texts that one of the rules ``starts`` derives.
@@ -155,7 +149,7 @@ def over_lexemes(rules: Mapping[str, GBNFRule], starts: tuple[str, ...]) -> Gram
     """
     start = " | ".join(starts)
     if len(starts) > 1:
-        rules = {**rules, start: GBNFRule(Alternation(tuple(map(RuleName, starts))), 0)}
+        rules = {**rules, start: GBNFRule(Choice(tuple(map(RuleName, starts))), 0)}
     needed = _needed(rules, start)
     if unused := [name for name in rules if name not in needed]:
         warn_of_grammar(
@@ -175,12 +169,12 @@ def over_lexemes(rules: Mapping[str, GBNFRule], starts: tuple[str, ...]) -> Gram
     raise AssertionError("single characters have no conflicts")
 
 
-def _runs(expression: Expression) -> Iterator[Expression]:
+def _runs(expression: Node) -> Iterator[Node]:
     """Yield all runs of several parts of a sequence."""
-    if isinstance(expression, Concatenation):
+    if isinstance(expression, Sequence):
         for first, last in combinations(range(len(expression.parts) + 1), 2):
             if last > first + 1:
-                yield Concatenation(expression.parts[first:last])
+                yield Sequence(expression.parts[first:last])
 
 
 def _needed(rules: Mapping[str, GBNFRule], start: str) -> set[str]:
@@ -191,14 +185,14 @@ def _needed(rules: Mapping[str, GBNFRule], start: str) -> set[str]:
             case RuleName(rule) if rule not in found:
                 found.add(rule)
                 pending.append(rules[rule].body)
-            case Alternation(parts) | Concatenation(parts):
+            case Choice(parts) | Sequence(parts):
                 pending += parts
-            case Repetition(part):
+            case Repeat(part):
                 pending.append(part)
     return found
 
 
-Symbol: TypeAlias = int | Expression  # A nonterminal by its number, or a terminal
+Symbol: TypeAlias = int | Node  # A nonterminal by its number, or a terminal
 
 
 class _Made(NamedTuple):
@@ -218,8 +212,8 @@ class _Cut:
         self._names: list[str] = []  # of the nonterminals
         self._made: list[_Made] = []
         self._size = 0
-        self._numbers: dict[Expression, int] = {}
-        self._sources: dict[Expression, set[Expression]] = {}  # of a terminal: what it is that is not empty
+        self._numbers: dict[Node, int] = {}
+        self._sources: dict[Node, set[Node]] = {}  # of a terminal: what it is that is not empty
         self._waiting: list[str] = []
         self._rule, self._line = start, 0  # the rule that is cut
         self._of_rule(start)
@@ -231,13 +225,13 @@ class _Cut:
         found = (symbol for made in self._made for symbol in made.body if not isinstance(symbol, int))
         self._terminals = list(dict.fromkeys(found))
 
-    def conflicts(self) -> set[Expression]:
+    def conflicts(self) -> set[Node]:
         """Return the expressions that have to be taken apart, so that longest match cuts every member as it was derived."""
         automata = list(map(self._pieces.automaton, self._terminals))
         wrong = {i for i, automaton in enumerate(automata) if automaton is None}
         if not wrong and automata:
             wrong = self._prolonged()
-        apart = {self._terminals[i] for i in wrong if not isinstance(self._terminals[i], Characters)}
+        apart = {self._terminals[i] for i in wrong if not isinstance(self._terminals[i], Chars)}
         assert bool(apart) == bool(wrong), "single characters are never taken apart"
         return apart.union(*(self._sources.get(terminal, ()) for terminal in apart))
 
@@ -262,49 +256,46 @@ class _Cut:
         ]
         return Grammar(tuple(terminals), tuple(self._names), tuple(dict.fromkeys(written)), len(kept))
 
-    def _name(self, terminal: Expression) -> str:
+    def _name(self, terminal: Node) -> str:
         if isinstance(terminal, RuleName):
             return terminal.rule
         pattern = self._pieces.written(terminal)
         return pattern if len(pattern) <= _SHOWN else f"{pattern[:_SHOWN]}..."
 
     @cached_property
-    def _joint(self) -> JointAutomaton:
-        return JointAutomaton.of([automaton for t in self._terminals if (automaton := self._pieces.automaton(t))])
+    def _joint(self) -> Product:
+        return joint([automaton for t in self._terminals if (automaton := self._pieces.automaton(t))])
 
     def _prolonged(self) -> set[int]:
         """Return the terminals that go on behind a complete lexeme with a byte with which what may follow that begins."""
         number = {t: len(self._names) + place for place, t in enumerate(self._terminals)}
         bodies = [(each.head, [s if isinstance(s, int) else number[s] for s in each.body]) for each in self._made]
-        joint, follow = self._joint, followers(bodies, number.values())
-        begins = joint.places[joint.targets[1]] != DEAD  # [C, T]
+        joined, follow = self._joint, followers(bodies, number.values())
+        begins = joined.places[joined.targets[1]] != DEAD  # [C, T]
         next_bytes = follow.astype(np.float32) @ begins.T.astype(np.float32) > 0  # [T, C]
-        wrong = (joint.matched.astype(np.float32) @ next_bytes.astype(np.float32) > 0) & (joint.targets != DEAD)
-        return set(np.flatnonzero((joint.places[joint.targets[wrong]] != DEAD).any(axis=0)).tolist())
+        wrong = (joined.matched.astype(np.float32) @ next_bytes.astype(np.float32) > 0) & (joined.targets != DEAD)
+        return set(np.flatnonzero((joined.places[joined.targets[wrong]] != DEAD).any(axis=0)).tolist())
 
     def _split_classes(self) -> None:
         """Make terminals of single characters of the largest classes that no class in the rules cuts in two."""
-        classes = {s.codes for made in self._made for s in made.body if isinstance(s, Characters)}
-        bounds = sorted({end for codes in classes for low, high in codes for end in (low, high + 1)})
-        parts: dict[frozenset[Intervals], list[tuple[int, int]]] = {}
-        for low, after in pairwise(bounds):
-            around = frozenset(codes for codes in classes if any(a <= low <= b for a, b in codes))
-            parts.setdefault(around, []).append((low, after - 1))
-        by_class: dict[Intervals, list[Characters]] = {codes: [] for codes in classes}
-        for around, intervals in parts.items():
-            for each in around:
-                by_class[each].append(Characters(tuple(intervals)))
-        single = {codes: found[0] for codes, found in by_class.items() if len(found) == 1}
-        number = {codes: self._new(f"__{class_of(codes)}") for codes in by_class if codes not in single}
+        sets = list(dict.fromkeys(s.points for made in self._made for s in made.body if isinstance(s, Chars)))
+        bounds, classes, members = cut(sets)
+        runs: dict[int, list[tuple[int, int]]] = {}
+        for kind, (low, after) in zip(classes, pairwise([*bounds, CODE_POINTS]), strict=True):
+            runs.setdefault(int(kind), []).append((int(low), int(after) - 1))
+        parts = {kind: Chars(both(ranges(*found), VALID)) for kind, found in runs.items()}
+        by_class = {points: [parts[kind] for kind in found] for points, found in zip(sets, members, strict=True)}
+        single = {points: found[0] for points, found in by_class.items() if len(found) == 1}
+        number = {points: self._new(f"__{class_of(points)}") for points in by_class if points not in single}
 
         def split(symbol: Symbol) -> Symbol:
-            if not isinstance(symbol, Characters):
+            if not isinstance(symbol, Chars):
                 return symbol
-            return single.get(symbol.codes) or number[symbol.codes]
+            return single.get(symbol.points) or number[symbol.points]
 
         self._made = [made._replace(body=tuple(map(split, made.body))) for made in self._made]
-        for codes, head in number.items():
-            for part in by_class[codes]:
+        for points, head in number.items():
+            for part in by_class[points]:
                 self._add(head, [part])
 
     def _of_rule(self, name: str) -> int:
@@ -326,45 +317,45 @@ class _Cut:
                 f"line {self._line}. Lower the numbers of repeats, or leave the upper ones out"
             )
 
-    def _define(self, head: int, expression: Expression) -> None:
+    def _define(self, head: int, expression: Node) -> None:
         """Add the productions of a nonterminal that derives what ``expression`` does."""
-        if not isinstance(expression, Alternation) or self._pieces.is_terminal(expression):
+        if not isinstance(expression, Choice) or self._pieces.is_terminal(expression):
             self._add(head, self._body(expression))
             return
-        regular = [each for each in expression.alternatives if self._pieces.pattern(each) is not None]
-        together = Alternation(tuple(regular))
+        regular = [each for each in expression.branches if self._pieces.pattern(each) is not None]
+        together = Choice(tuple(regular))
         if len(regular) > 1 and self._pieces.is_terminal(together):
             self._add(head, self._terminal(together))
         else:
             regular = []
-        for each in expression.alternatives:
+        for each in expression.branches:
             if each not in regular:
                 self._add(head, self._body(each))
 
-    def _body(self, expression: Expression) -> list[Symbol]:
+    def _body(self, expression: Node) -> list[Symbol]:
         """Return the symbols that derive what ``expression`` does."""
         if self._pieces.is_terminal(expression):
             return self._terminal(expression)
         match expression:
             case RuleName(rule):
                 return [self._of_rule(rule)]
-            case Concatenation(parts):
+            case Sequence(parts):
                 found: list[Symbol] = []
                 for regular, grouped in groupby(parts, lambda part: self._pieces.pattern(part) is not None):
                     run = tuple(grouped)
                     found += self._run(run) if regular else chain.from_iterable(map(self._body, run))
                 return found
-            case Repetition():
+            case Repeat():
                 return self._repeat(expression)
         if expression not in self._numbers:
             self._numbers[expression] = self._new(f"__{self._rule}_{len(self._names)}")
             self._define(self._numbers[expression], expression)
         return [self._numbers[expression]]
 
-    def _run(self, parts: tuple[Expression, ...]) -> list[Symbol]:
+    def _run(self, parts: tuple[Node, ...]) -> list[Symbol]:
         """Return the symbols of regular parts that follow each other: first a terminal of as many of them as can be."""
         last = len(parts)
-        if all(isinstance(part, Characters) for part in parts) and not self._pieces.is_terminal(concatenation(parts)):
+        if all(isinstance(part, Chars) for part in parts) and not self._pieces.is_terminal(concatenation(parts)):
             return list(parts)  # a string is one piece or none
         while last and not self._pieces.is_terminal(concatenation(parts[:last])):
             last -= 1
@@ -372,15 +363,15 @@ class _Cut:
             return self._body(parts[0]) + (self._run(parts[1:]) if len(parts) > 1 else [])
         return self._terminal(concatenation(parts[:last])) + (self._run(parts[last:]) if last < len(parts) else [])
 
-    def _repeat(self, expression: Repetition) -> list[Symbol]:
+    def _repeat(self, expression: Repeat) -> list[Symbol]:
         part, least, most = self._body(expression.part), expression.least, expression.most
-        key = Repetition(expression.part, 0, None if most is None else most - least)
+        key = Repeat(expression.part, 0, None if most is None else most - least)
         required = part * min(least, _LARGEST)  # more are refused when they are added
         if key.most == 0:
             return required
         before: list[Symbol] = []  # the derivation of one time less
         for times in (None,) if key.most is None else range(1, key.most + 1):
-            key = Repetition(expression.part, 0, times)
+            key = Repeat(expression.part, 0, times)
             if key not in self._numbers:
                 number = self._numbers[key] = self._new(f"__{self._rule}_{len(self._names)}")
                 self._add(number, [])
@@ -388,7 +379,7 @@ class _Cut:
             before = [self._numbers[key]]
         return required + before
 
-    def _terminal(self, expression: Expression) -> list[Symbol]:
+    def _terminal(self, expression: Node) -> list[Symbol]:
         """Return the symbols of a regular expression: a terminal, that may be left out where it may be empty."""
         found = self._pieces.nonempty(expression)
         if found is None:
@@ -396,7 +387,7 @@ class _Cut:
         if not self._pieces.is_nullable(expression):
             return [found]
         self._sources.setdefault(found, set()).add(expression)
-        optional = Alternation((_EMPTY, found))
+        optional = Choice((EMPTY, found))
         if optional not in self._numbers:
             self._numbers[optional] = self._new(f"__{self._rule}_{len(self._names)}")
             self._add(self._numbers[optional], [])

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-import numpy as np
-
 from ....automata.automaton import ByteAutomaton
 from ....errors import UnsupportedError
 from ....regex.patterns import compile_regex
@@ -22,9 +20,7 @@ STEPS = (0, 2, 4)
 @lru_cache(maxsize=1024)
 def literal(text: bytes) -> ByteAutomaton:
     """Return the automaton of one text; that of the empty one is :data:`NOTHING`."""
-    byte, source = np.frombuffer(text, dtype=np.uint8), np.arange(1, len(text) + 1)
-    accepting = np.arange(len(text) + 2) == len(text) + 1
-    return ByteAutomaton.from_edges(source, byte, source + 1, start=1, accepting=accepting)
+    return ByteAutomaton.of_texts([text])
 
 
 NOTHING = literal(b"")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, final
@@ -249,12 +249,21 @@ class Machine(Maker):
 
     def shortest(self) -> bytes:
         """Return a text that is as short as any."""
-        text, at = b"", self.start
+        text, at = bytearray(), self.start
         while size := self.size(at):
-            ways = ((byte, self.advance(at, byte)) for byte in LIKELY)
-            byte, at = next((byte, after) for byte, after in ways if after is not None and self.size(after) < size)
-            text += bytes([byte])
-        return text
+            step = self.nearer(at, size, LIKELY)
+            assert step is not None  # some byte always lowers the size
+            text.append(step[0])
+            at = step[1]
+        return bytes(text)
+
+    def nearer(self, at: Configuration, size: int, bytes: Iterable[int]) -> tuple[int, Configuration] | None:
+        """Return the first of some bytes that leads to where less than ``size`` is left, and that place; ``None`` for none."""
+        for byte in bytes:
+            after = self.advance(at, byte)
+            if after is not None and self.size(after) < size:
+                return byte, after
+        return None
 
     def _smallest_nested(
         self, definitions: Mapping[str, Formula], formula: Formula, count: int, pointer: str

@@ -132,11 +132,6 @@ class Divisor:
         """The state before the first digit."""
         return self.e, 0
 
-    @property
-    def is_blind(self) -> bool:
-        """True if all digits before the point have the same transitions."""
-        return self.p == 1
-
     def whole(self, state: tuple[int, int], digit: int) -> tuple[int, int]:
         """Return the state after one more digit before the point."""
         k, residue = state

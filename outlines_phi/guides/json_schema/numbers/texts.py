@@ -7,149 +7,25 @@ where no number is excluded, or single ones, are there texts with exponents, too
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Container, Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
-from functools import cached_property
-from itertools import accumulate
 from math import prod
-from operator import or_
-from typing import NamedTuple, TypeAlias, final
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ....automata.automaton import DEAD, ByteAutomaton
+from ....automata.automaton import ByteAutomaton, Place, Product, explored
 from ....format_limits import LimitError, current_limits
+from ....numerics.cache import kept
+from ....regex.code_automaton import equivalent
 from ....regex.patterns import compile_regex
 from .multiples import EVERY_NUMBER, NO_NUMBER, Divisor, Multiples, decimals, digits_of
 
 
-class Whole(NamedTuple):
-    """The state of the comparison of a number with cuts, after some digits before its point.
-
-    Attributes
-    ----------
-    length
-        The number of digits read. No zeros lead, so a number with more digits is the greater one.
-    rank
-        The number of the cuts' different prefixes of this length that are below the digits.
-    equal
-        True if the prefix of that rank is equal to the digits.
-    """
-
-    length: int
-    rank: int
-    equal: bool
-
-
-class Decimals(NamedTuple):
-    """The same after the point: cuts before ``low`` are below the number, cuts from ``high`` on above it, others equal so far.
-
-    Attributes
-    ----------
-    place
-        The number of digits of the fraction read; not counted on behind the last digit of the cuts that are equal so far.
-    """
-
-    place: int
-    low: int
-    high: int
-
-
-@final
-class Side:
-    """The half of a line on one side of 0: its cuts, ascending from 0, whether each is a member, and the piece above each."""
-
-    def __init__(self, cuts: Sequence[Fraction], at: Sequence[bool], after: Sequence[Multiples]) -> None:
-        self.at, self.after = at, after
-        wholes = [digits_of(x.numerator // x.denominator) for x in cuts]
-        self._wholes = [(len(digits), digits) for digits in wholes]  # ordered as the numbers are
-        self._decimals = [_decimal_digits(x) for x in cuts]
-        self._prefixes = [
-            sorted({digits[:length] for digits in wholes if len(digits) >= length})
-            for length in range(len(wholes[-1]) + 1)
-        ]
-
-    @classmethod
-    def above(cls, cuts: Sequence[Fraction], at: Sequence[bool], between: Sequence[Multiples]) -> Side:
-        """Return the half from 0 up of a line."""
-        k = bisect_left(cuts, 0)
-        if k < len(cuts) and not cuts[k]:
-            return cls(cuts[k:], at[k:], between[k + 1 :])
-        zero = between[k].contains(Fraction(0))
-        return cls((Fraction(0), *cuts[k:]), (zero, *at[k:]), between[k:])
-
-    @classmethod
-    def below(cls, cuts: Sequence[Fraction], at: Sequence[bool], between: Sequence[Multiples]) -> Side:
-        """Return the half from 0 down of a line, upside down; a number and its negative have the same divisors."""
-        return cls.above([-x for x in reversed(cuts)], at[::-1], between[::-1])
-
-    def first(self, digit: int) -> Whole | None:
-        """Return the state after a first digit other than 0."""
-        return self._placed(1, str(digit))
-
-    def whole(self, known: Whole, digit: int) -> Whole | None:
-        """Return the state after one more digit before the point; ``None`` when all cuts are below."""
-        length, rank, equal = known
-        prefixes = self._prefixes[length]
-        if equal:
-            return self._placed(length + 1, f"{prefixes[rank]}{digit}")
-        if length + 1 >= len(self._prefixes):
-            return None
-        longer = self._prefixes[length + 1]
-        rank = bisect_left(longer, prefixes[rank]) if rank < len(prefixes) else len(longer)
-        return Whole(length + 1, rank, False)
-
-    def point(self, known: Whole) -> Decimals:
-        """Return the state at the decimal point, where no more digits come before it."""
-        length, rank, equal = known
-        prefixes = self._prefixes[length]
-        if rank == len(prefixes):
-            place = bisect_left(self._wholes, (length + 1, ""))
-            return Decimals(0, place, place)
-        digits = (length, prefixes[rank])
-        low = bisect_left(self._wholes, digits)
-        return Decimals(0, low, bisect_right(self._wholes, digits, low) if equal else low)
-
-    @cached_property
-    def zero(self) -> Decimals:
-        """The state after a first 0, which no digits but those of a fraction follow."""
-        return Decimals(0, 0, bisect_right(self._wholes, (1, "0")))
-
-    def decimals(self, known: Decimals) -> list[Decimals]:
-        """Return the state after one more digit behind the point, for each digit."""
-        place, low, high = known
-        if low == high:
-            return [known] * 10
-        equal = [int(self._decimals[k][place : place + 1] or 0) for k in range(low, high)]
-        after = []
-        for digit in range(10):
-            first, end = low + bisect_left(equal, digit), low + bisect_right(equal, digit)
-            longest = max((len(self._decimals[k]) for k in range(first, end)), default=0)
-            after.append(Decimals(min(place + 1, longest), first, end))
-        return after
-
-    def cut(self, known: Decimals) -> int | None:
-        """Return the cut that the number is equal to if no digits follow."""
-        place, low, high = known
-        return low if low < high and place >= len(self._decimals[low]) else None
-
-    def _placed(self, length: int, digits: str) -> Whole | None:
-        if length >= len(self._prefixes):
-            return None
-        prefixes = self._prefixes[length]
-        rank = bisect_left(prefixes, digits)
-        return Whole(length, rank, rank < len(prefixes) and prefixes[rank] == digits)
-
-
-def _decimal_digits(x: Fraction) -> str:
-    places = decimals(x)
-    behind = x.numerator * 10**places // x.denominator % 10**places
-    return digits_of(behind).zfill(places) if places else ""
-
-
 def most_states() -> int:
-    """Return the most states that are made for one set; 6,000 take half a second."""
+    """Return the most remainders that are told apart in one set; 6,000 take half a second."""
     return current_limits().states * 3 // 10
 
 
@@ -162,253 +38,155 @@ MANY_VALUES = 100
 MANY_REMAINDERS = 256
 """The least number of remainders of multiples that are rather listed."""
 
-_SELF, _OPEN = -1, -2
-"""A state's own number, in its row; and the number of a node that has no state yet."""
-
-_COLUMNS = (b"-", b".", *(b"%d" % digit for digit in range(10)), b"eE", b"+")
-"""The bytes of each column of a table of states but column 0, which is for all others."""
-
 Line: TypeAlias = tuple[Sequence[Fraction], Sequence[bool], Sequence[Multiples]]
 """Cuts, whether each is a member, and the pieces around them."""
 
-Row: TypeAlias = tuple[int, ...]
-"""The next states: by the point, then by each digit."""
+_PLAIN = compile_regex(r"-?(0|[1-9][0-9]*)(\.([0-9]|[0-9]*[1-9]))?")
+"""All JSON numbers without exponents."""
 
-Remainders: TypeAlias = tuple[tuple[int, tuple[int, int]], ...]
-"""The divisors, by their numbers, that may still divide the number, each with its state."""
+_COLUMN = np.array([b"-.0123456789".find(byte) % 13 for byte in range(256)], dtype=np.uint8)
+"""The column of each byte in a table of places; the last one is for all others."""
 
 
-class DigitNode(NamedTuple):
-    """The state of the digits so far.
+class Told(NamedTuple):
+    """A Moore machine over the digits of a number: an automaton, and ``labels``, ``int8[S]``, the output of each state."""
 
-    Attributes
-    ----------
-    side
-        The side of 0 that the number is on; -1 once that matters no more.
-    place
-        The place among the cuts of that side, or the number of the piece that it lies in for good.
-    remainders
-        The remainders by the divisors that matter there.
-    behind
-        The part read behind the point: nothing yet, not even the point; nothing; one digit; more.
-    ends
-        True if the number may end here: not right behind the point, and not behind a 0 that is not the first digit there.
-    """
+    automaton: ByteAutomaton
+    labels: NDArray[np.int8]
 
-    side: int
-    place: Whole | Decimals | int
-    remainders: Remainders
-    behind: int
-    ends: bool = True
+    @classmethod
+    def of(cls, start: Place, steps: Callable[[Place], list[Place | None]], told: Callable[[Place], int]) -> Told:
+        """Return the machine of some places; ``steps`` returns those behind each byte of ``-.0123456789``."""
+        places, targets = explored([start], lambda place: [*steps(place), None], _check)
+        labels = np.array([0, *map(told, places)], dtype=np.int8)
+        return cls(ByteAutomaton(targets, _COLUMN, 1, labels > 0), labels)
+
+
+_Compared: TypeAlias = tuple[int, int, int, int]
+"""The sign of a text, 0 before its first byte; in which part it is; how many digits of this were read, and their order so far."""
+
+_WHOLE, _BEHIND, _SETTLED = range(3)
+"""Before the point, behind it, and where the order is that of the numbers, whatever follows."""
+
+
+@kept
+def compared(x: Fraction) -> Told:
+    """Return the machine that compares numbers with ``x``: -1 below it, 0, or 1 above."""
+    places = decimals(x)
+    digits = digits_of(abs(x.numerator) * 10**places // x.denominator).rjust(places + 1, "0")
+    parts = digits[: len(digits) - places], digits[len(digits) - places :]
+
+    def settled(order: int) -> _Compared:
+        return 1, _SETTLED, 0, order
+
+    def told(at: _Compared) -> int:
+        sign, part, read, order = at
+        if part == _SETTLED:
+            return order
+        return sign * (-1 if read < len(parts[part]) else order or -int(part == _WHOLE and places > 0))
+
+    def after(at: _Compared, digit: int) -> _Compared:
+        sign, part, read, order = at
+        if part == _SETTLED:
+            return at
+        if part == _WHOLE and read == len(
+            parts[_WHOLE]
+        ):  # no zeros lead, so a number with more digits is the greater one
+            return settled(sign)
+        ours = int(parts[part][read : read + 1] or 0)
+        order = order or (digit > ours) - (digit < ours)
+        if part == _WHOLE:
+            return sign, part, read + 1, order
+        return settled(sign * order) if order else (sign, part, min(read + 1, places), 0)
+
+    def steps(at: _Compared) -> list[_Compared | None]:
+        minus = None
+        if not at[0]:
+            minus = settled(-1) if x > 0 else (-1, _WHOLE, 0, 0)
+            at = settled(1) if x < 0 else (1, _WHOLE, 0, 0)
+        same = at[1:] == (_WHOLE, len(parts[_WHOLE]), 0)
+        point = (at[0], _BEHIND, 0, 0) if same else settled(told(at))
+        return [minus, point, *(after(at, digit) for digit in range(10))]
+
+    return Told.of((0, _WHOLE, 0, 0), steps, told)
+
+
+_Divided: TypeAlias = tuple[bool, tuple[int, int] | None]
+"""Whether the point was read, and the state of a divisor, see :class:`Divisor`."""
+
+
+@kept
+def divided(q: Fraction) -> Told:
+    """Return the machine that tells the multiples of ``q``: 1, others 0."""
+    divisor = Divisor.of(q)
+
+    def steps(at: _Divided) -> list[_Divided | None]:
+        behind, state = at
+        if behind or state is None:
+            return [None, None, *((True, divisor.decimal(state, digit)) for digit in range(10))]
+        return [at, (True, divisor.point(state)), *((False, divisor.whole(state, digit)) for digit in range(10))]
+
+    def told(at: _Divided) -> int:
+        behind, state = at
+        return int(state is not None and not state[1] and (behind or state[0] == divisor.e))
+
+    start: _Divided = False, divisor.start
+    return Told.of(start, steps, told)
 
 
 def spell(cuts: Sequence[Fraction], at: Sequence[bool], between: Sequence[Multiples]) -> ByteAutomaton:
     """Return the automaton of the texts without exponents of the members of a line, which is given as in :class:`NumberSet`.
 
+    It is that of all texts beside what tells how each compares with the cuts, and what divides it; single numbers are listed.
+
     Raises
     ------
     UnsupportedError
-        If more than :func:`most_states` are needed.
+        If too many states are needed.
     """
     if len(cuts) > MANY_VALUES and all(at) and all(piece == NO_NUMBER for piece in between):
-        return _spell_values(cuts)
+        return ByteAutomaton.of_texts(_texts(cuts))
     cuts, at, between = _listed(cuts, at, between)
     if any(_remainders(piece) > most_states() for piece in between):
         raise _too_many()
-    return _Texts([Side.above(cuts, at, between), Side.below(cuts, at, between)], between).automaton()
+    apart = [k for k in range(len(cuts)) if between[k] != between[k + 1]]
+    single = [k for k in range(len(cuts)) if between[k] == between[k + 1]]
+    listed = [ByteAutomaton.of_texts(_texts(cuts[k] for k in single if at[k] == member)) for member in (True, False)]
+    pieces = [between[0], *(between[k + 1] for k in apart)]
+    divisors = sorted({q for piece in pieces for q, _ in piece.terms})
+    told = [*(compared(cuts[k]) for k in apart), *map(divided, divisors)]
+    product = Product.of([_PLAIN, *listed, *(one.automaton for one in told)], _check, needed=1)
+    labels = [one.labels[places] for one, places in zip(told, product.places.T[3:], strict=True)]
+    orders, divides = labels[: len(apart)], labels[len(apart) :]
+    piece = sum((order > 0 for order in orders), np.zeros(len(product.places), dtype=np.int64))
+    terms = [dict(one.terms) for one in pieces]
+    held = np.array([one.rest for one in pieces])[piece]
+    for q, multiple in zip(divisors, divides, strict=True):
+        held = held + np.array([one.get(q, 0) for one in terms])[piece] * multiple
+    for k, order in zip(apart, orders, strict=True):
+        held = np.where(order == 0, at[k], held)
+    plain, among, without = product.matched.T[:3]
+    found = ByteAutomaton(product.targets, product.byte_class, 1, plain & (among | (held > 0) & ~without)).trim()
+    block = equivalent(found.targets, found.accepting)
+    first = np.unique(block, return_index=True)[1]
+    return ByteAutomaton(block[found.targets[first]], found.byte_class, int(block[found.start]), found.accepting[first])
 
 
-def _spell_values(values: Sequence[Fraction]) -> ByteAutomaton:
-    """Return the automaton of the texts without exponents of some numbers: the trie of these."""
-    start = DEAD + 1
-    ways: dict[tuple[int, int], int] = {}
-    ends = set[int]()
+def _texts(values: Iterable[Fraction]) -> Iterator[bytes]:
+    """Yield the texts without exponents of some numbers."""
     for x in values:
         places = decimals(x)
         digits = digits_of(abs(x.numerator) * 10**places // x.denominator).rjust(places + 1, "0")
         text = f"{digits[:-places]}.{digits[-places:]}" if places else digits
         for sign in ("", "-") if not x else ("-" if x < 0 else "",):
-            for spelled in (text,) if places else (text, f"{text}.0"):
-                state = start
-                for byte in f"{sign}{spelled}".encode():
-                    state = ways.setdefault((state, byte), start + len(ways) + 1)
-                ends.add(state)
-    source, byte = np.array(list(ways)).T
-    accepting = np.zeros(start + len(ways) + 1, dtype=bool)
-    accepting[list(ends)] = True
-    return ByteAutomaton.from_edges(source, byte, np.array(list(ways.values())), start=start, accepting=accepting)
+            yield f"{sign}{text}".encode()
+            if not places:
+                yield f"{sign}{text}.0".encode()
 
 
-@final
-class _Texts:
-    """The texts of a line: what to read from each node, and the rows of the states made of nodes."""
-
-    def __init__(self, sides: list[Side], pieces: Sequence[Multiples]) -> None:
-        divisors = sorted({q for piece in pieces for q, _ in piece.terms})
-        self._most = most_states()
-        self._sides, self._divisors = sides, [Divisor.of(q) for q in divisors]
-        self._pieces = list(dict.fromkeys((NO_NUMBER, EVERY_NUMBER, *pieces)))
-        self._terms = [{divisors.index(q): c for q, c in piece.terms} for piece in self._pieces]
-        number = {piece: n for n, piece in enumerate(self._pieces)}
-        self._outer = [[number[piece] for piece in side.after] for side in sides]
-        # For each side and piece: the divisors that matter there or further away from 0.
-        self._beyond: list[list[frozenset[int]]] = []
-        for outer in self._outer:
-            divisors_of = (frozenset(self._terms[piece]) for piece in reversed(outer))
-            self._beyond.append(list(accumulate(divisors_of, or_))[::-1])
-        self._number: dict[DigitNode, int] = {}
-        self._rows: list[Row] = [(DEAD,) * 11]
-        self._accepting = [False]
-        self._equal: dict[tuple[bool, Row], int] = {}
-
-    def automaton(self) -> ByteAutomaton:
-        """Return the automaton of the texts."""
-        positive, negative = (tuple(self._state(node) for node in self._first(side)) for side in (0, 1))
-        minus = self._merged(False, (DEAD, *negative))
-        rows, accepting = [(DEAD, *row) for row in self._rows], self._accepting
-        if not minus and not any(positive):
-            return _automaton(rows, DEAD, accepting)
-        return _automaton([*rows, (minus, DEAD, *positive)], len(rows), [*accepting, False]).trim()
-
-    def _state(self, root: DigitNode | None) -> int:
-        """Return the state of a node, made when those that follow are, without recursion."""
-        stack: list[tuple[DigitNode, list[DigitNode | None], list[int]]] = []
-        if root is not None and root not in self._number:
-            self._open(root, stack)
-        while stack:
-            node, after, row = stack[-1]
-            while len(row) < len(after):
-                follower = after[len(row)]
-                if follower is None:
-                    row.append(DEAD)
-                elif follower == node:
-                    row.append(_SELF)
-                elif follower not in self._number:
-                    self._open(follower, stack)
-                    break
-                else:
-                    if self._number[follower] == _OPEN:  # a cycle leads back to it, so it cannot wait for its row
-                        self._number[follower] = self._new()
-                    row.append(self._number[follower])
-            else:
-                stack.pop()
-                self._number[node] = self._merged(self._ends(node), tuple(row), self._number[node])
-        return DEAD if root is None else self._number[root]
-
-    def _open(self, node: DigitNode, stack: list[tuple[DigitNode, list[DigitNode | None], list[int]]]) -> None:
-        if len(self._number) >= self._most:
-            raise _too_many()
-        self._number[node] = _OPEN
-        stack.append((node, self._after(node), []))
-
-    def _merged(self, accepting: bool, row: Row, state: int = _OPEN) -> int:
-        """Return the state with this row, an equal one if there is; ``state`` is its number if that is known already."""
-        if state == _OPEN:
-            if (accepting, row) in self._equal:
-                return self._equal[accepting, row]
-            if not accepting and set(row) <= {DEAD, _SELF}:
-                return DEAD
-            if _SELF in row:
-                # It may do what one of its own followers does, if it is taken for that one.
-                for other in set(row) - {DEAD, _SELF}:
-                    if self._equal.get((accepting, _with_self(row, other))) == other:
-                        return other
-            state = self._new()
-        self._equal.setdefault((accepting, row), state)
-        if _SELF in row:
-            row = _with_self(row, state)
-            self._equal.setdefault((accepting, row), state)
-        self._rows[state], self._accepting[state] = row, accepting
-        return state
-
-    def _new(self) -> int:
-        self._rows.append(())
-        self._accepting.append(False)
-        return len(self._rows) - 1
-
-    def _first(self, side: int) -> list[DigitNode | None]:
-        """Return the nodes behind each first digit."""
-        before = tuple((n, divisor.start) for n, divisor in enumerate(self._divisors))
-        zero = DigitNode(side, self._sides[side].zero, before, 0)
-        first = self._sides[side].first
-        return [zero, *(self._whole(side, first(d), self._divided(before, d, False)) for d in range(1, 10))]
-
-    def _after(self, node: DigitNode) -> list[DigitNode | None]:
-        """Return the nodes behind a point and behind each digit."""
-        side, place, remainders, behind, _ = node
-        if behind:
-            more = min(behind + 1, 3)
-            digits = [(d, self._divided(remainders, d, True), more == 2 or d > 0) for d in range(10)]
-            if isinstance(place, Decimals):
-                places = self._sides[side].decimals(place)
-                return [None, *(self._behind(side, places[d], left, more, ends) for d, left, ends in digits)]
-            assert isinstance(place, int)
-            return [None, *(self._settled(place, left, more, ends) for _, left, ends in digits)]
-        divided = tuple((n, s) for n, r in remainders if (s := self._divisors[n].point(r)) is not None)
-        if isinstance(place, Decimals):
-            return [self._behind(side, place, divided, 1, False), *[None] * 10]
-        blind = not (isinstance(place, Whole) and place.equal) and all(
-            self._divisors[n].is_blind for n, _ in remainders
-        )
-        wholes = [(d, self._divided(remainders, d, False)) for d in range(1 if blind else 10)]
-        if isinstance(place, Whole):
-            line = self._sides[side]
-            point = self._behind(side, line.point(place), divided, 1, False)
-            after = [self._whole(side, line.whole(place, d), r) for d, r in wholes]
-        else:
-            assert isinstance(place, int)
-            point = self._settled(place, divided, 1, False)
-            after = [self._settled(place, r, 0) for _, r in wholes]
-        return [point, *after * (10 if blind else 1)]
-
-    def _divided(self, remainders: Remainders, digit: int, behind: bool) -> Remainders:
-        if behind:
-            after = ((n, self._divisors[n].decimal(r, digit)) for n, r in remainders)
-            return tuple((n, r) for n, r in after if r is not None)
-        return tuple((n, self._divisors[n].whole(r, digit)) for n, r in remainders)
-
-    def _whole(self, side: int, place: Whole | None, remainders: Remainders) -> DigitNode | None:
-        if place is None:
-            return self._settled(self._outer[side][-1], remainders, 0)
-        piece = self._sides[side].point(place).low - 1
-        return DigitNode(side, place, _kept(remainders, self._beyond[side][piece]), 0)
-
-    def _behind(self, side: int, place: Decimals, remainders: Remainders, behind: int, ends: bool) -> DigitNode | None:
-        pieces = self._outer[side][max(place.low - 1, 0) : max(place.high, 1)]
-        if place.low == place.high:
-            return self._settled(pieces[0], remainders, behind, ends)
-        return DigitNode(side, place, _kept(remainders, set().union(*(self._terms[p] for p in pieces))), behind, ends)
-
-    def _settled(self, piece: int, remainders: Remainders, behind: int, ends: bool = True) -> DigitNode | None:
-        remainders = _kept(remainders, self._terms[piece])
-        if behind and not remainders:
-            piece = 1 if self._pieces[piece].rest else 0
-        return DigitNode(-1, piece, remainders, behind, ends) if piece else None
-
-    def _ends(self, node: DigitNode) -> bool:
-        """Return True if the number may end here."""
-        side, place, remainders, behind, ends = node
-        if not ends:
-            return False
-        if isinstance(place, int):
-            piece = place
-        else:
-            known = place if isinstance(place, Decimals) else self._sides[side].point(place)
-            cut = self._sides[side].cut(known)
-            if cut is not None:
-                return self._sides[side].at[cut]
-            piece = self._outer[side][max(known.low - 1, 0)]
-        terms = self._terms[piece]
-        divides = (n for n, (k, r) in remainders if not r and n in terms and (behind or k == self._divisors[n].e))
-        return bool(self._pieces[piece].rest + sum(terms[n] for n in divides))
-
-
-def _with_self(row: Row, state: int) -> Row:
-    return tuple(state if target == _SELF else target for target in row)
-
-
-def _kept(remainders: Remainders, wanted: Container[int]) -> Remainders:
-    return tuple(pair for pair in remainders if pair[0] in wanted) if remainders else remainders
+def _check(states: int) -> None:
+    if states > current_limits().states:
+        raise _too_many()
 
 
 def _listed(cuts: Sequence[Fraction], at: Sequence[bool], between: Sequence[Multiples]) -> Line:
@@ -437,16 +215,6 @@ def _too_many() -> LimitError:
         "`outlines_phi.limits(states=...)`",
         f"These need more than {most_states():,} states",
     )
-
-
-def _automaton(rows: Sequence[Row], start: int, accepting: Sequence[bool]) -> ByteAutomaton:
-    """Return the automaton with these rows, of the next state for each of :data:`_COLUMNS`; equal columns become one."""
-    number: dict[Row, int] = {(DEAD,) * len(rows): 0}
-    byte_class = np.zeros(256, dtype=np.uint8)
-    for characters, column in zip(_COLUMNS, zip(*rows, strict=True), strict=False):
-        byte_class[list(characters)] = number.setdefault(column, len(number))
-    targets = np.array(list(number), dtype=np.int32).T
-    return ByteAutomaton(np.ascontiguousarray(targets), byte_class, start, np.array(accepting))
 
 
 _TEN = r"([0-9]{1,2}|[12][0-9]{2}"

@@ -433,17 +433,6 @@ KEYWORDS: Mapping[str, Keyword] = {
 }
 """All keywords that say something of a value. All others are annotations."""
 
-ANNOTATIONS: Mapping[str, str] = {
-    "`$schema`": "names the draft; without it, and if it names another dialect, that is 2020-12",
-    "`$id` (in draft 4 `id`), `$anchor`, `$dynamicAnchor`, `$recursiveAnchor`": "give names to what is referred to",
-    "`$defs`, `definitions`": "hold what is referred to",
-    "`title`, `description`, `default`, `examples`, `deprecated`, `readOnly`, `writeOnly`, `$comment`": "an annotation",
-    "`contentEncoding`, `contentMediaType`, `contentSchema`": "an annotation",
-    "`nullable`": "no keyword of the standard: named in a warning",
-    "`$vocabulary`": "an annotation, which says nothing of the schema that it stands in",
-}
-"""The other keywords of the standard, and what becomes of them, for the documentation."""
-
 
 OPENAPI = {"nullable": "it is a keyword of OpenAPI 3.0, not of JSON Schema; add null to the types that may stand there"}
 """Names that another dialect gives a meaning which widens a schema, and what to write instead."""

@@ -16,7 +16,7 @@ from referencing.jsonschema import DRAFT202012, DynamicAnchor, specification_wit
 
 from ....errors import OutlinesPhiError, UnsupportedError
 from ....format_limits import LimitError
-from ..formula import And, Formula, Not, Or, Referred, both, but_not, holds
+from ..formula import And, Formula, Not, Or, Referred, both, but_not
 from ..limits import not_too_deep
 from ..values import Path, pointer_to
 from .keywords import DRAFTS, KEYWORDS, TO_7, is_keyword, says
@@ -98,10 +98,6 @@ class Schema:
                 f"Write URIs as $id, $anchor, $schema and $ref of the JSON schema. One of them cannot be read: {error}."
             ) from error
         return cls(formula, reader.definitions, tuple(reader.left_out), document, reader.pointers, reader.order, unlike)
-
-    def holds(self, value: Any) -> bool:
-        """Return True if the schema is true of a JSON value."""
-        return holds(self.formula, value, self.definitions)
 
 
 class _SchemaReader:

@@ -5,15 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from outlines_phi.guides.grammar.notation.gbnf import (
-    Alternation,
-    Characters,
-    Concatenation,
-    Expression,
-    GBNFRule,
-    Repetition,
-    RuleName,
-)
+from outlines_phi.guides.grammar.notation.gbnf import GBNFRule
+from outlines_phi.regex.code_points import contains
+from outlines_phi.regex.syntax_tree import Chars, Choice, Node, Repeat, RuleName, Sequence
 
 JSON = r"""
 root   ::= object
@@ -161,24 +155,24 @@ def ends(rules: Mapping[str, GBNFRule], start: str, text: str) -> set[int]:
     """Return the ends in ``text`` of the words of ``start``: the least solution of the notation's equations, place by place."""
     found: dict[tuple[str, int], set[int]] = {(rule, at): set() for rule in rules for at in range(len(text) + 1)}
 
-    def all_of(part: Expression, places: set[int]) -> set[int]:
+    def all_of(part: Node, places: set[int]) -> set[int]:
         return {end for at in places for end in after(part, at)}
 
-    def after(part: Expression, at: int) -> set[int]:
+    def after(part: Node, at: int) -> set[int]:
         match part:
-            case Characters(codes):
-                fits = at < len(text) and any(low <= ord(text[at]) <= high for low, high in codes)
+            case Chars(points):
+                fits = at < len(text) and contains(points, ord(text[at]))
                 return {at + 1} if fits else set()
             case RuleName(rule):
                 return set(found[rule, at])
-            case Alternation(alternatives):
+            case Choice(alternatives):
                 return {end for each in alternatives for end in after(each, at)}
-            case Concatenation(parts):
+            case Sequence(parts):
                 places = {at}
                 for each in parts:
                     places = all_of(each, places)
                 return places
-            case Repetition(repeated, least, most):
+            case Repeat(repeated, least, most):
                 places = {at}
                 for _ in range(least):
                     places = all_of(repeated, places)

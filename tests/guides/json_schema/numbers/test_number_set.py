@@ -9,18 +9,17 @@ from decimal import Decimal
 from fractions import Fraction
 from itertools import islice
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.errors import UnsupportedError
-from outlines_phi.guides.grammar.lexing.lexeme_automaton import blocks
 from outlines_phi.guides.json_schema.numbers import number_set as numbers
 from outlines_phi.guides.json_schema.numbers.multiples import Divisor, Multiples
 from outlines_phi.guides.json_schema.numbers.number_set import MAX_DIGITS, NumberSet
 from outlines_phi.guides.json_schema.numbers.texts import MANY_REMAINDERS, most_states
+from outlines_phi.regex.code_automaton import equivalent
 
 fixed = settings(derandomize=True, deadline=None)
 
@@ -79,8 +78,8 @@ numerals = decimals.map(lambda x: f"{x:f}") | decimals.map(lambda x: f"{x:f}0" i
 
 
 def is_minimal(automaton: ByteAutomaton) -> bool:
-    """Return True if no two states are equivalent and all are of use."""
-    number = blocks(automaton.accepting.astype(np.int32), *automaton.targets.T)
+    """Whether no two states are equivalent and all are of use."""
+    number = equivalent(automaton.targets, automaton.accepting)
     return automaton.trim() is automaton and int(number.max()) + 1 == len(automaton)
 
 

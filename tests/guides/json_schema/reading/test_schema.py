@@ -86,10 +86,8 @@ def test_formulas_and_texts_agree_with_the_validator(name: str) -> None:
     document = SCHEMAS[name]
     validator = jsonschema.validators.validator_for(document, default=jsonschema.Draft202012Validator)
     checker = validator(document, format_checker=validator.FORMAT_CHECKER)
-    schema = Schema.read(document)
-    machine = Machine(schema, any_order=True)
+    machine = Machine(Schema.read(document), any_order=True)
     valid = [checker.is_valid(value) for value in VALUES]
-    assert [schema.holds(value) for value in VALUES] == valid
     for spelling in ({"separators": (",", ":")}, {}, {"indent": 2, "ensure_ascii": False}):
         assert [machine.accepts(json.dumps(value, **spelling).encode()) for value in VALUES] == valid
     assert any(valid)

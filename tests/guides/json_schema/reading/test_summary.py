@@ -6,9 +6,9 @@ from pathlib import Path
 
 from jsonschema_specifications import REGISTRY
 
-from outlines_phi.guides.json_schema.reading.keywords import ANNOTATIONS, KEYWORDS
-from outlines_phi.guides.json_schema.reading.summary import END, START, summary, write
+from outlines_phi.guides.json_schema.reading.keywords import KEYWORDS
 from outlines_phi.guides.json_schema.strings.formats import FORMATS, LEFT_OUT
+from tests.guides.json_schema.reading.keyword_tables import ANNOTATIONS, END, START, summary, write
 
 PAGE = Path(__file__).parents[4] / "docs" / "output-types.md"
 
@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[4] / "docs" / "output-types.md"
 def test_the_page_holds_the_tables() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert f"{START}\n{summary()}\n{END}" in text, (
-        "python -m outlines_phi.guides.json_schema.reading.summary docs/output-types.md"
+        "python -m tests.guides.json_schema.reading.keyword_tables docs/output-types.md"
     )
 
 

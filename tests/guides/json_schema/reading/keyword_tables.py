@@ -1,18 +1,30 @@
 """The fate of each keyword and each format of JSON Schema, as the tables of ``docs/output-types.md``.
 
-``python -m outlines_phi.guides.json_schema.reading.summary docs/output-types.md`` writes them between the markers of that page.
+``python -m tests.guides.json_schema.reading.keyword_tables docs/output-types.md`` writes them between the markers of that page.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..strings.formats import FORMATS, LEFT_OUT
-from .keywords import ANNOTATIONS, DRAFTS, KEYWORDS
+from outlines_phi.guides.json_schema.reading.keywords import DRAFTS, KEYWORDS
+from outlines_phi.guides.json_schema.strings.formats import FORMATS, LEFT_OUT
 
 START, END = "<!-- keywords:start -->", "<!-- keywords:end -->"
+
+
+ANNOTATIONS: Mapping[str, str] = {
+    "`$schema`": "names the draft; without it, and if it names another dialect, that is 2020-12",
+    "`$id` (in draft 4 `id`), `$anchor`, `$dynamicAnchor`, `$recursiveAnchor`": "give names to what is referred to",
+    "`$defs`, `definitions`": "hold what is referred to",
+    "`title`, `description`, `default`, `examples`, `deprecated`, `readOnly`, `writeOnly`, `$comment`": "an annotation",
+    "`contentEncoding`, `contentMediaType`, `contentSchema`": "an annotation",
+    "`nullable`": "no keyword of the standard: named in a warning",
+    "`$vocabulary`": "an annotation, which says nothing of the schema that it stands in",
+}
+"""The other keywords of the standard, and what becomes of them, for the documentation."""
 
 
 def summary() -> str:
