@@ -16,8 +16,8 @@ from ..guides.grammar.notation.reader import NAMES
 from ..guides.phrases.banned import LEVELS, BannedPhrases
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.onestep import LocalPhi
-from ..plugin.call import ENDS, ESTIMATORS, TOKENIZATIONS, Call, Correction, Unset, meant_by
-from ..plugin.choices import guessed
+from ..plugin.call import ESTIMATORS, Call, Correction, Unset, meant_by
+from ..plugin.choices import ENDS, TOKENIZATIONS, guessed
 from ..plugin.drafts import DRAFTERS, DraftOptions, resolve_draft
 from ..plugin.session import PhiModel
 from ..plugin.types.output_types import to_language

@@ -16,7 +16,8 @@ from ..fidelity.probabilities import Probabilities
 from ..fidelity.report_text import TextTable, jsonable
 from ..numerics.checks import counted
 from ..numerics.weights import bounds_text
-from ..plugin.call import SEARCH_EFFORT, CallOptions, check_tolerance
+from ..plugin.call import SEARCH_EFFORT, CallOptions
+from ..plugin.choices import meant
 from ..plugin.generator import Generator
 from ..sampling.phi_options import Effort
 from .app import FAILED, Debug, message, note, tell
@@ -70,7 +71,7 @@ def probabilities(
     _, output_type = form.read()
     settings = sampling.keywords() | keywords(tokenization=tokenization, ends=ends, open_at=open_at)
     CallOptions.read(settings, None)
-    check_tolerance(tolerance)
+    meant("tolerance", tolerance)
     limit = Effort(tokens=effort, seconds=seconds)
     if output is not None:
         check_target(output)

@@ -92,10 +92,8 @@ def list_texts(table: Table, state: int, budget: int, limit: int) -> list[bytes]
     return sorted(texts)
 
 
-def _members(
-    automaton: ByteAutomaton, state: int, vocabulary: Vocabulary, most: int, limit: int
-) -> list[bytes] | None:
-    """Return the texts accepted from ``state`` on that ``most`` tokens can write, in the order of their bytes, as :func:`list_texts`."""
+def _members(automaton: ByteAutomaton, state: int, vocabulary: Vocabulary, most: int, limit: int) -> list[bytes] | None:
+    """Return the texts accepted from ``state`` on that ``most`` tokens can write, in order; ``None`` as for :func:`list_texts`."""
     spelled = {token for token in vocabulary.tokens if token}
     longest = max(map(len, spelled))
     texts, prefixes = list[bytes](), 0

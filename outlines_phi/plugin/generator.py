@@ -42,23 +42,31 @@ from ..sampling.rejection.certify import Certification
 from ..sampling.sampler import Request
 from ..sampling.smc import SMC
 from .call import (
-    COUNTED,
-    USED,
     Ban,
     Call,
     CallOptions,
     Correction,
     Unset,
-    check_tolerance,
     law_options,
     resolve_ban,
     search_effort,
 )
-from .choices import FIELDS, MEANT, MEANT_BY_DRAWS, TRUNCATION, refuse_misfits, refuse_unknown, said
+from .choices import (
+    COUNTED,
+    FIELDS,
+    MEANT,
+    MEANT_BY_DRAWS,
+    TRUNCATION,
+    USED,
+    Told,
+    meant,
+    refuse_misfits,
+    refuse_unknown,
+    said,
+)
 from .drafts import DraftOptions, Drafts, check_draft
 from .mistakes import check_one, not_pickled
 from .processor import MaskLogitsProcessor
-from .progress import Told
 from .session import PhiModel, fit_of
 from .streaming import Asynchronous, Pieces
 from .types.readers import ValueReader, name, reader
@@ -175,7 +183,7 @@ def _application(source: Any, banned_phrases: Ban | Unset | None) -> tuple[PhiMo
         # The processor of a generator of this package keeps out what it bans.
         ban = None if ours else model.banned_phrases
     else:
-        ban, processor = resolve_ban(banned_phrases), source.unbanned_processor if ours else processor
+        ban, processor = resolve_ban(banned_phrases), source.unbanned if ours else processor
     if ban is not None:
         processor = MaskLogitsProcessor(model.table(processor, ban), ban=ban)
     if processor is None:
@@ -262,11 +270,8 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
     def __post_init__(self) -> None:
         self.worker = self.model.worker
         self.reader = str if self.output_type is None else reader(self.output_type)
-        self.unbanned_processor = (
-            None
-            if self.output_type is None
-            else MaskLogitsProcessor(self.model.table(self.output_type, backend=self.backend))
-        )
+        typed = self.output_type is not None
+        self.unbanned = self.model.table(self.output_type, backend=self.backend) if typed else None
         self.logits_processor = self._processor(self.correction)
         if self.logits_processor is not None:  # A new generator says anew how its format fits.
             self.model.told_of_fit.discard(self.logits_processor.table)
@@ -286,7 +291,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
 
     def _processor(self, correction: Correction) -> Any:
         """Return what allows the output type without what is banned; ``None`` for free text without a ban."""
-        call = Call.of(correction, self.unbanned_processor, {"sampler": self.sampler})
+        call = Call.of(correction, self.unbanned, {"sampler": self.sampler})
         return call.processor(self.model.compiled)
 
     def _call(self, keywords: dict[str, Any]) -> Call:
@@ -297,7 +302,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         draft = {} if keywords.get("do_sample") is False else {"draft": self.draft}
         keywords = {"sampler": self.sampler, **draft, **self._language, **keywords}
         if correction is not self.correction:
-            return Call.of(correction, self.unbanned_processor, keywords)
+            return Call.of(correction, self.unbanned, keywords)
         # The processor keeps out what is banned already.
         return Call.of(replace(correction, ban=None), self.logits_processor, keywords)
 
@@ -347,8 +352,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
             raise UnsupportedError(
                 "Give phi='exact' or phi='local' (masking) to sample(), which has to know the distribution of its draws."
             )
-        if "num_return_sequences" in keywords:
-            raise UnsupportedError("Give sample() its argument n, the number of draws, not num_return_sequences.")
+        refuse_misfits("sample()", keywords)
         refuse_unknown(said(keywords), COUNTED, MEANT_BY_DRAWS)
         options = replace(CallOptions.read(keywords, self.model.defaults), n=n)
         try:
@@ -374,7 +378,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
     ) -> list[Probabilities]:
         """Return :meth:`probabilities` of every prompt, in shared model calls."""
         table, keywords = self._law(settings)
-        check_tolerance(tolerance)
+        meant("tolerance", tolerance)
         options = law_options(table, "probabilities()", keywords, self.model.defaults)
         keeps = isinstance(self.reader, ValueReader) and self.reader.keeps
         reader, limit = None if keeps else self.reader, search_effort(self.phi, effort)

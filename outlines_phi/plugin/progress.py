@@ -6,29 +6,18 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 from tqdm.auto import tqdm
 
-from ..errors import UnsupportedError
 from ..lm.watch import Progress, Watch, watching
 from ..phi.estimator import Phi
 from ..sampling.phi_options import ExactPhi
+from .choices import Told
 
-Told: TypeAlias = Callable[[Progress], object] | bool | None  # What `progress=` may be
 SLOW = 2.0  # Seconds after which a call for exact draws says that it goes on
 
 logger = logging.getLogger("outlines_phi")
-
-
-def resolve_progress(given: object) -> Told:
-    """Return what a call means by ``progress=``."""
-    if given is None or isinstance(given, bool) or (callable(given) and not isinstance(given, type)):
-        return given
-    raise UnsupportedError(
-        f"Give progress=True for a bar, progress=function to have function(progress) called after every model call, or "
-        f"progress=False for nothing; progress={given!r:.80} was given."
-    )
 
 
 @contextmanager

@@ -181,7 +181,7 @@ class PhiModel(Asynchronous, ABC):
             except Exception as error:  # what Outlines refuses stays with this package
                 if stock or isinstance(error, OutlinesPhiError):
                     raise
-        return self._under(MaskLogitsProcessor(self.table(output_type, backend=backend)), correction, keywords)
+        return self._under(self.table(output_type, backend=backend), correction, keywords)
 
     def _leaves_to_outlines(self, output_type: Any) -> bool:
         """Return whether plain calls of an output type are masked by the means of Outlines."""
@@ -199,11 +199,11 @@ class PhiModel(Asynchronous, ABC):
         outlines_model: Any = self
         return SteerableGenerator(outlines_model, output_type, backend).logits_processor
 
-    def _under(self, processor: Any, correction: Correction, keywords: dict[str, Any]) -> Call:
-        """Return a call under a logits processor that Outlines built; ``None`` for free text."""
-        if isinstance(processor, MaskLogitsProcessor) and not correction.chosen:
-            correction = replace(correction, level=level_of(processor.ban))
-        return Call.of(correction, processor, keywords, usual=None)
+    def _under(self, language: Any, correction: Correction, keywords: dict[str, Any]) -> Call:
+        """Return a call for a table, or under a logits processor that Outlines built; ``None`` for free text."""
+        if isinstance(language, MaskLogitsProcessor) and not correction.chosen:
+            correction = replace(correction, level=level_of(language.ban))
+        return Call.of(correction, language, keywords, usual=None)
 
     def _correction(self, keywords: dict[str, Any]) -> Correction:
         """Take what a call says of its correction out of its keywords."""

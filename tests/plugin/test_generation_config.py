@@ -12,8 +12,8 @@ import outlines_phi
 from outlines_phi import SamplingSettings
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.lm import bundled
-from outlines_phi.plugin.call import USED, CallOptions
-from outlines_phi.plugin.choices import DEFAULTS, FIELDS, INSTALLED, Role
+from outlines_phi.plugin.call import CallOptions
+from outlines_phi.plugin.choices import DEFAULTS, FIELDS, INSTALLED, USED, Role
 
 PAGE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
 

@@ -104,7 +104,7 @@ def test_what_is_told_may_raise_and_the_next_call_works(fresh: PhiTransformers) 
 
 @pytest.mark.parametrize("given", [1, "bar", list, []])
 def test_only_what_can_be_told_is_taken(given: Any, model: PhiTransformers) -> None:
-    with pytest.raises(UnsupportedError, match="Give progress=True for a bar, .* was given"):
+    with pytest.raises(UnsupportedError, match="progress=.* was given; expected True for a bar"):
         model(QUESTION, Answer, phi="exact", progress=given)
 
 

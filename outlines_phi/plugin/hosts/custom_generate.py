@@ -36,11 +36,10 @@ from ...phi.constraint import Predicate, TextConstraint
 from ...phi.estimator import Phi
 from ...sampling.draws import Draws
 from ...sampling.smc import SMC
-from ..call import USED, Ban, Call, CallOptions, Correction, Unset, check_closed, dead_end, search_options
-from ..choices import DEFAULTS
+from ..call import Ban, Call, CallOptions, Correction, Unset, check_closed, dead_end, search_options
+from ..choices import DEFAULTS, USED, Told
 from ..drafts import Drafts
 from ..processor import TableLogitsProcessor
-from ..progress import Told
 from .transformers import LOANS, BorrowedModel
 
 KEYWORDS = (*(name for name in USED if name not in ("banned_phrases", "ends", "open_at")), "num_beams")

@@ -26,7 +26,7 @@ from ...lm.watch import INTERRUPTION, Interruption
 from ...sampling.sampler import DEFAULT_BUDGET
 from ...settings import SamplingSettings
 from ..call import Call
-from ..choices import FIELDS, TRUNCATION, held, refuse_misfits, refuse_mistyped
+from ..choices import FIELDS, TRUNCATION, UNDRAWN, held, refuse_misfits, refuse_mistyped
 from ..processor import MaskLogitsProcessor
 from ..session import PhiModel
 from ..streaming import Ids, Pieces
@@ -101,7 +101,7 @@ def refuse_options(keywords: dict[str, Any], door: str = "Hugging Face's own loo
     """Refuse options of draws and what is meant for banned phrases, and take out those that say nothing."""
     refuse_mistyped(keywords)
     refuse_misfits(door, keywords)
-    for name in ("sampler", "draft", "draft_length", "progress", "constraint", "tokenization", "ends", "open_at"):
+    for name in UNDRAWN:
         keywords.pop(name, None)
 
 
