@@ -51,8 +51,7 @@ from .call import (
 from .drafts import DraftSources
 from .mistakes import check_batch, no_prompt, not_pickled
 from .processor import MaskLogitsProcessor
-from .progress import telling
-from .streaming import Asynchronous, Pieces, Worker, accepted, check_stream, pieces, stepped
+from .streaming import Asynchronous, Pieces, Worker, accepted, check_stream, pieces, stepped, telling
 from .types.output_types import left_to_outlines
 from .types.tables import CompiledTypes, masks_only
 

@@ -27,7 +27,7 @@ from outlines_phi.numerics.cache import Cache
 from outlines_phi.phi.tree.tree import BoundsTree, Node
 from outlines_phi.plugin.processor import Prefix
 from outlines_phi.plugin.types import tables as compiled
-from outlines_phi.plugin.types.json_text import JSONText
+from outlines_phi.plugin.types.output_types import JSONText
 from outlines_phi.plugin.types.tables import CompiledTypes
 from tests.plugin.gate import Gate, workers
 

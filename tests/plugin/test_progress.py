@@ -14,7 +14,7 @@ import outlines_phi
 from outlines_phi import SMC, Effort, ExactPhi, PhiTransformers, Progress, UnsupportedError, generate, samplers
 from outlines_phi.errors import InterruptedDraws
 from outlines_phi.lm import watch
-from outlines_phi.plugin import progress as module
+from outlines_phi.plugin import streaming as module
 from outlines_phi.sampling.rejection.attempts import Attempts
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.FidelityWarning")

@@ -23,8 +23,8 @@ from ..call import Ban, Correction, Unset
 from ..processor import Prefix, Step, TableLogitsProcessor
 from ..session import PhiModel
 from ..types.tables import CompiledTypes
-from .loop import check_budget, loop_settings
-from .transformers import LOANS
+from .custom_generate import LOANS
+from .transformers import check_budget, loop_settings
 
 AVAILABLE = frozenset({"guide", "logits"})  # What a logits processor has to offer to an estimator
 LIBRARIES = ("torch", "numpy")  # The libraries whose tensors are read

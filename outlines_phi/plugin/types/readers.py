@@ -22,8 +22,7 @@ from ...guides.grammar.grammar import Grammar
 from ...guides.guide import Guide
 from ...guides.table import Table
 from ...regex.patterns import compile_regex
-from .json_text import JSONText
-from .output_types import GrammarText, GuidanceText, Language, to_language, to_term
+from .output_types import GrammarText, GuidanceText, JSONText, Language, to_language, to_term
 from .pydantic_schemas import functions_of, signature
 
 

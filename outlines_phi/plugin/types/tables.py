@@ -41,8 +41,7 @@ from ...regex.patterns import compile_in_parts, compile_lexeme, compile_regex
 from ...vocabulary.vocabulary import Vocabulary
 from ..mistakes import too_deep
 from ..processor import TableLogitsProcessor
-from .json_text import JSONText
-from .output_types import GrammarText, GuidanceText, Language, patterns, to_core_language, to_language
+from .output_types import GrammarText, GuidanceText, JSONText, Language, patterns, to_core_language, to_language
 
 OWN = "outlines_core"  # The backend that is read as an automaton; the default of Outlines for regex and JSON
 

@@ -42,8 +42,7 @@ from typing_extensions import TypedDict
 
 import outlines_phi
 from outlines_phi import PhiTransformers
-from outlines_phi.plugin.types.json_text import JSONText
-from outlines_phi.plugin.types.output_types import to_language
+from outlines_phi.plugin.types.output_types import JSONText, to_language
 from outlines_phi.plugin.types.pydantic_schemas import PythonSchema, term_of
 from tests.plugin.random_texts import drawn
 
