@@ -124,7 +124,7 @@ FIELDS: dict[str, Field] = {
 """Every field that transformers 5.23 has; what each means there is in its documentation."""
 
 INSTALLED = [name for name in vars(GenerationConfig()) if not name.startswith("_")]
-"""The fields that the installed transformers has. One that the table does not know is refused: it may change the distribution."""
+"""The fields that the installed transformers has."""
 
 DEFAULTS: dict[str, Any] = {
     **vars(GenerationConfig()),
@@ -132,34 +132,34 @@ DEFAULTS: dict[str, Any] = {
 }
 """What a field is where nobody says: transformers 5.23 fills them in at the call."""
 
+
+def rows(installed: Iterable[str]) -> dict[str, Field]:
+    """Return a row for every field: one that the table does not know is refused, as it may change the distribution."""
+    return {name: Field(Role.REFUSED, (DEFAULTS.get(name), None)) for name in installed} | FIELDS
+
+
+ROWS = rows(INSTALLED)
+
 TRUNCATION = [name for name, field in FIELDS.items() if field.role is Role.TRUNCATES]  # The fields that truncate
 
 
 def said(keywords: Mapping[str, Any]) -> set[str]:
     """Return the keywords of a call that say something: a field at a neutral value does not."""
-    return {name for name, value in keywords.items() if name not in _names() or value not in _row(name).neutral}
+    return {name for name, value in keywords.items() if name not in ROWS or value not in ROWS[name].neutral}
 
 
 def check_config(config: GenerationConfig | None, keywords: Mapping[str, Any]) -> None:
     """Refuse a generation config that changes the distribution in a way that is not offered, unless ``keywords`` of the call
     undo it.
     """
-    for name in _names():
-        field, value = _row(name), getattr(config, name, None)
+    for name, field in ROWS.items():
+        value = getattr(config, name, None)
         if field.role is Role.REFUSED and name not in keywords and value not in field.neutral:
             offered = f" ({field.instead})" if field.instead else ""
             raise UnsupportedError(
                 f"Give {name}={field.neutral[-1]!r} to the call to draw without it, or phi=None: {name}={value!r:.80} in the "
                 f"model's generation_config changes the model's distribution, which is not offered under phi={offered}."
             )
-
-
-def _names() -> dict[str, None]:
-    return dict.fromkeys([*FIELDS, *INSTALLED])
-
-
-def _row(name: str) -> Field:
-    return FIELDS.get(name, Field(Role.REFUSED, (DEFAULTS.get(name), None)))
 
 
 def held(name: str, given: Any, config: GenerationConfig | None) -> Any:

@@ -146,8 +146,10 @@ def audit(
     recorder = TraceRecorder(model.lm.vocabulary, len(rows), n)
     with model.asking(rows, model.table(processor), options) as request:
         drawn = AncestralSampler(LocalPhi(), recorder).sample(request)[0].counts
-        counts = ModelCounts(calls=drawn.calls, prompt_tokens=drawn.prompt_tokens, tokens=drawn.tokens)
-        bounds, evidence = _bounded(request, bounds_tokens, confidence, counts) if bounds_tokens else (None, ())
+        counts = ModelCounts(drawn.calls, drawn.prompt_tokens, drawn.tokens)
+        bounds, evidence = None, list[Evidence]()
+        if bounds_tokens:
+            bounds, evidence, counts = _bounded(request, bounds_tokens, confidence, counts)
     return audit_traces(
         recorder.traces,
         [prompt if isinstance(prompt, str) else f"prompt {row + 1}" for row, prompt in enumerate(rows)],
@@ -194,32 +196,24 @@ def _application(source: Any, banned_phrases: Ban | Unset | None) -> tuple[PhiMo
 
 
 def _bounded(
-    request: Request, tokens: int, confidence: float, counts: ModelCounts
-) -> tuple[list[tuple[float, float]], list[Evidence]]:
-    """Return certain bounds of Phi per prompt, and residual attempts on what they leave open; ``counts`` goes up by the cost."""
+    request: Request, tokens: int, confidence: float, before: ModelCounts
+) -> tuple[list[tuple[float, float]], list[Evidence], ModelCounts]:
+    """Return certain bounds of Phi per prompt, residual attempts on what they leave open, and the cost beside that ``before``."""
     begins = zip(request.budgets, request.starts, strict=True)
     trees = [BoundsTree(request.table, budget, start=start) for budget, start in begins]
     evaluator = Evaluator(request.lm, request.settings, request.prompts, trees)
-    before, drawn = replace(counts), request.n * len(trees)
-
-    def progress() -> Progress:
-        spent = ModelCounts(*map(sum, zip(astuple(before), astuple(evaluator.counts), strict=True)))
-        return Progress.of(
-            spent, draws=drawn, wanted=drawn, attempts=drawn, log_bounds=[tree.log_bounds for tree in trees]
-        )
-
-    follow(progress)
+    drawn = request.n * len(trees)
+    spent = lambda: ModelCounts(*map(sum, zip(astuple(before), astuple(evaluator.counts), strict=True)))  # noqa: E731
+    log_bounds = lambda: [tree.log_bounds for tree in trees]  # noqa: E731
+    follow(lambda: Progress.of(spent(), draws=drawn, wanted=drawn, attempts=drawn, log_bounds=log_bounds()))
     effort = Effort(tokens=tokens, attempts=tokens)
     found = [
         Certification(tree, TOLERANCE, confidence, partial(request.stream, row), effort, WIDTH)
         for row, tree in enumerate(trees)
     ]
     grow_trees(found, evaluator)
-    counts.calls += evaluator.counts.calls
-    counts.prompt_tokens += evaluator.counts.prompt_tokens
-    counts.tokens += evaluator.counts.tokens
-    bounds = [(math.exp(low), math.exp(high)) for low, high in (tree.log_bounds for tree in trees)]
-    return bounds, [row.evidence for row in found]
+    bounds = [(math.exp(low), math.exp(high)) for low, high in log_bounds()]
+    return bounds, [row.evidence for row in found], spent()
 
 
 def _notes(settings: dict[str, Any], defaults: GenerationConfig | None) -> list[str]:

@@ -139,9 +139,8 @@ class TestCompilation:
         for i in range(compiled.KEPT + 5):
             fresh.table(Literal["a", f"b{i}"])  # type: ignore[valid-type]
             fresh.table(type(f"Model{i}", (Base,), {}))
-        kept = fresh.compiled
-        for store in (kept._languages, kept._by_language, kept._by_content):
-            assert len(store) == compiled.KEPT
+        assert len(fresh.compiled._languages) == compiled.KEPT
+        assert len(fresh.compiled._tables) == compiled.KEPT_BYTES // compiled.LEAST_BYTES
 
 
 class TestThreads:
@@ -235,7 +234,7 @@ class TestMemory:
         first, last = counts
         for kind, most in ((BoundsTree, 30), (Table, 4), (Node, 600), (Prefix, 60)):
             assert last[kind] <= first[kind] + most, kind
-        assert len(model.compiled._by_content) <= compiled.KEPT
+        assert len(model.compiled._tables) <= compiled.KEPT
 
 
 def _together(works: list[Callable[[], Any]]) -> list[Any]:

@@ -14,7 +14,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import SchemaValidator, ValidationError
 
 from ...guides.json_schema.reading.place import PATTERN_DIALECT
-from ...guides.json_schema.strings.formats import BYTE, IPV4, IPV6
+from ...guides.json_schema.strings.formats import IPV4, IPV6
 
 Said = dict[str, Any]  # A JSON schema
 REFUSED = "refused"  # The keyword of what no schema says: what to do instead, and why
@@ -25,86 +25,38 @@ def refused(remedy: str, why: str) -> Said:
     return {REFUSED: [remedy, why]}
 
 
-_NAME = (
-    r"(?:[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*\.)*[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*"  # no xn--, no end that is a number
-)
-_HOST = f"(?:{_NAME}|{IPV4})"
-_PORT = "(?:[0-9]{0,4}|[1-5][0-9]{4}|6(?:[0-4][0-9]{3}|5(?:[0-4][0-9]{2}|5(?:[0-2][0-9]|3[0-5]))))"
-_AUTHORITY = rf"//(?:[^/?#@\[\],]*@)?{_HOST}(?::{_PORT})?(?:[/?#]|$)"
-
-
-def url(schema: Mapping[str, Any]) -> Said:
-    """Return the schema of the URIs that a core schema of URLs reads; a host is one name in ASCII, or an address of IPv4."""
-    schemes = schema.get("allowed_schemes")
-    named = r"[a-z][a-z0-9+.\-]*" if schemes is None else f"(?:{'|'.join(map(re.escape, schemes))})"
-    ways = [f"(?!file:){named}:{_AUTHORITY}"]
-    if schema["type"] == "url" and not schema.get("host_required"):
-        ways.append(f"(?=file:){named}://{_HOST}?/")
-        # What is filled in needs two slashes, and a host.
-        without = "//(?:[/?#]|$)" if "default_host" in schema else "(?!//[^/?#])"
-        if "default_host" in schema or not schema.keys() & {"default_port", "default_path"}:
-            ways.append(f"(?!(?:https?|wss?|ftp|file):){named}:{without}")
-    found: Said = {"type": "string", "format": "uri", "pattern": f"^(?:{'|'.join(ways)})"}
-    return {**found, "maxLength": schema["max_length"]} if "max_length" in schema else found
-
-
-def _network_of_ipv4(bits: int) -> str:
-    """Return the pattern of the networks with so many bits, whose other bits are 0."""
-    whole, part = divmod(bits, 8)
-    octets = [BYTE] * whole
-    if part:
-        octets.append("(?:" + "|".join(map(str, range(0, 256, 1 << 8 - part))) + ")")
-    return r"\.".join(octets + ["0"] * (4 - len(octets))) + f"/{bits}"
-
-
-_IPV4_NETWORK = "(?:" + "|".join([IPV4, *map(_network_of_ipv4, range(33))]) + ")"
-_G = "[0-9A-Fa-f]{1,4}"
-_IPV6_NETWORK = f"(?:{IPV6}(?:/128)?|{_G}(?::{_G}){{0,3}}::/(?:64|80|96|112)|{_G}(?::{_G})?::/(?:32|48)|::/0)"
-_IPV4_INTERFACE = f"{IPV4}(?:/(?:3[0-2]|[12]?[0-9]))?"
-_IPV6_INTERFACE = f"{IPV6}(?:/(?:12[0-8]|1[01][0-9]|[1-9]?[0-9]))?"
+def url(schema: Mapping[str, Any], found: Said) -> Said:
+    """Return the schema of the URIs of the schemes that a core schema of URLs allows; what else it reads is checked by pydantic."""
+    schemes = "|".join(map(re.escape, schema.get("allowed_schemes", ())))
+    said = {"pattern": f"^(?:{schemes}):" + "//[A-Za-z0-9/]" * ("default_host" not in schema)} if schemes else {}
+    return checked({**found, "format": "uri", **said}, "a URL of pydantic")
 
 
 def _whole(pattern: str) -> Said:
     return {"type": "string", "pattern": f"^(?:{pattern})$"}
 
 
-def _base64(last: str) -> str:
-    """Return the pattern of whole groups of Base64, with these two characters behind letters and digits."""
+def _base64(last: str) -> Said:
+    """Return the schema of whole groups of Base64, with these two characters behind letters and digits."""
     one = f"[A-Za-z0-9{last}]"
-    return f"(?:{one}{{4}})*(?:{one}[AQgw]==|{one}{{2}}[AEIMQUYcgkosw048]=)?"
+    return _whole(f"(?:{one}{{4}})*(?:{one}[AQgw]==|{one}{{2}}[AEIMQUYcgkosw048]=)?")
 
 
-_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-
-
-def _base64_of_ascii() -> Said:
-    """Return the schema of Base64, of either alphabet, that stands for ASCII: the bit above seven others is 0."""
-
-    def without(bit: int) -> str:
-        kept = [c for value, c in enumerate(_ALPHABET) if not value & bit]
-        return f"[{''.join(kept)}]"  # the last two letters of the alphabets have all bits but one
-
-    a, b, c, d = without(32), without(8), without(2), r"[A-Za-z0-9+/_\-]"
-    return _whole(f"(?:{a}{b}{c}{d})*(?:{a}[AQgw]==|{a}{b}[AEIMQUYcgkosw048]=)?")
-
-
-_ANY_STRING: Said = {"type": "string"}
+_IPV4_INTERFACE = f"{IPV4}(?:/(?:3[0-2]|[12]?[0-9]))?"
+_IPV6_INTERFACE = f"{IPV6}(?:/(?:12[0-8]|1[01][0-9]|[1-9]?[0-9]))?"
+_HOST_BITS: Said = {"format": "that the bits of a host are 0"}
 
 FORMATS: Mapping[str, Said] = {
-    "binary": _ANY_STRING,
-    "password": _ANY_STRING,
-    "path": _ANY_STRING,
-    "file-path": _ANY_STRING,
-    "directory-path": _ANY_STRING,
-    "base64": _whole(_base64("+/")),
-    "base64url": _whole(_base64("_\\-")),
-    "ipv4network": _whole(_IPV4_NETWORK),
-    "ipv6network": _whole(_IPV6_NETWORK),
+    **dict.fromkeys(("binary", "password", "path", "file-path", "directory-path"), {"type": "string"}),
+    "base64": _base64("+/"),
+    "base64url": _base64("_\\-"),
+    "ipv4network": {**_whole(_IPV4_INTERFACE), **_HOST_BITS},
+    "ipv6network": {**_whole(_IPV6_INTERFACE), **_HOST_BITS},
     "ipv4interface": _whole(_IPV4_INTERFACE),
     "ipv6interface": _whole(_IPV6_INTERFACE),
     "ipvanyaddress": {"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]},
     "ipvanyinterface": _whole(f"{_IPV4_INTERFACE}|{_IPV6_INTERFACE}"),
-    "ipvanynetwork": _whole(f"{_IPV4_NETWORK}|{_IPV6_NETWORK}"),
+    "ipvanynetwork": {**_whole(f"{_IPV4_INTERFACE}|{_IPV6_INTERFACE}"), **_HOST_BITS},
     "name-email": {"type": "string", "format": "email"},
     "regex": refused(
         "Give str for a pattern, and compile it in the application",
@@ -134,7 +86,6 @@ FUNCTIONS: Mapping[str, Said] = {
         refused("Give Path, or a Literal of the paths that there are", "what a path leads to must exist, or must not"),
     ),
     "pydantic.types.ByteSize._validate": {"type": "integer", "minimum": 0},
-    "pydantic.types.EncodedStr.decode_str": _base64_of_ascii(),
 }
 """What others ask beside them."""
 

@@ -122,7 +122,7 @@ class PydanticSchema(GenerateJsonSchema):
             case "literal" | "enum":
                 return read_back(schema, found)
             case "url" | "multi-host-url":
-                return url(schema)
+                return url(schema, found)
             case "datetime" if schema.get("tz_constraint", "aware") != "aware":
                 return refused("Give datetime for NaiveDatetime", "a date-time of JSON Schema has an offset, and any")
             case "date" if "now_op" not in schema:
