@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import Any, TypeAlias, final
 
+from outlines.processors import OutlinesLogitsProcessor
 from transformers import GenerationConfig
 
 from ..errors import EmptyLanguageError, UnsupportedError
+from ..guides.guide import Guide
 from ..guides.phrases.banned import BannedPhrases, Phrase
 from ..guides.phrases.phrase_guide import BanningGuide
 from ..guides.table import Table
@@ -352,20 +354,25 @@ class Call:
         if language is None and correction.ban is None and not correction.chosen:
             # Free text is the model's own distribution already: a default has nothing to correct there.
             return cls(None, None, None, keywords)
-        phi = correction.estimator(keywords.get("sampler"), free=is_free(language), usual=usual)
-        ban = correction.ban
-        own = getattr(language, "ban", None)
-        if ban is None and own is not None and isinstance(phi, LookaheadPhi):
-            # A look-ahead needs a guide that tells what is pending. One that does has the phrases already; what is kept out twice
-            # is counted for no phrase.
-            ban = None if isinstance(language.table.guide, BanningGuide) else own
-        return cls(phi, language, ban, keywords)
+        allowed = language.table if isinstance(language, TableLogitsProcessor) else language
+        guide = allowed.guide if isinstance(allowed, Table) else allowed
+        free = guide is None or (isinstance(guide, Guide) and guide.open)
+        phi = correction.estimator(keywords.get("sampler"), free=free, usual=usual)
+        call = cls(phi, language, correction.ban, keywords)
+        # A look-ahead needs a guide that tells what is pending. One that does has the phrases already; what is kept out twice is
+        # counted for no phrase.
+        told = isinstance(guide, BanningGuide) or not isinstance(phi, LookaheadPhi)
+        return call if told else replace(call, ban=call.ban or call._own_ban)
 
     @property
     def banned(self) -> BannedPhrases | None:
         """What is not written, here and by the language: of two bans, the one whose whole words have to know where a loop ends."""
-        own = getattr(self.language, "ban", None)
+        own = self._own_ban
         return own if self.ban is None or (own is not None and own.whole_word) else self.ban
+
+    @property
+    def _own_ban(self) -> BannedPhrases | None:
+        return getattr(self.language, "ban", None) if isinstance(self.language, TableLogitsProcessor) else None
 
     @property
     def searched(self) -> bool:
@@ -380,11 +387,5 @@ class Call:
 
     def processor(self, compiled: CompiledTypes) -> Any:
         """Return the logits processor of the host's own loop; ``None`` where there is nothing to mask."""
-        masked = self.ban is not None or isinstance(self.language, Table)
-        return MaskLogitsProcessor(self.table(compiled), ban=self.banned) if masked else self.language
-
-
-def is_free(language: Any) -> bool:
-    """Return whether a language is free text, with or without banned phrases."""
-    table = language.table if isinstance(language, TableLogitsProcessor) else language
-    return table is None or (isinstance(table, Table) and table.guide.open)
+        as_it_is = self.ban is None and (self.language is None or isinstance(self.language, OutlinesLogitsProcessor))
+        return self.language if as_it_is else MaskLogitsProcessor(self.table(compiled), ban=self.banned)

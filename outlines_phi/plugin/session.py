@@ -178,7 +178,8 @@ class PhiModel(Asynchronous, ABC):
             except Exception as error:  # what Outlines refuses stays with this package
                 if stock or isinstance(error, OutlinesPhiError):
                     raise
-        return self._under(self.table(output_type, backend=backend), correction, keywords)
+        language = output_type if backend is None else self.table(output_type, backend=backend)
+        return self._under(language, correction, keywords)
 
     def _outlines_form(self, output_type: Any, backend: str | None) -> Any:
         """Return the form in which Outlines hands an output type to the host's own loop."""
@@ -193,7 +194,7 @@ class PhiModel(Asynchronous, ABC):
         return SteerableGenerator(outlines_model, output_type, backend).logits_processor
 
     def _under(self, language: Any, correction: Correction, keywords: dict[str, Any]) -> Call:
-        """Return a call for a table, or under a logits processor that Outlines built; ``None`` for free text."""
+        """Return a call for an output type, or under a logits processor that Outlines built; ``None`` for free text."""
         if isinstance(language, MaskLogitsProcessor) and not correction.chosen:
             correction = replace(correction, level=level_of(language.ban))
         return Call.of(correction, language, keywords, usual=None)

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import Any, Literal
 
 import outlines
@@ -276,3 +277,49 @@ def _steps(call: Callable[[], object]) -> int:
 def _objects() -> Counter[type]:
     gc.collect()
     return Counter(map(type, gc.get_objects()))
+
+
+def _functions(call: Callable[[], object]) -> Counter[tuple[str, str]]:
+    """Return how often each function of the package is entered in a call, by file and name."""
+    entered: Counter[tuple[str, str]] = Counter()
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and "outlines_phi" in frame.f_code.co_filename:
+            entered[frame.f_code.co_filename, frame.f_code.co_name] += 1
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return entered
+
+
+class Character(BaseModel):
+    race: Literal["human", "elf", "dwarf", "halfling"]
+    role: Literal["wizard", "rogue", "healer", "ranger captain"]
+    level: Literal[1, 2, 3, 4, 5, 6, 7, 8, 9]
+    alive: bool
+
+
+COLOURS = "red green blue yellow orange purple black white brown pink grey cyan gold silver navy teal".split()
+
+
+class TestFunctions:
+    """How much of the package a call goes through. Each bound is what was measured, and a little."""
+
+    def test_of_an_exact_call(self, model: PhiTransformers, fresh: PhiTransformers) -> None:
+        call = partial(fresh, "New character: Aria. JSON: ", Character, phi="exact")
+        model("New character: Aria. JSON: ", Character, phi="exact")  # what is kept for all models of a kind
+        assert len(_functions(call)) <= 770, "cold"
+        call(num_return_sequences=1000)
+        warm = min((_functions(call) for _ in range(5)), key=len)
+        assert len(warm) <= 230
+        assert sum("plugin" in file for file, _ in warm) <= 60
+
+    def test_of_the_probabilities_of_a_choice(self, fresh: PhiTransformers) -> None:
+        generator = outlines_phi.Generator(fresh, Literal[tuple(COLOURS)])  # type: ignore[valid-type]
+        entered = _functions(partial(generator.probabilities, "Favourite colour: "))
+        assert entered.total() <= 12_000
+        rows = sum(times for (file, name), times in entered.items() if "table.py" in file and name == "moves")
+        assert rows < 300, "members are listed by their bytes, not by the rows of all tokenizations"

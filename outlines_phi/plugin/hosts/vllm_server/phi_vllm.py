@@ -405,7 +405,7 @@ def _all(found: Sequence[Draws | BudgetError]) -> list[Draws]:
 
 def _stock_type(call: Call) -> Any:
     """Return the output type of a call of Outlines."""
-    if isinstance(call.language, (Table, MaskLogitsProcessor)):
+    if call.ban is not None or isinstance(call.language, (Table, MaskLogitsProcessor)):
         raise UnsupportedError(
             "Use outlines.Generator(model, T) for calls without phi=, which the server masks by itself. A generator of "
             "outlines_phi was called with phi=None."
