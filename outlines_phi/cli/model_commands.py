@@ -99,7 +99,7 @@ def generate(
     banned = bans.read(correction.ban_level)
     type_name, output_type = form.read(free=banned is not None)
     settings = sampling.keywords() | keywords(tokenization=tokenization, ends=ends, open_at=open_at)
-    call = correction.call(output_type, banned, settings, drafting.read(correction.particles))
+    call = correction.call(output_type, banned, settings, drafting.read())
     CallOptions.read({**call.keywords, **keywords(seed=seed)}, None)
     task = Task(
         load=partial(load, source.model, source.device, source.dtype, source.host),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from inspect import signature
 from types import FunctionType, UnionType
@@ -64,7 +64,7 @@ from .choices import (
     refuse_unknown,
     said,
 )
-from .drafts import DraftOptions, Drafts, check_draft
+from .drafts import Drafts, check_draft
 from .mistakes import check_one, not_pickled
 from .processor import MaskLogitsProcessor
 from .session import PhiModel, fit_of
@@ -76,6 +76,8 @@ TOLERANCE = 1e-3  # Distance of the bounds of Phi, relative to the lower one, at
 WIDTH = 64  # Residual attempts in flight at once, per prompt
 
 LINE = 16  # Tokens of the line that fit() shows of the model by itself, at most
+
+OF_LANGUAGES = ("tokenization", "constraint", "ends", "open_at")  # The options that say what a text may be
 
 CERTIFIED = Effort(tokens=4096)
 """Of the enumeration that marginals() tries before it draws."""
@@ -168,9 +170,8 @@ def _application(source: Any, banned_phrases: Ban | Unset | None) -> tuple[PhiMo
     """Return the model and the logits processor of what an application calls."""
     match source:
         case SteerableGenerator():
-            refuse_misfits(
-                "an audit", {name: getattr(source, name, None) for name in ("tokenization", "constraint", "ends")}
-            )
+            own = getattr(source, "options", {})
+            refuse_misfits("an audit", {name: own[name] for name in OF_LANGUAGES if name in own})
             model, processor = wrapped(source.model), source.logits_processor
         case (given, output_type):
             model = wrapped(given)
@@ -253,13 +254,8 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
     model: PhiModel
     output_type: Any
     correction: Correction
-    tokenization: str = "any"
-    constraint: TextConstraint | None = None
-    sampler: SMC | None = None
-    draft: DraftOptions | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)  # Keywords of its calls that do not say otherwise
     backend: str | None = None
-    ends: str = "text"
-    open_at: str | None = None
 
     def __post_init__(self) -> None:
         self.worker = self.model.worker
@@ -285,16 +281,15 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
 
     def _processor(self, correction: Correction) -> Any:
         """Return what allows the output type without what is banned; ``None`` for free text without a ban."""
-        call = Call.of(correction, self.unbanned, {"sampler": self.sampler})
-        return call.processor(self.model.compiled)
+        return Call.of(correction, self.unbanned, dict(self.options)).processor(self.model.compiled)
 
     def _call(self, keywords: dict[str, Any]) -> Call:
         """Return a call with ``keywords``, and all of the generator's own that they leave out."""
         said = (keywords.pop(name, Unset.UNSET) for name in ("phi", "banned_phrases"))
         correction = self.correction.replaced_by(*said)
         # Its drafts are for draws; a search for the mode has no use for them.
-        draft = {} if keywords.get("do_sample") is False else {"draft": self.draft}
-        keywords = {"sampler": self.sampler, **draft, **self._language, **keywords}
+        unused = ["draft"] if keywords.get("do_sample") is False else []
+        keywords = {name: value for name, value in self.options.items() if name not in unused} | keywords
         if correction is not self.correction:
             return Call.of(correction, self.unbanned, keywords)
         # The processor keeps out what is banned already.
@@ -305,17 +300,13 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         processor = self.logits_processor
         if "banned_phrases" in keywords:
             processor = self._processor(self.correction.replaced_by(banned_phrases=keywords.pop("banned_phrases")))
-        keywords = {**self._language, **keywords}
+        keywords = {name: value for name, value in self.options.items() if name in OF_LANGUAGES} | keywords
         return self.model.compiled.ending(self.model.table(processor), keywords), keywords
 
     @property
     def table(self) -> Table:
         """What calls without further keywords may write, compiled."""
         return self._law({})[0]
-
-    @property
-    def _language(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("tokenization", "constraint", "ends", "open_at")}
 
     def __call__(self, prompt: Any, **keywords: Any) -> Any:
         """Return one text; a list of them where ``num_return_sequences`` is more than 1."""
@@ -517,12 +508,12 @@ def Generator(  # noqa: N802 - named as the host's own function
             "Give a type or banned_phrases=[...], or call the model itself: output_type=None was given, and free text "
             "has nothing to correct."
         )
-    given = {"sampler": sampler, "draft": draft, "draft_length": draft_length}
-    ending = {"ends": ends, "open_at": open_at}
-    options = CallOptions.read({"tokenization": tokenization, "constraint": constraint, **given, **ending}, None)
+    own: dict[str, Any] = {"tokenization": tokenization, "constraint": constraint, "sampler": sampler}
+    own |= {"ends": ends, "open_at": open_at}
+    options = CallOptions.read({**own, "draft": draft, "draft_length": draft_length}, None)
     drafts = check_draft(model, correction.estimator(sampler), options.draft)
-    own = options.tokenization, options.constraint, options.sampler, drafts
-    made = PhiGenerator(model, output_type, correction, *own, backend, ends, open_at)
+    own |= {"constraint": options.constraint, "draft": drafts}
+    made = PhiGenerator(model, output_type, correction, own, backend)
     _ = made.table  # raises what does not go with ``ends``
     return made
 

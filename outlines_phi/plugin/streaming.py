@@ -29,6 +29,7 @@ from ..sampling.sampler import Request
 from ..vocabulary.vocabulary import Vocabulary
 from .call import CallOptions, dead_end
 from .choices import Told, refuse_misfits
+from .mistakes import check_one
 
 SLOW = 2.0  # Seconds after which a call for exact draws says that it goes on
 
@@ -189,11 +190,7 @@ def check_stream(
     model_input: Any, keywords: dict[str, Any], defaults: GenerationConfig | None, corrected: bool
 ) -> None:
     """Refuse what has no stream."""
-    if isinstance(model_input, (list, tuple)):
-        raise UnsupportedError(
-            f"A {type(model_input).__name__} of {len(model_input)} was given as the prompt of a stream; expected one str or Chat. "
-            "Stream each prompt on its own (side by side with astream), or call batch()."
-        )
+    check_one(model_input, "Streams are of one prompt each, side by side with astream(); batch()")
     # Under a correction the model's generation_config does not ask for beams or several texts; in the host's loop it does.
     config = None if corrected else keywords.get("generation_config", defaults)
     for name in ("num_return_sequences", "num_beams"):
