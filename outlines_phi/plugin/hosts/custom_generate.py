@@ -71,8 +71,6 @@ class BorrowedModel(PhiModel):
         vars(call).update(vars(self))
         call.hf_tokenizer = None if isinstance(vocabulary, Vocabulary) else vocabulary
         canonical = options.tokenization == "canonical"
-        if canonical and call.hf_tokenizer is None:
-            raise UnsupportedError("Give vocabulary=tokenizer, which defines tokenization='canonical'.")
         if canonical or options.constraint is not None:
             call._trees = TreeStore(self._trees.max_bytes)  # which would keep the constraint, and so the tokenizer
         return call
