@@ -75,7 +75,7 @@ Ends = option(str | None, "open: the text begins with a member and may go on.", 
 OpenAt = option(str | None, "With --ends open: regular expression of the character after a member.")
 
 
-class Group(SimpleNamespace):
+class OptionGroup(SimpleNamespace):
     """Options that commands share: ``rows`` has the type of each, and its default where that is not ``None``."""
 
     rows: ClassVar[dict[str, Any]]
@@ -103,7 +103,7 @@ def refuse_without(remedy: str, without: str, given: dict[str, bool]) -> None:
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command as typer reads it: each argument that is a group stands for the options of the group."""
     kinds = get_type_hints(command, include_extras=True)
-    groups = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Group)}
+    groups = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, OptionGroup)}
     types: dict[str, tuple[Any, Any]] = {}
     for name, parameter in signature(command).parameters.items():
         types |= groups[name].parameters() if name in groups else {name: (kinds[name], parameter.default)}
@@ -122,7 +122,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @final
-class PromptOptions(Group):
+class PromptOptions(OptionGroup):
     """The prompts."""
 
     rows: ClassVar[dict[str, Any]] = {
@@ -151,7 +151,7 @@ class PromptOptions(Group):
 
 
 @final
-class FormatOptions(Group):
+class FormatOptions(OptionGroup):
     """The output type."""
 
     rows: ClassVar[dict[str, Any]] = {
@@ -176,7 +176,7 @@ class FormatOptions(Group):
 
 
 @final
-class SettingOptions(Group):
+class SettingOptions(OptionGroup):
     """Settings that, with the model, define the distribution of the draws."""
 
     rows: ClassVar[dict[str, Any]] = {
@@ -194,7 +194,7 @@ class SettingOptions(Group):
 
 
 @final
-class BanOptions(Group):
+class BanOptions(OptionGroup):
     """The banned phrases."""
 
     rows: ClassVar[dict[str, Any]] = {
@@ -242,7 +242,7 @@ class BanOptions(Group):
 
 
 @final
-class DraftingOptions(Group):
+class DraftingOptions(OptionGroup):
     """The drafts."""
 
     rows: ClassVar[dict[str, Any]] = {
@@ -263,7 +263,7 @@ class DraftingOptions(Group):
 
 
 @final
-class ModelOptions(Group):
+class ModelOptions(OptionGroup):
     """The model, and where it runs."""
 
     rows: ClassVar[dict[str, Any]] = {
@@ -290,7 +290,7 @@ class ModelOptions(Group):
 
 
 @final
-class RayOptions(Group):
+class RayOptions(OptionGroup):
     """The actors of Ray that draw."""
 
     rows: ClassVar[dict[str, Any]] = {
@@ -320,7 +320,7 @@ class RayOptions(Group):
 
 
 @final
-class CorrectionOptions(Group):
+class CorrectionOptions(OptionGroup):
     """Correction of the draws, and their sampler."""
 
     rows: ClassVar[dict[str, Any]] = {

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from outlines.generator import SteerableGenerator
 from rich.console import Console
 from rich.text import Text
 
@@ -31,7 +30,6 @@ from ..plugin import generator
 from ..plugin.call import SEARCH_EFFORT, CallOptions
 from ..plugin.choices import meant
 from ..plugin.generator import LINE, Generator
-from ..plugin.processor import MaskLogitsProcessor
 from ..plugin.session import PhiModel
 from ..sampling.phi_options import Effort
 from . import journal
@@ -195,14 +193,13 @@ def audit(
             )
         check_target(target)
     loaded = source.load(given)
-    processor = MaskLogitsProcessor(loaded.table(output_type, banned), ban=banned)
-    _check_prompts(loaded, processor.table, given, settings)
-    application = SteerableGenerator.from_processor(loaded, processor)
+    _check_prompts(loaded, loaded.table(output_type, banned), given, settings)
     with bar("draws", n * len(given), shown=not quiet) as progress:
         report = generator.audit(
-            application,
+            (loaded, output_type),
             [model_input(prompt) for prompt in given],
             n,
+            banned_phrases=banned,
             confidence=confidence,
             tolerance=tolerance,
             bounds_tokens=bounds_tokens,

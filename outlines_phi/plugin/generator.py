@@ -281,7 +281,8 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
 
     def _processor(self, correction: Correction) -> Any:
         """Return what allows the output type without what is banned; ``None`` for free text without a ban."""
-        return Call.of(correction, self.unbanned, dict(self.options)).processor(self.model.compiled)
+        call = Call.of(correction, self.unbanned, {"sampler": self.options.get("sampler")})
+        return call.processor(self.model.compiled)
 
     def _call(self, keywords: dict[str, Any]) -> Call:
         """Return a call with ``keywords``, and all of the generator's own that they leave out."""

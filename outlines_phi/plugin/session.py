@@ -221,8 +221,8 @@ class PhiModel(Asynchronous, ABC):
     def _canonical(self) -> CanonicalTokenization:
         if self.hf_tokenizer is None:
             raise UnsupportedError(
-                "Leave out tokenization='canonical', or give custom_generate vocabulary=tokenizer, which defines it. This model has "
-                "a vocabulary alone."
+                "Leave out tokenization='canonical', or give custom_generate vocabulary=tokenizer, which defines it. This model "
+                "has a vocabulary alone."
             )
         return CanonicalTokenization(self.hf_tokenizer, self.lm.vocabulary)
 
