@@ -416,24 +416,24 @@ def _with_schemas(output_type: Any) -> Any:
 def _schema(written: type) -> str:
     document = TypeAdapter(written).json_schema(schema_generator=PydanticSchema)
     for part, pointer in _parts(document):
-        if (form := part.get("format")) in FORMATS:
-            del part["format"]
-            part |= deepcopy(FORMATS[form])
+        if part.get("format") in FORMATS:
+            part |= deepcopy(FORMATS[part.pop("format")])
         if isinstance(part.get(REFUSED), list):
             remedy, why = part[REFUSED]
             raise UnsupportedError(f"{remedy}. At {pointer} of the JSON schema of {written.__name__}, {why}.")
     return json.dumps(document)
 
 
-def _parts(document: Any) -> Iterator[tuple[Any, str]]:
-    """Yield the objects in a schema, each with its JSON pointer."""
-    stack = [(document, "#")]
-    while stack:
-        part, pointer = stack.pop()
-        if isinstance(part, dict):
-            yield part, pointer
-        steps = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
-        stack += [(inner, pointer_to([step], pointer)) for step, inner in steps]
+def _parts(schema: JsonSchemaValue, pointer: str = "#") -> Iterator[tuple[JsonSchemaValue, str]]:
+    """Yield a schema and those in it, each with its JSON pointer; none that its values hold."""
+    yield schema, pointer
+    for keyword, inner in schema.items():
+        named = inner.items() if keyword in ("properties", "patternProperties", "$defs") else ()
+        listed = enumerate(inner) if keyword in ("allOf", "anyOf", "oneOf", "prefixItems") else named
+        alone = [((keyword,), inner)] if keyword in ("items", "additionalProperties", "propertyNames", "not") else []
+        for steps, part in [*(((keyword, step), part) for step, part in listed), *alone]:
+            if isinstance(part, dict):
+                yield from _parts(part, pointer_to(steps, pointer))
 
 
 def signature(function: Callable[..., Any]) -> type[BaseModel]:

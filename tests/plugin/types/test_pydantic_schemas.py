@@ -411,6 +411,20 @@ def test_what_a_function_checks_is_named(field: Any, messages: list[str]) -> Non
         assert re.search(message, said), said
 
 
+class Named(BaseModel):
+    format: Literal["path"]
+    refused: list[int] = []
+    const: ipaddress.IPv4Address = ipaddress.IPv4Address("1.2.3.4")
+    inner: Annotated[Any, WithJsonSchema({"const": {"format": "path"}})]
+
+
+def test_fields_and_values_may_be_called_as_keywords_are() -> None:
+    machine = to_language(Named).machine
+    assert machine.accepts(b'{"format":"path","const":"1.1.1.1","inner":{"format":"path"}}')
+    assert not machine.accepts(b'{"format":"path","const":"here","inner":{"format":"path"}}')
+    assert not machine.accepts(b'{"format":"path","inner":{"type":"string"}}')
+
+
 def test_a_url_has_one_of_its_schemes() -> None:
     machine = to_language(create_model("Drawn", value=(pydantic.HttpUrl, ...))).machine
     assert machine.accepts(b'{"value":"https://a.example/b?c"}') and not machine.accepts(
