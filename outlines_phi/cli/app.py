@@ -62,8 +62,7 @@ def exit_code(error: BaseException) -> int:
 def tell(kind: str, color: str, text: str) -> None:
     """Print a line to the terminal of messages (stderr), on however many rows it takes."""
     # Not as markup: a text may hold [this], which would be read as a style, or :this:, which would become an emoji.
-    said = Text.assemble((f"{kind}: ", f"bold {color}"), text)
-    Console(stderr=True).print(said, soft_wrap=True)
+    Console(stderr=True).print(Text.assemble((f"{kind}: ", f"bold {color}"), text), soft_wrap=True)
 
 
 def note(text: str) -> None:

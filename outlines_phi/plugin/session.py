@@ -263,8 +263,7 @@ class PhiModel(Asynchronous, ABC):
                     )
                 return self._alive(pieces(stepped(sampler, request, self._drawing), table.guide))
             case _:
-                draw = partial(self.draw, [prompt], table, call.phi, options)
-                return pieces(accepted(draw, options), table.guide)
+                return pieces(accepted(partial(self.draw, [prompt], table, call.phi, options), options), table.guide)
 
     def _alive(self, made: Pieces) -> Pieces:
         """Yield pieces; drafters only borrow the tokenizer, which lives as long as this model."""

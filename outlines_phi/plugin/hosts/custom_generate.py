@@ -241,8 +241,7 @@ def custom_generate(
         found = dict(zip(distinct, rankings, strict=True))
     else:
         copies = Counter(prompts)
-        weighted = bool(config.return_dict_in_generate)
-        many = replace(options, n=options.n * max(copies.values()), weighted=weighted)
+        many = replace(options, n=options.n * max(copies.values()), weighted=bool(config.return_dict_in_generate))
         draws = tuple(session.draw(list(copies), table, call.phi, many))
         if failures := sum(each.failures for each in draws):
             raise dead_end(options, str(failures))

@@ -65,14 +65,14 @@ class Loop:
         refuse_options(keywords)
         ours = isinstance(processor, MaskLogitsProcessor)
         if ours and processor.ban is not None:
-            ban, table = processor.ban, compiled.of_processor(processor)
+            ban, table = processor.ban, compiled.of(processor)
             if ban.whole_word:
                 self._check_uncut(table, keywords)
             budget = self._budget(table, keywords) if table.guide.open or ban.whole_word else None
             return MaskLogitsProcessor(table, ban=ban, budget=budget)
         if ours or (isinstance(processor, OutlinesCoreLogitsProcessor) and is_byte_level(processor.index)):
             # A fresh one for each generation, so that no state is left of the last one.
-            return MaskLogitsProcessor(compiled.of_processor(processor))
+            return MaskLogitsProcessor(compiled.of(processor))
         return processor
 
     def _budget(self, table: Table, keywords: dict[str, Any]) -> int:

@@ -83,14 +83,32 @@ class CompiledTypes:
         self._written: WeakKeyDictionary[Table, tuple[Language | None, BannedPhrases | None]] = WeakKeyDictionary()
 
     def of(self, language: Any) -> Table:
-        """Return the table of an output type, of what a logits processor allows, of a guide, or a table itself."""
+        """Return the table of an output type, of what a logits processor allows, of a guide, or a table itself.
+
+        A logits processor whose language cannot be read is refused.
+        """
         match language:
-            case None | OutlinesLogitsProcessor():
-                return self.of_processor(language)
-            case Guide():
-                return self.of(Table(language))
             case Table():
                 return self._checked(language)
+            case Guide():
+                return self._checked(Table(language))
+            case TableLogitsProcessor():
+                return self._checked(language.table)
+            case OutlinesCoreLogitsProcessor():
+                with self._compiling:
+                    if language not in self._by_processor:
+                        self._by_processor[language] = self._of_index(language.index)
+                    return self._by_processor[language]
+            case OutlinesLogitsProcessor():
+                raise UnsupportedError(
+                    "Give the output type to outlines_phi.Generator(model, T), use backend='outlines_core' (the default for regex "
+                    "and JSON), or leave phi= and banned_phrases= out (phi=None, banned_phrases=None). The language of a "
+                    f"{type(language).__name__} cannot be read."
+                )
+            case None:
+                raise UnsupportedError(
+                    "Give a type, or phi=None: phi= was given without an output type, and free text has nothing to correct."
+                )
         return self.of_type(language)
 
     def without(self, language: Any, ban: BannedPhrases | None, *, watched: bool = False) -> Table:
@@ -166,26 +184,6 @@ class CompiledTypes:
                 "another generator there is nothing that could be sent."
             )
         return self._written[table]
-
-    def of_processor(self, processor: Any) -> Table:
-        """Return the table of what a logits processor allows; refuses one whose language cannot be read."""
-        match processor:
-            case TableLogitsProcessor():
-                return self._checked(processor.table)
-            case OutlinesCoreLogitsProcessor():
-                with self._compiling:
-                    if processor not in self._by_processor:
-                        self._by_processor[processor] = self._of_index(processor.index)
-                    return self._by_processor[processor]
-            case None:
-                raise UnsupportedError(
-                    "Give a type, or phi=None: phi= was given without an output type, and free text has nothing to correct."
-                )
-        raise UnsupportedError(
-            "Give the output type to outlines_phi.Generator(model, T), use backend='outlines_core' (the default for regex and "
-            "JSON), or leave phi= and banned_phrases= out (phi=None, banned_phrases=None). The language of a "
-            f"{type(processor).__name__} cannot be read."
-        )
 
     def clear(self) -> None:
         """Forget everything."""
