@@ -22,8 +22,7 @@ from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.grammar.grammar import Grammar
 from outlines_phi.guides.grammar.notation.reader import NAMES, grammar_text, read_grammar
 from outlines_phi.numerics.checks import counted
-from outlines_phi.plugin.types.output_types import JSONText
-from outlines_phi.plugin.types.output_types import GrammarText, GuidanceText, to_language
+from outlines_phi.plugin.types.output_types import GrammarText, GuidanceText, JSONText, to_language
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 from ..verification.certificates.certificate import certificate as certify
