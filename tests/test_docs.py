@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from outlines_phi.cli.app import COMMANDS, OWN, command
-from outlines_phi.plugin.call import ESTIMATORS, USED
+from outlines_phi.plugin.call import ESTIMATORS
+from outlines_phi.plugin.choices import USED
 from outlines_phi.sampling.phi_options import ExactPhi
 
 ROOT = Path(__file__).parent.parent

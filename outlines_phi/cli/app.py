@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
+import os
+import shlex
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Annotated, Any, final
@@ -58,13 +62,63 @@ def exit_code(error: BaseException) -> int:
 def tell(kind: str, color: str, text: str) -> None:
     """Print a line to the terminal of messages (stderr), on however many rows it takes."""
     # Not as markup: a text may hold [this], which would be read as a style, or :this:, which would become an emoji.
-    said = Text.assemble((f"{kind}: ", f"bold {color}"), text)
-    Console(stderr=True).print(said, soft_wrap=True)
+    Console(stderr=True).print(Text.assemble((f"{kind}: ", f"bold {color}"), text), soft_wrap=True)
 
 
 def note(text: str) -> None:
     """Print a line without a heading to the terminal of messages (stderr)."""
     Console(stderr=True).print(Text(text), soft_wrap=True)
+
+
+OPTIONS = (
+    "--logits-processors",
+    "outlines_phi.vllm:PhiAttempts",
+    "--no-enable-chunked-prefill",
+    "--logprobs-mode",
+    "processed_logits",
+)
+"""Requirements of a server, see ``docs/hosts.md``."""
+
+VARIABLES = {"VLLM_USE_V2_MODEL_RUNNER": "0"}  # What it needs of the environment
+
+OURS = (
+    "--enable-chunked-prefill",
+    *(option for option in OPTIONS if option.startswith("--")),
+)  # Which nobody else gives
+
+
+def command_of(model: str, port: int | None, extra: Sequence[str]) -> list[str]:
+    """Return the command that starts the server. Raises :class:`UnsupportedError`: an option of ``extra`` would undo another."""
+    for given in extra:
+        name = given.partition("=")[0].replace("_", "-")
+        if name in OURS:
+            raise UnsupportedError(
+                f"Leave {name} out, which serve gives: {' '.join(OPTIONS)}. A server with another one cannot draw under phi=."
+            )
+    start = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model]
+    return [*start, *([] if port is None else ["--port", str(port)]), *OPTIONS, *extra]
+
+
+def serve(
+    model: Annotated[str, typer.Argument(help="What vLLM loads: a folder, or a name on the Hugging Face hub.")],
+    extra: Annotated[
+        list[str] | None,
+        typer.Argument(show_default=False, help="After --: further options of the server of vLLM, as they are."),
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="Port; by default that of vLLM, 8000.")] = None,
+) -> None:
+    """Start a vLLM server whose engine draws under phi="exact" and phi="local".
+
+    The command is printed, and becomes the process: it ends as the server does. Calls are then made by
+    outlines_phi.wrap(outlines.from_vllm(openai.OpenAI(base_url="http://localhost:8000/v1", api_key="-"), MODEL)).
+    """
+    command = command_of(model, port, extra or ())
+    if importlib.util.find_spec("vllm") is None:
+        raise UnsupportedError(
+            "Install vLLM 0.32 in this environment: serve runs its server, and the package vllm is not here."
+        )
+    note(" ".join([*(f"{name}={value}" for name, value in VARIABLES.items()), shlex.join(command)]))
+    os.execvpe(command[0], command, {**os.environ, **VARIABLES})
 
 
 OWN = {
@@ -75,6 +129,9 @@ OWN = {
     "fit": "Measure the fit of output types to the model's own texts after each prompt, and advise.",
     "serve": 'Start a vLLM server whose engine draws under phi="exact" and phi="local".',
 }
+MODULES = {"demo": "demo_command", "serve": "app"}
+"""Where commands are but for those of :mod:`~outlines_phi.cli.model_commands`."""
+
 WORKBENCH = {
     "fidelity": "Measure the distance of every estimator and sampler from the model's own distribution, conditioned on a format.",
     "inspect": "Show the machine of an output type as a page, and step through texts token by token.",
@@ -89,7 +146,8 @@ GROUP = "outlines_phi.commands"  # Of the entry points by which the workbench of
 def _function(name: str) -> Any:
     """Return the function of a command."""
     if name in OWN:
-        return getattr(import_module(f"{__package__}.{name}_command"), name)
+        own = MODULES.get(name, "model_commands")
+        return getattr(import_module(f"{__package__}.{own}"), name)
     for entry in entry_points(group=GROUP, name=name):
         return entry.load()
     raise UnsupportedError(

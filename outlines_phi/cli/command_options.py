@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, final, get_args, get_type_hints
+from types import SimpleNamespace
+from typing import Annotated, Any, ClassVar, final, get_args, get_type_hints
 
 import typer
 
+from ..drafting.forced import ForcedDrafter
 from ..errors import UnsupportedError
 from ..guides.grammar.notation.reader import NAMES
 from ..guides.phrases.banned import LEVELS, BannedPhrases
-from ..phi.estimator import Phi, ProposalPhi
+from ..phi.estimator import Phi
 from ..phi.onestep import LocalPhi
-from ..plugin.call import ENDS, ESTIMATORS, TOKENIZATIONS, Call, Correction, Unset, meant_by
-from ..plugin.choices import guessed
+from ..phi.tree.store import TreeStore
+from ..plugin.call import ESTIMATORS, Call, Correction, Unset, meant_by
+from ..plugin.choices import ENDS, TOKENIZATIONS, guessed
 from ..plugin.drafts import DRAFTERS, DraftOptions, resolve_draft
 from ..plugin.session import PhiModel
 from ..plugin.types.output_types import to_language
 from ..sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
-from ..sampling.resolve import DRAFT_LENGTH
+from ..sampling.resolve import DRAFT_LENGTH, sampler_for
 from ..sampling.smc import SMC, Resample
 from .actors import FORMS, Pool
 from .inputs import (
@@ -57,24 +59,34 @@ def one_of(option: str, names: Sequence[str], meant: Callable[[str], str] | None
     return {"callback": check, "metavar": f"<{'|'.join(names)}>"}
 
 
-Type = Annotated[
-    str | None,
-    typer.Option("--type", help="Output type, module:Class: pydantic, dataclass, Enum, Literal, function, ..."),
-]
-Schema = Annotated[Path | None, typer.Option(help="Output type: file of a JSON schema.")]
-RegexOption = Annotated[str | None, typer.Option("--regex", help="Output type: regular expression.")]
-Seed = Annotated[int | None, typer.Option(help="Same seed, same draws; by default a random one.")]
-Tokenization = Annotated[
-    str | None,
-    typer.Option(**one_of("--tokenization", TOKENIZATIONS), help="Tokenizations of a text that count; by default any."),
-]
+def option(kind: Any, said: str, *flags: str, **more: Any) -> Any:
+    """Return the type of an option of a command, of ``kind``; ``more`` as typer takes it, or of :func:`one_of`."""
+    return Annotated[kind, typer.Option(*flags, help=said, **more)]
 
-Ends = Annotated[
-    str | None, typer.Option(**one_of("--ends", ENDS), help="open: the text begins with a member and may go on.")
-]
-OpenAt = Annotated[
-    str | None, typer.Option(help="With --ends open: regular expression of the character after a member.")
-]
+
+Type = option(str | None, "Output type, module:Class: pydantic, dataclass, Enum, Literal, function, ...", "--type")
+Schema = option(Path | None, "Output type: file of a JSON schema.")
+RegexOption = option(str | None, "Output type: regular expression.", "--regex")
+Seed = option(int | None, "Same seed, same draws; by default a random one.")
+Tokenization = option(
+    str | None, "Tokenizations of a text that count; by default any.", **one_of("--tokenization", TOKENIZATIONS)
+)
+Ends = option(str | None, "open: the text begins with a member and may go on.", **one_of("--ends", ENDS))
+OpenAt = option(str | None, "With --ends open: regular expression of the character after a member.")
+
+
+class OptionGroup(SimpleNamespace):
+    """Options that commands share: ``rows`` has the type of each, and its default where that is not ``None``."""
+
+    rows: ClassVar[dict[str, Any]]
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**{name: default for name, (_, default) in self.parameters().items()} | given)
+
+    @classmethod
+    def parameters(cls) -> dict[str, tuple[Any, Any]]:
+        """Return the type and the default of each option, by name."""
+        return {name: row if isinstance(row, tuple) else (row, None) for name, row in cls.rows.items()}
 
 
 def keywords(**given: Any) -> dict[str, Any]:
@@ -91,48 +103,40 @@ def refuse_without(remedy: str, without: str, given: dict[str, bool]) -> None:
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command as typer reads it: each argument that is a group stands for the options of the group."""
     kinds = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
-    parameters: list[Parameter] = []
-    for parameter in signature(command).parameters.values():
-        if (group := groups.get(parameter.name)) is None:
-            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=kinds[parameter.name]))
-            continue
-        types = get_type_hints(group, include_extras=True)
-        parameters += [
-            Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=types[field.name])
-            for field in fields(group)
-        ]
+    groups = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, OptionGroup)}
+    types: dict[str, tuple[Any, Any]] = {}
+    for name, parameter in signature(command).parameters.items():
+        types |= groups[name].parameters() if name in groups else {name: (kinds[name], parameter.default)}
 
     @wraps(command)
     def called(**given: Any) -> None:
         for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+            given[name] = group(**{option: given.pop(option) for option in group.rows})
         command(**given)
 
+    only = Parameter.KEYWORD_ONLY
+    parameters = [Parameter(name, only, default=default, annotation=kind) for name, (kind, default) in types.items()]
     called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    called.__annotations__ = {name: kind for name, (kind, _) in types.items()}
     return called
 
 
 @final
-@dataclass(frozen=True)
-class PromptOptions:
+class PromptOptions(OptionGroup):
     """The prompts."""
 
-    prompts: Annotated[
-        list[str] | None, typer.Argument(show_default=False, help="The prompts; - alone for the standard input.")
-    ] = None
-    file: Annotated[
-        Path | None,
-        typer.Option(
+    rows: ClassVar[dict[str, Any]] = {
+        "prompts": Annotated[
+            list[str] | None, typer.Argument(show_default=False, help="The prompts; - alone for the standard input.")
+        ],
+        "file": option(
+            Path | None,
+            "File of prompts: one per line; .jsonl: objects with a prompt (text or chat messages); .parquet: a column.",
             "--file",
             "--input",
-            help="File of prompts: one per line; .jsonl: objects with a prompt (text or chat messages); .parquet: a column.",
         ),
-    ] = None
-    column: Annotated[
-        str | None, typer.Option(help=f"Field or column of the file that has the prompts; by default {COLUMN}.")
-    ] = None
+        "column": option(str | None, f"Field or column of the file that has the prompts; by default {COLUMN}."),
+    }
 
     def read(self) -> list[Prompt]:
         """Return them; see :func:`read_prompts`."""
@@ -147,19 +151,18 @@ class PromptOptions:
 
 
 @final
-@dataclass(frozen=True)
-class FormatOptions:
+class FormatOptions(OptionGroup):
     """The output type."""
 
-    type_: Type = None
-    schema: Schema = None
-    regex: RegexOption = None
-    grammar: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Output type: file of a grammar, in Lark's dialect or .gbnf, or one of {', '.join(NAMES)}, dyck-n."
+    rows: ClassVar[dict[str, Any]] = {
+        "type_": Type,
+        "schema": Schema,
+        "regex": RegexOption,
+        "grammar": option(
+            str | None,
+            f"Output type: file of a grammar, in Lark's dialect or .gbnf, or one of {', '.join(NAMES)}, dyck-n.",
         ),
-    ] = None
+    }
 
     def read(self, *, free: bool = False) -> tuple[str, Any]:
         """Return the command's name of the type, and the type; see :func:`read_output_type`. One without a language is refused."""
@@ -173,26 +176,17 @@ class FormatOptions:
 
 
 @final
-@dataclass(frozen=True)
-class SettingOptions:
+class SettingOptions(OptionGroup):
     """Settings that, with the model, define the distribution of the draws."""
 
-    temperature: Annotated[
-        float | None, typer.Option(help="Divides the logits; by default the model's own, else 1.")
-    ] = None
-    top_k: Annotated[int | None, typer.Option(help="Truncation to the k likeliest tokens; by default none.")] = None
-    top_p: Annotated[float | None, typer.Option(help="Truncation to a probability mass; by default none.")] = None
-    min_p: Annotated[
-        float | None, typer.Option(help="Truncation relative to the likeliest token; by default none.")
-    ] = None
-    repetition_penalty: Annotated[
-        float | None,
-        typer.Option(help="As in transformers; by default the model's own, else 1."),
-    ] = None
-    max_new_tokens: Annotated[
-        int | None,
-        typer.Option(help="Most tokens of an output, its end included; part of the distribution."),
-    ] = None
+    rows: ClassVar[dict[str, Any]] = {
+        "temperature": option(float | None, "Divides the logits; by default the model's own, else 1."),
+        "top_k": option(int | None, "Truncation to the k likeliest tokens; by default none."),
+        "top_p": option(float | None, "Truncation to a probability mass; by default none."),
+        "min_p": option(float | None, "Truncation relative to the likeliest token; by default none."),
+        "repetition_penalty": option(float | None, "As in transformers; by default the model's own, else 1."),
+        "max_new_tokens": option(int | None, "Most tokens of an output, its end included; part of the distribution."),
+    }
 
     def keywords(self) -> dict[str, Any]:
         """Return the keywords of a call."""
@@ -200,26 +194,26 @@ class SettingOptions:
 
 
 @final
-@dataclass(frozen=True)
-class BanOptions:
+class BanOptions(OptionGroup):
     """The banned phrases."""
 
-    ban: Annotated[
-        list[str] | None,
-        typer.Option(help="Phrase that must not be written; may be given several times. No output type: free text."),
-    ] = None
-    ban_file: Annotated[Path | None, typer.Option(help="File of banned phrases, one per line.")] = None
-    ban_ignore_case: Annotated[bool, typer.Option("--ban-ignore-case", help="Ban phrases in upper and lower case.")] = (
-        False
-    )
-    ban_whole_word: Annotated[bool, typer.Option("--ban-whole-word", help="Ban phrases only as whole words.")] = False
-    ban_across_prompt: Annotated[
-        bool,
-        typer.Option(
-            "--ban-across-prompt/--no-ban-across-prompt",
-            help="Whether a phrase counts that the prompt begins and the output ends.",
+    rows: ClassVar[dict[str, Any]] = {
+        "ban": option(
+            list[str] | None,
+            "Phrase that must not be written; may be given several times. No output type: free text.",
         ),
-    ] = True
+        "ban_file": option(Path | None, "File of banned phrases, one per line."),
+        "ban_ignore_case": (option(bool, "Ban phrases in upper and lower case.", "--ban-ignore-case"), False),
+        "ban_whole_word": (option(bool, "Ban phrases only as whole words.", "--ban-whole-word"), False),
+        "ban_across_prompt": (
+            option(
+                bool,
+                "Whether a phrase counts that the prompt begins and the output ends.",
+                "--ban-across-prompt/--no-ban-across-prompt",
+            ),
+            True,
+        ),
+    }
 
     def read(self, level: str | None = None) -> BannedPhrases | None:
         """Return them, to be corrected for at ``level``; ``None`` where nothing is banned."""
@@ -248,28 +242,20 @@ class BanOptions:
 
 
 @final
-@dataclass(frozen=True)
-class DraftingOptions:
+class DraftingOptions(OptionGroup):
     """The drafts."""
 
-    draft: Annotated[
-        list[str] | None,
-        typer.Option(
+    rows: ClassVar[dict[str, Any]] = {
+        "draft": option(
+            list[str] | None,
+            "What proposes tokens ahead; may be given several times, the first to ask leading.",
             **one_of("--draft", list(DRAFTERS)),
-            help="What proposes tokens ahead; may be given several times, the first to ask leading.",
         ),
-    ] = None
-    draft_length: Annotated[
-        int | None,
-        typer.Option(help=f"Most tokens of a draft; {DRAFT_LENGTH} where there is one.", min=1),
-    ] = None
+        "draft_length": option(int | None, f"Most tokens of a draft; {DRAFT_LENGTH} where there is one.", min=1),
+    }
 
-    def read(self, particles: int | None) -> DraftOptions | None:
+    def read(self) -> DraftOptions | None:
         """Return the drafters; ``None`` for no drafts."""
-        if self.draft and particles is not None:
-            raise UnsupportedError(
-                "Leave one of the two out: --draft was given with --particles, which are compared token by token."
-            )
         if not self.draft:
             said = {f"--draft-length {self.draft_length}": self.draft_length is not None}
             refuse_without("--draft forced", "--draft", said)
@@ -277,27 +263,24 @@ class DraftingOptions:
 
 
 @final
-@dataclass(frozen=True)
-class ModelOptions:
+class ModelOptions(OptionGroup):
     """The model, and where it runs."""
 
-    model: Annotated[
-        str,
-        typer.Option(
-            help=f"Folder or hub name of a causal language model, a GGUF file, or the address of a vLLM server; {BUNDLED!r} for a "
-            "small one."
+    rows: ClassVar[dict[str, Any]] = {
+        "model": (
+            option(
+                str,
+                "Folder or hub name of a causal language model, a GGUF file, or the address of a vLLM server; "
+                f"{BUNDLED!r} for a small one.",
+            ),
+            BUNDLED,
         ),
-    ] = BUNDLED
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...; by default a GPU where there is one.")] = (
-        None
-    )
-    dtype: Annotated[
-        str | None, typer.Option(**one_of("--dtype", DTYPES), help="Type of the weights; by default as saved.")
-    ] = None
-    host: Annotated[
-        str | None,
-        typer.Option(**one_of("--host", HOSTS), help="By default llamacpp for a GGUF file, else transformers."),
-    ] = None
+        "device": option(str | None, "cpu, cuda, cuda:1, ...; by default a GPU where there is one."),
+        "dtype": option(str | None, "Type of the weights; by default as saved.", **one_of("--dtype", DTYPES)),
+        "host": option(
+            str | None, "By default llamacpp for a GGUF file, else transformers.", **one_of("--host", HOSTS)
+        ),
+    }
 
     def load(self, prompts: Sequence[Prompt] = ()) -> PhiModel:
         """Return the model, which takes the ``prompts``."""
@@ -307,22 +290,20 @@ class ModelOptions:
 
 
 @final
-@dataclass(frozen=True)
-class RayOptions:
+class RayOptions(OptionGroup):
     """The actors of Ray that draw."""
 
-    ray: Annotated[
-        bool, typer.Option("--ray", help="Draw in actors of Ray Data, into a folder: --output FOLDER, made of parts.")
-    ] = False
-    actors: Annotated[int | None, typer.Option(min=1, help="With --ray: actors, a model in each; by default 1.")] = None
-    gpus: Annotated[
-        float | None,
-        typer.Option(min=0, help="With --ray: GPUs of an actor; by default 1 where the cluster has any."),
-    ] = None
-    parts: Annotated[
-        str | None,
-        typer.Option(**one_of("--parts", FORMS), help="With --ray: form of the parts; by default that of --file."),
-    ] = None
+    rows: ClassVar[dict[str, Any]] = {
+        "ray": (
+            option(bool, "Draw in actors of Ray Data, into a folder: --output FOLDER, made of parts.", "--ray"),
+            False,
+        ),
+        "actors": option(int | None, "With --ray: actors, a model in each; by default 1.", min=1),
+        "gpus": option(float | None, "With --ray: GPUs of an actor; by default 1 where the cluster has any.", min=0),
+        "parts": option(
+            str | None, "With --ray: form of the parts; by default that of --file.", **one_of("--parts", FORMS)
+        ),
+    }
 
     def read(self, output: Path | None, file: Path | None) -> tuple[Pool, str] | None:
         """Return the actors and the form of the parts; ``None`` without Ray."""
@@ -339,44 +320,31 @@ class RayOptions:
 
 
 @final
-@dataclass(frozen=True)
-class CorrectionOptions:
+class CorrectionOptions(OptionGroup):
     """Correction of the draws, and their sampler."""
 
-    ban_level: Annotated[
-        str | None,
-        typer.Option(
+    rows: ClassVar[dict[str, Any]] = {
+        "ban_level": option(
+            str | None,
+            "Correction for what is banned; by default that of --phi, or lookahead.",
             **one_of("--ban-level", [level for level in LEVELS if level]),
-            help="Correction for what is banned; by default that of --phi, or lookahead.",
         ),
-    ] = None
-    phi: Annotated[
-        str | None,
-        typer.Option(
+        "phi": option(
+            str | None,
+            "Correction.",
             **one_of("--phi", list(ESTIMATORS), meant_by),
-            help="Correction.",
             show_default=f"{AutoPhi.name}; with --particles: {LocalPhi.name}; of free text: {LookaheadPhi.name}",
         ),
-    ] = None
-    particles: Annotated[
-        int | None, typer.Option(min=1, help="Pick each draw from a population of so many particles (SMC).")
-    ] = None
-    resample: Annotated[
-        str | None,
-        typer.Option(
-            **one_of("--resample", get_args(Resample)),
-            help="When particles are resampled; by default never.",
+        "particles": option(int | None, "Pick each draw from a population of so many particles (SMC).", min=1),
+        "resample": option(
+            str | None, "When particles are resampled; by default never.", **one_of("--resample", get_args(Resample))
         ),
-    ] = None
-    tolerance: Annotated[
-        float | None,
-        typer.Option(
-            help="Draws within this total variation of the exact distribution, without rejection (--phi exact)."
+        "tolerance": option(
+            float | None,
+            "Draws within this total variation of the exact distribution, without rejection (--phi exact).",
         ),
-    ] = None
-    confidence: Annotated[
-        float | None, typer.Option(help="With --tolerance: certified at this confidence; by default for certain.")
-    ] = None
+        "confidence": option(float | None, "With --tolerance: certified at this confidence; by default for certain."),
+    }
 
     def call(
         self, output_type: Any, ban: BannedPhrases | None, settings: dict[str, Any], draft: DraftOptions | None
@@ -393,12 +361,11 @@ class CorrectionOptions:
             refuse_without("--particles 50", "--particles", {f"--resample {self.resample}": self.resample is not None})
         resample = keywords(resample=self.resample)
         sampler = None if self.particles is None else SMC(particles=self.particles, **resample)
-        particles = keywords(sampler=sampler, draft=draft)
-        call = Call.of(Correction().replaced_by(phi, ban), output_type, {**settings, **particles})
-        if self.particles and not isinstance(call.phi, ProposalPhi):
-            names = ", ".join(name for name, each in ESTIMATORS.items() if issubclass(each, ProposalPhi))
-            raise UnsupportedError(
-                f"Give --phi one that particles can follow ({names}), or leave one of the two out: "
-                f"phi={call.phi and call.phi.name!r} was given with --particles, and draws in a way of its own."
-            )
+        call = Call.of(
+            Correction().replaced_by(phi, ban), output_type, {**settings, **keywords(sampler=sampler, draft=draft)}
+        )
+        try:
+            sampler_for(call.phi or LocalPhi(), TreeStore(0), sampler, draft and ForcedDrafter())
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{error} The option --particles gives sampler=SMC(...).") from error
         return call

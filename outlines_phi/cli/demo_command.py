@@ -101,8 +101,7 @@ def demo(
     The truth beside them is computed: the model's own distribution, conditioned on the format, enumerated with a certificate.
     """
     started = time.perf_counter()
-    terminal = Console()
-    console = Console(width=min(WIDTH, terminal.width), highlight=False)
+    console = Console(width=min(WIDTH, Console().width), highlight=False)
     make_folder(out, f"--out {out}")
     torch.set_num_threads(1)  # the bundled model is too small to gain from more, and suffers where cores are busy
     transformers.utils.logging.disable_progress_bar()

@@ -37,6 +37,12 @@ PROBE = 'The quick brown fox: 1,234.5 {"a": [true]}\n\tGr\u00f6\u00dfe \u6f22\u5
 """A text whose tokens tell tokenizers of equal vocabularies apart."""
 
 
+OWN_DTYPES = {
+    "llamacpp": "a GGUF file has types of its own",
+    "vllm-server": "outlines-phi serve loads the weights, and takes it",
+}
+"""Hosts that take no type of the weights, and why."""
+
 HOSTS = ("transformers", "llamacpp", "mlx", "vllm", "vllm-server")
 """Devices that a model may run on."""
 
@@ -47,24 +53,24 @@ def load(name: str, device: str | None, dtype: str | None, host: str | None = No
     By default it runs on a GPU where there is one, with weights as they were saved (float32 for the bundled model).
     """
     host = host or ("llamacpp" if name.endswith(".gguf") else "transformers")
-    if host != "transformers" and device is not None:
+    if host == "transformers":
+        return _on_transformers(name, device, dtype)
+    if device is not None:
         raise UnsupportedError(
             f"Leave out --device, or --host {host}, which chooses it by itself. --device {device} was given."
         )
-    if host == "transformers":
-        return _on_transformers(name, device, dtype)
+    if dtype is not None and host in OWN_DTYPES:
+        raise UnsupportedError(f"Leave out --dtype: {OWN_DTYPES[host]}. --dtype {dtype} was given.")
     with needing(host):
         return {"llamacpp": _on_llamacpp, "mlx": _on_mlx, "vllm": _on_vllm, "vllm-server": _on_server}[host](
             name, dtype
         )
 
 
-def _on_llamacpp(name: str, dtype: str | None) -> PhiModel:
+def _on_llamacpp(name: str, _: str | None) -> PhiModel:
     from llama_cpp import Llama
     from outlines.models.llamacpp import LlamaCpp
 
-    if dtype is not None:
-        raise UnsupportedError(f"Leave out --dtype: a GGUF file has types of its own. --dtype {dtype} was given.")
     path = Path(name).expanduser()
     if not path.is_file():
         raise UnsupportedError(f"Give a GGUF file, by --model FILE.gguf. --model {name}: there is no such file.")
@@ -94,14 +100,10 @@ def _on_vllm(name: str, dtype: str | None) -> PhiModel:
     return from_vllm_offline(llm)
 
 
-def _on_server(name: str, dtype: str | None) -> PhiModel:
+def _on_server(name: str, _: str | None) -> PhiModel:
     import openai
     from outlines.models.vllm import VLLM
 
-    if dtype is not None:
-        raise UnsupportedError(
-            f"Give --dtype to outlines-phi serve, which loads the weights. --dtype {dtype} was given."
-        )
     if not name.startswith(("http://", "https://")):
         raise UnsupportedError(
             f"Give the address of a server that outlines-phi serve has started, --model http://localhost:8000/v1. --model {name} "

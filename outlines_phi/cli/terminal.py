@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ..fidelity.report_text import TextTable
 from ..lm.watch import Progress
-from ..plugin.progress import beside
+from ..plugin.streaming import beside
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress; a file or a pipe never gets any.")]
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import heapq
+import math
 from typing import final
 
 import numpy as np
 
+from ..automata.automaton import ByteAutomaton
 from ..vocabulary.classes import EOS
+from ..vocabulary.vocabulary import Vocabulary
+from .fsm import FSMGuide
 from .guide import DEAD, DONE, UNREACHABLE, Guide
 from .table import Table
 
@@ -55,12 +59,15 @@ def list_texts(table: Table, state: int, budget: int, limit: int) -> list[bytes]
     """Return every text of at most ``budget`` tokens from ``state`` on, end of sequence included, in the order of their bytes; all
     members where texts begin with one.
 
-    Prefixes are merged by what they have written and where they stand, so the work grows with the texts and not with their
-    tokenizations. ``None`` where the prefixes of texts are more than ``limit``, or infinitely many.
+    The prefixes that are followed are told apart by their bytes, whatever tokens write them: an automaton over bytes lists its
+    members by itself. ``None`` where the prefixes of texts are more than ``limit``, or infinitely many.
     """
-    if table.guide.match is not None:
-        members = table.guide.match.members.members_up_to(limit, limit)
+    guide = table.guide
+    if guide.match is not None:
+        members = guide.match.members.members_up_to(limit, limit)
         return members and sorted(members)
+    if isinstance(guide, FSMGuide) and guide.automaton is not None:
+        return _members(guide.automaton, state - 1, guide.vocabulary, budget - 1, limit)
     start = (b"", state)
     # The budget left after the prefix: the most over all of its tokenizations, which are all shorter and so done before.
     remaining = {start: budget}
@@ -83,3 +90,30 @@ def list_texts(table: Table, state: int, budget: int, limit: int) -> list[bytes]
                 heapq.heappush(queue, (len(below[0]), *below))
             remaining[below] = max(remaining.get(below, 0), left - 1)
     return sorted(texts)
+
+
+def _members(automaton: ByteAutomaton, state: int, vocabulary: Vocabulary, most: int, limit: int) -> list[bytes] | None:
+    """Return the texts accepted from ``state`` on that ``most`` tokens can write, in order; ``None`` as for :func:`list_texts`."""
+    spelled = {token for token in vocabulary.tokens if token}
+    longest = max(map(len, spelled))
+    texts, prefixes = list[bytes](), 0
+    # With each prefix, the fewest tokens that write it and each of its longest prefixes.
+    stack: list[tuple[bytes, int, tuple[float, ...]]] = [(b"", state, (0,))]
+    while stack:
+        text, state, fewest = stack.pop()
+        prefixes += 1
+        if automaton.accepting[state] and fewest[-1] <= most:
+            texts.append(text)
+        targets = automaton.targets[state, automaton.byte_class]
+        live = np.flatnonzero(automaton.distances[targets] < UNREACHABLE)[::-1].tolist()
+        if prefixes + len(stack) + len(live) > limit and live:
+            return None
+        for byte in live:
+            below, tokens = text + bytes([byte]), math.inf
+            for size in range(1, min(longest, len(below)) + 1):
+                if below[-size:] in spelled:
+                    tokens = min(tokens, fewest[-size] + 1)
+            counts = (*fewest, tokens)[-longest:]
+            if min(counts) <= most:
+                stack.append((below, int(targets[byte]), counts))
+    return texts

@@ -14,8 +14,8 @@ from .call import Ban, resolve_ban
 from .choices import refuse_unknown
 from .classic.generate import ClassicGenerator
 from .generator import PhiGenerator
-from .hosts.loop import check_budget
 from .hosts.phi_processor import PhiLogitsProcessor, compiled_for
+from .hosts.transformers import check_budget
 from .processor import MaskLogitsProcessor, TableLogitsProcessor
 from .session import PhiModel
 from .types.tables import CompiledTypes

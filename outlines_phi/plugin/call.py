@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import Any, TypeAlias, final
 
+from outlines.processors import OutlinesLogitsProcessor
 from transformers import GenerationConfig
 
 from ..errors import EmptyLanguageError, UnsupportedError
+from ..guides.guide import Guide
 from ..guides.phrases.banned import BannedPhrases, Phrase
 from ..guides.phrases.phrase_guide import BanningGuide
 from ..guides.table import Table
-from ..numerics.checks import check_counts
 from ..phi.constraint import TextConstraint
 from ..phi.dp_bigram import BigramDPPhi
 from ..phi.estimator import Phi, ProposalPhi
@@ -25,10 +26,22 @@ from ..sampling.draws import Draws
 from ..sampling.phi_options import AutoPhi, Effort, ExactPhi, FieldsPhi, LookaheadPhi
 from ..sampling.smc import SMC
 from ..settings import SamplingSettings
-from .choices import MEANT, MEANT_BY_DRAWS, MISFITS, check_config, guessed, held, refuse_misfits, refuse_unknown, said
+from .choices import (
+    MEANT,
+    MEANT_BY_DRAWS,
+    MISFITS,
+    USED,
+    Told,
+    check_config,
+    guessed,
+    held,
+    meant,
+    refuse_misfits,
+    refuse_unknown,
+    said,
+)
 from .drafts import DraftOptions, resolve_draft
 from .processor import MaskLogitsProcessor, TableLogitsProcessor
-from .progress import Told, resolve_progress
 from .types.tables import CompiledTypes
 
 ESTIMATORS: dict[str, type[Phi]] = {
@@ -44,22 +57,6 @@ GONE = {
     "dp-frozen": "give 'dp' or 'learned', or a copy of it, which is benchmarks/estimators/dp_frozen.py of the repository",
 }
 """Names of earlier versions, and what to give instead."""
-
-USED = (
-    *(field.name for field in fields(SamplingSettings)),
-    *("num_return_sequences", "do_sample", "tokenization", "constraint", "sampler"),
-    *("banned_phrases", "draft", "draft_length", "progress", "ends", "open_at"),
-)
-"""The keywords that a call under a correction takes."""
-
-COUNTED = tuple(name for name in USED if name != "num_return_sequences")
-"""Those that sample() and an audit take, whose number of draws is an argument."""
-
-TOKENIZATIONS = ("any", "canonical")  # The tokenizations of a text that belong to the language
-
-
-ENDS = ("text", "open")
-"""The events that draws are conditioned on: the text is a member; or it begins with one, whatever follows."""
 
 
 class Unset(Enum):
@@ -124,42 +121,29 @@ class CallOptions:
             MEANT_BY_DRAWS,
             "With phi=None every keyword of the model's own generate works.",
         )
-        if keywords.get("do_sample") not in (None, True):
-            raise UnsupportedError(
-                f"do_sample={keywords['do_sample']!r} was given with phi= where draws are made; the most probable member of "
-                "the language is what generator.mode(prompt) and a plain call with phi='exact', do_sample=False give. Leave "
-                "do_sample unset to sample, or use phi=None for Hugging Face's step-by-step argmax."
-            )
+        refuse_misfits("draws", keywords)
         check_config(defaults, keywords)
-        values: dict[str, Any] = {name: keywords.get(name) for name in ("top_p", "min_p", "max_new_tokens", "seed")}
-        for name in ("temperature", "repetition_penalty"):
-            values[name] = held(name, keywords.get(name), defaults)
-        top_k = keywords.get("top_k")
-        settings = SamplingSettings(top_k=None if top_k == 0 else top_k, **values)  # 0 means none in transformers
-        n = 1 if keywords.get("num_return_sequences") is None else keywords["num_return_sequences"]
-        check_counts("a call", num_return_sequences=n)
-        tokenization = keywords.get("tokenization") or "any"
-        if tokenization not in TOKENIZATIONS:
-            raise UnsupportedError(f"tokenization={tokenization!r} was given; expected 'any' or 'canonical'.")
-        constraint = resolve_constraint(keywords.get("constraint"))
-        check_ends(keywords, tokenization, constraint)
+        given = {name: meant(name, keywords.get(name)) for name in USED}
+        given |= {name: held(name, given[name], defaults) for name in ("temperature", "repetition_penalty")}
+        given["top_k"] = None if given["top_k"] == 0 else given["top_k"]  # 0 means none in transformers
+        constraint = given["constraint"]
+        if constraint is not None and not isinstance(constraint, TextConstraint):
+            constraint = TextConstraint(constraint)  # a function of texts is one of their beginnings
+        check_ends(given["ends"], given["open_at"], given["tokenization"], constraint)
         return cls(
-            settings,
-            n,
-            tokenization,
+            SamplingSettings(**{field.name: given[field.name] for field in fields(SamplingSettings)}),
+            given["num_return_sequences"] or 1,
+            given["tokenization"],
             constraint,
-            resolve_sampler(keywords.get("sampler")),
-            resolve_draft(keywords.get("draft"), keywords.get("draft_length")),
+            given["sampler"],
+            resolve_draft(given["draft"], given["draft_length"]),
             ban,
-            progress=resolve_progress(keywords.get("progress")),
+            progress=given["progress"],
         )
 
 
-def check_ends(keywords: Mapping[str, Any], tokenization: str, constraint: TextConstraint | None) -> None:
-    """Refuse values of ``ends`` and ``open_at`` that there are not, and what does not go with texts that begin with a member."""
-    ends, at = keywords.get("ends") or "text", keywords.get("open_at")
-    if ends not in ENDS:
-        raise UnsupportedError(f"ends={ends!r} was given{guessed(ends, ENDS, ())}; expected 'text' or 'open'.")
+def check_ends(ends: str, at: object, tokenization: str, constraint: TextConstraint | None) -> None:
+    """Refuse what does not go with texts that begin with a member."""
     if at is not None and ends != "open":
         raise UnsupportedError(
             f"Give ends='open' and a regular expression as open_at=, or leave that out. open_at={at!r:.80} was given with {ends=}."
@@ -173,29 +157,6 @@ def check_ends(keywords: Mapping[str, Any], tokenization: str, constraint: TextC
         raise UnsupportedError(
             f"Write the rule into the format, or leave ends='open' out: {given} was given, {instead}."
         )
-
-
-def resolve_constraint(constraint: object) -> TextConstraint | None:
-    """Resolve the ``constraint`` of a call: a function of texts is one of their prefixes."""
-    match constraint:
-        case None | TextConstraint():
-            return constraint
-    if isinstance(constraint, type) or not callable(constraint):
-        raise UnsupportedError(
-            f"constraint={constraint!r:.80} was given; expected a function of a text that returns True or False, "
-            "TextConstraint(prefix=..., complete=...) of outlines_phi, or None."
-        )
-    return TextConstraint(constraint)
-
-
-def resolve_sampler(given: object) -> SMC | None:
-    """Return the particle sampler that a call means by ``sampler=``, or ``None``."""
-    match given:
-        case None | SMC():
-            return given
-    raise UnsupportedError(
-        f"sampler={given!r:.80} was given; expected SMC(particles=50, ...) of outlines_phi, or None."
-    )
 
 
 SEARCH_EFFORT = Effort(tokens=100_000)
@@ -264,12 +225,6 @@ def check_closed(table: Table, door: str) -> None:
         )
 
 
-def check_tolerance(tolerance: object) -> None:
-    """Raise :class:`UnsupportedError` unless an interval may have this width."""
-    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 1:
-        raise UnsupportedError(f"tolerance={tolerance!r} was given; expected a number in [0, 1).")
-
-
 def law_options(table: Table, door: str, keywords: dict[str, Any], defaults: GenerationConfig | None) -> CallOptions:
     """Return the options that define the distribution that ``door`` is asked about."""
     check_closed(table, door)
@@ -281,12 +236,8 @@ def law_options(table: Table, door: str, keywords: dict[str, Any], defaults: Gen
 
 def search_effort(phi: Phi | None, effort: Effort | None) -> Effort:
     """Return the effort of the call, else that of the estimator where it is not the default of draws."""
-    if effort is not None:
-        if not isinstance(effort, Effort):
-            raise UnsupportedError(f"effort={effort!r} was given; expected Effort(tokens=..., seconds=...).")
-        return effort
     own = phi.effort if isinstance(phi, ExactPhi) else Effort()
-    return SEARCH_EFFORT if own == Effort() else own
+    return meant("effort", effort) or (SEARCH_EFFORT if own == Effort() else own)
 
 
 Ban: TypeAlias = BannedPhrases | Iterable[Phrase]  # The values of `banned_phrases=`
@@ -388,8 +339,8 @@ def _agree(phi: Phi | None, meant: Phi) -> bool:
 class Call:
     """The request of a call: an estimator, a language, the phrases kept out of it, and all the other keywords.
 
-    ``phi=None`` is the host's own loop. ``language`` is an output type or a logits processor, ``None`` for free text. ``keywords``
-    are read as :class:`outlines_phi.plugin.call.CallOptions` where draws are made.
+    ``phi=None`` is the host's own loop. ``language`` is an output type, a table or a logits processor, ``None`` for free text.
+    ``keywords`` are read as :class:`outlines_phi.plugin.call.CallOptions` where draws are made.
     """
 
     phi: Phi | None
@@ -403,19 +354,25 @@ class Call:
         if language is None and correction.ban is None and not correction.chosen:
             # Free text is the model's own distribution already: a default has nothing to correct there.
             return cls(None, None, None, keywords)
-        phi = correction.estimator(keywords.get("sampler"), free=is_free(language), usual=usual)
-        ban = correction.ban
-        if ban is None and isinstance(phi, LookaheadPhi) and isinstance(language, MaskLogitsProcessor):
-            # A look-ahead needs a guide that tells what is pending. One that does has the phrases already; what is kept out twice
-            # is counted for no phrase.
-            ban = None if isinstance(language.table.guide, BanningGuide) else language.ban
-        return cls(phi, language, ban, keywords)
+        allowed = language.table if isinstance(language, TableLogitsProcessor) else language
+        guide = allowed.guide if isinstance(allowed, Table) else allowed
+        free = guide is None or (isinstance(guide, Guide) and guide.open)
+        phi = correction.estimator(keywords.get("sampler"), free=free, usual=usual)
+        call = cls(phi, language, correction.ban, keywords)
+        # A look-ahead needs a guide that tells what is pending. One that does has the phrases already; what is kept out twice is
+        # counted for no phrase.
+        told = isinstance(guide, BanningGuide) or not isinstance(phi, LookaheadPhi)
+        return call if told else replace(call, ban=call.ban or call._own_ban)
 
     @property
     def banned(self) -> BannedPhrases | None:
-        """The phrases banned here and by the language: of two bans, the one whose whole words have to know where a loop ends."""
-        own = getattr(self.language, "ban", None)
+        """What is not written, here and by the language: of two bans, the one whose whole words have to know where a loop ends."""
+        own = self._own_ban
         return own if self.ban is None or (own is not None and own.whole_word) else self.ban
+
+    @property
+    def _own_ban(self) -> BannedPhrases | None:
+        return getattr(self.language, "ban", None) if isinstance(self.language, TableLogitsProcessor) else None
 
     @property
     def searched(self) -> bool:
@@ -430,9 +387,5 @@ class Call:
 
     def processor(self, compiled: CompiledTypes) -> Any:
         """Return the logits processor of the host's own loop; ``None`` where there is nothing to mask."""
-        return self.language if self.ban is None else MaskLogitsProcessor(self.table(compiled), ban=self.banned)
-
-
-def is_free(language: Any) -> bool:
-    """Return True if a language is free text, with or without banned phrases."""
-    return language is None or (isinstance(language, TableLogitsProcessor) and language.table.guide.open)
+        as_it_is = self.ban is None and (self.language is None or isinstance(self.language, OutlinesLogitsProcessor))
+        return self.language if as_it_is else MaskLogitsProcessor(self.table(compiled), ban=self.banned)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from difflib import get_close_matches
 from enum import Enum
 from numbers import Real
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 from transformers import GenerationConfig
 
 from ..errors import UnsupportedError
+from ..lm.watch import Progress
+from ..numerics.checks import is_count
+from ..phi.constraint import TextConstraint
+from ..sampling.phi_options import Effort
+from ..sampling.smc import SMC
+from ..settings import SamplingSettings
 
 END = "write the end into the format, such as outlines.types.regex(r'[^\\n]*\\n') for a line"
 """Remedy in place of a stop."""
@@ -117,7 +124,7 @@ FIELDS: dict[str, Field] = {
 """Every field that transformers 5.23 has; what each means there is in its documentation."""
 
 INSTALLED = [name for name in vars(GenerationConfig()) if not name.startswith("_")]
-"""The fields that the installed transformers has. One that the table does not know is refused: it may change the distribution."""
+"""The fields that the installed transformers has."""
 
 DEFAULTS: dict[str, Any] = {
     **vars(GenerationConfig()),
@@ -125,34 +132,34 @@ DEFAULTS: dict[str, Any] = {
 }
 """The default of each field where nobody says: transformers 5.23 fills them in at the call."""
 
+
+def rows(installed: Iterable[str]) -> dict[str, Field]:
+    """Return a row for every field: one that the table does not know is refused, as it may change the distribution."""
+    return {name: Field(Role.REFUSED, (DEFAULTS.get(name), None)) for name in installed} | FIELDS
+
+
+ROWS = rows(INSTALLED)
+
 TRUNCATION = [name for name, field in FIELDS.items() if field.role is Role.TRUNCATES]  # The fields that truncate
 
 
 def said(keywords: Mapping[str, Any]) -> set[str]:
     """Return the keywords of a call that say something: a field at a neutral value does not."""
-    return {name for name, value in keywords.items() if name not in _names() or value not in _row(name).neutral}
+    return {name for name, value in keywords.items() if name not in ROWS or value not in ROWS[name].neutral}
 
 
 def check_config(config: GenerationConfig | None, keywords: Mapping[str, Any]) -> None:
     """Refuse a generation config that changes the distribution in a way that is not offered, unless ``keywords`` of the call
     undo it.
     """
-    for name in _names():
-        field, value = _row(name), getattr(config, name, None)
+    for name, field in ROWS.items():
+        value = getattr(config, name, None)
         if field.role is Role.REFUSED and name not in keywords and value not in field.neutral:
             offered = f" ({field.instead})" if field.instead else ""
             raise UnsupportedError(
                 f"Give {name}={field.neutral[-1]!r} to the call to draw without it, or phi=None: {name}={value!r:.80} in the "
                 f"model's generation_config changes the model's distribution, which is not offered under phi={offered}."
             )
-
-
-def _names() -> dict[str, None]:
-    return dict.fromkeys([*FIELDS, *INSTALLED])
-
-
-def _row(name: str) -> Field:
-    return FIELDS.get(name, Field(Role.REFUSED, (DEFAULTS.get(name), None)))
 
 
 def held(name: str, given: Any, config: GenerationConfig | None) -> Any:
@@ -211,70 +218,123 @@ MEANT_BY_DRAWS = {
 """The same in calls that draw, and for options that live in objects."""
 
 
+TOKENIZATIONS = ("any", "canonical")  # Which tokenizations of a text by tokens belong to the language
+
+ENDS = ("text", "open")
+"""The events that draws are conditioned on: the text is a member; or it begins with one, whatever follows."""
+
+Told: TypeAlias = Callable[[Progress], object] | bool | None  # What `progress=` may be
+
+
+class Option(NamedTuple):
+    """A row of the table of options: the values that a call may give, and what errors say that was ``expected``.
+
+    ``idle`` are the values that ask for nothing, which every door takes; the last one holds where a call does not say. ``names``
+    are the texts that it may be.
+    """
+
+    holds: Callable[[Any], bool] = lambda given: True
+    expected: str = ""
+    idle: tuple[Any, ...] = (None,)
+    names: tuple[str, ...] = ()
+
+
+def _is_function(given: object) -> bool:
+    return callable(given) and not isinstance(given, type)
+
+
+_OF_CALLS: dict[str, Option] = {
+    **{field.name: Option() for field in fields(SamplingSettings)},  # whose values it checks itself
+    "num_return_sequences": Option(lambda given: is_count(given, 1), "a whole number of at least 1"),
+    "do_sample": Option(idle=(True, None)),
+    "tokenization": Option(TOKENIZATIONS.__contains__, "'any' or 'canonical'", (None, "any"), TOKENIZATIONS),
+    "constraint": Option(
+        lambda given: isinstance(given, TextConstraint) or _is_function(given),
+        "a function of a text that returns True or False, TextConstraint(prefix=..., complete=...) of outlines_phi, or None",
+    ),
+    "sampler": Option(lambda given: isinstance(given, SMC), "SMC(particles=50, ...) of outlines_phi, or None"),
+    "banned_phrases": Option(),
+    "draft": Option(),
+    "draft_length": Option(),
+    "progress": Option(
+        lambda given: isinstance(given, bool) or _is_function(given),
+        "True for a bar, a function(progress) that is called after every model call, or False for nothing",
+        (False, None),
+    ),
+    "ends": Option(ENDS.__contains__, "'text' or 'open'", (None, "text"), ENDS),
+    "open_at": Option(),
+}
+OPTIONS: dict[str, Option] = {
+    **_OF_CALLS,
+    "tolerance": Option(
+        lambda given: isinstance(given, (int, float)) and not isinstance(given, bool) and 0 <= given < 1,
+        "a number in [0, 1)",
+    ),
+    "effort": Option(lambda given: isinstance(given, Effort), "Effort(tokens=..., seconds=...)"),
+}
+"""The one table of options: those of draws, then those of what searches."""
+
+USED = tuple(_OF_CALLS)
+"""The keywords that a call under a correction takes."""
+
+COUNTED = tuple(name for name in USED if name != "num_return_sequences")
+"""Those that sample() and an audit take, whose number of draws is an argument."""
+
+
+def meant(name: str, given: Any) -> Any:
+    """Return the value that a call means by what it gives for an option; refuse what that may not be."""
+    option = OPTIONS[name]
+    if given is not None and not option.holds(given):
+        raise UnsupportedError(
+            f"{name}={given!r:.80} was given{guessed(given, option.names, ())}; expected {option.expected}."
+        )
+    return option.idle[-1] if given is None else given
+
+
 @final
 class Misfit(NamedTuple):
-    """Keywords that a door has no use for, and what to say of them, with ``{name}`` and ``{value}``.
+    """Options that a door has no use for, and what to say of them, with ``{name}`` and ``{value}``.
 
-    At their ``neutral`` values they ask for nothing, so it takes them all the same.
+    At their idle values they ask for nothing, so it takes them all the same, unless it is ``strict``.
     """
 
     names: tuple[str, ...]
     why: str
-    neutral: tuple[Any, ...] = (None,)
+    strict: bool = False
 
 
 _DRAWN = "Leave {name} out of {door}, which is about the conditioned distribution itself and draws nothing"
-_COUNT = ("num_return_sequences",)
 _DRAFT = ("draft", "draft_length")
 _ENDS = ("ends", "open_at")
 _LAW = (
-    Misfit(("phi",), f"{_DRAWN}.", ()),
-    Misfit(_COUNT, f"{_DRAWN} (the number of members is the argument top of mode()).", ()),
-    Misfit(("do_sample", "num_beams", "sampler", *_DRAFT), f"{_DRAWN}.", ()),
+    Misfit(("phi", "do_sample", "num_beams", "sampler", *_DRAFT), f"{_DRAWN}.", strict=True),
+    Misfit(("num_return_sequences",), f"{_DRAWN} (the number of members is the argument top of mode()).", strict=True),
 )
+UNDRAWN = ("sampler", "draft", "draft_length", "progress", "constraint", "tokenization", "ends", "open_at")
+"""The options of draws that no loop has a use for."""
 
 _OF_DRAWS = Misfit(
-    ("sampler", "progress", "constraint", "tokenization", *_DRAFT, *_ENDS),
+    UNDRAWN,
     "Give phi='exact', phi='auto' or a proposal such as phi='local' beside {name}=, or leave it out: {name}= was given "
     "without phi=, and plain masking in {door} has no use for it.",
-    (None, False, "any", "text"),
 )
+_SEED = "{why}, or give phi= beside seed=. The loop takes its randomness from there, and seed= was given without phi=."
 
 MISFITS: dict[str, tuple[Misfit, ...]] = {
     "Hugging Face's own loop": (
-        Misfit(
-            ("seed",),
-            "Call torch.manual_seed(seed) beforehand, or give phi= beside seed=. Hugging Face's generate takes its "
-            "randomness from torch, and seed= was given without phi=.",
-            (),
-        ),
+        Misfit(("seed",), _SEED.replace("{why}", "Call torch.manual_seed(seed) beforehand"), strict=True),
         _OF_DRAWS,
     ),
     "llama.cpp's own loop": (_OF_DRAWS,),
     "mlx-lm's own loop": (
-        Misfit(
-            ("seed",),
-            "Call mlx.core.random.seed(seed) beforehand, or give phi= beside seed=. mlx-lm takes its randomness from there, and "
-            "seed= was given without phi=.",
-            (),
-        ),
+        Misfit(("seed",), _SEED.replace("{why}", "Call mlx.core.random.seed(seed) beforehand"), strict=True),
         _OF_DRAWS,
     ),
     "vLLM's own loop": (
         Misfit(
-            (
-                "temperature",
-                "top_p",
-                "top_k",
-                "min_p",
-                "repetition_penalty",
-                "seed",
-                "max_new_tokens",
-                "num_return_sequences",
-            ),
+            (*(field.name for field in fields(SamplingSettings)), "num_return_sequences"),
             "Give it in sampling_params=SamplingParams(...), or give phi= beside {name}=. {name}= was given without phi=, and vLLM "
             "takes its settings from there.",
-            (),
         ),
         _OF_DRAWS,
     ),
@@ -282,7 +342,21 @@ MISFITS: dict[str, tuple[Misfit, ...]] = {
         Misfit(
             ("sampler", "draft", "constraint", "tokenization", "progress", "ends"),
             "Leave {name} out, {roads}. {name}= was given for draws that a server makes by itself.",
-            (None, False, "any", "text"),
+        ),
+    ),
+    "draws": (
+        Misfit(
+            ("do_sample",),
+            "Leave do_sample unset to sample; the most probable member is that of generator.mode(prompt), and of a plain call with "
+            "phi='exact', do_sample=False; phi=None for Hugging Face's step-by-step argmax. do_sample={value!r} was given where "
+            "draws are made.",
+        ),
+    ),
+    "sample()": (
+        Misfit(
+            ("num_return_sequences",),
+            "Give sample() its argument n, the number of draws, not num_return_sequences.",
+            strict=True,
         ),
     ),
     "do_sample=False": (
@@ -299,19 +373,17 @@ MISFITS: dict[str, tuple[Misfit, ...]] = {
         Misfit(
             ("tokenization", "constraint", *_ENDS),
             "Leave {name}= out of an audit, which is of plain masking; that knows any tokenization, whole texts and no predicates.",
-            (None, "any", "text"),
         ),
         Misfit(
-            ("phi", *_COUNT, "sampler", *_DRAFT),
+            ("phi", "num_return_sequences", "sampler", *_DRAFT),
             "Leave {name}= out of an audit, which is of plain masking and draws n={n} times for each prompt.",
-            (),
+            strict=True,
         ),
     ),
     "a stream": (
         Misfit(
             ("progress",),
             "Leave progress out of a stream, whose pieces tell how far it has come, or call the model without streaming.",
-            (None, False),
         ),
         Misfit(("streamer",), "Iterate over the stream: streamer= was given for a stream, which has its own."),
     ),
@@ -320,7 +392,6 @@ MISFITS: dict[str, tuple[Misfit, ...]] = {
             ("do_sample",),
             "Call the model without streaming, or stream with phi=None: do_sample={value} was given for a stream with phi=. "
             "The most probable text is not known from left to right.",
-            (None, True),
         ),
     ),
 }
@@ -331,7 +402,8 @@ def refuse_misfits(door: str, keywords: Mapping[str, Any], **said: Any) -> None:
     """Refuse keywords that ``door`` has no use for; ``said`` is what messages tell beside."""
     for misfit in MISFITS[door]:
         for name in misfit.names:
-            if name in keywords and keywords[name] not in misfit.neutral:
+            idle = () if misfit.strict else OPTIONS[name].idle if name in OPTIONS else (None,)
+            if name in keywords and keywords[name] not in idle:
                 raise UnsupportedError(misfit.why.format(name=name, value=keywords[name], door=door, **said))
 
 

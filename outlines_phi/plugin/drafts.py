@@ -101,22 +101,16 @@ Drafts: TypeAlias = "Source | Sequence[Source] | DraftOptions"  # The values of 
 
 
 def resolve_draft(draft: object, length: object = None) -> DraftOptions | None:
-    """Resolve ``draft=`` and ``draft_length=`` of a call; ``None`` for no drafts."""
-    if length is not None:
-        check_length(length)
-    match draft:
-        case None if length is not None:
-            raise UnsupportedError(
-                f"Give draft='forced' beside draft_length={length}, or leave it out: it is of the drafts that draft= asks for."
-            )
-        case None:
-            return None
-        case DraftOptions():
-            return draft if length is None else replace(draft, length=check_length(length))
-        case list() | tuple():
-            given = tuple(draft)
-        case _:
-            given = (draft,)
+    """Return what a call means by ``draft=`` and ``draft_length=``; ``None`` for no drafts."""
+    own = draft.length if isinstance(draft, DraftOptions) else DRAFT_LENGTH
+    most = own if length is None else check_length(length)
+    if draft is None and length is not None:
+        raise UnsupportedError(
+            f"Give draft='forced' beside draft_length={length}, or leave it out: without draft= nothing is drafted."
+        )
+    if draft is None or isinstance(draft, DraftOptions):
+        return draft and replace(draft, length=most)
+    given = tuple(draft) if isinstance(draft, (list, tuple)) else (draft,)
     sources = tuple(map(_source, given))
     if not sources and length is not None:
         raise UnsupportedError(
@@ -124,28 +118,22 @@ def resolve_draft(draft: object, length: object = None) -> DraftOptions | None:
         )
     named = dict.fromkeys(GUESSES[each] for each in given if isinstance(each, str) and each in GUESSES)
     guesses = (guess for guess in named if guess not in sources)
-    return DraftOptions(sources, DRAFT_LENGTH if length is None else check_length(length), tuple(guesses))
+    return DraftOptions(sources, most, tuple(guesses))
 
 
 def _source(given: object) -> Any:
     """Return a drafter, or a model that is to draft."""
-    match given:
-        case str() if given in DRAFTERS:
-            return DRAFTERS[given]
-        case Drafter():
-            return given
-    if isinstance(given, _models()):
+    models = Transformers, LanguageModel, *pretrained()
+    if isinstance(given, str) and given in DRAFTERS:
+        return DRAFTERS[given]
+    if isinstance(given, (Drafter, *models)):
         return given
-    loaded = isinstance(given, type) and issubclass(given, _models())
+    loaded = isinstance(given, type) and issubclass(given, models)
     meant = ", a class: load a model of it" if loaded else guessed(given, DRAFTERS, Drafter)
     raise UnsupportedError(
         f"draft={given!r:.80} was given{meant}; expected {NAMES}, a Drafter of outlines_phi.drafting, a smaller model (of Hugging "
         "Face, of Outlines, or a LanguageModel) with the same tokenizer, a list of these, or None."
     )
-
-
-def _models() -> tuple[type, ...]:
-    return Transformers, LanguageModel, *pretrained()
 
 
 @final
@@ -162,19 +150,12 @@ class DraftSources:
         """Return the arguments of ``sampler_for`` for the drafts of a call; errors as :meth:`drafter`."""
         encode = None if tokenizer is None else self.encode(tokenizer)
         if options is None:
-            return {"encode": encode, "forced": self._is_packed}
-        if not options.sources:
-            return {"encode": encode}
+            return {"encode": encode, "forced": self._road == PACKED}
         return {"drafter": self.drafter(options, phi), "length": options.length, "encode": encode}
 
     @property
-    def _road(self) -> str:
-        road: str = getattr(self._lm, "road", PACKED)
-        return road
-
-    @property
-    def _is_packed(self) -> bool:
-        return self._road == PACKED
+    def _road(self) -> Any:
+        return getattr(self._lm, "road", PACKED)
 
     def drafter(self, options: DraftOptions, phi: Phi) -> Drafter:
         """Return the drafter that ``options`` stand for under ``phi``.
@@ -183,7 +164,7 @@ class DraftSources:
         A smaller model draws its drafts for walks, which are coupled to them. What draws from trees is not coupled to anything, and
         comes upon the likeliest tokens most often.
         """
-        if not self._is_packed:
+        if self._road != PACKED:
             raise UnsupportedError(
                 "Leave draft out, or load the model with attn_implementation='sdpa' or 'eager' if it was loaded otherwise. "
                 f"draft={options.names} was given for a model whose token trees cannot be packed into one cache, as with recurrent "
@@ -212,19 +193,14 @@ class DraftSources:
         return ModelDrafter(model, greedy)
 
     def _language_model(self, given: Any) -> LanguageModel:
-        match given:
-            case LanguageModel():
-                return given
-            case Transformers() if isinstance(own := getattr(given, "lm", None), LanguageModel):
-                return own  # wrapped by this package
-        if given not in self._models:
-            match given:
-                case Transformers():
-                    model = TransformersModel.with_tokenizer(Borrowed(given.model), given.hf_tokenizer)
-                case _:
-                    rows = getattr(given.get_output_embeddings(), "out_features", given.config.vocab_size)
-                    model = TransformersModel(Borrowed(given), _with_rows(self._lm.vocabulary, rows))
-            self._models[given] = model
+        own = given if isinstance(given, LanguageModel) else getattr(given, "lm", None)  # of a model of this package
+        if isinstance(own, LanguageModel):
+            return own
+        if given not in self._models and isinstance(given, Transformers):
+            self._models[given] = TransformersModel.with_tokenizer(Borrowed(given.model), given.hf_tokenizer)
+        elif given not in self._models:
+            rows = getattr(given.get_output_embeddings(), "out_features", given.config.vocab_size)
+            self._models[given] = TransformersModel(Borrowed(given), _with_rows(self._lm.vocabulary, rows))
         return self._models[given]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from inspect import signature
 from types import FunctionType, UnionType
@@ -42,23 +42,31 @@ from ..sampling.rejection.certify import Certification
 from ..sampling.sampler import Request
 from ..sampling.smc import SMC
 from .call import (
-    COUNTED,
-    USED,
     Ban,
     Call,
     CallOptions,
     Correction,
     Unset,
-    check_tolerance,
     law_options,
     resolve_ban,
     search_effort,
 )
-from .choices import FIELDS, MEANT, MEANT_BY_DRAWS, TRUNCATION, refuse_misfits, refuse_unknown, said
-from .drafts import DraftOptions, Drafts, check_draft
+from .choices import (
+    COUNTED,
+    FIELDS,
+    MEANT,
+    MEANT_BY_DRAWS,
+    TRUNCATION,
+    USED,
+    Told,
+    meant,
+    refuse_misfits,
+    refuse_unknown,
+    said,
+)
+from .drafts import Drafts, check_draft
 from .mistakes import check_one, not_pickled
 from .processor import MaskLogitsProcessor
-from .progress import Told
 from .session import PhiModel, fit_of
 from .streaming import Asynchronous, Pieces
 from .types.readers import ValueReader, name, reader
@@ -68,6 +76,8 @@ TOLERANCE = 1e-3  # Distance of the bounds of Phi, relative to the lower one, at
 WIDTH = 64  # Residual attempts in flight at once, per prompt
 
 LINE = 16  # Tokens of the line that fit() shows of the model by itself, at most
+
+OF_LANGUAGES = ("tokenization", "constraint", "ends", "open_at")  # The options that say what a text may be
 
 CERTIFIED = Effort(tokens=4096)
 """Of the enumeration that marginals() tries before it draws."""
@@ -138,8 +148,10 @@ def audit(
     recorder = TraceRecorder(model.lm.vocabulary, len(rows), n)
     with model.asking(rows, model.table(processor), options) as request:
         drawn = AncestralSampler(LocalPhi(), recorder).sample(request)[0].counts
-        counts = ModelCounts(calls=drawn.calls, prompt_tokens=drawn.prompt_tokens, tokens=drawn.tokens)
-        bounds, evidence = _bounded(request, bounds_tokens, confidence, counts) if bounds_tokens else (None, ())
+        counts = ModelCounts(drawn.calls, drawn.prompt_tokens, drawn.tokens)
+        bounds, evidence = None, list[Evidence]()
+        if bounds_tokens:
+            bounds, evidence, counts = _bounded(request, bounds_tokens, confidence, counts)
     return audit_traces(
         recorder.traces,
         [prompt if isinstance(prompt, str) else f"prompt {row + 1}" for row, prompt in enumerate(rows)],
@@ -158,9 +170,8 @@ def _application(source: Any, banned_phrases: Ban | Unset | None) -> tuple[PhiMo
     """Return the model and the logits processor of what an application calls."""
     match source:
         case SteerableGenerator():
-            refuse_misfits(
-                "an audit", {name: getattr(source, name, None) for name in ("tokenization", "constraint", "ends")}
-            )
+            own = getattr(source, "options", {})
+            refuse_misfits("an audit", {name: own[name] for name in OF_LANGUAGES if name in own})
             model, processor = wrapped(source.model), source.logits_processor
         case (given, output_type):
             model = wrapped(given)
@@ -175,7 +186,7 @@ def _application(source: Any, banned_phrases: Ban | Unset | None) -> tuple[PhiMo
         # The processor of a generator of this package keeps out what it bans.
         ban = None if ours else model.banned_phrases
     else:
-        ban, processor = resolve_ban(banned_phrases), source.unbanned_processor if ours else processor
+        ban, processor = resolve_ban(banned_phrases), source.unbanned if ours else processor
     if ban is not None:
         processor = MaskLogitsProcessor(model.table(processor, ban), ban=ban)
     if processor is None:
@@ -186,32 +197,24 @@ def _application(source: Any, banned_phrases: Ban | Unset | None) -> tuple[PhiMo
 
 
 def _bounded(
-    request: Request, tokens: int, confidence: float, counts: ModelCounts
-) -> tuple[list[tuple[float, float]], list[Evidence]]:
-    """Return certain bounds of Phi per prompt, and residual attempts on what they leave open; ``counts`` goes up by the cost."""
+    request: Request, tokens: int, confidence: float, before: ModelCounts
+) -> tuple[list[tuple[float, float]], list[Evidence], ModelCounts]:
+    """Return certain bounds of Phi per prompt, residual attempts on what they leave open, and the cost beside that ``before``."""
     begins = zip(request.budgets, request.starts, strict=True)
     trees = [BoundsTree(request.table, budget, start=start) for budget, start in begins]
     evaluator = Evaluator(request.lm, request.settings, request.prompts, trees)
-    before, drawn = replace(counts), request.n * len(trees)
-
-    def progress() -> Progress:
-        spent = ModelCounts(*map(sum, zip(astuple(before), astuple(evaluator.counts), strict=True)))
-        return Progress.of(
-            spent, draws=drawn, wanted=drawn, attempts=drawn, log_bounds=[tree.log_bounds for tree in trees]
-        )
-
-    follow(progress)
+    drawn = request.n * len(trees)
+    spent = lambda: ModelCounts(*map(sum, zip(astuple(before), astuple(evaluator.counts), strict=True)))  # noqa: E731
+    log_bounds = lambda: [tree.log_bounds for tree in trees]  # noqa: E731
+    follow(lambda: Progress.of(spent(), draws=drawn, wanted=drawn, attempts=drawn, log_bounds=log_bounds()))
     effort = Effort(tokens=tokens, attempts=tokens)
     found = [
         Certification(tree, TOLERANCE, confidence, partial(request.stream, row), effort, WIDTH)
         for row, tree in enumerate(trees)
     ]
     grow_trees(found, evaluator)
-    counts.calls += evaluator.counts.calls
-    counts.prompt_tokens += evaluator.counts.prompt_tokens
-    counts.tokens += evaluator.counts.tokens
-    bounds = [(math.exp(low), math.exp(high)) for low, high in (tree.log_bounds for tree in trees)]
-    return bounds, [row.evidence for row in found]
+    bounds = [(math.exp(low), math.exp(high)) for low, high in log_bounds()]
+    return bounds, [row.evidence for row in found], spent()
 
 
 def _notes(settings: dict[str, Any], defaults: GenerationConfig | None) -> list[str]:
@@ -249,22 +252,14 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
     model: PhiModel
     output_type: Any
     correction: Correction
-    tokenization: str = "any"
-    constraint: TextConstraint | None = None
-    sampler: SMC | None = None
-    draft: DraftOptions | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)  # Keywords of its calls that do not say otherwise
     backend: str | None = None
-    ends: str = "text"
-    open_at: str | None = None
 
     def __post_init__(self) -> None:
         self.worker = self.model.worker
         self.reader = str if self.output_type is None else reader(self.output_type)
-        self.unbanned_processor = (
-            None
-            if self.output_type is None
-            else MaskLogitsProcessor(self.model.table(self.output_type, backend=self.backend))
-        )
+        typed = self.output_type is not None
+        self.unbanned = self.model.table(self.output_type, backend=self.backend) if typed else None
         self.logits_processor = self._processor(self.correction)
         if self.logits_processor is not None:  # A new generator says anew how its format fits.
             self.model.told_of_fit.discard(self.logits_processor.table)
@@ -283,8 +278,8 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         return self.correction.ban
 
     def _processor(self, correction: Correction) -> Any:
-        """Return the processor of the output type without its banned phrases; ``None`` for free text without a ban."""
-        call = Call.of(correction, self.unbanned_processor, {"sampler": self.sampler})
+        """Return what allows the output type without what is banned; ``None`` for free text without a ban."""
+        call = Call.of(correction, self.unbanned, {"sampler": self.options.get("sampler")})
         return call.processor(self.model.compiled)
 
     def _call(self, keywords: dict[str, Any]) -> Call:
@@ -292,10 +287,10 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         said = (keywords.pop(name, Unset.UNSET) for name in ("phi", "banned_phrases"))
         correction = self.correction.replaced_by(*said)
         # Its drafts are for draws; a search for the mode has no use for them.
-        draft = {} if keywords.get("do_sample") is False else {"draft": self.draft}
-        keywords = {"sampler": self.sampler, **draft, **self._language, **keywords}
+        unused = ["draft"] if keywords.get("do_sample") is False else []
+        keywords = {name: value for name, value in self.options.items() if name not in unused} | keywords
         if correction is not self.correction:
-            return Call.of(correction, self.unbanned_processor, keywords)
+            return Call.of(correction, self.unbanned, keywords)
         # The processor keeps out what is banned already.
         return Call.of(replace(correction, ban=None), self.logits_processor, keywords)
 
@@ -304,17 +299,13 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         processor = self.logits_processor
         if "banned_phrases" in keywords:
             processor = self._processor(self.correction.replaced_by(banned_phrases=keywords.pop("banned_phrases")))
-        keywords = {**self._language, **keywords}
+        keywords = {name: value for name, value in self.options.items() if name in OF_LANGUAGES} | keywords
         return self.model.compiled.ending(self.model.table(processor), keywords), keywords
 
     @property
     def table(self) -> Table:
         """The compiled language of calls without further keywords."""
         return self._law({})[0]
-
-    @property
-    def _language(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("tokenization", "constraint", "ends", "open_at")}
 
     def __call__(self, prompt: Any, **keywords: Any) -> Any:
         """Return one text; a list of them where ``num_return_sequences`` is more than 1."""
@@ -345,8 +336,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
             raise UnsupportedError(
                 "Give phi='exact' or phi='local' (masking) to sample(), which has to know the distribution of its draws."
             )
-        if "num_return_sequences" in keywords:
-            raise UnsupportedError("Give sample() its argument n, the number of draws, not num_return_sequences.")
+        refuse_misfits("sample()", keywords)
         refuse_unknown(said(keywords), COUNTED, MEANT_BY_DRAWS)
         options = replace(CallOptions.read(keywords, self.model.defaults), n=n)
         try:
@@ -372,7 +362,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
     ) -> list[Probabilities]:
         """Return :meth:`probabilities` of every prompt, in shared model calls."""
         table, keywords = self._law(settings)
-        check_tolerance(tolerance)
+        meant("tolerance", tolerance)
         options = law_options(table, "probabilities()", keywords, self.model.defaults)
         keeps = isinstance(self.reader, ValueReader) and self.reader.keeps
         reader, limit = None if keeps else self.reader, search_effort(self.phi, effort)
@@ -517,12 +507,12 @@ def Generator(  # noqa: N802 - named as the host's own function
             "Give a type or banned_phrases=[...], or call the model itself: output_type=None was given, and free text "
             "has nothing to correct."
         )
-    given = {"sampler": sampler, "draft": draft, "draft_length": draft_length}
-    ending = {"ends": ends, "open_at": open_at}
-    options = CallOptions.read({"tokenization": tokenization, "constraint": constraint, **given, **ending}, None)
+    own: dict[str, Any] = {"tokenization": tokenization, "constraint": constraint, "sampler": sampler}
+    own |= {"ends": ends, "open_at": open_at}
+    options = CallOptions.read({**own, "draft": draft, "draft_length": draft_length}, None)
     drafts = check_draft(model, correction.estimator(sampler), options.draft)
-    own = options.tokenization, options.constraint, options.sampler, drafts
-    made = PhiGenerator(model, output_type, correction, *own, backend, ends, open_at)
+    own |= {"constraint": options.constraint, "draft": drafts}
+    made = PhiGenerator(model, output_type, correction, own, backend)
     _ = made.table  # raises what does not go with ``ends``
     return made
 

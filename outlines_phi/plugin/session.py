@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 from weakref import WeakSet
 
 from outlines.generator import SteerableGenerator
@@ -51,10 +51,11 @@ from .call import (
 from .drafts import DraftSources
 from .mistakes import check_batch, no_prompt, not_pickled
 from .processor import MaskLogitsProcessor
-from .progress import telling
-from .streaming import Asynchronous, Pieces, Worker, accepted, check_stream, pieces, stepped
+from .streaming import Asynchronous, Pieces, Worker, accepted, check_stream, pieces, stepped, telling
 from .types.output_types import left_to_outlines
 from .types.tables import CompiledTypes, masks_only
+
+Answer = TypeVar("Answer", Draws, Probabilities, Ranking)
 
 MAX_TREE_BYTES = 2**30  # Bound on the memory of the token trees of a model, where nothing else is said
 
@@ -100,16 +101,12 @@ class PhiModel(Asynchronous, ABC):
         """Return the token ids of a prompt."""
 
     def _hosted(self, call: Call, given: Any, *, many: bool) -> Any:
-        """Return the texts that the host's own loop writes without an estimator: of one prompt, or of each of ``many``."""
-        raise self._loopless
+        """Return what the host's own loop writes under a call without an estimator: of one prompt, or of each of ``many``."""
+        raise UnsupportedError(f"Give phi='local' for plain masking. {type(self).__name__} has no loop of its own.")
 
     def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
         """Return :meth:`_hosted` piece by piece."""
-        raise self._loopless
-
-    @property
-    def _loopless(self) -> UnsupportedError:
-        return UnsupportedError(f"Give phi='local' for plain masking. {type(self).__name__} has no loop of its own.")
+        return self._hosted(call, prompt, many=False)
 
     @property
     def defaults(self) -> GenerationConfig | None:
@@ -175,17 +172,14 @@ class PhiModel(Asynchronous, ABC):
         if output_type is None:
             return self._under(None, correction, keywords)
         plain = correction.ban is None and correction.estimator(keywords.get("sampler"), usual=None) is None
-        if plain and (stock or self._leaves_to_outlines(output_type)):
+        if plain and (stock or self.takes_types or left_to_outlines(output_type, at_hand=self._at_hand)):
             try:
                 return Call(None, self._outlines_form(output_type, backend), None, keywords)
             except Exception as error:  # what Outlines refuses stays with this package
                 if stock or isinstance(error, OutlinesPhiError):
                     raise
-        return self._under(MaskLogitsProcessor(self.table(output_type, backend=backend)), correction, keywords)
-
-    def _leaves_to_outlines(self, output_type: Any) -> bool:
-        """Return True if plain calls of an output type are masked by the means of Outlines."""
-        return self.takes_types or left_to_outlines(output_type, at_hand=self._at_hand)
+        language = output_type if backend is None else self.table(output_type, backend=backend)
+        return self._under(language, correction, keywords)
 
     def _outlines_form(self, output_type: Any, backend: str | None) -> Any:
         """Return the form in which Outlines hands an output type to the host's own loop."""
@@ -199,11 +193,11 @@ class PhiModel(Asynchronous, ABC):
         outlines_model: Any = self
         return SteerableGenerator(outlines_model, output_type, backend).logits_processor
 
-    def _under(self, processor: Any, correction: Correction, keywords: dict[str, Any]) -> Call:
-        """Return a call under a logits processor that Outlines built; ``None`` for free text."""
-        if isinstance(processor, MaskLogitsProcessor) and not correction.chosen:
-            correction = replace(correction, level=level_of(processor.ban))
-        return Call.of(correction, processor, keywords, usual=None)
+    def _under(self, language: Any, correction: Correction, keywords: dict[str, Any]) -> Call:
+        """Return a call for an output type, or under a logits processor that Outlines built; ``None`` for free text."""
+        if isinstance(language, MaskLogitsProcessor) and not correction.chosen:
+            correction = replace(correction, level=level_of(language.ban))
+        return Call.of(correction, language, keywords, usual=None)
 
     def _correction(self, keywords: dict[str, Any]) -> Correction:
         """Take the correction of a call out of its keywords."""
@@ -227,7 +221,8 @@ class PhiModel(Asynchronous, ABC):
     def _canonical(self) -> CanonicalTokenization:
         if self.hf_tokenizer is None:
             raise UnsupportedError(
-                "Leave out tokenization='canonical', which a tokenizer defines. This model has a vocabulary alone."
+                "Leave out tokenization='canonical', or give custom_generate vocabulary=tokenizer, which defines it. This model "
+                "has a vocabulary alone."
             )
         return CanonicalTokenization(self.hf_tokenizer, self.lm.vocabulary)
 
@@ -268,8 +263,7 @@ class PhiModel(Asynchronous, ABC):
                     )
                 return self._alive(pieces(stepped(sampler, request, self._drawing), table.guide))
             case _:
-                draw = partial(self.draw, [prompt], table, call.phi, options)
-                return pieces(accepted(draw, options), table.guide)
+                return pieces(accepted(partial(self.draw, [prompt], table, call.phi, options), options), table.guide)
 
     def _alive(self, made: Pieces) -> Pieces:
         """Yield pieces; drafters only borrow the tokenizer, which lives as long as this model."""
@@ -277,14 +271,7 @@ class PhiModel(Asynchronous, ABC):
 
     def draw(self, inputs: Sequence[Any], table: Table, phi: Phi, options: CallOptions) -> list[Draws]:
         """Return the draws of every prompt: what all calls with ``phi=`` come down to."""
-        check_batch(inputs)
-        if not inputs:
-            return []
-        sampler = self._sampler(phi, options)
-        with self.asking(inputs, table, options, phi) as request:
-            draws = sampler.sample(request)
-        self._tell_fit(inputs, table, draws)
-        return draws
+        return self._answers(inputs, table, options, lambda request: self._sampler(phi, options).sample(request), phi)
 
     def rank(
         self,
@@ -296,15 +283,9 @@ class PhiModel(Asynchronous, ABC):
         **limits: Any,
     ) -> list[Ranking]:
         """Return the ``top`` most probable members after every prompt; ``limits`` as :func:`rank` takes them."""
-        check_batch(inputs)
-        if not inputs:
-            return []
-        with self.asking(inputs, table, options) as request:
-            rankings = rank(request, top, self._trees, reader=reader, **limits)
-        self._tell_fit(inputs, table, rankings)
-        return rankings
+        ranked = partial(rank, top=top, store=self._trees, reader=reader, **limits)
+        return self._answers(inputs, table, options, ranked)
 
-    @afresh
     def probabilities(
         self,
         inputs: Sequence[Any],
@@ -316,30 +297,41 @@ class PhiModel(Asynchronous, ABC):
         effort: Effort,
     ) -> list[Probabilities]:
         """Return the probability of every value after every prompt; see :mod:`outlines_phi.fidelity.probabilities`."""
+
+        @afresh
+        def bounded(request: Request) -> list[Probabilities]:
+            with limited(effort.seconds), self._trees.lend(*request.tree_key, None, request.starts) as trees:
+                return probabilities(
+                    request.lm,
+                    request.settings,
+                    request.prompts,
+                    trees,
+                    tolerance=tolerance,
+                    max_tokens=effort.tokens,
+                    max_bytes=self._trees.share(len(trees)),
+                    reader=reader,
+                )
+
+        return self._answers(inputs, table, options, bounded)
+
+    def _answers(
+        self,
+        inputs: Sequence[Any],
+        table: Table,
+        options: CallOptions,
+        answer: Callable[[Request], list[Answer]],
+        phi: Phi | None = None,
+    ) -> list[Answer]:
+        """Return what is found out after each prompt, in one turn at the model."""
         check_batch(inputs)
         if not inputs:
             return []
-        with (
-            self.asking(inputs, table, options) as request,
-            limited(effort.seconds),
-            self._trees.lend(*request.tree_key, None, request.starts) as trees,
-        ):
-            found = probabilities(
-                request.lm,
-                request.settings,
-                request.prompts,
-                trees,
-                tolerance=tolerance,
-                max_tokens=effort.tokens,
-                max_bytes=self._trees.share(len(trees)),
-                reader=reader,
-            )
+        with self.asking(inputs, table, options, phi) as request:
+            found = answer(request)
         self._tell_fit(inputs, table, found)
         return found
 
-    def _tell_fit(
-        self, inputs: Sequence[Any], table: Table, results: Sequence[Draws | Probabilities | Ranking]
-    ) -> None:
+    def _tell_fit(self, inputs: Sequence[Any], table: Table, results: Sequence[Answer]) -> None:
         """Warn of the prompt after which the model writes the format most rarely, where that is hardly ever, once a format."""
         fits = [fit_of(item, "this format", found) for item, found in zip(inputs, results, strict=True)]
         worst = min(fits, key=lambda fit: fit.log_z)

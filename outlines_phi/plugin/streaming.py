@@ -5,26 +5,109 @@ from __future__ import annotations
 import asyncio
 import codecs
 import inspect
+import logging
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, TypeVar, cast, final
 
+from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
 from ..errors import UnsupportedError
 from ..guides.guide import Guide
-from ..lm.watch import INTERRUPTION, Interruption, turn
+from ..lm.watch import INTERRUPTION, Interruption, Progress, Watch, turn, watching
+from ..phi.estimator import Phi
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws
 from ..sampling.lookahead import LookaheadSampler
+from ..sampling.phi_options import ExactPhi
 from ..sampling.sampler import Request
 from ..vocabulary.vocabulary import Vocabulary
 from .call import CallOptions, dead_end
-from .choices import refuse_misfits
+from .choices import Told, refuse_misfits
+from .mistakes import check_one
+
+SLOW = 2.0  # Seconds after which a call for exact draws says that it goes on
+
+logger = logging.getLogger("outlines_phi")
+
+
+@contextmanager
+def telling(progress: Told, phi: Phi | None = None) -> Iterator[None]:
+    """Watch a call under ``phi``, and tell how far it has come."""
+    if progress is True:
+        with _shown() as tell, watching(tell):
+            yield
+    elif progress is None:
+        endless = isinstance(phi, ExactPhi) and phi.effort.seconds is None
+        with watching(SlowCall() if endless else None):
+            yield
+    else:
+        with watching(partial(_tell, progress) if progress else None):
+            yield
+
+
+@final
+class SlowCall:
+    """Says once that a call for exact draws does not end soon, and what to do."""
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def __call__(self, watch: Watch) -> None:
+        """Log one line where it is time for it."""
+        if self._said or watch.ended or watch.seconds < SLOW or watch.progress is None:
+            return
+        self._said, progress = True, watch.progress()
+        row, (lower, upper) = min(enumerate(progress.log_z_bounds), key=lambda bounds: bounds[1][1])
+        of = f" of prompt {row}" if len(progress.log_z_bounds) > 1 else ""
+        logger.warning(
+            "Give phi='auto' for weighted draws where exact ones are dear, ExactPhi(effort=Effort(seconds=...)) for a limit, or a "
+            "prompt closer to the format: after %.0f s there are %d of %d draws, by %s attempts, and log Phi%s is between %.4g and "
+            "%.4g. (progress=True shows a bar, progress=False nothing.)",
+            progress.seconds,
+            progress.draws,
+            progress.wanted,
+            f"{progress.attempts:,}",
+            of,
+            lower,
+            upper,
+        )
+
+
+def _tell(callback: Callable[[Progress], object], watch: Watch) -> None:
+    if watch.progress is not None:
+        callback(watch.progress())
+
+
+@contextmanager
+def _shown() -> Iterator[Callable[[Watch], None]]:
+    """Show how far a call has come by a bar of tqdm: of draws where some were asked for, else a count of model calls."""
+    with ExitStack() as opened:
+        bars: list[Any] = []
+
+        def show(progress: Progress) -> None:
+            total, done = (progress.wanted, progress.draws) if progress.wanted else (None, progress.calls)
+            if not bars:
+                bars.append(opened.enter_context(tqdm(total=total, unit="draw" if total else "call")))
+            bars[0].set_postfix_str(beside(progress), refresh=False)
+            bars[0].update(done - bars[0].n)
+
+        yield partial(_tell, show)
+
+
+def beside(progress: Progress, *, draws: bool = False) -> str:
+    """Return what is said beside a bar, with the ``draws`` where it does not show them itself."""
+    drawn = f"{progress.draws:,} of {progress.wanted:,} draws, " if draws else ""
+    attempts = f"{progress.attempts:,} attempts, " if progress.attempts else ""
+    uppers = [upper for _, upper in progress.log_z_bounds]
+    bounds = f", log Phi in [{progress.log_z_bounds[0][0]:.3g}, {uppers[0]:.3g}]" if len(uppers) == 1 else ""
+    return f"{drawn}{attempts}{progress.calls:,} calls, {progress.tokens:,} tokens{bounds}"
+
 
 Ids = Generator[int, None, None]  # Final token ids, in order
 Pieces = Generator[str, None, None]  # The pieces of one text, in order; `close()` gives it up
@@ -106,12 +189,8 @@ def accepted(draw: Callable[[], Sequence[Draws]], options: CallOptions) -> Ids:
 def check_stream(
     model_input: Any, keywords: dict[str, Any], defaults: GenerationConfig | None, corrected: bool
 ) -> None:
-    """Refuse a call that has no stream."""
-    if isinstance(model_input, (list, tuple)):
-        raise UnsupportedError(
-            f"A {type(model_input).__name__} of {len(model_input)} was given as the prompt of a stream; expected one str or Chat. "
-            "Stream each prompt on its own (side by side with astream), or call batch()."
-        )
+    """Refuse what has no stream."""
+    check_one(model_input, "Streams are of one prompt each, side by side with astream(); batch()")
     # Under a correction the model's generation_config does not ask for beams or several texts; in the host's loop it does.
     config = None if corrected else keywords.get("generation_config", defaults)
     for name in ("num_return_sequences", "num_beams"):

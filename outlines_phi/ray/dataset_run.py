@@ -13,8 +13,8 @@ from ..cli.inputs import COLUMN, JSONL, PARQUET, load, read_rows
 from ..errors import UnsupportedError
 from ..numerics.checks import check_counts
 from ..phi.estimator import Phi
-from ..plugin.call import COUNTED, Ban, Call, CallOptions, Correction, Unset
-from ..plugin.choices import MEANT_BY_DRAWS, refuse_unknown, said
+from ..plugin.call import Ban, Call, CallOptions, Correction, Unset
+from ..plugin.choices import COUNTED, MEANT_BY_DRAWS, refuse_unknown, said
 from ..plugin.types.output_types import to_language
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import outlines_phi
-from outlines_phi.cli.audit_command import read_weights
+from outlines_phi.cli.model_commands import read_weights
 from outlines_phi.fidelity.bias import measure
 from outlines_phi.lm import bundled
 

@@ -37,7 +37,7 @@ class TestGenerate:
         [
             (("--draft", "force"), "did you mean 'forced'?"),
             (("--draft-length", 4), "--draft-length 4 was given without --draft"),
-            (("--draft", "forced", "--particles", 5), "--draft was given with --particles"),
+            (("--draft", "forced", "--particles", 5), "A draft was given with sampler=SMC(...)"),
         ],
     )
     def test_what_cannot_be_used(self, options: tuple[object, ...], message: str, cli: Cli) -> None:

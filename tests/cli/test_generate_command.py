@@ -508,7 +508,7 @@ class TestFailures:
         ("options", "message"),
         [
             (["--tolerance", 0.1, "--phi", "local"], "given with --phi local"),
-            (["--tolerance", 0.1, "--particles", 5], "'exact' was given with --particles"),
+            (["--tolerance", 0.1, "--particles", 5], "was given with phi='exact'"),
             (["--confidence", 0.9], "tolerance=0, which asks for exact draws"),
             (["--tolerance", 2], "expected a number in"),
             (["--tolerance", 0.1, "--confidence", 95], "between 0 and 1"),

@@ -17,7 +17,8 @@ from outlines_phi.cli.app import FAILED, REFUSED
 from outlines_phi.errors import BudgetError, OutlinesPhiError, UnsupportedError
 from outlines_phi.guides.phrases.banned import LEVELS
 from outlines_phi.lm import bundled
-from outlines_phi.plugin.call import ESTIMATORS, TOKENIZATIONS
+from outlines_phi.plugin.call import ESTIMATORS
+from outlines_phi.plugin.choices import TOKENIZATIONS
 from outlines_phi.plugin.drafts import DRAFTERS
 from outlines_phi.sampling.smc import Resample
 

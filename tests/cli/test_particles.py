@@ -48,7 +48,7 @@ def test_a_file_is_gone_on_with_by_the_same_particles_only(cli: Cli, folder: Pat
         (("--resample", "ess"), "without --particles"),
         (("--particles", 1, "--resample", "ess"), "one particle cannot be replaced by another"),
         (("--particles", 5, "--resample", "often"), "expected one of never, ess"),
-        (("--particles", 5, "--phi", "exact"), "one that particles can follow (local,"),
+        (("--particles", 5, "--phi", "exact"), "give phi='local' or another proposal for the particles"),
         (("--particles", 5, "--phi", "auto"), "draws in a way of its own"),
     ],
 )

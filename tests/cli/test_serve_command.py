@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from outlines_phi.cli.serve_command import OPTIONS
+from outlines_phi.cli.app import OPTIONS
 
 from .conftest import Cli
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from outlines_phi.cli import audit_command as audit_command
+from outlines_phi.cli import model_commands
 from outlines_phi.cli import terminal as module
 from outlines_phi.cli.terminal import bar
 from outlines_phi.lm.watch import Progress
@@ -73,7 +73,7 @@ def test_ctrl_c_ends_a_command_with_a_line(cli: Cli, monkeypatch: pytest.MonkeyP
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(audit_command.generator, "audit", interrupted)
+    monkeypatch.setattr(model_commands.generator, "audit", interrupted)
     result = cli("audit", "--regex", "yes|no", BAKERY)
     assert result.exit_code == 130
     assert result.stderr == "Interrupted: before there was a result.\n" and not result.stdout

@@ -178,7 +178,7 @@ def test_what_a_server_cannot_tell_is_refused(command: str, server: None, call: 
     ("given", "words"),
     [
         (["--model", "bundled"], "Give the address of a server"),
-        (["--model", "http://localhost:1/v1", "--dtype", "float16"], "Give --dtype to outlines-phi serve"),
+        (["--model", "http://localhost:1/v1", "--dtype", "float16"], "Leave out --dtype: outlines-phi serve loads"),
     ],
 )
 def test_what_is_no_server_is_said(given: list[str], words: str, server: None, run: Run) -> None:

@@ -22,7 +22,7 @@ from pydantic import BaseModel
 
 import outlines_phi
 from outlines_phi import BannedPhrases, Generator, Guarantee, UnsupportedError
-from outlines_phi.cli.serve_command import VARIABLES, command_of
+from outlines_phi.cli.app import VARIABLES, command_of
 from outlines_phi.errors import ModelError
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.hosts.vllm_server import phi_vllm

@@ -340,7 +340,7 @@ class TestErrors:
                 await accents.asample(PROMPT, 0)
             with pytest.raises(UnsupportedError, match="prompts of a batch"):
                 await accents.abatch(PROMPT)  # type: ignore[arg-type]
-            with pytest.raises(UnsupportedError, match="Stream each prompt on its own"):
+            with pytest.raises(UnsupportedError, match="Streams are of one prompt each"):
                 await read(accents.astream([PROMPT]))
             with pytest.raises(EmptyLanguageError, match="max_new_tokens=1 is too small"):
                 await model.agenerate(PROMPT, ACCENTS, phi="local", max_new_tokens=1)

@@ -271,7 +271,7 @@ CALLS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
         UnsupportedError,
         "phi=None for Hugging Face's step-by-step argmax",
     ),
-    ("greedy, as a number", {"do_sample": 0}, UnsupportedError, "use phi=None for Hugging Face's step-by-step argmax"),
+    ("greedy, as a number", {"do_sample": 0}, UnsupportedError, "phi=None for Hugging Face's step-by-step argmax"),
     ("beams", {"num_beams": 2}, UnsupportedError, "num_beams cannot be used here .beam search has no"),
     (
         "temperature",

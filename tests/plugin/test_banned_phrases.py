@@ -468,11 +468,12 @@ class TestKept:
             assert gate.calls == 1  # the prompt alone, as a hook may have changed the law
 
     def test_they_are_few_and_can_be_forgotten(self, fresh: PhiTransformers) -> None:
-        for i in range(compiled.KEPT + 5):
+        most = compiled.KEPT_BYTES // compiled.LEAST_BYTES
+        for i in range(most + 5):
             fresh.table(ANSWER, BannedPhrases([f"phrase {i}"]))
-        assert len(fresh.compiled._by_ban) == compiled.KEPT
+        assert len(fresh.compiled._tables) == most
         fresh.clear_cache()
-        assert len(fresh.compiled._by_ban) == 0
+        assert len(fresh.compiled._tables) == 0
 
 
 UNREADABLE = object()

@@ -10,7 +10,7 @@ import outlines_phi
 from outlines_phi import BannedPhrases, ExactPhi, LocalPhi, PhiTransformers, generate
 from outlines_phi.guides.phrases.phrase_guide import BanningGuide
 from outlines_phi.plugin.call import Call, Correction
-from outlines_phi.plugin.choices import MISFITS
+from outlines_phi.plugin.choices import MISFITS, OPTIONS, refuse_misfits
 from outlines_phi.plugin.processor import MaskLogitsProcessor
 from outlines_phi.sampling.phi_options import AutoPhi, LookaheadPhi
 from outlines_phi.sampling.smc import SMC
@@ -84,7 +84,13 @@ def test_a_classic_generator_with_a_phi_of_its_own_keeps_the_ban_of_the_model(mo
 
 @pytest.mark.parametrize("door", MISFITS)
 def test_what_asks_for_nothing_fits_everywhere(door: str) -> None:
+    said = {"n": 2, "roads": "or another way"}
     for misfit in MISFITS[door]:
-        assert None in misfit.neutral or misfit.neutral == ()
-        message = misfit.why.format(name=misfit.names[0], value=1, door=door, n=2, roads="or another way")
-        assert message.endswith(".") and "{" not in message
+        for name in misfit.names:
+            idle = OPTIONS[name].idle if name in OPTIONS else (None,)
+            if not misfit.strict:
+                for value in idle:
+                    refuse_misfits(door, {name: value}, **said)
+            with pytest.raises(outlines_phi.UnsupportedError, match=r"^[^{]*\.$") as refused:
+                refuse_misfits(door, {name: "something"}, **said)
+            assert name in str(refused.value) or door in str(refused.value)

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import Any, Literal
 
 import outlines
@@ -27,7 +28,7 @@ from outlines_phi.numerics.cache import Cache
 from outlines_phi.phi.tree.tree import BoundsTree, Node
 from outlines_phi.plugin.processor import Prefix
 from outlines_phi.plugin.types import tables as compiled
-from outlines_phi.plugin.types.json_text import JSONText
+from outlines_phi.plugin.types.output_types import JSONText
 from outlines_phi.plugin.types.tables import CompiledTypes
 from tests.plugin.gate import Gate, workers
 
@@ -139,9 +140,8 @@ class TestCompilation:
         for i in range(compiled.KEPT + 5):
             fresh.table(Literal["a", f"b{i}"])  # type: ignore[valid-type]
             fresh.table(type(f"Model{i}", (Base,), {}))
-        kept = fresh.compiled
-        for store in (kept._languages, kept._by_language, kept._by_content):
-            assert len(store) == compiled.KEPT
+        assert len(fresh.compiled._languages) == compiled.KEPT
+        assert len(fresh.compiled._tables) == compiled.KEPT_BYTES // compiled.LEAST_BYTES
 
 
 class TestThreads:
@@ -235,7 +235,7 @@ class TestMemory:
         first, last = counts
         for kind, most in ((BoundsTree, 30), (Table, 4), (Node, 600), (Prefix, 60)):
             assert last[kind] <= first[kind] + most, kind
-        assert len(model.compiled._by_content) <= compiled.KEPT
+        assert len(model.compiled._tables) <= compiled.KEPT
 
 
 def _together(works: list[Callable[[], Any]]) -> list[Any]:
@@ -277,3 +277,49 @@ def _steps(call: Callable[[], object]) -> int:
 def _objects() -> Counter[type]:
     gc.collect()
     return Counter(map(type, gc.get_objects()))
+
+
+def _functions(call: Callable[[], object]) -> Counter[tuple[str, str]]:
+    """Return how often each function of the package is entered in a call, by file and name."""
+    entered: Counter[tuple[str, str]] = Counter()
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and "outlines_phi" in frame.f_code.co_filename:
+            entered[frame.f_code.co_filename, frame.f_code.co_name] += 1
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return entered
+
+
+class Character(BaseModel):
+    race: Literal["human", "elf", "dwarf", "halfling"]
+    role: Literal["wizard", "rogue", "healer", "ranger captain"]
+    level: Literal[1, 2, 3, 4, 5, 6, 7, 8, 9]
+    alive: bool
+
+
+COLOURS = "red green blue yellow orange purple black white brown pink grey cyan gold silver navy teal".split()
+
+
+class TestFunctions:
+    """How much of the package a call goes through. Each bound is what was measured, and a little."""
+
+    def test_of_an_exact_call(self, model: PhiTransformers, fresh: PhiTransformers) -> None:
+        call = partial(fresh, "New character: Aria. JSON: ", Character, phi="exact")
+        model("New character: Aria. JSON: ", Character, phi="exact")  # what is kept for all models of a kind
+        assert len(_functions(call)) <= 770, "cold"
+        call(num_return_sequences=1000)
+        warm = min((_functions(call) for _ in range(5)), key=len)
+        assert len(warm) <= 230
+        assert sum("plugin" in file for file, _ in warm) <= 60
+
+    def test_of_the_probabilities_of_a_choice(self, fresh: PhiTransformers) -> None:
+        generator = outlines_phi.Generator(fresh, Literal[tuple(COLOURS)])  # type: ignore[valid-type]
+        entered = _functions(partial(generator.probabilities, "Favourite colour: "))
+        assert entered.total() <= 12_000
+        rows = sum(times for (file, name), times in entered.items() if "table.py" in file and name == "moves")
+        assert rows < 300, "members are listed by their bytes, not by the rows of all tokenizations"

@@ -12,8 +12,8 @@ import outlines_phi
 from outlines_phi import SamplingSettings
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.lm import bundled
-from outlines_phi.plugin.call import USED, CallOptions
-from outlines_phi.plugin.choices import DEFAULTS, FIELDS, INSTALLED, Role
+from outlines_phi.plugin.call import CallOptions
+from outlines_phi.plugin.choices import DEFAULTS, FIELDS, INSTALLED, USED, Role, rows
 
 PAGE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
 
@@ -82,7 +82,7 @@ def test_a_value_that_transformers_fills_in_is_neutral(name: str) -> None:
 
 
 def test_a_field_of_a_newer_transformers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outlines_phi.plugin.choices.INSTALLED", [*INSTALLED, "novel_penalty"])
+    monkeypatch.setattr("outlines_phi.plugin.choices.ROWS", rows([*INSTALLED, "novel_penalty"]))
     with pytest.raises(
         UnsupportedError, match="novel_penalty=2 in the model's generation_config changes the model's distribution"
     ):

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import fields
+from inspect import signature
 from typing import Any
 
 import numpy as np
 import pytest
 from transformers import GenerationConfig
 
+import outlines_phi
 from outlines_phi import ExactPhi, LocalPhi, OneStepPhi, SamplingSettings
+from outlines_phi.cli.app import command
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.plugin.call import CallOptions, resolve_phi
+from outlines_phi.plugin.choices import MISFITS, OPTIONS, USED
+from outlines_phi.plugin.generator import KEYWORDS
+from outlines_phi.plugin.hosts.vllm_server.served_call import ServedCall
+
+SETTINGS = {field.name for field in fields(SamplingSettings)}
 
 READ: list[tuple[dict[str, Any], dict[str, Any], SamplingSettings, int]] = [
     # keywords, generation_config, settings, n
@@ -55,7 +65,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"n": 3}, r"n cannot be used here \(give num_return_sequences= in a call, or the argument n of sample\(\)\)"),
     ({"temprature": 3}, r"temprature cannot be used here \(did you mean temperature=\?\); expected"),
     ({"foo": 3}, "foo cannot be used here; expected any of temperature, top_k"),
-    ({"do_sample": False}, r"do_sample=False .* phi=None for Hugging Face's step-by-step argmax"),
+    ({"do_sample": False}, r"phi=None for Hugging Face's step-by-step argmax.* do_sample=False was given"),
     ({"num_beams": 3}, "num_beams cannot be used here .beam search has no sampling distribution"),
     ({"temperature": 0}, "temperature=0 was given; expected a number of at least .*do_sample=False gives"),
     (
@@ -80,7 +90,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"seed": 1.5}, "seed=1.5 was given"),
     ({"seed": True}, "seed=True was given"),
     ({"max_new_tokens": 0}, "max_new_tokens=0 was given; expected a whole number of at least 1"),
-    ({"num_return_sequences": 0}, "num_return_sequences=0 was given to a call; expected a whole number of at least 1"),
+    ({"num_return_sequences": 0}, "num_return_sequences=0 was given; expected a whole number of at least 1"),
     ({"num_return_sequences": "3"}, "num_return_sequences='3' was given"),
     ({"repetition_penalty": -1}, "repetition_penalty=-1 was given; expected a positive number"),
     (
@@ -94,6 +104,46 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_what_is_refused(keywords: dict[str, Any], message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
         CallOptions.read(keywords, GenerationConfig())
+
+
+class TestTheOneTable:
+    """What every door takes comes from ``OPTIONS``, or is written here with what stands for it."""
+
+    def test_generators(self) -> None:
+        assert set(KEYWORDS) - {"phi", "backend"} <= set(USED)
+        per_call = {*SETTINGS, "num_return_sequences", "do_sample", "progress"}
+        assert set(USED) - set(KEYWORDS) == per_call
+
+    def test_custom_generate(self) -> None:
+        keywords = signature(outlines_phi.custom_generate).parameters
+        assert set(USED) - keywords.keys() == {
+            "max_new_tokens",
+            "ends",
+            "open_at",
+        }  # the first is in its generation_config
+        own = {"output_type", "vocabulary", "phi", "num_beams", "max_length"}
+        of_transformers = {
+            "model",
+            "input_ids",
+            "logits_processor",
+            "stopping_criteria",
+            "generation_config",
+            "prepared",
+        }
+        assert keywords.keys() - set(USED) == own | of_transformers
+
+    def test_the_command_line(self) -> None:
+        named = {parameter.name for parameter in command("generate").params}
+        spelled = {"num_return_sequences": "n", "sampler": "particles", "banned_phrases": "ban"}
+        missing = {name for name in OPTIONS if spelled.get(name, name) not in named}
+        assert missing == {"do_sample", "constraint", "progress", "effort"}  # of applications alone
+
+    def test_a_vllm_server(self) -> None:
+        said = json.loads(ServedCall(road="local", settings=SamplingSettings()).text())
+        assert said["settings"].keys() == SETTINGS
+        (misfit,) = MISFITS["a vLLM server"]
+        carried = {*SETTINGS, "num_return_sequences", "banned_phrases", "do_sample"}
+        assert set(USED) - set(misfit.names) - carried == {"draft_length", "open_at"}  # which go with draft and ends
 
 
 class TestPhi:

@@ -14,7 +14,7 @@ import outlines_phi
 from outlines_phi import SMC, Effort, ExactPhi, PhiTransformers, Progress, UnsupportedError, generate, samplers
 from outlines_phi.errors import InterruptedDraws
 from outlines_phi.lm import watch
-from outlines_phi.plugin import progress as module
+from outlines_phi.plugin import streaming as module
 from outlines_phi.sampling.rejection.attempts import Attempts
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.FidelityWarning")
@@ -104,7 +104,7 @@ def test_what_is_told_may_raise_and_the_next_call_works(fresh: PhiTransformers) 
 
 @pytest.mark.parametrize("given", [1, "bar", list, []])
 def test_only_what_can_be_told_is_taken(given: Any, model: PhiTransformers) -> None:
-    with pytest.raises(UnsupportedError, match="Give progress=True for a bar, .* was given"):
+    with pytest.raises(UnsupportedError, match="progress=.* was given; expected True for a bar"):
         model(QUESTION, Answer, phi="exact", progress=given)
 
 

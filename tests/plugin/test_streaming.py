@@ -332,7 +332,7 @@ class TestErrors:
 
 
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
-    "a list": ([PROMPT], {"phi": "local"}, r"list of 1 .* Stream each prompt on its own"),
+    "a list": ([PROMPT], {"phi": "local"}, r"list of 1 .* Streams are of one prompt each"),
     "a tuple, in the host": ((PROMPT, "b"), {}, r"tuple of 2 "),
     "a number": (7, {"phi": "exact"}, "cannot be read"),
     "a number, in the host": (7, {}, "cannot be read"),

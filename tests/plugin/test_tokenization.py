@@ -106,5 +106,5 @@ def test_under_custom_generate(model: outlines_phi.PhiTransformers, law: tuple) 
     drawn = generate(vocabulary=model.hf_tokenizer, phi="exact", num_return_sequences=3000, seed=4)
     assert p_value(drawn, mu) > ALPHA
     assert generate(vocabulary=model.hf_tokenizer, do_sample=False) == [max(mu, key=lambda y: mu[y])]
-    with pytest.raises(UnsupportedError, match="Give vocabulary=tokenizer, which defines"):
+    with pytest.raises(UnsupportedError, match="give custom_generate vocabulary=tokenizer, which defines"):
         generate(vocabulary=model.lm.vocabulary, phi="exact")

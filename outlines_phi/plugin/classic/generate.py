@@ -160,7 +160,7 @@ def text(
     if correction.ban is None and isinstance(said.get("phi", Unset.UNSET), Unset):
         correction = Correction(None)
     drafts = check_draft(model, correction.estimator(free=True), resolve_draft(draft, draft_length))
-    return ClassicGenerator(PhiGenerator(model, None, correction, draft=drafts), sampler, str)
+    return ClassicGenerator(PhiGenerator(model, None, correction, {"draft": drafts}), sampler, str)
 
 
 def cfg(model: Any, cfg_str: str | CFG | Grammar, sampler: Samplers = DEFAULT, **options: Any) -> ClassicGenerator:

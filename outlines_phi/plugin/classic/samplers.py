@@ -7,7 +7,7 @@ from typing import Any
 from ...numerics.checks import check_counts
 from ...sampling.smc import SMC
 from ...settings import SamplingSettings
-from ..call import resolve_sampler
+from ..choices import meant
 
 __all__: list[str] = ["beam_search", "greedy", "multinomial", "particles"]
 
@@ -41,4 +41,4 @@ def particles(sampler: SMC, samples: int = 1, temperature: float = 1.0) -> Class
     """Draw texts, each from a population of its own; ``SMC(...)`` by itself stands for one of them."""
     check_counts("particles", samples=samples)
     SamplingSettings(temperature=temperature)
-    return ClassicSampler(temperature=temperature, num_return_sequences=samples, sampler=resolve_sampler(sampler))
+    return ClassicSampler(temperature=temperature, num_return_sequences=samples, sampler=meant("sampler", sampler))

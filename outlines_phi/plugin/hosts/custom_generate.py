@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, final
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from outlines.processors import OutlinesLogitsProcessor
 from torch import Tensor
@@ -28,20 +30,92 @@ from transformers.generation.logits_process import (
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 from transformers.utils.generic import ModelOutput
 
-from ...errors import UnsupportedError
+from ...errors import UnsupportedError, VocabularyError
 from ...guides.guide import Guide
 from ...guides.table import Table
 from ...lm.transformers.forward import CACHES
+from ...lm.transformers.transformers_model import TransformersModel
 from ...phi.constraint import Predicate, TextConstraint
 from ...phi.estimator import Phi
+from ...phi.tree.store import TreeStore
 from ...sampling.draws import Draws
 from ...sampling.smc import SMC
-from ..call import USED, Ban, Call, CallOptions, Correction, Unset, check_closed, dead_end, search_options
-from ..choices import DEFAULTS
-from ..drafts import Drafts
+from ...vocabulary.vocabulary import Vocabulary
+from ..call import Ban, Call, CallOptions, Correction, Unset, check_closed, dead_end, search_options
+from ..choices import DEFAULTS, USED, Told
+from ..drafts import Borrowed, Drafts
 from ..processor import TableLogitsProcessor
-from ..progress import Told
-from .transformers import LOANS, BorrowedModel
+from ..session import PhiModel
+
+
+@final
+class BorrowedModel(PhiModel):
+    """A model that belongs to the application, with one vocabulary; its prompts are token ids."""
+
+    def __init__(self, lm: TransformersModel) -> None:
+        super().__init__()
+        self._lm, self.hf_tokenizer = lm, None
+        _ = self.compiled, self.drafts  # shared by every copy
+
+    @property
+    def lm(self) -> TransformersModel:
+        """The model as samplers see it."""
+        return self._lm
+
+    def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
+        return tuple(model_input)
+
+    def during(self, options: CallOptions, vocabulary: Any) -> BorrowedModel:
+        """Return the model for one call; the tokenizer, where it is given as ``vocabulary``, is not kept alive after it."""
+        call = object.__new__(BorrowedModel)
+        vars(call).update(vars(self))
+        call.hf_tokenizer = None if isinstance(vocabulary, Vocabulary) else vocabulary
+        canonical = options.tokenization == "canonical"
+        if canonical or options.constraint is not None:
+            call._trees = TreeStore(self._trees.max_bytes)  # which would keep the constraint, and so the tokenizer
+        return call
+
+
+@final
+class Loans:
+    """Everything kept for models that belong to the application, by model and vocabulary; all of it weakly.
+
+    A tokenizer that is loaded afresh for every call costs its reading, and nothing stays of it.
+    """
+
+    def __init__(self) -> None:
+        self._kept: WeakKeyDictionary[Any, dict[str, BorrowedModel]] = WeakKeyDictionary()
+        self._read: WeakKeyDictionary[Any, WeakKeyDictionary[Any, BorrowedModel]] = WeakKeyDictionary()
+
+    def of(self, model: Any, tokenizer: Any) -> BorrowedModel:
+        """Return what is kept for a model with its tokenizer, or with a :class:`Vocabulary` that is made already."""
+        read = self._read.setdefault(model, WeakKeyDictionary())
+        if tokenizer not in read:
+            made = isinstance(tokenizer, Vocabulary)
+            lm = (TransformersModel if made else TransformersModel.with_tokenizer)(Borrowed(model), tokenizer)
+            read[tokenizer] = self._of(model, lm)
+        return read[tokenizer]
+
+    def without_tokenizer(self, model: Any, eos_ids: Sequence[int]) -> BorrowedModel:
+        """Return what is kept for a model whose tokens are known by their ids alone: enough for an index of outlines_core."""
+        if not eos_ids:
+            raise VocabularyError(
+                "Set model.generation_config.eos_token_id, or give vocabulary=tokenizer: no end-of-sequence id is known, so a text "
+                "could never end."
+            )
+        size = getattr(model.get_output_embeddings(), "out_features", model.config.vocab_size)
+        vocabulary = Vocabulary((b"",) * size, tuple(eos_ids), np.ones(size, dtype=bool))
+        return self._of(model, TransformersModel(Borrowed(model), vocabulary))
+
+    def _of(self, model: Any, lm: TransformersModel) -> BorrowedModel:
+        kept = self._kept.setdefault(model, {})
+        if lm.vocabulary.fingerprint not in kept:
+            kept[lm.vocabulary.fingerprint] = BorrowedModel(lm)
+        return kept[lm.vocabulary.fingerprint]
+
+
+LOANS = Loans()  # Those of this process
+
 
 KEYWORDS = (*(name for name in USED if name not in ("banned_phrases", "ends", "open_at")), "num_beams")
 """The arguments of :func:`custom_generate` that are keywords of a call."""
@@ -167,8 +241,7 @@ def custom_generate(
         found = dict(zip(distinct, rankings, strict=True))
     else:
         copies = Counter(prompts)
-        weighted = bool(config.return_dict_in_generate)
-        many = replace(options, n=options.n * max(copies.values()), weighted=weighted)
+        many = replace(options, n=options.n * max(copies.values()), weighted=bool(config.return_dict_in_generate))
         draws = tuple(session.draw(list(copies), table, call.phi, many))
         if failures := sum(each.failures for each in draws):
             raise dead_end(options, str(failures))

@@ -16,8 +16,7 @@ from ...guides.index import END
 from ...lm.llamacpp.llamacpp_model import LlamaCppModel
 from ..mistakes import no_prompt
 from ..processor import MaskLogitsProcessor
-from .loop import LoopProcessor, MaskedLoop
-from .transformers import SHOWN
+from .transformers import SHOWN, LoopProcessor, MaskedLoop
 
 
 @final

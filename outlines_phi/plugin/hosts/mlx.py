@@ -13,8 +13,7 @@ from outlines.models.mlxlm import MLXLM
 from ...lm.mlx.mlx_model import MLXModel
 from ..call import Call, Correction
 from ..processor import MaskLogitsProcessor
-from .loop import LoopProcessor, MaskedLoop
-from .transformers import ByteTokenizer
+from .transformers import ByteTokenizer, LoopProcessor, MaskedLoop
 
 THEIR_SAMPLER = "sampler=make_sampler(...) of mlx-lm"
 """The keyword under which mlx-lm's own ``sampler=``, a function, waits for its loop: ours is an object such as ``SMC``."""

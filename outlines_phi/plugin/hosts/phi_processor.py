@@ -23,8 +23,8 @@ from ..call import Ban, Correction, Unset
 from ..processor import Prefix, Step, TableLogitsProcessor
 from ..session import PhiModel
 from ..types.tables import CompiledTypes
-from .loop import check_budget, loop_settings
-from .transformers import LOANS
+from .custom_generate import LOANS
+from .transformers import check_budget, loop_settings
 
 AVAILABLE = frozenset({"guide", "logits"})  # The inputs that a logits processor offers to an estimator
 LIBRARIES = ("torch", "numpy")  # The libraries whose tensors are read
@@ -218,8 +218,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
     def _scores(self, prefixes: Sequence[Prefix], left: Sequence[int], logits: Tensor) -> Tensor:
         """Return ``T (log p + log h)`` for rows that can go on, and keep what their weights need."""
         log_p = self.settings.log_p(logits, self.table.vocabulary, ())
-        states = [prefix.state for prefix in prefixes]
-        scores = self.phi.scores(log_p, self.table, states, left)
+        scores = self.phi.scores(log_p, self.table, [prefix.state for prefix in prefixes], left)
         top = scores.max(-1, keepdim=True).values
         log_s = ((scores - top).exp().sum(-1, dtype=torch.float64).log() + top[:, 0]).tolist()
         log_h = torch.where(scores > -math.inf, scores - log_p, -math.inf)

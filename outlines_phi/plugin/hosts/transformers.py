@@ -2,31 +2,297 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, final
-from weakref import WeakKeyDictionary
+from itertools import chain
+from queue import SimpleQueue
+from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
+from outlines.backends.outlines_core import OutlinesCoreLogitsProcessor
 from outlines.models.transformers import Transformers, TransformerTokenizer
+from torch import Tensor
 from transformers import GenerationConfig, PreTrainedTokenizerBase
+from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
+from transformers.generation.streamers import BaseStreamer
 
-from ...errors import OutlinesPhiError, UnsupportedError, VocabularyError
-from ...guides.index import END, TOKENS
+from ...errors import EmptyLanguageError, OutlinesPhiError, UnsupportedError, too_small
+from ...guides.guide import UNREACHABLE
+from ...guides.index import END, TOKENS, is_byte_level
+from ...guides.table import Table
 from ...lm.transformers.transformers_model import TransformersModel
+from ...lm.watch import INTERRUPTION, Interruption
 from ...phi.estimator import Phi
-from ...phi.tree.store import TreeStore
-from ...sampling.sampler import no_tokens
+from ...sampling.sampler import DEFAULT_BUDGET, no_tokens
+from ...settings import SamplingSettings
 from ...vocabulary.vocabulary import Vocabulary
-from ..call import Ban, Call, CallOptions
-from ..drafts import Borrowed
+from ..call import Ban, Call
+from ..choices import FIELDS, TRUNCATION, UNDRAWN, held, refuse_misfits, refuse_mistyped
 from ..mistakes import check_loaded, no_prompt
+from ..processor import MaskLogitsProcessor
 from ..session import MAX_TREE_BYTES, PhiModel
-from ..streaming import Pieces, decoded, spelled
-from .loop import Loop, hosted, refuse_options, stoppable
+from ..streaming import Ids, Pieces, decoded, spelled
+from ..types.tables import CompiledTypes
+
+CUTS = ("stop_strings", "stopping_criteria", "max_time")  # Options by which the loop may end a text anywhere
+HOST_TOP_K = 50  # What the loop's `top_k` is where neither the call nor the model's `generation_config` says
+
+AFTER = [name for name in (*TRUNCATION, "watermarking_config") if name != "top_k"]
+"""What else the loop may do after its processors."""
+
+
+@final
+@dataclass(frozen=True)
+class Loop:
+    """The host's loop around one call, of a model that takes ``context`` tokens, any number where it is ``None``."""
+
+    generation_config: GenerationConfig | None
+    prompt_length: int
+    context: int | None
+
+    def processor(self, processor: Any, compiled: CompiledTypes, keywords: dict[str, Any]) -> Any:
+        """Return what runs in the loop: our mask where the language can be read, else ``processor``.
+
+        What is not for the loop leaves ``keywords``, those of the call. One that bans phrases in free text and does not say how
+        long this may be is given the default budget of all calls.
+        """
+        refuse_options(keywords)
+        ours = isinstance(processor, MaskLogitsProcessor)
+        if ours and processor.ban is not None:
+            ban, table = processor.ban, compiled.of(processor)
+            if ban.whole_word:
+                self._check_uncut(table, keywords)
+            budget = self._budget(table, keywords) if table.guide.open or ban.whole_word else None
+            return MaskLogitsProcessor(table, ban=ban, budget=budget)
+        if ours or (isinstance(processor, OutlinesCoreLogitsProcessor) and is_byte_level(processor.index)):
+            # A fresh one for each generation, so that no state is left of the last one.
+            return MaskLogitsProcessor(compiled.of(processor))
+        return processor
+
+    def _budget(self, table: Table, keywords: dict[str, Any]) -> int:
+        config = keywords.get("generation_config") or self.generation_config
+        budget = keywords.get("max_new_tokens", getattr(config, "max_new_tokens", None))
+        if budget is None and keywords.get("max_length") is not None:
+            budget = keywords["max_length"] - self.prompt_length
+        if budget is None:
+            budget = max(DEFAULT_BUDGET, 4 * table.guide.min_tokens(table.start))
+            # The last token is never evaluated.
+            budget = budget if self.context is None else max(1, min(budget, self.context - self.prompt_length + 1))
+            keywords["max_new_tokens"] = budget
+        check_budget(table, budget)
+        return int(budget)
+
+    def _check_uncut(self, table: Table, keywords: dict[str, Any]) -> None:
+        """Refuse what would cut a text anywhere: one that is cut after a whole word that is banned ends in it."""
+        said: dict[str, Any] = {}
+        for config in (self.generation_config, keywords.get("generation_config")):
+            said |= {} if config is None else {name: value for name, value in vars(config).items() if value is not None}
+        said |= keywords
+        instead = [f"{name}=None" for name in CUTS if said.get(name) is not None]
+        ends = [end for end in np.atleast_1d(said.get("eos_token_id", ())).tolist() if end is not None]
+        if any(table.vocabulary.tokens[end] for end in ends):  # the vocabulary's own ends write nothing
+            instead.append(f"eos_token_id={table.vocabulary.eos_ids[0]}")
+        if instead:
+            raise UnsupportedError(
+                f"Give {', '.join(instead)} to the call, or BannedPhrases(..., whole_word=False): with whole words banned, a "
+                "text that is cut after 'cat' on the way to 'catalog' ends in the word 'cat'."
+            )
+
+
+def refuse_options(keywords: dict[str, Any], door: str = "Hugging Face's own loop") -> None:
+    """Refuse options of draws and what is meant for banned phrases, and take out those that say nothing."""
+    refuse_mistyped(keywords)
+    refuse_misfits(door, keywords)
+    for name in UNDRAWN:
+        keywords.pop(name, None)
+
+
+def loop_settings(given: dict[str, Any], generation_config: Any, max_new_tokens: int) -> SamplingSettings:
+    """Return the settings of the distribution that a loop samples from when a processor of ours stands before its warpers.
+
+    The temperature is undone by the loop, so any will do. Its top-k does nothing to what has been cut to the same k before. Every
+    other truncation of ``p h`` is not one of ``p``, so the loop must have none. ``given`` is what the loop is said to have,
+    ``None`` for what it takes from ``generation_config``, which is ``None`` where the host is not known.
+    """
+    for name in AFTER:
+        said = given.get(name)
+        value = getattr(generation_config, name, None) if said is None else said
+        if value not in FIELDS[name].neutral:
+            where = "the model's generation_config" if said is None else "the call"
+            neutral = f"{name}={FIELDS[name].neutral[-1]}"
+            ours = f"Give {neutral} here and in the call (**processor.host_options has it)"
+            remedy = ours if name in ("top_p", "min_p") else f"Set model.generation_config.{neutral}"
+            raise UnsupportedError(
+                f"{remedy}, or let the distribution p itself have it: custom_generate=outlines_phi.custom_generate, or "
+                f"outlines_phi.Generator(model, T). {name}={value!r} in {where} would be applied by the loop after this processor, "
+                "to p * h instead of p, and that is another distribution."
+            )
+    top_k = given.get("top_k")
+    if top_k is None and generation_config is not None:
+        top_k = HOST_TOP_K if generation_config.top_k is None else generation_config.top_k
+        if top_k:
+            raise UnsupportedError(
+                "Say what top_k the loop will have: top_k=0 for none, here and in the call (**processor.host_options has it), or "
+                f"top_k={top_k} to make that cut a part of the distribution. The loop keeps the top_k={top_k} likeliest tokens "
+                "unless it is told otherwise, and it does so after this processor."
+            )
+    temperature = held("temperature", given.get("temperature"), generation_config)
+    return SamplingSettings(temperature=temperature, top_k=None if top_k == 0 else top_k, max_new_tokens=max_new_tokens)
+
+
+def check_budget(table: Table, budget: int) -> None:
+    """Raise :class:`EmptyLanguageError` where nothing that ``table`` allows is written within ``budget`` tokens."""
+    least = table.guide.min_tokens(table.start)
+    if least >= UNREACHABLE:
+        raise EmptyLanguageError("The language is empty: nothing of this output type can be written.")
+    if budget < least:
+        raise too_small(budget, least)
+
+
+def hosted(generate: Callable[..., object], keywords: dict[str, Any]) -> Ids:
+    """Yield the tokens of ``generate(**keywords)``, a generation by Hugging Face's own loop that runs in a thread.
+
+    Closing the iterator ends the thread at its next step and waits for it. What the thread raises is raised here.
+    """
+    written: SimpleQueue[list[int] | BaseException | None] = SimpleQueue()
+    interruption = Interruption()
+
+    def work() -> None:
+        try:
+            generate(streamer=_TokenStreamer(written, interruption), **keywords)
+            written.put(None)
+        except BaseException as error:
+            written.put(error)
+
+    thread = threading.Thread(target=work, name="outlines_phi stream")
+    thread.start()
+    try:
+        while (item := written.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield from item
+    finally:
+        interruption.ask()
+        # The garbage collector may close a forgotten stream in any thread, this one too.
+        if thread is not threading.current_thread():
+            thread.join()
+
+
+def stoppable(keywords: dict[str, Any]) -> dict[str, Any]:
+    """Return the keywords of a ``generate`` that stops when the work of this context is asked to."""
+    interruption = INTERRUPTION.get()
+    if interruption is None:
+        return keywords
+    given = keywords.get("stopping_criteria") or ()
+    return {**keywords, "stopping_criteria": StoppingCriteriaList([*given, _InterruptionCriterion(interruption)])}
+
+
+@final
+class _TokenStreamer(BaseStreamer):
+    """Hands the ids that Hugging Face's loop has written to the consumer's thread, until it is asked to stop."""
+
+    def __init__(self, written: SimpleQueue[Any], interruption: Interruption) -> None:
+        self._written, self._interruption = written, interruption
+        self._prompt_is_next = True
+
+    def put(self, value: Tensor) -> None:
+        self._interruption.check()
+        if not self._prompt_is_next:
+            self._written.put(value.reshape(-1).tolist())
+        self._prompt_is_next = False
+
+    def end(self) -> None:
+        """Nothing: the thread says itself when it is done."""
+
+
+@final
+class _InterruptionCriterion(StoppingCriteria):
+    """Ends a generation, by an exception, at the step before which it was asked to stop."""
+
+    def __init__(self, interruption: Interruption) -> None:
+        self._interruption = interruption
+
+    def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
+        self._interruption.check()
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+
+
+class LoopProcessor:
+    """A logits processor in a host's loop, in the arrays of its library.
+
+    A loop may go on without a processor that raises, and so without its mask: here the text ends, and :meth:`check` raises the
+    error.
+
+    Parameters
+    ----------
+    process
+        What is to run: the logits of the next token, given the ids before it and its logits.
+    ended
+        Logits that end the text, given any.
+    """
+
+    def __init__(self, process: Callable[[Any, Any], Any], ended: Callable[[Any], Any]) -> None:
+        self._process, self._ended = process, ended
+        self._error: BaseException | None = None
+
+    def __call__(self, ids: Any, logits: Any) -> Any:
+        if self._error is None:
+            try:
+                return self._process(ids, logits)
+            except BaseException as error:
+                self._error = error
+        return self._ended(logits)
+
+    def check(self) -> None:
+        """Raise what has been raised."""
+        if self._error is not None:
+            raise self._error
+
+
+class MaskedLoop(PhiModel):
+    """A host whose calls without ``phi=`` are those of Outlines under our mask; a subclass derives from Outlines' class, too."""
+
+    stock: ClassVar[Any]  # Outlines' class
+    library: ClassVar[str]  # As errors name it
+
+    @abstractmethod
+    def _in_loop(self, processor: Any) -> LoopProcessor:
+        """Return the loop's form of a processor, ours or of Outlines."""
+
+    def _hosted(self, call: Call, given: Any, *, many: bool) -> Any:
+        masking = self._masking(call)
+        text = (self.stock.generate_batch if many else self.stock.generate)(self, given, masking, **call.keywords)
+        if masking is not None:
+            masking.check()
+        return text
+
+    def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
+        masking = self._masking(call)
+        written = self.stock.generate_stream(self, prompt, masking, **call.keywords)
+        for piece in chain(written, [""]):  # an error may be that of the last token
+            if masking is not None:
+                masking.check()
+            if piece:
+                yield piece
+
+    def _masking(self, call: Call) -> LoopProcessor | None:
+        """Return what runs in the loop, once the keywords are those of the loop."""
+        refuse_options(call.keywords, f"{self.library}'s own loop")
+        plain = call.language is None and call.ban is None  # which needs nothing of ours
+        processor = None if plain else call.processor(self.compiled)
+        if getattr(processor, "ban", None) is not None:
+            raise UnsupportedError(
+                f"Give phi='local' with banned phrases, or another estimator: {self.library}'s own loop (phi=None) ends a text "
+                "where its max_tokens are written, in the middle of what is banned, too."
+            )
+        return None if processor is None else self._in_loop(processor)
+
 
 SHOWN = {token.hex(): i for i, token in enumerate(TOKENS)}
 """The names under which :data:`outlines_phi.guides.index.TOKENS` are shown."""
@@ -190,74 +456,3 @@ def from_transformers(
     made = PhiTransformers(model, tokenizer, device_dtype=device_dtype, **options)  # type: ignore[arg-type]
     _ = made.lm  # raises why it cannot be corrected
     return made
-
-
-@final
-class BorrowedModel(PhiModel):
-    """A model that belongs to the application, with one vocabulary; its prompts are token ids."""
-
-    def __init__(self, lm: TransformersModel) -> None:
-        super().__init__()
-        self._lm, self.hf_tokenizer = lm, None
-        _ = self.compiled, self.drafts  # shared by every copy
-
-    @property
-    def lm(self) -> TransformersModel:
-        """The model as samplers see it."""
-        return self._lm
-
-    def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
-        return tuple(model_input)
-
-    def during(self, options: CallOptions, vocabulary: Any) -> BorrowedModel:
-        """Return the model for one call; the tokenizer, where it is given as ``vocabulary``, is not kept alive after it."""
-        call = object.__new__(BorrowedModel)
-        vars(call).update(vars(self))
-        call.hf_tokenizer = None if isinstance(vocabulary, Vocabulary) else vocabulary
-        canonical = options.tokenization == "canonical"
-        if canonical and call.hf_tokenizer is None:
-            raise UnsupportedError("Give vocabulary=tokenizer, which defines tokenization='canonical'.")
-        if canonical or options.constraint is not None:
-            call._trees = TreeStore(self._trees.max_bytes)  # which would keep the constraint, and so the tokenizer
-        return call
-
-
-@final
-class Loans:
-    """Everything kept for models that belong to the application, by model and vocabulary; all of it weakly.
-
-    A tokenizer that is loaded afresh for every call costs its reading, and nothing stays of it.
-    """
-
-    def __init__(self) -> None:
-        self._kept: WeakKeyDictionary[Any, dict[str, BorrowedModel]] = WeakKeyDictionary()
-        self._read: WeakKeyDictionary[Any, WeakKeyDictionary[Any, BorrowedModel]] = WeakKeyDictionary()
-
-    def of(self, model: Any, tokenizer: Any) -> BorrowedModel:
-        """Return the kept state of a model with its tokenizer, or with a :class:`Vocabulary` that is made already."""
-        read = self._read.setdefault(model, WeakKeyDictionary())
-        if tokenizer not in read:
-            made = isinstance(tokenizer, Vocabulary)
-            lm = (TransformersModel if made else TransformersModel.with_tokenizer)(Borrowed(model), tokenizer)
-            read[tokenizer] = self._of(model, lm)
-        return read[tokenizer]
-
-    def without_tokenizer(self, model: Any, eos_ids: Sequence[int]) -> BorrowedModel:
-        """Return the kept state of a model whose tokens are known by their ids alone: enough for an index of outlines_core."""
-        if not eos_ids:
-            raise VocabularyError(
-                "Set model.generation_config.eos_token_id, or give vocabulary=tokenizer: no end-of-sequence id is known, so a text "
-                "could never end."
-            )
-        size = getattr(model.get_output_embeddings(), "out_features", model.config.vocab_size)
-        vocabulary = Vocabulary((b"",) * size, tuple(eos_ids), np.ones(size, dtype=bool))
-        return self._of(model, TransformersModel(Borrowed(model), vocabulary))
-
-    def _of(self, model: Any, lm: TransformersModel) -> BorrowedModel:
-        kept = self._kept.setdefault(model, {})
-        if lm.vocabulary.fingerprint not in kept:
-            kept[lm.vocabulary.fingerprint] = BorrowedModel(lm)
-        return kept[lm.vocabulary.fingerprint]
-
-
-LOANS = Loans()  # Those of this process

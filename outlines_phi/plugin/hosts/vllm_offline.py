@@ -106,7 +106,7 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
 
     def _hosted(self, call: Call, given: Any, *, many: bool) -> Any:
         refuse_misfits(LOOP, call.keywords)
-        if call.ban is not None or isinstance(call.language, OutlinesLogitsProcessor):
+        if call.ban is not None or isinstance(call.language, (Table, OutlinesLogitsProcessor)):
             raise UnsupportedError(
                 f"Give phi='local' for masking by this package, with banned phrases and with a generator of it. {LOOP} (phi=None) "
                 "takes output types alone."

@@ -1,12 +1,13 @@
-"""The JSON schemas of pydantic's core schemas: the values that pydantic reads, of JSON that is written for it."""
+"""The JSON schemas of Python types: those that pydantic writes, with what it checks beside them named by field."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from decimal import Decimal
 from enum import EnumMeta
 from functools import partial
 from types import FunctionType, GenericAlias, SimpleNamespace
@@ -16,56 +17,57 @@ from outlines.types import utils as kind
 from outlines.types.dsl import Alternatives, JsonSchema, Regex, Term, python_types_to_terms
 from pydantic import BaseModel, TypeAdapter, create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonRef, JsonSchemaValue
-from pydantic_core import core_schema
+from pydantic_core import SchemaValidator, ValidationError, core_schema
 
 from ...errors import UnsupportedError
+from ...guides.json_schema.reading.place import PATTERN_DIALECT
+from ...guides.json_schema.strings.formats import IPV4, IPV6
 from ...guides.json_schema.values import pointer_to
-from .pydantic_parts import (
-    ANNOTATIONS,
-    FORMATS,
-    IN_ASCII,
-    NO_JSON,
-    REFUSED,
-    TERM,
-    beside,
-    by_function,
-    checked,
-    dates,
-    flags_of,
-    in_json_schema,
-    is_self_spelled,
-    multiples,
-    named,
-    narrowed,
-    plain,
-    read_back,
-    refused,
-    searched,
-    takes,
-    url,
-)
 
 DIGITS = 28  # Of a `Decimal`: the precision of Python's own context
 LARGEST = 1e300  # The largest number that is written where infinity is forbidden, which greater ones are rounded to
 
-STRIPPED = {"pattern": r"^(?:[^\s\x85](?:[\s\S]*[^\s\x85])?)?$"}
-"""No white space at either end, where it would be taken off before lengths and patterns are looked at."""
+REFUSED = "refused"  # The keyword of what no schema says: what to do instead, and why
 
-KEYS = {
-    "integer": "^(0|-?[1-9][0-9]*)$",
-    "number": r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?$",
-    "boolean": "^(true|false)$",
+
+def refused(remedy: str, why: str) -> JsonSchemaValue:
+    """Return the schema that stands for what is refused; neither sentence has a full stop."""
+    return {REFUSED: [remedy, why]}
+
+
+def _whole(pattern: str, **more: str) -> JsonSchemaValue:
+    return {"type": "string", "pattern": f"^(?:{pattern})$", **more}
+
+
+def _base64(last: str) -> JsonSchemaValue:
+    """Return the schema of whole groups of Base64, with these two characters behind letters and digits."""
+    one = f"[A-Za-z0-9{last}]"
+    return _whole(f"(?:{one}{{4}})*(?:{one}[AQgw]==|{one}{{2}}[AEIMQUYcgkosw048]=)?")
+
+
+_IPV4_INTERFACE = f"{IPV4}(?:/(?:3[0-2]|[12]?[0-9]))?"
+_IPV6_INTERFACE = f"{IPV6}(?:/(?:12[0-8]|1[01][0-9]|[1-9]?[0-9]))?"
+_EITHER = f"{_IPV4_INTERFACE}|{_IPV6_INTERFACE}"
+_HOST_BITS = "that the bits of a host are 0"
+
+FORMATS: Mapping[str, JsonSchemaValue] = {
+    **dict.fromkeys(("binary", "password", "path", "file-path", "directory-path"), {"type": "string"}),
+    "base64": _base64("+/"),
+    "base64url": _base64("_\\-"),
+    "ipv4network": _whole(_IPV4_INTERFACE, format=_HOST_BITS),
+    "ipv6network": _whole(_IPV6_INTERFACE, format=_HOST_BITS),
+    "ipv4interface": _whole(_IPV4_INTERFACE),
+    "ipv6interface": _whole(_IPV6_INTERFACE),
+    "ipvanyaddress": {"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]},
+    "ipvanyinterface": _whole(_EITHER),
+    "ipvanynetwork": _whole(_EITHER, format=_HOST_BITS),
+    "name-email": {"type": "string", "format": "email"},
+    "regex": refused(
+        "Give str for a pattern, and compile it in the application",
+        "a string is a regular expression, which is no regular set",
+    ),
 }
-"""The texts of keys that are no strings, by their type."""
-
-MODIFIERS = frozenset(
-    {"pydantic_js_updates", "pydantic_js_extra", "pydantic_js_functions", "pydantic_js_annotation_functions"}
-)
-"""The metadata of a core schema by which its author changes the JSON schema."""
-
-UNHASHABLE = frozenset({"list", "set", "dict", "typed-dict", "deque", "ordered-dict", "counter", "generator"})
-"""The types that pydantic makes of JSON and that are no items of a set."""
-
+"""The strings of each format that pydantic writes for its types and JSON Schema does not know."""
 
 NO_SCHEMA = {
     "is-subclass": refused("Give a Literal of the names of the classes", "no JSON stands for a class"),
@@ -74,109 +76,145 @@ NO_SCHEMA = {
 }
 """The core schemas of what no schema says."""
 
-UNSAID = ("le", "ge", "lt", "gt", "now_op")  # Bounds of times, which no JSON schema says
+FUNCTIONS: Mapping[str, JsonSchemaValue] = {
+    "pydantic._internal._validators.import_string": refused(
+        "Give a Literal of the names that may be imported, as strings", "a string is what can be imported"
+    ),
+    **dict.fromkeys(
+        (f"pydantic.types.PathType.validate_{kind}" for kind in ("directory", "file", "new", "socket")),
+        refused("Give Path, or a Literal of the paths that there are", "what a path leads to must exist, or must not"),
+    ),
+    "pydantic.types.ByteSize._validate": {"type": "integer", "minimum": 0},
+}
+"""What stands for the types that functions of pydantic check."""
+
+TERM = "outlines.types.dsl.Term.__get_pydantic_core_schema__.<locals>.<lambda>"
+"""What matches whole texts with a term of Outlines."""
+
+_SAID = re.compile(
+    rf"{re.escape(TERM)}|operator\.attrgetter|ipaddress\.IPv[46](?:Address|Interface|Network)"
+    r"|pydantic\._internal\._validators\.(?:ip_v[46]_(?:address|interface|network)|pattern_(?:bytes|either|str)|defaultdict)_validator"
+    r"|pydantic\._internal\._generate_schema\.GenerateSchema\._path_schema\.<locals>\.path_validator"
+    r"|pydantic\.networks\.(?:(?:IPvAny(?:Address|Interface|Network)|EmailStr|NameEmail)\._validate|_Base(?:MultiHost)?Url\..*\.wrap_val)"
+    r"|pydantic\.types\.(?:EncodedBytes\.decode|Secret\.__get_pydantic_core_schema__\.<locals>\.<lambda>|Secret(?:Bytes|Str))"
+)
+"""The functions within pydantic's types that ask no more than the schemas of these types say, by their names."""
+
+UNNAMED = refused(
+    "Give the keys of a dict strings under a pattern, or numbers without bounds", "no JSON schema says the others"
+)
+KEYS = {
+    "integer": "^(0|-?[1-9][0-9]*)$",
+    "number": r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?$",
+    "boolean": "^(true|false)$",
+}
+"""The texts of keys that are no strings, by their type."""
+
+STRIPPED = {"pattern": r"^(?:[^\s\x85](?:[\s\S]*[^\s\x85])?)?$"}
+"""No white space at either end, where it would be taken off before lengths and patterns are looked at."""
+
+ASCII = {"pattern": r"^[\x00-\x7f]*$"}
+HEXADECIMAL = {"pattern": "^(?:[0-9a-f]{2})*$"}
+
+SPELLED_ONCE = frozenset({"int", "bool", "none", "str"})
+"""Core schemas of which two values that JSON tells apart are two values in Python, where strings are as they stand."""
+
+
+def checked(found: JsonSchemaValue, name: str) -> JsonSchemaValue:
+    """Return a schema beside which something is checked that no schema says: an unknown format, of which a warning is given."""
+    return _beside(found, {"format": f"what {name} checks"})
+
+
+def _beside(found: JsonSchemaValue, more: JsonSchemaValue) -> JsonSchemaValue:
+    return found if REFUSED in found else {**found, "allOf": [*found.get("allOf", ()), more]}
+
+
+def _named(function: Any) -> tuple[str, str]:
+    """Return the name of a function, with its module and as its author has written it."""
+    while isinstance(function, partial):
+        function = function.func
+    of = function if hasattr(function, "__qualname__") else type(function)
+    return f"{of.__module__}.{of.__qualname__}", of.__qualname__.rpartition("<locals>.")[2]
+
+
+def _by_function(function: Any, found: JsonSchemaValue) -> JsonSchemaValue:
+    """Return what a core schema with a function asks, whose own schema says something."""
+    name, written = _named(function)
+    return found if _SAID.fullmatch(name) else checked(found, written)
+
+
+def _searched(pattern: str, *, python: bool) -> JsonSchemaValue:
+    """Return the schema of the strings in which a pattern is found: of Rust's crate ``regex``, or of ``re`` if ``python``."""
+    return {"pattern": pattern, PATTERN_DIALECT: "python" if python else "rust"}
 
 
 class PydanticSchema(GenerateJsonSchema):
-    """The schema of what is written for a type: all that it says, and what pydantic asks beyond it (``docs/output-types.md``).
+    """The schema that pydantic writes of a type, closed where its objects have names (``docs/output-types.md``).
 
-    A term of Outlines, as the type of a field, matches whole texts; ``pattern`` would find it within one. Strings that are stripped
-    before they are looked at begin and end with no white space, and bytes that are counted are in ASCII. What a function checks
-    that is not pydantic's own is an unknown format, which a :class:`SchemaWarning` names; what no schema says has the keyword
+    A term of Outlines, as the type of a field, matches whole texts; ``pattern`` would find it within one. What pydantic checks and
+    its schema does not say is an unknown format, which a :class:`SchemaWarning` names; what no schema says has the keyword
     :data:`REFUSED`.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._made: dict[int, tuple[Any, JsonSchemaValue]] = {}  # with the core schema, so that its identity is its own
-        self._cores: dict[str, Any] = {}
-
     def build_schema_type_to_method(self) -> Any:
-        return {kind: partial(self._make, method) for kind, method in super().build_schema_type_to_method().items()}
+        return {kind: partial(self._beyond, method) for kind, method in super().build_schema_type_to_method().items()}
 
-    def _make(self, method: Callable[[Any], JsonSchemaValue], schema: Any) -> JsonSchemaValue:
-        """Return the constraints of a core schema, and keep them before its author changes them."""
-        kind = schema["type"]
-        found = deepcopy(NO_SCHEMA[kind]) if kind in NO_SCHEMA else self._beyond(schema, method(schema))
-        self._made[id(schema)] = schema, deepcopy(found)
-        return found
-
-    def _beyond(self, schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
-        """Return the constraints of pydantic on a value, where its own schema has fewer."""
-        match schema["type"]:
-            case "model" | "dataclass" | "typed-dict":
+    def _beyond(self, method: Callable[[Any], JsonSchemaValue], schema: Any) -> JsonSchemaValue:
+        """Return what pydantic asks of a value, where its own schema says less."""
+        if schema["type"] in NO_SCHEMA:
+            return deepcopy(NO_SCHEMA[schema["type"]])
+        found = method(schema)
+        match schema:
+            case {"type": "model" | "dataclass" | "typed-dict"}:
                 return _closed(schema, found)
-            case "set" | "frozenset":
-                return self._set(schema, found)
-            case "dict" | "frozendict" | "ordered-dict" | "counter":
+            case {"type": "set" | "frozenset"}:
+                return _set(schema, found)
+            case {"type": "dict" | "frozendict" | "ordered-dict" | "counter"}:
                 return self._dict(schema, found)
-            case "union":
-                if kept := [one for one in found.get("anyOf", ()) if REFUSED not in one]:
-                    found["anyOf"] = kept
-            case "tagged-union" if callable(schema["discriminator"]):
-                return checked(found, schema["discriminator"].__qualname__)
-            case "function-before" | "function-after" | "function-wrap":
-                return by_function(schema, found)
-            case "chain" if len(schema["steps"]) > 1:
+            case {"type": "union"}:
+                kept = [one for one in found.get("anyOf", ()) if REFUSED not in one]
+                return {**found, "anyOf": kept} if kept else found
+            case {"type": "tagged-union", "discriminator": by} if callable(by):
+                return checked(found, by.__qualname__)
+            case {"type": "function-before" | "function-after" | "function-wrap", "function": {"function": function}}:
+                return _by_function(function, found)
+            case {"type": "chain", "steps": [_, _, *_]}:
                 return checked(found, "the steps of the type")
-            case "literal" | "enum":
-                return read_back(schema, found)
-            case "url" | "multi-host-url":
-                return url(schema)
-            case "datetime" if schema.get("tz_constraint", "aware") != "aware":
+            case {"type": "literal" | "enum"}:
+                return _read_back(schema, found)
+            case {"type": "url" | "multi-host-url"}:
+                return _url(schema, found)
+            case {"type": "datetime", "tz_constraint": "naive"}:
                 return refused("Give datetime for NaiveDatetime", "a date-time of JSON Schema has an offset, and any")
-            case "date" if "now_op" not in schema:
-                return beside(found, *dates(schema))
-            case "date":
-                return refused("Give bounds, as in Annotated[date, Field(lt=...)]", "what is past depends on the day")
-            case "time" | "timedelta" | "datetime" as kind if any(bound in schema for bound in UNSAID):
+            case {"type": "date"} if "now_op" not in schema:
+                return {**found, "allOf": _dates(schema)}
+            case {"type": "date" | "time" | "timedelta" | "datetime" as of} if {
+                *("le", "ge", "lt", "gt", "now_op")
+            } & schema.keys():
                 return refused(
-                    f"Check the bounds of a {kind} by constraint=, or in the application", "no JSON schema says them"
+                    f"Check the bounds of a {of} by constraint=, or in the application", "no JSON schema says them"
                 )
         return found
 
     def generate_inner(self, schema: Any) -> JsonSchemaValue:
-        if id(schema) in self._made and "ref" in schema:
-            return super().generate_inner(schema)
         found = super().generate_inner(schema)
-        if schema["type"] == "function-plain" and named(schema["function"]["function"])[0] == TERM:
-            return {**found, **searched(rf"\A(?:{found['pattern']})\Z", python=True)}
-        changed = bool(MODIFIERS & schema.get("metadata", {}).keys())
-        if not changed and "format" not in found:
-            return found
-        if id(schema) not in self._made:  # its author has not asked
-            self._schema_type_to_method[schema["type"]](schema)
-        made, target = self._made[id(schema)][1], found
-        if "ref" in schema and "$ref" in found:
-            target = self.get_schema_from_definitions(JsonRef(found["$ref"])) or found
-        said = in_json_schema(target)
-        said = narrowed(said, in_json_schema(made)) if changed else said
-        target.clear()
-        target.update(said)
-        return found
+        name = _named(schema["function"]["function"])[0] if schema["type"].startswith("function-") else ""
+        if name == TERM:
+            return {**found, **_searched(rf"\A(?:{found['pattern']})\Z", python=True)}
+        return deepcopy(FUNCTIONS.get(name, found))
 
     def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:
-        return refused(NO_JSON, f"it is {error_info}")
-
-    def definitions_schema(self, schema: core_schema.DefinitionsSchema) -> JsonSchemaValue:
-        self._cores.update({each["ref"]: each for each in schema["definitions"]})
-        return super().definitions_schema(schema)
-
-    def _update_class_schema(self, json_schema: JsonSchemaValue, cls: type[Any], config: Any) -> None:
-        made = deepcopy(json_schema)
-        super()._update_class_schema(json_schema, cls, config)
-        if config.get("json_schema_extra") is not None:
-            said = narrowed(json_schema, made)
-            json_schema.clear()
-            json_schema.update(said)
+        return refused(
+            "Give a type that is written as JSON, or say what is written for it by pydantic's WithJsonSchema",
+            f"it is {error_info}",
+        )
 
     # Containers of values.
 
     def field_is_required(self, field: Any, total: bool) -> bool:
-        inner = field["schema"]
-        if inner["type"] == "default" and inner.get("validate_default", self._config.validate_default):
-            return super().field_is_required(field, total) or not takes(inner["schema"], inner.get("default", ...))
-        return super().field_is_required(field, total)
+        inner = field["schema"]  # whose default is written where pydantic would look at it
+        written = inner["type"] == "default" and inner.get("validate_default", self._config.validate_default)
+        return bool(written) or super().field_is_required(field, total)
 
     def tuple_schema(self, schema: core_schema.TupleSchema) -> JsonSchemaValue:
         if schema.get("variadic_item_index", -1) + 1 not in (0, len(schema["items_schema"])):
@@ -185,68 +223,32 @@ class PydanticSchema(GenerateJsonSchema):
             )
         return super().tuple_schema(schema)
 
-    def _set(self, schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
-        items = schema.get("items_schema", {"type": "any"})
-        if items["type"] == "any":
-            found["items"] = {"type": ["string", "number", "boolean", "null"]}
-        elif not self._is_hashable(items):
-            return refused("Give a list, or tuples and frozen models as the items", "items of a set must be hashable")
-        if schema.get("min_length", 0) > 1 and not is_self_spelled(items):
-            found = checked(found, "min_length")
-        return found
-
-    def _is_hashable(self, schema: Any, within: tuple[str, ...] = ()) -> bool:
-        match schema:
-            case {"type": "model" | "dataclass"}:
-                return schema["cls"].__hash__ is not None
-            case {"type": "definition-ref"} if (
-                schema["schema_ref"] in self._cores and schema["schema_ref"] not in within
-            ):
-                return self._is_hashable(self._cores[schema["schema_ref"]], (*within, schema["schema_ref"]))
-            case {"type": kind} if kind in UNHASHABLE:
-                return False
-        inner = [schema.get(key) for key in ("schema", "lax_schema", "json_schema")]
-        inner += [
-            one[0] if isinstance(one, tuple) else one for one in schema.get("choices", ()) if not isinstance(one, str)
-        ]
-        if schema["type"] == "tuple":
-            inner += schema["items_schema"]
-        return all(self._is_hashable(one, within) for one in inner if isinstance(one, dict))
-
     def _dict(self, schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
         keys = schema.get("keys_schema", {"type": "any"})
-        names = self._names(keys) if keys["type"] != "any" else {}
-        if names not in ({}, {"type": "string"}):
-            found = {**found, "propertyNames": names}
+        names = self._names(keys) if keys["type"] not in ("any", "str") or len(keys) > 1 else {}
         # Its pattern is one of ECMA-262, which the names need not have.
         found |= zip(["additionalProperties"], found.pop("patternProperties", {}).values(), strict=False)
-        if REFUSED in names:
-            return names
-        # Two texts may be one key.
-        alike = schema.get("min_length", 0) > 1 and keys["type"] != "any" and not is_self_spelled(keys)
-        return checked(found, "min_length") if alike or keys["type"] == "float" else found
+        found |= {"propertyNames": names} if names else {}
+        alike = schema.get("min_length", 0) > 1 and keys["type"] not in SPELLED_ONCE  # two texts may be one key
+        return checked(found, "min_length") if alike else found
 
     def _names(self, schema: Any) -> JsonSchemaValue:
         """Return the schema of the keys that are read as values of a type."""
         keys = self.generate_inner(schema)
         while "$ref" in keys and (definition := self.get_schema_from_definitions(JsonRef(keys["$ref"]))) is not None:
             keys = definition
-        if schema["type"] == "enum" and schema.get("sub_type") == "int":
-            return {"enum": [str(value) for value in keys.get("enum", [keys.get("const")])]}
         if schema["type"] == "nullable":
             return self._names(schema["schema"])  # no key is None
         if schema["type"] == "union":
             return {"anyOf": [self._names(one[0] if isinstance(one, tuple) else one) for one in schema["choices"]]}
-        said = {keyword: value for keyword, value in keys.items() if keyword not in ANNOTATIONS}
-        if said.get("type") not in KEYS or "enum" in said or "const" in said:
+        if schema["type"] == "enum" and schema.get("sub_type") == "int":
+            return {"enum": [str(value) for value in keys.get("enum", [keys.get("const")])]}
+        # The bounds of decimals are beyond the digits of keys.
+        beside = {"title", "description", *(["allOf"] if schema["type"] == "decimal" else [])}
+        said = {keyword: value for keyword, value in keys.items() if keyword not in beside}
+        if said.get("type") == "string" or REFUSED in said:
             return said
-        if len(said.get("allOf", ())) == 1:
-            del said["allOf"]  # bounds beyond the digits of keys
-        if len(said) > 1:
-            return refused(
-                "Give the keys of a dict strings under a pattern, or numbers without bounds", f"keys have {said!r:.200}"
-            )
-        return {"pattern": KEYS[said["type"]]}
+        return {"pattern": KEYS[said["type"]]} if said.keys() == {"type"} and said["type"] in KEYS else UNNAMED
 
     def _get_alias_name(self, field: Any, name: str) -> str:
         alias = field.get("validation_alias", name)
@@ -257,82 +259,118 @@ class PydanticSchema(GenerateJsonSchema):
             )
         return super()._get_alias_name(field, name)
 
-    # Checks by functions.
-
     def function_plain_schema(self, schema: Any) -> JsonSchemaValue:
         given = schema.get("json_schema_input_schema")
-        return by_function(schema, {} if given is None else self.generate_inner(given))
+        return _by_function(schema["function"]["function"], {} if given is None else self.generate_inner(given))
 
     # Values written as one.
 
     def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:
         found = super().str_schema(schema)
         given, pattern = schema.get("pattern"), found.pop("pattern", None)
-        flags = flags_of(given)
-        if pattern is not None and flags == re.IGNORECASE:
-            pattern, flags = f"(?i){pattern}", re.RegexFlag(0)
-        if flags:
+        compiled = isinstance(given, re.Pattern)
+        flags = re.RegexFlag(given.flags & ~re.UNICODE) if compiled else re.RegexFlag(0)  # type: ignore[union-attr]
+        if flags & ~re.IGNORECASE:
             return refused(
                 "Write what the flags mean into the pattern, such as [aA]", f"the pattern {pattern!r} has {flags!r}"
             )
         if pattern is not None:
-            python = isinstance(given, re.Pattern) or self._config.regex_engine == "python-re"
-            found |= searched(pattern, python=python)
-        narrower = [IN_ASCII] if schema.get("ascii_only") else []
+            python = compiled or self._config.regex_engine == "python-re"
+            found |= _searched(f"(?i){pattern}" if flags else pattern, python=python)
+        if schema.get("ascii_only"):
+            found = _beside(found, ASCII)
         stripped = schema.get("strip_whitespace", self._config.str_strip_whitespace)
-        if stripped and ("pattern" in found or "minLength" in found):
-            narrower.append(STRIPPED)
-        return beside(found, *narrower)
+        return _beside(found, STRIPPED) if stripped and {"pattern", "minLength"} & found.keys() else found
 
     def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
-        found, spelled = super().bytes_schema(schema), self._config.val_json_bytes
-        del found["format"]
-        if spelled != "utf8":
-            found |= FORMATS["base64url"] if spelled == "base64" else {"pattern": "^(?:[0-9a-f]{2})*$"}
-            counted = found.keys() & {"minLength", "maxLength"}
-            return checked({key: found[key] for key in found.keys() - counted}, "the length") if counted else found
-        return beside(found, IN_ASCII) if "maxLength" in found else found
+        spelled = {"base64": FORMATS["base64url"], "hex": HEXADECIMAL}.get(self._config.val_json_bytes, {})
+        found = {**super().bytes_schema(schema), **spelled}
+        if not spelled:
+            return _beside(found, ASCII) if "maxLength" in found else found
+        counted = found.keys() & {"minLength", "maxLength"}
+        found = {key: value for key, value in found.items() if key not in counted}
+        return checked(found, "the length") if counted else found
 
     def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
         found = super().float_schema(schema)
-        if schema.get("allow_inf_nan") is False:
-            found = beside(found, {"minimum": -LARGEST, "maximum": LARGEST})
-        return beside(found, multiples(found.pop("multipleOf"))) if "multipleOf" in found else found
+        finite = schema.get("allow_inf_nan") is False
+        return _beside(found, {"minimum": -LARGEST, "maximum": LARGEST}) if finite else found
 
     def fraction_schema(self, schema: Any) -> JsonSchemaValue:
-        found: JsonSchemaValue = {"type": "number", "minimum": -LARGEST, "maximum": LARGEST}
-        bounds: JsonSchemaValue = {}
-        self.update_with_validations(bounds, schema, self.ValidationsMapping.numeric)
-        return beside(found, {keyword: float(bound) for keyword, bound in bounds.items()})
+        found: JsonSchemaValue = {"type": "number", "allOf": [{"minimum": -LARGEST, "maximum": LARGEST}]}
+        self.update_with_validations(found, schema, self.ValidationsMapping.numeric)
+        return {key: value if isinstance(value, (str, list)) else float(value) for key, value in found.items()}
 
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
         digits, places = schema.get("max_digits"), schema.get("decimal_places")
-        if digits is None:
-            digits, least = DIGITS, DIGITS
-        else:
-            least = digits - (places or 0)
-        bounds = {"exclusiveMinimum": -(10**least), "exclusiveMaximum": 10**least}
-        found: JsonSchemaValue = {"type": "number", "allOf": [bounds]}
-        if least == 0:  # 0 has a digit before the point
-            found["not"] = {"const": 0}
-        if places is not None or "max_digits" in schema:
-            found["allOf"].append({"multipleOf": 10 ** -(places or 0)})
+        whole = 10 ** (DIGITS if digits is None else digits - (places or 0))
+        asked: list[JsonSchemaValue] = [{"exclusiveMinimum": -whole, "exclusiveMaximum": whole}]
+        asked += [{"multipleOf": 10 ** -(places or 0)}] if (digits, places) != (None, None) else []
+        found: JsonSchemaValue = {"type": "number", "allOf": asked}
+        found |= {"not": {"const": 0}} if whole == 1 else {}  # 0 has a digit before the point
         self.update_with_validations(found, schema, self.ValidationsMapping.numeric)
-        return {key: plain(value) for key, value in found.items()}
+        return {key: float(value) if isinstance(value, Decimal) else value for key, value in found.items()}
+
+
+def _set(schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
+    """Return the schema of a set, of which pydantic makes the items one that are equal in Python, and hashes them."""
+    items = schema.get("items_schema", {"type": "any"})
+    if items["type"] in ("list", "set", "dict", "typed-dict") or getattr(items.get("cls"), "__hash__", True) is None:
+        return refused("Give a list, or tuples and frozen models as the items", "items of a set must be hashable")
+    found |= {"items": {"type": ["string", "number", "boolean", "null"]}} if items["type"] == "any" else {}
+    alike = schema.get("min_length", 0) > 1 and items["type"] not in SPELLED_ONCE
+    return checked(found, "min_length") if alike else found
+
+
+def _dates(schema: Mapping[str, Any]) -> list[JsonSchemaValue]:
+    """Return the schemas of the dates within the bounds of a core schema: the order of their texts is that of the calendar."""
+    found: list[JsonSchemaValue] = []
+    for keyword in sorted(schema.keys() & {"ge", "gt", "le", "lt"}):
+        greater, bound = keyword[0] == "g", schema[keyword].isoformat()[:10]
+        beyond = [
+            f"{bound[:at]}[{int(digit) + 1}-9]" if greater else f"{bound[:at]}[0-{int(digit) - 1}]"
+            for at, digit in enumerate(bound)
+            if digit not in ("-", "9" if greater else "0")
+        ]
+        found.append({"pattern": f"^(?:{'|'.join([*beyond, bound if keyword[1] == 'e' else '(?!)'])})"})
+    return found
+
+
+def _url(schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
+    """Return the schema of the URIs of the schemes that a core schema of URLs allows; what else it reads is checked by pydantic."""
+    schemes = "|".join(map(re.escape, schema.get("allowed_schemes", ())))
+    said = {"pattern": f"^(?:{schemes}):" + "//[A-Za-z0-9/]" * ("default_host" not in schema)} if schemes else {}
+    return checked({**found, "format": "uri", **said}, "a URL of pydantic")
+
+
+def _read_back(schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
+    """Return the schema of those values that pydantic reads from JSON as members."""
+    validator = SchemaValidator({key: value for key, value in schema.items() if key != "ref"})
+    given, kept = found.get("enum", [found.get("const")]), []
+    for value in given:
+        try:
+            validator.validate_json(json.dumps(value))
+            kept.append(value)
+        except ValidationError:
+            continue
+    if kept:
+        return {**found, "enum": kept} if len(kept) < len(given) else found
+    return refused(
+        "Give strings, numbers, bool or None as the values", f"pydantic reads none of {given!r:.100} from JSON"
+    )
 
 
 def _closed(schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
     """Return the schema of an object that has no other members, and of what its class checks."""
     found = {"additionalProperties": False, **found} if "properties" in found else found
-    cls, after = schema.get("cls"), schema.get("post_init")
-    if schema["type"] == "dataclass":
-        return checked(found, cls.__post_init__.__qualname__) if after else found
+    cls: Any = schema.get("cls")
     if schema.get("custom_init"):
         found = checked(found, f"{cls.__qualname__}.__init__")
-    after = getattr(cls, after or "", None)
-    if after is not None and not after.__module__.startswith("pydantic."):
-        found = checked(found, after.__qualname__)
-    return found
+    after = schema.get("post_init") and getattr(
+        cls, "__post_init__" if schema["type"] == "dataclass" else schema["post_init"]
+    )
+    own = after and not after.__module__.startswith("pydantic.")
+    return checked(found, after.__qualname__) if own else found
 
 
 class UncheckedSchema(JsonSchema):
@@ -377,20 +415,25 @@ def _with_schemas(output_type: Any) -> Any:
 
 def _schema(written: type) -> str:
     document = TypeAdapter(written).json_schema(schema_generator=PydanticSchema)
-    for pointer, (remedy, why) in _refused(document):
-        raise UnsupportedError(f"{remedy}. At {pointer} of the JSON schema of {written.__name__}, {why}.")
+    for part, pointer in _parts(document):
+        if part.get("format") in FORMATS:
+            part |= deepcopy(FORMATS[part.pop("format")])
+        if isinstance(part.get(REFUSED), list):
+            remedy, why = part[REFUSED]
+            raise UnsupportedError(f"{remedy}. At {pointer} of the JSON schema of {written.__name__}, {why}.")
     return json.dumps(document)
 
 
-def _refused(document: Any) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield the pointers to parts of a schema that no schema expresses, each with its message."""
-    stack = [(document, "#")]
-    while stack:
-        part, pointer = stack.pop()
-        if isinstance(part, dict) and isinstance(part.get(REFUSED), list):
-            yield pointer, part[REFUSED]
-        steps = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
-        stack += [(inner, pointer_to([step], pointer)) for step, inner in steps]
+def _parts(schema: JsonSchemaValue, pointer: str = "#") -> Iterator[tuple[JsonSchemaValue, str]]:
+    """Yield a schema and those in it, each with its JSON pointer; none that its values hold."""
+    yield schema, pointer
+    for keyword, inner in schema.items():
+        named = inner.items() if keyword in ("properties", "patternProperties", "$defs") else ()
+        listed = enumerate(inner) if keyword in ("allOf", "anyOf", "oneOf", "prefixItems") else named
+        alone = [((keyword,), inner)] if keyword in ("items", "additionalProperties", "propertyNames", "not") else []
+        for steps, part in [*(((keyword, step), part) for step, part in listed), *alone]:
+            if isinstance(part, dict):
+                yield from _parts(part, pointer_to(steps, pointer))
 
 
 def signature(function: Callable[..., Any]) -> type[BaseModel]:

@@ -22,8 +22,7 @@ from ...guides.grammar.grammar import Grammar
 from ...guides.guide import Guide
 from ...guides.table import Table
 from ...regex.patterns import compile_regex
-from .json_text import JSONText
-from .output_types import GrammarText, GuidanceText, Language, to_language, to_term
+from .output_types import GrammarText, GuidanceText, JSONText, Language, to_language, to_term
 from .pydantic_schemas import functions_of, signature
 
 
@@ -272,10 +271,6 @@ def _datetime(text: str) -> datetime.datetime:
     return datetime.datetime.combine(_date(text[:10]), _time(text[11:]))
 
 
-def _literal(output_type: Any, place: Place) -> Format:
-    return first_fitting([fixed_texts({_written(value, place): value}) for value in get_args(output_type)])
-
-
 def _enum(output_type: Any, place: Place) -> Format:
     scalar = (str, int, float)
     named = [fixed_texts({_written(one.value, place): one}) for one in output_type if isinstance(one.value, scalar)]
@@ -313,10 +308,6 @@ def _instance(output_type: Any, place: Place) -> Format:
     return parsed(to_language(output_type), TypeAdapter(output_type).validate_json)
 
 
-def _json(output_type: Any, place: Place) -> Format:
-    return parsed(to_language(output_type), json.loads)
-
-
 def _arguments(arguments: type[BaseModel], text: str) -> dict[str, Any]:
     written = arguments.model_validate_json(text)
     return {key: getattr(written, key) for key in arguments.model_fields if key in written.model_fields_set}
@@ -337,9 +328,12 @@ _COMPOSED: tuple[tuple[Callable[[Any], bool], Callable[[Any, Place], Format]], .
     (kind.is_dataclass, _instance),
     (kind.is_typed_dict, _instance),
     (kind.is_pydantic_model, _instance),
-    (kind.is_genson_schema_builder, _json),
+    (kind.is_genson_schema_builder, lambda given, _: parsed(to_language(given), json.loads)),
     (kind.is_enum, _enum),
-    (kind.is_literal, _literal),
+    (
+        kind.is_literal,
+        lambda given, place: first_fitting([fixed_texts({_written(v, place): v}) for v in get_args(given)]),
+    ),
     (kind.is_union, _union),
     (kind.is_typing_list, _list),
     (kind.is_typing_tuple, _tuple),

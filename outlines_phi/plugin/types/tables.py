@@ -41,8 +41,7 @@ from ...regex.patterns import compile_in_parts, compile_lexeme, compile_regex
 from ...vocabulary.vocabulary import Vocabulary
 from ..mistakes import too_deep
 from ..processor import TableLogitsProcessor
-from .json_text import JSONText
-from .output_types import GrammarText, GuidanceText, Language, patterns, to_core_language, to_language
+from .output_types import GrammarText, GuidanceText, JSONText, Language, patterns, to_core_language, to_language
 
 OWN = "outlines_core"  # The backend that is read as an automaton; the default of Outlines for regex and JSON
 
@@ -61,8 +60,8 @@ def masks_only(backend: str | None) -> bool:
 
 KEPT = 32  # Types whose languages are kept per model
 
-KEPT_BYTES, LEAST_BYTES = 2**29, 2**24
-"""The memory of the tables kept per model by each kind of key, and what one is counted as at least: it grows as texts are drawn."""
+KEPT_BYTES, LEAST_BYTES = 2**30, 2**24
+"""The memory of the tables kept per model, and what one is counted as at least: it grows as texts are drawn."""
 
 
 @final
@@ -78,22 +77,38 @@ class CompiledTypes:
         self._vocabulary = vocabulary
         self._compiling = threading.RLock()
         self._languages: Cache[tuple[type, int], tuple[Any, Language]] = Cache(KEPT)
-        self._by_language: Cache[Language, Table] = Cache(KEPT_BYTES)
-        self._by_content: Cache[str, Table] = Cache(KEPT_BYTES)
-        self._by_ban: Cache[tuple[Any, ...], Table] = Cache(KEPT_BYTES)
+        self._tables: Cache[tuple[Any, ...], Table] = Cache(KEPT_BYTES)  # by language, by content, by ban or by ending
         # A processor cannot be a key that outlives it: ids are used again, and an index is not hashable.
         self._by_processor: WeakKeyDictionary[Any, Table] = WeakKeyDictionary()
         self._written: WeakKeyDictionary[Table, tuple[Language | None, BannedPhrases | None]] = WeakKeyDictionary()
 
     def of(self, language: Any) -> Table:
-        """Return the table of an output type, of what a logits processor allows, of a guide, or a table itself."""
+        """Return the table of an output type, of what a logits processor allows, of a guide, or a table itself.
+
+        A logits processor whose language cannot be read is refused.
+        """
         match language:
-            case None | OutlinesLogitsProcessor():
-                return self.of_processor(language)
-            case Guide():
-                return self.of(Table(language))
             case Table():
                 return self._checked(language)
+            case Guide():
+                return self._checked(Table(language))
+            case TableLogitsProcessor():
+                return self._checked(language.table)
+            case OutlinesCoreLogitsProcessor():
+                with self._compiling:
+                    if language not in self._by_processor:
+                        self._by_processor[language] = self._of_index(language.index)
+                    return self._by_processor[language]
+            case OutlinesLogitsProcessor():
+                raise UnsupportedError(
+                    "Give the output type to outlines_phi.Generator(model, T), use backend='outlines_core' (the default for regex "
+                    "and JSON), or leave phi= and banned_phrases= out (phi=None, banned_phrases=None). The language of a "
+                    f"{type(language).__name__} cannot be read."
+                )
+            case None:
+                raise UnsupportedError(
+                    "Give a type, or phi=None: phi= was given without an output type, and free text has nothing to correct."
+                )
         return self.of_type(language)
 
     def without(self, language: Any, ban: BannedPhrases | None, *, watched: bool = False) -> Table:
@@ -112,20 +127,14 @@ class CompiledTypes:
             # The level is no part of the language. A table is held by its key, so no other one can have its identity.
             key = table, ban.phrases, ban.ignore_case, ban.whole_word, ban.across_prompt
             found = self._kept(
-                self._by_ban,
-                key,
-                lambda: Table(free_text(self._vocabulary, ban) if table is None else banned(table.guide, ban)),
+                key, lambda: free_text(self._vocabulary, ban) if table is None else banned(table.guide, ban)
             )
             language, before = (None, None) if table is None else self._written.get(table, (None, ban))
             if before is None:
                 self._written.setdefault(found, (language, ban))
             if not watched or table is None or isinstance(found.guide, BanningGuide):
                 return found
-            return self._kept(
-                self._by_ban,
-                (*key, watched),
-                lambda: Table(ProductGuide(table.guide, PhraseGuide(self._vocabulary, ban))),
-            )
+            return self._kept((*key, watched), lambda: ProductGuide(table.guide, PhraseGuide(self._vocabulary, ban)))
 
     def ending(self, table: Table, keywords: Mapping[str, Any]) -> Table:
         """Return the table of what begins with a member of ``table`` where a call has ``ends="open"``, else ``table``."""
@@ -138,14 +147,14 @@ class CompiledTypes:
                 f"Give a choice, such as Literal, or a regular expression{banned_too}; or leave ends='open' out. It was given for "
                 "what is not held as one automaton: free text, JSON, a grammar, or something too large for one."
             )
-        members, vocabulary = guide.automaton, self._vocabulary
+        members, phrases = guide.automaton, guide.phrases
 
-        def make() -> Table:
-            made = FSMGuide.from_match(PrefixMatch(members, at and boundary(at)), vocabulary)
-            return Table(replace(made, phrases=guide.phrases))
+        def make() -> Guide:
+            match = PrefixMatch(members, at and boundary(at))
+            return replace(FSMGuide.from_match(match, self._vocabulary), phrases=phrases)
 
         with self._compiling:
-            return self._kept(self._by_ban, (table, "open", at), make)
+            return self._kept((table, "open", at), make)
 
     def of_type(self, output_type: Any, backend: str | None = None) -> Table:
         """Return the table of an output type; ``backend`` says who reads a JSON schema.
@@ -176,30 +185,10 @@ class CompiledTypes:
             )
         return self._written[table]
 
-    def of_processor(self, processor: Any) -> Table:
-        """Return the table of what a logits processor allows; refuses one whose language cannot be read."""
-        match processor:
-            case TableLogitsProcessor():
-                return self._checked(processor.table)
-            case OutlinesCoreLogitsProcessor():
-                with self._compiling:
-                    if processor not in self._by_processor:
-                        self._by_processor[processor] = self._of_index(processor.index)
-                    return self._by_processor[processor]
-            case None:
-                raise UnsupportedError(
-                    "Give a type, or phi=None: phi= was given without an output type, and free text has nothing to correct."
-                )
-        raise UnsupportedError(
-            "Give the output type to outlines_phi.Generator(model, T), use backend='outlines_core' (the default for regex and "
-            "JSON), or leave phi= and banned_phrases= out (phi=None, banned_phrases=None). The language of a "
-            f"{type(processor).__name__} cannot be read."
-        )
-
     def clear(self) -> None:
         """Forget everything."""
         with self._compiling:
-            for kept in (self._languages, self._by_language, self._by_content, self._by_ban, self._by_processor):
+            for kept in (self._languages, self._tables, self._by_processor):
                 kept.clear()
         forget_parts()
 
@@ -207,7 +196,7 @@ class CompiledTypes:
         if isinstance(language, (GrammarText, GuidanceText)):
             check_text(language.text)
         try:
-            table = self._kept(self._by_language, language, lambda: self._table(language, output_type))
+            table = self._kept((language,), lambda: self._table(language, output_type))
         except RecursionError:
             raise too_deep("output type") from None
         self._written.setdefault(table, (language, None))
@@ -267,19 +256,23 @@ class CompiledTypes:
             raise UnsupportedError(
                 f"Make the generator with this model, outlines.Generator(model, T), or use phi=None: {error}."
             ) from error
-        return self._kept(self._by_content, guide.fingerprint(), lambda: Table(guide))
+        return self._kept((guide.fingerprint(),), lambda: guide)
 
     def _lifted(self, automaton: ByteAutomaton) -> Table:
         shape = (automaton.start, automaton.targets.shape)
         digest = hashlib.blake2b(repr(shape).encode(), digest_size=16)
         for array in (automaton.targets, automaton.byte_class, automaton.accepting, automaton.position):
             digest.update(b"" if array is None else array.tobytes())
-        key = digest.hexdigest()
-        return self._kept(self._by_content, key, lambda: Table(FSMGuide.from_automaton(automaton, self._vocabulary)))
+        return self._kept((digest.digest(),), lambda: FSMGuide.from_automaton(automaton, self._vocabulary))
 
-    def _kept(self, tables: Cache[Any, Table], key: Any, make: Callable[[], Table]) -> Table:
+    def _kept(self, key: tuple[Any, ...], make: Callable[[], Guide | Table]) -> Table:
         """Return the table under a key, made if need be; the least recently used are forgotten where all take too much memory."""
-        return tables.of(key, make, lambda table: max(LEAST_BYTES, memory_of((key, table), self._vocabulary)))
+
+        def table() -> Table:
+            made = make()
+            return made if isinstance(made, Table) else Table(made)
+
+        return self._tables.of(key, table, lambda table: max(LEAST_BYTES, memory_of((key, table), self._vocabulary)))
 
 
 def check_text(text: str) -> None:

@@ -14,7 +14,7 @@ from outlines_phi.guides.json_schema import kinds, limits
 from outlines_phi.guides.json_schema.machine import sizes
 from outlines_phi.guides.json_schema.machine.machine import Machine
 from outlines_phi.guides.json_schema.reading.schema import Schema
-from outlines_phi.plugin.types.json_text import JSONText, Written
+from outlines_phi.plugin.types.output_types import JSONText, Written
 from outlines_phi.regex import builder
 
 TEXT = {"type": "string"}

@@ -321,7 +321,7 @@ class TestStream:
     def test_it_is_one_text(self, model: PhiTransformers) -> None:
         with pytest.raises(UnsupportedError, match="num_return_sequences=2 was given for a stream"):
             generate.choice(model, WORDS, samplers.multinomial(2)).stream(PROMPT)
-        with pytest.raises(UnsupportedError, match="Stream each prompt on its own"):
+        with pytest.raises(UnsupportedError, match="Streams are of one prompt each"):
             generate.choice(model, WORDS).stream([PROMPT])
 
 

@@ -27,7 +27,7 @@ from outlines_phi.errors import ModelError, VocabularyError
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.lm import bundled
 from outlines_phi.lm.transformers.forward import CACHES
-from outlines_phi.plugin.hosts.transformers import LOANS
+from outlines_phi.plugin.hosts.custom_generate import LOANS
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.settings import SamplingSettings
 from outlines_phi_workbench.suite.reference import Reference, enumerate_language

@@ -20,7 +20,7 @@ from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_var
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.lm import bundled
-from outlines_phi.plugin.hosts import loop, phi_processor
+from outlines_phi.plugin.hosts import phi_processor, transformers
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.settings import SamplingSettings
 from outlines_phi_workbench.suite.reference import Reference, enumerate_language
@@ -439,7 +439,7 @@ class TestRefusals:
         hf_model.generation_config.top_p = 0.9
         assert processor_of(hf_model, tokenizer=tokenizer, top_p=1.0).host_options["top_p"] == 1.0
 
-    @pytest.mark.parametrize(("of_config", "cut"), [(None, loop.HOST_TOP_K), (7, 7)])
+    @pytest.mark.parametrize(("of_config", "cut"), [(None, transformers.HOST_TOP_K), (7, 7)])
     def test_top_k_that_nobody_asked_for(self, of_config: int | None, cut: int) -> None:
         """The loop has a top-k of its own; it is not taken over, and not passed over in silence."""
         hf_model, tokenizer = bundled.load()
@@ -450,7 +450,7 @@ class TestRefusals:
         assert processor_of(hf_model, tokenizer=tokenizer, top_k=cut).settings.top_k == cut
 
     def test_the_default_of_the_loop_is_as_stated(self, model: PhiTransformers) -> None:
-        assert GenerationConfig._get_default_generation_params()["top_k"] == loop.HOST_TOP_K
+        assert GenerationConfig._get_default_generation_params()["top_k"] == transformers.HOST_TOP_K
 
     def test_the_temperature_of_the_config_holds(self) -> None:
         hf_model, tokenizer = bundled.load()

@@ -33,8 +33,7 @@ from typing_extensions import TypedDict
 
 import outlines_phi
 from outlines_phi.guides.index import from_index
-from outlines_phi.plugin.types.json_text import JSONText
-from outlines_phi.plugin.types.output_types import to_core_language, to_language
+from outlines_phi.plugin.types.output_types import JSONText, to_core_language, to_language
 from outlines_phi.plugin.types.readers import reader
 from outlines_phi.regex.patterns import compile_regex
 from tests.regex.outlines_engine import difference, whole

@@ -26,7 +26,6 @@ from pydantic import (
     ConfigDict,
     Field,
     FiniteFloat,
-    HttpUrl,
     Json,
     NaiveDatetime,
     RootModel,
@@ -42,8 +41,7 @@ from typing_extensions import TypedDict
 
 import outlines_phi
 from outlines_phi import PhiTransformers
-from outlines_phi.plugin.types.json_text import JSONText
-from outlines_phi.plugin.types.output_types import to_language
+from outlines_phi.plugin.types.output_types import JSONText, to_language
 from outlines_phi.plugin.types.pydantic_schemas import PythonSchema, term_of
 from tests.plugin.random_texts import drawn
 
@@ -124,7 +122,6 @@ FIELDS: dict[str, Any] = {
     "IPv4Address": ipaddress.IPv4Address,
     "IPv6Address": ipaddress.IPv6Address,
     "AnyUrl": AnyUrl,
-    "HttpUrl": HttpUrl,
     "set": set[Literal[1, 2, 3]],
     "frozenset": frozenset[str],
     "tuple": tuple[int, str],

@@ -24,8 +24,7 @@ from outlines_phi import Draw, ExactPhi, ValueReadError
 from outlines_phi.automata.automaton import UNREACHABLE
 from outlines_phi.errors import BudgetError, OutlinesPhiError
 from outlines_phi.numerics.cache import forget_parts
-from outlines_phi.plugin.types.json_text import JSONText
-from outlines_phi.plugin.types.output_types import to_language
+from outlines_phi.plugin.types.output_types import JSONText, to_language
 from outlines_phi.plugin.types.readers import format_of, reader
 from outlines_phi.regex import patterns
 from outlines_phi.regex.patterns import compile_regex

@@ -57,8 +57,8 @@ def test_a_stock_processor_is_read_token_by_token(
     name: str, compiled: CompiledTypes, stock: outlines.models.Transformers
 ) -> None:
     processor = outlines.Generator(stock, TYPES[name]).logits_processor
-    table, index = compiled.of_processor(processor), processor.index
-    assert compiled.of_processor(processor) is table
+    table, index = compiled.of(processor), processor.index
+    assert compiled.of(processor) is table
     eos = table.vocabulary.eos_ids[0]
     rng = random.Random(3)
     for _ in range(20):
@@ -76,7 +76,7 @@ def test_a_stock_processor_is_read_token_by_token(
 def test_equal_indexes_share_a_table(compiled: CompiledTypes, stock: outlines.models.Transformers) -> None:
     one, two = (outlines.Generator(stock, ANSWER).logits_processor for _ in range(2))
     assert one is not two
-    assert compiled.of_processor(one) is compiled.of_processor(two)
+    assert compiled.of(one) is compiled.of(two)
 
 
 def test_an_existing_generator_under_a_correction(model: PhiTransformers, stock: outlines.models.Transformers) -> None:
@@ -137,7 +137,7 @@ def test_the_processor_of_another_model_is_refused(compiled: CompiledTypes) -> N
     )
     processor = outlines.Generator(outlines.from_transformers(hf_model, tokenizer), ANSWER).logits_processor
     with pytest.raises(UnsupportedError, match=r"outlines\.Generator\(model, T\).* was built for another model"):
-        compiled.of_processor(processor)
+        compiled.of(processor)
 
 
 @pytest.mark.parametrize("backend", ["llguidance"])
@@ -146,7 +146,7 @@ def test_backends_that_cannot_be_read(
 ) -> None:
     processor = outlines.Generator(stock, ANSWER, backend=backend).logits_processor
     with pytest.raises(UnsupportedError, match="The language of a LLGuidanceLogitsProcessor cannot be read"):
-        compiled.of_processor(processor)
+        compiled.of(processor)
 
 
 def numbered(i: int) -> JsonSchema:

@@ -15,7 +15,7 @@ from ....errors import UnsupportedError
 from ....lm.vllm.batch_rows import BatchRows
 from ....lm.vllm.engine import check_engine, vocabulary_of
 from .served_call import ARGUMENT, SHOWN, check
-from .served_walks import ServedWalk, ServedWalks
+from .served_walks import EngineWalk, ServedWalks
 
 TESTED = "0.32."  # The prefix of the versions that were tested
 
@@ -106,7 +106,7 @@ class PhiAttempts(LogitsProcessor):
 
     def _begun(
         self, params: SamplingParams, prompt: list[int] | None, outputs: list[int]
-    ) -> tuple[ServedWalk, list[int]] | None:
+    ) -> tuple[EngineWalk, list[int]] | None:
         argument = (params.extra_args or {}).get(ARGUMENT)
         if argument is None:
             return None

@@ -10,7 +10,7 @@ from concurrent.futures import TimeoutError as WaitTimeout
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, NoReturn, TypeVar, final
+from typing import Any, ClassVar, NoReturn, final
 
 from outlines.exceptions import normalize_provider_errors
 from outlines.models.vllm import VLLM, AsyncVLLM, VLLMTypeAdapter
@@ -98,8 +98,7 @@ class RequestRounds:
 
     def probe(self) -> None:
         """Raise :class:`UnsupportedError` where there is no processor behind the server."""
-        response = self._response(1, 0, max_tokens=1)
-        answer = read(response.choices[0])
+        answer = read(self._response(1, 0, max_tokens=1).choices[0])
         if answer is None or answer.outcome is not WalkEnd.READY:
             raise UnsupportedError(f"{ABSENT}.")
 
@@ -215,8 +214,6 @@ def _said(error: Exception) -> str:
     return str(body.get("message") or error) if isinstance(body, dict) else str(error)
 
 
-Result = TypeVar("Result")
-
 TOGETHER = 16  # Prompts of a batch that are asked for at a time
 
 CALLS = 64  # Asynchronous calls under way at a time
@@ -311,21 +308,15 @@ class ServedModel(PhiModel):
             except BudgetError as error:
                 return error
 
-        draws = _all(self._of_all(drawn, len(messages)))
+        with ThreadPoolExecutor(TOGETHER) as executor:  # the first row by itself, then some at a time
+            first = drawn(0)
+            others = [executor.submit(copy_context().run, drawn, row) for row in range(1, len(messages))]
+        draws = _all([first, *(other.result() for other in others)])
         self._tell_fit(inputs, table, draws)
         return draws
 
     def check_prompt(self, prompt: Any, table: Table, options: CallOptions) -> None:
         self._formatted(prompt)
-
-    def _of_all(self, drawn: Callable[[int], Result], rows: int) -> list[Result]:
-        """Return the result of every row: of the first by itself, then of some at a time."""
-        found = [drawn(0)]
-        if rows > 1:
-            with ThreadPoolExecutor(min(TOGETHER, rows - 1)) as executor:
-                others = [executor.submit(copy_context().run, drawn, row) for row in range(1, rows)]
-                found += [other.result() for other in others]
-        return found
 
     def _send(self, **request: Any) -> Any:
         """Make a request, as Outlines does."""
@@ -405,7 +396,7 @@ def _all(found: Sequence[Draws | BudgetError]) -> list[Draws]:
 
 def _stock_type(call: Call) -> Any:
     """Return the output type of a call of Outlines."""
-    if isinstance(call.language, MaskLogitsProcessor):
+    if call.ban is not None or isinstance(call.language, (Table, MaskLogitsProcessor)):
         raise UnsupportedError(
             "Use outlines.Generator(model, T) for calls without phi=, which the server masks by itself. A generator of "
             "outlines_phi was called with phi=None."

@@ -22,8 +22,7 @@ from ....guides.phrases.banned import BannedPhrases
 from ....numerics.checks import is_count
 from ....settings import SamplingSettings
 from ....vocabulary.vocabulary import Vocabulary
-from ...types.json_text import Joined, JSONText, OneOf, Part, Repeated, Written
-from ...types.output_types import GrammarText, Language
+from ...types.output_types import GrammarText, Joined, JSONText, Language, OneOf, Part, Repeated, Written
 from ...types.tables import CompiledTypes
 
 ARGUMENT = "outlines_phi"  # The name of the argument

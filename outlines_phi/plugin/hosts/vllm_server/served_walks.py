@@ -28,17 +28,29 @@ from ....vocabulary.vocabulary import Vocabulary
 from ...types.tables import CompiledTypes
 from .served_call import ServedCall, WalkAccount, WalkEnd, force, reading
 
+USUAL = SamplingSettings()  # Of a request that is over before its first token
+
 
 class EngineWalk:
-    """One draw, and by itself one that is over before its first token.
+    """One request of the engine: a draw, and by itself one that is over before its first token.
 
     The engine writes its ``tokens``; where it has written all of them, ``advance`` lets walks of a kind go on, in their order.
     """
 
     tokens: Sequence[int] = ()
+    written = 0
+    fresh = True  # Whether the engine has not asked since the request came into its batch
+    over = False
 
-    def __init__(self, outcome: WalkEnd = WalkEnd.UNDER_WAY) -> None:
-        self.outcome = outcome
+    def __init__(
+        self,
+        outcome: WalkEnd,
+        settings: SamplingSettings = USUAL,
+        prompt: Sequence[int] = (),
+        budget: int = 0,
+        launch: int = 0,
+    ) -> None:
+        self.outcome, self.settings, self.prompt, self.budget, self.launch = outcome, settings, prompt, budget, launch
 
     @property
     def place(self) -> Hashable | None:
@@ -50,6 +62,21 @@ class EngineWalk:
         """Account of the draw so far."""
         return WalkAccount(0.0, 0.0, 0.0)
 
+    def wants_more(self, outputs: Sequence[int]) -> bool:
+        """Take note of what the engine has written; return whether the walk has to go on before it writes more.
+
+        Raises ``AssertionError`` where the engine asks twice, as about parts of a prompt, or has written what was not decided.
+        """
+        before, tokens = None if self.fresh else self.written, self.tokens
+        self.written, self.fresh = len(outputs), False
+        # The last token may not be noted yet, -1, where the engine schedules ahead.
+        agreed = self.written <= len(tokens) and (not outputs or outputs[-1] in (-1, tokens[self.written - 1]))
+        if self.written == before or not agreed:
+            raise AssertionError(
+                f"asked after {list(outputs)}, and before that after {before} tokens; decided {tokens}"
+            )
+        return self.outcome is WalkEnd.UNDER_WAY and self.written == len(tokens)
+
 
 @final
 class ExactWalk(EngineWalk):
@@ -59,8 +86,8 @@ class ExactWalk(EngineWalk):
     It chooses as far as the tree knows, and the engine writes what was chosen before it is asked for more.
     """
 
-    def __init__(self, tree: BoundsTree, number: int, rng: np.random.Generator) -> None:
-        super().__init__()
+    def __init__(self, tree: BoundsTree, number: int, rng: np.random.Generator, *given: Any) -> None:
+        super().__init__(WalkEnd.UNDER_WAY, *given)
         self.tree, self.attempt = tree, Attempt(number, tree.root, rng)
 
     @property
@@ -90,12 +117,12 @@ class ExactWalk(EngineWalk):
 class MaskedWalk(EngineWalk):
     """A draw of plain masking with its weight, ``log_w = sum_t log S(y_t)`` (theory.md, section 4.1).
 
-    ``start``: The guide state in which the text begins, and ``budget`` the most tokens that it may have.
+    ``start``: The guide state in which the text begins.
     """
 
-    def __init__(self, table: Table, start: int, budget: int, rng: np.random.Generator) -> None:
-        super().__init__()
-        self._table, self._state, self._remaining, self._rng = table, start, budget, rng
+    def __init__(self, table: Table, start: int, rng: np.random.Generator, *given: Any) -> None:
+        super().__init__(WalkEnd.UNDER_WAY, *given)
+        self._table, self._state, self._remaining, self._rng = table, start, self.budget, rng
         self.tokens: list[int] = []
         self._log_p = self._log_w = 0.0
 
@@ -141,36 +168,6 @@ CALLS, CALLS_BYTES = 256, 2**22  # Calls that are kept: their launches, and the 
 
 
 @final
-class ServedWalk:
-    """One request of the engine: a walk, and what is around it."""
-
-    __slots__ = ("__weakref__", "budget", "fresh", "launch", "over", "prompt", "settings", "walk", "written")
-
-    def __init__(
-        self, walk: EngineWalk, settings: SamplingSettings, prompt: Sequence[int], budget: int, launch: int
-    ) -> None:
-        self.walk, self.settings, self.prompt, self.budget, self.launch = walk, settings, prompt, budget, launch
-        self.written = 0
-        self.fresh = True  # True if the engine has not asked since the request came into its batch
-        self.over = False
-
-    def wants_more(self, outputs: Sequence[int]) -> bool:
-        """Take note of what the engine has written; return whether the walk has to go on before it writes more.
-
-        Raises ``AssertionError`` where the engine asks twice, as about parts of a prompt, or has written what was not decided.
-        """
-        before, tokens = None if self.fresh else self.written, self.walk.tokens
-        self.written, self.fresh = len(outputs), False
-        # The last token may not be noted yet, -1, where the engine schedules ahead.
-        agreed = self.written <= len(tokens) and (not outputs or outputs[-1] in (-1, tokens[self.written - 1]))
-        if self.written == before or not agreed:
-            raise AssertionError(
-                f"asked after {list(outputs)}, and before that after {before} tokens; decided {tokens}"
-            )
-        return self.walk.outcome is WalkEnd.UNDER_WAY and self.written == len(tokens)
-
-
-@final
 class ServedWalks:
     """All walks of an engine, over the tokens of its model, which takes ``max_length`` of them.
 
@@ -190,14 +187,14 @@ class ServedWalks:
         self._calls: Cache[str, ServedCall] = Cache(CALLS_BYTES)
         self._launches: Cache[tuple[int, int], count[int]] = Cache(CALLS)
         self._trees: OrderedDict[Hashable, BoundsTree] = OrderedDict()
-        self.walks: WeakSet[ServedWalk] = WeakSet()
+        self.walks: WeakSet[EngineWalk] = WeakSet()
 
     @property
     def trees(self) -> int:
         """The number of trees that are kept."""
         return len(self._trees)
 
-    def begin(self, argument: str, number: int, prompt: Sequence[int] | None, limit: int | None) -> ServedWalk:
+    def begin(self, argument: str, number: int, prompt: Sequence[int] | None, limit: int | None) -> EngineWalk:
         """Return the walk of a request: attempt or draw ``number`` of its call, of at most ``limit`` tokens."""
         ids = tuple(prompt or ())
         try:
@@ -205,19 +202,19 @@ class ServedWalks:
                 call = self._calls.of(argument, lambda: ServedCall.read(argument), lambda _: len(argument))
                 walk = self._begun(call, number, ids, limit)
         except EmptyLanguageError:
-            walk = self._stopped(WalkEnd.EMPTY)
+            walk = EngineWalk(WalkEnd.EMPTY)
         except Exception:
             LOG.exception("A request of outlines_phi could not be begun.")
-            walk = self._stopped(WalkEnd.BROKEN)
+            walk = EngineWalk(WalkEnd.BROKEN)
         self.walks.add(walk)
         return walk
 
-    def write(self, logits: Tensor, asked: Mapping[int, tuple[ServedWalk, Sequence[int]]]) -> None:
+    def write(self, logits: Tensor, asked: Mapping[int, tuple[EngineWalk, Sequence[int]]]) -> None:
         """Let some rows of ``logits``, ``[B, V]``, write what their walks write after the tokens that the engine has written.
 
         What was launched first goes first. A step that fails is made again, walk by walk: one that cannot go on stops nobody.
         """
-        going: list[tuple[int, ServedWalk]] = []
+        going: list[tuple[int, EngineWalk]] = []
         for row, (served, outputs) in sorted(asked.items(), key=lambda item: item[1][0].launch):
             with self._alone(served):
                 if not served.over and served.wants_more(outputs):
@@ -225,89 +222,77 @@ class ServedWalks:
         try:
             self._advance(logits, going)
         except Exception:
-            for each in going:
-                walk = each[1].walk
-                if walk.outcome is WalkEnd.UNDER_WAY and each[1].written == len(walk.tokens):
-                    with self._alone(each[1]):
-                        self._advance(logits, [each])
+            for row, walk in going:
+                if walk.outcome is WalkEnd.UNDER_WAY and walk.written == len(walk.tokens):
+                    with self._alone(walk):
+                        self._advance(logits, [(row, walk)])
         for row, (served, _) in asked.items():
             self._force(logits[row], served)
 
     @contextmanager
-    def _alone(self, served: ServedWalk) -> Iterator[None]:
+    def _alone(self, walk: EngineWalk) -> Iterator[None]:
         """Let an error be that of one walk."""
         try:
             yield
         except Exception:
             LOG.exception("A request of outlines_phi has failed.")
-            served.walk = EngineWalk(WalkEnd.BROKEN)
+            walk.outcome = WalkEnd.BROKEN
 
-    def _advance(self, logits: Tensor, going: Sequence[tuple[int, ServedWalk]]) -> None:
+    def _advance(self, logits: Tensor, going: Sequence[tuple[int, EngineWalk]]) -> None:
         """Let walks go on that have written all that they had decided."""
-        places: dict[SamplingSettings, dict[Hashable, tuple[int, ServedWalk]]] = {}
-        for row, served in going:
-            if (place := served.walk.place) is not None:
-                places.setdefault(served.settings, {}).setdefault(place, (row, served))
+        places: dict[SamplingSettings, dict[Hashable, tuple[int, EngineWalk]]] = {}
+        for row, walk in going:
+            if (place := walk.place) is not None:
+                places.setdefault(walk.settings, {}).setdefault(place, (row, walk))
         log_p: dict[Hashable, Tensor] = {}
         for settings, found in places.items():
-            contexts = [(*served.prompt, *served.walk.tokens) for _, served in found.values()]
+            contexts = [(*walk.prompt, *walk.tokens) for _, walk in found.values()]
             rows = logits[[row for row, _ in found.values()], : len(self.vocabulary)]
             known = settings.log_p(rows, self.vocabulary, contexts)
             if bool(torch.isnan(known.sum())):  # one cheap reduction: a NaN anywhere stays NaN
                 raise ValueError("The model's logits hold NaN.")
             log_p |= zip(found, known, strict=True)
         for kind in (ExactWalk, MaskedWalk):
-            walks: list[Any] = [served.walk for _, served in going if isinstance(served.walk, kind)]
+            walks: list[Any] = [walk for _, walk in going if isinstance(walk, kind)]
             if walks:
                 kind.advance(walks, log_p)
-        for tree in {served.walk.tree for _, served in going if isinstance(served.walk, ExactWalk)}:
-            standing = (served.walk for served in self.walks if isinstance(served.walk, ExactWalk))
-            tree.evict(TREES_BYTES // 4, (walk.attempt.node for walk in standing if walk.tree is tree))
+        for tree in {walk.tree for _, walk in going if isinstance(walk, ExactWalk)}:
+            standing = (walk for walk in self.walks if isinstance(walk, ExactWalk) and walk.tree is tree)
+            tree.evict(TREES_BYTES // 4, (walk.attempt.node for walk in standing))
 
-    def _force(self, row: Tensor, served: ServedWalk) -> None:
-        walk, written = served.walk, served.written
-        if not served.over and walk.outcome in (WalkEnd.UNDER_WAY, WalkEnd.MEMBER) and written < len(walk.tokens):
-            outcome = walk.outcome if written + 1 == len(walk.tokens) else WalkEnd.UNDER_WAY
-            force(row, walk.tokens[written], outcome, walk.account, served.budget, served.launch)
-            return
-        # It has failed, or its limit has ended free text; an engine that schedules ahead asks once more after the end.
-        ended = served.over or walk.outcome in (WalkEnd.UNDER_WAY, WalkEnd.MEMBER)
-        served.over = True
-        force(
-            row,
-            self.vocabulary.eos_ids[0],
-            WalkEnd.ENDED if ended else walk.outcome,
-            walk.account,
-            served.budget,
-            served.launch,
-        )
+    def _force(self, row: Tensor, walk: EngineWalk) -> None:
+        token, outcome = self.vocabulary.eos_ids[0], walk.outcome
+        account = WalkAccount(0.0, 0.0, 0.0) if outcome is WalkEnd.BROKEN else walk.account
+        going = outcome in (WalkEnd.UNDER_WAY, WalkEnd.MEMBER)
+        if going and not walk.over and walk.written < len(walk.tokens):
+            token = walk.tokens[walk.written]
+            outcome = outcome if walk.written + 1 == len(walk.tokens) else WalkEnd.UNDER_WAY
+        else:
+            # It has failed, or its limit has ended free text; an engine that schedules ahead asks once more after the end.
+            outcome = WalkEnd.ENDED if walk.over or going else outcome
+            walk.over = True
+        force(row, token, outcome, account, walk.budget, walk.launch)
 
-    def _begun(self, call: ServedCall, number: int, prompt: tuple[int, ...], limit: int | None) -> ServedWalk:
+    def _begun(self, call: ServedCall, number: int, prompt: tuple[int, ...], limit: int | None) -> EngineWalk:
         if call.road == "probe":
-            return self._stopped(WalkEnd.READY)
+            return EngineWalk(WalkEnd.READY)
         if not prompt:
             raise ValueError("the engine gives no tokens of the prompt")
         table = self._compiled.of_written(call.language, call.ban)
         start = table.start_after(prompt)
         least = table.guide.min_tokens(start)
         if least >= UNREACHABLE:
-            return self._stopped(WalkEnd.EMPTY)
+            return EngineWalk(WalkEnd.EMPTY)
         budget = call.settings.max_new_tokens or max(DEFAULT_BUDGET, 4 * least)
         budget = min(budget, self._max_length - len(prompt), budget if limit is None else limit)
         if budget < least:
-            return self._stopped(WalkEnd.TOO_SHORT, least)
+            return EngineWalk(WalkEnd.TOO_SHORT, budget=least)
         assert isinstance(call.settings.seed, int)
         launch = next(self._launches.of((call.settings.seed, call.row), count))
-        rng = random_stream(call.settings.seed, call.row, number)
-        walk: EngineWalk
+        rng, given = random_stream(call.settings.seed, call.row, number), (call.settings, prompt, budget, launch)
         if call.road == "local":
-            walk = MaskedWalk(table, start, budget, rng)
-        else:
-            walk = ExactWalk(self._tree(call, table, prompt, start, budget), number, rng)
-        return ServedWalk(walk, call.settings, prompt, budget, launch)
-
-    def _stopped(self, outcome: WalkEnd, budget: int = 0) -> ServedWalk:
-        return ServedWalk(EngineWalk(outcome), SamplingSettings(), (), budget, 0)
+            return MaskedWalk(table, start, rng, *given)
+        return ExactWalk(self._tree(call, table, prompt, start, budget), number, rng, *given)
 
     def _tree(self, call: ServedCall, table: Table, prompt: tuple[int, ...], start: int, budget: int) -> BoundsTree:
         own = (call.name, call.row) if call.alone or not self._tokens_tell else None
