@@ -228,7 +228,7 @@ class ByteAutomaton:
 
 
 _CHUNK = 1 << 21
-"""How many entries of states' tuples are held at a time: it bounds the memory of a step, not its result."""
+"""Entries of states' tuples that are held at a time: it bounds the memory of a step, not its result."""
 
 
 class Product(NamedTuple):

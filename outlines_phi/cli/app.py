@@ -130,7 +130,7 @@ OWN = {
     "serve": 'Start a vLLM server whose engine draws under phi="exact" and phi="local".',
 }
 MODULES = {"demo": "demo_command", "serve": "app"}
-"""Where commands are but for those of :mod:`~outlines_phi.cli.model_commands`."""
+"""The modules of the commands that are not in :mod:`~outlines_phi.cli.model_commands`."""
 
 WORKBENCH = {
     "fidelity": "Measure the distance of every estimator and sampler from the model's own distribution, conditioned on a format.",

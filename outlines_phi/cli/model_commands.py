@@ -173,7 +173,7 @@ def audit(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Measure how far plain masking is from the model's own distribution, conditioned on the format.
+    """Measure the distance of plain masking from the model's own distribution, conditioned on the format.
 
     From masked draws with weights: the distance with an interval, the fields where it arises, the values that it distorts.
     Exit code: 0 not biased by more than --tolerance, 3 biased, 4 undecided.
@@ -287,7 +287,7 @@ def read_weights(path: Path) -> tuple[dict[str, Any], list[list[float]]]:
 
 
 def print_audit(report: AuditReport, console: Console) -> None:
-    """Print what an audit found."""
+    """Print the findings of an audit."""
     console.print(Text(verdict(report), "bold"), "", sep="\n")
     for warning in report.warnings:
         console.print(Text.assemble(("Warning: ", "bold yellow"), warning), "", sep="\n")
@@ -441,7 +441,7 @@ def fit(
     ] = LINE,
     debug: Debug = False,
 ) -> None:
-    """Show how well output types fit what the model writes by itself after each prompt, and what helps.
+    """Show the fit of output types to the model's own texts after each prompt, and the usual remedies.
 
     log Phi, the likeliest first tokens outside of each type and in it, and the line of greedy decoding without a type.
     """

@@ -143,7 +143,7 @@ class CallOptions:
 
 
 def check_ends(ends: str, at: object, tokenization: str, constraint: TextConstraint | None) -> None:
-    """Refuse what does not go with texts that begin with a member."""
+    """Refuse options that exclude texts that begin with a member."""
     if at is not None and ends != "open":
         raise UnsupportedError(
             f"Give ends='open' and a regular expression as open_at=, or leave that out. open_at={at!r:.80} was given with {ends=}."
@@ -366,7 +366,7 @@ class Call:
 
     @property
     def banned(self) -> BannedPhrases | None:
-        """What is not written, here and by the language: of two bans, the one whose whole words have to know where a loop ends."""
+        """The bans of the call and of its language: of two, the one whose whole words have to know where a loop ends."""
         own = self._own_ban
         return own if self.ban is None or (own is not None and own.whole_word) else self.ban
 

@@ -101,7 +101,7 @@ Drafts: TypeAlias = "Source | Sequence[Source] | DraftOptions"  # The values of 
 
 
 def resolve_draft(draft: object, length: object = None) -> DraftOptions | None:
-    """Return what a call means by ``draft=`` and ``draft_length=``; ``None`` for no drafts."""
+    """Resolve ``draft=`` and ``draft_length=`` of a call; ``None`` for the drafts of a call without them."""
     own = draft.length if isinstance(draft, DraftOptions) else DRAFT_LENGTH
     most = own if length is None else check_length(length)
     if draft is None and length is not None:

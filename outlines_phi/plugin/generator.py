@@ -278,7 +278,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         return self.correction.ban
 
     def _processor(self, correction: Correction) -> Any:
-        """Return what allows the output type without what is banned; ``None`` for free text without a ban."""
+        """Return the table of the output type less the banned phrases; ``None`` for free text without a ban."""
         call = Call.of(correction, self.unbanned, {"sampler": self.options.get("sampler")})
         return call.processor(self.model.compiled)
 

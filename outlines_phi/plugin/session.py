@@ -101,7 +101,7 @@ class PhiModel(Asynchronous, ABC):
         """Return the token ids of a prompt."""
 
     def _hosted(self, call: Call, given: Any, *, many: bool) -> Any:
-        """Return what the host's own loop writes under a call without an estimator: of one prompt, or of each of ``many``."""
+        """Return the texts of the host's own loop under a call without an estimator: of one prompt, or of each of ``many``."""
         raise UnsupportedError(f"Give phi='local' for plain masking. {type(self).__name__} has no loop of its own.")
 
     def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
@@ -322,7 +322,7 @@ class PhiModel(Asynchronous, ABC):
         answer: Callable[[Request], list[Answer]],
         phi: Phi | None = None,
     ) -> list[Answer]:
-        """Return what is found out after each prompt, in one turn at the model."""
+        """Return the finding for each prompt, in one turn at the model."""
         check_batch(inputs)
         if not inputs:
             return []

@@ -86,7 +86,7 @@ def _tell(callback: Callable[[Progress], object], watch: Watch) -> None:
 
 @contextmanager
 def _shown() -> Iterator[Callable[[Watch], None]]:
-    """Show how far a call has come by a bar of tqdm: of draws where some were asked for, else a count of model calls."""
+    """Show the progress of a call by a bar of tqdm: of draws where some were asked for, else a count of model calls."""
     with ExitStack() as opened:
         bars: list[Any] = []
 
@@ -101,7 +101,7 @@ def _shown() -> Iterator[Callable[[Watch], None]]:
 
 
 def beside(progress: Progress, *, draws: bool = False) -> str:
-    """Return what is said beside a bar, with the ``draws`` where it does not show them itself."""
+    """Return the text beside a bar, with the ``draws`` where it does not show them itself."""
     drawn = f"{progress.draws:,} of {progress.wanted:,} draws, " if draws else ""
     attempts = f"{progress.attempts:,} attempts, " if progress.attempts else ""
     uppers = [upper for _, upper in progress.log_z_bounds]
@@ -189,7 +189,7 @@ def accepted(draw: Callable[[], Sequence[Draws]], options: CallOptions) -> Ids:
 def check_stream(
     model_input: Any, keywords: dict[str, Any], defaults: GenerationConfig | None, corrected: bool
 ) -> None:
-    """Refuse what has no stream."""
+    """Refuse calls without a stream."""
     check_one(model_input, "Streams are of one prompt each, side by side with astream(); batch()")
     # Under a correction the model's generation_config does not ask for beams or several texts; in the host's loop it does.
     config = None if corrected else keywords.get("generation_config", defaults)

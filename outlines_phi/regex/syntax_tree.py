@@ -86,7 +86,7 @@ class End:
 @final
 @dataclass(frozen=True)
 class RuleName:
-    """What a rule of a grammar derives; in no regular expression."""
+    """A reference to a rule of a grammar; in no regular expression."""
 
     rule: str
 

@@ -280,7 +280,7 @@ def _objects() -> Counter[type]:
 
 
 def _functions(call: Callable[[], object]) -> Counter[tuple[str, str]]:
-    """Return how often each function of the package is entered in a call, by file and name."""
+    """Return the number of entries of each function of the package in a call, by file and name."""
     entered: Counter[tuple[str, str]] = Counter()
 
     def note(frame: Any, event: str, _: Any) -> None:
@@ -306,7 +306,7 @@ COLOURS = "red green blue yellow orange purple black white brown pink grey cyan 
 
 
 class TestFunctions:
-    """How much of the package a call goes through. Each bound is what was measured, and a little."""
+    """Functions that a call goes through: each bound is the measured number, and a little."""
 
     def test_of_an_exact_call(self, model: PhiTransformers, fresh: PhiTransformers) -> None:
         call = partial(fresh, "New character: Aria. JSON: ", Character, phi="exact")

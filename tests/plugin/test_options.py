@@ -107,7 +107,7 @@ def test_what_is_refused(keywords: dict[str, Any], message: str) -> None:
 
 
 class TestTheOneTable:
-    """What every door takes comes from ``OPTIONS``, or is written here with what stands for it."""
+    """The options of every door come from ``OPTIONS``, or is written here with what stands for it."""
 
     def test_generators(self) -> None:
         assert set(KEYWORDS) - {"phi", "backend"} <= set(USED)

@@ -22,7 +22,7 @@ from .machine.scalars import Listed, Spelled, Text, Walked, ended
 from .machine.states import Blank, ByteEdge, Configuration, Pending, Stack, State
 
 MOST_BYTES = 1 << 27
-"""How much is kept of one vocabulary: a partition of 131,072 tokens takes half a megabyte."""
+"""Bytes that are kept of one vocabulary: a partition of 131,072 tokens takes half a megabyte."""
 
 Kept = TypeVar("Kept")
 
@@ -128,7 +128,7 @@ class TokenForest:
         return bytes([self.trie.byte[self.nodes(node)[0]]])
 
     def keep(self, key: Hashable, make: Callable[[], Kept], size: Callable[[Kept], int]) -> Kept:
-        """Return what was made once under a key, for all guides, under a bound of memory."""
+        """Return the object of a key, made once for all guides, under a bound of memory."""
         found: Kept = self._kept.of(key, make, size)
         return found
 

@@ -30,7 +30,7 @@ class ByteMachine(ABC):
     table: NDArray[np.int32] | None = None
     """The key after a byte of each class, where keys are the first whole numbers; ``None`` where they come up one by one."""
     facts: NDArray[np.int32]
-    """What is known of the keys then, in the columns of a :class:`PhraseMatcher`."""
+    """The facts of the keys, in the columns of a :class:`PhraseMatcher`."""
 
     @abstractmethod
     def follow(self, keys: Sequence[Any], bytes: NDArray[np.uint8]) -> Sequence[Hashable]:
@@ -38,15 +38,15 @@ class ByteMachine(ABC):
 
     @abstractmethod
     def completed(self, key: Any) -> tuple[int, ...]:
-        """Return which phrases the last byte completed, as ascending indices into ``names``."""
+        """Return the phrases that the last byte completed, as ascending indices into ``names``."""
 
     def completed_at_end(self, key: Any) -> tuple[int, ...]:
-        """Return which phrases the end of the text would complete, as ascending indices into ``names``."""
+        """Return the phrases that the end of the text would complete, as ascending indices into ``names``."""
         return ()
 
     @abstractmethod
     def pending(self, key: Any) -> int:
-        """Return how many bytes the longest end of the text has that may be the beginning of an occurrence; 0 for none.
+        """Return the length of the longest end of the text that may begin an occurrence, in bytes; 0 for none.
 
         An occurrence that waits for the next character or for the end of the text is pending, one that is complete is not.
         """
@@ -146,15 +146,15 @@ class PhraseMatcher:
         return state
 
     def matches(self, states: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """Return where the last byte completed a phrase."""
+        """Return a mask of the states whose last byte completed a phrase."""
         return self._look_up(states, 0) > 0
 
     def completes_at_end(self, states: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """Return where a phrase only waits for the end of the text, or for a character that lets it count."""
+        """Return a mask of the states in which a phrase only waits for the end of the text, or a character that lets it count."""
         return self._look_up(states, 1) > 0
 
     def pending(self, states: NDArray[np.integer]) -> NDArray[np.int32]:
-        """Return how many bytes may be the beginning of an occurrence."""
+        """Return the bytes that may begin an occurrence, per state."""
         return self._look_up(states, 2)
 
     def futures(self, states: NDArray[np.integer]) -> NDArray[np.int32]:
@@ -162,11 +162,11 @@ class PhraseMatcher:
         return self._look_up(states, 3)
 
     def completed(self, state: int) -> tuple[int, ...]:
-        """Return which phrases the last byte completed."""
+        """Return the phrases that the last byte completed."""
         return self._machine.completed(self._keys[state])
 
     def completed_at_end(self, state: int) -> tuple[int, ...]:
-        """Return which phrases the end of the text would complete."""
+        """Return the phrases that the end of the text would complete."""
         return self._machine.completed_at_end(self._keys[state])
 
     def after_prompt(self, state: int) -> int:

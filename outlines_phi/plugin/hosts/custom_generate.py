@@ -88,7 +88,7 @@ class Loans:
         self._read: WeakKeyDictionary[Any, WeakKeyDictionary[Any, BorrowedModel]] = WeakKeyDictionary()
 
     def of(self, model: Any, tokenizer: Any) -> BorrowedModel:
-        """Return what is kept for a model with its tokenizer, or with a :class:`Vocabulary` that is made already."""
+        """Return the session of a model with its tokenizer, or with a :class:`Vocabulary` that is made already."""
         read = self._read.setdefault(model, WeakKeyDictionary())
         if tokenizer not in read:
             made = isinstance(tokenizer, Vocabulary)
@@ -97,7 +97,7 @@ class Loans:
         return read[tokenizer]
 
     def without_tokenizer(self, model: Any, eos_ids: Sequence[int]) -> BorrowedModel:
-        """Return what is kept for a model whose tokens are known by their ids alone: enough for an index of outlines_core."""
+        """Return the session of a model whose tokens are known by their ids alone: enough for an index of outlines_core."""
         if not eos_ids:
             raise VocabularyError(
                 "Set model.generation_config.eos_token_id, or give vocabulary=tokenizer: no end-of-sequence id is known, so a text "

@@ -44,7 +44,7 @@ CUTS = ("stop_strings", "stopping_criteria", "max_time")  # Options by which the
 HOST_TOP_K = 50  # What the loop's `top_k` is where neither the call nor the model's `generation_config` says
 
 AFTER = [name for name in (*TRUNCATION, "watermarking_config") if name != "top_k"]
-"""What else the loop may do after its processors."""
+"""Steps of the loop after its processors."""
 
 
 @final
@@ -57,7 +57,7 @@ class Loop:
     context: int | None
 
     def processor(self, processor: Any, compiled: CompiledTypes, keywords: dict[str, Any]) -> Any:
-        """Return what runs in the loop: our mask where the language can be read, else ``processor``.
+        """Return the logits processor of the loop: our mask where the language can be read, else ``processor``.
 
         What is not for the loop leaves ``keywords``, those of the call. One that bans phrases in free text and does not say how
         long this may be is given the default budget of all calls.
@@ -89,7 +89,7 @@ class Loop:
         return int(budget)
 
     def _check_uncut(self, table: Table, keywords: dict[str, Any]) -> None:
-        """Refuse what would cut a text anywhere: one that is cut after a whole word that is banned ends in it."""
+        """Refuse options that would cut a text anywhere: one that is cut after a whole word that is banned ends in it."""
         said: dict[str, Any] = {}
         for config in (self.generation_config, keywords.get("generation_config")):
             said |= {} if config is None else {name: value for name, value in vars(config).items() if value is not None}
@@ -250,7 +250,7 @@ class LoopProcessor:
         return self._ended(logits)
 
     def check(self) -> None:
-        """Raise what has been raised."""
+        """Raise the error of the call, if there is one."""
         if self._error is not None:
             raise self._error
 
@@ -282,7 +282,7 @@ class MaskedLoop(PhiModel):
                 yield piece
 
     def _masking(self, call: Call) -> LoopProcessor | None:
-        """Return what runs in the loop, once the keywords are those of the loop."""
+        """Return the logits processor of the loop, once the keywords are those of the loop."""
         refuse_options(call.keywords, f"{self.library}'s own loop")
         plain = call.language is None and call.ban is None  # which needs nothing of ours
         processor = None if plain else call.processor(self.compiled)

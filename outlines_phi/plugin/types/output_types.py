@@ -95,7 +95,7 @@ class JSONText:
 
     @property
     def whitespace_pattern(self) -> str | None:
-        """What may stand between the tokens of JSON; ``None`` for what writers of JSON put."""
+        """The blanks between the tokens of JSON; ``None`` for those that writers of JSON put."""
         found = {one.whitespace_pattern for one in self._written}
         if len(found) > 1:
             raise UnsupportedError(
@@ -112,16 +112,16 @@ class JSONText:
 
     @cached_property
     def machine(self) -> Machine:
-        """What reads the texts."""
+        """The machine that reads the texts."""
         return Machine(self.template, blanks=self.whitespace_pattern)
 
     def guide(self, vocabulary: Vocabulary) -> JSONGuide:
-        """Return what allows the texts, over the tokens of a vocabulary; warns of what the schemas say and is not asked."""
+        """Return the guide of the texts over a vocabulary; warns of the keywords that it does not ask."""
         return JSONGuide.of_template(self.template, vocabulary, blanks=self.whitespace_pattern)
 
     @property
     def text(self) -> str:
-        """What to call it."""
+        """The name in messages."""
         return self.part.schema if isinstance(self.part, Written) else repr(self.part)
 
     @property
@@ -213,7 +213,7 @@ COUNTS: dict[type[Term], tuple[int, int | None]] = {KleeneStar: (0, None), Kleen
 
 
 def _counts(term: Any) -> tuple[int, int | None]:
-    """Return how many times in a row a part may be written, at least and at most."""
+    """Return the least and the greatest number of repetitions of a part."""
     if isinstance(term, QuantifyExact):
         return term.count, term.count
     return COUNTS.get(type(term)) or (getattr(term, "min_count", 0), getattr(term, "max_count", None))

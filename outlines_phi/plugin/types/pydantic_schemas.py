@@ -86,10 +86,10 @@ FUNCTIONS: Mapping[str, JsonSchemaValue] = {
     ),
     "pydantic.types.ByteSize._validate": {"type": "integer", "minimum": 0},
 }
-"""What stands for the types that functions of pydantic check."""
+"""The schemas of the types that functions of pydantic check."""
 
 TERM = "outlines.types.dsl.Term.__get_pydantic_core_schema__.<locals>.<lambda>"
-"""What matches whole texts with a term of Outlines."""
+"""The function that matches whole texts with a term of Outlines."""
 
 _SAID = re.compile(
     rf"{re.escape(TERM)}|operator\.attrgetter|ipaddress\.IPv[46](?:Address|Interface|Network)"
@@ -138,7 +138,7 @@ def _named(function: Any) -> tuple[str, str]:
 
 
 def _by_function(function: Any, found: JsonSchemaValue) -> JsonSchemaValue:
-    """Return what a core schema with a function asks, whose own schema says something."""
+    """Return the schema of a core schema with a function, whose own schema says something."""
     name, written = _named(function)
     return found if _SAID.fullmatch(name) else checked(found, written)
 
@@ -160,7 +160,7 @@ class PydanticSchema(GenerateJsonSchema):
         return {kind: partial(self._beyond, method) for kind, method in super().build_schema_type_to_method().items()}
 
     def _beyond(self, method: Callable[[Any], JsonSchemaValue], schema: Any) -> JsonSchemaValue:
-        """Return what pydantic asks of a value, where its own schema says less."""
+        """Return the schema of a value's check by pydantic, where its own schema says less."""
         if schema["type"] in NO_SCHEMA:
             return deepcopy(NO_SCHEMA[schema["type"]])
         found = method(schema)

@@ -24,7 +24,6 @@ from outlines_phi.guides.grammar.grammar import Grammar
 from outlines_phi.guides.grammar.notation.reader import NAMES, grammar_text
 from outlines_phi.numerics.checks import counted
 from outlines_phi.plugin.types.output_types import GrammarText, GuidanceText, JSONText, to_language
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 from ..verification.certificate import certificate as certify
 from ..verification.subject import MEANINGS, Subject, Verdict

@@ -15,7 +15,6 @@ from pydantic import BaseModel, Field
 
 from outlines_phi import EmptyLanguageError, Vocabulary
 from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.errors import EmptyLanguageError
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DONE
 from outlines_phi.guides.table import Table

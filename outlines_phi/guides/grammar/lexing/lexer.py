@@ -177,7 +177,7 @@ class _Pending(NamedTuple):
 
     @property
     def chain(self) -> list[_Pending]:
-        """What may be pending, one fallback after the other."""
+        """The lexemes that may be pending, one fallback after the other."""
         found = [self]
         while found[-1].fallback is not None:
             found.append(found[-1].fallback)

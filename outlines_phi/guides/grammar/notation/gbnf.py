@@ -121,7 +121,7 @@ class _GBNFText:
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
     def _part(self) -> Node | None:
-        """Read what can be repeated; ``None`` where the sequence has ended."""
+        """Read an operand of a repetition; ``None`` where the sequence has ended."""
         sign = self.text[self.at]
         if sign == '"':
             return self._literal()

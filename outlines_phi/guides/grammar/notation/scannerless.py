@@ -46,7 +46,7 @@ class Pieces:
         self._automata: dict[Node, ByteAutomaton | None] = {}
 
     def is_terminal(self, expression: Node) -> bool:
-        """Return whether an expression is to be one terminal."""
+        """Return True if an expression is to be one terminal."""
         return expression not in self.opened and self.pattern(expression) is not None
 
     def pattern(self, expression: Node) -> str | None:
@@ -86,7 +86,7 @@ class Pieces:
         return _alternation(map(concatenation, ways))
 
     def is_nullable(self, expression: Node) -> bool:
-        """Return whether a regular expression derives the empty text, as far as it has an automaton."""
+        """Return True if a regular expression derives the empty text, as far as it has an automaton."""
         automaton = self.automaton(expression)
         return automaton is not None and bool(automaton.accepting[automaton.start])
 

@@ -112,7 +112,7 @@ def compared(x: Fraction) -> Told:
 
 
 _Divided: TypeAlias = tuple[bool, tuple[int, int] | None]
-"""Whether the point was read, and the state of a divisor, see :class:`Divisor`."""
+"""The flag that the point was read, and the state of a divisor, see :class:`Divisor`."""
 
 
 @kept

@@ -78,7 +78,7 @@ numerals = decimals.map(lambda x: f"{x:f}") | decimals.map(lambda x: f"{x:f}0" i
 
 
 def is_minimal(automaton: ByteAutomaton) -> bool:
-    """Whether no two states are equivalent and all are of use."""
+    """Return True if no two states are equivalent and all are of use."""
     number = equivalent(automaton.targets, automaton.accepting)
     return automaton.trim() is automaton and int(number.max()) + 1 == len(automaton)
 
