@@ -39,6 +39,8 @@ COLUMNS = {
     "weight": "double",
     "guarantee": "string",
     "ess": "double",
+    "blocks": "int64",
+    "picked": "int64",
     "prompt_ess": "double",
     "total_variation": "double",
     "confidence": "double",

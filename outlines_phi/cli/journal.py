@@ -165,6 +165,8 @@ def _draws(prompt: Record, draws: Draws, token_ids: bool) -> Iterator[Record]:
             "weight": weight,
             "guarantee": "weighted" if draw is None else draw.guarantee.name.lower(),
             "ess": 0.0 if draw is None else draw.ess,
+            "blocks": draw and draw.blocks,
+            "picked": draw and draw.picked,
             **after,
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import final
 
 import numpy as np
@@ -169,7 +169,9 @@ def _known_texts(evaluator: Evaluator) -> Iterator[tuple[int, EvaluatedText]]:
     """Yield the prompts whose trees an evaluator has expanded, by row, with the texts below them."""
     for row, tree in enumerate(evaluator.trees):
         texts = dict[Node, EvaluatedText]()
-        for node, handle, log_p in evaluator.evaluated(tree):
+        # Whole rows of the vocabulary: those that memory has no room for are evaluated a second time where a walk comes to them.
+        most = max(1, WINDOW_BYTES // (4 * len(tree.table.vocabulary) * len(evaluator.trees)))
+        for node, handle, log_p in islice(evaluator.evaluated(tree), most):
             if node.parent is None:
                 texts[node] = EvaluatedText(-1, -1, handle, log_p)
                 yield row, texts[node]
