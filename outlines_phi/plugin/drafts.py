@@ -106,7 +106,7 @@ def resolve_draft(draft: object, length: object = None) -> DraftOptions | None:
     most = own if length is None else check_length(length)
     if draft is None and length is not None:
         raise UnsupportedError(
-            f"Give draft='forced' beside draft_length={length}, or leave it out: without draft= nothing is drafted."
+            f"Give draft='forced' beside draft_length={length}, or leave it out: it is the length of the drafts that draft= names."
         )
     if draft is None or isinstance(draft, DraftOptions):
         return draft and replace(draft, length=most)
@@ -151,6 +151,8 @@ class DraftSources:
         encode = None if tokenizer is None else self.encode(tokenizer)
         if options is None:
             return {"encode": encode, "forced": self._road == PACKED}
+        if not options.sources:
+            return {"encode": encode}
         return {"drafter": self.drafter(options, phi), "length": options.length, "encode": encode}
 
     @property

@@ -84,10 +84,10 @@ class TestDrafts:
     @pytest.mark.in_turn
     @pytest.mark.parametrize("phi", ["local", "onestep"])
     @pytest.mark.parametrize(
-        "draft", [*NAMES, NAMES, ForcedDrafter(), EndingDrafter(), [PromptLookupDrafter(ngram=2), "forced"]]
+        "draft", [None, *NAMES, NAMES, ForcedDrafter(), EndingDrafter(), [PromptLookupDrafter(ngram=2), "forced"]]
     )
     def test_a_deterministic_draft_changes_no_token_of_a_walk(self, phi: str, draft: Any, generator: Any) -> None:
-        plain = generator.sample(PROMPT, 5, phi=phi, seed=1)
+        plain = generator.sample(PROMPT, 5, phi=phi, seed=1, draft=[])
         drafted = generator.sample(PROMPT, 5, phi=phi, seed=1, draft=draft)
         assert [draw.token_ids for draw in drafted] == [draw.token_ids for draw in plain]
         assert drafted.log_w == near_log(plain.log_w)
@@ -96,7 +96,7 @@ class TestDrafts:
     @pytest.mark.parametrize("phi", ["local", "exact", "auto", "learned"])
     def test_drafts_save_calls(self, phi: str, fresh: PhiTransformers) -> None:
         generator = outlines_phi.Generator(fresh, Person, phi=phi)
-        plain = generator.sample(PROMPT, 4, seed=1)
+        plain = generator.sample(PROMPT, 4, seed=1, draft=[])
         drafted = generator.sample(PROMPT, 4, seed=1, draft=["forced", "prompt_lookup"])
         counts = drafted.counts
         assert 0 < counts.followed <= counts.drafted
@@ -153,7 +153,7 @@ class TestCallsAndGenerators:
         own = generator.sample(PROMPT, 1, seed=1).counts
         assert 0 < own.drafted <= 2 * own.turns
         assert generator.sample(PROMPT, 1, seed=1, draft_length=8).counts.turns < own.turns
-        assert generator.sample(PROMPT, 1, seed=1, draft=None).counts.turns == 0
+        assert generator.sample(PROMPT, 1, seed=1, draft=[]).counts.turns == 0
         assert generator.sample(PROMPT, 1, seed=1, draft="tree").counts.drafted == 0
 
     def test_its_drafts_are_for_draws_alone(self, model: PhiTransformers) -> None:
@@ -285,7 +285,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a class of models": ({"draft": Qwen3ForCausalLM}, r"a class: load a model"),
     "a number": ({"draft": 5}, r"draft=5 was given; expected"),
     "True": ({"draft": True}, r"draft=True was given; expected"),
-    "nothing": ({"draft": []}, r"draft=\[\] has nothing in it"),
+    "a length of nothing": ({"draft": [], "draft_length": 3}, r"Leave draft_length out"),
     "no length": ({"draft": "forced", "draft_length": 0}, r"draft length of 0 .* at least 1"),
     "a negative length": ({"draft": "forced", "draft_length": -3}, r"draft length of -3"),
     "a fraction": ({"draft": "forced", "draft_length": 2.5}, r"draft length of 2.5"),
@@ -394,7 +394,7 @@ class TestRefused:
 
     def test_dead_tokens_only_slow_things_down(self, generator: Any) -> None:
         dead = Broken(lambda: Draft((7, 7, 7)))
-        plain, drafted = (generator.sample(PROMPT, 3, phi="local", seed=1, draft=draft) for draft in (None, dead))
+        plain, drafted = (generator.sample(PROMPT, 3, phi="local", seed=1, draft=draft) for draft in ([], dead))
         assert drafted.texts == plain.texts and drafted.counts.followed == 0
 
     def test_installed_without_phi(self, stock: outlines.models.Transformers) -> None:
