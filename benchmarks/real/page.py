@@ -28,7 +28,7 @@ ORDER = [*(task.name for task in TASKS), *accuracy.SETS]
 
 
 def place(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Return where a row stands in its table."""
+    """Return the place of a row in its table."""
     about = row["about"]
     name, method = about.get("task") or about["set"], about.get("phi") or about.get("method", "greedy")
     return (
@@ -57,7 +57,7 @@ def remark(results: Sequence[dict[str, Any]]) -> str:
 
 
 def write() -> None:
-    """Replace what stands between the markers of the page; a table that nothing was kept for says so."""
+    """Replace the text between the markers of the page; a table that nothing was kept for says so."""
     for kind, summary in SUMMARIES.items():
         rows = sorted(kept_rows(kind), key=place)
         text = f"{markdown([summary(row) for row in rows])}\n\n{remark(rows)}" if rows else "Not measured yet."
