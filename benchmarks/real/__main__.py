@@ -39,7 +39,7 @@ def main(
     sets: Annotated[str, typer.Option(help="Labelled sets of accuracy.")] = ",".join(accuracy.SETS),
     texts: Annotated[int, typer.Option(help="Texts of each labelled set, at most.")] = 60,
 ) -> None:
-    """Measure what is missing, and write the page."""
+    """Measure the missing rows, and write the page."""
     torch.set_num_threads(1)
     loaded = load()
     steps = {

@@ -1,4 +1,4 @@
-"""How often an answer is right, by the two labelled sets in ``data``: 60 reviews, and 40 texts with a record each.
+"""The rate of right answers, by the two labelled sets in ``data``: 60 reviews, and 40 texts with a record each.
 
     python -m benchmarks.real --what accuracy --phi local,fields,auto --temperatures 1,0.3
 

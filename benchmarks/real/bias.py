@@ -1,4 +1,4 @@
-"""How far masking is from the conditioned distribution: masked draws against ``probabilities``, with intervals.
+"""The distance of masking from the conditioned distribution: masked draws against ``probabilities``, with intervals.
 
     python -m benchmarks.real --what bias --only "sentiment; rating"
 

@@ -1,4 +1,4 @@
-"""What one draw costs beside stock Outlines, task by task: model calls, model tokens, and CPU seconds of one thread.
+"""The cost of one draw beside stock Outlines, task by task: model calls, model tokens, and CPU seconds of one thread.
 
     python -m benchmarks.real --what cost --only "letter; date" --phi local,auto,exact
 

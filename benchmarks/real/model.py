@@ -44,7 +44,7 @@ def folder() -> Path:
 
 
 def convert(source: Path, target: Path) -> None:
-    """Write what Transformers reads of a GGUF file, free of the quantization that it came with."""
+    """Write a GGUF file as Transformers reads it, free of the quantization that it came with."""
     where = {"pretrained_model_name_or_path": str(source.parent), "gguf_file": source.name}
     read = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
     if hasattr(read.config, "quantization_config"):

@@ -1,4 +1,4 @@
-"""What a model call takes beside the model: its forward pass alone, a draw of stock Outlines, and a draw of ``local``.
+"""The time of a model call beside the model: its forward pass alone, a draw of stock Outlines, and a draw of ``local``.
 
     python -m benchmarks.real --what overhead
 

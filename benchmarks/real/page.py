@@ -33,7 +33,7 @@ ORDER = [*(task.name for task in TASKS), *accuracy.SETS]
 
 
 def place(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Return where a row stands in its table."""
+    """Return the place of a row in its table."""
     about = row["about"]
     name, method = about.get("task") or about["set"], about.get("phi") or about.get("method", "greedy")
     return (
@@ -106,8 +106,7 @@ def overview(costs: Sequence[dict[str, Any]], biases: Sequence[dict[str, Any]]) 
 
 
 def write() -> None:
-    """Replace what stands between the markers of the page and of the README, and the figures."""
-    rows = {kind: sorted(kept_rows(kind), key=place) for kind in SUMMARIES}
+    """Replace the text between the markers of the page; a table that nothing was kept for says so."""
     for kind, summary in SUMMARIES.items():
         lines = [summary(row) for row in rows[kind]]
         report.rewrite(PAGE, kind, markdown(by_method(lines) if kind == "accuracy" else lines))

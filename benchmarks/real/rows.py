@@ -90,7 +90,7 @@ class Row:
         return str(trial) in self.trials
 
     def add(self, trial: object, found: Any) -> None:
-        """Keep what a trial found."""
+        """Keep the findings of a trial."""
         self.trials[str(trial)] = json.loads(json.dumps(found), parse_float=lambda text: float(f"{float(text):.5g}"))
         kept = {"about": self.about, "trials": self.trials, "cpu": cpu(), **report.surroundings()}
         self.path.parent.mkdir(parents=True, exist_ok=True)

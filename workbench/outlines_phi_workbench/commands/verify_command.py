@@ -59,7 +59,7 @@ def verify(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Check what the masks of a grammar promise against the definition.
+    """Check the masks of a grammar against the definition.
 
     Every statement has a verdict: EXHAUSTIVE, BOUNDED, or COUNTEREXAMPLE with a shortest witness, which is exit status 1. PROVED is
     said by the program that checks a --certificate alone.

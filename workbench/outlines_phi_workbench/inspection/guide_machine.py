@@ -18,12 +18,12 @@ _NAMED = {0x20: "␣", 0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
 
 
 def byte_name(byte: int) -> str:
-    """Return how one byte is shown: its character in ASCII, else two hexadecimal digits."""
+    """Name a byte: its character in ASCII, else two hexadecimal digits."""
     return _NAMED.get(byte) or (chr(byte) if 0x20 < byte < 0x7F else f"\\x{byte:02x}")
 
 
 def byte_set(members: Iterable[int]) -> str:
-    """Return how a set of bytes is shown: one by itself, several as a character class of ranges, ``[0-9a-f]``."""
+    """Name a set of bytes: one by itself, several as a character class of ranges, ``[0-9a-f]``."""
     ordered = sorted(set(members))
     if len(ordered) in (0, 1, 256):
         return byte_name(ordered[0]) if len(ordered) == 1 else "any byte" if ordered else "no byte"
@@ -35,7 +35,7 @@ def byte_set(members: Iterable[int]) -> str:
 
 
 def text_name(text: bytes) -> str:
-    """Return how a text is shown: what is UTF-8 as characters, the rest as escapes, blanks so that they can be seen."""
+    """Name a text: UTF-8 as characters, the rest as escapes, blanks so that they can be seen."""
 
     def shown(character: str) -> str:
         escaped = character if character.isprintable() else character.encode("unicode_escape").decode()
@@ -47,7 +47,7 @@ def text_name(text: bytes) -> str:
 @final
 @dataclass(frozen=True)
 class Fault:
-    """Why no member of the language goes on with a byte, or ends.
+    """The reason that no member of the language goes on with a byte, or ends.
 
     ``kind`` is what refuses: ``language``, ``end``, ``budget`` or ``vocabulary``; ``what`` the state.
     """
@@ -82,7 +82,7 @@ class GuideMachine:
         return self._steps[state]
 
     def ends(self, state: int) -> bool:
-        """Return whether the text may end."""
+        """Return True if the text may end."""
         return self.guide.advance(state, self.guide.vocabulary.eos_ids[0]) == DONE
 
     def describe(self, state: int) -> str:
@@ -90,7 +90,7 @@ class GuideMachine:
         return f"{self.guide.describe(state)[:300]}; {byte_set(self.steps(state))} may follow"
 
     def fault(self, state: int, text: bytes) -> tuple[Fault, int] | None:
-        """Return what refuses the first byte after which no member is left, with its offset; ``None`` where all are read."""
+        """Return the fault at the first byte after which no member is left, with its offset; ``None`` where all are read."""
         for offset, byte in enumerate(text):
             if byte not in self._token:
                 because = f"No token writes {byte_name(byte)} alone, so it is not told what refuses."
@@ -102,7 +102,7 @@ class GuideMachine:
         return None
 
     def no_end(self, state: int) -> Fault | None:
-        """Return why the text may not end; ``None`` where it may."""
+        """Return the reason that the text may not end; ``None`` where it may."""
         return None if self.ends(state) else Fault("end", f"state {state}", f"No end: {self.describe(state)}.")
 
     def graph(self, more: Sequence[int] = ()) -> dict[str, Any]:

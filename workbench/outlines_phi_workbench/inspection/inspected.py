@@ -25,14 +25,14 @@ MOST_TOKENS = 2_000  # Tokens of a text that is walked through
 
 
 class TextPlace(NamedTuple):
-    """Where a text stands: a state of the guide, and the tokens left."""
+    """The place of a text: a state of the guide, and the tokens left."""
 
     state: int
     remaining: int
 
 
 class Refusal(NamedTuple):
-    """Why a token is masked: ``fault`` at a byte of it, behind ``read``, which is still the beginning of a member."""
+    """The reason that a token is masked: ``fault`` at a byte of it, behind ``read``, which is still the beginning of a member."""
 
     token: int
     text: str
@@ -94,11 +94,11 @@ class Inspected:
         return TextPlace(state, ENOUGH if self.budget is None else self.budget)
 
     def after(self, at: TextPlace, token: int) -> TextPlace:
-        """Return where a live ``token`` leads."""
+        """Return the place behind a live ``token``."""
         return TextPlace(self.guide.advance(at.state, token), at.remaining - 1)
 
     def name_of(self, token: int) -> str:
-        """Return how a token is shown."""
+        """Name a token, as pages show it."""
         return "<end>" if token in self.vocabulary.eos_ids else text_name(self.vocabulary.tokens[token]) or f"<{token}>"
 
     def live(self, at: TextPlace) -> tuple[NDArray[np.bool_], Moves]:
@@ -109,7 +109,7 @@ class Inspected:
         return mask, Moves(tokens, row.partition.class_of[tokens], row.targets)
 
     def why_masked(self, at: TextPlace, token: int) -> Refusal | None:
-        """Return why ``token`` is masked; ``None`` where it is live.
+        """Return the reason that ``token`` is masked; ``None`` where it is live.
 
         In this order: ids that write nothing; the end of the text; the byte after which no member is left; the limit of tokens.
         """

@@ -27,7 +27,7 @@ FILES = {
 @final
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """What can be looked at; ``encode`` returns the tokens of a text."""
+    """The pages of an inspected guide; ``encode`` returns the tokens of a text."""
 
     inspected: Inspected
     encode: Callable[[str], Sequence[int]]

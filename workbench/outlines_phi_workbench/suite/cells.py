@@ -1,4 +1,4 @@
-"""What is measured of one estimator, run by one sampler, on one language."""
+"""Measurements of one estimator, run by one sampler, on one language."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class Weighed(NamedTuple):
 
 
 def weighed(log_w: ArrayLike, log_phi: float) -> Weighed:
-    """Return what independent draws of one proposal say of it by their weights, ``Phi`` being known (theory.md, section 4.4).
+    """Estimate the distances of a proposal by weights of its draws, ``Phi`` being known (theory.md, section 4.4).
 
     ``TV(q, mu*) = 1 - E_q min(1, w / Phi)`` and ``KL(q || mu*) = log Phi - E_q log w``, of token sequences; where draws of weight
     0 are among them, of the distribution of the others.

@@ -60,7 +60,7 @@ FREE, FREE_SINGLE = 200, 4
 """Draws, and calls for one draw each, where a language cannot be enumerated: every draw then takes model calls of its own."""
 
 FREE_EFFORT, FREE_TOKENS = Effort(attempts=100, tokens=150), 5_000
-"""What each of many exact draws may cost there, and the model tokens of a certificate."""
+"""Limits of effort of each of many exact draws there, and the model tokens of a certificate."""
 
 NORMALIZERS = 50  # Residual attempts after many exact draws, which know `Phi` by bounds only without them
 
@@ -72,7 +72,7 @@ NOISY, GROUPS = 0.06, 12  # Noise of a TV of texts from which on it is that of s
 LEAST_NOISE = 1e-6  # Noise of a distribution that is all on one text
 
 ANY_TEXT = r"[\x00-\x7f]*"
-"""What a predicate is asked about: in ASCII, because it sees nothing of an unfinished character and could not refuse it."""
+"""Texts that a predicate is asked about: in ASCII, because it sees nothing of an unfinished character and could not refuse it."""
 
 
 @final
@@ -105,12 +105,12 @@ class Experiment:
 
     @property
     def finite(self) -> bool:
-        """Whether every member is enumerated."""
+        """True if every member is enumerated."""
         return self.prefixes is not None
 
     @cached_property
     def truth(self) -> Truth:
-        """What is known of ``mu*``: everything, or the distribution of texts within a tolerance, or an estimate of ``Phi``."""
+        """The knowledge of ``mu*``: everything, or the distribution of texts within a tolerance, or an estimate of ``Phi``."""
         if self.finite:
             return self._enumerated()
         request = self.request
@@ -153,7 +153,7 @@ class Experiment:
         return computed(truth.reference, LocalPhi.name, self._text).tv
 
     def measure(self, method: Method, truth: Truth) -> Cell:
-        """Return what there is to know of a method here."""
+        """Measure a method on this language."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FidelityWarning)  # the cell says it
             results = self._draw(method)
@@ -172,7 +172,7 @@ class Experiment:
         return replace(cell, **self._distance(method, truth, texts, log_w))
 
     def _distance(self, method: Method, truth: Truth, texts: Sequence[str], log_w: Any) -> dict[str, Any]:
-        """Return how far the method is from ``mu*``, in the best way that there is here."""
+        """Return the distance of the method from ``mu*``, in the best way that there is here."""
         if truth.reference is not None and method.proposal is not None:
             exact = computed(truth.reference, method.name, self._text)
             own = self._texts(truth.reference.distribution(method.name))
@@ -221,7 +221,7 @@ class Experiment:
         return method.make(phi).sample(replace(request, prompts=prompts, settings=settings, n=n))
 
     def runs(self, method: Method) -> bool:
-        """Return whether the method applies: predicates need a language of ASCII texts, in all tokenizations."""
+        """Return True if the method applies: predicates need a language of ASCII texts, in all tokenizations."""
         return method.sampler != AWRS or _automaton(self.request.table) is not None
 
     @cached_property
@@ -263,7 +263,7 @@ def _weights(draws: Draws, log_phi: float) -> list[float]:
 
 
 def _by_weights(method: Method, log_w: Any, truth: Truth) -> dict[str, Any]:
-    """Return what independent draws of one proposal say of it by their weights, of token sequences; nothing where they are not."""
+    """Estimate the distance by the weights of independent draws of one proposal, of token sequences; empty where they are not."""
     if method.proposal is None or isinstance(method.phi, ExactPhi):
         return {}
     found = weighed(log_w, truth.log_phi)
@@ -272,7 +272,7 @@ def _by_weights(method: Method, log_w: Any, truth: Truth) -> dict[str, Any]:
 
 
 def _log_z_error(results: Sequence[Draws], log_phi: float) -> float | None:
-    """Return how far the estimate of ``log Phi`` is off, where there is one estimate: of a call, or of calls that count alike."""
+    """Return the error of the estimate of ``log Phi``, where there is one estimate: of a call, or of calls that count alike."""
     if len(results) == 1:
         return results[0].log_z - log_phi
     if any(draws.guarantee > Guarantee.WEIGHTED for draws in results):

@@ -15,7 +15,7 @@ from outlines_phi.fidelity.report_text import TextTable, jsonable
 from .cells import Cell
 
 COLUMNS = ("TV", "to masking", "noise", "TV tokens", "KL", "ESS", "log Z", "certificate", "calls", "tokens")
-"""What is shown of a cell, after its method."""
+"""The columns of a cell, after its method."""
 
 LEGEND = (
     "TV: total variation from the model's own distribution, conditioned on the language. Without a noise: of texts, summed over "
@@ -26,7 +26,7 @@ LEGEND = (
     "weight minus log Phi. Certificate: an upper limit of the TV by the sampler's own account. Calls, tokens: model calls "
     "and generated tokens evaluated, of one draw in a call of its own."
 )
-"""How to read the table."""
+"""Explanation of the table."""
 
 
 @final
@@ -70,7 +70,7 @@ class Grid:
         return TextTable([head[i] for i in shown], rows)
 
     def notes(self, heading: Heading) -> list[str]:
-        """Return what there is to say of the cells of a language that hold no figures."""
+        """Return the remark on the cells of a language that hold no figures."""
         return [f"{cell.method}: {cell.note}" for cell in self.of(heading) if cell.note]
 
     def markdown(self) -> str:
@@ -93,7 +93,7 @@ class Grid:
 
 
 def row(cell: Cell) -> list[str]:
-    """Return what is shown of a cell: its method, then :data:`COLUMNS`."""
+    """Return the row of a cell: its method, then :data:`COLUMNS`."""
     if cell.note:
         return [cell.method, *["-"] * len(COLUMNS)]
     measured = cell.how != "theorem"
@@ -136,7 +136,7 @@ def change_of(cell: Cell) -> str:
 
 
 def is_noise(cell: Cell) -> bool:
-    """Return whether draws of ``mu*`` itself could well have shown the distance."""
+    """Return True if draws of ``mu*`` itself could well have shown the distance."""
     return cell.how in ("draws", "groups") and cell.tv is not None and cell.tv < 2 * (cell.floor or 0.0)
 
 
@@ -188,7 +188,7 @@ def draw_grid(grid: Grid) -> Any:
 
 
 def _height(cell: Cell) -> tuple[float, bool]:
-    """Return where a cell is drawn, and whether it is known to be there."""
+    """Return the place of a cell in the plot, and whether it is known to be there."""
     tv, floor = cell.tv or 0.0, cell.floor or 0.0
     if tv > 2 * floor:
         return max(tv, LEAST), True

@@ -1,4 +1,4 @@
-"""What the fidelity suite compares: estimators, and samplers that run them."""
+"""The methods of the fidelity suite: estimators, and samplers that run them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ SAMPLERS: dict[str, tuple[SMC | None, frozenset[str] | None]] = {
     "smc-50": (SMC(particles=50), frozenset({"local", "dp-bigram"})),
     "smc-50-ess": (SMC(particles=50, resample="ess"), frozenset({"local"})),
 }
-"""What may run an estimator, by name, and the estimators it is shown with where no samplers are asked for; ``None`` for all."""
+"""The samplers of an estimator, by name, and the estimators it is shown with where no samplers are asked for; ``None`` for all."""
 
 
 def known_estimators() -> dict[str, Phi]:

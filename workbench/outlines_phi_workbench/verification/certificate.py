@@ -101,7 +101,7 @@ def _texts(guide: CFGGuide, count: int, rng: random.Random) -> list[Word]:
 
 @final
 class _Witnesses:
-    """Why tokens are allowed or forbidden. What is forbidden is shown by one set of items for all texts."""
+    """The evidence that tokens are allowed or forbidden. One set of items for all texts shows the forbidden ones."""
 
     def __init__(self, guide: CFGGuide) -> None:
         self._guide = guide
@@ -232,7 +232,7 @@ class EmittedWords:
         return self._arcs[place]
 
     def _emitted(self, place: int, start: int) -> Arcs:
-        """Return what is emitted first from a state of the lexer, after bytes that emit nothing."""
+        """Return the outputs that come first from a state of the lexer, after bytes that emit nothing."""
         lexer, arcs = self._lexer, dict[int, dict[int, None]]()
         texts, pending = {start: b""}, [start]
 

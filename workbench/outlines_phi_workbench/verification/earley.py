@@ -51,14 +51,14 @@ class Earley:
         return self._sets[word]
 
     def derives(self, word: Word) -> bool:
-        """Return whether the start symbol derives ``word``."""
+        """Return True if the start symbol derives ``word``."""
         return (not word and self.grammar.start in self.empty) or any(
             item.origin == 0 and self.heads[item.production] == self.grammar.start and self.next_symbol(item) is None
             for item in self.items(word)
         )
 
     def survives(self, word: Word) -> bool:
-        """Return whether no terminal of ``word`` is out of place; in a reduced grammar, whether it begins a derived word."""
+        """Return True if no terminal of ``word`` is out of place; in a reduced grammar, if it begins a derived word."""
         return bool(self.items(word))
 
     def canonical(self, word: Word) -> Word:
@@ -141,7 +141,7 @@ class RegularCompletion:
         return self._answers[word]
 
     def _rest(self, item: EarleyItem, skipped: int = 0) -> Word:
-        """Return what an item still needs, ``skipped`` symbols left out."""
+        """Return the symbols that an item still needs, ``skipped`` ones left out."""
         return self._earley.bodies[item.production][item.dot + skipped :]
 
     def _context(self, contexts: dict[tuple[int, int], int], word: Word, item: EarleyItem) -> int:

@@ -30,7 +30,7 @@ class Pair(NamedTuple):
 
 @dataclass
 class LawTally:
-    """How often a law was tried, and the first word that breaks it, which is a shortest one."""
+    """The number of trials of a law, and the first word that breaks it, which is a shortest one."""
 
     cases: int = 0
     witness: Word | None = None
@@ -167,7 +167,7 @@ class Exploration:
             self.tally("fewest").count(lowest, node.word, "promises less than one more than after a token")
 
     def _step(self, node: Pair, token: int, target: int) -> None:
-        """See whether a single step leads where the row says."""
+        """Compare a single step with the target of the row."""
         holds = self.guide.advance(node.state, token) == target
         self.tally("one relation").count(holds, (*node.word, token), "leads elsewhere than its row says")
 
@@ -176,14 +176,14 @@ class Exploration:
         self.tally(law).count(not wrong.any(), word, remark, len(tokens))
 
     def _end(self, node: Pair) -> None:
-        """See whether the text of a node may end."""
+        """Compare the end of a node's text, allowed or not, with the oracle."""
         end = self.guide.vocabulary.eos_ids[0]
         ends, may_end = self.guide.advance(node.state, end) == DONE, self.oracle.ends(node.point)
         remark = "may end, but is no member" if ends else "is a member, but may not end"
         self.tally("end").count(ends == may_end, (*node.word, end), remark)
 
     def _follow(self, node: Pair) -> None:
-        """Write what is nearest to the end until it is there: it is a member, in as many tokens as was promised."""
+        """Write the tokens nearest to the end until it is there: the text is a member, in as many tokens as was promised."""
         guide, promised, word, state = self.guide, self.guide.min_tokens(node.state), node.word, node.state
         while state != DONE and len(word) - len(node.word) < min(promised, LONGEST):
             token, target = self._nearest(state)

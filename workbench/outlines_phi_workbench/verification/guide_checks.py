@@ -22,7 +22,7 @@ READ = 3_000_000  # How many tokens are read in all where those of every node ar
 
 
 def of_grammar(subject: Subject) -> bool:
-    """Return whether there is a lexer and a parser to look at."""
+    """Return True if there is a lexer and a parser to look at."""
     return isinstance(subject.guide, CFGGuide)
 
 

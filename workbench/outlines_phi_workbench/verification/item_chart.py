@@ -1,4 +1,4 @@
-"""Which words of a finite automaton over terminals a grammar derives: Earley's items over its places, with derivations."""
+"""The words of a finite automaton over terminals that a grammar derives: Earley's items over its places, with derivations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ChartItem(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """How an item came up: from ``before``, by a terminal, where ``inner`` is ``None``, or by a symbol that was completed."""
+    """The origin of an item: from ``before``, by a terminal, where ``inner`` is ``None``, or by a symbol that was completed."""
 
     before: ChartItem
     inner: ChartItem | None
@@ -90,7 +90,7 @@ class ItemChart:
         return read
 
     def _history(self, item: ChartItem) -> Iterator[Reason]:
-        """Yield how ``item`` came up, and what it came from, back to where nothing was read."""
+        """Yield the origin of ``item``, and of the items that it came from, back to where nothing was read."""
         while (reason := self.reasons[item]) is not None:
             yield reason
             item = reason.before
@@ -101,7 +101,7 @@ class ItemChart:
             pending.append(item)
 
     def _close(self, item: ChartItem, pending: deque[ChartItem]) -> None:
-        """Add what follows from an item and those before it."""
+        """Add the consequences of an item and those before it."""
         body = self._body[item.production]
         if item.dot == len(body):
             key = (self._head[item.production], item.origin)

@@ -83,7 +83,7 @@ class Lexemes:
         return self._after[key]
 
     def matches(self, reading: PatternReading) -> bool:
-        """Return whether the bytes so far are a lexeme."""
+        """Return True if the bytes so far are a lexeme."""
         return self._end in reading
 
     def _closed(self, places: Iterable[int]) -> PatternReading:
@@ -171,7 +171,7 @@ def parsed_by_python(pattern: str, dialect: str) -> Any:
 
 
 def ends_first(parsed: Any) -> bool | None:
-    """Return whether a lazy quantifier ends the lexemes where they first match; ``None`` where it is not clear which these are."""
+    """Return True if a lazy quantifier ends the lexemes where they first match; ``None`` where it is not clear which these are."""
     if "MIN_REPEAT" not in str(parsed):
         return False
     nodes = list(parsed)

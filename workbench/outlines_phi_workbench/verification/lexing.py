@@ -15,14 +15,14 @@ from .lexemes import Lexemes, PatternReading
 START = 0  # The state before the first byte: no lexeme has begun. A lexeme never leads back to it
 
 MOST_HELD = 8
-"""Where more lexemes than this would be cut before it is known whether they are, a lexeme that comes first is not given up."""
+"""The most lexemes cut before it is known whether they are; beyond it a lexeme that comes first is not given up."""
 
 Word = tuple[int, ...]
 Readings = tuple[tuple[int, PatternReading], ...]
 
 
 class Move(NamedTuple):
-    """Where bytes lead, and the terminals of the lexemes that they ended."""
+    """The state behind bytes, and the terminals of the lexemes that they ended."""
 
     state: int
     word: Word
@@ -70,7 +70,7 @@ class Lexing:
         self._deep: dict[tuple[Readings, int], bool] = {}
 
     def move(self, state: int, byte: int) -> Move | None:
-        """Return what ``byte`` does in ``state``, ignored terminals included; ``None`` where the text cannot be cut so."""
+        """Return the move of ``byte`` in ``state``, ignored terminals included; ``None`` where the text cannot be cut so."""
         # What becomes of a residual that is given up is read as well, and what becomes of that: shorter texts first.
         waiting = [state]
         while (waiting[-1], byte) not in self._moves and (cut := self._cut(waiting[-1])) is not None:
@@ -105,7 +105,7 @@ class Lexing:
         return Move(state, self._counted(word))
 
     def _cut(self, state: int) -> Move | None:
-        """Return what has become of the residual if it is cut where it last could be."""
+        """Return the residual, cut where it last could be."""
         label = self._matched(self._residuals[state].readings)[:1] if state != START else []
         return Move(START, tuple(label)) if label else self._residuals[state].fallback
 
@@ -122,7 +122,7 @@ class Lexing:
         return Move(self._interned(Residual(readings, fallback)), ())
 
     def held(self, state: int) -> int:
-        """Return how many lexemes the residual text is, beside what is pending behind them, if it has to be given up."""
+        """Count the lexemes of the residual text, beside what is pending behind them, if it has to be given up."""
         held = 0
         while (fallback := self._residuals[state].fallback) is not None:
             held, state = held + len(fallback.word), fallback.state
@@ -153,7 +153,7 @@ class Lexing:
         return frozenset(byte for byte in range(256) if any(self.move(state, byte) for state in states))
 
     def unfold(self, letters: Iterable[bytes]) -> Unfolded:
-        """Return which words the texts that are made of ``letters`` may still put out, from each state that they reach."""
+        """Return the words that texts made of ``letters`` may still put out, from each state that they reach."""
         letters, place, end = tuple(letters), {START: 0}, -1
         steps: list[tuple[int, Word, int]] = []
         pending = [START]
@@ -185,7 +185,7 @@ class Lexing:
         return Unfolded(place, reads, ends)
 
     def _comes_first(self, short: int, longer: Readings, byte: int) -> bool:
-        """Return whether the lexeme that goes on with ``byte`` is not given up for ``short``, which has ended before it."""
+        """Return True if the lexeme that goes on with ``byte`` is not given up for ``short``, which has ended before it."""
         mine, plain = self.terminals[short], self._plain
         if mine.committed or plain is None:
             return mine.committed
@@ -193,7 +193,7 @@ class Lexing:
         return first and self._is_deep(plain, longer, byte)
 
     def _is_deep(self, plain: Lexing, readings: Readings, byte: int) -> bool:
-        """Return whether more than :data:`MOST_HELD` lexemes may be cut, without exception, before it is known whether they are.
+        """Return True if more than :data:`MOST_HELD` lexemes may be cut, without exception, before it is known whether they are.
 
         The first of them has ended before ``byte``, with which the others begin.
         """
@@ -212,7 +212,7 @@ class Lexing:
         return self._deep[key]
 
     def _both(self, plain: Lexing, longer: Readings, state: int, cut: int) -> Iterator[tuple[Readings, int, int]]:
-        """Yield where each byte leads that goes on with the longer lexeme, does not end it, and can be read without it."""
+        """Yield the states behind each byte that goes on with the longer lexeme, does not end it, and can be read without it."""
         for byte in range(256):
             readings, moved = self._longer(longer, byte), plain.move(state, byte)
             if readings and moved is not None and not self._matched(readings):

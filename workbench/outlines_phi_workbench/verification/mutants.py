@@ -133,7 +133,7 @@ DISTANCES: dict[str, tuple[bool, Callable[[int], int]]] = {
     "infinite instead of finite": (True, lambda d: UNREACHABLE),
     "finite instead of infinite": (False, lambda d: 1),
 }
-"""How a distance is wrong: whether it is finite, and what becomes of it."""
+"""The mistake in a distance: whether it is finite, and what becomes of it."""
 
 
 def _promise(how: str) -> Mutation:
@@ -342,7 +342,7 @@ def engine_mutations(subject: Subject) -> tuple[Mutation, ...]:
 
 
 def found_out(right: Subject, mutations: Iterable[Mutation]) -> CheckFinding:
-    """Return whether all mutants of the guide that is right are found out; the remark says by which checks."""
+    """Try the mutants of the guide that is right; all should be found out, and the remark says by which checks."""
     found, cases = dict[str, list[str]](), 0
     assert right.exploration.nodes  # an error of the right guide is none of a mutant
     for mutation in mutations:
@@ -371,7 +371,7 @@ def tried(right: Subject, mutation: Mutation, rng: Random, checks: Iterable[Chec
 
 
 def _differs(right: Subject, wrong: Subject) -> bool:
-    """Return whether a row or a distance that was visited is another one."""
+    """Return True if a row or a distance that was visited is another one."""
     for node in wrong.exploration.inner:
         state = right.guide.start
         for token in node.word:
@@ -384,7 +384,7 @@ def _differs(right: Subject, wrong: Subject) -> bool:
 
 
 def near(subject: Subject) -> Subject:
-    """Return what is verified on few words, and where an engine can be made again, over few tokens."""
+    """Return the subject on few words, and where an engine can be made again, over few tokens."""
     guide, tokens = subject.guide, subject.guide.vocabulary.tokens
     depth = min(subject.depth or DEPTH, DEPTH)
     few = replace(subject, depth=depth, most=NODES, fault=None)

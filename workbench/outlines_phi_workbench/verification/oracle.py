@@ -63,23 +63,23 @@ class Oracle(ABC):
         return point
 
     def ends(self, point: int) -> bool:
-        """Return whether the text is a member."""
+        """Return True if the text is a member."""
         return self._ask(True, point)
 
     def continues(self, point: int) -> bool:
-        """Return whether letters complete the text to a member."""
+        """Return True if letters complete the text to a member."""
         return self._ask(False, point)
 
     def is_member(self, text: bytes) -> bool:
-        """Return whether ``text`` is in the language."""
+        """Return True if ``text`` is in the language."""
         return self.ends(self.advance(self.start, text))
 
     def is_prefix(self, text: bytes) -> bool:
-        """Return whether letters complete ``text`` to a member; it is itself made of letters."""
+        """Return True if letters complete ``text`` to a member; it is itself made of letters."""
         return self.continues(self.advance(self.start, text))
 
     def alike(self, point: int, other: int) -> bool:
-        """Return whether two points have one future, as far as the :data:`PAIRS` nearest pairs of points tell (Moore, 1956)."""
+        """Return True if two points have one future, as far as the :data:`PAIRS` nearest pairs of points tell (Moore, 1956)."""
         if point == other or (point, other) in self._alike:
             return True
         found = {(point, other): None}
@@ -181,7 +181,7 @@ class PatternOracle(Oracle):
         return self._lexemes.matches(point)
 
     def _is_begun(self, point: Any) -> bool:
-        """Return whether it is completed: by bytes always, by longer letters if a search finds how."""
+        """Return True if it is completed: by bytes always, by longer letters if a search finds how."""
         if self._letters == BYTES:
             return bool(point)
         found = {self._number[point]}

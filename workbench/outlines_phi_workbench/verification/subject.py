@@ -19,7 +19,7 @@ from .oracle import BYTES, GrammarOracle, JSONOracle, Oracle, PatternOracle
 
 
 class Verdict(str, Enum):
-    """How far a statement was checked, and with what result; :data:`MEANINGS` says what each is."""
+    """The extent to which a statement was checked, and the result; :data:`MEANINGS` says what each is."""
 
     EXHAUSTIVE = "EXHAUSTIVE"
     BOUNDED = "BOUNDED"
@@ -141,7 +141,7 @@ class Subject:
 
 
 def letters_of(vocabulary: Vocabulary, used: frozenset[int]) -> tuple[bytes, ...]:
-    """Return what texts are made of: bytes, where each one of those that are used is a token, else all tokens."""
+    """Return the letters of texts: bytes, where each one of those that are used is a token, else all tokens."""
     tokens = set(vocabulary.tokens) - {b""}
     if all(bytes([byte]) in tokens for byte in used):
         return BYTES

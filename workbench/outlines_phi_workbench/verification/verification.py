@@ -49,7 +49,7 @@ class Verification:
 
     @property
     def holds(self) -> bool:
-        """Whether there is no counterexample."""
+        """True if there is no counterexample."""
         return all(result.finding.verdict is not Verdict.COUNTEREXAMPLE for result in self.results)
 
     def as_dict(self) -> dict[str, Any]:

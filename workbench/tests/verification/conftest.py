@@ -18,7 +18,7 @@ Run = Callable[..., tuple[int, str]]
 
 
 def is_coq_here() -> bool:
-    """Whether there are Coq, with Mathematical Components, and OCaml."""
+    """Return True if there are Coq, with Mathematical Components, and OCaml."""
     if shutil.which("coqc") is None or shutil.which("ocamlfind") is None:
         return False
     found = subprocess.run(["coqc", "-where"], capture_output=True, text=True, check=True)

@@ -71,7 +71,7 @@ def test_right_guides_hold(name: str) -> None:
 
 
 def finders(mutation: Mutation, seeds: int = 3, names: list[str] | None = None) -> set[str | None]:
-    """What finds a mutant out, in all right guides that have a place for the mistake."""
+    """Return the checks that find a mutant out, in all right guides that have a place for the mistake."""
     rights = [near(subject(name)) for name in names or SUBJECTS]
     apply = [right for right in rights if mutation in GUIDES or mutation in engine_mutations(right)]
     return {tried(right, mutation, Random(seed)) for right in apply for seed in range(seeds)}
