@@ -73,7 +73,7 @@ def distance(trials: Sequence[Mapping[str, Any]], n: int) -> tuple[float, float,
 
 
 def displaced(trial: Mapping[str, Any], n: int) -> tuple[float, str]:
-    """Return how far the most displaced value of a prompt is, and what to say of it."""
+    """Return the displacement of the most displaced value of a prompt, and the words for it."""
     values, (masked, exact) = shares(trial)
     most = int(np.abs(masked - exact).argmax())
     low, high = share_interval(round(masked[most] * n), n)

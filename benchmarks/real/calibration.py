@@ -1,4 +1,4 @@
-"""How well a probability tells whether a field is right: marginals of the conditioned distribution beside what is usual.
+"""Calibration of the probability that a field is right: marginals of the conditioned distribution beside usual confidences.
 
     python -m benchmarks.real --what calibration
 
@@ -58,7 +58,7 @@ class Recorder:
 
 
 def spans(text: str, keys: Sequence[str]) -> Iterator[tuple[str, int, int]]:
-    """Yield where the value of each key stands in the JSON of a flat object, without quotes; a key that has none is left out."""
+    """Yield the place of the value of each key in the JSON of a flat object, without quotes; a key that has none is left out."""
     for key in keys:
         if found := re.search(rf'"{key}"\s*:\s*(?:"((?:[^"\\]|\\.)*)"|([^",}}\s]+)\s*[,}}])', text):
             yield key, *found.span(found.lastindex or 0)

@@ -1,4 +1,4 @@
-"""What a format's fit changes: ``log Phi``, and how often the likeliest value is right, by the prompt and by where a text ends.
+"""Effects of a format's fit: ``log Phi``, and the rate of right likeliest values, by the prompt and by the end of a text.
 
     python -m benchmarks.real --what fit
 

@@ -106,7 +106,8 @@ def overview(costs: Sequence[dict[str, Any]], biases: Sequence[dict[str, Any]]) 
 
 
 def write() -> None:
-    """Replace the text between the markers of the page; a table that nothing was kept for says so."""
+    """Replace the text between the markers of the page and of the README, and the figures."""
+    rows = {kind: sorted(kept_rows(kind), key=place) for kind in SUMMARIES}
     for kind, summary in SUMMARIES.items():
         lines = [summary(row) for row in rows[kind]]
         report.rewrite(PAGE, kind, markdown(by_method(lines) if kind == "accuracy" else lines))

@@ -135,7 +135,7 @@ MODULES = {"demo": "demo_command", "serve": "app"}
 WORKBENCH = {
     "fidelity": "Measure the distance of every estimator and sampler from the model's own distribution, conditioned on a format.",
     "inspect": "Show the machine of an output type as a page, and step through texts token by token.",
-    "verify": "Check the promises of a grammar's masks against the definition.",
+    "verify": "Check the masks of a grammar against the definition.",
 }
 COMMANDS = OWN | WORKBENCH
 """The first lines of the commands' docstrings: help need not wait for torch, nor be without the workbench."""
