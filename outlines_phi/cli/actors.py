@@ -398,7 +398,7 @@ def draw_into(
     summary = Summary(prompts=len(finished), errors=Counter(earlier=sum(finished.values())))
     writing = parts.writing(header, anew=saved is None)
     found = drawn(task, rows, finished, pool, batch_size, token_ids=token_ids)
-    return work(lambda _: found, writing, summary, len(rows), parts.folder, task.call.phi, shown=not quiet)
+    return work(lambda _: found, writing, summary, len(rows), parts.folder, task.call, shown=not quiet)
 
 
 def _header(task: Task, prompts: list[Any]) -> Record:

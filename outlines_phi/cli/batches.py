@@ -202,7 +202,7 @@ class Summary:
             mine, more = getattr(self, each.name), getattr(other, each.name)
             setattr(self, each.name, mine + more)
 
-    def report(self, target: Path | None, asked: str, phi: Phi | None) -> None:
+    def report(self, target: Path | None, asked: str, call: Call) -> None:
         """Print the summary of a run; ``asked`` says how many prompts there are."""
         known = sorted(self.log_phi)
         log_phi = f" log Phi is {bounds_text((known[0], known[-1]))}." if known and known[0] > -math.inf else ""
@@ -219,9 +219,9 @@ class Summary:
             rest = f", and {len(self.rejections) - SHOWN} more" if len(self.rejections) > SHOWN else ""
             note(f"Attempts that came upon a banned phrase: {costly}{rest}.")
         written, drafted, kept, turns = (self.counts[name] for name in DRAFTED)
-        if turns:
+        if turns and call.keywords.get("draft") is not None:
             note(f"Drafts: {kept:,} of {drafted:,} tokens kept; {written / turns:.2f} tokens per model call.")
-        if self.weighted and isinstance(phi, AutoPhi):
+        if self.weighted and isinstance(call.phi, AutoPhi):
             tell(
                 "Warning",
                 "yellow",
@@ -332,7 +332,7 @@ def work(
     summary: Summary,
     prompts: int,
     target: Path | None,
-    phi: Phi | None,
+    call: Call,
     *,
     shown: bool,
 ) -> int:
@@ -352,7 +352,7 @@ def work(
                 progress.move(summary.prompts)
         except KeyboardInterrupt:
             interrupted = True
-    summary.report(target, asked, phi)
+    summary.report(target, asked, call)
     if interrupted:
         begun = "The same command, without --overwrite, goes on from there."
         resume = begun if target else "A run with --output FILE can go on where it ended."

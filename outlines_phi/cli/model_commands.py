@@ -140,7 +140,7 @@ def generate(
     summary = Summary(prompts=begin, errors=Counter(earlier=errors))
     shown = not quiet and (output is not None or not sys.stdout.isatty())  # no lines run through the bar
     writing = journal.writing(output, end)
-    raise typer.Exit(work(drawn, writing, summary, len(given), output, batches.generator.phi, shown=shown))
+    raise typer.Exit(work(drawn, writing, summary, len(given), output, call, shown=shown))
 
 
 SUFFIXES = (".md", ".html", ".json", ".png")  # Formats of a report
@@ -441,7 +441,7 @@ def fit(
     ] = LINE,
     debug: Debug = False,
 ) -> None:
-    """Show the fit of output types to the model's own texts after each prompt, and the usual remedies.
+    """Measure the fit of output types to the model's own texts after each prompt, and advise.
 
     log Phi, the likeliest first tokens outside of each type and in it, and the line of greedy decoding without a type.
     """

@@ -96,17 +96,18 @@ def _members(automaton: ByteAutomaton, state: int, vocabulary: Vocabulary, most:
     """Return the texts accepted from ``state`` on that ``most`` tokens can write, in order; ``None`` as for :func:`list_texts`."""
     spelled = {token for token in vocabulary.tokens if token}
     longest = max(map(len, spelled))
-    texts, prefixes = list[bytes](), 0
+    texts, prefixes, written = list[bytes](), 0, 0
     # With each prefix, the fewest tokens that write it and each of its longest prefixes.
     stack: list[tuple[bytes, int, tuple[float, ...]]] = [(b"", state, (0,))]
     while stack:
         text, state, fewest = stack.pop()
-        prefixes += 1
+        prefixes, written = prefixes + 1, written + (fewest[-1] <= most)
         if automaton.accepting[state] and fewest[-1] <= most:
             texts.append(text)
         targets = automaton.targets[state, automaton.byte_class]
         live = np.flatnonzero(automaton.distances[targets] < UNREACHABLE)[::-1].tolist()
-        if prefixes + len(stack) + len(live) > limit and live:
+        # Those that end within a token are bounded as well: their number grows with the length of tokens.
+        if live and (written > limit or prefixes + len(stack) + len(live) > limit * longest):
             return None
         for byte in live:
             below, tokens = text + bytes([byte]), math.inf

@@ -74,7 +74,9 @@ def test_masking_is_that_of_the_language_that_draws_are_of(model: outlines_phi.P
 
 
 def test_no_model_call_is_made_beyond_the_draws(model: outlines_phi.PhiTransformers, report: AuditReport) -> None:
-    draws = outlines_phi.Generator(model, Answer, phi="local").sample(QUESTION, n=400, max_new_tokens=BUDGET, seed=3)
+    draws = outlines_phi.Generator(model, Answer, phi="local").sample(
+        QUESTION, n=400, draft=[], max_new_tokens=BUDGET, seed=3
+    )
     assert report.counts.calls == draws.counts.calls
     assert report.counts.tokens == draws.counts.tokens
     assert [trace.text for trace in report.traces[0]] == draws.texts

@@ -202,7 +202,7 @@ class TestWhileItIsWritten:
     @pytest.mark.parametrize("phi", ["local", "onestep"])
     def test_every_piece_costs_its_own_calls(self, phi: str, model: PhiTransformers) -> None:
         with Gate(model.model) as gate:
-            stream = model.stream(PROMPT, CODE, phi=phi, seed=1)
+            stream = model.stream(PROMPT, CODE, phi=phi, seed=1, draft=[])
             assert gate.calls == 0
             calls = [gate.calls for _ in stream]
         assert calls[0] == 1 and calls == sorted(set(calls)) and len(calls) > 4

@@ -130,7 +130,7 @@ def test_a_batch_row_has_the_law_of_the_prompt_alone(answers: tuple) -> None:
 
 def cold_answers(generator: outlines_phi.plugin.generator.PhiGenerator) -> list[tuple[int, ...]]:
     """Return one draw each of 1,000 trees that start from nothing: few enough for each control to fail."""
-    options = {"max_new_tokens": BUDGET, "phi": ExactPhi(width=8)}
+    options = {"max_new_tokens": BUDGET, "phi": ExactPhi(width=8), "draft": []}
     batches = [generator.sample_batch([QUESTION] * 500, 1, seed=seed, **options) for seed in range(2)]
     return [draws[0].token_ids for batch in batches for draws in batch]
 
@@ -169,7 +169,7 @@ def test_eviction_on_a_real_model_with_control(
     monkeypatch.setattr(model._trees, "max_bytes", 30 * 4_500)
     if kept:
         keep_bounds_after_eviction(monkeypatch)
-    options = {"temperature": 2.0, "max_new_tokens": BUDGET, "phi": ExactPhi(width=8)}
+    options = {"temperature": 2.0, "max_new_tokens": BUDGET, "phi": ExactPhi(width=8), "draft": []}
     results = generator.sample_batch([QUESTION] * 30, 200, seed=1, **options)
     drawn = [draw.token_ids for draws in results for draw in draws]
     assert (p_value(drawn, reference.mu) > ALPHA) == (not kept)

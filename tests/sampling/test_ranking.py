@@ -46,7 +46,7 @@ def test_it_is_the_top_of_the_enumeration(language: Language, top: int) -> None:
 def test_calls_and_tokens_are_few() -> None:
     """Of languages of up to 491 prefixes, and of a large one."""
     small = [ranked(language, 3).counts for language in LANGUAGES]
-    assert all(counts.calls <= 7 and counts.tokens <= 55 for counts in small)
+    assert all(counts.calls <= 7 and counts.tokens <= 50 for counts in small)
     assert count_prefixes(LARGE.table, LARGE.budget, 512) is None
     counts = ranked(LARGE, 1).counts
     assert counts.calls <= 20 and counts.tokens < 200

@@ -13,37 +13,26 @@ from .evaluator import Evaluator
 from .tree import BoundsTree, Node
 
 SHORT = 512  # A language is short where its texts have at most so many prefixes, in bytes
-USUAL = 32  # Prefixes of usual tokenizations that a draw is worth: it comes to few of those below them
+USUAL = 32  # Where usual tokenizations have more prefixes than this, a draw comes to few of them
 
 BESIDE = 6  # A model call of so many tokens more costs less than a second call
 OPEN = 1 / 16  # What may stay undecided beside a walk, in shares of ``Lo``: few walks come to it
 
 
 def expand_usual(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int = SHORT) -> None:
-    """Expand the :func:`usual_tokenizations` of trees of which nothing is known yet, in one call.
+    """Expand the :func:`usual_tokenizations` of trees of which nothing is known yet, in one call, where they are few enough.
 
     These decide nearly everything where the model was asked for the language: other prefixes are of tokenizations that no
-    tokenizer writes. They are expanded down to the depth at which a tree has at most ``limit`` prefixes.
+    tokenizer writes. Few enough are at most ``limit`` prefixes of a tree.
     """
     wanted: list[tuple[BoundsTree, Node]] = []
     for tree in trees:
         tokenizations = () if tree.root.expanded else usual_tokenizations(tree) or ()
-        wanted += ((tree, node) for node in _nodes(tree, _shallow(tokenizations, limit)))
+        # Counted before they become nodes: a node below one that stays unexpanded would have no probability.
+        prefixes = {tokens[:end] for tokens in tokenizations for end in range(1, len(tokens) + 1)}
+        if 0 < len(prefixes) <= limit:
+            wanted += ((tree, node) for node in _nodes(tree, tokenizations))
     evaluator.expand(wanted)
-
-
-def _shallow(tokenizations: Sequence[tuple[int, ...]], limit: int) -> list[tuple[int, ...]]:
-    """Return the prefixes of the greatest length that leaves at most ``limit`` of them, shorter ones counted; none for length 0."""
-    # Counted before they become nodes: a node below one that stays unexpanded would have no probability.
-    cut: list[tuple[int, ...]] = []
-    count = 0
-    for depth in range(1, max(map(len, tokenizations), default=0) + 1):
-        deeper = {tokens[:depth] for tokens in tokenizations if len(tokens) >= depth}
-        count += len(deeper)
-        if count > limit:
-            break
-        cut += sorted(deeper)
-    return cut
 
 
 def expand_for_walks(trees: Sequence[BoundsTree], evaluator: Evaluator) -> None:
@@ -75,7 +64,7 @@ def usual_tokenizations(tree: BoundsTree) -> tuple[tuple[int, ...], ...] | None:
 
 def _nodes(tree: BoundsTree, tokenizations: Sequence[Sequence[int]]) -> list[Node]:
     """Return the nodes of some tokenizations, the root first, as far as guide, budget and constraint go."""
-    nodes = {tree.root: None} if tokenizations else {}
+    nodes = {tree.root: None}
     for tokens in tokenizations:
         node = tree.root
         for token in tokens:

@@ -414,12 +414,12 @@ def test_the_share_of_a_state_that_nobody_visited_is_that_of_an_average_sibling(
 def test_a_stalled_language_costs_at_most_twice_its_weighted_part(n: int, seeds: int) -> None:
     """The bundled model never writes a colour after a person's age: no exact draw, and the attempts have had as many calls.
 
-    They are wider calls: more attempts go together after failures.
+    As many as without drafts, which take fewer for the weighted part alone; wider ones, as more go together after failures.
     """
     generator, prompt = outlines_phi.Generator(MODEL, Stalled), "Person: Nora is a teacher. JSON: "
     runs = [
-        [generator.sample(prompt, n, seed=seed, phi=phi) for seed in range(seeds)]
-        for phi in (AutoPhi(), AutoPhi(share=0))
+        [generator.sample(prompt, n, seed=seed, phi=phi, draft=draft) for seed in range(seeds)]
+        for phi, draft in ((AutoPhi(), None), (AutoPhi(share=0), []))
     ]
     both, weighted = ([draws.counts for draws in kind] for kind in runs)
     assert {draws.guarantee for kind in runs for draws in kind} == {Guarantee.WEIGHTED}
