@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, final
@@ -80,13 +81,14 @@ class Prefetching:
     def chains(self, sites: Sequence[Site]) -> list[tuple[int, ...]]:
         """Return the chain that will probably follow each of ``sites``, as far as the guide allows it; it may be empty.
 
-        Where many walks wait, a call has enough to do, and memory no room for the distributions of long chains.
+        Where many walks of a prompt wait, a call has enough to do, and memory no room for the distributions of long chains. Other
+        prompts do not count: the draws of one would depend on them, since a tree that knows more throws other coins.
         """
         if not sites:
             return []
         streams = [self._streams[site.row] for site in sites]
-        most = min(self._length, self._room // len(sites))
-        best = {row: self._best(row, most) for row in {site.row for site in sites}}
+        waiting = Counter(site.row for site in sites)
+        best = {row: self._best(row, min(self._length, self._room // count)) for row, count in waiting.items()}
         drafts = self._proposer.propose(sites, [best[site.row] for site in sites], streams)
         return [draft.tokens for draft in drafts]
 
