@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..drafting.combine import HITS, TESTS, best_length
+from ..drafting.combine import COST, HITS, TESTS, best_length
 from ..drafting.drafter import Draft, Drafter, DraftRun, Proposer, Site, check_length
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
@@ -37,7 +37,7 @@ class Prefetch:
     drafter: Drafter
     length: int = 8  # The most tokens of a draft
     encode: Callable[[str], Sequence[int]] | None = None  # The tokenizer, where one is known
-    asked: bool = True  # Whether the call named the drafter; one by default gives way to what excludes drafts
+    asked: bool = True  # True if the call named the drafter: one by default gives way to a constraint
 
     def __post_init__(self) -> None:
         check_length(self.length)
@@ -47,10 +47,6 @@ class Prefetch:
         return Proposer(
             self.drafter, DraftRun(request.table, request.settings, request.prompts, trees=trees, encode=self.encode)
         )
-
-
-COST = 0.05
-"""The time that a drafted token adds to a model call, in times of a call of one token: 0.03 to 0.06 were measured on a CPU."""
 
 
 @final

@@ -49,8 +49,6 @@ class Fixture:
     ----------
     has_separator, has_single_bytes, restarts
         Assumptions S4, S5 and S6.
-    traps
-        The number of words of at most three tokens that the paper's masks allow though no member begins so.
     refused
         Words that a wrong construction allows, or whose end it allows.
     missed
@@ -67,7 +65,6 @@ class Fixture:
     has_separator: bool = False
     has_single_bytes: bool = True
     restarts: bool = True
-    traps: int = 0
     refused: tuple[tuple[str, ...], ...] = ()
     missed: int = 0
     empty: bool = False
@@ -112,7 +109,6 @@ FIXTURES = (
         ("1", "11", "111"),
         ("", "(", "(11)", "(1)"),
         restarts=True,
-        traps=6,
         refused=(("(",), ("(1",), ("(", "1")),
     ),
     Fixture(
@@ -147,7 +143,6 @@ FIXTURES = (
         ("a", "_aa_"),
         ("a+", "a+a", ""),
         has_separator=True,
-        traps=6,
         refused=(("a", "+"), ("a", "_", "+")),
     ),
     Fixture(
@@ -158,7 +153,6 @@ FIXTURES = (
         ("", "_", "a+", "a+a+"),
         has_separator=True,
         has_single_bytes=False,
-        traps=14,
         refused=(("a+",), ("_",)),
         empty=True,
     ),
