@@ -38,10 +38,11 @@ def main(
     temperatures: Annotated[str, typer.Option(help="Temperatures of accuracy.")] = "1,0.3",
     sets: Annotated[str, typer.Option(help="Labelled sets of accuracy.")] = ",".join(accuracy.SETS),
     texts: Annotated[int, typer.Option(help="Texts of each labelled set, at most.")] = 60,
+    device: Annotated[str, typer.Option(help="cpu or cuda, for cost alone.")] = "cpu",
 ) -> None:
     """Measure the missing rows, and write the page."""
     torch.set_num_threads(1)
-    loaded = load()
+    loaded = load(device)
     steps = {
         "overhead": lambda: overhead.run(loaded, seeds),
         "dyck": dyck,

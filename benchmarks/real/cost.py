@@ -5,7 +5,8 @@
 A trial is a draw of stock Outlines and then one under each ``phi``, of the same prompt and from a cold tree (a seeded call keeps
 none). The ratio is that of the CPU seconds of a pair; the row is the median over trials. Formats are compiled before, on both
 sides. A draw that takes more than a limit of CPU seconds is broken off, and its row says so. A file a row is kept, after each
-trial, in ``results/real/cost``: what was interrupted goes on where it was.
+trial, in ``results/real/cost``: what was interrupted goes on where it was. With ``--device cuda`` the seconds are those of the
+wall, the accelerator waited for, and the folder is ``results/real/cuda``.
 """
 
 from __future__ import annotations
@@ -42,9 +43,21 @@ class Bench:
     """One model, in stock Outlines and in this package."""
 
     def __init__(self, loaded: tuple[Any, Any]) -> None:
-        self.meter = Meter(loaded[0])
+        self.meter, self.device = Meter(loaded[0]), loaded[0].device.type
         self.stock = outlines.from_transformers(*loaded)
         self.ours = outlines_phi.wrap(outlines.from_transformers(*loaded))
+
+    @property
+    def kind(self) -> str:
+        """The folder of the results."""
+        return "cost" if self.device == "cpu" else self.device
+
+    def now(self) -> float:
+        """Return the CPU seconds of this process; on an accelerator the time, once it is done."""
+        if self.device == "cpu":
+            return time.process_time()
+        torch.cuda.synchronize()
+        return time.perf_counter()
 
     def stock_call(self, task: Task) -> Callable[[int], dict[str, Any]]:
         """Return the draw of a seed in stock Outlines, with its cost."""
@@ -54,9 +67,9 @@ class Bench:
         def call(seed: int) -> dict[str, Any]:
             prompts = task.prompts(seed)
             torch.manual_seed(seed)
-            (calls, _, rows), start = self.meter.read(), time.process_time()
+            (calls, _, rows), start = self.meter.read(), self.now()
             found = made.batch(prompts, max_new_tokens=task.tokens, **STOCK)
-            seconds = time.process_time() - start
+            seconds = self.now() - start
             after = self.meter.read()
             tokens = after[2] - rows - len(prompts)
             return {"calls": after[0] - calls, "tokens": tokens, "seconds": seconds, "text": str(found[0])}
@@ -69,7 +82,7 @@ class Bench:
         estimator = resolve_phi(phi)
 
         def call(seed: int) -> dict[str, Any]:
-            prompts, watch, start = task.prompts(seed), Limit(limit), time.process_time()
+            prompts, watch, start = task.prompts(seed), Limit(limit), self.now()
             seeds = [len(prompts) * seed + i for i in range(len(prompts))]
             settings = {"seed": seeds, "max_new_tokens": task.tokens, "progress": watch}
             with warnings.catch_warnings():
@@ -78,9 +91,9 @@ class Bench:
                     options = replace(CallOptions.read(settings, None), weighted=False)  # as calls that return texts
                     draws = self.ours.draw(prompts, generator.table, estimator, options)
                 except (BudgetError, OutOfTime) as error:
-                    cost = {"calls": watch.calls, "tokens": watch.tokens, "seconds": time.process_time() - start}
+                    cost = {"calls": watch.calls, "tokens": watch.tokens, "seconds": self.now() - start}
                     return cost | {"failed": getattr(error, "reason", f"more than {limit:g} s")}
-            counts, seconds = draws[0].counts, time.process_time() - start
+            counts, seconds = draws[0].counts, self.now() - start
             worst = min((draw for one in draws for draw in one), key=lambda draw: draw.guarantee)
             known = {"guarantee": str(worst.guarantee), "ess": worst.ess, "candidates": worst.candidates}
             known |= {"blocks": worst.blocks, "picked": worst.picked}
@@ -100,7 +113,7 @@ def measure(bench: Bench, task: Task, names: list[str], seeds: int, seconds: flo
     """Make the trials of a task that are missing."""
     rows = {
         name: Row.of(
-            "cost", task.name, name, task=task.name, phi=name, tokens=task.tokens, limit=seconds, batch=task.batch
+            bench.kind, task.name, name, task=task.name, phi=name, tokens=task.tokens, limit=seconds, batch=task.batch
         )
         for name in names
     }
@@ -141,9 +154,9 @@ def summary(row: Mapping[str, Any]) -> dict[str, Any]:
 
     return {
         "task": row["about"]["task"],
-        "stock: calls / CPU s": f"{middle('stock', 'calls'):.0f} / {middle('stock', 'seconds'):.2f}",
+        "stock: calls / s": f"{middle('stock', 'calls'):.0f} / {middle('stock', 'seconds'):.2f}",
         "phi": row["about"]["phi"],
-        "calls / tokens / CPU s": " / ".join(
+        "calls / tokens / s": " / ".join(
             [f"{middle('phi', name):.0f}" for name in ("calls", "tokens")] + [f"{middle('phi', 'seconds'):.2f}"]
         ),
         "ratio": statistics.median(pair["phi"]["seconds"] / pair["stock"]["seconds"] for pair in pairs),
@@ -157,5 +170,5 @@ def run(loaded: tuple[Any, Any], only: str, phi: str, seeds: int, seconds: float
     bench, names = Bench(loaded), phi.split(",")
     for task in chosen(only):
         measure(bench, task, names, seeds, seconds)
-        for row in map(summary, (kept for kept in kept_rows("cost") if kept["about"]["task"] == task.name)):
-            say(f"  {row['phi']:9} {row['ratio']:5.2f} x  {row['calls / tokens / CPU s']}  {row['result']}")
+        for row in map(summary, (kept for kept in kept_rows(bench.kind) if kept["about"]["task"] == task.name)):
+            say(f"  {row['phi']:9} {row['ratio']:5.2f} x  {row['calls / tokens / s']}  {row['result']}")

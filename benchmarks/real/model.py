@@ -55,11 +55,11 @@ def convert(source: Path, target: Path) -> None:
     transformers.AutoTokenizer.from_pretrained(**where).save_pretrained(target)
 
 
-def load() -> tuple[Any, Any]:
+def load(device: str = "cpu") -> tuple[Any, Any]:
     """Return the model and its tokenizer, which has the chat template; both are for ``outlines.from_transformers``."""
     where = str(folder())
     model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32)
-    return model.eval(), transformers.AutoTokenizer.from_pretrained(where)
+    return model.eval().to(device), transformers.AutoTokenizer.from_pretrained(where)
 
 
 def outlines_model(host: str = "transformers") -> Any:

@@ -79,7 +79,7 @@ CERTAIN = (ForcedDrafter, AdaptedLength, FirstOf)
 class DraftOptions:
     """The sources of a call's drafts, of ``length`` tokens at most: drafters and smaller models, the one to ask first leading.
 
-    None of them for no drafts at all: a call without ``draft=`` drafts the text that its format forces.
+    None of them for no drafts at all: a call without ``draft=`` has :data:`USUAL` ones.
 
     ``guesses`` are drafters to ask after all of them.
     """
@@ -136,6 +136,10 @@ def _source(given: object) -> Any:
     )
 
 
+USUAL = DraftOptions((ForcedDrafter(), PromptLookupDrafter()), guesses=(EndingDrafter(),))
+"""The drafts of a call without ``draft=``, where a drafted token costs little: what the format forces, and what the prompt says."""
+
+
 @final
 class DraftSources:
     """The drafters and encoders that are kept for a model."""
@@ -149,11 +153,10 @@ class DraftSources:
     def of(self, options: DraftOptions | None, phi: Phi, tokenizer: Any) -> dict[str, Any]:
         """Return the arguments of ``sampler_for`` for the drafts of a call; errors as :meth:`drafter`."""
         encode = None if tokenizer is None else self.encode(tokenizer)
-        if options is None:
-            return {"encode": encode, "forced": self._road == PACKED}
-        if not options.sources:
+        asked, drafts = options is not None, options or USUAL
+        if not drafts.sources or (not asked and self._road != PACKED):
             return {"encode": encode}
-        return {"drafter": self.drafter(options, phi), "length": options.length, "encode": encode}
+        return {"drafter": self.drafter(drafts, phi), "length": drafts.length, "encode": encode, "asked": asked}
 
     @property
     def _road(self) -> Any:

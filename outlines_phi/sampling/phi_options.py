@@ -106,7 +106,7 @@ class AutoPhi(Phi):
     A draw that the effort does not reach is picked by weight from several candidates (sampling-importance-resampling), which come
     from the tree's adaptive proposal. Its guarantee says ``WEIGHTED``, its ``ess`` how many candidates it is worth, and the call
     gives one :class:`~outlines_phi.FidelityWarning`. Where texts alone are returned, a single one is the last state of a chain over
-    them; of a format with blocks, texts that are missing after as many model calls as a masked text takes are drawn as by
+    them; of a format with blocks, texts that are missing after as many model calls as the shortest has tokens are drawn as by
     :class:`FieldsPhi`, without candidates.
 
     Attributes
@@ -114,9 +114,9 @@ class AutoPhi(Phi):
     candidates
         Candidates of a weighted draw; a single one has twice as many.
     share
-        Model calls in which a call may launch attempts at exact draws before it turns to weighted ones, as a share of those that
-        its weighted draws would take alone; before it turns to fields, as a share of those of one masked text. 0 makes every draw
-        weighted.
+        The cost at which a call stops launching attempts at exact draws and turns to weighted ones, as a share of what its
+        weighted draws would cost alone; before it turns to fields, the model calls as a share of the tokens of the shortest text.
+        0 makes every draw weighted.
     width
         Attempts in flight at once, per prompt.
     frontier

