@@ -143,11 +143,6 @@ ROWS = rows(INSTALLED)
 TRUNCATION = [name for name, field in FIELDS.items() if field.role is Role.TRUNCATES]  # The fields that truncate
 
 
-def said(keywords: Mapping[str, Any]) -> set[str]:
-    """Return the keywords of a call that say something: a field at a neutral value does not."""
-    return {name for name, value in keywords.items() if name not in ROWS or value not in ROWS[name].neutral}
-
-
 def check_config(config: GenerationConfig | None, keywords: Mapping[str, Any]) -> None:
     """Refuse a generation config that changes the distribution in a way that is not offered, unless ``keywords`` of the call
     undo it.
@@ -408,10 +403,17 @@ def refuse_misfits(door: str, keywords: Mapping[str, Any], **said: Any) -> None:
 
 
 def refuse_unknown(
-    keywords: Iterable[str], known: Sequence[str], meant: Mapping[str, str], otherwise: str = ""
+    keywords: Mapping[str, Any], known: Sequence[str], meant: Mapping[str, str], otherwise: str = ""
 ) -> None:
-    """Refuse keywords that are not ``known``: ``meant`` says what to do in place of some; for others the nearest one is named."""
-    unknown = sorted(set(keywords) - set(known))
+    """Refuse keywords that are not ``known``, unless they are fields of transformers at a neutral value, which say nothing.
+
+    ``meant`` says what to do in place of some; for others the nearest one is named.
+    """
+    unknown = sorted(
+        name
+        for name, value in keywords.items()
+        if name not in known and (name not in ROWS or value not in ROWS[name].neutral)
+    )
     if not unknown:
         return
     hints = {name: _hint(name, known, meant) for name in unknown}
