@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -19,13 +20,14 @@ from ..phi.estimator import Phi
 from ..phi.onestep import LocalPhi
 from ..phi.tree.store import TreeStore
 from ..plugin.call import ESTIMATORS, Call, CallOptions, Correction, Unset, meant_by
-from ..plugin.choices import ENDS, TOKENIZATIONS, guessed
+from ..plugin.choices import OPTIONS, guessed
 from ..plugin.drafts import DRAFTERS, resolve_draft
 from ..plugin.session import PhiModel
 from ..plugin.types.output_types import to_language
 from ..sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from ..sampling.resolve import DRAFT_LENGTH, sampler_for
 from ..sampling.smc import SMC, Resample
+from ..settings import SamplingSettings
 from .actors import FORMS, Pool
 from .inputs import (
     BUNDLED,
@@ -65,7 +67,15 @@ def option(kind: Any, said: str, *flags: str, **more: Any) -> Any:
 Type = option(str | None, "Output type, module:Class: pydantic, dataclass, Enum, Literal, function, ...", "--type")
 Schema = option(Path | None, "Output type: file of a JSON schema.")
 RegexOption = option(str | None, "Output type: regular expression.", "--regex")
-Seed = option(int | None, "Same seed, same draws; by default a random one.")
+
+
+def of_call(name: str) -> Any:
+    """Return the type of the option of a call that :data:`~outlines_phi.plugin.choices.OPTIONS` has under a name."""
+    row = OPTIONS[name]
+    return option(row.kind | None, row.said, **(one_of(f"--{name}", row.names) if row.names else {}))
+
+
+Seed = of_call("seed")
 
 
 def refuse_without(remedy: str, without: str, given: dict[str, bool]) -> None:
@@ -97,21 +107,8 @@ FORMAT: Rows = {
         f"Output type: file of a grammar, in Lark's dialect or .gbnf, or one of {', '.join(NAMES)}, dyck-n.",
     ),
 }
-SETTINGS: Rows = {
-    "temperature": option(float | None, "Divides the logits; by default the model's own, else 1."),
-    "top_k": option(int | None, "Truncation to the k likeliest tokens; by default none."),
-    "top_p": option(float | None, "Truncation to a probability mass; by default none."),
-    "min_p": option(float | None, "Truncation relative to the likeliest token; by default none."),
-    "repetition_penalty": option(float | None, "As in transformers; by default the model's own, else 1."),
-    "max_new_tokens": option(int | None, "Most tokens of an output, its end included; part of the distribution."),
-}
-TEXTS: Rows = {
-    "tokenization": option(
-        str | None, "Tokenizations of a text that count; by default any.", **one_of("--tokenization", TOKENIZATIONS)
-    ),
-    "ends": option(str | None, "open: the text begins with a member and may go on.", **one_of("--ends", ENDS)),
-    "open_at": option(str | None, "With --ends open: regular expression of the character after a member."),
-}
+SETTINGS: Rows = {field.name: of_call(field.name) for field in fields(SamplingSettings) if field.name != "seed"}
+TEXTS: Rows = {name: of_call(name) for name in ("tokenization", "ends", "open_at")}
 BANS: Rows = {
     "ban": option(
         list[str] | None,

@@ -353,10 +353,6 @@ def _unread(path: Path) -> UnsupportedError:
     )
 
 
-COLLECTIONS = (str, bytes, dict, list, tuple, set, frozenset)
-"""The types of values that are often given in place of an output type, and are none."""
-
-
 @dataclass(frozen=True)
 class GrammarText:
     """The text of a context-free grammar, in Lark's dialect."""
@@ -443,7 +439,7 @@ def left_to_outlines(output_type: Any, *, at_hand: bool) -> bool:
 
 def holds_json(term: Term) -> bool:
     """Return True if a JSON schema is a part of a term."""
-    return any(True for _ in _schemas(term))
+    return next(_schemas(term), None) is not None
 
 
 def _schemas(term: Term) -> Iterator[JsonSchema]:
@@ -461,7 +457,7 @@ def to_term(output_type: Any) -> Term:
 
 
 def _term(output_type: Any, read: Callable[[Any], Term]) -> Term:
-    if isinstance(output_type, COLLECTIONS) and not isinstance(output_type, Term):
+    if isinstance(output_type, (str, bytes, dict, list, tuple, set, frozenset)) and not isinstance(output_type, Term):
         raise no_format(output_type)
     try:
         return read(output_type)
