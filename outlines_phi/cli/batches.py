@@ -171,29 +171,24 @@ def _shortfall(draws: Draws, n: int, phi: Phi | None) -> BudgetError:
 class Summary:
     """Counts of what was drawn, for the messages at the end."""
 
-    # Prompts that are finished, and how many of them ended by each kind of error.
-    prompts: int = 0
-    errors: Counter[str] = field(default_factory=Counter)
-    # Draws, and the effective sample sizes of those that are weighted.
-    draws: int = 0
-    weighted: list[float] = field(default_factory=list)
-    log_phi: list[float] = field(default_factory=list)  # The bounds and estimates of weighted draws
-    failures: int = 0  # trajectories that found no allowed token
+    # Sums: of prompts that are finished, of draws, of trajectories that found no allowed token, and of :data:`DRAFTED`
+    counts: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)  # prompts that ended by each kind of error
     rejections: Counter[str] = field(default_factory=Counter)  # attempts that each banned phrase has cost
-    counts: Counter[str] = field(default_factory=Counter)  # sums of the counts :data:`DRAFTED`
+    weighted: list[float] = field(default_factory=list)  # the effective sample sizes of draws that are weighted
+    log_phi: list[float] = field(default_factory=list)  # the bounds and estimates of weighted draws
 
     def count(self, outcome: Outcome) -> None:
         """Take note of what became of a prompt."""
-        self.prompts += 1
+        self.counts["prompts"] += 1
         if outcome.error is not None:
             self.errors[type(outcome.error).__name__] += 1
         if (draws := outcome.draws) is not None:
-            self.draws += len(draws)
-            self.failures += draws.failures
+            drafted = {name: getattr(draws.counts, name) for name in DRAFTED}
+            self.counts.update(drafted, draws=len(draws), failures=draws.failures)
             estimated = draws.guarantee <= Guarantee.WEIGHTED and draws.weighed
             self.log_phi += [draws.log_z] if estimated else draws.log_z_bounds
             self.rejections.update(draws.rejections)
-            self.counts.update({name: getattr(draws.counts, name) for name in DRAFTED})
             self.weighted += [draw.ess for draw in draws if draw.guarantee == Guarantee.WEIGHTED]
 
     def add(self, other: Summary) -> None:
@@ -205,9 +200,12 @@ class Summary:
     def report(self, target: Path | None, asked: str, call: Call) -> None:
         """Print the summary of a run; ``asked`` says how many prompts there are."""
         known = sorted(self.log_phi)
+        prompts, drawn, failures, written, drafted, kept, turns = map(
+            self.counts.__getitem__, ("prompts", "draws", "failures", *DRAFTED)
+        )
         log_phi = f" log Phi is {bounds_text((known[0], known[-1]))}." if known and known[0] > -math.inf else ""
         if target is not None:
-            note(f"{counted(self.draws, 'draw')} written; {target} has {self.prompts} of {asked}.{log_phi}")
+            note(f"{counted(drawn, 'draw')} written; {target} has {prompts} of {asked}.{log_phi}")
         if known and known[-1] < LOW:
             tell(
                 "Warning",
@@ -218,22 +216,21 @@ class Summary:
             costly = ", ".join(f"{name} {count:,}" for name, count in self.rejections.most_common(SHOWN))
             rest = f", and {len(self.rejections) - SHOWN} more" if len(self.rejections) > SHOWN else ""
             note(f"Attempts that came upon a banned phrase: {costly}{rest}.")
-        written, drafted, kept, turns = (self.counts[name] for name in DRAFTED)
         if turns and call.keywords.get("draft") is not None:
             note(f"Drafts: {kept:,} of {drafted:,} tokens kept; {written / turns:.2f} tokens per model call.")
         if self.weighted and isinstance(call.phi, AutoPhi):
             tell(
                 "Warning",
                 "yellow",
-                f"{len(self.weighted)} of {self.draws} draws are weighted, not exact: exact ones would have taken longer. Each "
+                f"{len(self.weighted)} of {drawn} draws are weighted, not exact: exact ones would have taken longer. Each "
                 f"was picked by weight from candidates worth {statistics.median(self.weighted):.1f} (median effective sample "
                 'size). Use their weights, or --phi exact; the lines say which: "guarantee": "weighted".',
             )
-        if self.failures:
+        if failures:
             tell(
                 "Warning",
                 "yellow",
-                f"{self.failures} trajectories met a step where truncation, --tokenization or the model leaves no allowed "
+                f"{failures} trajectories met a step where truncation, --tokenization or the model leaves no allowed "
                 "token. They are the lines without a text, and count in every mean with weight 0.",
             )
         if self.errors.total():
@@ -361,23 +358,27 @@ def run(
     header, drawing = begun(task)
     if saved.header is not None:
         check_same_run(saved.header, header, target.path)
-    summary = Summary(prompts=len(saved.finished), errors=Counter(earlier=sum(saved.finished.values())))
-    asked, interrupted = counted(prompts, "prompt"), False
-    if summary.prompts:
-        note(f"{target.path} has {summary.prompts} of {asked}; going on from there.")
-    writing, showing = target.writing(header, saved.end), bar("prompts", prompts, begin=summary.prompts, shown=shown)
+    summary = Summary(Counter(prompts=len(saved.finished)), Counter(earlier=sum(saved.finished.values())))
+    asked, interrupted, done = counted(prompts, "prompt"), False, len(saved.finished)
+    if done:
+        note(f"{target.path} has {summary.counts['prompts']} of {asked}; going on from there.")
+    writing, showing = (
+        target.writing(header, saved.end),
+        bar("prompts", prompts, begin=done, shown=shown),
+    )
     with writing as write, showing as progress:
         try:
             for records, more in drawing(saved.finished, progress):
                 write(records)
                 summary.add(more)
-                progress.move(summary.prompts)
+                done = summary.counts["prompts"]
+                progress.move(done)
         except KeyboardInterrupt:
             interrupted = True
     summary.report(target.path, asked, task.call)
     if interrupted:
         again = "The same command, without --overwrite, goes on from there."
         resume = again if target.path else "A run with --output FILE can go on where it ended."
-        tell("Interrupted", "yellow", f"after {summary.prompts} of {asked}. {resume}")
+        tell("Interrupted", "yellow", f"after {summary.counts['prompts']} of {asked}. {resume}")
         return INTERRUPTED
     return FAILED if summary.errors.total() else 0

@@ -264,7 +264,9 @@ def print_audit(report: AuditReport, console: Console) -> None:
         print_table(section, console)
 
 
-Found = Probabilities | OutlinesPhiError  # What became of a prompt; a BudgetError has the bounds that it came to
+Found = tuple[
+    Probabilities | None, OutlinesPhiError | None
+]  # The probabilities of a prompt, as far as known, and its error
 
 
 @taking(PROMPTS, MODEL, FORMAT, BANS, SETTINGS, TEXTS)
@@ -304,18 +306,20 @@ def probabilities(
         progress = shown_by.told(completed=False)
         try:
             inputs = [model_input(prompt) for prompt in prompts]
-            return generator.probabilities_batch(
+            known = generator.probabilities_batch(
                 inputs, tolerance=tolerance, effort=limit, progress=progress, **settings
             )
+            return [(found, None) for found in known]
         except BudgetError as error:
-            return [_kept(error, found, tolerance) for found in error.partial]
+            return [_kept(found, tolerance) for found in error.partial]
 
     console, lines, failed = Console(highlight=False), list[Record](), 0
     with bar("prompts", len(asked), shown=not quiet) as shown_by:
         for first in range(0, len(asked), batch_size):
             rows = asked[first : first + batch_size]
-            for index, (prompt, found) in enumerate(zip(rows, apart(ranked, rows, refused), strict=True), first):
-                failed += isinstance(found, OutlinesPhiError)
+            for index, (prompt, each) in enumerate(zip(rows, apart(ranked, rows, refused), strict=True), first):
+                found = (None, each) if isinstance(each, OutlinesPhiError) else each
+                failed += found[1] is not None
                 _print(prompt, found, top, console)
                 lines += _records({"prompt_index": index, "prompt": prompt}, found)
             shown_by.move(first + len(rows))
@@ -327,40 +331,30 @@ def probabilities(
         raise typer.Exit(FAILED)
 
 
-def _kept(error: BudgetError, found: Probabilities, tolerance: float) -> Found:
-    """Return the result for a prompt of a call whose effort ran out: an error where it fell short of the tolerance."""
+def _kept(found: Probabilities, tolerance: float) -> Found:
+    """Return the result for a prompt of a call whose effort ran out: with an error where it fell short of the tolerance."""
     if found.tolerance <= tolerance:
-        return found
-    return BudgetError.of(
+        return found, None
+    return found, BudgetError.of(
         "Give a larger --effort or --tolerance, or a lower --max-new-tokens",
         f"The effort ran out with intervals up to {found.tolerance:.3g} wide, short of --tolerance {tolerance:g}",
         "what is listed holds all the same",
-        partial=[found],
     )
 
 
-def _listed(found: Found) -> Probabilities | None:
-    """Return the probabilities of a prompt, as far as they are known."""
-    match found:
-        case Probabilities():
-            return found
-        case BudgetError(partial=[known]):
-            return known
-    return None
-
-
 def _print(prompt: Prompt, found: Found, top: int, console: Console) -> None:
-    known = _listed(found)
+    known, error = found
     if known is not None:
         head, remark = ("value", "p", "at least", "at most"), f"log Phi {bounds_text(known.log_z_bounds)}"
         print_table(TextTable(head, known.rows(top), f"After {prompt!r}", remark), console, name_width=60)
-    if isinstance(found, OutlinesPhiError):
-        tell("Failed", "red", message(found))
+    if error is not None:
+        tell("Failed", "red", message(error))
 
 
 def _records(prompt: Record, found: Found) -> Iterator[Record]:
     """Yield a record per value, the likeliest first, one for all that are not listed, and one for an error."""
-    if (known := _listed(found)) is not None:
+    known, error = found
+    if known is not None:
         for rank, entry in enumerate(known.entries):
             refused = entry.refused
             said = {"value": None, "value_error": " ".join(str(refused).split())}
@@ -381,8 +375,8 @@ def _records(prompt: Record, found: Found) -> Iterator[Record]:
             "p_bounds": list(known.other),
             "log_z_bounds": jsonable(known.log_z_bounds),
         }
-    if isinstance(found, OutlinesPhiError):
-        yield {"record": "error", **prompt, "error": type(found).__name__, "message": message(found)}
+    if error is not None:
+        yield {"record": "error", **prompt, "error": type(error).__name__, "message": message(error)}
 
 
 @taking(PROMPTS, MODEL, SETTINGS, {"tokenization": TEXTS["tokenization"]})

@@ -49,7 +49,7 @@ from .call import (
     texts,
 )
 from .drafts import DraftSources
-from .mistakes import check_batch, no_prompt, not_pickled
+from .mistakes import check_batch, not_pickled, reading
 from .streaming import Asynchronous, Pieces, Worker, accepted, check_stream, pieces, stepped, telling
 from .types.output_types import left_to_outlines
 from .types.tables import CompiledTypes, masks_only
@@ -378,10 +378,8 @@ class PhiModel(Asynchronous, ABC):
 
     def _formatted(self, model_input: Any) -> Any:
         """Return the prompt that Outlines hands to the library."""
-        try:
+        with reading(model_input):
             return self.type_adapter.format_input(model_input)
-        except (TypeError, ValueError, NotImplementedError) as error:
-            raise no_prompt(model_input, error) from error
 
     def _sampler(self, phi: Phi, options: CallOptions) -> Sampler:
         return sampler_for(phi, self._trees, options.sampler, **self.drafts.of(options.draft, phi, self.hf_tokenizer))

@@ -34,7 +34,7 @@ from ...settings import SamplingSettings
 from ...vocabulary.vocabulary import Vocabulary
 from ..call import Ban, Call
 from ..choices import FIELDS, TRUNCATION, UNDRAWN, held, refuse_misfits, refuse_mistyped
-from ..mistakes import check_loaded, no_prompt
+from ..mistakes import check_loaded, reading
 from ..processor import MaskLogitsProcessor
 from ..session import MAX_TREE_BYTES, PhiModel
 from ..streaming import Ids, Pieces, decoded, spelled
@@ -420,10 +420,8 @@ class PhiTransformers(PhiModel, Transformers):
         return decoded(spelled(hosted(generate, stoppable(call.keywords)), self.lm.vocabulary, first))
 
     def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
-        try:
+        with reading(model_input):
             _, inputs = self._prepare_model_inputs(model_input)
-        except (TypeError, ValueError) as error:
-            raise no_prompt(model_input, error) from error
         return tuple(inputs["input_ids"][0][inputs["attention_mask"][0].bool()].long().tolist())
 
     def _host_processor(self, call: Call, inputs: Sequence[Any]) -> Any:
