@@ -83,8 +83,7 @@ class PhiModel(Asynchronous, ABC):
         self._drawing = threading.RLock()
         self.phi = resolve_phi(phi)
         self.banned_phrases = resolve_ban(banned_phrases)
-        if self.phi is not None:
-            Correction().replaced_by(self.phi, self.banned_phrases)  # raises what is wrong with the two together
+        _ = self.correction  # raises what is wrong with the two together
         self.worker = Worker()
         self.told_of_fit = WeakSet[Table]()  # The tables whose bad fit was warned of
 
@@ -207,7 +206,7 @@ class PhiModel(Asynchronous, ABC):
         """The correction of every call that does not say otherwise."""
         unsaid, ban = Unset.UNSET, self.banned_phrases
         if self.phi is not None:
-            return Correction(self.phi, ban=ban, inherited=True)
+            return replace(Correction().replaced_by(self.phi, ban), inherited=True)
         return Correction(level=unsaid if ban is None else LEVELS.get(ban.level, unsaid), ban=ban, inherited=True)
 
     @cached_property
