@@ -7,10 +7,9 @@ import json
 import logging
 import pickle
 import time
-from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import count
 from pathlib import Path
@@ -22,9 +21,9 @@ from ..errors import OutlinesPhiError, UnsupportedError
 from ..numerics.cache import replacing
 from ..numerics.checks import counted
 from . import journal
-from .batches import Summary, Task, Told, told, work
+from .batches import Drawing, Task, Told, run, told
 from .inputs import PARQUET, Rows, check_chats, needing, read_prompt
-from .journal import ANEW, Record, records_of
+from .journal import ANEW, Record, Saved, records_of
 
 NUMBER = "prompt_index"  # The column that numbers the rows of a file
 
@@ -263,18 +262,19 @@ class Parts:
                 f"Give another folder, or empty it: --output {self.folder} has files that outlines-phi did not write."
             )
 
-    def header(self) -> Record | None:
-        """Return the settings of the draws of the folder; ``None`` where it was not begun."""
-        path = self.folder / RUN
-        return next((record for record, _ in journal.records(path)), None) if path.exists() else None
+    @property
+    def path(self) -> Path:
+        """The folder, as messages name it."""
+        return self.folder
 
-    def finished(self) -> dict[int, bool]:
-        """Return the numbers of the rows that are in the parts, and of each whether it ended by an error.
+    def saved(self) -> Saved:
+        """Return what stands in the parts.
 
         Raises :class:`UnsupportedError` where a part has another prompt than the input, or is of another form.
         """
-        found: dict[int, bool] = {}
-        for path in self._parts():
+        begun, found = self.folder / RUN, dict[int, bool]()
+        header, _ = next(journal.records(begun), (None, 0)) if begun.exists() else (None, 0)
+        for path in self._parts() if header is not None else ():
             if path.suffix != f".{self.form}":
                 raise UnsupportedError(
                     f"Give --parts {path.suffix[1:]} to go on, or --overwrite: {path} is not {self.form}."
@@ -287,7 +287,7 @@ class Parts:
                         "on with the same rows, or more after them."
                     )
                 found[number] = found.get(number, False) or failed
-        return found
+        return Saved(header, found, 0 if header is None else begun.stat().st_size)
 
     def _parts(self) -> list[Path]:
         return sorted(path for path in self.folder.glob("part-*") if path.suffix in (".jsonl", PARQUET))
@@ -308,18 +308,12 @@ class Parts:
             raise UnsupportedError(f"{ANEW} {path} is no part of a run: {error}.") from error
 
     @contextmanager
-    def writing(self, header: Record, *, anew: bool) -> Iterator[Callable[[Sequence[Record]], None]]:
+    def writing(self, header: Record, end: int) -> Iterator[Callable[[Sequence[Record]], None]]:
         """Lend the writer of the records of rows, as new parts now and then; no other run writes meanwhile."""
         self.folder.mkdir(exist_ok=True)
-        begun = self.folder / RUN
-        size = begun.stat().st_size if begun.exists() and not anew else 0
-        with journal.writing(begun, size) as write:
-            if not size:
-                for path in self._parts():
-                    path.unlink()
-                write([header])
-            for torn in self.folder.glob(".part-*"):
-                torn.unlink()
+        with journal.Lines(self.folder / RUN, ()).writing(header, end):
+            for stale in (*self.folder.glob(".part-*"), *(() if end else self._parts())):
+                stale.unlink()
             numbers = count(max((int(path.stem.removeprefix("part-")) + 1 for path in self._parts()), default=0))
             held: list[Record] = []
             begin = time.monotonic()
@@ -387,18 +381,13 @@ def draw_into(
 ) -> int:
     """Draw by actors what the parts do not have yet; return the exit code."""
     rows = parts.rows
-    parts.check()
-    saved = None if overwrite else parts.header()
-    finished = {} if saved is None else parts.finished()
-    task, pool = replace(task, seed=journal.seeded(task.seed, saved)), pool.started()
-    header = pool.once(_header, task, _to_first_chat(rows)) | {"parts": parts.form}
-    if saved is not None:
-        journal.check_same_run(saved, header, parts.folder)
 
-    summary = Summary(prompts=len(finished), errors=Counter(earlier=sum(finished.values())))
-    writing = parts.writing(header, anew=saved is None)
-    found = drawn(task, rows, finished, pool, batch_size, token_ids=token_ids)
-    return work(lambda _: found, writing, summary, len(rows), parts.folder, task.call, shown=not quiet)
+    def begun(task: Task) -> tuple[Record, Drawing]:
+        started = pool.started()
+        header = started.once(_header, task, _to_first_chat(rows)) | {"parts": parts.form}
+        return header, lambda done, _: drawn(task, rows, done, started, batch_size, token_ids=token_ids)
+
+    return run(parts, task, begun, len(rows), overwrite=overwrite, shown=not quiet)
 
 
 def _header(task: Task, prompts: list[Any]) -> Record:

@@ -7,8 +7,7 @@ import secrets
 import statistics
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast, final
@@ -16,6 +15,7 @@ from typing import Any, TypeAlias, TypeVar, cast, final
 import numpy as np
 from jinja2 import TemplateError
 
+from .. import __version__
 from ..errors import BudgetError, FidelityWarning, OutlinesPhiError, UnsupportedError, too_small
 from ..fidelity.format_fit import LOW
 from ..guides.table import Table
@@ -31,10 +31,9 @@ from ..sampling.draw import Guarantee
 from ..sampling.draws import Draws
 from ..sampling.phi_options import AutoPhi, LookaheadPhi
 from ..settings import SamplingSettings
-from . import journal
 from .app import FAILED, INTERRUPTED, note, tell
 from .inputs import Prompt, identity, model_input
-from .journal import Outcome, Record, records_of
+from .journal import FORMAT, VERSION, Outcome, Record, Saved, check_same_run, digest, records_of, seeded
 from .terminal import Bar, bar
 
 T = TypeVar("T")
@@ -58,15 +57,16 @@ class Batches:
     n: int  # draws per prompt
     seed: int | None  # where all random streams come from; fresh ones where there is none
 
-    def outcomes(self, prompts: Sequence[Prompt], size: int, begin: int) -> Iterator[list[Outcome]]:
-        """Yield the outcomes of the prompts from number ``begin`` on, in order, batch by batch.
+    def outcomes(self, prompts: Sequence[Prompt], size: int, finished: Container[int] = ()) -> Iterator[list[Outcome]]:
+        """Yield the outcomes of the prompts that are not ``finished``, in order, batch by batch.
 
-        Batches begin at the multiples of their ``size``; of the one that ``begin`` stands in, all prompts are drawn, so that its
+        Batches begin at the multiples of their ``size``; where some prompts of one are finished, all of it are drawn, so that their
         numbers are rounded as they would have been.
         """
-        for first in range(begin - begin % size, len(prompts), size) if begin < len(prompts) else ():
-            found = self.drawn(list(enumerate(prompts[first : first + size], first)))
-            yield [outcome for outcome in found if outcome.index >= begin]
+        for first in range(0, len(prompts), size):
+            rows = list(enumerate(prompts[first : first + size], first))
+            if any(index not in finished for index, _ in rows):
+                yield [outcome for outcome in self.drawn(rows) if outcome.index not in finished]
 
     def drawn(self, rows: Sequence[tuple[int, Prompt | OutlinesPhiError]]) -> list[Outcome]:
         """Return the outcomes of prompts with their numbers, drawn in shared model calls; an error in place of one is its own."""
@@ -171,29 +171,24 @@ def _shortfall(draws: Draws, n: int, phi: Phi | None) -> BudgetError:
 class Summary:
     """Counts of what was drawn, for the messages at the end."""
 
-    # Prompts that are finished, and how many of them ended by each kind of error.
-    prompts: int = 0
-    errors: Counter[str] = field(default_factory=Counter)
-    # Draws, and the effective sample sizes of those that are weighted.
-    draws: int = 0
-    weighted: list[float] = field(default_factory=list)
-    log_phi: list[float] = field(default_factory=list)  # The bounds and estimates of weighted draws
-    failures: int = 0  # trajectories that found no allowed token
+    # Sums: of prompts that are finished, of draws, of trajectories that found no allowed token, and of :data:`DRAFTED`
+    counts: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)  # prompts that ended by each kind of error
     rejections: Counter[str] = field(default_factory=Counter)  # attempts that each banned phrase has cost
-    counts: Counter[str] = field(default_factory=Counter)  # sums of the counts :data:`DRAFTED`
+    weighted: list[float] = field(default_factory=list)  # the effective sample sizes of draws that are weighted
+    log_phi: list[float] = field(default_factory=list)  # the bounds and estimates of weighted draws
 
     def count(self, outcome: Outcome) -> None:
         """Take note of what became of a prompt."""
-        self.prompts += 1
+        self.counts["prompts"] += 1
         if outcome.error is not None:
             self.errors[type(outcome.error).__name__] += 1
         if (draws := outcome.draws) is not None:
-            self.draws += len(draws)
-            self.failures += draws.failures
+            drafted = {name: getattr(draws.counts, name) for name in DRAFTED}
+            self.counts.update(drafted, draws=len(draws), failures=draws.failures)
             estimated = draws.guarantee <= Guarantee.WEIGHTED and draws.weighed
             self.log_phi += [draws.log_z] if estimated else draws.log_z_bounds
             self.rejections.update(draws.rejections)
-            self.counts.update({name: getattr(draws.counts, name) for name in DRAFTED})
             self.weighted += [draw.ess for draw in draws if draw.guarantee == Guarantee.WEIGHTED]
 
     def add(self, other: Summary) -> None:
@@ -205,9 +200,12 @@ class Summary:
     def report(self, target: Path | None, asked: str, call: Call) -> None:
         """Print the summary of a run; ``asked`` says how many prompts there are."""
         known = sorted(self.log_phi)
+        prompts, drawn, failures, written, drafted, kept, turns = map(
+            self.counts.__getitem__, ("prompts", "draws", "failures", *DRAFTED)
+        )
         log_phi = f" log Phi is {bounds_text((known[0], known[-1]))}." if known and known[0] > -math.inf else ""
         if target is not None:
-            note(f"{counted(self.draws, 'draw')} written; {target} has {self.prompts} of {asked}.{log_phi}")
+            note(f"{counted(drawn, 'draw')} written; {target} has {prompts} of {asked}.{log_phi}")
         if known and known[-1] < LOW:
             tell(
                 "Warning",
@@ -218,22 +216,21 @@ class Summary:
             costly = ", ".join(f"{name} {count:,}" for name, count in self.rejections.most_common(SHOWN))
             rest = f", and {len(self.rejections) - SHOWN} more" if len(self.rejections) > SHOWN else ""
             note(f"Attempts that came upon a banned phrase: {costly}{rest}.")
-        written, drafted, kept, turns = (self.counts[name] for name in DRAFTED)
         if turns and call.keywords.get("draft") is not None:
             note(f"Drafts: {kept:,} of {drafted:,} tokens kept; {written / turns:.2f} tokens per model call.")
         if self.weighted and isinstance(call.phi, AutoPhi):
             tell(
                 "Warning",
                 "yellow",
-                f"{len(self.weighted)} of {self.draws} draws are weighted, not exact: exact ones would have taken longer. Each "
+                f"{len(self.weighted)} of {drawn} draws are weighted, not exact: exact ones would have taken longer. Each "
                 f"was picked by weight from candidates worth {statistics.median(self.weighted):.1f} (median effective sample "
                 'size). Use their weights, or --phi exact; the lines say which: "guarantee": "weighted".',
             )
-        if self.failures:
+        if failures:
             tell(
                 "Warning",
                 "yellow",
-                f"{self.failures} trajectories met a step where truncation, --tokenization or the model leaves no allowed "
+                f"{failures} trajectories met a step where truncation, --tokenization or the model leaves no allowed "
                 "token. They are the lines without a text, and count in every mean with weight 0.",
             )
         if self.errors.total():
@@ -271,25 +268,36 @@ class Task:
         keep = {name: value for name, value in self.call.keywords.items() if name != "draft"}
         return Batches(generator=generator, keywords=keep, n=self.n, seed=self.seed)
 
-    def header(self, model: PhiModel) -> journal.Record:
-        """Return the first line of a file of the draws."""
-        options = self._options(model)
+    def header(self, model: PhiModel) -> Record:
+        """Return the first line of a file of the draws: all that decides them, as JSON has it."""
+        options, ban = self._options(model), self.call.ban
         language = "" if self.output_type is None else to_language(self.output_type)
-        return journal.header(
-            model=identity(self.model, model),
-            output_type=self.type_name,
-            pattern=language if isinstance(language, str) else language.text,
-            settings=options.settings,
-            tokenization=options.tokenization,
-            ban=self.call.ban,
-            phi=_told(self.call.phi),
-            sampler=None if options.sampler is None else asdict(options.sampler),
-            draft=None if options.draft is None else {"names": options.draft.names, "length": options.draft.length},
-            n=self.n,
-            seed=self.seed,
+        pattern = language if isinstance(language, str) else language.text
+        settings = {**asdict(options.settings), "tokenization": options.tokenization}
+        del settings["seed"]
+        optional = {
+            # Of banned phrases, which may be thousands, it has a fingerprint.
+            "banned_phrases": ban
+            and {"count": len(ban), "phrases": digest("\n".join(ban.names))}
+            | {name: getattr(ban, name) for name in ("ignore_case", "whole_word", "across_prompt")},
+            "phi": _told(self.call.phi),
+            "sampler": options.sampler and asdict(options.sampler),
+            "draft": options.draft and {"names": options.draft.names, "length": options.draft.length},
+            "n": self.n,
+            "seed": self.seed,
             **self._ends,
             **dict(self.told),
-        )
+        }
+        return {
+            "record": "run",
+            "format": FORMAT,
+            "version": VERSION,
+            "outlines_phi": __version__,
+            "model": identity(self.model, model),
+            "output_type": {"name": self.type_name, "pattern": digest(pattern)},
+            "settings": settings,
+            **{name: value for name, value in optional.items() if value is not None},
+        }
 
     @property
     def _ends(self) -> dict[str, Any]:
@@ -326,36 +334,51 @@ def told(outcomes: Iterable[Outcome], *, token_ids: bool) -> Told:
     return records, summary
 
 
-def work(
-    drawn: Callable[[Bar], Iterable[Told]],
-    writing: AbstractContextManager[Callable[[Sequence[Record]], None]],
-    summary: Summary,
+Drawing: TypeAlias = Callable[[Container[int], Bar], Iterable[Told]]
+"""Draws the prompts that are not finished, and shows the progress of each call."""
+
+
+def run(
+    target: Any,
+    task: Task,
+    begun: Callable[[Task], tuple[Record, Drawing]],
     prompts: int,
-    target: Path | None,
-    call: Call,
     *,
+    overwrite: bool,
     shown: bool,
 ) -> int:
-    """Write the draws of ``drawn`` as they come, and show the progress; return the exit code.
+    """Draw what ``target`` does not have of the ``prompts``, write it as it comes, and show the progress; return the exit code.
 
-    ``summary`` is of those of the ``prompts`` that ``target`` has, ``None`` for the standard output.
+    ``target`` has the methods of :class:`~outlines_phi.cli.journal.Lines`; ``begun`` loads what a task needs, and returns the first
+    line and what draws.
     """
-    asked = counted(prompts, "prompt")
-    if summary.prompts:
-        note(f"{target} has {summary.prompts} of {asked}; going on from there.")
-    interrupted = False
-    with writing as write, bar("prompts", prompts, begin=summary.prompts, shown=shown) as progress:
+    target.check()
+    saved = Saved() if overwrite else target.saved()
+    task = replace(task, seed=seeded(task.seed, saved.header))
+    header, drawing = begun(task)
+    if saved.header is not None:
+        check_same_run(saved.header, header, target.path)
+    summary = Summary(Counter(prompts=len(saved.finished)), Counter(earlier=sum(saved.finished.values())))
+    asked, interrupted, done = counted(prompts, "prompt"), False, len(saved.finished)
+    if done:
+        note(f"{target.path} has {summary.counts['prompts']} of {asked}; going on from there.")
+    writing, showing = (
+        target.writing(header, saved.end),
+        bar("prompts", prompts, begin=done, shown=shown),
+    )
+    with writing as write, showing as progress:
         try:
-            for records, more in drawn(progress):
+            for records, more in drawing(saved.finished, progress):
                 write(records)
                 summary.add(more)
-                progress.move(summary.prompts)
+                done = summary.counts["prompts"]
+                progress.move(done)
         except KeyboardInterrupt:
             interrupted = True
-    summary.report(target, asked, call)
+    summary.report(target.path, asked, task.call)
     if interrupted:
-        begun = "The same command, without --overwrite, goes on from there."
-        resume = begun if target else "A run with --output FILE can go on where it ended."
-        tell("Interrupted", "yellow", f"after {summary.prompts} of {asked}. {resume}")
+        again = "The same command, without --overwrite, goes on from there."
+        resume = again if target.path else "A run with --output FILE can go on where it ended."
+        tell("Interrupted", "yellow", f"after {summary.counts['prompts']} of {asked}. {resume}")
         return INTERRUPTED
     return FAILED if summary.errors.total() else 0

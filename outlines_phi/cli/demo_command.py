@@ -7,8 +7,8 @@ import json
 import shlex
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, final
 
@@ -29,12 +29,11 @@ from ..fidelity.plots import draw_reports
 from ..fidelity.probabilities import probabilities
 from ..fidelity.report_text import TextTable, certainty, cost_table, distance_table, number
 from ..lm import bundled
-from ..numerics.checks import counted
 from ..phi.tree.tree import BoundsTree
 from ..plugin.generator import Generator
 from ..plugin.hosts.transformers import PhiTransformers, from_transformers
 from ..settings import SamplingSettings
-from .terminal import Bar, bar, print_table
+from .terminal import bar, print_table
 
 BUDGET = 128  # More tokens than any text of the types below has, so that nothing is ever cut short
 
@@ -119,26 +118,31 @@ def demo(
 
 def run_case(model: PhiTransformers, case: Case, n: int, seed: int) -> Report:
     """Return the truth of a case, beside ``n`` draws of plain Outlines and of ``phi="exact"``."""
-    with bar("", STAGES) as progress:
-        with _stage(model, progress, 0, "truth, by enumeration"):
-            ids = tuple(model.tokenizer.encode(case.prompt)[0][0].tolist())
-            tree = BoundsTree(model.table(case.output_type), BUDGET)  # of its own: what it costs is told
-            (truth,) = probabilities(model.lm, SamplingSettings(), [ids], [tree], tolerance=1e-3, max_tokens=100_000)
-        with _stage(model, progress, 1, f"{PLAIN}, {n} draws") as meter:
-            plain = _plain(model, case, n, seed, meter)
-        with _stage(model, progress, 2, f"{EXACT}, {n} draws"):
-            exact = _ours(EXACT, "exact", model, case, n, seed)
-        with _stage(model, progress, 3, SHARED):
-            shared = _ours(SHARED, "local", model, case, n, seed)
-    return compare(case.title, case.prompt, case.source, truth, [plain, exact], case.read, costs=[shared])
+    sampled: list[Sample] = []
+    with bar("truth, by enumeration", STAGES) as progress:
+        ids = tuple(model.tokenizer.encode(case.prompt)[0][0].tolist())
+        tree = BoundsTree(model.table(case.output_type), BUDGET)  # of its own: what it costs is told
+        (truth,) = probabilities(model.lm, SamplingSettings(), [ids], [tree], tolerance=1e-3, max_tokens=100_000)
+        for name, draw in ((PLAIN, _plain), (EXACT, partial(_ours, "exact")), (SHARED, partial(_ours, "local"))):
+            progress.move(len(sampled) + 1, description=f"{name}, {n} draws")
+            started = time.perf_counter()
+            texts, calls, tokens = draw(model, case, n, seed)
+            seconds = time.perf_counter() - started
+            sampled.append(Sample(name=name, texts=texts, calls=calls, tokens=tokens, seconds=seconds))
+    return compare(case.title, case.prompt, case.source, truth, sampled[:2], case.read, costs=sampled[2:])
 
 
-def _plain(model: PhiTransformers, case: Case, n: int, seed: int, meter: Meter) -> Sample:
-    """Draw as an Outlines application does today: Hugging Face's loop under a mask, temperature 1, no truncation."""
-    generator = outlines.Generator(model, case.output_type)
+def _plain(model: PhiTransformers, case: Case, n: int, seed: int) -> tuple[list[str], int, int]:
+    """Draw as an Outlines application does today: Hugging Face's loop under a mask, temperature 1, no truncation.
+
+    Return the texts, the model calls, and the tokens that the loop evaluates in them, prompts left out.
+    """
+    generator, read = outlines.Generator(model, case.output_type), list[Tensor]()
+    hook = model.model.register_forward_pre_hook(
+        lambda _, args, given: read.append(given["input_ids"]), with_kwargs=True
+    )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        started = time.perf_counter()
         texts: list[str] = generator(
             case.prompt,
             num_return_sequences=n,
@@ -148,47 +152,18 @@ def _plain(model: PhiTransformers, case: Case, n: int, seed: int, meter: Meter) 
             top_k=0,
             top_p=1.0,
         )
-        seconds = time.perf_counter() - started
-    return Sample(name=PLAIN, texts=texts, calls=meter.calls, tokens=meter.tokens, seconds=seconds)
-
-
-def _ours(name: str, phi: str, model: PhiTransformers, case: Case, n: int, seed: int) -> Sample:
-    generator = Generator(model, case.output_type, phi=phi)
-    started = time.perf_counter()
-    draws = generator.sample(case.prompt, n, seed=seed, max_new_tokens=BUDGET)
-    seconds = time.perf_counter() - started
-    return Sample(name=name, texts=draws.texts, calls=draws.counts.calls, tokens=draws.counts.tokens, seconds=seconds)
-
-
-@final
-@dataclass
-class Meter:
-    """The model calls of a stage, and the tokens that Hugging Face's loop evaluates in them, prompts left out."""
-
-    calls: int = 0
-    tokens: int = 0
-
-
-@contextmanager
-def _stage(model: PhiTransformers, progress: Bar, number: int, description: str) -> Iterator[Meter]:
-    """Show a stage, after ``number`` others, with its model calls, and count what passes through the model meanwhile."""
-    meter = Meter()
-    progress.move(number, description=description, beside="")
+    hook.remove()
     config = model.model.generation_config
     unread = torch.tensor([config.eos_token_id, config.pad_token_id]).flatten()
+    tokens = sum(
+        int((~torch.isin(ids, unread)).sum()) for ids in read if ids.shape[1] == 1
+    )  # a longer one is the prompt
+    return texts, len(read), tokens
 
-    def count(_: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        ids: Tensor | None = keywords.get("input_ids", args[0] if args else None)
-        meter.calls += 1
-        if ids is not None and ids.shape[1] == 1:  # a longer one is the prompt
-            meter.tokens += int((~torch.isin(ids, unread)).sum())
-        progress.move(beside=counted(meter.calls, "model call"))
 
-    hook = model.model.register_forward_pre_hook(count, with_kwargs=True)
-    try:
-        yield meter
-    finally:
-        hook.remove()
+def _ours(phi: str, model: PhiTransformers, case: Case, n: int, seed: int) -> tuple[list[str], int, int]:
+    draws = Generator(model, case.output_type, phi=phi).sample(case.prompt, n, seed=seed, max_new_tokens=BUDGET)
+    return draws.texts, draws.counts.calls, draws.counts.tokens
 
 
 def print_report(report: Report, console: Console) -> None:

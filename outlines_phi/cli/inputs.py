@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -427,17 +428,16 @@ def _imported(named: str) -> Any:
     importlib.invalidate_caches()
     try:
         found = importlib.import_module(module_name)
+    except KeyboardInterrupt:
+        raise
     except BaseException as error:  # a module that is imported runs, and may raise anything, SystemExit too
-        if isinstance(error, KeyboardInterrupt):
-            raise
         raise UnsupportedError(
             f"--type {named}: the module {module_name} cannot be imported: {type(error).__name__}: {error}. Modules are looked "
             f"for in the working folder and among the installed ones."
         ) from error
-    for name in path.split("."):
-        if not hasattr(found, name):
-            near = difflib.get_close_matches(name, dir(found), n=3)
-            hint = f" Is {' or '.join(near)} meant?" if near else ""
-            raise UnsupportedError(f"--type {named}: {found!r:.80} has no {name}.{hint}")
-        found = getattr(found, name)
-    return found
+    try:
+        return reduce(getattr, path.split("."), found)
+    except AttributeError as error:
+        near = difflib.get_close_matches(str(error.name), dir(error.obj), n=3)
+        hint = f" Is {' or '.join(near)} meant?" if near else ""
+        raise UnsupportedError(f"--type {named}: {error.obj!r:.80} has no {error.name}.{hint}") from error

@@ -10,23 +10,21 @@ import importlib
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO, final
+from types import MappingProxyType
+from typing import Any, BinaryIO, NamedTuple, final
 
 import typer
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from .. import __version__
 from ..errors import OutlinesPhiError, UnsupportedError, ValueReadError
 from ..fidelity.report_text import jsonable
-from ..guides.phrases.banned import BannedPhrases
 from ..sampling.draws import Draws
-from ..settings import SamplingSettings
 from .inputs import Prompt
 
 Record = dict[str, Any]
@@ -48,40 +46,6 @@ UNCOMPARED = {"record", "outlines_phi", "model.name", "output_type.name"}
 """Keys that are there to be read: the same weights may lie in another folder."""
 
 ANEW = "Give another --output, or --overwrite to begin anew."
-
-
-def header(
-    *,
-    model: dict[str, str],
-    output_type: str,
-    pattern: str,
-    settings: SamplingSettings,
-    tokenization: str,
-    ban: BannedPhrases | None,
-    **others: Any,
-) -> Record:
-    """Return the first line of a file: all that decides the draws, as JSON has it; what is ``None`` among ``others`` is left out.
-
-    ``pattern`` is the regular expression or the grammar that ``output_type`` stands for. Of banned phrases, which may be thousands,
-    it has a fingerprint.
-    """
-    drawn_by = asdict(settings)
-    del drawn_by["seed"]
-    banned = None
-    if ban is not None:
-        options = {name: getattr(ban, name) for name in ("ignore_case", "whole_word", "across_prompt")}
-        banned = {"count": len(ban), "phrases": _digest("\n".join(ban.names)), **options}
-    optional = {"banned_phrases": banned, **others}
-    return {
-        "record": "run",
-        "format": FORMAT,
-        "version": VERSION,
-        "outlines_phi": __version__,
-        "model": model,
-        "output_type": {"name": output_type, "pattern": _digest(pattern)},
-        "settings": {**drawn_by, "tokenization": tokenization},
-        **{name: value for name, value in optional.items() if value is not None},
-    }
 
 
 def seeded(given: int | None, saved: Record | None) -> int:
@@ -110,7 +74,8 @@ def _flat(header: Record, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield prefix + key, value
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """Return a fingerprint of what is too long for a first line."""
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
@@ -231,40 +196,14 @@ def _foreign(path: object) -> UnsupportedError:
     )
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Saved:
-    """Content of a file of draws."""
+class Saved(NamedTuple):
+    """What stands in a target of draws: nothing where it was not begun, or is begun anew."""
 
-    header: Record  # its first line
-    prompts: int  # the number of first prompts that are finished: all draws are there, or an error
-    errors: int  # those of them that ended by an error
-    end: int  # where the line of the last finished prompt ends, in bytes; what comes after is drawn again
-
-
-def read(path: Path, prompts: Sequence[Prompt]) -> Saved | None:
-    """Return the draws of ``prompts`` in the file at ``path``; ``None`` where it was not begun."""
-    found = records(path) if path.exists() else iter(())
-    header, end = next(found, (None, 0))
-    if header is None:
-        return None
-    finished = errors = drawn = 0
-    for number, (record, here) in enumerate(found, 2):
-        match record:
-            case {"record": "draw" | "error" as kind, "prompt_index": int(index), "prompt": prompt}:
-                place = index, record.get("draw_index", drawn)
-            case _:
-                raise UnsupportedError(f"{ANEW} Line {number} of {path} is neither a draw nor an error.")
-        if place != (finished, drawn) or prompts[finished : finished + 1] != [prompt]:
-            given = f"{prompts[finished]!r:.60}" if finished < len(prompts) else f"none, of {len(prompts)}"
-            raise UnsupportedError(
-                f"{ANEW} Line {number} of {path} has draw {place[1]} of prompt {index}, {prompt!r:.60}, where draw {drawn} of "
-                f"prompt {finished} was expected, {given}: a run goes on with the same prompts, or more after them."
-            )
-        failed, drawn = kind == "error", drawn + 1
-        if failed or drawn == header["n"]:
-            finished, errors, drawn, end = finished + 1, errors + failed, 0, here
-    return Saved(header=header, prompts=finished, errors=errors, end=end)
+    header: Record | None = None  # its first line
+    finished: Mapping[int, bool] = MappingProxyType(
+        {}
+    )  # by the number of each finished prompt: whether it ended by an error
+    end: int = 0  # where the line of the last finished prompt ends, in bytes; what comes after is drawn again
 
 
 def check_target(path: Path) -> None:
@@ -294,22 +233,64 @@ def _lock(file: BinaryIO, path: Path) -> None:
         return
 
 
-@contextmanager
-def writing(path: Path | None, end: int) -> Iterator[Callable[[Sequence[Record]], None]]:
-    """Lend the writer of records to a file from byte ``end`` on, or to the standard output where ``path`` is ``None``.
+@final
+@dataclass(frozen=True)
+class Lines:
+    """The file at a path, which holds the draws of some prompts in their order; ``None`` is the standard output."""
 
-    Lines are handed over whole and flushed, so that a run that is killed leaves at most one torn line, the last.
-    """
-    if path is None:
-        yield lambda records: typer.echo(b"".join(map(line, records)), nl=False)
-        return
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666), "r+b") as file:
-        _lock(file, path)
-        file.truncate(end)
-        file.seek(end)
+    path: Path | None
+    prompts: Sequence[Prompt]
 
-        def write(records: Sequence[Record]) -> None:
-            file.write(b"".join(map(line, records)))
-            file.flush()
+    def check(self) -> None:
+        """Raise UnsupportedError unless the file can be written, as far as that is known without touching it."""
+        if self.path is not None:
+            check_target(self.path)
 
-        yield write
+    def saved(self) -> Saved:
+        """Return what stands in the file; raises UnsupportedError where that is not of these prompts."""
+        found = records(self.path) if self.path is not None and self.path.exists() else iter(())
+        nothing: tuple[Any, int] = (None, 0)
+        (header, end), finished, drawn = next(found, nothing), dict[int, bool](), 0
+        for number, (record, here) in enumerate(found, 2):
+            match record:
+                case {"record": "draw" | "error" as kind, "prompt_index": int(index), "prompt": prompt}:
+                    place, begun = (index, record.get("draw_index", drawn)), len(finished)
+                case _:
+                    raise UnsupportedError(f"{ANEW} Line {number} of {self.path} is neither a draw nor an error.")
+            if place != (begun, drawn) or self.prompts[begun : begun + 1] != [prompt]:
+                given = f"{self.prompts[begun]!r:.60}" if begun < len(self.prompts) else f"none, of {len(self.prompts)}"
+                raise UnsupportedError(
+                    f"{ANEW} Line {number} of {self.path} has draw {place[1]} of prompt {index}, {prompt!r:.60}, where draw "
+                    f"{drawn} of prompt {begun} was expected, {given}: a run goes on with the same prompts, or more after them."
+                )
+            drawn += 1
+            if kind == "error" or drawn == header["n"]:
+                finished[begun], drawn, end = kind == "error", 0, here
+        return Saved(header, finished, end)
+
+    @contextmanager
+    def writing(self, header: Record, end: int) -> Iterator[Callable[[Sequence[Record]], None]]:
+        """Lend the writer of records from byte ``end`` on; ``header`` is the first, where there is none.
+
+        Lines are handed over whole and flushed, so that a run that is killed leaves at most one torn line, the last.
+        """
+        with ExitStack() as opened:
+            file: BinaryIO | None = None
+            if self.path is not None:
+                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+                file = opened.enter_context(os.fdopen(descriptor, "r+b"))
+                _lock(file, self.path)
+                file.truncate(end)
+                file.seek(end)
+
+            def write(records: Sequence[Record]) -> None:
+                written = b"".join(map(line, records))
+                if file is None:
+                    typer.echo(written, nl=False)
+                else:
+                    file.write(written)
+                    file.flush()
+
+            if not end:
+                write([header])
+            yield write

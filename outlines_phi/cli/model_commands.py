@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,45 +31,32 @@ from ..plugin.choices import meant
 from ..plugin.generator import LINE, Generator
 from ..plugin.session import PhiModel
 from ..sampling.phi_options import Effort
-from . import journal
 from .actors import Parts, draw_into
 from .app import FAILED, Debug, message, note, tell
-from .batches import Summary, Task, Told, apart, refusal, told, work
+from .batches import Drawing, Task, Told, apart, refusal, run, told
 from .command_options import (
-    BanOptions,
-    CorrectionOptions,
-    DraftingOptions,
-    Ends,
-    FormatOptions,
-    ModelOptions,
-    OpenAt,
-    PromptOptions,
-    RayOptions,
+    BANS,
+    CORRECTION,
+    DRAFTS,
+    FORMAT,
+    MODEL,
+    PROMPTS,
+    RAY,
+    SETTINGS,
+    TEXTS,
+    Given,
     Seed,
-    SettingOptions,
-    Tokenization,
-    grouped,
-    keywords,
+    taking,
 )
-from .inputs import COLUMN, Prompt, check_chats, load, model_input, read_output_type
-from .journal import Record, check_target, line, records, value_record
+from .inputs import COLUMN, Prompt, check_chats, load, model_input, read_output_type, read_rows
+from .journal import Lines, Record, check_target, line, records, value_record
 from .terminal import Bar, Quiet, bar, print_table
 
 
-@grouped
+@taking(PROMPTS, MODEL, FORMAT, BANS, SETTINGS, TEXTS, DRAFTS, CORRECTION, RAY)
 def generate(
-    inputs: PromptOptions,
-    source: ModelOptions,
-    form: FormatOptions,
-    bans: BanOptions,
-    sampling: SettingOptions,
-    drafting: DraftingOptions,
-    correction: CorrectionOptions,
-    actors: RayOptions,
+    given: Given,
     n: Annotated[int, typer.Option(min=1, help="Draws per prompt.")] = 1,
-    tokenization: Tokenization = None,
-    ends: Ends = None,
-    open_at: OpenAt = None,
     seed: Seed = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Prompts that share model calls.")] = 16,
     output: Annotated[
@@ -93,54 +79,43 @@ def generate(
     check_fits(
         "n", n, count=n, each=1024, things="draws of a prompt", instead="Draw into several files, with a seed each"
     )
-    chosen = actors.read(output, inputs.file)
-    banned = bans.read(correction.ban_level)
-    type_name, output_type = form.read(free=banned is not None)
-    settings = sampling.keywords() | keywords(tokenization=tokenization, ends=ends, open_at=open_at)
-    call = correction.call(output_type, banned, settings, drafting.read())
-    CallOptions.read({**call.keywords, **keywords(seed=seed)}, None)
+    chosen, banned = given.pool(output), given.read_ban(given.ban_level)
+    type_name, output_type = given.read_type(free=banned is not None)
+    call = given.call(output_type, banned)
+    CallOptions.read({**call.keywords, "seed": seed}, None)
     task = Task(
-        load=partial(load, source.model, source.device, source.dtype, source.host),
-        model=source.model,
+        load=partial(load, given.model, given.device, given.dtype, given.host),
+        model=given.model,
         output_type=output_type,
         call=call,
         type_name=type_name,
         n=n,
         seed=seed,
-        told=(("tolerance", correction.tolerance), ("confidence", correction.confidence)),
+        told=(("tolerance", given.tolerance), ("confidence", given.confidence)),
     )
     if chosen is not None and output is not None:
-        pool, form_of_parts = chosen
-        column, rows = inputs.column or COLUMN, inputs.read_rows()
-        parts = Parts(folder=output, form=form_of_parts, column=column, rows=rows, file=inputs.file)
+        pool, form = chosen
+        rows = read_rows(given.prompts or [], given.file, given.column)
+        parts = Parts(folder=output, form=form, column=given.column or COLUMN, rows=rows, file=given.file)
         options = {"token_ids": token_ids, "overwrite": overwrite, "quiet": quiet}
         raise typer.Exit(draw_into(parts, task, pool, batch_size, **options))
-    given = inputs.read()
-    saved = None
-    if output is not None:
-        journal.check_target(output)
-        saved = None if overwrite else journal.read(output, given)
-    task = replace(task, seed=journal.seeded(seed, saved and saved.header))
-    model = task.loaded()
-    check_chats(model, given)
-    header = task.header(model)
-    if saved is not None:
-        journal.check_same_run(saved.header, header, output)
-    begin, end, errors = (0, 0, 0) if saved is None else (saved.prompts, saved.end, saved.errors)
-    batches = task.batches(model)
+    prompts = given.read_prompts()
 
-    def drawn(progress: Bar) -> Iterator[Told]:
-        told_by = {"progress": progress.told(completed=False)} if model.tells_progress else {}
-        if saved is None:
-            yield [header], Summary()
-        drawing = replace(batches, keywords=batches.keywords | told_by)
-        for outcomes in drawing.outcomes(given, batch_size, begin):
-            yield told(outcomes, token_ids=token_ids)
+    def begun(task: Task) -> tuple[Record, Drawing]:
+        model = task.loaded()
+        check_chats(model, prompts)
+        batches = task.batches(model)
 
-    summary = Summary(prompts=begin, errors=Counter(earlier=errors))
+        def drawn(finished: Container[int], progress: Bar) -> Iterator[Told]:
+            told_by = {"progress": progress.told(completed=False)} if model.tells_progress else {}
+            drawing = replace(batches, keywords=batches.keywords | told_by)
+            for outcomes in drawing.outcomes(prompts, batch_size, finished):
+                yield told(outcomes, token_ids=token_ids)
+
+        return task.header(model), drawn
+
     shown = not quiet and (output is not None or not sys.stdout.isatty())  # no lines run through the bar
-    writing = journal.writing(output, end)
-    raise typer.Exit(work(drawn, writing, summary, len(given), output, call, shown=shown))
+    raise typer.Exit(run(Lines(output, prompts), task, begun, len(prompts), overwrite=overwrite, shown=shown))
 
 
 SUFFIXES = (".md", ".html", ".json", ".png")  # Formats of a report
@@ -149,14 +124,10 @@ VERDICTS = {AuditVerdict.NOT_BIASED: 0, AuditVerdict.BIASED: 3, AuditVerdict.UND
 """Exit codes of an audit; 1 and 2 say that there is none."""
 
 
-@grouped
+@taking(PROMPTS, MODEL, FORMAT, BANS, SETTINGS)
 def audit(
+    given: Given,
     context: typer.Context,
-    inputs: PromptOptions,
-    source: ModelOptions,
-    form: FormatOptions,
-    bans: BanOptions,
-    sampling: SettingOptions,
     n: Annotated[int, typer.Option(min=2, help="Draws per prompt.")] = 200,
     seed: Seed = None,
     confidence: Annotated[float, typer.Option(help="Of each interval by itself.")] = 0.95,
@@ -181,23 +152,21 @@ def audit(
     if saved is not None:
         _check_alone(context)
         raise typer.Exit(VERDICTS[audit_saved(saved, confidence, tolerance, Console(highlight=False))])
-    given = inputs.read()
-    banned = bans.read()
-    _, output_type = form.read(free=banned is not None)
-    settings = sampling.keywords() | keywords(seed=seed)
-    CallOptions.read(settings, None)
+    prompts, banned = given.read_prompts(), given.read_ban()
+    _, output_type = given.read_type(free=banned is not None)
+    settings = given.keywords(seed=seed)
     for target in output or ():
         if target.suffix not in SUFFIXES:
             raise UnsupportedError(
                 f"Give one of the suffixes {', '.join(SUFFIXES)}, which name the format: --output {target} has none of them."
             )
         check_target(target)
-    loaded = source.load(given)
-    _check_prompts(loaded, loaded.table(output_type, banned), given, settings)
-    with bar("draws", n * len(given), shown=not quiet) as progress:
+    loaded = given.load(prompts)
+    _check_prompts(loaded, loaded.table(output_type, banned), prompts, settings)
+    with bar("draws", n * len(prompts), shown=not quiet) as progress:
         report = generator.audit(
             (loaded, output_type),
-            [model_input(prompt) for prompt in given],
+            [model_input(prompt) for prompt in prompts],
             n,
             banned_phrases=banned,
             confidence=confidence,
@@ -295,19 +264,14 @@ def print_audit(report: AuditReport, console: Console) -> None:
         print_table(section, console)
 
 
-Found = Probabilities | OutlinesPhiError  # What became of a prompt; a BudgetError has the bounds that it came to
+Found = tuple[
+    Probabilities | None, OutlinesPhiError | None
+]  # The probabilities of a prompt, as far as known, and its error
 
 
-@grouped
+@taking(PROMPTS, MODEL, FORMAT, BANS, SETTINGS, TEXTS)
 def probabilities(
-    inputs: PromptOptions,
-    source: ModelOptions,
-    form: FormatOptions,
-    bans: BanOptions,
-    sampling: SettingOptions,
-    tokenization: Tokenization = None,
-    ends: Ends = None,
-    open_at: OpenAt = None,
+    given: Given,
     tolerance: Annotated[float, typer.Option(help="Width of an interval, at most; 0 enumerates everything.")] = 1e-3,
     effort: Annotated[int, typer.Option(min=1, help="Model tokens per prompt, at most.")] = SEARCH_EFFORT.tokens,
     seconds: Annotated[float | None, typer.Option(help="Seconds for a batch of prompts; by default no limit.")] = None,
@@ -323,17 +287,16 @@ def probabilities(
 
     Under the model's own distribution, conditioned on the format: a table for each prompt, and its values as lines of JSON.
     """
-    given = inputs.read()
-    banned = bans.read()
-    _, output_type = form.read()
-    settings = sampling.keywords() | keywords(tokenization=tokenization, ends=ends, open_at=open_at)
-    CallOptions.read(settings, None)
+    asked, banned = given.read_prompts(), given.read_ban()
+    _, output_type = given.read_type()
+    settings = given.keywords()
     meant("tolerance", tolerance)
     limit = Effort(tokens=effort, seconds=seconds)
     if output is not None:
         check_target(output)
-    loaded = source.load(given)
-    generator = Generator(loaded, output_type, banned_phrases=banned, **keywords(ends=ends, open_at=open_at))
+    loaded = given.load(asked)
+    ends = {"ends": given.ends or "text", "open_at": given.open_at}
+    generator = Generator(loaded, output_type, banned_phrases=banned, **ends)
     options = CallOptions.read(settings, loaded.defaults)
 
     def refused(prompt: Prompt) -> OutlinesPhiError | None:
@@ -342,19 +305,21 @@ def probabilities(
     def ranked(prompts: Sequence[Prompt]) -> Sequence[Found]:
         progress = shown_by.told(completed=False)
         try:
-            asked = [model_input(prompt) for prompt in prompts]
-            return list(
-                generator.probabilities_batch(asked, tolerance=tolerance, effort=limit, progress=progress, **settings)
+            inputs = [model_input(prompt) for prompt in prompts]
+            known = generator.probabilities_batch(
+                inputs, tolerance=tolerance, effort=limit, progress=progress, **settings
             )
+            return [(found, None) for found in known]
         except BudgetError as error:
-            return [_kept(error, found, tolerance) for found in error.partial]
+            return [_kept(found, tolerance) for found in error.partial]
 
     console, lines, failed = Console(highlight=False), list[Record](), 0
-    with bar("prompts", len(given), shown=not quiet) as shown_by:
-        for first in range(0, len(given), batch_size):
-            rows = given[first : first + batch_size]
-            for index, (prompt, found) in enumerate(zip(rows, apart(ranked, rows, refused), strict=True), first):
-                failed += isinstance(found, OutlinesPhiError)
+    with bar("prompts", len(asked), shown=not quiet) as shown_by:
+        for first in range(0, len(asked), batch_size):
+            rows = asked[first : first + batch_size]
+            for index, (prompt, each) in enumerate(zip(rows, apart(ranked, rows, refused), strict=True), first):
+                found = (None, each) if isinstance(each, OutlinesPhiError) else each
+                failed += found[1] is not None
                 _print(prompt, found, top, console)
                 lines += _records({"prompt_index": index, "prompt": prompt}, found)
             shown_by.move(first + len(rows))
@@ -362,44 +327,34 @@ def probabilities(
         write_atomically(output, b"".join(map(line, lines)))
         note(f"Probabilities: {output}")
     if failed:
-        tell("Failed", "red", f"{failed} of {counted(len(given), 'prompt')}.")
+        tell("Failed", "red", f"{failed} of {counted(len(asked), 'prompt')}.")
         raise typer.Exit(FAILED)
 
 
-def _kept(error: BudgetError, found: Probabilities, tolerance: float) -> Found:
-    """Return the result for a prompt of a call whose effort ran out: an error where it fell short of the tolerance."""
+def _kept(found: Probabilities, tolerance: float) -> Found:
+    """Return the result for a prompt of a call whose effort ran out: with an error where it fell short of the tolerance."""
     if found.tolerance <= tolerance:
-        return found
-    return BudgetError.of(
+        return found, None
+    return found, BudgetError.of(
         "Give a larger --effort or --tolerance, or a lower --max-new-tokens",
         f"The effort ran out with intervals up to {found.tolerance:.3g} wide, short of --tolerance {tolerance:g}",
         "what is listed holds all the same",
-        partial=[found],
     )
 
 
-def _listed(found: Found) -> Probabilities | None:
-    """Return the probabilities of a prompt, as far as they are known."""
-    match found:
-        case Probabilities():
-            return found
-        case BudgetError(partial=[known]):
-            return known
-    return None
-
-
 def _print(prompt: Prompt, found: Found, top: int, console: Console) -> None:
-    known = _listed(found)
+    known, error = found
     if known is not None:
         head, remark = ("value", "p", "at least", "at most"), f"log Phi {bounds_text(known.log_z_bounds)}"
         print_table(TextTable(head, known.rows(top), f"After {prompt!r}", remark), console, name_width=60)
-    if isinstance(found, OutlinesPhiError):
-        tell("Failed", "red", message(found))
+    if error is not None:
+        tell("Failed", "red", message(error))
 
 
 def _records(prompt: Record, found: Found) -> Iterator[Record]:
     """Yield a record per value, the likeliest first, one for all that are not listed, and one for an error."""
-    if (known := _listed(found)) is not None:
+    known, error = found
+    if known is not None:
         for rank, entry in enumerate(known.entries):
             refused = entry.refused
             said = {"value": None, "value_error": " ".join(str(refused).split())}
@@ -420,22 +375,19 @@ def _records(prompt: Record, found: Found) -> Iterator[Record]:
             "p_bounds": list(known.other),
             "log_z_bounds": jsonable(known.log_z_bounds),
         }
-    if isinstance(found, OutlinesPhiError):
-        yield {"record": "error", **prompt, "error": type(found).__name__, "message": message(found)}
+    if error is not None:
+        yield {"record": "error", **prompt, "error": type(error).__name__, "message": message(error)}
 
 
-@grouped
+@taking(PROMPTS, MODEL, SETTINGS, {"tokenization": TEXTS["tokenization"]})
 def fit(
-    inputs: PromptOptions,
-    source: ModelOptions,
-    sampling: SettingOptions,
+    given: Given,
     type_: Annotated[
         list[str] | None, typer.Option("--type", help="Output type, module:Class; again for each.")
     ] = None,
     schema: Annotated[list[Path] | None, typer.Option(help="File of a JSON schema; again for each.")] = None,
     regex: Annotated[list[str] | None, typer.Option(help="Regular expression; again for each.")] = None,
     grammar: Annotated[list[str] | None, typer.Option(help="Grammar, as generate takes it; again for each.")] = None,
-    tokenization: Tokenization = None,
     line: Annotated[
         int, typer.Option(min=1, help="Tokens of the line that the model writes by itself, at most.")
     ] = LINE,
@@ -445,7 +397,7 @@ def fit(
 
     log Phi, the likeliest first tokens outside of each type and in it, and the line of greedy decoding without a type.
     """
-    given = inputs.read()
+    prompts = given.read_prompts()
     forms = [
         *(read_output_type(named, None, None) for named in type_ or ()),
         *(read_output_type(None, file, None) for file in schema or ()),
@@ -456,8 +408,7 @@ def fit(
         raise UnsupportedError(
             "Give at least one of --type, --schema, --regex and --grammar, each as often as wanted: no output type was given."
         )
-    settings = sampling.keywords() | keywords(tokenization=tokenization)
-    CallOptions.read(settings, None)
+    settings = given.keywords()
     (_, first), *others = forms
-    asked = [model_input(prompt) for prompt in given]
-    typer.echo(Generator(source.load(given), first).fit(asked, [form for _, form in others], tokens=line, **settings))
+    asked = [model_input(prompt) for prompt in prompts]
+    typer.echo(Generator(given.load(prompts), first).fit(asked, [form for _, form in others], tokens=line, **settings))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, final
@@ -81,20 +81,18 @@ class AuditReport(Findings):
             Another suffix, a folder that is not there, or no matplotlib for a picture.
         """
         target = Path(path)
-        match target.suffix:
-            case ".md":
-                content = self.to_markdown().encode()
-            case ".json":
-                content = self.to_json().encode()
-            case ".html":
-                content = self.to_html().encode()
-            case ".png":
-                content = png(self.figure())
-            case suffix:
-                raise UnsupportedError(
-                    f"The suffix {suffix!r} of {target.name} names no format; expected .md, .json, .html or .png."
-                )
-        write_atomically(target, content)
+        forms: dict[str, Callable[[], str | bytes]] = {
+            ".md": self.to_markdown,
+            ".json": self.to_json,
+            ".html": self.to_html,
+            ".png": lambda: png(self.figure()),
+        }
+        if target.suffix not in forms:
+            raise UnsupportedError(
+                f"The suffix {target.suffix!r} of {target.name} names no format; expected .md, .json, .html or .png."
+            )
+        content = forms[target.suffix]()
+        write_atomically(target, content.encode() if isinstance(content, str) else content)
         return target
 
 

@@ -38,7 +38,6 @@ from .choices import (
     meant,
     refuse_misfits,
     refuse_unknown,
-    said,
 )
 from .drafts import DraftOptions, resolve_draft
 from .processor import MaskLogitsProcessor, TableLogitsProcessor
@@ -110,13 +109,18 @@ class CallOptions:
 
     @classmethod
     def read(
-        cls, keywords: dict[str, Any], defaults: GenerationConfig | None, ban: BannedPhrases | None = None
+        cls,
+        keywords: dict[str, Any],
+        defaults: GenerationConfig | None,
+        ban: BannedPhrases | None = None,
+        *,
+        weighted: bool = True,
     ) -> CallOptions:
         """Read the keywords of a call that bans ``ban``, over the model's ``generation_config``, whose truncations do *not* apply:
         they change the distribution that draws are faithful to and can empty the language, so the call has to ask for them.
         """
         refuse_unknown(
-            said(keywords),
+            keywords,
             USED,
             MEANT_BY_DRAWS,
             "With phi=None every keyword of the model's own generate works.",
@@ -138,7 +142,8 @@ class CallOptions:
             given["sampler"],
             resolve_draft(given["draft"], given["draft_length"]),
             ban,
-            progress=given["progress"],
+            weighted,
+            given["progress"],
         )
 
 
@@ -230,7 +235,7 @@ def law_options(table: Table, door: str, keywords: dict[str, Any], defaults: Gen
     check_closed(table, door)
     refuse_misfits(door, keywords)
     known = [name for name in USED if all(name not in misfit.names for misfit in MISFITS[door])]
-    refuse_unknown(said(keywords), known, MEANT_BY_SEARCHES)
+    refuse_unknown(keywords, known, MEANT_BY_SEARCHES)
     return CallOptions.read(keywords, defaults)
 
 
@@ -242,7 +247,7 @@ def search_effort(phi: Phi | None, effort: Effort | None) -> Effort:
 
 Ban: TypeAlias = BannedPhrases | Iterable[Phrase]  # The values of `banned_phrases=`
 
-LEVELS: dict[str, Phi] = {
+LEVELS: dict[str | None, Phi] = {
     "mask": LocalPhi(),
     "lookahead": LookaheadPhi(),
     "weighted": LookaheadPhi(weights=True),
@@ -285,11 +290,6 @@ class Correction:
     inherited: bool = False
 
     @property
-    def said(self) -> Phi | Unset | None:
-        """The estimator that was asked for, by name or by level."""
-        return self.phi if isinstance(self.level, Unset) else self.level
-
-    @property
     def chosen(self) -> bool:
         """True if the estimator was asked for here, by name or by level."""
         return not isinstance(self.level, Unset) or not (self.inherited or isinstance(self.phi, Unset))
@@ -298,12 +298,12 @@ class Correction:
         self, phi: str | Phi | Unset | None = Unset.UNSET, banned_phrases: Ban | Unset | None = Unset.UNSET
     ) -> Correction:
         """Return the correction with these in place: ``phi`` before the level beside it, and both before what was there."""
-        inherited = isinstance(banned_phrases, Unset)
-        ban = self.ban if inherited else resolve_ban(banned_phrases)
+        kept = isinstance(banned_phrases, Unset)
+        ban = self.ban if kept else resolve_ban(banned_phrases)
+        meant = Unset.UNSET if kept or ban is None else LEVELS.get(ban.level, Unset.UNSET)
         if isinstance(phi, Unset):
-            return self if inherited else Correction(self.phi, level_of(ban), ban, inherited=True)
+            return self if kept else Correction(self.phi, meant, ban, inherited=True)
         resolved = resolve_phi(phi)
-        meant = Unset.UNSET if inherited else level_of(ban)
         if not isinstance(meant, Unset) and not _agree(resolved, meant):
             raise UnsupportedError(
                 f"Leave one of the two out: phi={resolved!r} was given with banned phrases of level={ban and ban.level!r}, "
@@ -316,14 +316,10 @@ class Correction:
 
         Particles follow plain masking. Free text, which has something to correct only where phrases are banned, looks ahead.
         """
-        if not isinstance(self.said, Unset):
-            return self.said
+        said = self.phi if isinstance(self.level, Unset) else self.level
+        if not isinstance(said, Unset):
+            return said
         return LocalPhi() if sampler is not None else LookaheadPhi() if free else usual
-
-
-def level_of(ban: BannedPhrases | None) -> Phi | Unset:
-    """Return the estimator that the level of a ban stands for, where it has one."""
-    return Unset.UNSET if ban is None or ban.level is None else LEVELS[ban.level]
 
 
 def _agree(phi: Phi | None, meant: Phi) -> bool:
@@ -354,7 +350,10 @@ class Call:
         if language is None and correction.ban is None and not correction.chosen:
             # Free text is the model's own distribution already: a default has nothing to correct there.
             return cls(None, None, None, keywords)
-        allowed = language.table if isinstance(language, TableLogitsProcessor) else language
+        ours = isinstance(language, TableLogitsProcessor)
+        own, allowed = (language.ban, language.table) if ours else (None, language)
+        if own is not None and isinstance(language, MaskLogitsProcessor) and not correction.chosen:
+            correction = replace(correction, level=LEVELS.get(own.level, Unset.UNSET))
         guide = allowed.guide if isinstance(allowed, Table) else allowed
         free = guide is None or (isinstance(guide, Guide) and guide.open)
         phi = correction.estimator(keywords.get("sampler"), free=free, usual=usual)
@@ -362,17 +361,13 @@ class Call:
         # A look-ahead needs a guide that tells what is pending. One that does has the phrases already; what is kept out twice is
         # counted for no phrase.
         told = isinstance(guide, BanningGuide) or not isinstance(phi, LookaheadPhi)
-        return call if told else replace(call, ban=call.ban or call._own_ban)
+        return call if told else replace(call, ban=call.ban or own)
 
     @property
     def banned(self) -> BannedPhrases | None:
         """The bans of the call and of its language: of two, the one whose whole words have to know where a loop ends."""
-        own = self._own_ban
+        own = self.language.ban if isinstance(self.language, TableLogitsProcessor) else None
         return own if self.ban is None or (own is not None and own.whole_word) else self.ban
-
-    @property
-    def _own_ban(self) -> BannedPhrases | None:
-        return getattr(self.language, "ban", None) if isinstance(self.language, TableLogitsProcessor) else None
 
     @property
     def searched(self) -> bool:
@@ -380,10 +375,9 @@ class Call:
         return self.keywords.get("do_sample") is False
 
     def table(self, compiled: CompiledTypes) -> Table:
-        """Return the table of the language; errors as :meth:`CompiledTypes.without` and :meth:`CompiledTypes.ending`."""
-        return compiled.ending(
-            compiled.without(self.language, self.ban, watched=isinstance(self.phi, LookaheadPhi)), self.keywords
-        )
+        """Return the table of the language; errors as :meth:`CompiledTypes.without` and :meth:`CompiledTypes.open`."""
+        table = compiled.without(self.language, self.ban, watched=isinstance(self.phi, LookaheadPhi))
+        return compiled.open(table, self.keywords.get("open_at")) if self.keywords.get("ends") == "open" else table
 
     def processor(self, compiled: CompiledTypes) -> Any:
         """Return the logits processor of the host's own loop; ``None`` where there is nothing to mask."""

@@ -143,11 +143,6 @@ ROWS = rows(INSTALLED)
 TRUNCATION = [name for name, field in FIELDS.items() if field.role is Role.TRUNCATES]  # The fields that truncate
 
 
-def said(keywords: Mapping[str, Any]) -> set[str]:
-    """Return the keywords of a call that say something: a field at a neutral value does not."""
-    return {name for name, value in keywords.items() if name not in ROWS or value not in ROWS[name].neutral}
-
-
 def check_config(config: GenerationConfig | None, keywords: Mapping[str, Any]) -> None:
     """Refuse a generation config that changes the distribution in a way that is not offered, unless ``keywords`` of the call
     undo it.
@@ -230,13 +225,15 @@ class Option(NamedTuple):
     """A row of the table of options: the values that a call may give, and what errors say that was ``expected``.
 
     ``idle`` are the values that ask for nothing, which every door takes; the last one holds where a call does not say. ``names``
-    are the texts that it may be.
+    are the texts that it may be. ``kind`` is the type, and ``said`` the sentence, of an option of the command line.
     """
 
     holds: Callable[[Any], bool] = lambda given: True
     expected: str = ""
     idle: tuple[Any, ...] = (None,)
     names: tuple[str, ...] = ()
+    kind: Any = None
+    said: str = ""
 
 
 def _is_function(given: object) -> bool:
@@ -244,10 +241,24 @@ def _is_function(given: object) -> bool:
 
 
 _OF_CALLS: dict[str, Option] = {
-    **{field.name: Option() for field in fields(SamplingSettings)},  # whose values it checks itself
+    # Settings, whose values :class:`SamplingSettings` checks itself
+    "temperature": Option(kind=float, said="Divides the logits; by default the model's own, else 1."),
+    "top_k": Option(kind=int, said="Truncation to the k likeliest tokens; by default none."),
+    "top_p": Option(kind=float, said="Truncation to a probability mass; by default none."),
+    "min_p": Option(kind=float, said="Truncation relative to the likeliest token; by default none."),
+    "repetition_penalty": Option(kind=float, said="As in transformers; by default the model's own, else 1."),
+    "max_new_tokens": Option(kind=int, said="Most tokens of an output, its end included; part of the distribution."),
+    "seed": Option(kind=int, said="Same seed, same draws; by default a random one."),
     "num_return_sequences": Option(lambda given: is_count(given, 1), "a whole number of at least 1"),
     "do_sample": Option(idle=(True, None)),
-    "tokenization": Option(TOKENIZATIONS.__contains__, "'any' or 'canonical'", (None, "any"), TOKENIZATIONS),
+    "tokenization": Option(
+        TOKENIZATIONS.__contains__,
+        "'any' or 'canonical'",
+        (None, "any"),
+        TOKENIZATIONS,
+        str,
+        "Tokenizations of a text that count; by default any.",
+    ),
     "constraint": Option(
         lambda given: isinstance(given, TextConstraint) or _is_function(given),
         "a function of a text that returns True or False, TextConstraint(prefix=..., complete=...) of outlines_phi, or None",
@@ -261,8 +272,15 @@ _OF_CALLS: dict[str, Option] = {
         "True for a bar, a function(progress) that is called after every model call, or False for nothing",
         (False, None),
     ),
-    "ends": Option(ENDS.__contains__, "'text' or 'open'", (None, "text"), ENDS),
-    "open_at": Option(),
+    "ends": Option(
+        ENDS.__contains__,
+        "'text' or 'open'",
+        (None, "text"),
+        ENDS,
+        str,
+        "open: the text begins with a member and may go on.",
+    ),
+    "open_at": Option(kind=str, said="With --ends open: regular expression of the character after a member."),
 }
 OPTIONS: dict[str, Option] = {
     **_OF_CALLS,
@@ -408,10 +426,17 @@ def refuse_misfits(door: str, keywords: Mapping[str, Any], **said: Any) -> None:
 
 
 def refuse_unknown(
-    keywords: Iterable[str], known: Sequence[str], meant: Mapping[str, str], otherwise: str = ""
+    keywords: Mapping[str, Any], known: Sequence[str], meant: Mapping[str, str], otherwise: str = ""
 ) -> None:
-    """Refuse keywords that are not ``known``: ``meant`` says what to do in place of some; for others the nearest one is named."""
-    unknown = sorted(set(keywords) - set(known))
+    """Refuse keywords that are not ``known``, unless they are fields of transformers at a neutral value, which say nothing.
+
+    ``meant`` says what to do in place of some; for others the nearest one is named.
+    """
+    unknown = sorted(
+        name
+        for name, value in keywords.items()
+        if name not in known and (name not in ROWS or value not in ROWS[name].neutral)
+    )
     if not unknown:
         return
     hints = {name: _hint(name, known, meant) for name in unknown}

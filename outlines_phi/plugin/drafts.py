@@ -153,14 +153,11 @@ class DraftSources:
     def of(self, options: DraftOptions | None, phi: Phi, tokenizer: Any) -> dict[str, Any]:
         """Return the arguments of ``sampler_for`` for the drafts of a call; errors as :meth:`drafter`."""
         encode = None if tokenizer is None else self.encode(tokenizer)
-        asked, drafts = options is not None, options or USUAL
-        if not drafts.sources or (not asked and self._road != PACKED):
+        if options is None:
+            return {"encode": encode, "forced": getattr(self._lm, "road", PACKED) == PACKED}
+        if not options.sources:
             return {"encode": encode}
         return {"drafter": self.drafter(drafts, phi), "length": drafts.length, "encode": encode, "asked": asked}
-
-    @property
-    def _road(self) -> Any:
-        return getattr(self._lm, "road", PACKED)
 
     def drafter(self, options: DraftOptions, phi: Phi) -> Drafter:
         """Return the drafter that ``options`` stand for under ``phi``.
@@ -169,11 +166,11 @@ class DraftSources:
         A smaller model draws its drafts for walks, which are coupled to them. What draws from trees is not coupled to anything, and
         comes upon the likeliest tokens most often.
         """
-        if self._road != PACKED:
+        if (road := getattr(self._lm, "road", PACKED)) != PACKED:
             raise UnsupportedError(
                 "Leave draft out, or load the model with attn_implementation='sdpa' or 'eager' if it was loaded otherwise. "
                 f"draft={options.names} was given for a model whose token trees cannot be packed into one cache, as with recurrent "
-                f"layers: they are evaluated by {self._road}, where a drafted token costs a row of its own."
+                f"layers: they are evaluated by {road}, where a drafted token costs a row of its own."
             )
         drafters = [
             source if isinstance(source, Drafter) else self._model(source, greedy=not isinstance(phi, ProposalPhi))

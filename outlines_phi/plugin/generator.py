@@ -62,7 +62,6 @@ from .choices import (
     meant,
     refuse_misfits,
     refuse_unknown,
-    said,
 )
 from .drafts import Drafts, check_draft
 from .mistakes import check_one, not_pickled
@@ -142,7 +141,7 @@ def audit(
             f"bounds_tokens={shown(bounds_tokens)} was given; expected a whole number from 0 to 2**63."
         )
     refuse_misfits("an audit", settings, n=n)
-    refuse_unknown(said(settings), COUNTED, MEANT)
+    refuse_unknown(settings, COUNTED, MEANT)
     defaults = model.defaults
     options = replace(CallOptions.read({**settings, "progress": progress}, defaults), n=n)
     recorder = TraceRecorder(model.lm.vocabulary, len(rows), n)
@@ -300,7 +299,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         if "banned_phrases" in keywords:
             processor = self._processor(self.correction.replaced_by(banned_phrases=keywords.pop("banned_phrases")))
         keywords = {name: value for name, value in self.options.items() if name in OF_LANGUAGES} | keywords
-        return self.model.compiled.ending(self.model.table(processor), keywords), keywords
+        return Call(None, processor, None, keywords).table(self.model.compiled), keywords
 
     @property
     def table(self) -> Table:
@@ -337,7 +336,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
                 "Give phi='exact' or phi='local' (masking) to sample(), which has to know the distribution of its draws."
             )
         refuse_misfits("sample()", keywords)
-        refuse_unknown(said(keywords), COUNTED, MEANT_BY_DRAWS)
+        refuse_unknown(keywords, COUNTED, MEANT_BY_DRAWS)
         options = replace(CallOptions.read(keywords, self.model.defaults), n=n)
         try:
             results = self.model.draw(prompts, table, phi, options)

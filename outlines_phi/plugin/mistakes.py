@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import datetime
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, get_args, is_typeddict
 
 from outlines.inputs import Chat
 from outlines.models.transformers import Transformers
 from outlines.types import utils as kind
 
-from ..errors import UnsupportedError
+from ..errors import OutlinesPhiError, UnsupportedError
 
 
 def loading(name: str) -> str:
@@ -47,7 +49,6 @@ def refusal(given: Any) -> UnsupportedError | None:
                 f"{_WEIGHTS}, or make a guidance.models.Transformers of them; for a file of llama.cpp, wrap "
                 f"outlines.from_llamacpp(llama). guidance.models.{type(given).__name__} is none of those that wrap(model) takes."
             )
-    for each in type(given).__mro__:
         if each.__module__.startswith("outlines.") and each.__name__ in REFUSED:
             instead, why = REFUSED[each.__name__]
             return UnsupportedError(f"{instead}. {type(given).__name__} {why}, so phi= cannot correct it.")
@@ -122,15 +123,19 @@ def check_batch(inputs: Any) -> None:
         )
 
 
-def no_prompt(given: Any, error: Exception) -> UnsupportedError:
-    """Return the error for a prompt that Outlines or the tokenizer refused."""
-    why = (
-        f"{error}" if isinstance(given, (str, Chat)) else f"it is of type {type(given).__name__}; batch() takes a list"
-    )
-    return UnsupportedError(
-        "Give a str of valid Unicode, or an Outlines Chat where the tokenizer has a chat template. "
-        f"The prompt {given!r:.80} cannot be read: {why}."
-    )
+@contextmanager
+def reading(prompt: Any) -> Iterator[None]:
+    """Turn the errors by which Outlines or a tokenizer refuses a prompt into the remedy."""
+    try:
+        yield
+    except OutlinesPhiError:
+        raise
+    except (TypeError, ValueError, NotImplementedError) as error:
+        of = f"it is of type {type(prompt).__name__}; batch() takes a list"
+        raise UnsupportedError(
+            "Give a str of valid Unicode, or an Outlines Chat where the tokenizer has a chat template. "
+            f"The prompt {prompt!r:.80} cannot be read: {error if isinstance(prompt, (str, Chat)) else of}."
+        ) from error
 
 
 def not_pickled(what: str) -> UnsupportedError:

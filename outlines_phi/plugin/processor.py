@@ -152,6 +152,8 @@ class TableLogitsProcessor(OutlinesLogitsProcessor):
     decoding and reordered batches are fine. ``tensor_library_name`` is what the host's loop works with, ``"torch"`` or ``"numpy"``.
     """
 
+    ban: BannedPhrases | None = None  # The phrases that the table keeps out
+
     def __init__(self, table: Table, tensor_library_name: str = "torch") -> None:
         super().__init__(tensor_library_name)
         self.table = table

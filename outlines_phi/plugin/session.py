@@ -17,7 +17,7 @@ from outlines.generator import SteerableGenerator
 from transformers import GenerationConfig
 
 from ..errors import OutlinesPhiError, UnsupportedError, warn_of_fit
-from ..fidelity.format_fit import FormatFit
+from ..fidelity.format_fit import LOW, FormatFit
 from ..fidelity.probabilities import Probabilities, probabilities
 from ..guides.phrases.banned import BannedPhrases
 from ..guides.table import Table
@@ -36,21 +36,20 @@ from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request, Sampler
 from ..vocabulary.canonical import CanonicalTokenization
 from .call import (
+    LEVELS,
     Ban,
     Call,
     CallOptions,
     Correction,
     Unset,
     check_closed,
-    level_of,
     resolve_ban,
     resolve_phi,
     search_options,
     texts,
 )
 from .drafts import DraftSources
-from .mistakes import check_batch, no_prompt, not_pickled
-from .processor import MaskLogitsProcessor
+from .mistakes import check_batch, not_pickled, reading
 from .streaming import Asynchronous, Pieces, Worker, accepted, check_stream, pieces, stepped, telling
 from .types.output_types import left_to_outlines
 from .types.tables import CompiledTypes, masks_only
@@ -148,7 +147,7 @@ class PhiModel(Asynchronous, ABC):
         """Return the call of a generator of Outlines, which gives a logits processor, or to some hosts the type itself."""
         if self.takes_types:
             return self._typed(output_type, None, keywords)
-        return self._under(output_type, self._correction(keywords), keywords)
+        return Call.of(self._correction(keywords), output_type, keywords, usual=None)
 
     def written(self, call: Call, prompt: Any) -> Any:
         """Return the text that a call asks for, or the list of texts."""
@@ -168,18 +167,21 @@ class PhiModel(Asynchronous, ABC):
 
     def _typed(self, output_type: Any, backend: str | None, keywords: dict[str, Any]) -> Call:
         """Return a call for an output type; by the means of Outlines where nothing is corrected and it writes what we do not."""
-        stock, correction = masks_only(backend), self._correction(keywords)
-        if output_type is None:
-            return self._under(None, correction, keywords)
+        stock, correction = backend is not None and masks_only(backend), self._correction(keywords)
         plain = correction.ban is None and correction.estimator(keywords.get("sampler"), usual=None) is None
-        if plain and (stock or self.takes_types or left_to_outlines(output_type, at_hand=self._at_hand)):
+        if (
+            output_type is not None
+            and plain
+            and (stock or self.takes_types or left_to_outlines(output_type, at_hand=self._at_hand))
+        ):
             try:
                 return Call(None, self._outlines_form(output_type, backend), None, keywords)
             except Exception as error:  # what Outlines refuses stays with this package
                 if stock or isinstance(error, OutlinesPhiError):
                     raise
-        language = output_type if backend is None else self.table(output_type, backend=backend)
-        return self._under(language, correction, keywords)
+        typed = output_type is not None and backend is not None
+        language = self.compiled.of_type(output_type, backend) if typed else output_type
+        return Call.of(correction, language, keywords, usual=None)
 
     def _outlines_form(self, output_type: Any, backend: str | None) -> Any:
         """Return the form in which Outlines hands an output type to the host's own loop."""
@@ -193,21 +195,23 @@ class PhiModel(Asynchronous, ABC):
         outlines_model: Any = self
         return SteerableGenerator(outlines_model, output_type, backend).logits_processor
 
-    def _under(self, language: Any, correction: Correction, keywords: dict[str, Any]) -> Call:
-        """Return a call for an output type, or under a logits processor that Outlines built; ``None`` for free text."""
-        if isinstance(language, MaskLogitsProcessor) and not correction.chosen:
-            correction = replace(correction, level=level_of(language.ban))
-        return Call.of(correction, language, keywords, usual=None)
-
     def _correction(self, keywords: dict[str, Any]) -> Correction:
         """Take the correction of a call out of its keywords."""
-        return self.correction.replaced_by(*(keywords.pop(name, Unset.UNSET) for name in ("phi", "banned_phrases")))
+        return self.correction.replaced_by(
+            keywords.pop("phi", Unset.UNSET), keywords.pop("banned_phrases", Unset.UNSET)
+        )
 
     @property
     def correction(self) -> Correction:
         """The correction of every call that does not say otherwise."""
-        own = Correction().replaced_by(Unset.UNSET if self.phi is None else self.phi, self.banned_phrases)
-        return replace(own, inherited=True)
+        unsaid, ban = Unset.UNSET, self.banned_phrases
+        if self.phi is not None:
+            return replace(Correction().replaced_by(self.phi, ban), inherited=True)
+        return Correction(level=unsaid if ban is None else LEVELS.get(ban.level, unsaid), ban=ban, inherited=True)
+
+    @cached_property
+    def _watched(self) -> WatchedModel:
+        return WatchedModel(self.lm)
 
     @cached_property
     def compiled(self) -> CompiledTypes:
@@ -246,13 +250,14 @@ class PhiModel(Asynchronous, ABC):
             options, limits = search_options(call.phi, call.keywords, self.defaults)
             rankings = self.rank(prompts, table, replace(options, n=1), options.n, **limits)
             return [ranking.texts if options.n > 1 else ranking.texts[0] for ranking in rankings]
-        options = self._options(call)
+        options = CallOptions.read(call.keywords, self.defaults, call.banned, weighted=False)
         return [texts(draws, options) for draws in self.draw(prompts, table, call.phi, options)]
 
     def streamed(self, call: Call, prompt: Any) -> Pieces:
         """Return the pieces of one draw, begun with the first."""
         assert call.phi is not None
-        options, table = self._options(call), call.table(self.compiled)
+        options = CallOptions.read(call.keywords, self.defaults, call.banned, weighted=False)
+        table = call.table(self.compiled)
         request = self._request([prompt], table, options)
         match self._sampler(call.phi, options):
             case AncestralSampler() | LookaheadSampler() as sampler:
@@ -333,9 +338,11 @@ class PhiModel(Asynchronous, ABC):
 
     def _tell_fit(self, inputs: Sequence[Any], table: Table, results: Sequence[Answer]) -> None:
         """Warn of the prompt after which the model writes the format most rarely, where that is hardly ever, once a format."""
+        if min([found.log_z_bounds[0] for found in results]) >= LOW or table.guide.open or table in self.told_of_fit:
+            return
         fits = [fit_of(item, "this format", found) for item, found in zip(inputs, results, strict=True)]
         worst = min(fits, key=lambda fit: fit.log_z)
-        if worst.low and not table.guide.open and table not in self.told_of_fit:
+        if worst.low:
             self.told_of_fit.add(table)
             warn_of_fit(worst.warning)
 
@@ -370,14 +377,8 @@ class PhiModel(Asynchronous, ABC):
 
     def _formatted(self, model_input: Any) -> Any:
         """Return the prompt that Outlines hands to the library."""
-        try:
+        with reading(model_input):
             return self.type_adapter.format_input(model_input)
-        except (TypeError, ValueError, NotImplementedError) as error:
-            raise no_prompt(model_input, error) from error
-
-    def _options(self, call: Call) -> CallOptions:
-        """Read the keywords of a call that returns texts alone."""
-        return replace(CallOptions.read(call.keywords, self.defaults, call.banned), weighted=False)
 
     def _sampler(self, phi: Phi, options: CallOptions) -> Sampler:
         return sampler_for(phi, self._trees, options.sampler, **self.drafts.of(options.draft, phi, self.hf_tokenizer))
@@ -388,7 +389,7 @@ class PhiModel(Asynchronous, ABC):
             self._canonical if options.tokenization == "canonical" else None,
         )
         return Request(
-            lm=WatchedModel(self.lm),
+            lm=self._watched,
             table=table,
             prompts=self._prompts(inputs),
             settings=options.settings,

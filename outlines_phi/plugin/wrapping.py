@@ -29,16 +29,12 @@ from .session import MAX_TREE_BYTES, PhiModel
 class OwnModel(PhiModel):
     """A language model of one's own, with what turns a prompt into its tokens; see :func:`from_language_model`."""
 
-    hf_tokenizer = None
+    hf_tokenizer: Any = None
+    lm: LanguageModel = None  # type: ignore[assignment]  # the model as samplers see it
 
     def __init__(self, lm: LanguageModel, encode: Callable[[str], Sequence[int]] | None, **options: Any) -> None:
         super().__init__(**options)
-        self._lm, self._encode = lm, encode
-
-    @property
-    def lm(self) -> LanguageModel:
-        """The model as samplers see it."""
-        return self._lm
+        self.lm, self._encode = lm, encode
 
     def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
         if isinstance(model_input, str):

@@ -14,7 +14,7 @@ from ..errors import UnsupportedError
 from ..numerics.checks import check_counts
 from ..phi.estimator import Phi
 from ..plugin.call import Ban, Call, CallOptions, Correction, Unset
-from ..plugin.choices import COUNTED, MEANT_BY_DRAWS, refuse_unknown, said
+from ..plugin.choices import COUNTED, MEANT_BY_DRAWS, refuse_unknown
 from ..plugin.types.output_types import to_language
 
 
@@ -81,7 +81,7 @@ def generate(
     if isinstance(dataset, str | Path):
         dataset, key = _numbered(Path(dataset), prompt), key or NUMBER
     call = Call.of(Correction().replaced_by(phi, banned_phrases), output_type, keywords)
-    refuse_unknown(said(keywords), [name for name in COUNTED if name not in ("seed", "progress")], MEANT_BY_DRAWS)
+    refuse_unknown(keywords, [name for name in COUNTED if name not in ("seed", "progress")], MEANT_BY_DRAWS)
     CallOptions.read({**keywords, "seed": seed}, None)
     if call.phi is None:
         raise UnsupportedError(

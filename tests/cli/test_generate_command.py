@@ -17,7 +17,7 @@ from scipy import stats
 from outlines_phi import Effort, ExactPhi, Generator, from_transformers
 from outlines_phi.cli import command_options, journal
 from outlines_phi.cli.batches import Batches
-from outlines_phi.cli.command_options import CorrectionOptions
+from outlines_phi.cli.command_options import Given
 from outlines_phi.errors import BudgetError, SchemaWarning, UnsupportedError
 from outlines_phi.fidelity.comparison import frequencies, total_variation
 from outlines_phi.lm import bundled
@@ -447,7 +447,7 @@ class TestRefusedFiles:
         self.run(cli)
         before = (folder / "o.jsonl").read_bytes()
         end = (folder / "o.jsonl").stat().st_size
-        with journal.writing(folder / "o.jsonl", end):
+        with journal.Lines(folder / "o.jsonl", []).writing({}, end):
             result = self.run(cli, [BAKERY, MUSEUM])
             assert result.exit_code == 2 and "is being written by another run" in result.stderr
         assert (folder / "o.jsonl").read_bytes() == before
@@ -520,7 +520,7 @@ class TestFailures:
 
     def test_what_the_effort_reached_is_kept(self, cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         hasty = ExactPhi(effort=Effort(attempts=3, tokens=10**6), width=1)
-        monkeypatch.setattr(CorrectionOptions, "call", lambda *_: Call(hasty, None, None, {}))
+        monkeypatch.setattr(Given, "call", lambda *_: Call(hasty, None, None, {}))
         file = write(folder / "p.jsonl", [ARIA, "Story: Aria is a brave elf ranger. "])
         arguments = (
             "generate",
@@ -550,7 +550,7 @@ class TestFailures:
         assert (folder / "o.jsonl").read_bytes() == whole
 
     def test_weighted_draws_of_auto_are_summed_up_in_one_line(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(CorrectionOptions, "call", lambda *_: Call(AutoPhi(share=0), None, None, {}))
+        monkeypatch.setattr(Given, "call", lambda *_: Call(AutoPhi(share=0), None, None, {}))
         result = cli("generate", "--regex", "(yes|no) [a-z]{4}", "--n", 2, "--batch-size", 1, "--seed", 1, *PROMPTS)
         assert result.exit_code == 0
         assert result.stderr.count("Warning:") == 2 and "10 of 10 draws are weighted" in result.stderr

@@ -347,7 +347,7 @@ class TestTheArgument:
             ({"language": {"lark": "x"}}, "cannot be read"),
             ({"language": "a("}, "regular expression|parenthes|group"),
             (
-                {"language": {"json": {"Written": {"schema": "{", "whitespace_pattern": None, "plain": False}}}},
+                {"language": {"json": ["json", "{", None, False]}},
                 "not JSON",
             ),
             ({"language": {"grammar": "start: x"}}, "x"),
@@ -430,12 +430,12 @@ class TestTreesOfSeveralClients:
 def nested(n: int) -> Any:
     part: Any = "a"
     for _ in range(n):
-        part = {"Joined": [part, "b"]}
+        part = ["then", part, "b"]
     return {"json": part}
 
 
 def schema(text: str) -> Any:
-    return {"json": {"Written": {"schema": text, "whitespace_pattern": None, "plain": False}}}
+    return {"json": ["json", text, None, False]}
 
 
 WORK = {

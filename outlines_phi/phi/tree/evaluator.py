@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import TypeAlias, final
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...guides.guide import DEAD, DONE
-from ...lm.model import Evaluation, LanguageModel
+from ...lm.model import Evaluation, LanguageModel, ModelCounts, TokenTrees
 from ...numerics.distributions import together
 from ...numerics.transfers import Exchange
 from ...settings import SamplingSettings
@@ -57,12 +57,9 @@ class Evaluator:
     ) -> None:
         self._lm, self._settings, self._prompts = lm, settings, prompts
         self.trees = trees
-        self.forest = lm.trees(prompts)
-        self.counts = self.forest.counts  # the cost of the model calls so far
         self._row = {tree.root: row for row, tree in enumerate(trees)}
         self._handles = dict(self._row)
         self._planted = False
-        branches = Branches(self.forest)
         self._looked_at = 0  # nodes that an estimator has asked for
         self._compacted = 0  # nodes that the last compaction kept
         self._ahead: defaultdict[BoundsTree, list[Node]] = defaultdict(list)
@@ -79,10 +76,20 @@ class Evaluator:
                     settings=settings,
                     prompts=[tuple(prompt) for prompt in prompts],
                     budgets=[tree.budget for tree in trees],
-                    branches=branches,
+                    branches=Branches(self.forest),
                     stream=stream,
                 )
             )
+
+    @cached_property
+    def forest(self) -> TokenTrees:
+        """The prompts as the model holds them, from the first node on that has to be evaluated."""
+        return self._lm.trees(self._prompts)
+
+    @property
+    def counts(self) -> ModelCounts:
+        """The cost of the model calls so far."""
+        return self.forest.counts if "forest" in vars(self) else ModelCounts()
 
     def drafted(self, row: int, latest: int = 0) -> tuple[int, int]:
         """Return the number of nodes of a tree that were expanded by foresight, and of those that walks have come to since.

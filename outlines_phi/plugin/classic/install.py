@@ -42,7 +42,7 @@ def Generator(  # noqa: N802 - named as the host's own function
         refuse_unknown(options, PARAMETERS, {}, "Give phi='auto' or phi='exact' beside it, or leave it out.")
         return _STOCK(model, output_type, backend, processor=processor, **options)
     language = processor if output_type is None else output_type
-    if language is not None and isinstance(correction.said, Unset):
+    if language is not None and correction.estimator(usual=None) is None:
         phi = None  # a ban alone changes nothing else
     options["backend"] = backend if processor is None else None  # a processor has one already
     given = banned_phrases if isinstance(banned_phrases, Unset) else correction.ban  # read once, whatever yields them

@@ -45,35 +45,17 @@ from ..call import Ban, Call, CallOptions, Correction, Unset, check_closed, dead
 from ..choices import DEFAULTS, USED, Told
 from ..drafts import Borrowed, Drafts
 from ..processor import TableLogitsProcessor
-from ..session import PhiModel
+from ..wrapping import OwnModel
 
 
-@final
-class BorrowedModel(PhiModel):
-    """A model that belongs to the application, with one vocabulary; its prompts are token ids."""
-
-    def __init__(self, lm: TransformersModel) -> None:
-        super().__init__()
-        self._lm, self.hf_tokenizer = lm, None
-        _ = self.compiled, self.drafts  # shared by every copy
-
-    @property
-    def lm(self) -> TransformersModel:
-        """The model as samplers see it."""
-        return self._lm
-
-    def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
-        return tuple(model_input)
-
-    def during(self, options: CallOptions, vocabulary: Any) -> BorrowedModel:
-        """Return the model for one call; the tokenizer, where it is given as ``vocabulary``, is not kept alive after it."""
-        call = object.__new__(BorrowedModel)
-        vars(call).update(vars(self))
-        call.hf_tokenizer = None if isinstance(vocabulary, Vocabulary) else vocabulary
-        canonical = options.tokenization == "canonical"
-        if canonical or options.constraint is not None:
-            call._trees = TreeStore(self._trees.max_bytes)  # which would keep the constraint, and so the tokenizer
-        return call
+def during(session: OwnModel, options: CallOptions, vocabulary: Any) -> OwnModel:
+    """Return the session for one call; the tokenizer, where it is given as ``vocabulary``, is not kept alive after it."""
+    call = object.__new__(OwnModel)
+    vars(call).update(vars(session))
+    call.hf_tokenizer = None if isinstance(vocabulary, Vocabulary) else vocabulary
+    if options.tokenization == "canonical" or options.constraint is not None:
+        call._trees = TreeStore(session._trees.max_bytes)  # which would keep the constraint, and so the tokenizer
+    return call
 
 
 @final
@@ -84,10 +66,10 @@ class Loans:
     """
 
     def __init__(self) -> None:
-        self._kept: WeakKeyDictionary[Any, dict[str, BorrowedModel]] = WeakKeyDictionary()
-        self._read: WeakKeyDictionary[Any, WeakKeyDictionary[Any, BorrowedModel]] = WeakKeyDictionary()
+        self._kept: WeakKeyDictionary[Any, dict[str, OwnModel]] = WeakKeyDictionary()
+        self._read: WeakKeyDictionary[Any, WeakKeyDictionary[Any, OwnModel]] = WeakKeyDictionary()
 
-    def of(self, model: Any, tokenizer: Any) -> BorrowedModel:
+    def of(self, model: Any, tokenizer: Any) -> OwnModel:
         """Return the session of a model with its tokenizer, or with a :class:`Vocabulary` that is made already."""
         read = self._read.setdefault(model, WeakKeyDictionary())
         if tokenizer not in read:
@@ -96,7 +78,7 @@ class Loans:
             read[tokenizer] = self._of(model, lm)
         return read[tokenizer]
 
-    def without_tokenizer(self, model: Any, eos_ids: Sequence[int]) -> BorrowedModel:
+    def without_tokenizer(self, model: Any, eos_ids: Sequence[int]) -> OwnModel:
         """Return the session of a model whose tokens are known by their ids alone: enough for an index of outlines_core."""
         if not eos_ids:
             raise VocabularyError(
@@ -107,10 +89,11 @@ class Loans:
         vocabulary = Vocabulary((b"",) * size, tuple(eos_ids), np.ones(size, dtype=bool))
         return self._of(model, TransformersModel(Borrowed(model), vocabulary))
 
-    def _of(self, model: Any, lm: TransformersModel) -> BorrowedModel:
+    def _of(self, model: Any, lm: TransformersModel) -> OwnModel:
         kept = self._kept.setdefault(model, {})
         if lm.vocabulary.fingerprint not in kept:
-            kept[lm.vocabulary.fingerprint] = BorrowedModel(lm)
+            made = kept[lm.vocabulary.fingerprint] = OwnModel(lm, None)
+            _ = made.compiled, made.drafts  # shared by every copy
         return kept[lm.vocabulary.fingerprint]
 
 
@@ -225,7 +208,7 @@ def custom_generate(
     table = call.table(session.compiled)
     if call.searched:
         check_closed(table, "do_sample=False")
-    session = session.during(options, vocabulary)
+    session = during(session, options, vocabulary)
     prompts = prompts_of(input_ids, **prepared)
     pad = config.pad_token_id if config.pad_token_id is not None else table.vocabulary.eos_ids[0]
     draws: tuple[Draws, ...] | None = None
@@ -256,7 +239,7 @@ def custom_generate(
     return PhiGenerateOutput(sequences=sequences, log_p=_column(rows, "log_p"), log_w=log_w, draws=draws)
 
 
-def _session(model: Any, config: GenerationConfig, language: Any, vocabulary: Any) -> BorrowedModel:
+def _session(model: Any, config: GenerationConfig, language: Any, vocabulary: Any) -> OwnModel:
     if vocabulary is not None:
         return LOANS.of(model, vocabulary)
     match language:

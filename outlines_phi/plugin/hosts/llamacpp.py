@@ -14,7 +14,7 @@ from outlines.models.llamacpp import LlamaCpp, LlamaCppTokenizer, LlamaCppTypeAd
 from ...errors import ModelError
 from ...guides.index import END
 from ...lm.llamacpp.llamacpp_model import LlamaCppModel
-from ..mistakes import no_prompt
+from ..mistakes import reading
 from ..processor import MaskLogitsProcessor
 from .transformers import SHOWN, LoopProcessor, MaskedLoop
 
@@ -117,14 +117,13 @@ def prompt_ids(llama: Llama, prompt: str | list[Any]) -> tuple[int, ...]:
     Raises :class:`ModelError`: it does not fit the context.
     """
     reader = _Reader(llama)
-    try:
-        reader(prompt) if isinstance(prompt, str) else reader.create_chat_completion(prompt)
-    except _PromptRead as read:
-        return read.ids
-    except TypeError as error:
-        raise no_prompt(prompt, error) from error
-    except ValueError as error:
-        raise ModelError(
-            f"Shorten the prompt, or give a larger n_ctx= to Llama. llama.cpp does not take it: {error}."
-        ) from error
+    with reading(prompt):
+        try:
+            reader(prompt) if isinstance(prompt, str) else reader.create_chat_completion(prompt)
+        except _PromptRead as read:
+            return read.ids
+        except ValueError as error:
+            raise ModelError(
+                f"Shorten the prompt, or give a larger n_ctx= to Llama. llama.cpp does not take it: {error}."
+            ) from error
     raise AssertionError("a completion asks for tokens")

@@ -7,7 +7,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 from queue import SimpleQueue
@@ -34,75 +33,16 @@ from ...settings import SamplingSettings
 from ...vocabulary.vocabulary import Vocabulary
 from ..call import Ban, Call
 from ..choices import FIELDS, TRUNCATION, UNDRAWN, held, refuse_misfits, refuse_mistyped
-from ..mistakes import check_loaded, no_prompt
+from ..mistakes import check_loaded, reading
 from ..processor import MaskLogitsProcessor
 from ..session import MAX_TREE_BYTES, PhiModel
 from ..streaming import Ids, Pieces, decoded, spelled
-from ..types.tables import CompiledTypes
 
 CUTS = ("stop_strings", "stopping_criteria", "max_time")  # Options by which the loop may end a text anywhere
 HOST_TOP_K = 50  # What the loop's `top_k` is where neither the call nor the model's `generation_config` says
 
 AFTER = [name for name in (*TRUNCATION, "watermarking_config") if name != "top_k"]
 """Steps of the loop after its processors."""
-
-
-@final
-@dataclass(frozen=True)
-class Loop:
-    """The host's loop around one call, of a model that takes ``context`` tokens, any number where it is ``None``."""
-
-    generation_config: GenerationConfig | None
-    prompt_length: int
-    context: int | None
-
-    def processor(self, processor: Any, compiled: CompiledTypes, keywords: dict[str, Any]) -> Any:
-        """Return the logits processor of the loop: our mask where the language can be read, else ``processor``.
-
-        What is not for the loop leaves ``keywords``, those of the call. One that bans phrases in free text and does not say how
-        long this may be is given the default budget of all calls.
-        """
-        refuse_options(keywords)
-        ours = isinstance(processor, MaskLogitsProcessor)
-        if ours and processor.ban is not None:
-            ban, table = processor.ban, compiled.of(processor)
-            if ban.whole_word:
-                self._check_uncut(table, keywords)
-            budget = self._budget(table, keywords) if table.guide.open or ban.whole_word else None
-            return MaskLogitsProcessor(table, ban=ban, budget=budget)
-        if ours or (isinstance(processor, OutlinesCoreLogitsProcessor) and is_byte_level(processor.index)):
-            # A fresh one for each generation, so that no state is left of the last one.
-            return MaskLogitsProcessor(compiled.of(processor))
-        return processor
-
-    def _budget(self, table: Table, keywords: dict[str, Any]) -> int:
-        config = keywords.get("generation_config") or self.generation_config
-        budget = keywords.get("max_new_tokens", getattr(config, "max_new_tokens", None))
-        if budget is None and keywords.get("max_length") is not None:
-            budget = keywords["max_length"] - self.prompt_length
-        if budget is None:
-            budget = max(DEFAULT_BUDGET, 4 * table.guide.min_tokens(table.start))
-            # The last token is never evaluated.
-            budget = budget if self.context is None else max(1, min(budget, self.context - self.prompt_length + 1))
-            keywords["max_new_tokens"] = budget
-        check_budget(table, budget)
-        return int(budget)
-
-    def _check_uncut(self, table: Table, keywords: dict[str, Any]) -> None:
-        """Refuse options that would cut a text anywhere: one that is cut after a whole word that is banned ends in it."""
-        said: dict[str, Any] = {}
-        for config in (self.generation_config, keywords.get("generation_config")):
-            said |= {} if config is None else {name: value for name, value in vars(config).items() if value is not None}
-        said |= keywords
-        instead = [f"{name}=None" for name in CUTS if said.get(name) is not None]
-        ends = [end for end in np.atleast_1d(said.get("eos_token_id", ())).tolist() if end is not None]
-        if any(table.vocabulary.tokens[end] for end in ends):  # the vocabulary's own ends write nothing
-            instead.append(f"eos_token_id={table.vocabulary.eos_ids[0]}")
-        if instead:
-            raise UnsupportedError(
-                f"Give {', '.join(instead)} to the call, or BannedPhrases(..., whole_word=False): with whole words banned, a "
-                "text that is cut after 'cat' on the way to 'catalog' ends in the word 'cat'."
-            )
 
 
 def refuse_options(keywords: dict[str, Any], door: str = "Hugging Face's own loop") -> None:
@@ -420,22 +360,61 @@ class PhiTransformers(PhiModel, Transformers):
         return decoded(spelled(hosted(generate, stoppable(call.keywords)), self.lm.vocabulary, first))
 
     def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
-        try:
+        with reading(model_input):
             _, inputs = self._prepare_model_inputs(model_input)
-        except (TypeError, ValueError) as error:
-            raise no_prompt(model_input, error) from error
         return tuple(inputs["input_ids"][0][inputs["attention_mask"][0].bool()].long().tolist())
 
     def _host_processor(self, call: Call, inputs: Sequence[Any]) -> Any:
-        """Return the processor of Hugging Face's loop. As padding it takes an empty prompt beside others; not for all prompts."""
-        lengths = [len(self._prompt_ids(item)) for item in inputs]
-        if not any(lengths):
-            raise no_tokens(0, len(lengths))
+        """Return the logits processor of Hugging Face's loop: our mask where the language can be read, else the call's own.
+
+        What is not for the loop leaves the keywords of the call. One that bans phrases in free text and does not say how long this
+        may be is given the default budget of all calls. As padding the loop takes an empty prompt beside others, not alone.
+        """
+        longest, keywords = max(len(self._prompt_ids(item)) for item in inputs), call.keywords
+        if not longest:
+            raise no_tokens(0, len(inputs))
+        refuse_options(keywords)
         if not self._at_hand and call.ban is None:
-            refuse_options(call.keywords)
             return call.language
-        loop = Loop(self.defaults, max(lengths), self.lm.max_length)
-        return loop.processor(call.processor(self.compiled), self.compiled, call.keywords)
+        processor = call.processor(self.compiled)
+        ours = isinstance(processor, MaskLogitsProcessor)
+        if ours and processor.ban is not None:
+            ban, table = processor.ban, self.compiled.of(processor)
+            if ban.whole_word:
+                self._check_uncut(table, keywords)
+            budget = self._budget(table, keywords, longest) if table.guide.open or ban.whole_word else None
+            return MaskLogitsProcessor(table, ban=ban, budget=budget)
+        if ours or (isinstance(processor, OutlinesCoreLogitsProcessor) and is_byte_level(processor.index)):
+            # A fresh one for each generation, so that no state is left of the last one.
+            return MaskLogitsProcessor(self.compiled.of(processor))
+        return processor
+
+    def _budget(self, table: Table, keywords: dict[str, Any], prompt_length: int) -> int:
+        config = keywords.get("generation_config") or self.defaults
+        budget = keywords.get("max_new_tokens", getattr(config, "max_new_tokens", None))
+        if budget is None and keywords.get("max_length") is not None:
+            budget = keywords["max_length"] - prompt_length
+        if budget is None:
+            budget, context = max(DEFAULT_BUDGET, 4 * table.guide.min_tokens(table.start)), self.lm.max_length
+            # The last token is never evaluated.
+            budget = budget if context is None else max(1, min(budget, context - prompt_length + 1))
+            keywords["max_new_tokens"] = budget
+        check_budget(table, budget)
+        return int(budget)
+
+    def _check_uncut(self, table: Table, keywords: dict[str, Any]) -> None:
+        """Refuse options that would cut a text anywhere: one that is cut after a whole word that is banned ends in it."""
+        configs = [vars(config) for config in (self.defaults, keywords.get("generation_config")) if config is not None]
+        said = {name: value for config in configs for name, value in config.items() if value is not None} | keywords
+        instead = [f"{name}=None" for name in CUTS if said.get(name) is not None]
+        ends = [end for end in np.atleast_1d(said.get("eos_token_id", ())).tolist() if end is not None]
+        if any(table.vocabulary.tokens[end] for end in ends):  # the vocabulary's own ends write nothing
+            instead.append(f"eos_token_id={table.vocabulary.eos_ids[0]}")
+        if instead:
+            raise UnsupportedError(
+                f"Give {', '.join(instead)} to the call, or BannedPhrases(..., whole_word=False): with whole words banned, a "
+                "text that is cut after 'cat' on the way to 'catalog' ends in the word 'cat'."
+            )
 
 
 def from_transformers(

@@ -20,7 +20,7 @@ from ...phi.estimator import Phi
 from ...sampling.sampler import Request
 from ..call import Call, CallOptions
 from ..choices import refuse_misfits
-from ..mistakes import no_prompt
+from ..mistakes import reading
 from ..session import PhiModel
 from ..streaming import Pieces
 
@@ -122,11 +122,10 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
 
     def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
         try:
-            prompt = self.type_adapter.format_input(model_input)
-            read = self.model._preprocess_cmpl_one if isinstance(prompt, str) else self.model._preprocess_chat_one
-            return tuple(read(prompt)["prompt_token_ids"])
-        except (TypeError, ValueError, NotImplementedError) as error:
-            raise no_prompt(model_input, error) from error
+            with reading(model_input):
+                prompt = self.type_adapter.format_input(model_input)
+                read = self.model._preprocess_cmpl_one if isinstance(prompt, str) else self.model._preprocess_chat_one
+                return tuple(read(prompt)["prompt_token_ids"])
         except VLLMValidationError as error:
             raise ModelError(
                 f"Shorten the prompt, or give a larger max_model_len= to LLM. vLLM does not take it: {error}"

@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from itertools import accumulate, repeat
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 from jsonschema.exceptions import SchemaError
 from outlines.types.dsl import (
@@ -21,7 +21,6 @@ from outlines.types.dsl import (
     KleenePlus,
     KleeneStar,
     Optional,
-    QuantifyExact,
     Regex,
     Sequence,
     String,
@@ -46,57 +45,30 @@ from ...vocabulary.vocabulary import Vocabulary
 from ..mistakes import no_format, too_deep
 from .pydantic_schemas import PythonSchema, UncheckedSchema, term_of
 
-
-class Written(NamedTuple):
-    """The text of a JSON schema, and whether it is that of a Python type, whose integers have no fraction (``plain``).
-
-    ``whitespace_pattern`` is the white space between the tokens of its values; ``None`` is what writers of JSON put.
-    """
-
-    schema: str
-    whitespace_pattern: str | None
-    plain: bool
-
-
-class Joined(NamedTuple):
-    """Parts one after the other."""
-
-    parts: tuple[Part, ...]
-
-
-class OneOf(NamedTuple):
-    """Alternatives."""
-
-    parts: tuple[Part, ...]
-
-
-class Repeated(NamedTuple):
-    """A part some times in a row; ``None`` is no bound."""
-
-    part: Part
-    least: int
-    most: int | None
-
-
-Part: TypeAlias = str | Written | Joined | OneOf | Repeated  # A regular expression, or what holds JSON values
+Part: TypeAlias = str | tuple[Any, ...]
+"""A regular expression, or what holds JSON values, in the form of the wire: ``("json", schema, whitespace_pattern, plain)``, the
+texts of a schema, where the integers of a Python type (``plain``) have no fraction; ``("then", *parts)``, ``("or", *parts)``,
+``("times", part, least, most)``. A ``whitespace_pattern`` of ``None`` is what writers of JSON put, ``most`` of ``None`` no bound.
+"""
 
 
 @final
 @dataclass(frozen=True)
 class JSONText:
-    """Texts of JSON values and what they stand in: ``part`` is the whole."""
+    """Texts of JSON values and what they stand in: ``part`` is the whole; ``documents`` are schemas at hand, by their texts."""
 
     part: Part
+    documents: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, term: Term) -> JSONText:
         """Return the texts of a term."""
-        return cls(_part(term))
+        return cls(_part(term), {one.schema: one.document for one in _schemas(term) if isinstance(one, PythonSchema)})
 
     @property
     def whitespace_pattern(self) -> str | None:
         """The blanks between the tokens of JSON; ``None`` for those that writers of JSON put."""
-        found = {one.whitespace_pattern for one in self._written}
+        found: set[str | None] = {blanks for _, _, blanks, _ in _leaves(self.part)}
         if len(found) > 1:
             raise UnsupportedError(
                 f"Give the JSON schemas of one output type the same whitespace_pattern. These have {sorted(map(str, found))}."
@@ -106,8 +78,10 @@ class JSONText:
     @cached_property
     def template(self) -> Template:
         """The texts, the schemas read; errors as :meth:`Schema.read`."""
-        labels = {one: str(place) if place else "" for place, one in enumerate(dict.fromkeys(self._written))}
-        schemas = {one: Schema.read(_read(one.schema), label=label, plain=one.plain) for one, label in labels.items()}
+        schemas: dict[Part, Schema] = {}
+        for leaf in dict.fromkeys(_leaves(self.part)):
+            document = _document(leaf[1], self.documents)
+            schemas[leaf] = Schema.read(document, label=str(len(schemas) or ""), plain=leaf[3])
         return _template(self.part, schemas)
 
     @cached_property
@@ -122,17 +96,16 @@ class JSONText:
     @property
     def text(self) -> str:
         """The name in messages."""
-        return self.part.schema if isinstance(self.part, Written) else repr(self.part)
-
-    @property
-    def _written(self) -> Iterator[Written]:
-        return _leaves(self.part)
+        return str(self.part[1]) if self.part[0] == "json" else repr(self.part)
 
 
-def _read(schema: str) -> Any:
+def _document(schema: str, documents: Mapping[str, Any]) -> Any:
+    """Return the document of a schema: the one at hand, else its text read."""
     current_limits().check(
         "source", len(schema.encode("utf-8", "surrogatepass")), "The number of bytes of the JSON schema"
     )
+    if schema in documents:
+        return documents[schema]
     try:
         return json.loads(schema, parse_float=Decimal, parse_int=_integer)
     except json.JSONDecodeError as error:
@@ -152,17 +125,18 @@ def not_json(error: json.JSONDecodeError) -> GrammarError:
 def _part(term: Term) -> Part:
     match term:
         case JsonSchema():
-            return Written(term.schema, term.whitespace_pattern, isinstance(term, PythonSchema))
+            return "json", term.schema, term.whitespace_pattern, isinstance(term, PythonSchema)
         case Choice():
             return _part(Alternatives([term_of(item) for item in term.items]))
         case Sequence() | Alternatives():
-            parts = tuple(_part(one) for one in term.terms)
-            if any(not isinstance(part, str) for part in parts):
-                return Joined(parts) if isinstance(term, Sequence) else OneOf(parts)
+            parts = tuple(map(_part, term.terms))
+            if not all(isinstance(part, str) for part in parts):
+                return "then" if isinstance(term, Sequence) else "or", *parts
         case Term(term=Term() as inner):
-            part = _part(inner)
+            part, exact = _part(inner), getattr(term, "count", None)
+            least, most = COUNTS.get(type(term), (getattr(term, "min_count", 0), getattr(term, "max_count", None)))
             if not isinstance(part, str):
-                return Repeated(part, *_counts(term))
+                return "times", part, *((least, most) if exact is None else (exact, exact))
     return to_pattern(term)
 
 
@@ -212,35 +186,25 @@ def parts_of(term: Term) -> Iterator[Term]:
 COUNTS: dict[type[Term], tuple[int, int | None]] = {KleeneStar: (0, None), KleenePlus: (1, None), Optional: (0, 1)}
 
 
-def _counts(term: Any) -> tuple[int, int | None]:
-    """Return the least and the greatest number of repetitions of a part."""
-    if isinstance(term, QuantifyExact):
-        return term.count, term.count
-    return COUNTS.get(type(term)) or (getattr(term, "min_count", 0), getattr(term, "max_count", None))
+def _leaves(part: Part) -> Iterator[tuple[Any, ...]]:
+    """Yield the schemas in a part."""
+    if isinstance(part, tuple) and part[0] == "json":
+        yield part
+    elif isinstance(part, tuple):
+        for one in part[1:]:
+            yield from _leaves(one)
 
 
-def _leaves(part: Part) -> Iterator[Written]:
+def _template(part: Part, schemas: Mapping[Part, Schema]) -> Template:
     match part:
-        case Written():
-            yield part
-        case Joined() | OneOf():
-            for one in part.parts:
-                yield from _leaves(one)
-        case Repeated():
-            yield from _leaves(part.part)
-
-
-def _template(part: Part, schemas: Mapping[Written, Schema]) -> Template:
-    match part:
-        case Written():
+        case str():
+            return Template.of_bytes(compile_regex(part))
+        case "json", *_:
             return Template.of_value(schemas[part])
-        case Joined():
-            return Template.sequence(_template(one, schemas) for one in part.parts)
-        case OneOf():
-            return Template.one_of([_template(one, schemas) for one in part.parts])
-        case Repeated():
-            return _template(part.part, schemas).repeated(part.least, part.most)
-    return Template.of_bytes(compile_regex(part))
+        case "times", inner, least, most:
+            return _template(inner, schemas).repeated(least, most)
+    inner = [_template(one, schemas) for one in part[1:]]
+    return {"then": Template.sequence, "or": Template.one_of}[part[0]](inner)
 
 
 @final
@@ -389,10 +353,6 @@ def _unread(path: Path) -> UnsupportedError:
     )
 
 
-COLLECTIONS = (str, bytes, dict, list, tuple, set, frozenset)
-"""The types of values that are often given in place of an output type, and are none."""
-
-
 @dataclass(frozen=True)
 class GrammarText:
     """The text of a context-free grammar, in Lark's dialect."""
@@ -479,7 +439,7 @@ def left_to_outlines(output_type: Any, *, at_hand: bool) -> bool:
 
 def holds_json(term: Term) -> bool:
     """Return True if a JSON schema is a part of a term."""
-    return any(True for _ in _schemas(term))
+    return next(_schemas(term), None) is not None
 
 
 def _schemas(term: Term) -> Iterator[JsonSchema]:
@@ -497,7 +457,7 @@ def to_term(output_type: Any) -> Term:
 
 
 def _term(output_type: Any, read: Callable[[Any], Term]) -> Term:
-    if isinstance(output_type, COLLECTIONS) and not isinstance(output_type, Term):
+    if isinstance(output_type, (str, bytes, dict, list, tuple, set, frozenset)) and not isinstance(output_type, Term):
         raise no_format(output_type)
     try:
         return read(output_type)

@@ -381,7 +381,11 @@ class UncheckedSchema(JsonSchema):
 
 
 class PythonSchema(UncheckedSchema):
-    """The JSON schema of a Python type."""
+    """The JSON schema of a Python type; its text is its name, and nothing reads it again."""
+
+    def __init__(self, document: JsonSchemaValue) -> None:
+        super().__init__(json.dumps(document))
+        self.document = document
 
 
 def term_of(output_type: Any) -> Term:
@@ -413,7 +417,7 @@ def _with_schemas(output_type: Any) -> Any:
     return output_type
 
 
-def _schema(written: type) -> str:
+def _schema(written: type) -> JsonSchemaValue:
     document = TypeAdapter(written).json_schema(schema_generator=PydanticSchema)
     for part, pointer in _parts(document):
         if part.get("format") in FORMATS:
@@ -421,7 +425,7 @@ def _schema(written: type) -> str:
         if isinstance(part.get(REFUSED), list):
             remedy, why = part[REFUSED]
             raise UnsupportedError(f"{remedy}. At {pointer} of the JSON schema of {written.__name__}, {why}.")
-    return json.dumps(document)
+    return document
 
 
 def _parts(schema: JsonSchemaValue, pointer: str = "#") -> Iterator[tuple[JsonSchemaValue, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -13,7 +14,7 @@ from typing import Any, Literal, NamedTuple, final, get_args, get_origin
 from outlines.processors import OutlinesLogitsProcessor
 from outlines.types import string
 from outlines.types import utils as kind
-from outlines.types.dsl import CFG, Alternatives, Choice, JsonSchema, Regex, String, Term
+from outlines.types.dsl import Alternatives, Choice, JsonSchema, Regex, String, Term
 from pydantic import BaseModel, TypeAdapter
 
 from ...automata.automaton import DEAD, ByteAutomaton
@@ -22,7 +23,7 @@ from ...guides.grammar.grammar import Grammar
 from ...guides.guide import Guide
 from ...guides.table import Table
 from ...regex.patterns import compile_regex
-from .output_types import GrammarText, GuidanceText, JSONText, Language, to_language, to_term
+from .output_types import GuidanceText, JSONText, Language, to_language
 from .pydantic_schemas import functions_of, signature
 
 
@@ -170,11 +171,6 @@ def reader(output_type: Any) -> Callable[[str], Any]:
     match output_type:
         case Guide() | Table() | Grammar() | OutlinesLogitsProcessor():
             return str
-    match to_language(output_type) if isinstance(to_term(output_type), CFG) else None:
-        case GuidanceText() as language:
-            return ValueReader(output_type, parsed(language, language.value if language.grammar.has_captures else str))
-        case GrammarText() as language:
-            return ValueReader(output_type, parsed(language, str if isinstance(output_type, CFG) else json.loads))
     return ValueReader(output_type)
 
 
@@ -230,7 +226,10 @@ def format_of(output_type: Any, place: Place = "alone") -> Format:
         case JsonSchema():
             return parsed(to_language(output_type), json.loads)
         case Term():
-            return parsed(to_language(output_type), str)
+            language = to_language(output_type)
+            if isinstance(language, GuidanceText) and language.grammar.has_captures:
+                return parsed(language, language.value)
+            return parsed(language, str)
         case bool() | int() | float() | str():
             return fixed_texts({_written(output_type, place): output_type})
     for belongs, parse in _BASIC:
@@ -258,17 +257,8 @@ def _keyed(language: Language, parse: Callable[[str], Any], place: Place, *, quo
 # Not fromisoformat: the format has the digits of all scripts, which int() reads.
 
 
-def _date(text: str) -> datetime.date:
-    return datetime.date(*map(int, text.split("-")))
-
-
-def _time(text: str) -> datetime.time:
-    hour, minute, second = map(int, text.split(":"))
-    return datetime.time(hour, minute, second)
-
-
-def _datetime(text: str) -> datetime.datetime:
-    return datetime.datetime.combine(_date(text[:10]), _time(text[11:]))
+def _moment(cls: Callable[..., Any], text: str) -> Any:
+    return cls(*map(int, re.split("[-: ]", text)))
 
 
 def _enum(output_type: Any, place: Place) -> Format:
@@ -318,9 +308,9 @@ _BASIC: tuple[tuple[Callable[[Any], bool], Callable[[str], Any]], ...] = (
     (kind.is_int, int),
     (kind.is_float, float),
     (kind.is_str, lambda text: text[1:-1]),
-    (kind.is_time, _time),
-    (kind.is_date, _date),
-    (kind.is_datetime, _datetime),
+    (kind.is_time, partial(_moment, datetime.time)),
+    (kind.is_date, partial(_moment, datetime.date)),
+    (kind.is_datetime, partial(_moment, datetime.datetime)),
 )
 """The types that Outlines has a pattern for, with what reads it."""
 
@@ -329,6 +319,7 @@ _COMPOSED: tuple[tuple[Callable[[Any], bool], Callable[[Any, Place], Format]], .
     (kind.is_typed_dict, _instance),
     (kind.is_pydantic_model, _instance),
     (kind.is_genson_schema_builder, lambda given, _: parsed(to_language(given), json.loads)),
+    (kind.is_native_dict, lambda given, _: parsed(to_language(given), json.loads)),
     (kind.is_enum, _enum),
     (
         kind.is_literal,

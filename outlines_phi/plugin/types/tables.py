@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate
@@ -136,11 +136,9 @@ class CompiledTypes:
                 return found
             return self._kept((*key, watched), lambda: ProductGuide(table.guide, PhraseGuide(self._vocabulary, ban)))
 
-    def ending(self, table: Table, keywords: Mapping[str, Any]) -> Table:
-        """Return the table of what begins with a member of ``table`` where a call has ``ends="open"``, else ``table``."""
-        if keywords.get("ends") != "open":
-            return table
-        guide, at = table.guide, keywords.get("open_at")
+    def open(self, table: Table, at: str | None) -> Table:
+        """Return the table of what begins with a member of ``table``, for ``ends="open"``, and may go on with a match of ``at``."""
+        guide = table.guide
         if not isinstance(guide, FSMGuide) or guide.automaton is None:
             banned_too = ", with BannedPhrases(..., across_prompt=False) and phi='exact'" if guide.phrases else ""
             raise UnsupportedError(
@@ -150,7 +148,7 @@ class CompiledTypes:
         members, phrases = guide.automaton, guide.phrases
 
         def make() -> Guide:
-            match = PrefixMatch(members, at and boundary(at))
+            match = PrefixMatch(members, None if at is None else boundary(at))
             return replace(FSMGuide.from_match(match, self._vocabulary), phrases=phrases)
 
         with self._compiling:
@@ -161,14 +159,25 @@ class CompiledTypes:
 
         A schema that is compiled gives one :class:`outlines_phi.SchemaWarning` if the language does not honour it in full.
         """
-        if masks_only(backend):
+        if backend is not None and masks_only(backend):
             raise UnsupportedError(
                 f"Leave backend={backend!r} out: outlines_phi reads JSON schemas, regular expressions and grammars by "
                 f"itself. {backend} says which token may follow and no more, so only plain masking can use it: "
                 "outlines.Generator(model, T, backend=...), or a call of the model without phi= and banned_phrases=."
             )
+        # Writing a pydantic model as a schema, and that as a pattern, takes longer than a draw. A model that is rebuilt
+        # has another core schema, kept beside its language, so that no other one can have its identity.
+        schema = getattr(output_type, "__pydantic_core_schema__", None) if isinstance(output_type, type) else None
         with self._compiling:
-            return self._of_language(self._language(output_type, backend), output_type)
+            language: Language
+            if backend == OWN:
+                language = to_core_language(output_type)
+            elif schema is None:
+                language = to_language(output_type)
+            else:
+                make = lambda: (schema, to_language(output_type))  # noqa: E731
+                _, language = self._languages.of((output_type, id(schema)), make)
+            return self._of_language(language, output_type)
 
     def of_written(self, language: Language | None, ban: BannedPhrases | None) -> Table:
         """Return the table of what :meth:`written` returned elsewhere, for another vocabulary."""
@@ -224,17 +233,6 @@ class CompiledTypes:
                 return Table(JSONGuide.of_template(Template.of_bytes(automaton), self._vocabulary))
             automaton = compile_regex(language)
         return self._lifted(automaton)
-
-    def _language(self, output_type: Any, backend: str | None) -> Language:
-        if backend == OWN:
-            return to_core_language(output_type)
-        # Writing a pydantic model as a schema, and that as a pattern, takes longer than a draw. A model that is rebuilt
-        # has another core schema.
-        schema = getattr(output_type, "__pydantic_core_schema__", None) if isinstance(output_type, type) else None
-        if schema is None:
-            return to_language(output_type)
-        # The schema is kept beside its language, so that no other one can have its identity.
-        return self._languages.of((output_type, id(schema)), lambda: (schema, to_language(output_type)))[1]
 
     def _checked(self, table: Table) -> Table:
         if table.vocabulary.fingerprint != self._vocabulary.fingerprint:

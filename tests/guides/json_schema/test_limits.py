@@ -14,7 +14,7 @@ from outlines_phi.guides.json_schema import kinds, limits
 from outlines_phi.guides.json_schema.machine import sizes
 from outlines_phi.guides.json_schema.machine.machine import Machine
 from outlines_phi.guides.json_schema.reading.schema import Schema
-from outlines_phi.plugin.types.output_types import JSONText, Written
+from outlines_phi.plugin.types.output_types import JSONText
 from outlines_phi.regex import builder
 
 TEXT = {"type": "string"}
@@ -78,7 +78,7 @@ def test_depth_is_refused(keyword: str, depth: int, referred: bool) -> None:
 def test_numbers_of_many_digits_are_refused(keyword: str, digits: str) -> None:
     text = f'{{"{keyword}": {"[" + digits + "]" if keyword == "enum" else digits}}}'
     with pytest.raises(UnsupportedError, match="at most 2,000 digits"):
-        _ = JSONText(Written(text, None, False)).template
+        _ = JSONText(("json", text, None, False)).template
 
 
 @pytest.mark.parametrize("digits", ["9" * 100_000, "1e400000000"])
@@ -102,7 +102,7 @@ def test_limits_are_raised() -> None:
     with pytest.raises(UnsupportedError, match=r"limits\(members=20001\).* #/enum "):
         Schema.read(many)
     with pytest.raises(UnsupportedError, match=r"limits\(source="):
-        _ = JSONText(Written(json.dumps({"title": "x" * (1 << 20)}), None, False)).template
+        _ = JSONText(("json", json.dumps({"title": "x" * (1 << 20)}), None, False)).template
     with outlines_phi.limits(members=20_001, states=30):
         Schema.read(many)
         with pytest.raises(UnsupportedError, match="more than 30 states"):

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from outlines_phi import UnsupportedError, __version__
 from outlines_phi.cli.app import INTERRUPTED, Debug, note, tell
-from outlines_phi.cli.command_options import FormatOptions, ModelOptions, PromptOptions, SettingOptions, grouped
-from outlines_phi.cli.inputs import BUNDLED, check_chats, load, model_input
+from outlines_phi.cli.command_options import FORMAT, MODEL, PROMPTS, SETTINGS, Given, taking
+from outlines_phi.cli.inputs import BUNDLED, model_input
 from outlines_phi.cli.terminal import Quiet, bar, print_table
 from outlines_phi.fidelity.page import make_folder, write_atomically
 from outlines_phi.fidelity.plots import png
@@ -36,12 +36,9 @@ WIDE, NARROW = 110, ("TV", "to masking", "noise", "ESS", "tokens")
 Names = list[str] | None
 
 
-@grouped
+@taking(PROMPTS, MODEL, FORMAT, SETTINGS)
 def fidelity(
-    inputs: PromptOptions,
-    source: ModelOptions,
-    form: FormatOptions,
-    sampling: SettingOptions,
+    given: Given,
     languages: Annotated[
         Names, typer.Option(help="Languages of the suite, by name or pattern (dyck*); several by commas.")
     ] = None,
@@ -60,29 +57,27 @@ def fidelity(
 
     On a suite of small languages of known distribution; with prompts and an output type, on those. Ctrl-C keeps what is finished.
     """
-    settings = sampling.keywords()
+    settings = given.keywords()
     chosen = methods(_names(estimators), _names(samplers))
-    if inputs or form:
+    if given.prompts or any(getattr(given, name) is not None for name in ("file", *FORMAT)):
         if languages or quick:
             raise UnsupportedError(
                 "Give one or the other: --languages and --quick choose from the suite's own languages, and prompts or an output "
                 "type were given as well."
             )
-        asked = inputs.read()
-        _, output_type = form.read()
+        asked = given.read_prompts()
+        _, output_type = given.read_type()
         subjects = [own(f"own-{i}", model_input(prompt), output_type) for i, prompt in enumerate(asked)]
     else:
-        asked, subjects = [], _suite(_names(languages), quick, sampling.max_new_tokens)
-    CallOptions.read(settings, None)
+        asked, subjects = [], _suite(_names(languages), quick, given.max_new_tokens)
     if output is not None:
         make_folder(output, f"--output {output}")
-    torch.set_num_threads(1 if source.model == BUNDLED else torch.get_num_threads())
-    loaded = load(source.model, source.device, source.dtype, source.host)
-    check_chats(loaded, asked)
+    torch.set_num_threads(1 if given.model == BUNDLED else torch.get_num_threads())
+    loaded = given.load(asked)
     read = CallOptions.read(settings, loaded.defaults).settings
     draws = min(n, QUICK_DRAWS) if quick else n
     suite = Suite(model=loaded, languages=subjects, methods=chosen, settings=read, n=draws, seed=seed)
-    run(suite, output, {"model": source.model, "n": draws, "seed": seed, **settings}, quiet=quiet)
+    run(suite, output, {"model": given.model, "n": draws, "seed": seed, **settings}, quiet=quiet)
 
 
 def run(suite: Suite, output: Path | None, context: dict[str, Any], *, quiet: bool = False) -> Grid:

@@ -9,7 +9,7 @@ import typer
 
 from outlines_phi import Vocabulary
 from outlines_phi.cli.app import Debug, note
-from outlines_phi.cli.command_options import BanOptions, RegexOption, Schema, Type, grouped
+from outlines_phi.cli.command_options import BANS, Given, RegexOption, Schema, Type, taking
 from outlines_phi.cli.inputs import BUNDLED, load_tokenizer, read_output_type
 from outlines_phi.cli.terminal import Quiet, bar
 from outlines_phi.numerics.checks import counted
@@ -25,9 +25,9 @@ from .verify_command import read_subject
 MOST = 20_000  # Pairs of states that are verified at most
 
 
-@grouped
+@taking(BANS)
 def inspect(
-    bans: BanOptions,
+    given: Given,
     grammar: GrammarArgument = None,
     type_: Type = None,
     schema: Schema = None,
@@ -47,7 +47,7 @@ def inspect(
     The page needs no server and no network. See docs/inspect.md.
     """
     check_folder(output_dir)
-    banned = bans.read()
+    banned = given.read_ban()
     name, output_type = read_output_type(type_, schema, regex, grammar)
     to_language(output_type)  # which refuses what cannot be one, before anything is loaded
     with bar("compiling", 1, shown=not quiet) as progress:

@@ -60,7 +60,7 @@ def test_an_own_model_type_and_prompt_are_measured(cli: Cli, other_model: Path) 
 def test_bad_input_is_refused_before_anything_is_loaded(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
 ) -> None:
-    monkeypatch.setattr(fidelity_command, "load", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(fidelity_command.Given, "load", lambda *_: pytest.fail("the model was loaded"))
     result = cli("fidelity", *arguments)
     assert result.exit_code == 2 and said in " ".join(result.stderr.split())
 

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
@@ -22,14 +22,14 @@ from ....guides.phrases.banned import BannedPhrases
 from ....numerics.checks import is_count
 from ....settings import SamplingSettings
 from ....vocabulary.vocabulary import Vocabulary
-from ...types.output_types import GrammarText, Joined, JSONText, Language, OneOf, Part, Repeated, Written
+from ...types.output_types import GrammarText, JSONText, Language
 from ...types.tables import CompiledTypes
 
 ARGUMENT = "outlines_phi"  # The name of the argument
 
 BAN = ("phrases", "ignore_case", "whole_word", "across_prompt")  # The fields of a ban that tell the language
 
-FORM = 2
+FORM = 3
 """The form of the arguments; that of client and server is one."""
 
 BYTES = Vocabulary.from_tokens([*(bytes([byte]) for byte in range(256)), b""], eos=256)
@@ -129,20 +129,15 @@ def check(text: object) -> None:
             _COMPILED.of_written(call.language, call.ban)
 
 
-PARTS: dict[str, Callable[..., Part]] = {kind.__name__: kind for kind in (Joined, OneOf, Repeated, Written)}
-
-
 def _said(value: Any) -> Any:
-    """Return the JSON of a language, of its parts, or of phrases."""
+    """Return the JSON of a language, or of phrases."""
     match value:
         case GrammarText():
             return {"grammar": value.text}
         case JSONText():
-            return {"json": _said(value.part)}
+            return {"json": value.part}
         case re.Pattern():
             return {"pattern": value.pattern, "flags": value.flags}
-        case Joined() | OneOf() | Repeated() | Written():
-            return {type(value).__name__: {name: _said(each) for name, each in value._asdict().items()}}
         case tuple():
             return [_said(each) for each in value]
     return value
@@ -157,9 +152,6 @@ def _read(said: Any) -> Any:
             return JSONText(_read(part))
         case {"pattern": pattern, "flags": flags}:
             return re.compile(pattern, flags)
-        case dict():
-            ((kind, given),) = said.items()
-            return PARTS[kind](**{name: _read(each) for name, each in given.items()})
         case list():
             return tuple(_read(each) for each in said)
     return said
