@@ -153,9 +153,8 @@ class DraftSources:
     def of(self, options: DraftOptions | None, phi: Phi, tokenizer: Any) -> dict[str, Any]:
         """Return the arguments of ``sampler_for`` for the drafts of a call; errors as :meth:`drafter`."""
         encode = None if tokenizer is None else self.encode(tokenizer)
-        if options is None:
-            return {"encode": encode, "forced": getattr(self._lm, "road", PACKED) == PACKED}
-        if not options.sources:
+        asked, drafts = options is not None, options or USUAL
+        if not drafts.sources or (not asked and getattr(self._lm, "road", PACKED) != PACKED):
             return {"encode": encode}
         return {"drafter": self.drafter(drafts, phi), "length": drafts.length, "encode": encode, "asked": asked}
 

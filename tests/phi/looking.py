@@ -55,6 +55,6 @@ class LookingEstimate(Estimate):
                 law = law + table.bias(int(found[i][0].targets[place]), prefixes.remaining[i] - 1, law.device)
                 log_h[i][place] = max(math.log(self.phi.floor), float(law.logsumexp(-1)))
         for scores, (moves, _), h in zip(log_p, found, log_h, strict=True):
-            live = torch.from_numpy(moves.tokens)
-            scores.copy_(torch.full_like(scores, -math.inf).index_copy_(0, live, scores[live] + h.to(scores.dtype)))
+            live = torch.from_numpy(moves.tokens).to(scores.device)
+            scores.copy_(torch.full_like(scores, -math.inf).index_copy_(0, live, scores[live] + h.to(scores)))
         return log_p

@@ -264,6 +264,7 @@ def test_nothing_is_read_back_from_the_device(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_an_accelerator_agrees_without_synchronising() -> None:
     q, r = law(3 * BLOCK + 44, 0).float(), law(3 * BLOCK + 44, 1).float()
     uniforms = torch.rand(500, dtype=torch.float64)
