@@ -14,9 +14,8 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi import BannedPhrases, Vocabulary
+from outlines_phi.lm import TableModel
 
 BROKEN = re.compile("[\udc80-\udcff]")
 

@@ -8,14 +8,12 @@ from itertools import product
 
 import pytest
 
+from outlines_phi import EmptyLanguageError, UnsupportedError, Vocabulary
 from outlines_phi.automata.prefix_match import PrefixMatch, boundary
-from outlines_phi.errors import EmptyLanguageError, UnsupportedError
-from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DONE
-from outlines_phi.guides.table import Table
 from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.testing.guide_conformance import assert_guide
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi.testing import assert_guide
 
 VOCABULARY = Vocabulary.from_tokens(["<eos>", "a", "b", "ab", "ba", "c", "cc", "é", b"\xc3", b"\xa9", "ca", "abc"], 0)
 CHARACTERS = "abcéèx"  # Representatives of all: two of two bytes, which begin alike

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from outlines_phi.errors import BudgetError, EmptyLanguageError, ValueReadError
+from outlines_phi import BudgetError, EmptyLanguageError, ValueReadError
 from outlines_phi.fidelity import probabilities as module
 from outlines_phi.fidelity.probabilities import Probabilities, probabilities
 from outlines_phi.guides.guide_texts import list_texts
-from outlines_phi.lm import watch
-from outlines_phi.lm.table_model import TableModel
+from outlines_phi.lm import TableModel, watch
 from outlines_phi.numerics.marginals import frozen
 from outlines_phi.phi.tree import preexpand
 from outlines_phi.phi.tree.best_first import enumerate_together

@@ -7,12 +7,11 @@ from collections import defaultdict
 
 import pytest
 
-from outlines_phi.errors import BudgetError, EmptyLanguageError
+from outlines_phi import BudgetError, EmptyLanguageError, SamplingSettings
 from outlines_phi.fidelity.comparison import total_variation
 from outlines_phi.fidelity.probabilities import Probabilities, probabilities
 from outlines_phi.phi.tree import preexpand
 from outlines_phi.phi.tree.tree import BoundsTree
-from outlines_phi.settings import SamplingSettings
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)

@@ -9,23 +9,19 @@ from functools import cache
 import numpy as np
 import pytest
 
-from outlines_phi.errors import UnsupportedError
-from outlines_phi.fidelity import bias
+from outlines_phi import LocalPhi, SamplingSettings, UnsupportedError, Vocabulary
+from outlines_phi.fidelity import AuditVerdict, bias
 from outlines_phi.fidelity.audit_report import AuditReport, audit_traces
-from outlines_phi.fidelity.bias import TOLERANCE, AuditVerdict, Bias, Interval, measure
+from outlines_phi.fidelity.bias import TOLERANCE, Bias, Interval, measure
 from outlines_phi.fidelity.findings import log_weights
 from outlines_phi.fidelity.report_text import verdict_on
 from outlines_phi.fidelity.traces import Trace, TraceRecorder, tree_bounds
-from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.table import Table
+from outlines_phi.guides import FSMGuide, Table
+from outlines_phi.lm import TableModel
 from outlines_phi.lm.model import ModelCounts
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.sampler import Request
-from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 TOKENS = ["<eos>", "x", "y", "z", "?"]
 VOCABULARY = Vocabulary.from_tokens(TOKENS, 0)

@@ -14,8 +14,7 @@ import pytest
 from outlines.types import regex
 
 import outlines_phi
-from outlines_phi import SMC, Generator, UnsupportedError
-from outlines_phi.fidelity.audit_report import AuditReport
+from outlines_phi import SMC, AuditReport, Generator, UnsupportedError
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.session import PhiModel
 from outlines_phi.testing import check_language_model

@@ -32,6 +32,7 @@ from outlines_phi import (
     Generator,
     GrammarError,
     Guarantee,
+    SamplingSettings,
     UnsupportedError,
 )
 from outlines_phi.errors import ModelError
@@ -49,7 +50,6 @@ from outlines_phi.plugin.hosts.vllm_server.served_call import (
 )
 from outlines_phi.plugin.types.output_types import to_language
 from outlines_phi.plugin.types.tables import CompiledTypes
-from outlines_phi.settings import SamplingSettings
 from tests.hosts.fake_engine import FakeClient, client_of, configuration, vllm_or_stand_ins, without_coin
 from tests.languages import LANGUAGES, VOCABULARY, Language, p_value, pooled_p_value
 from tests.leaks import leaks

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from outlines_phi.errors import ModelError
-from outlines_phi.lm.model import TokenTrees
-from outlines_phi.lm.table_model import TableModel
+from outlines_phi.lm import TableModel, TokenTrees
 from outlines_phi.lm.transformers.forward import Forward
 from outlines_phi.lm.transformers.packed import PackedTrees
 from outlines_phi.lm.transformers.roads import RegionTrees

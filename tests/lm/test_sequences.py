@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from outlines_phi.errors import ModelError
-from outlines_phi.lm import sequences
-from outlines_phi.lm.model import TokenTrees, WrappedModel
+from outlines_phi.lm import TableModel, TokenTrees, sequences
+from outlines_phi.lm.model import WrappedModel
 from outlines_phi.lm.sequences import Entry, SequencePaths
-from outlines_phi.lm.table_model import TableModel
 from outlines_phi.testing import check_language_model
 from tests.lm.gardens import SIZE, VOCABULARY
 

@@ -15,15 +15,14 @@ import pytest
 import torch
 import transformers
 
+from outlines_phi import SamplingSettings, Vocabulary
 from outlines_phi.errors import ModelError, UnsupportedError, VocabularyError
+from outlines_phi.lm import TransformersModel
 from outlines_phi.lm.transformers.forward import Forward
 from outlines_phi.lm.transformers.packed import PackedTrees
 from outlines_phi.lm.transformers.rows import RowTrees
 from outlines_phi.lm.transformers.slots import TreeMask
-from outlines_phi.lm.transformers.transformers_model import TransformersModel
-from outlines_phi.settings import SamplingSettings
 from outlines_phi.testing import TreeGrowth
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.lm.gardens import LLAMA, SIZE, VOCABULARY, build, evaluate
 from tests.precision import NATS
 

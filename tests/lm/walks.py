@@ -11,10 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outlines_phi.errors import OutlinesPhiError
-from outlines_phi.lm.model import TokenTrees
-from outlines_phi.lm.transformers.transformers_model import TransformersModel
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi import OutlinesPhiError, Vocabulary
+from outlines_phi.lm import TokenTrees, TransformersModel
 from tests.precision import NATS
 
 from .families import SIZE

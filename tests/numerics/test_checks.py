@@ -16,11 +16,12 @@ from outlines_phi import (
     ExactPhi,
     LookaheadPhi,
     OneStepPhi,
+    OutlinesPhiError,
     PhiTransformers,
     SamplingSettings,
+    UnsupportedError,
     Vocabulary,
 )
-from outlines_phi.errors import OutlinesPhiError, UnsupportedError
 from outlines_phi.guides import CFGGuide, FSMGuide, Table, read_grammar
 from outlines_phi.lm import TableModel, bundled
 from outlines_phi.numerics.checks import is_count, is_number, shown

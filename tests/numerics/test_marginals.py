@@ -13,14 +13,12 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from outlines_phi.errors import EmptyLanguageError, UnsupportedError, ValueReadError
+from outlines_phi import Draw, Draws, EmptyLanguageError, Guarantee, LocalPhi, UnsupportedError, ValueReadError
 from outlines_phi.fidelity.probabilities import Probabilities, probabilities
 from outlines_phi.numerics.marginals import Marginals, leaves
-from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.tree import BoundsTree
+from outlines_phi.sampling import Certificate
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.draw import Certificate, Draw, Guarantee
-from outlines_phi.sampling.draws import Draws
 from tests.languages import LANGUAGES, PROMPT, VOCABULARY, Language
 
 languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)

@@ -10,14 +10,13 @@ from functools import cache
 import numpy as np
 import pytest
 
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import OneStepPhi, UnsupportedError
+from outlines_phi.guides import Table
 from outlines_phi.guides.guide import DEAD, DONE, Guide
-from outlines_phi.guides.table import Table
-from outlines_phi.lm.table_model import TableModel
+from outlines_phi.lm import TableModel
+from outlines_phi.phi import ProposalPhi
 from outlines_phi.phi import dp_bigram as bigram
 from outlines_phi.phi.dp_bigram import SETTLED, BigramDPPhi, Layers, largest_change, log_product
-from outlines_phi.phi.estimator import ProposalPhi
-from outlines_phi.phi.onestep import OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.sampler import Request
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language

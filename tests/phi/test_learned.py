@@ -12,18 +12,13 @@ import pytest
 import torch
 
 import outlines_phi
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import AutoPhi, Draws, LearnedPhi, LocalPhi, UnsupportedError
 from outlines_phi.guides.guide import DONE
 from outlines_phi.lm import bundled
-from outlines_phi.phi import learned
-from outlines_phi.phi.estimator import Prefixes
-from outlines_phi.phi.learned import LearnedPhi
-from outlines_phi.phi.onestep import LocalPhi
+from outlines_phi.phi import Prefixes, learned
 from outlines_phi.phi.state_values import KeptValues, StateValues
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.phi_options import AutoPhi
 from outlines_phi.sampling.resolve import sampler_for
 from tests.languages import AND_OPEN, GRAMMARS, LANGUAGES, Language, deviation
 from tests.phi.walks import mean_weight, paths

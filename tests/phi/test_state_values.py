@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import LearnedPhi, UnsupportedError
 from outlines_phi.guides.guide import DONE
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.learned import LearnedPhi
+from outlines_phi.lm import TableModel
 from outlines_phi.phi.state_values import EMPTY, STEPS, Knowledge, Observed, StateValues
 from outlines_phi.sampling.ancestral import AncestralSampler
 from tests.languages import LANGUAGES, VOCABULARY

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from outlines_phi import LearnedPhi, LocalPhi, OneStepPhi
+from outlines_phi.guides import Table
 from outlines_phi.guides import table as tables
-from outlines_phi.guides.table import Table
-from outlines_phi.phi.estimator import StepPhi
-from outlines_phi.phi.learned import LearnedPhi
-from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
+from outlines_phi.phi import StepPhi
 from tests.languages import OF_EVERY_KIND, VOCABULARY, Language
 from tests.phi.walks import states_of
 

@@ -11,8 +11,7 @@ import pytest
 from outlines.types import regex
 
 import outlines_phi.ray
-from outlines_phi import Generator, from_transformers
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import Generator, UnsupportedError, from_transformers
 from outlines_phi.lm import bundled
 from tests.cli.ray_double import Dataset, RayDouble
 

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import regex
 
+from outlines_phi import BannedPhrases, Vocabulary
 from outlines_phi.automata.automaton import DEAD, ByteAutomaton
-from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi.guides import FSMGuide
 from outlines_phi.guides.phrases.ban_language import banned
-from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.regex.composed import Composed
 from outlines_phi.regex.patterns import compile_in_parts, compile_regex, searched
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 Parts = tuple[str, ...]
 """The texts before each group and of the group, in turn, and the rest."""

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import UnsupportedError, Vocabulary
 from outlines_phi.lm import bundled
 from outlines_phi.vocabulary.canonical import CanonicalTokenization
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 _, TOKENIZER = bundled.load()
 VOCABULARY = Vocabulary.from_tokenizer(TOKENIZER)

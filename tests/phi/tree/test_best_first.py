@@ -8,18 +8,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi import SamplingSettings, Vocabulary
+from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DONE
-from outlines_phi.guides.table import Table
-from outlines_phi.lm.table_model import TableModel
+from outlines_phi.lm import TableModel
 from outlines_phi.phi.tree import best_first
 from outlines_phi.phi.tree import tree as tree_module
 from outlines_phi.phi.tree.best_first import Frontier, ModeSearch, grow_trees
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.guides.banning import assert_same
 from tests.languages import AND_OPEN, PROMPT, VOCABULARY, Language
 
