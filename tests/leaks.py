@@ -1,7 +1,5 @@
 """A search for what is banned in what was written, by Python's own means on the final bytes; and models that want to write it."""
 
-from __future__ import annotations
-
 import codecs
 import math
 import re

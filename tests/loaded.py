@@ -1,7 +1,5 @@
 """The bundled model, read once in a process."""
 
-from __future__ import annotations
-
 import copy
 from functools import cache
 from typing import TYPE_CHECKING, Any

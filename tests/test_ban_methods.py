@@ -1,7 +1,5 @@
 """The enumerated distributions of ways to ban phrases, against plain simulations of the same methods."""
 
-from __future__ import annotations
-
 import math
 import random
 from functools import cache

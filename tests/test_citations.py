@@ -1,7 +1,5 @@
 """Citations name sections, files and names that are there, and docstrings name the thing or the action."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every block of Python in the README and the documentation runs, and every relative link leads somewhere."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import sys

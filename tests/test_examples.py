@@ -1,7 +1,5 @@
 """Every example runs, with few draws."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 

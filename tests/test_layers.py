@@ -16,8 +16,6 @@ inspection   suite
    verification
 """
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The notebooks of the documentation run from top to bottom, are in the format of notebooks, and keep no outputs."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """Every public thing that holds data can be pickled and is the same afterwards; what holds a model says why not."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import re

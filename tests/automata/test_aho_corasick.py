@@ -1,7 +1,5 @@
 """The automaton of Aho and Corasick against its definition, word by word."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

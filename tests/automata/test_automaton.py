@@ -1,7 +1,5 @@
 """The algebra of byte automata against sets of texts."""
 
-from __future__ import annotations
-
 from itertools import islice, product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Vocabulary classes against running every token from every state."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

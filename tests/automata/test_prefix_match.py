@@ -1,7 +1,5 @@
 """Longest match at the beginning of a text, against the definition, by brute force; alone and as a guide."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from itertools import product

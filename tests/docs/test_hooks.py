@@ -1,7 +1,5 @@
 """The hooks of the site: pages, links, formulas and docstrings."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Every public name has its place in the reference, and only one."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

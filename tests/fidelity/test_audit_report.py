@@ -1,7 +1,5 @@
 """Audits against exact enumeration: intervals at their rate, losses in their place, and no bias where there is none."""
 
-from __future__ import annotations
-
 import html
 import json
 import math

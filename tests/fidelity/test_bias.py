@@ -1,7 +1,5 @@
 """Limits of means: they hold at their rate, with heavy tails too, where a bootstrap does not."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

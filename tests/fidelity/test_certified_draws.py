@@ -1,7 +1,5 @@
 """The law of certified draws, written down."""
 
-from __future__ import annotations
-
 import pytest
 
 from outlines_phi import BudgetError, Effort, ExactPhi

@@ -1,7 +1,5 @@
 """Distances between laws, and what sampling noise alone makes of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

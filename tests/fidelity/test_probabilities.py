@@ -1,7 +1,5 @@
 """Probabilities of values and their bounds, against exact enumeration."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict

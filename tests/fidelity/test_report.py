@@ -1,7 +1,5 @@
 """Reports: the numbers, the page and the picture."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

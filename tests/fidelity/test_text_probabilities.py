@@ -1,7 +1,5 @@
 """The certified probabilities of texts, against exact enumeration."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 

@@ -1,7 +1,5 @@
 """Tables as plain text and as Markdown."""
 
-from __future__ import annotations
-
 from outlines_phi.fidelity.report_text import TextTable
 
 TABLE = TextTable(("name", "p"), [("a|b", "0.5"), ("long name", "12.25"), ("x", "")], "Title", "A remark.")

@@ -1,7 +1,5 @@
 """Verdicts of audits: on languages whose bias is known, on few draws, and the number of draws that they name."""
 
-from __future__ import annotations
-
 import html
 import json
 from functools import cache

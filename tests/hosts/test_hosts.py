@@ -1,7 +1,5 @@
 """The laws of every host: one table, of which each environment runs the hosts that it has."""
 
-from __future__ import annotations
-
 import importlib.util
 import pickle
 import threading

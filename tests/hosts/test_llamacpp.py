@@ -20,10 +20,8 @@ from pydantic import BaseModel
 import outlines_phi
 from outlines_phi import Generator, UnsupportedError
 from outlines_phi.errors import ModelError
-from outlines_phi.lm import TransformersModel, bundled
-from outlines_phi.lm.llamacpp import llamacpp_model as models
-from outlines_phi.lm.llamacpp.llamacpp_model import LlamaCppModel
-from outlines_phi.plugin.hosts.llamacpp import PhiLlamaCpp
+from outlines_phi.lm import bundled
+from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.plugin.processor import MaskLogitsProcessor
 from outlines_phi.testing import check_language_model
 from tests.hosts.test_hosts import QUESTION
@@ -31,6 +29,9 @@ from tests.hosts.test_hosts import QUESTION
 llama_cpp = pytest.importorskip("llama_cpp")
 gguf = pytest.importorskip("gguf")
 
+from outlines_phi.lm.llamacpp import llamacpp_model as models  # noqa: E402
+from outlines_phi.lm.llamacpp.llamacpp_model import LlamaCppModel  # noqa: E402
+from outlines_phi.plugin.hosts.llamacpp import PhiLlamaCpp  # noqa: E402
 from tests.hosts.gguf_model import write, write_adapter  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning", "ignore::DeprecationWarning")

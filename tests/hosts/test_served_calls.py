@@ -1,7 +1,5 @@
 """Draws by a vLLM server, processor and client, over an engine that does what vLLM's does; nothing here needs vLLM."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import importlib

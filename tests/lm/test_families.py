@@ -1,7 +1,5 @@
 """Every causal family of transformers, and what users put around it: right beside plain calls, or a typed error."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The laws of every set of token trees, whichever model is behind it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Token trees in sequences that share cells, over a context that checks how it is used."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """TableModel: an explicit law, told exactly."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

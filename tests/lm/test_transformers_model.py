@@ -1,7 +1,5 @@
 """TransformersModel: which road is taken, what it costs, and what it refuses."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import math

@@ -1,7 +1,5 @@
 """Token trees of Hugging Face models equal the evaluation of each path on its own."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

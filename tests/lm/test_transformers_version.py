@@ -1,7 +1,5 @@
 """The version of a model changes with what its forward pass depends on, and with nothing else."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import weakref

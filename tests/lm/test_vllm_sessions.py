@@ -1,7 +1,5 @@
 """Token trees in requests that stay open, over an engine that checks how it is used and has no more room than it says."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Sequence
 from itertools import count

@@ -1,7 +1,5 @@
 """Between model calls: the same law, a clock that is read at one place, and progress that is told when a call is digested."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -1,7 +1,5 @@
 """Walks over token trees as samplers make them, beside one plain forward pass for every node."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A cache forgets what was least recently used, and nothing while its sizes fit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Arguments of the wrong type or size are refused by name, with what was expected; never deep inside."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Draws in blocks, and tokens drawn ahead with the sum of all others, against arithmetic in double precision."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

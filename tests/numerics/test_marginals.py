@@ -1,7 +1,5 @@
 """Marginals of fields: the bounds of enumeration hold the truth, and the intervals of draws do so as often as they say."""
 
-from __future__ import annotations
-
 import enum
 import math
 from collections import defaultdict

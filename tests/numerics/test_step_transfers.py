@@ -1,7 +1,5 @@
 """The transfers of a step: one each way, and nobody is told of an answer that fails its check."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

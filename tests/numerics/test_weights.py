@@ -1,7 +1,5 @@
 """Inverse-CDF draws never answer with an index without mass, whatever rounding does to a quantile."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

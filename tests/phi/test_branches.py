@@ -1,7 +1,5 @@
 """Prefixes that several readers grow, and chains below them that are asked for in one call."""
 
-from __future__ import annotations
-
 import torch
 
 from outlines_phi.lm.table_model import TableModel

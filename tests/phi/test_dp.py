@@ -1,7 +1,5 @@
 """Backward induction with the distribution after each single token, against naive recursion over tokens."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace

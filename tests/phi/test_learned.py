@@ -1,7 +1,5 @@
 """Learned values as a proposal: unbiased whatever was learned, better for it, and at home in every road."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from types import SimpleNamespace

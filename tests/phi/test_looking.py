@@ -1,7 +1,5 @@
 """An estimator that looks ahead of the walk, in the trees that both grow."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Values of guide states: what follows from steps, and how it is kept by threads and files."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Step estimators pick few live tokens of a row, or pass over all of it: the same numbers."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

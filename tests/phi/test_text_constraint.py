@@ -1,7 +1,5 @@
 """Predicates on texts: what they are asked, what is kept, and what tells one from another."""
 
-from __future__ import annotations
-
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

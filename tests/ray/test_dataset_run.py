@@ -1,7 +1,5 @@
 """``outlines_phi.ray.generate``, with a double in the place of Ray; ``tests/hosts/test_ray.py`` has the real one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """The language of a regular expression is that of Outlines' engine, and no pattern hangs."""
 
-from __future__ import annotations
-
 import re
 import time
 from contextlib import suppress

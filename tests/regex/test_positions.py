@@ -1,7 +1,5 @@
 """Positions in the named groups of a pattern, against their definition by another engine over all short texts."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 

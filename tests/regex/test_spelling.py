@@ -1,7 +1,5 @@
 """The progress of a string, beside the automaton of all spellings of a set."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

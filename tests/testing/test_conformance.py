@@ -1,7 +1,5 @@
 """The conformance test: our hosts pass it, and every fault that it looks for is found."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace

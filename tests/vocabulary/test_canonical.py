@@ -1,7 +1,5 @@
 """Canonical tokenization: exact on finished texts, never too strict on unfinished ones."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Masses and spreads against sums and look-ups written out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The trie against its definition, and its cache."""
 
-from __future__ import annotations
-
 import errno
 from contextlib import nullcontext
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The vocabulary's one law: what ids write is what the tokenizer's own decoder writes after a prompt."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any

@@ -4,9 +4,9 @@
     python -m outlines_phi_workbench.mutation try MAP RESULT [--number 200] [--seed 1] [--under lm,phi]
 
 ``record`` runs the folders one by one under coverage and adds to the folder MAP which test executes which line, and how long each
-takes. ``try`` samples mutants by a fixed seed, and for each runs the tests that execute its line, those of the folder of the same name
-first and quick ones before slow ones, in a process forked after the slow imports. No file is written but the result: what is wrong
-is the syntax tree from which a module is made.
+takes. ``try`` samples mutants by a fixed seed, and for each runs the tests that execute its line: those of the folder of the same
+name first, and quick ones before slow ones, in a process forked after the slow imports. No file is written but the result: what is
+wrong is the syntax tree from which a module is made.
 """
 
 from __future__ import annotations

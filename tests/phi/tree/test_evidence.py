@@ -1,7 +1,5 @@
 """Upper limits of Phi from residual attempts: fair bets by summation, and no miss too many however often one looks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The nodes of a short language that are read before its first walk, and after."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

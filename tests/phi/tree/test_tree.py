@@ -1,7 +1,5 @@
 """The token tree: bounds, laws, eviction."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The ends of windows, against plain Python, and the options of a look-ahead."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
