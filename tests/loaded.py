@@ -1,5 +1,7 @@
 """The bundled model, read once in a process."""
 
+from __future__ import annotations
+
 import copy
 from functools import cache
 from typing import TYPE_CHECKING, Any

@@ -215,13 +215,11 @@ def test_the_self_check_is_made_once_per_dtype() -> None:
     assert meter.calls > 0
 
 
-def test_a_model_that_is_not_causal_is_refused() -> None:
+def not_causal():
     config = transformers.BertConfig(
         hidden_size=32, num_hidden_layers=2, num_attention_heads=4, vocab_size=SIZE, initializer_range=0.3
     )
-    model = TransformersModel(transformers.BertLMHeadModel(config).eval(), VOCABULARY)
-    with pytest.raises(UnsupportedError, match="causal"):
-        model.trees(PROMPTS)
+    return transformers.BertLMHeadModel(config)
 
 
 def encoder_decoder():
@@ -246,6 +244,7 @@ def with_images():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
+        (not_causal, "causal"),
         (encoder_decoder, "encoder-decoder"),
         (without_head, "does not generate"),
         (with_images, "vision_config"),
@@ -255,7 +254,7 @@ def with_images():
 def test_other_models_are_refused(make, words: str) -> None:
     model = make()
     with pytest.raises(UnsupportedError, match=words):
-        TransformersModel(model.eval() if hasattr(model, "eval") else model, VOCABULARY)
+        TransformersModel(model.eval() if hasattr(model, "eval") else model, VOCABULARY).trees(PROMPTS)
 
 
 def test_a_model_in_training_mode_is_refused_when_it_matters() -> None:

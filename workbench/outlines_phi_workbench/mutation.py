@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import importlib.abc
 import importlib.util
 import json
@@ -23,6 +24,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -33,10 +35,10 @@ PACKAGE = "outlines_phi"
 
 OPTIONS = ["-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
 
-SECONDS = 25.0
+SECONDS = 15.0
 """How long the tests of a mutant may take by their recorded times: the last ones in order are left out."""
 
-PATIENCE = 90.0
+PATIENCE = 60.0
 """After how many seconds a mutant that does not end counts as caught."""
 
 SWAPS: dict[type[ast.AST], type[Any]] = {
@@ -189,9 +191,9 @@ class Map:
 
         self.times: dict[str, float] = {}
         self.tests: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
-        for kept in sorted(folder.glob("*.coverage")):
-            self.times.update(json.loads(kept.with_suffix(".json").read_text()))
-            data = coverage.CoverageData(str(kept))
+        for kept in sorted(folder.glob("*.json")):
+            self.times.update(json.loads(kept.read_text()))
+            data = coverage.CoverageData(str(kept.with_suffix(".coverage")))
             data.read()
             for file in data.measured_files():
                 path = file[file.rindex(f"/{PACKAGE}/") + 1 :]
@@ -237,6 +239,28 @@ def attempt(site: Site, tests: list[str]) -> str:
         return pipe.read().decode()
 
 
+def import_ahead(folder: str) -> None:
+    """Import what the tests of a folder import of others, so that forks need not."""
+    import pytest
+
+    reading, writing = os.pipe()
+    if (process := os.fork()) == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        pytest.main([folder, "--collect-only", *OPTIONS])
+        with os.fdopen(writing, "w") as pipe:
+            json.dump(
+                [name for name in sys.modules if name.partition(".")[0] not in {PACKAGE, "tests", "__main__"}], pipe
+            )
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        names = json.load(pipe)
+    os.waitpid(process, 0)
+    for name in names:
+        with suppress(Exception):
+            importlib.import_module(name)
+
+
 def main() -> None:
     """Record a map, or try mutants."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -247,10 +271,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--under", default="")
     options = parser.parse_args()
-    import outlines  # noqa: F401  (before the forks, with what it imports)
-    import scipy.stats  # noqa: F401
-    import transformers  # noqa: F401
-
+    import_ahead("tests")
     if options.action == "record":
         return record(options.map, options.arguments)
     places = [site for path in sorted((ROOT / PACKAGE).rglob("*.py")) for site in sites(path)]
