@@ -36,10 +36,10 @@ PACKAGE = "outlines_phi"
 OPTIONS = ["-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
 
 SECONDS = 15.0
-"""How long the tests of a mutant may take by their recorded times: the last ones in order are left out."""
+"""The seconds that the tests of a mutant may take by their recorded times: the last ones in order are left out."""
 
 PATIENCE = 60.0
-"""After how many seconds a mutant that does not end counts as caught."""
+"""The seconds after which a mutant that does not end counts as caught."""
 
 SWAPS: dict[type[ast.AST], type[Any]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -184,7 +184,7 @@ def record(folder: Path, tests: list[str]) -> None:
 
 
 class Map:
-    """Which tests execute a line, in the order in which they are tried."""
+    """The tests that execute each line, in the order in which they are tried."""
 
     def __init__(self, folder: Path) -> None:
         import coverage
@@ -240,7 +240,7 @@ def attempt(site: Site, tests: list[str]) -> str:
 
 
 def import_ahead(folder: str) -> None:
-    """Import what the tests of a folder import of others, so that forks need not."""
+    """Import the packages of others that the tests of a folder import, so that forks need not."""
     import pytest
 
     reading, writing = os.pipe()
