@@ -58,15 +58,12 @@ class Site(NamedTuple):
     kind: str
 
 
-def operator_of(node: ast.AST) -> ast.AST | None:
-    """Return the operator of an expression, the first one of a chain of comparisons."""
-    return node.ops[0] if isinstance(node, ast.Compare) else getattr(node, "op", None)
-
-
 def kind_of(node: ast.AST) -> str | None:
     """Name the mistake that can be made at a node; ``None`` where there is none."""
-    if isinstance(node, ast.Compare | ast.BoolOp | ast.BinOp | ast.AugAssign) and type(operator_of(node)) in SWAPS:
-        operator = type(operator_of(node))
+    if isinstance(node, ast.Compare | ast.BoolOp | ast.BinOp | ast.AugAssign):
+        operator = type(node.ops[0] if isinstance(node, ast.Compare) else node.op)
+        if operator not in SWAPS:
+            return None
         return f"{operator.__name__} to {SWAPS[operator].__name__}"
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
         return f"{node.value} to {changed(node.value)}"
@@ -92,7 +89,7 @@ def mutate(node: ast.AST) -> None:
         node.ops[0] = SWAPS[type(node.ops[0])]()
     elif isinstance(node, ast.BoolOp | ast.BinOp | ast.AugAssign):
         node.op = SWAPS[type(node.op)]()
-    elif isinstance(node, ast.Constant):
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int):
         node.value = changed(node.value)
     elif isinstance(node, ast.UnaryOp):
         node.op, node.operand = ast.Not(), ast.UnaryOp(ast.Not(), node.operand)
@@ -204,7 +201,7 @@ class Map:
         """Return the tests of a place: those of the same folder first, and quick ones first, within the time."""
         same = "tests" + site.path.removeprefix(PACKAGE).rpartition("/")[0] + "/"
         tests = sorted(self.tests[site.path][site.line], key=lambda test: (not test.startswith(same), self.times[test]))
-        total, kept = 0.0, []
+        total, kept = 0.0, list[str]()
         for test in tests:
             total += self.times[test]
             if total > SECONDS and kept:
