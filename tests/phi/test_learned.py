@@ -245,22 +245,3 @@ class TestProcessor:
             outlines_phi.PhiLogitsProcessor(model, OTHER, phi=LearnedPhi(values), max_new_tokens=12)
         with pytest.raises(UnsupportedError, match=r"temperature=1\.0.*temperature=0\.7"):
             outlines_phi.Generator(model, ANSWER).sample(PROMPT, 1, phi=LearnedPhi(values), temperature=0.7)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"values": 3}, "values=3"),
-        ({"floor": 0}, "floor=0"),
-        ({"floor": True}, "floor=True"),
-        ({"floor": "much"}, "much"),
-    ],
-)
-def test_wrong_options_are_refused(options: dict, words: str) -> None:
-    with pytest.raises(UnsupportedError, match=words):
-        LearnedPhi(**options)
-
-
-def test_a_frontier_that_cannot_draw_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"frontier='learned'.*LearnedPhi\(\)"):
-        AutoPhi(frontier="learned")  # type: ignore[arg-type]

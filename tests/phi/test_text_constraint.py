@@ -121,22 +121,6 @@ def test_what_messages_call_it() -> None:
     assert str(TextConstraint(checked).over(VOCABULARY)).startswith("constraint=test_what")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "no predicate"),
-        ({"prefix": "abc"}, r"prefix='abc'.*expected a function of a text"),
-        ({"complete": 3}, "complete=3"),
-        ({"prefix": str.isalpha, "further": 0}, "further=0"),
-        ({"prefix": str.isalpha, "further": True}, "further=True"),
-        ({"prefix": str.isalpha, "memory": 1.5}, "memory=1.5"),
-    ],
-)
-def test_bad_input(options: dict[str, object], message: str) -> None:
-    with pytest.raises(UnsupportedError, match=message):
-        TextConstraint(**options)  # type: ignore[arg-type]
-
-
 def test_tokens_that_nobody_can_spell() -> None:
     blank = Vocabulary((b"",) * 4, (0,), np.ones(4, dtype=bool))
     with pytest.raises(UnsupportedError, match="give the tokenizer too: vocabulary=tokenizer"):

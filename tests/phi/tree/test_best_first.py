@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 
 from outlines_phi import SamplingSettings, Vocabulary
@@ -16,8 +15,7 @@ from outlines_phi.phi.tree.best_first import Frontier, ModeSearch, grow_trees
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.regex.patterns import compile_regex
-from tests.guides.banning import assert_same
-from tests.languages import AND_OPEN, PROMPT, VOCABULARY, Language
+from tests.languages import AND_OPEN, PROMPT, Language
 
 PATTERNS = ("(ab|ba|c){1,3}x?", "(ab|c)*x", r"(\(\)|\(a\)){1,2}", "[abc]{2}x{2}", "a*(b|cc?)", "[abcx]{0,3}")
 LAWS = [
@@ -54,11 +52,11 @@ def greedy(language: Language) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("language", LAWS, ids=str)
-@pytest.mark.parametrize("top", [1, 2, 7])
+@pytest.mark.parametrize("top", [1, 2, 7, 10_000])
 def test_the_best_members_are_those_of_enumeration(language: Language, top: int) -> None:
     found, _ = search(language, top)
     expected = best(language, top)
-    assert found.finished
+    assert found.finished and (len(found.members) == top) == (found.bound > -math.inf)
     assert [node.tokens() for node in found.members] == [ids for ids, _ in expected]
     assert [node.log_p for node in found.members] == pytest.approx([log_p for _, log_p in expected])
 
@@ -77,22 +75,8 @@ def test_settings_define_the_law_whose_mode_it_is(options: dict[str, float]) -> 
 
 
 def test_the_step_by_step_argmax_is_another_member() -> None:
-    """Power: a law for which greedy is wrong, and how often random ones make it wrong."""
-    vocabulary = VOCABULARY
-    table = Table(FSMGuide.from_automaton(compile_regex("ax|bx"), vocabulary))
-
-    def law(sequence: tuple[int, ...]) -> np.ndarray:
-        shares = {(): {1: 0.6, 2: 0.4}, (1,): {7: 0.1, 5: 0.9}, (2,): {7: 0.9, 5: 0.1}}.get(sequence[2:], {0: 1.0})
-        with np.errstate(divide="ignore"):
-            return np.log([shares.get(token, 0.0) for token in range(len(vocabulary))])
-
-    tree = BoundsTree(table, 4)
-    found = ModeSearch(tree, 1, max_tokens=100)
-    grow_trees([found], Evaluator(TableModel(vocabulary, law), SamplingSettings(), [PROMPT], [tree]))
-    assert found.members[0].tokens() == (2, 7, 0)
-    wrong = sum(greedy(language) != best(language, 1)[0][0] for language in LAWS)
-    print(f"greedy misses the mode on {wrong} of {len(LAWS)} laws")
-    assert wrong > len(LAWS) // 4
+    """Power: how often random laws make greedy wrong."""
+    assert sum(greedy(language) != best(language, 1)[0][0] for language in LAWS) > len(LAWS) // 4
 
 
 @pytest.mark.parametrize("beam", [1, 8])
@@ -137,13 +121,6 @@ def test_bounds_hold_wherever_the_search_stops(language: Language) -> None:
         stops += not found.finished
         certified.append(found.finished)
     assert stops and sorted(certified) == certified
-
-
-def test_more_members_than_there_are() -> None:
-    language = LAWS[1]
-    found, _ = search(language, 10_000)
-    assert found.finished and found.bound == -math.inf
-    assert_same({node.tokens() for node in found.members}, set(language.reference().log_p))
 
 
 def test_ties_are_in_the_order_of_token_ids_whatever_the_road() -> None:

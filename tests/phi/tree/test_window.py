@@ -13,7 +13,7 @@ from outlines_phi.numerics.weights import log
 from outlines_phi.phi.tree.evidence import Evidence, Wave
 from outlines_phi.phi.tree.tree import BoundsTree, Node
 from outlines_phi.phi.tree.window import Ending, PhraseWindows, Release, Renewal
-from outlines_phi.sampling.phi_options import WINDOW, Effort, LookaheadPhi
+from outlines_phi.sampling.phi_options import WINDOW, LookaheadPhi
 from tests.guides.banning import assert_same
 from tests.languages import LANGUAGES
 from tests.sampling.banning import VOCABULARY, Banned, Ends, Ids, released, renewed
@@ -106,24 +106,6 @@ def test_options_say_where_windows_end() -> None:
         return LookaheadPhi(**options).windows(CASE.table).ending  # type: ignore[arg-type, attr-defined]
 
     assert ending() == Renewal(WINDOW) and ending(window=3) == Renewal(3) and ending(release="early") == Release()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"weights": 1}, "weights=1 .* True or False"),
-        ({"window": 0}, "window=0 .* at least 1"),
-        ({"width": 0}, "width=0 .* at least 1"),
-        ({"release": "late"}, "release='late' .* 'window' or 'early'"),
-        ({"effort": 3}, r"effort=3.* Effort\("),
-        ({"release": "early", "weights": True}, "release='window' for weights"),
-        ({"release": "early", "window": 4}, "has no effect|window= has no effect"),
-    ],
-)
-def test_bad_options_are_refused(options: dict[str, object], message: str) -> None:
-    with pytest.raises(UnsupportedError, match=message):
-        LookaheadPhi(**options)  # type: ignore[arg-type]
-    assert LookaheadPhi(effort=Effort(attempts=2)).effort.attempts == 2
 
 
 ALPHA = 0.2
