@@ -184,8 +184,7 @@ def test_every_estimator_has_its_row_and_every_make_target_is_there() -> None:
     rows = (ROOT / "docs" / "estimators.md").read_text(encoding="utf-8")
     assert all(re.search(rf'^\|[^|]*`"{phi}"`', rows, re.MULTILINE) for phi in ESTIMATORS)
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    for target in re.findall(r"\bmake (\w+)\s+#", text + contributing):
+    for target in re.findall(r"\bmake (\w+)\s+#", text + (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
@@ -214,8 +213,7 @@ def test_the_readme_is_one_screen() -> None:
 
 
 def test_the_readme_names_the_tested_torch() -> None:
-    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
-    version = re.search(r"^torch==(\S+)", constraints, re.MULTILINE)
+    version = re.search(r"^torch==(\S+)", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
     assert version and f"torch=={version[1]} --index-url" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 

@@ -81,8 +81,7 @@ def test_the_cells_run_in_order(
             exec(
                 compile("".join(cell["source"]), f"{path.name}, cell {number}", "exec", dont_inherit=True), vars(module)
             )
-    said = capsys.readouterr().out
-    assert "total variation" in said
+    assert "total variation" in capsys.readouterr().out
 
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

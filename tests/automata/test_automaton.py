@@ -111,8 +111,7 @@ def test_distances_are_the_lengths_of_shortest_texts(a: ByteAutomaton) -> None:
 @given(automata)
 def test_members_come_in_order(a: ByteAutomaton) -> None:
     expected = sorted(language(a), key=lambda text: (len(text), text))
-    members = [text for text in islice(a.members(), 2 * len(TEXTS)) if len(text) <= 4]
-    assert members == expected
+    assert [text for text in islice(a.members(), 2 * len(TEXTS)) if len(text) <= 4] == expected
     assert a.is_empty == (not expected)
     if expected:
         assert a.shortest() == expected[0]
@@ -167,8 +166,7 @@ def test_least_number_of_edges_to_a_goal(pairs: list[tuple[int, int]], goals: se
 
 def test_a_long_chain() -> None:
     chain = np.arange(70_000)
-    result = distances(chain[:-1], chain[1:], chain[-1:], len(chain))
-    assert np.array_equal(result, chain[::-1])
+    assert np.array_equal(distances(chain[:-1], chain[1:], chain[-1:], len(chain)), chain[::-1])
 
 
 vocabularies = st.lists(st.text("ab\xff", max_size=4).map(lambda t: t.encode("latin-1")), min_size=1, max_size=40).map(
@@ -235,8 +233,7 @@ def test_nothing_below_a_dead_node_is_visited(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(lifting.Transformations, "then", counting)
     tokens = ["<eos>", "a", "aa", *(f"x{i:03d}" for i in range(1_000))]
     targets = np.array([[0, 0], [0, 1]], dtype=np.int32)
-    byte_class = (np.arange(256) == ord("a")).astype(np.uint8)
-    lift(targets, byte_class, Vocabulary.from_tokens(tokens, 0))
+    lift(targets, (np.arange(256) == ord("a")).astype(np.uint8), Vocabulary.from_tokens(tokens, 0))
     assert composed == [2], "two byte classes at the root; below `a` is what was found there, below `x` is nothing"
 
 

@@ -43,8 +43,7 @@ def longest(pattern: str, after: str | None, text: bytes, *, ended: bool) -> byt
 def settled(pattern: str, after: str | None, text: bytes) -> bytes | None:
     """The same where nothing that follows changes it; ``None`` where it is not known yet."""
     found = longest(pattern, after, text, ended=False)
-    stays = all(longest(pattern, after, text + tail, ended=False) == found for tail in TAILS)
-    return found if stays else None
+    return found if all(longest(pattern, after, text + tail, ended=False) == found for tail in TAILS) else None
 
 
 def stopped(pattern: str, after: str | None, budget: int) -> dict[tuple[int, ...], bytes]:

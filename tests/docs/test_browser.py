@@ -104,8 +104,7 @@ def test_a_wide_table_scrolls_within_itself(browser: Browser, address: str) -> N
     widths = "table => [table.scrollWidth, table.closest('.md-typeset__scrollwrap').clientWidth]"
     inner, outer = page.locator("table:not([class])").last.evaluate(widths)
     assert inner > outer
-    styled = page.locator(".md-typeset__scrollwrap").last.evaluate("wrap => getComputedStyle(wrap).overflowX")
-    assert styled == "auto"
+    assert page.locator(".md-typeset__scrollwrap").last.evaluate("wrap => getComputedStyle(wrap).overflowX") == "auto"
 
 
 @pytest.mark.parametrize("name", ["index.html", "performance.html", "reference/generator.html"])

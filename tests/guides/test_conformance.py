@@ -1,7 +1,5 @@
 """Every guide obeys the laws, the laws refuse guides that do not, and texts are listed from small guides."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

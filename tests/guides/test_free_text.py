@@ -1,7 +1,5 @@
 """Free text is refused where no character can be written, and the end of the budget is an end of an open guide."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter
@@ -13,13 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_phi.errors import EmptyLanguageError
+from outlines_phi import EmptyLanguageError, Vocabulary
+from outlines_phi.guides import Table
 from outlines_phi.guides.guide import DEAD, DONE, Guide, Row
 from outlines_phi.guides.phrases.ban_language import free_text
 from outlines_phi.guides.phrases.banned import QUESTIONS, BannedPhrases, smallest_conflict
-from outlines_phi.guides.table import Table
 from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 BYTES = Vocabulary.from_tokens(["<eos>", *(bytes((byte,)) for byte in range(256)), "ab", b" \xc3", "é", "🙂"], 0)
 PIECES = ["a", b"a\xc3", "é", b"\xc3", b"\xa9", b"\xa9a", b"\xff", "è", b"\xa8", "aé", "éa"]
@@ -184,9 +181,7 @@ def test_what_estimators_read_agrees_with_the_moves(strict: bool) -> None:
         for state in (2, 3):
             moves = table.moves(state, left)
             to = table.class_targets(state, left, device)
-            places = to.places.numpy()[to.partition.class_of[moves.tokens]]
-            assert (to.states[places] == moves.targets).all()
+            assert (to.states[to.places.numpy()[to.partition.class_of[moves.tokens]]] == moves.targets).all()
             step = table.one_step(state, left, device)
-            ends = step.ends.numpy()[to.partition.class_of[moves.tokens]]
-            assert ((moves.targets == DONE) == ends).all()
+            assert ((moves.targets == DONE) == step.ends.numpy()[to.partition.class_of[moves.tokens]]).all()
             assert NEVER == 0 and not step.live[NEVER]

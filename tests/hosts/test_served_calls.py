@@ -146,8 +146,7 @@ class TestLaws:
 
         monkeypatch.setattr(phi_vllm, "read", shortest_first)
         client = small(SHORT, room=64)
-        found = [each for _ in range(40) for each in ids(afresh(client, SHORT, 8))]
-        assert p_value(found, SHORT.reference().mu) < 1e-6
+        assert p_value([each for _ in range(40) for each in ids(afresh(client, SHORT, 8))], SHORT.reference().mu) < 1e-6
 
     def test_masked_draws_and_their_weights(self, small: Any) -> None:
         for language in LANGUAGES:
@@ -239,8 +238,7 @@ class TestWithTheBundledModel:
     def test_free_text_ends_at_its_limit(self, client: FakeClient) -> None:
         generator = Generator(wrap(client), None, phi="exact", banned_phrases=["q"])
         draws = generator.sample(QUESTION, n=20, max_new_tokens=5)
-        lengths = {len(draw.token_ids) for draw in draws if draw.token_ids[-1] != 0}
-        assert lengths == {5} and draws.budget == 5
+        assert {len(draw.token_ids) for draw in draws if draw.token_ids[-1] != 0} == {5} and draws.budget == 5
 
     def test_every_door(self, client: FakeClient) -> None:
         output_type = Literal["yes", "no"]
@@ -415,8 +413,7 @@ class TestTreesOfSeveralClients:
         for _ in range(3):
             drawn(client, MAKES, 200)
         client.engine.logits = own
-        turned = p_value(ids(drawn(client, MAKES, 600)), MAKES.reference().mu) < 1e-9
-        assert turned == (what is None)
+        assert (p_value(ids(drawn(client, MAKES, 600)), MAKES.reference().mu) < 1e-9) == (what is None)
 
     def test_what_tokens_tell_is_shared_whatever_clients_call_it(self, small: Any) -> None:
         client = small(MAKES)

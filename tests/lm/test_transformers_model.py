@@ -291,8 +291,7 @@ def test_the_context_is_a_limit(road) -> None:
 @pytest.mark.parametrize("name", ["llama", "mamba"])
 def test_nan_is_an_error_and_the_trees_survive_it(name: str) -> None:
     hf_model = fresh(name)
-    trees = TransformersModel(hf_model, VOCABULARY).trees(PROMPTS)
-    gardener = TreeGrowth(trees, PROMPTS, SIZE)
+    gardener = TreeGrowth(TransformersModel(hf_model, VOCABULARY).trees(PROMPTS), PROMPTS, SIZE)
     gardener.plant()
     gardener.grow(5)
     head = hf_model.get_output_embeddings()
@@ -319,8 +318,7 @@ def test_distributions_of_logits_are_ordinary_tensors() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ["gpt2", "qwen3", "mistral", "gemma3"])
 def test_packed_on_a_gpu(name: str, dtype: torch.dtype) -> None:
-    hf_model = fresh(name, "sdpa", dtype).cuda()
-    model = TransformersModel(hf_model, VOCABULARY)
+    model = TransformersModel(fresh(name, "sdpa", dtype).cuda(), VOCABULARY)
     assert model.road == "packed" and model.device.type == "cuda"
     gardener = TreeGrowth(model.trees(PROMPTS), PROMPTS, SIZE)
     gardener.live()

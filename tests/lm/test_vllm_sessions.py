@@ -37,8 +37,7 @@ class BlockEngine:
         size, held = self.block_size, set[object]()
         for tokens in requests:
             for end in range(size, len(tokens) + 1 + size, size):
-                whole = self.prefixes and end <= len(tokens)
-                held.add(tokens[:end] if whole else next(self._names))
+                held.add(tokens[:end] if (self.prefixes and end <= len(tokens)) else next(self._names))
         return len(held)
 
     def rows(self, asked: Sequence[Asked], relieve: Callable[[], object]) -> tuple[Tensor, dict[str, int]]:

@@ -95,8 +95,7 @@ class Walk:
         after = self.add([0, first + 1, first + 3, first + 4])  # from anywhere; the deepest has 4 tokens
         after = self.follow(after)
         after = self.follow(after)
-        keep = [after[-1], first + 3]
-        self.trees.compact(keep)
+        self.trees.compact([after[-1], first + 3])
         after = self.add([first + 3, after[-1], 0])
         self.add([after[0], after[0], after[2]])
 

@@ -208,8 +208,7 @@ def test_what_is_asked_for_travels_as_one(travelled: list[tuple[str, int]]) -> N
 
 
 def test_rows_that_follow_one_another_need_nothing(travelled: list[tuple[str, int]]) -> None:
-    rows = Exchange(Rows.all(MATRIX)).rows([1, 2])
-    assert rows().data_ptr() == MATRIX[1].data_ptr() and not travelled
+    assert Exchange(Rows.all(MATRIX)).rows([1, 2])().data_ptr() == MATRIX[1].data_ptr() and not travelled
 
 
 def test_nobody_is_told_of_an_answer_that_fails_its_check() -> None:

@@ -104,8 +104,7 @@ def made(*values: Any, **attributes: Any) -> Draws:
     """Return exact draws of values."""
     draw = partial(Draw, token_ids=(0,), log_p=0.0, log_w=0.0, guarantee=Guarantee.EXACT)
     read = lambda text: values[int(text)]  # noqa: E731
-    items = tuple(draw(text=str(i), reader=read) for i in range(len(values)))
-    return Draws(items=items, budget=1, **attributes)
+    return Draws(items=tuple(draw(text=str(i), reader=read) for i in range(len(values))), budget=1, **attributes)
 
 
 class Size(enum.Enum):

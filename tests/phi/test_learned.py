@@ -144,8 +144,7 @@ def test_rounds_double() -> None:
 
 class TestKept:
     def draw(self, store: TreeStore, seed: int | None, **options: object) -> Draws:
-        phi = LearnedPhi()
-        return sampler_for(phi, store).sample(LATE.request(16, seed, **options))[0]
+        return sampler_for(LearnedPhi(), store).sample(LATE.request(16, seed, **options))[0]
 
     def values(self, store: TreeStore, **options: object) -> StateValues:
         return store.values.of(LATE.lm, LATE.table, LATE.settings(**options))
@@ -181,8 +180,7 @@ class TestKept:
     def test_prompts_of_a_batch_do_not_depend_on_one_another(self) -> None:
         request = LATE.request(32, 3, rows=2)
         both = AncestralSampler(LearnedPhi()).sample(replace(request, prompts=[(1, 2), (4, 3)]))
-        alone = AncestralSampler(LearnedPhi()).sample(LATE.request(32, 3))
-        assert both[0].items == alone[0].items
+        assert both[0].items == AncestralSampler(LearnedPhi()).sample(LATE.request(32, 3))[0].items
 
     def test_few_distributions_of_an_output_type_are_kept(self) -> None:
         store = TreeStore()
@@ -211,8 +209,7 @@ class TestKept:
 def test_learning_costs_no_model_call() -> None:
     """Walks of one round evaluate what masked ones do: each prefix once."""
     draws = AncestralSampler(LearnedPhi()).sample(LATE.request(8, seed=1))[0]
-    prefixes = {draw.token_ids[:i] for draw in draws for i in range(1, len(draw.token_ids))}
-    assert draws.counts.tokens == len(prefixes)
+    assert draws.counts.tokens == len({draw.token_ids[:i] for draw in draws for i in range(1, len(draw.token_ids))})
 
 
 @pytest.mark.parametrize("frontier", [LearnedPhi(), outlines_phi.OneStepPhi()], ids=["learned", "onestep"])

@@ -119,8 +119,7 @@ class TestFile:
 
     def test_another_budget_is_no_other_subject(self, values: StateValues) -> None:
         settings = replace(WORDS.settings(0), max_new_tokens=WORDS.budget + 1)
-        draws = AncestralSampler(LearnedPhi(values)).sample(replace(WORDS.request(4, 0), settings=settings))[0]
-        assert len(draws) == 4
+        assert len(AncestralSampler(LearnedPhi(values)).sample(replace(WORDS.request(4, 0), settings=settings))[0]) == 4
 
     @pytest.mark.parametrize("path", ["missing/folder/values.npz", ".", 3], ids=str)
     def test_a_path_that_cannot_be_written_is_refused(

@@ -105,8 +105,7 @@ def test_rows_without_a_seed_are_drawn_apart() -> None:
 
 def test_a_bad_row_fails_alone() -> None:
     given = [PROMPTS[0], None, "word " * 600, "", PROMPTS[4], PROMPTS[5]]
-    drawn = outlines_phi.ray.generate(dataset(6, q=given), ANSWER, model=stock, prompt="q", key="id", seed=3)
-    found = rows(drawn)
+    found = rows(outlines_phi.ray.generate(dataset(6, q=given), ANSWER, model=stock, prompt="q", key="id", seed=3))
     assert {row["id"]: row["error"] for row in found if row["error"]} == {
         1: "UnsupportedError",
         2: "ModelError",

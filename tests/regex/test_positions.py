@@ -70,8 +70,7 @@ def positions(automaton: ByteAutomaton) -> dict[str, int]:
     """The position of every short text that some member begins with."""
     assert automaton.position is not None
     found = {}
-    texts = ("".join(text) for n in range(LONGEST) for text in itertools.product(ALPHABET, repeat=n))
-    for text in texts:
+    for text in ("".join(text) for n in range(LONGEST) for text in itertools.product(ALPHABET, repeat=n)):
         state = automaton.advance(automaton.start, text.encode())
         if state != DEAD:
             found[text] = int(automaton.position[state])

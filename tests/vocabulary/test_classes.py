@@ -30,8 +30,7 @@ def test_mass_is_the_sum_over_each_class(shape: tuple[int, ...], dtype: torch.dt
 
 def test_half_precision_is_not_summed_in_half_precision() -> None:
     """In bfloat16 a running sum of 1e-3 stops growing at 0.5."""
-    many = Partition(np.full(2_000, 2, dtype=np.int32), 3)
-    mass = many.mass(torch.full((2_000,), 1e-3, dtype=torch.bfloat16))
+    mass = Partition(np.full(2_000, 2, dtype=np.int32), 3).mass(torch.full((2_000,), 1e-3, dtype=torch.bfloat16))
     torch.testing.assert_close(mass[2].float(), torch.tensor(2.0), rtol=0.01, atol=0)
 
 
@@ -153,8 +152,7 @@ def test_a_finished_sequence_is_allowed_where_it_is_its_own_encoding(text: str, 
         return
     at = random.choice(split)
     letters = [VOCABULARY.tokens.index(bytes([byte])) for byte in VOCABULARY.tokens[ids[at]]]
-    other = [*ids[:at], *letters, *ids[at + 1 :]]
-    assert not CANONICAL.allows(other, finished=True)
+    assert not CANONICAL.allows([*ids[:at], *letters, *ids[at + 1 :]], finished=True)
 
 
 def test_what_can_no_longer_be_canonical_is_given_up_early() -> None:
@@ -184,8 +182,7 @@ def metaspace() -> PreTrainedTokenizerFast:
         '"': 11,
     }
     letters |= {":": 12, "1": 13, "}": 14, "\n": 15}
-    merges = [("▁", "a"), ("a", "b"), ("▁", "ab"), ("b", "c")]
-    tokenizer = Tokenizer(models.BPE(letters, merges, unk_token="<unk>"))
+    tokenizer = Tokenizer(models.BPE(letters, [("▁", "a"), ("a", "b"), ("▁", "ab"), ("b", "c")], unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
     tokenizer.decoder = decoders.Metaspace(prepend_scheme="always")
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", unk_token="<unk>")

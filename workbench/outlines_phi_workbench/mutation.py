@@ -35,6 +35,9 @@ PACKAGE = "outlines_phi"
 
 OPTIONS = ["-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
 
+HEAVY = {"torch", "transformers", "outlines", "scipy", "numpy", "pydantic", "hypothesis", "lark", "jsonschema", "regex"}
+"""The packages that are imported before forks."""
+
 SECONDS = 15.0
 """The seconds that the tests of a mutant may take by their recorded times: the last ones in order are left out."""
 
@@ -245,9 +248,7 @@ def import_ahead(folder: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         pytest.main([folder, "--collect-only", *OPTIONS])
         with os.fdopen(writing, "w") as pipe:
-            json.dump(
-                [name for name in sys.modules if name.partition(".")[0] not in {PACKAGE, "tests", "__main__"}], pipe
-            )
+            json.dump([name for name in sys.modules if name.partition(".")[0] in HEAVY], pipe)
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as pipe:
@@ -268,7 +269,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--under", default="")
     options = parser.parse_args()
-    import_ahead("tests")
+    import_ahead("tests/lm")
+    assert PACKAGE not in sys.modules, "a module that is imported before the forks cannot be made wrong"
     if options.action == "record":
         return record(options.map, options.arguments)
     places = [site for path in sorted((ROOT / PACKAGE).rglob("*.py")) for site in sites(path)]

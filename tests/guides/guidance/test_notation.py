@@ -1,7 +1,5 @@
 """Notation that is not read is refused, with line, column and caret; captures are those that guidance has."""
 
-from __future__ import annotations
-
 import pytest
 
 from outlines_phi.errors import EmptyLanguageError, GrammarError, UnsupportedError

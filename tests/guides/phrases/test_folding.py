@@ -1,7 +1,5 @@
 """Readers of UTF-8 against Python's own decoder, and patterns without a meaning in a ban."""
 
-from __future__ import annotations
-
 import codecs
 import re
 
@@ -9,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_phi.errors import GrammarError, OutlinesPhiError, UnsupportedError
-from outlines_phi.guides.phrases.banned import BannedPhrases
+from outlines_phi import BannedPhrases, GrammarError, OutlinesPhiError, UnsupportedError
 from outlines_phi.guides.phrases.machines import (
     BROKEN,
     CODE_POINTS,
@@ -86,8 +83,7 @@ def test_texts_read_as_their_characters(ignore_case: bool, whole_word: bool) -> 
     @given(texts)
     def check(text: bytes) -> None:
         found, held = read(reader, text)
-        alphabet = ALPHABET.casefold() if ignore_case else ALPHABET
-        own = expected(text, alphabet, ignore_case, whole_word)
+        own = expected(text, (ALPHABET.casefold() if ignore_case else ALPHABET), ignore_case, whole_word)
         assert merged([reading.symbols for reading in found]) == merged(own)
         assert held == len(text) - sum(map(width, characters(text, False)))
 

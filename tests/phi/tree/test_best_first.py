@@ -84,8 +84,7 @@ def test_a_search_without_the_certificate_is_caught(beam: int, monkeypatch: pyte
     """Stopping at the first members that the beam completes gives other ones."""
     monkeypatch.setattr(best_first, "BEAM", beam)
     monkeypatch.setattr(ModeSearch, "finished", property(lambda self: bool(self._found)))
-    wrong = [search(language)[0].members[0].tokens() != best(language, 1)[0][0] for language in LAWS]
-    assert any(wrong)
+    assert any([search(language)[0].members[0].tokens() != best(language, 1)[0][0] for language in LAWS])
 
 
 def test_every_prefix_above_the_result_is_expanded_and_none_far_below() -> None:
@@ -114,8 +113,7 @@ def test_bounds_hold_wherever_the_search_stops(language: Language) -> None:
     for tokens in [1, 2, 4, 8, 16, 32, 64, 128]:
         found, _ = search(language, 3, tokens=tokens)
         listed = {node.tokens(): node.log_p for node in found.members}
-        missing = [log_p for ids, log_p in ranked if ids not in listed]
-        assert max(missing, default=-math.inf) <= found.bound + 1e-12
+        assert max([log_p for ids, log_p in ranked if ids not in listed], default=-math.inf) <= found.bound + 1e-12
         proven = [ids for ids, log_p in listed.items() if log_p > found.bound + 1e-12]
         assert proven == [ids for ids, _ in ranked[: len(proven)]]
         stops += not found.finished
@@ -202,8 +200,7 @@ WIDE = Vocabulary.from_tokens(["<eos>", *LETTERS], 0)
 @pytest.fixture(params=[1.0, 6.0], ids=["flat", "peaked"])
 def root(request: pytest.FixtureRequest) -> BoundsTree:
     """A tree of two letters out of 900, whose root and likeliest child are expanded."""
-    table = Table(FSMGuide.from_automaton(compile_regex(f"[{LETTERS[0]}-{LETTERS[-1]}]{{2}}"), WIDE))
-    tree = BoundsTree(table, 3)
+    tree = BoundsTree(Table(FSMGuide.from_automaton(compile_regex(f"[{LETTERS[0]}-{LETTERS[-1]}]{{2}}"), WIDE)), 3)
     evaluator = Evaluator(TableModel.random(WIDE, seed=1, scale=request.param), SamplingSettings(), [(1,)], [tree])
     evaluator.expand([(tree, tree.root)])
     assert tree.root.distribution is not None
@@ -261,8 +258,7 @@ def test_what_others_have_taken_is_left_out(root: BoundsTree) -> None:
 def test_nodes_can_be_made_of_all_that_matters(root: BoundsTree) -> None:
     expected = open_prefixes(root)
     frontier = Frontier(root)
-    least = expected[40]
-    frontier.make_nodes(least)
+    frontier.make_nodes(expected[40])
     root.drop_distributions(0)
     assert sum(node.distribution is not None for node in root.walk()) == 1  # the root keeps its own
     assert frontier.log_p == pytest.approx(expected[0], abs=1e-12)

@@ -23,8 +23,7 @@ CASE = Banned((b"abab", b"bca", b"cc"), 6, seed=1, scale=2.5)
 
 def ended(ending: Ending, budget: int) -> set[Ids]:
     """All token sequences without a phrase that are one window, or a text, in the trees of the package."""
-    windows = PhraseWindows(CASE.table, ending)
-    tree = windows.tree(CASE.table.start, budget)
+    tree = PhraseWindows(CASE.table, ending).tree(CASE.table.start, budget)
     found, level = set(), [tree.root]
     while level:
         node = level.pop()
@@ -158,8 +157,7 @@ def test_the_limit_falls_with_failures_and_with_the_error_and_stays_within_the_b
     assert limit(evidence((0.1, 0.5, 50, 3)), 0.01) > limits[3] > limit(evidence((0.1, 0.5, 50, 3)), 0.2)
     assert limit(Evidence(), 0.05) == 1.0
     assert limit(evidence((0.1, 0.5, 50, 0)), 0.0) == pytest.approx(0.6)
-    tiny = limit(evidence((1e-14, 1e-12, 50, 0)), 0.05)
-    assert tiny == pytest.approx(1e-14 + 1e-12 * (limits[0] - 0.1) / 0.5)
+    assert limit(evidence((1e-14, 1e-12, 50, 0)), 0.05) == pytest.approx(1e-14 + 1e-12 * (limits[0] - 0.1) / 0.5)
 
 
 REPEATS, LOOKS = 200, 30

@@ -1,7 +1,5 @@
 """Grammars that would be written out without end are refused by what they count; files import what Lark imports."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import lark
@@ -49,8 +47,7 @@ def test_templates_for_too_many_arguments() -> None:
 
 @pytest.mark.parametrize("inside", ["R{} R{}", '"a" R{} | R{} "b"'])
 def test_terminals_that_double(inside: str) -> None:
-    terminals = [f"R{i}: {inside.format(i + 1, i + 1)}" for i in range(40)]
-    text = "\n".join(["start: R0", *terminals, 'R40: "a"'])
+    text = "\n".join(["start: R0", *[f"R{i}: {inside.format(i + 1, i + 1)}" for i in range(40)], 'R40: "a"'])
     with pytest.raises(GrammarError, match="more than 100,000 characters when those inside them are written out"):
         read_grammar(text)
 

@@ -1,7 +1,5 @@
 """GBNF is read as llama.cpp reads it, and keeps its language when pieces of it become lexemes."""
 
-from __future__ import annotations
-
 import warnings
 from functools import cache
 from itertools import product
@@ -9,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from outlines_phi import Vocabulary
 from outlines_phi.errors import EmptyLanguageError, GrammarError, GrammarWarning, UnsupportedError
-from outlines_phi.guides.grammar.cfg_guide import CFGGuide
+from outlines_phi.guides import CFGGuide, read_grammar
 from outlines_phi.guides.grammar.grammar import Grammar
 from outlines_phi.guides.grammar.notation import scannerless
 from outlines_phi.guides.grammar.notation.gbnf import read_gbnf
-from outlines_phi.guides.grammar.notation.reader import read_grammar
 from outlines_phi.guides.grammar.shared_lexemes import told_apart_by_rules
 from outlines_phi.guides.guide import DONE
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.guides.grammar.definition import Definition
 from tests.guides.grammar.fixtures import vocabulary
 from tests.guides.grammar.notation.gbnf_grammars import ARITHMETIC, GRAMMARS, JSON, C, ends, random_grammar

@@ -1,7 +1,5 @@
 """Rules closed by the end of the text, without empty bodies; and shared stacks, taken apart along every way down."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import assume, given, settings
 
@@ -70,8 +68,7 @@ def test_optional_symbols_do_not_multiply() -> None:
     assert len(rules.productions) < 2 ** (MOST_OPTIONAL + 1) * (optional // MOST_OPTIONAL + 1) + 4
     assert rules.name(rules.start + 1) == "S…B"
     parser = Parser(rules.grammar, LRTables.of(rules))
-    names = [terminal.name for terminal in rules.grammar.terminals]
-    x, a, b = map(names.index, "xab")
+    x, a, b = map([terminal.name for terminal in rules.grammar.terminals].index, "xab")
     assert parser.read(parser.start, [a, b] * 20 + [a]) == parser.ERROR != parser.read(parser.start, [a, b] * 20 + [x])
     assert parser.read(parser.start, [b] * 20 + [x]) != parser.ERROR == parser.read(parser.start, [b] * 21)
 
@@ -96,14 +93,6 @@ def test_equal_stacks_are_one() -> None:
     (three,) = stacks.below[top]
     assert stacks.push(3, list(reversed(stacks.below[three]))) == three
     assert stacks.push(4, {three}) == top and len(stacks) == size
-
-
-def test_taking_entries_off() -> None:
-    stacks, top = two_ways()
-    assert set(stacks.descend(top, 0)) == {top}
-    assert {stacks.top[stack] for stack in stacks.descend(top, 2)} == {1, 2}
-    assert {stacks.top[stack] for stack in stacks.descend(top, 3)} == {0, 1}
-    assert set(stacks.descend(UNKNOWN, 9)) == {UNKNOWN}
 
 
 def test_cutting() -> None:
