@@ -44,7 +44,8 @@ laws = pytest.mark.parametrize(("language", "options"), LAWS, ids=lambda value: 
 
 def draw(request: Request) -> tuple[list[list[Trace]], list[Draws]]:
     recorder = TraceRecorder(request.table.vocabulary, len(request.prompts), request.n)
-    return recorder.traces, AncestralSampler(LocalPhi(), recorder).sample(request)
+    draws = AncestralSampler(LocalPhi(), recorder).sample(request)
+    return recorder.traces, draws
 
 
 @cache
