@@ -92,6 +92,13 @@ def client(serve: Any, transformers: Any) -> FakeClient:
     return serve(transformers.lm, transformers.lm.vocabulary, transformers.hf_tokenizer.encode, context=256, room=16)
 
 
+def asynchronous(create: Any) -> Any:
+    """Wrap an asynchronous client that answers by ``create``."""
+    return outlines_phi.wrap(
+        AsyncVLLM(SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=create))), "m")
+    )
+
+
 def wrap(client: Any, **options: Any) -> Any:
     return outlines_phi.wrap(VLLM(client, "m"), **options)
 
@@ -259,9 +266,7 @@ class TestWithTheBundledModel:
             await asyncio.sleep(0)
             return client.create(**request)
 
-        model = outlines_phi.wrap(
-            AsyncVLLM(SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=create))), "m")
-        )
+        model = asynchronous(create)
         generator = Generator(model, Literal["yes", "no"], phi="local")
 
         async def called() -> list[Any]:
@@ -290,9 +295,7 @@ class TestWithTheBundledModel:
                 cancelled.append(request)
                 raise
 
-        model = outlines_phi.wrap(
-            AsyncVLLM(SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=create))), "m")
-        )
+        model = asynchronous(create)
 
         async def called() -> None:
             with pytest.raises(asyncio.TimeoutError):

@@ -169,25 +169,6 @@ def test_a_terminal_matches_what_larks_pattern_matches(text: str) -> None:
             assert automaton.accepts(sample.encode()) is expected, (terminal, sample)
 
 
-def test_a_grammar_of_outlines() -> None:
-    grammar = read_grammar(grammars.arithmetic)
-    assert [grammar.describe(production) for production in grammar.productions] == [
-        "start: sum",
-        "sum: product",
-        "sum: sum PLUS product",
-        "sum: sum MINUS product",
-        "product: atom",
-        "product: product STAR atom",
-        "product: product SLASH atom",
-        "atom: NUMBER",
-        "atom: MINUS atom",
-        "atom: LPAR sum RPAR",
-    ]
-    assert [production.line for production in grammar.productions] == [1, 3, 3, 3, 7, 7, 7, 11, 11, 11]
-    assert [terminal.name for terminal in grammar.terminals if terminal.ignored] == ["WS_INLINE"]
-    assert all(terminal.literal for terminal in grammar.terminals if len(terminal.pattern) < 3)
-
-
 def test_another_start() -> None:
     with pytest.warns(GrammarWarning, match="'start'"):
         grammar = read_grammar('start: pair\npair: "a" "b"', "pair")
@@ -198,10 +179,6 @@ def test_lines_of_repeats_templates_and_imports() -> None:
     grammar = read_grammar('\nstart: a* t{"x"}\n\n?a.2: "a"\n!t{y}: y')
     lines = {grammar.name(production.head): production.line for production in grammar.productions}
     assert lines == {"start": 2, "__start_star_0": 2, "a": 4, "t{X}": 5}
-
-
-def test_names_of_strings_are_what_is_written() -> None:
-    assert set(by_name(read_grammar('start: "<=" "a" "<="i /x+/'))) == {'"<="', "A", '"<="i', "/x+/"}
 
 
 WRONG: dict[str, tuple[str, str, int, int]] = {
