@@ -96,7 +96,7 @@ KINDS: dict[str, Callable[[Any], bool]] = {
     "None": lambda x: x is None,
     "tuple[int, ...]": lambda x: x in ((), [], [1]),
 }
-"""What is of the type of a field, by its annotation; of all other types none of the wrong values is."""
+"""The values of a field's type, by its annotation; of all other types none of the wrong values is."""
 
 
 @pytest.mark.parametrize("value", WRONG, ids=lambda value: f"{value!r:.12}")

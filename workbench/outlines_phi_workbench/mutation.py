@@ -25,7 +25,6 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -36,7 +35,15 @@ PACKAGE = "outlines_phi"
 
 OPTIONS = ["-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
 
-HEAVY = {"torch", "transformers", "outlines", "scipy", "numpy", "pydantic", "hypothesis", "lark", "jsonschema", "regex"}
+HEAVY = [
+    "torch",
+    "transformers.models.llama.modeling_llama",
+    "outlines",
+    "scipy.stats",
+    "hypothesis",
+    "lark",
+    "pydantic",
+]
 """The packages that are imported before forks."""
 
 SECONDS = 15.0
@@ -53,7 +60,7 @@ SWAPS: dict[type[ast.AST], type[Any]] = {
 }  # fmt: skip
 
 
-class Site(NamedTuple):
+class MutationSite(NamedTuple):
     """A place for a mistake: the file below the root, the place of the node in the order of ``ast.walk``, and its line."""
 
     path: str
@@ -62,50 +69,38 @@ class Site(NamedTuple):
     kind: str
 
 
-def kind_of(node: ast.AST) -> str | None:
-    """Name the mistake that can be made at a node; ``None`` where there is none."""
+def mistake(node: ast.AST) -> tuple[str, str, Any] | None:
+    """Return the name of the mistake that can be made at a node, and the attribute and value that make it; ``None`` for none."""
     if isinstance(node, ast.Compare | ast.BoolOp | ast.BinOp | ast.AugAssign):
         operator = type(node.ops[0] if isinstance(node, ast.Compare) else node.op)
         if operator not in SWAPS:
             return None
-        return f"{operator.__name__} to {SWAPS[operator].__name__}"
+        wrong, name = SWAPS[operator](), f"{operator.__name__} to {SWAPS[operator].__name__}"
+        return (name, "ops", [wrong, *node.ops[1:]]) if isinstance(node, ast.Compare) else (name, "op", wrong)
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return f"{node.value} to {changed(node.value)}"
+        value = not node.value if isinstance(node.value, bool) else node.value + 1
+        return f"{node.value} to {value}", "value", value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return "not dropped"
+        return "not dropped", "operand", ast.UnaryOp(ast.Not(), node.operand)
     if isinstance(node, ast.Return) and not (node.value is None or isinstance(node.value, ast.Constant)):
-        return "None returned"
+        return "None returned", "value", ast.Constant(None)
     if isinstance(node, ast.If | ast.IfExp | ast.While):
-        return "condition negated"
+        return "condition negated", "test", ast.UnaryOp(ast.Not(), node.test)
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        return "statement removed"
+        return "statement removed", "value", ast.Constant(None)
     return None
 
 
-def changed(value: int) -> int:
-    """Return the wrong constant: the other truth value, or one more."""
-    return not value if isinstance(value, bool) else value + 1
+def mutated(source: str, place: int) -> ast.Module:
+    """Return the syntax tree of a module with the mistake at one node."""
+    tree = ast.parse(source)
+    node = list(ast.walk(tree))[place]
+    _, attribute, value = mistake(node) or ("", "", None)
+    setattr(node, attribute, value)
+    return ast.fix_missing_locations(tree)
 
 
-def mutate(node: ast.AST) -> None:
-    """Make the mistake of a node in place."""
-    if isinstance(node, ast.Compare):
-        node.ops[0] = SWAPS[type(node.ops[0])]()
-    elif isinstance(node, ast.BoolOp | ast.BinOp | ast.AugAssign):
-        node.op = SWAPS[type(node.op)]()
-    elif isinstance(node, ast.Constant) and isinstance(node.value, int):
-        node.value = changed(node.value)
-    elif isinstance(node, ast.UnaryOp):
-        node.op, node.operand = ast.Not(), ast.UnaryOp(ast.Not(), node.operand)
-    elif isinstance(node, ast.Return):
-        node.value = ast.Constant(None)
-    elif isinstance(node, ast.If | ast.IfExp | ast.While):
-        node.test = ast.UnaryOp(ast.Not(), node.test)
-    elif isinstance(node, ast.Expr):
-        node.value = ast.Constant(None)
-
-
-def sites(path: Path) -> Iterator[Site]:
+def sites(path: Path) -> Iterator[MutationSite]:
     """Yield the places for mistakes inside the functions of a file, annotations aside."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
@@ -113,15 +108,14 @@ def sites(path: Path) -> Iterator[Site]:
     notes = (getattr(node, name, None) for node in ast.walk(tree) for name in ("annotation", "returns"))
     outside = {id(node) for note in notes if note is not None for node in ast.walk(note)}
     for place, node in enumerate(ast.walk(tree)):
-        kind = kind_of(node)
-        if id(node) in inside - outside and kind is not None:
-            yield Site(path.relative_to(ROOT).as_posix(), place, node.lineno, kind)  # type: ignore[attr-defined]
+        if id(node) in inside - outside and (found := mistake(node)) is not None:
+            yield MutationSite(path.relative_to(ROOT).as_posix(), place, node.lineno, found[0])  # type: ignore[attr-defined]
 
 
 class Wrong(importlib.abc.MetaPathFinder):
     """The finder of one wrong module, before all others."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: MutationSite) -> None:
         self.site, self.name = site, site.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
     def find_spec(
@@ -141,9 +135,7 @@ class Loader(SourceFileLoader):
         self.node = node
 
     def get_code(self, fullname: str) -> Any:
-        tree = ast.parse(Path(self.path).read_text(encoding="utf-8"))
-        mutate(list(ast.walk(tree))[self.node])
-        return compile(ast.fix_missing_locations(tree), self.path, "exec")
+        return compile(mutated(Path(self.path).read_text(encoding="utf-8"), self.node), self.path, "exec")
 
 
 class Recorder:
@@ -201,7 +193,7 @@ class Map:
                 for line, contexts in data.contexts_by_lineno(file).items():
                     self.tests[path][line] |= set(contexts) - {""}
 
-    def chosen(self, site: Site) -> list[str]:
+    def chosen(self, site: MutationSite) -> list[str]:
         """Return the tests of a place: those of the same folder first, and quick ones first, within the time."""
         same = "tests" + site.path.removeprefix(PACKAGE).rpartition("/")[0] + "/"
         tests = sorted(self.tests[site.path][site.line], key=lambda test: (not test.startswith(same), self.times[test]))
@@ -214,7 +206,7 @@ class Map:
         return kept
 
 
-def attempt(site: Site, tests: list[str]) -> str:
+def attempt(site: MutationSite, tests: list[str]) -> str:
     """Run some tests with a mistake in place; return the first that fails, ``""`` where none does."""
     import pytest
 
@@ -241,26 +233,6 @@ def attempt(site: Site, tests: list[str]) -> str:
         return pipe.read().decode()
 
 
-def import_ahead(folder: str) -> None:
-    """Import the packages of others that the tests of a folder import, so that forks need not."""
-    import pytest
-
-    reading, writing = os.pipe()
-    if (process := os.fork()) == 0:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        pytest.main([folder, "--collect-only", *OPTIONS])
-        with os.fdopen(writing, "w") as pipe:
-            json.dump([name for name in sys.modules if name.partition(".")[0] in HEAVY], pipe)
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        names = json.load(pipe)
-    os.waitpid(process, 0)
-    for name in names:
-        with suppress(Exception):
-            importlib.import_module(name)
-
-
 def main() -> None:
     """Record a map, or try mutants."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -271,7 +243,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--under", default="")
     options = parser.parse_args()
-    import_ahead("tests/lm")
+    for name in HEAVY:
+        importlib.import_module(name)
     assert PACKAGE not in sys.modules, "a module that is imported before the forks cannot be made wrong"
     if options.action == "record":
         return record(options.map, options.arguments)
