@@ -10,16 +10,12 @@ from functools import cache, cached_property
 import numpy as np
 from scipy import stats
 
+from outlines_phi import SamplingSettings, Vocabulary
 from outlines_phi.automata.prefix_match import PrefixMatch, boundary
-from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.grammar.cfg_guide import CFGGuide
-from outlines_phi.guides.grammar.notation.reader import read_grammar
-from outlines_phi.guides.table import Table
-from outlines_phi.lm.table_model import TableModel
+from outlines_phi.guides import CFGGuide, FSMGuide, Table, read_grammar
+from outlines_phi.lm import TableModel
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling.sampler import Request
-from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 from outlines_phi_workbench.suite.reference import Reference, enumerate_language
 from tests.chi_square import ChiSquare
 

@@ -1,7 +1,5 @@
 """A search for what is banned in what was written, by Python's own means on the final bytes; and models that want to write it."""
 
-from __future__ import annotations
-
 import codecs
 import math
 import re
@@ -14,9 +12,8 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi import BannedPhrases, Vocabulary
+from outlines_phi.lm import TableModel
 
 BROKEN = re.compile("[\udc80-\udcff]")
 

@@ -1,7 +1,5 @@
 """The occurrences of phrases in a text, found by Python itself: the oracle of every matcher."""
 
-from __future__ import annotations
-
 import codecs
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The largest distance of numbers that come from float32 forward passes: on two processors, or in calls of two shapes."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The enumerated distributions of ways to ban phrases, against plain simulations of the same methods."""
 
-from __future__ import annotations
-
 import math
 import random
 from functools import cache
@@ -72,8 +70,7 @@ SHORTENED = Banned((b"ab", b"ba"), 4, 0, 3.0)
 @pytest.mark.parametrize("banned", [Banned((b"abc", b"bb"), 4, 3), SHORTENED], ids=str)
 def test_the_laws_of_masks_and_windows_are_those_of_the_tests_of_the_samplers(banned: Banned) -> None:
     spellings = tuple(next(spelled(phrase, VOCABULARY)) for phrase in banned.phrases)
-    settings = banned.request(1, 0).settings
-    texts = Case("", banned.lm, settings, banned.prompt, banned.phrases, spellings).texts
+    texts = Case("", banned.lm, banned.request(1, 0).settings, banned.prompt, banned.phrases, spellings).texts
 
     def same(left: Distribution, right: Distribution) -> bool:
         return left.keys() == right.keys() and all(math.isclose(left[ids], right[ids], rel_tol=1e-9) for ids in left)

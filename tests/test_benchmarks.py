@@ -1,7 +1,5 @@
 """Every benchmark runs, with tiny counts and into a folder of the test's own; what it measures is not looked at here."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import math

@@ -1,7 +1,5 @@
 """The public surface: what ``import outlines_phi`` offers, and nothing by accident."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import importlib.metadata

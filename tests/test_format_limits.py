@@ -1,7 +1,5 @@
 """Limits of formats: names, bounds, and where they hold."""
 
-from __future__ import annotations
-
 import pytest
 
 import outlines_phi

@@ -16,8 +16,6 @@ inspection   suite
    verification
 """
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from collections.abc import Iterator
@@ -126,8 +124,7 @@ def test_no_import_hides_in_a_function() -> None:
 
 
 def test_no_file_imports_itself_in_a_circle() -> None:
-    graph = arrows({parts: path.read_text(encoding="utf-8") for parts, path in MODULES.items()})
-    TopologicalSorter(graph).prepare()
+    TopologicalSorter(arrows({parts: path.read_text(encoding="utf-8") for parts, path in MODULES.items()})).prepare()
 
 
 def test_a_circle_is_found() -> None:
@@ -148,8 +145,7 @@ def test_no_name_is_that_of_two_files_or_two_classes() -> None:
 
 
 def test_every_folder_has_a_rank() -> None:
-    named = {parts[1] for parts in MODULES if len(parts) > 2 or parts[1] in RANKS}
-    assert named == {*RANKS, *FLOOR} - {""}
+    assert {parts[1] for parts in MODULES if len(parts) > 2 or parts[1] in RANKS} == {*RANKS, *FLOOR} - {""}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Every public thing that holds data can be pickled and is the same afterwards; what holds a model says why not."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import re
@@ -62,8 +60,7 @@ def model() -> PhiTransformers:
 
 
 def again(thing: Any) -> Any:
-    copied = copy.deepcopy(thing)
-    assert type(copied) is type(thing)
+    assert type(copy.deepcopy(thing)) is type(thing)
     return pickle.loads(pickle.dumps(thing))
 
 
@@ -141,8 +138,7 @@ def test_what_else_a_generator_returns(model: PhiTransformers) -> None:
 
 def test_what_was_learned(model: PhiTransformers) -> None:
     values = StateValues()
-    generator = outlines_phi.Generator(model, Literal["yes", "no"], phi=LearnedPhi(values))
-    generator.sample(PROMPT, 8)
+    outlines_phi.Generator(model, Literal["yes", "no"], phi=LearnedPhi(values)).sample(PROMPT, 8)
     other = again(LearnedPhi(values)).values
     assert len(other) == len(values) > 0 and other.known.log_v.tolist() == values.known.log_v.tolist()
     steps = len(values.known.at)
@@ -152,8 +148,7 @@ def test_what_was_learned(model: PhiTransformers) -> None:
 
 @pytest.mark.parametrize("how", [pickle.dumps, copy.deepcopy])
 def test_what_holds_a_model_says_why_not(how: Callable[[Any], Any], model: PhiTransformers) -> None:
-    things = [model, outlines_phi.Generator(model, bool), outlines_phi.generate.choice(model, ["a", "b"])]
-    for thing in things:
+    for thing in [model, outlines_phi.Generator(model, bool), outlines_phi.generate.choice(model, ["a", "b"])]:
         with pytest.raises(
             UnsupportedError, match=r"Build it in the other.*neither pickled nor copied: it holds a model"
         ):

@@ -5,8 +5,6 @@
 writes `sizes.json` anew. A folder may grow by what leaves another one; the total of a distribution only within an allowance.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import sys

@@ -1,15 +1,22 @@
-"""The algebra of byte automata against sets of texts."""
+"""The algebra of byte automata, their lift to tokens, and the automaton of Aho and Corasick, against sets of texts."""
 
-from __future__ import annotations
-
+import random
+from dataclasses import replace
 from itertools import islice, product
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from outlines_phi.automata import lift as lifting
+from outlines_phi.automata.aho_corasick import AhoCorasick
 from outlines_phi.automata.automaton import DEAD, UNREACHABLE, ByteAutomaton, distances
+from outlines_phi.automata.lift import FIRST, lift
+from outlines_phi.vocabulary.classes import EOS, NEVER
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 fixed = settings(derandomize=True, deadline=None)
 
@@ -104,8 +111,7 @@ def test_distances_are_the_lengths_of_shortest_texts(a: ByteAutomaton) -> None:
 @given(automata)
 def test_members_come_in_order(a: ByteAutomaton) -> None:
     expected = sorted(language(a), key=lambda text: (len(text), text))
-    members = [text for text in islice(a.members(), 2 * len(TEXTS)) if len(text) <= 4]
-    assert members == expected
+    assert [text for text in islice(a.members(), 2 * len(TEXTS)) if len(text) <= 4] == expected
     assert a.is_empty == (not expected)
     if expected:
         assert a.shortest() == expected[0]
@@ -160,5 +166,158 @@ def test_least_number_of_edges_to_a_goal(pairs: list[tuple[int, int]], goals: se
 
 def test_a_long_chain() -> None:
     chain = np.arange(70_000)
-    result = distances(chain[:-1], chain[1:], chain[-1:], len(chain))
-    assert np.array_equal(result, chain[::-1])
+    assert np.array_equal(distances(chain[:-1], chain[1:], chain[-1:], len(chain)), chain[::-1])
+
+
+vocabularies = st.lists(st.text("ab\xff", max_size=4).map(lambda t: t.encode("latin-1")), min_size=1, max_size=40).map(
+    lambda tokens: Vocabulary.from_tokens([b"", *tokens, b"", "c"], 0)
+)
+
+
+def assert_lifted(automaton: ByteAutomaton, vocabulary: Vocabulary) -> None:
+    partition, moves = lift(automaton.targets, automaton.byte_class, vocabulary)
+    assert partition.class_of[0] == EOS and partition.size == FIRST + len(moves)
+    states = range(len(automaton))
+    by_action: dict[tuple[int, ...], int] = {}
+    for v, token in enumerate(vocabulary.tokens[1:], start=1):
+        action = tuple(automaton.advance(state, token) for state in states) if token else (DEAD,) * len(automaton)
+        g = int(partition.class_of[v])
+        if not any(action):
+            assert g == NEVER
+            continue
+        assert by_action.setdefault(action, g) == g, "tokens that act alike share a class"
+        here = slice(moves.offsets[g - FIRST], moves.offsets[g - FIRST + 1])
+        pairs = dict(zip(moves.source[here].tolist(), moves.target[here].tolist(), strict=True))
+        assert pairs == {state: target for state, target in zip(states, action, strict=True) if target != DEAD}
+    # Classes are told apart, none is without a member, and they come in the order of their first tokens.
+    assert list(by_action.values()) == list(range(FIRST, partition.size))
+
+
+@fixed
+@given(automata, vocabularies)
+def test_classes_are_the_distinct_actions(automaton: ByteAutomaton, vocabulary: Vocabulary) -> None:
+    assert_lifted(automaton, vocabulary)
+
+
+@fixed
+@given(automata, vocabularies)
+def test_small_chunks_change_nothing(automaton: ByteAutomaton, vocabulary: Vocabulary) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lifting, "CHUNK", 2)
+        assert_lifted(automaton, vocabulary)
+
+
+@fixed
+@given(automata, vocabularies)
+def test_hash_collisions_change_nothing(automaton: ByteAutomaton, vocabulary: Vocabulary) -> None:
+    """The first three hashes tell lift apart by their numbers of pairs only, or not at all."""
+    whole = lifting._weights
+
+    def weak(seed: int, states: NDArray[np.int32]) -> NDArray[np.uint64]:
+        return np.full(len(states), max(seed, ~seed), dtype=np.uint64) if -4 < seed < 3 else whole(seed, states)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lifting, "_weights", weak)
+        assert_lifted(automaton, vocabulary)
+
+
+def test_nothing_below_a_dead_node_is_visited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A work bound instead of a timing: 1,000 tokens that start with a dead byte cost no composition."""
+    composed = []
+    whole = lifting.Transformations.then
+
+    def counting(self: Any, chosen: Any, column: Any, columns: Any) -> Any:
+        composed.append(len(chosen))
+        return whole(self, chosen, column, columns)
+
+    monkeypatch.setattr(lifting.Transformations, "then", counting)
+    tokens = ["<eos>", "a", "aa", *(f"x{i:03d}" for i in range(1_000))]
+    targets = np.array([[0, 0], [0, 1]], dtype=np.int32)
+    lift(targets, (np.arange(256) == ord("a")).astype(np.uint8), Vocabulary.from_tokens(tokens, 0))
+    assert composed == [2], "two byte classes at the root; below `a` is what was found there, below `x` is nothing"
+
+
+often = settings(derandomize=True, deadline=None, max_examples=200)
+
+SYMBOLS = 300
+words = st.lists(
+    st.lists(st.sampled_from([0, 1, 299]), min_size=1, max_size=5).map(tuple), min_size=1, max_size=6, unique=True
+)
+texts = st.lists(st.sampled_from([0, 1, 7, 299]), max_size=12).map(tuple)
+
+Word = tuple[int, ...]
+
+
+def spelled(automaton: AhoCorasick, node: int) -> Word:
+    """The symbols from the root to a node."""
+    symbols: list[int] = []
+    while node:
+        symbols.append(int(automaton.symbol[node]))
+        node = int(automaton.parent[node])
+    return tuple(reversed(symbols))
+
+
+def ends(text: Word) -> list[Word]:
+    """The ends of a text, longest first, down to the empty one."""
+    return [text[start:] for start in range(len(text) + 1)]
+
+
+def differences(automaton: AhoCorasick, of: list[Word], text: Word) -> list[str]:
+    """Return the facts of the automaton about ``text`` that are wrong."""
+    node = 0
+    for symbol in text:
+        node = int(automaton.after[node, automaton.symbol_class[symbol]])
+    begun = {word[:size] for word in of for size in range(len(word) + 1)}
+    begun_only = {word[:size] for word in of for size in range(len(word))}
+    facts = {
+        "node": (spelled(automaton, node), next(end for end in ends(text) if end in begun)),
+        "open": (spelled(automaton, int(automaton.open[node])), next(end for end in ends(text) if end in begun_only)),
+        "words": ([of[word] for word in automaton.words(node)], [end for end in ends(text) if end in of]),
+        "match": (automaton.match[node] > 0, any(end in of for end in ends(text))),
+        "depth": (automaton.depth[node], len(spelled(automaton, node))),
+    }
+    return [name for name, (found, expected) in facts.items() if found != expected]
+
+
+@often
+@given(words, texts)
+def test_every_text_leads_to_its_longest_end_that_begins_a_word(of: list[Word], text: Word) -> None:
+    assert differences(AhoCorasick.build(of, SYMBOLS), of, text) == []
+
+
+@often
+@given(words)
+def test_the_nodes_are_the_beginnings_of_words(of: list[Word]) -> None:
+    automaton = AhoCorasick.build(of, SYMBOLS)
+    begun = {word[:size] for word in of for size in range(len(word) + 1)}
+    assert sorted(spelled(automaton, node) for node in range(len(automaton))) == sorted(begun)
+    assert automaton.after.shape[1] == len({symbol for word in of for symbol in word}) + 1
+    assert (np.diff(automaton.depth) >= 0).all(), "level by level"
+
+
+def test_without_failures_occurrences_are_missed() -> None:
+    """The control: a trie that falls back to its root misses a word that begins inside another beginning."""
+    of, text = [(0, 0, 1), (0, 2)], (0, 0, 0, 1)
+    automaton = AhoCorasick.build(of, SYMBOLS)
+    children = automaton.depth[automaton.after] == automaton.depth[:, None] + 1
+    trie = replace(automaton, after=np.where(children, automaton.after, 0))
+    assert differences(automaton, of, text) == []
+    assert "words" in differences(trie, of, text)
+
+
+def test_all_symbols_may_be_used() -> None:
+    automaton = AhoCorasick.build([(symbol,) for symbol in range(256)], 256)
+    assert automaton.after.shape == (257, 256) and automaton.words(256) == (255,)
+
+
+def test_a_thousand_words_take_one_row_for_each_beginning() -> None:
+    rng = random.Random(0)
+    of = list({bytes(rng.randrange(256) for _ in range(rng.randint(5, 40))) for _ in range(1000)})
+    automaton = AhoCorasick.build(of, 256)
+    assert len(automaton) == len({word[:size] for word in of for size in range(len(word) + 1)})
+    assert automaton.after.nbytes < 30e6
+
+
+def test_a_word_without_symbols_is_refused() -> None:
+    with pytest.raises(AssertionError, match="everywhere"):
+        AhoCorasick.build([()], SYMBOLS)

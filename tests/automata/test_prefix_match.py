@@ -1,21 +1,17 @@
 """Longest match at the beginning of a text, against the definition, by brute force; alone and as a guide."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from itertools import product
 
 import pytest
 
+from outlines_phi import EmptyLanguageError, UnsupportedError, Vocabulary
 from outlines_phi.automata.prefix_match import PrefixMatch, boundary
-from outlines_phi.errors import EmptyLanguageError, UnsupportedError
-from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DONE
-from outlines_phi.guides.table import Table
 from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.testing.guide_conformance import assert_guide
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi.testing import assert_guide
 
 VOCABULARY = Vocabulary.from_tokens(["<eos>", "a", "b", "ab", "ba", "c", "cc", "é", b"\xc3", b"\xa9", "ca", "abc"], 0)
 CHARACTERS = "abcéèx"  # Representatives of all: two of two bytes, which begin alike
@@ -47,8 +43,7 @@ def longest(pattern: str, after: str | None, text: bytes, *, ended: bool) -> byt
 def settled(pattern: str, after: str | None, text: bytes) -> bytes | None:
     """The same where nothing that follows changes it; ``None`` where it is not known yet."""
     found = longest(pattern, after, text, ended=False)
-    stays = all(longest(pattern, after, text + tail, ended=False) == found for tail in TAILS)
-    return found if stays else None
+    return found if all(longest(pattern, after, text + tail, ended=False) == found for tail in TAILS) else None
 
 
 def stopped(pattern: str, after: str | None, budget: int) -> dict[tuple[int, ...], bytes]:

@@ -1,7 +1,5 @@
 """The built site in headless Chromium: `make test-browser` builds it and runs these."""
 
-from __future__ import annotations
-
 import functools
 import http.server
 import re
@@ -106,8 +104,7 @@ def test_a_wide_table_scrolls_within_itself(browser: Browser, address: str) -> N
     widths = "table => [table.scrollWidth, table.closest('.md-typeset__scrollwrap').clientWidth]"
     inner, outer = page.locator("table:not([class])").last.evaluate(widths)
     assert inner > outer
-    styled = page.locator(".md-typeset__scrollwrap").last.evaluate("wrap => getComputedStyle(wrap).overflowX")
-    assert styled == "auto"
+    assert page.locator(".md-typeset__scrollwrap").last.evaluate("wrap => getComputedStyle(wrap).overflowX") == "auto"
 
 
 @pytest.mark.parametrize("name", ["index.html", "performance.html", "reference/generator.html"])

@@ -1,7 +1,5 @@
 """The members of a small guide, found by walking it."""
 
-from __future__ import annotations
-
 from outlines_phi.guides.guide import DEAD, DONE, Guide
 
 

@@ -1,13 +1,10 @@
-"""The law of certified draws, written down."""
-
-from __future__ import annotations
+"""The law of certified draws, by exact enumeration."""
 
 import pytest
 
-from outlines_phi.errors import BudgetError
+from outlines_phi import BudgetError, Effort, ExactPhi
 from outlines_phi.fidelity.comparison import total_variation
 from outlines_phi.phi.tree import preexpand
-from outlines_phi.sampling.phi_options import Effort, ExactPhi
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi_workbench.suite.reference import CertifiedWalk, Reference, enumerate_language
 from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, Language, p_value

@@ -1,7 +1,5 @@
 """Probabilities of values and their bounds, against exact enumeration."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict
@@ -13,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from outlines_phi.errors import BudgetError, EmptyLanguageError, ValueReadError
+from outlines_phi import BudgetError, EmptyLanguageError, ValueReadError
 from outlines_phi.fidelity import probabilities as module
+from outlines_phi.fidelity.comparison import total_variation
 from outlines_phi.fidelity.probabilities import Probabilities, probabilities
 from outlines_phi.guides.guide_texts import list_texts
-from outlines_phi.lm import watch
-from outlines_phi.lm.table_model import TableModel
+from outlines_phi.lm import TableModel, watch
 from outlines_phi.numerics.marginals import frozen
 from outlines_phi.phi.tree import preexpand
 from outlines_phi.phi.tree.best_first import enumerate_together
@@ -94,8 +92,7 @@ def violations(language: Language, reader: Reader | None) -> int:
         wrong += sum(not entry.lo - 1e-12 <= law[key] <= entry.hi + 1e-12 for key, entry in listed.items())
         others = sum(p for key, p in law.items() if key not in listed)
         wrong += not result.other[0] - 1e-12 <= others <= result.other[1] + 1e-12
-        log_phi = language.reference().log_phi
-        wrong += not result.log_z_bounds[0] - 1e-9 <= log_phi <= result.log_z_bounds[1] + 1e-9
+        wrong += not result.log_z_bounds[0] - 1e-9 <= language.reference().log_phi <= result.log_z_bounds[1] + 1e-9
     return wrong
 
 
@@ -217,7 +214,10 @@ def test_the_tolerance_is_kept(tolerance: float, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(preexpand, "SHORT", 0)
     for language in LAWS:
         result = found(language, tolerance=tolerance)
-        assert result.tolerance <= tolerance
+        lower, upper = map(math.exp, result.log_z_bounds)
+        assert result.tolerance == pytest.approx((upper - lower) / upper) and result.tolerance <= tolerance
+        assert total_variation(result.distribution, truth(language)) <= result.tolerance + 1e-6
+        assert sum(result.distribution.values()) == pytest.approx(1)
         assert all(entry.hi - entry.lo <= tolerance for entry in result.entries)
 
 

@@ -1,6 +1,4 @@
-"""Reports: the numbers, the page and the picture."""
-
-from __future__ import annotations
+"""Reports: the numbers, the page, the picture, and tables as plain text and as Markdown."""
 
 import json
 import math
@@ -14,6 +12,7 @@ from outlines_phi.fidelity.comparison import OUTSIDE, WHOLE, Report, Sample, com
 from outlines_phi.fidelity.page import page
 from outlines_phi.fidelity.plots import draw_reports
 from outlines_phi.fidelity.probabilities import Probabilities, Probability
+from outlines_phi.fidelity.report_text import TextTable
 from outlines_phi.lm.model import ModelCounts
 
 
@@ -110,3 +109,24 @@ def test_the_page_shows_every_number(report: Report) -> None:
 def test_the_picture_is_written(report: Report, tmp_path: Path) -> None:
     draw_reports([report, report], tmp_path / "demo.png", dpi=40)
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+TABLE = TextTable(("name", "p"), [("a|b", "0.5"), ("long name", "12.25"), ("x", "")], "Title", "A remark.")
+
+
+def test_plain_columns_are_aligned_and_end_without_blanks() -> None:
+    assert TABLE.plain() == ["name           p", "a|b          0.5", "long name  12.25", "x"]
+
+
+def test_markdown_aligns_numbers_and_escapes_what_would_end_a_cell() -> None:
+    assert TABLE.markdown() == [
+        "| name | p |",
+        "|---|---:|",
+        "| a\\|b | 0.5 |",
+        "| long name | 12.25 |",
+        "| x |  |",
+    ]
+
+
+def test_a_table_without_rows_has_no_lines() -> None:
+    assert TextTable(("name", "p"), []).plain() == TextTable(("name", "p"), []).markdown() == []

@@ -1,7 +1,5 @@
 """Fields of JSON, byte by byte."""
 
-from __future__ import annotations
-
 import json
 from random import Random
 from typing import Any

@@ -1,31 +1,28 @@
-"""Verdicts of audits: on languages whose bias is known, on few draws, and the number of draws that they name."""
-
-from __future__ import annotations
+"""Verdicts of audits, the limits of means they rest on, and distances between laws beside their sampling noise."""
 
 import html
 import json
+import math
 from functools import cache
 
 import numpy as np
 import pytest
 
-from outlines_phi.errors import UnsupportedError
-from outlines_phi.fidelity import bias
+from outlines_phi import LocalPhi, SamplingSettings, UnsupportedError, Vocabulary
+from outlines_phi.fidelity import AuditVerdict, bias
 from outlines_phi.fidelity.audit_report import AuditReport, audit_traces
-from outlines_phi.fidelity.bias import TOLERANCE, AuditVerdict, Bias, Interval, measure
+from outlines_phi.fidelity.bias import TOLERANCE, Bias, Interval, lower_limit, measure, unit_interval
+from outlines_phi.fidelity.comparison import frequencies, noise_floor, noise_limit, total_variation
 from outlines_phi.fidelity.findings import log_weights
 from outlines_phi.fidelity.report_text import verdict_on
 from outlines_phi.fidelity.traces import Trace, TraceRecorder, tree_bounds
-from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.table import Table
+from outlines_phi.guides import FSMGuide, Table
+from outlines_phi.lm import TableModel
 from outlines_phi.lm.model import ModelCounts
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.sampler import Request
-from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from tests.chi_square import ChiSquare
 
 TOKENS = ["<eos>", "x", "y", "z", "?"]
 VOCABULARY = Vocabulary.from_tokens(TOKENS, 0)
@@ -156,3 +153,107 @@ def test_several_prompts_have_a_verdict_each_and_one_together() -> None:
 def test_a_tolerance_that_is_none_is_refused(tolerance: object) -> None:
     with pytest.raises(UnsupportedError, match="tolerance"):
         report((1.0, 1.0), 10, tolerance=tolerance)
+
+
+SAMPLES, DRAWS = 400, 60
+LAWS = {
+    "constant": (lambda rng: np.full(DRAWS, 0.3), 0.3),
+    "rare": (lambda rng: (rng.random(DRAWS) < 0.02).astype(float), 0.02),
+    "even": (lambda rng: rng.random(DRAWS), 0.5),
+    "two values": (lambda rng: np.where(rng.random(DRAWS) < 0.5, 0.9, 0.1), 0.5),
+    "different laws": (lambda rng: rng.random(DRAWS) * np.linspace(0.2, 1.0, DRAWS), 0.3),
+}
+
+
+def heavy(rng: np.random.Generator) -> np.ndarray:
+    """Lognormal with mean 1 and a log-sd of 3: the mean rests on draws that are rarely seen."""
+    return np.exp(rng.normal(-4.5, 3.0, DRAWS))
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_the_interval_holds_at_its_rate_and_is_not_vacuous(name: str) -> None:
+    draw, mean = LAWS[name]
+    rng = np.random.default_rng(1)
+    intervals = [unit_interval(draw(rng), 0.1) for _ in range(SAMPLES)]
+    misses = sum(not low - 1e-12 <= mean <= high + 1e-12 for low, high in intervals)
+    print(f"{name}: {misses} misses of {SAMPLES}, mean width {np.mean([i.width for i in intervals]):.3f}")
+    assert misses <= 0.1 * SAMPLES
+    assert np.mean([interval.width for interval in intervals]) < 0.4
+
+
+def test_the_lower_limit_holds_under_heavy_tails_and_a_bootstrap_interval_does_not() -> None:
+    """Power control: the same count tells the two apart."""
+    rng = np.random.default_rng(2)
+    samples = [heavy(rng) for _ in range(SAMPLES)]
+    assert sum(lower_limit(x, 0.05) > 1.0 for x in samples) <= 0.05 * SAMPLES
+    upper = [np.quantile(rng.choice(x, (200, DRAWS)).mean(axis=1), 0.95) for x in samples]
+    assert sum(limit < 1.0 for limit in upper) > 0.2 * SAMPLES
+
+
+def test_the_limit_scales_is_monotone_and_beats_half_of_markov() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        x = heavy(rng)
+        limit = lower_limit(x, 0.05)
+        assert lower_limit(x * 1e-200, 0.05) == pytest.approx(limit * 1e-200)
+        assert lower_limit(x + rng.random(DRAWS) * x, 0.05) >= limit
+        assert 0.5 * 0.05 * x.mean() <= limit * (1 + 1e-9) and limit <= x.mean()
+
+
+def test_no_variance_is_worth_far_more_than_hoeffding() -> None:
+    low, high = unit_interval(np.full(1000, 0.5), 0.05)
+    assert low <= 0.5 <= high
+    assert high - low < 0.3 * 2 * math.sqrt(math.log(2 / 0.05) / 2000)
+
+
+def test_nothing_but_zeros_says_how_rare_the_rest_is() -> None:
+    low, high = unit_interval(np.zeros(100), 0.05)
+    assert low == 0.0
+    assert math.log(1 / 0.025) / 101 <= high <= 0.08
+
+
+LAW = {"a": 0.5, "b": 0.3, "c": 0.2}
+
+
+def test_total_variation_is_half_the_sum_of_the_differences() -> None:
+    assert total_variation(LAW, LAW) == 0
+    assert total_variation(LAW, {"a": 0.2, "b": 0.3, "d": 0.5}) == pytest.approx(0.5)
+    assert total_variation({"a": 1.0}, {"b": 1.0}) == 1
+
+
+def test_frequencies_count_or_weigh() -> None:
+    assert frequencies("aab") == {"a": 2 / 3, "b": 1 / 3}
+    assert frequencies("aab", [1.0, 2.0, 1.0]) == {"a": 0.75, "b": 0.25}
+    with pytest.raises(ValueError):
+        frequencies("aab", [1.0])
+
+
+@pytest.mark.parametrize("n", [100, 2_500])
+def test_noise_floor_is_the_distance_that_draws_from_the_law_itself_show(n: int) -> None:
+    """Against the normal limit: E|share - p| = sqrt(2 p (1 - p) / (pi n))."""
+    expected = sum(np.sqrt(2 * p * (1 - p) / (np.pi * n)) for p in LAW.values()) / 2
+    assert noise_floor(LAW, n, repeats=4_000) == pytest.approx(expected, rel=0.05)
+
+
+def test_noise_limit_is_passed_by_one_honest_sample_in_twenty() -> None:
+    rng = np.random.default_rng(1)
+    limit = noise_limit(LAW, 500)
+    distances = [
+        total_variation(LAW, frequencies(rng.choice(list(LAW), size=500, p=list(LAW.values())))) for _ in range(600)
+    ]
+    assert np.mean([distance > limit for distance in distances]) == pytest.approx(0.05, abs=0.025)
+    assert noise_floor(LAW, 500) < limit
+
+
+def test_a_biased_sampler_stands_out_of_the_noise_floor() -> None:
+    draws = np.random.default_rng(0).choice(list(LAW), size=4_000, p=[0.42, 0.38, 0.2]).tolist()
+    assert total_variation(LAW, frequencies(draws)) > 4 * noise_floor(LAW, 4_000)
+
+
+def test_chi_square_pools_rare_outcomes_and_counts_those_outside() -> None:
+    law = {i: 1 / 20 for i in range(20)}
+    outcomes = [*range(20)] * 10
+    test = ChiSquare.of([*outcomes, "x"], law, max_cells=5)
+    assert (test.cells, test.outside) == (5, 1)
+    assert ChiSquare.of(outcomes, law).statistic == pytest.approx(0)
+    assert ChiSquare.of([0] * 200, law).statistic > 1_000

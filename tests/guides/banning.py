@@ -1,7 +1,5 @@
 """Small vocabularies, banned phrases, and what they leave, by brute force and by Python's own string search."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -10,12 +8,11 @@ from itertools import product
 import numpy as np
 from hypothesis import strategies as st
 
+from outlines_phi import BannedPhrases, Vocabulary
 from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.guides.guide import DEAD, DONE, Guide
-from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.matcher import PhraseMatcher
 from outlines_phi.testing.guide_conformance import reachable
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 MERGES = Vocabulary(
     (b"", b"a", b"b", b"c", b" ", b"ab", b"bc", b"abc", b" a", b"ca", b"ab", b"a b", b"", b"bca"),

@@ -1,7 +1,5 @@
 """Automata over characters beside the package that makes them."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import interegular

@@ -1,6 +1,4 @@
-"""Every guide obeys the laws, and the laws refuse guides that do not."""
-
-from __future__ import annotations
+"""Every guide obeys the laws, the laws refuse guides that do not, and texts are listed from small guides."""
 
 from dataclasses import dataclass
 
@@ -9,11 +7,13 @@ import pytest
 
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DONE
+from outlines_phi.guides.guide_texts import list_texts
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.testing import assert_guide, assert_spells
 from outlines_phi.testing.guide_conformance import reachable
 from outlines_phi.vocabulary.classes import EOS, Partition
 from outlines_phi.vocabulary.vocabulary import Vocabulary
+from tests.languages import AND_OPEN, Language
 
 LETTERS = Vocabulary.from_tokens(["<eos>", *"abcxyz019.-", "ab", "bc", "abc", "ca", "01", "1.", ".0", "ab"], 0)
 """Overlapping tokens and an equal spelling twice."""
@@ -124,3 +124,27 @@ def test_the_laws_refuse_a_broken_guide(rows: list[list[int]], fault: str) -> No
 def test_the_laws_refuse_another_language(other: str) -> None:
     with pytest.raises(AssertionError):
         assert_spells(table([[0, DONE, 3, 0], [0, DONE, 0, 0]]), compile_regex(other))
+
+
+@pytest.mark.parametrize("language", AND_OPEN, ids=str)
+@pytest.mark.parametrize("budget", [4, 6])
+def test_they_are_the_texts_of_all_members(language: Language, budget: int) -> None:
+    expected = {language.table.guide.text(ids) for ids in language.within(budget).reference().log_p}
+    assert list_texts(language.table, language.table.start, budget, 10_000) == sorted(expected)
+
+
+def test_a_text_is_listed_once_whatever_its_spellings() -> None:
+    language = Language("runs", "a{1,40}", 60, seed=0)
+    texts = list_texts(language.table, language.table.start, language.budget, 100)  # 165 million spellings
+    assert texts == [b"a" * n for n in range(1, 41)]
+
+
+def test_a_budget_counts_the_shortest_spelling() -> None:
+    language = Language("runs", "a{1,40}", 4, seed=0)
+    assert list_texts(language.table, language.table.start, 4, 100) == [b"a" * n for n in range(1, 7)]
+
+
+@pytest.mark.parametrize("pattern", ["a*", "[abcx]{20}"])
+def test_what_is_too_large_is_given_up(pattern: str) -> None:
+    language = Language("large", pattern, 200, seed=0)
+    assert list_texts(language.table, language.table.start, language.budget, 100) is None

@@ -1,7 +1,5 @@
 """Finite guides: what is allowed, how far the end is, products, and what cannot be written."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -47,8 +45,7 @@ def test_min_tokens_counts_the_end_of_sequence() -> None:
 def test_a_token_that_no_further_token_can_complete_is_dead() -> None:
     """Without a token `c` alone, `a` and then `c` can only be `ac`."""
     vocabulary = Vocabulary.from_tokens(["<eos>", "a", "ac", "d"], 0)
-    guide = guide_of("ac|ad", vocabulary)
-    assert texts(guide, 3) == {(2,), (1, 3)}
+    assert texts(guide_of("ac|ad", vocabulary), 3) == {(2,), (1, 3)}
     stuck = guide_of("ac|d", vocabulary)
     assert stuck.advance(stuck.start, 1) == DEAD
     assert stuck.partition.class_of[1] == NEVER, "a token that is dead everywhere joins the class of such tokens"
@@ -62,8 +59,7 @@ def test_what_no_state_allows_leads_nowhere() -> None:
 
 
 def test_only_the_first_end_of_sequence_is_allowed() -> None:
-    two_ends = Vocabulary((b"a", b"", b""), (2, 1), np.ones(3, dtype=bool))
-    guide = guide_of("a?", two_ends)
+    guide = guide_of("a?", Vocabulary((b"a", b"", b""), (2, 1), np.ones(3, dtype=bool)))
     assert guide.advance(guide.start, 2) == DONE
     assert guide.advance(guide.start, 1) == DEAD
 

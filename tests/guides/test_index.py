@@ -1,7 +1,5 @@
 """Indexes of outlines_core over a real vocabulary: exactly their transitions, dead ends pruned, nothing else."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from outlines_core import Index

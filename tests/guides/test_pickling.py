@@ -1,7 +1,5 @@
 """Guides that are pickled: the same masks in another process, and for grammars the same states, without preparing them again."""
 
-from __future__ import annotations
-
 import copy
 import multiprocessing
 import pickle
@@ -13,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import BannedPhrases, UnsupportedError, Vocabulary
+from outlines_phi.guides import CFGGuide, Table
 from outlines_phi.guides.grammar import cfg_guide as cfg_guide
-from outlines_phi.guides.grammar.cfg_guide import CFGGuide
 from outlines_phi.guides.grammar.completion import Completion
 from outlines_phi.guides.grammar.lexing.lexer import START
 from outlines_phi.guides.grammar.lexing.spanner import Spanner
@@ -23,11 +21,8 @@ from outlines_phi.guides.grammar.notation.reader import grammar_text, read_gramm
 from outlines_phi.guides.grammar.parsing.lr_tables import LRTables
 from outlines_phi.guides.guide import DEAD, DONE, Guide
 from outlines_phi.guides.phrases.ban_language import ProductGuide
-from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
-from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.languages import GRAMMARS, LANGUAGES, VOCABULARY
 
 PLAIN = BannedPhrases(["aba", "c)"])
@@ -153,8 +148,7 @@ def test_nothing_is_prepared_again(prepared: CFGGuide, monkeypatch: pytest.Monke
 
 def test_rows_and_classes_take_no_room(prepared: CFGGuide) -> None:
     """Data as large as the vocabulary for each state is left out."""
-    spans = prepared.spanner.of_state(START)
-    assert b"Partition" in pickle.dumps(spans) and b"Partition" not in pickle.dumps(prepared)
+    assert b"Partition" in pickle.dumps(prepared.spanner.of_state(START)) and b"Partition" not in pickle.dumps(prepared)
     assert prepared.row(prepared.start) and prepared._recent_row.cache_info().currsize == 1
     assert pickle.loads(pickle.dumps(prepared))._recent_row.cache_info().currsize == 0
 

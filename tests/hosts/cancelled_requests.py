@@ -1,7 +1,5 @@
 """An engine in this process, some of whose requests are cancelled: prints what is left of them."""
 
-from __future__ import annotations
-
 import gc
 import os
 from typing import Any

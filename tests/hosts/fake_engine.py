@@ -1,7 +1,5 @@
 """An engine that drives a logits processor as that of vLLM does, and a client of the server around it; with vLLM or without."""
 
-from __future__ import annotations
-
 import enum
 import importlib
 import importlib.util

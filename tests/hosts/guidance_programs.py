@@ -3,8 +3,6 @@
 ``python -m tests.hosts.guidance_programs`` in the environment of guidance records it again.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The plugin of a server of the tests: the processor without its coin, whose draws are wrong."""
 
-from __future__ import annotations
-
 from outlines_phi.plugin.hosts.vllm_server import served_walks
 from outlines_phi.plugin.hosts.vllm_server.phi_attempts import PhiAttempts as WithoutCoin
 from tests.hosts.fake_engine import without_coin

@@ -1,7 +1,5 @@
 """`--host`: commands on every host that is here, and the sentences of those that are not."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import json

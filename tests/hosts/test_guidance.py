@@ -1,7 +1,5 @@
 """guidance: its models are wrapped, and in its own environment its grammars are those that were recorded."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import types

@@ -1,7 +1,5 @@
 """The laws of every host: one table, of which each environment runs the hosts that it has."""
 
-from __future__ import annotations
-
 import importlib.util
 import pickle
 import threading
@@ -14,8 +12,7 @@ import pytest
 from outlines.types import regex
 
 import outlines_phi
-from outlines_phi import SMC, Generator, UnsupportedError
-from outlines_phi.fidelity.audit_report import AuditReport
+from outlines_phi import SMC, AuditReport, Generator, UnsupportedError
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.session import PhiModel
 from outlines_phi.testing import check_language_model

@@ -1,7 +1,5 @@
 """Draws by a vLLM server, processor and client, over an engine that does what vLLM's does; nothing here needs vLLM."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import importlib
@@ -32,6 +30,7 @@ from outlines_phi import (
     Generator,
     GrammarError,
     Guarantee,
+    SamplingSettings,
     UnsupportedError,
 )
 from outlines_phi.errors import ModelError
@@ -49,7 +48,6 @@ from outlines_phi.plugin.hosts.vllm_server.served_call import (
 )
 from outlines_phi.plugin.types.output_types import to_language
 from outlines_phi.plugin.types.tables import CompiledTypes
-from outlines_phi.settings import SamplingSettings
 from tests.hosts.fake_engine import FakeClient, client_of, configuration, vllm_or_stand_ins, without_coin
 from tests.languages import LANGUAGES, VOCABULARY, Language, p_value, pooled_p_value
 from tests.leaks import leaks
@@ -92,6 +90,13 @@ def transformers() -> outlines_phi.PhiTransformers:
 def client(serve: Any, transformers: Any) -> FakeClient:
     """A client of a server of the bundled model."""
     return serve(transformers.lm, transformers.lm.vocabulary, transformers.hf_tokenizer.encode, context=256, room=16)
+
+
+def asynchronous(create: Any) -> Any:
+    """Wrap an asynchronous client that answers by ``create``."""
+    return outlines_phi.wrap(
+        AsyncVLLM(SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=create))), "m")
+    )
 
 
 def wrap(client: Any, **options: Any) -> Any:
@@ -148,8 +153,7 @@ class TestLaws:
 
         monkeypatch.setattr(phi_vllm, "read", shortest_first)
         client = small(SHORT, room=64)
-        found = [each for _ in range(40) for each in ids(afresh(client, SHORT, 8))]
-        assert p_value(found, SHORT.reference().mu) < 1e-6
+        assert p_value([each for _ in range(40) for each in ids(afresh(client, SHORT, 8))], SHORT.reference().mu) < 1e-6
 
     def test_masked_draws_and_their_weights(self, small: Any) -> None:
         for language in LANGUAGES:
@@ -241,8 +245,7 @@ class TestWithTheBundledModel:
     def test_free_text_ends_at_its_limit(self, client: FakeClient) -> None:
         generator = Generator(wrap(client), None, phi="exact", banned_phrases=["q"])
         draws = generator.sample(QUESTION, n=20, max_new_tokens=5)
-        lengths = {len(draw.token_ids) for draw in draws if draw.token_ids[-1] != 0}
-        assert lengths == {5} and draws.budget == 5
+        assert {len(draw.token_ids) for draw in draws if draw.token_ids[-1] != 0} == {5} and draws.budget == 5
 
     def test_every_door(self, client: FakeClient) -> None:
         output_type = Literal["yes", "no"]
@@ -263,9 +266,7 @@ class TestWithTheBundledModel:
             await asyncio.sleep(0)
             return client.create(**request)
 
-        model = outlines_phi.wrap(
-            AsyncVLLM(SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=create))), "m")
-        )
+        model = asynchronous(create)
         generator = Generator(model, Literal["yes", "no"], phi="local")
 
         async def called() -> list[Any]:
@@ -294,9 +295,7 @@ class TestWithTheBundledModel:
                 cancelled.append(request)
                 raise
 
-        model = outlines_phi.wrap(
-            AsyncVLLM(SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=create))), "m")
-        )
+        model = asynchronous(create)
 
         async def called() -> None:
             with pytest.raises(asyncio.TimeoutError):
@@ -417,8 +416,7 @@ class TestTreesOfSeveralClients:
         for _ in range(3):
             drawn(client, MAKES, 200)
         client.engine.logits = own
-        turned = p_value(ids(drawn(client, MAKES, 600)), MAKES.reference().mu) < 1e-9
-        assert turned == (what is None)
+        assert (p_value(ids(drawn(client, MAKES, 600)), MAKES.reference().mu) < 1e-9) == (what is None)
 
     def test_what_tokens_tell_is_shared_whatever_clients_call_it(self, small: Any) -> None:
         client = small(MAKES)

@@ -1,7 +1,5 @@
 """A vLLM server of its own, asked over HTTP: what no engine of the tests' own can show. Run by `make test-vllm`."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """Settings of the language model tests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

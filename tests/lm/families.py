@@ -1,7 +1,5 @@
 """Tiny random models of every causal family that transformers can build, from its own default configuration."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Tiny random models of many architectures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Every causal family of transformers, and what users put around it: right beside plain calls, or a typed error."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -93,8 +91,7 @@ def around(hf_model: Any, short: bool = False) -> list[int]:
 
 @pytest.mark.parametrize("family", REPRESENTATIVE)
 def test_representative_families(family: str) -> None:
-    hf_model = build(family)
-    assert not faults(family, hf_model, [BORDER - 2, BORDER, CONTEXT - DEEPEST])
+    assert not faults(family, build(family), [BORDER - 2, BORDER, CONTEXT - DEEPEST])
     assert answered(family)
 
 
@@ -103,8 +100,7 @@ def test_representative_families(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family(family: str, border: int) -> None:
     hf_model, name = model_of(configuration(family, border)), f"{family}, borders at {border}"
-    found = faults(name, hf_model, [5, border - 2, border, border + 2, CONTEXT - DEEPEST])
-    assert not found
+    assert not faults(name, hf_model, [5, border - 2, border, border + 2, CONTEXT - DEEPEST])
     if family not in MAY_BE_REFUSED:
         assert answered(name)
         assert moved(hf_model) > 10 * TOLERANCE[torch.float32]

@@ -1,7 +1,5 @@
 """The lengths at which a forward pass changes: which they are, when they are tried, and who may share a call."""
 
-from __future__ import annotations
-
 import copy
 import logging
 from typing import Any

@@ -1,7 +1,5 @@
 """Token trees in sequences that share cells, over a context that checks how it is used."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,10 +7,9 @@ import numpy as np
 import pytest
 
 from outlines_phi.errors import ModelError
-from outlines_phi.lm import sequences
-from outlines_phi.lm.model import TokenTrees, WrappedModel
+from outlines_phi.lm import TableModel, TokenTrees, sequences
+from outlines_phi.lm.model import WrappedModel
 from outlines_phi.lm.sequences import Entry, SequencePaths
-from outlines_phi.lm.table_model import TableModel
 from outlines_phi.testing import check_language_model
 from tests.lm.gardens import SIZE, VOCABULARY
 
@@ -130,8 +127,7 @@ def test_a_text_that_finds_no_room_is_an_error_and_the_next_one_is_read() -> Non
     chain = [0, *range(1, 4)]
     with pytest.raises(ModelError, match=r"Give more cells\. A text of 7 tokens"):
         trees.extend(chain, [6, 7, 8, 9])
-    first = trees.next_node
-    answer = trees.extend([0, first], [6, 7])
+    answer = trees.extend([0, trees.next_node], [6, 7])
     expected = TABLE.logits((3, 4, 5, 6, 7))
     np.testing.assert_allclose(answer.logits[1].double().numpy(), expected, rtol=1e-5)
 

@@ -1,7 +1,5 @@
 """TransformersModel: which road is taken, what it costs, and what it refuses."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import math
@@ -15,15 +13,14 @@ import pytest
 import torch
 import transformers
 
+from outlines_phi import SamplingSettings, Vocabulary
 from outlines_phi.errors import ModelError, UnsupportedError, VocabularyError
+from outlines_phi.lm import TransformersModel
 from outlines_phi.lm.transformers.forward import Forward
 from outlines_phi.lm.transformers.packed import PackedTrees
 from outlines_phi.lm.transformers.rows import RowTrees
 from outlines_phi.lm.transformers.slots import TreeMask
-from outlines_phi.lm.transformers.transformers_model import TransformersModel
-from outlines_phi.settings import SamplingSettings
 from outlines_phi.testing import TreeGrowth
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.lm.gardens import LLAMA, SIZE, VOCABULARY, build, evaluate
 from tests.precision import NATS
 
@@ -218,13 +215,11 @@ def test_the_self_check_is_made_once_per_dtype() -> None:
     assert meter.calls > 0
 
 
-def test_a_model_that_is_not_causal_is_refused() -> None:
+def not_causal():
     config = transformers.BertConfig(
         hidden_size=32, num_hidden_layers=2, num_attention_heads=4, vocab_size=SIZE, initializer_range=0.3
     )
-    model = TransformersModel(transformers.BertLMHeadModel(config).eval(), VOCABULARY)
-    with pytest.raises(UnsupportedError, match="causal"):
-        model.trees(PROMPTS)
+    return transformers.BertLMHeadModel(config)
 
 
 def encoder_decoder():
@@ -249,6 +244,7 @@ def with_images():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
+        (not_causal, "causal"),
         (encoder_decoder, "encoder-decoder"),
         (without_head, "does not generate"),
         (with_images, "vision_config"),
@@ -258,7 +254,7 @@ def with_images():
 def test_other_models_are_refused(make, words: str) -> None:
     model = make()
     with pytest.raises(UnsupportedError, match=words):
-        TransformersModel(model.eval() if hasattr(model, "eval") else model, VOCABULARY)
+        TransformersModel(model.eval() if hasattr(model, "eval") else model, VOCABULARY).trees(PROMPTS)
 
 
 def test_a_model_in_training_mode_is_refused_when_it_matters() -> None:
@@ -295,8 +291,7 @@ def test_the_context_is_a_limit(road) -> None:
 @pytest.mark.parametrize("name", ["llama", "mamba"])
 def test_nan_is_an_error_and_the_trees_survive_it(name: str) -> None:
     hf_model = fresh(name)
-    trees = TransformersModel(hf_model, VOCABULARY).trees(PROMPTS)
-    gardener = TreeGrowth(trees, PROMPTS, SIZE)
+    gardener = TreeGrowth(TransformersModel(hf_model, VOCABULARY).trees(PROMPTS), PROMPTS, SIZE)
     gardener.plant()
     gardener.grow(5)
     head = hf_model.get_output_embeddings()
@@ -323,8 +318,7 @@ def test_distributions_of_logits_are_ordinary_tensors() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ["gpt2", "qwen3", "mistral", "gemma3"])
 def test_packed_on_a_gpu(name: str, dtype: torch.dtype) -> None:
-    hf_model = fresh(name, "sdpa", dtype).cuda()
-    model = TransformersModel(hf_model, VOCABULARY)
+    model = TransformersModel(fresh(name, "sdpa", dtype).cuda(), VOCABULARY)
     assert model.road == "packed" and model.device.type == "cuda"
     gardener = TreeGrowth(model.trees(PROMPTS), PROMPTS, SIZE)
     gardener.live()

@@ -1,7 +1,5 @@
 """Token trees of Hugging Face models equal the evaluation of each path on its own."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np
@@ -60,10 +58,19 @@ def relative_error(gardener: TreeGrowth, model) -> float:
     return float(gardener.errors(lambda sequence: plainly(model, sequence)).abs().max() / spread)
 
 
-@pytest.mark.parametrize(("name", "attention"), CASES)
-def test_packed_float32(name: str, attention: str) -> None:
+PLAIN = [(PackedTrees, name, attention, "ragged", {}) for name, attention in CASES]
+PLAIN += [(PackedTrees, name, "sdpa", prompts, {}) for name in ("qwen3", "gemma3") for prompts in PROMPTS]
+PLAIN += [
+    (RowTrees, name, "eager", "ragged", {"padding": padding})
+    for name in ("llama", "gpt2", "mistral", "gemma3", "mamba")
+    for padding in (True, False)
+]
+
+
+@pytest.mark.parametrize(("trees", "name", "attention", "prompts", "options"), PLAIN)
+def test_each_path_is_evaluated_as_on_its_own(trees, name: str, attention: str, prompts: str, options) -> None:
     model = build(name, attention)
-    gardener = grown(PackedTrees(forward(model), PROMPTS["ragged"]), PROMPTS["ragged"])
+    gardener = grown(trees(forward(model), PROMPTS[prompts], **options), PROMPTS[prompts])
     assert relative_error(gardener, model) <= TOLERANCE
 
 
@@ -113,21 +120,18 @@ def test_what_a_node_reads_grows_with_its_path_and_not_with_the_tree() -> None:
     assert max(widths) <= 2 * (256 + 2 * eightfold(longest)) + 50
 
 
-@pytest.mark.parametrize("prompts", PROMPTS.values(), ids=PROMPTS.keys())
-@pytest.mark.parametrize("name", ["qwen3", "gemma3"])
-def test_packed_prompts(name: str, prompts: list[list[int]]) -> None:
-    model = build(name, "sdpa")
-    assert relative_error(grown(PackedTrees(forward(model), prompts), prompts), model) <= TOLERANCE
+def in_bfloat16(name: str, attention: str) -> tuple[list, list, list]:
+    """Return the logits of packed bfloat16, of plain bfloat16, and of float32 with the same weights."""
+    rounded = build(name, attention, torch.bfloat16)
+    gardener = grown(PackedTrees(forward(rounded), PROMPTS["ragged"]), PROMPTS["ragged"])
+    models = (rounded, build(name, attention))
+    plain, reference = ([plainly(model, sequence) for sequence, _ in gardener.history] for model in models)
+    return [logits for _, logits in gardener.history], plain, reference
 
 
 @pytest.mark.parametrize(("name", "attention"), CASES)
-def test_packed_bfloat16(name: str, attention: str) -> None:
-    """Packed bfloat16 is as near to float32 with the same weights as plain bfloat16 is."""
-    exact, rounded = build(name, attention), build(name, attention, torch.bfloat16)
-    gardener = grown(PackedTrees(forward(rounded), PROMPTS["ragged"]), PROMPTS["ragged"])
-    reference = [plainly(exact, sequence) for sequence, _ in gardener.history]
-    plain = [plainly(rounded, sequence) for sequence, _ in gardener.history]
-    packed = [logits for _, logits in gardener.history]
+def test_packed_bfloat16_is_as_near_to_float32_as_plain_bfloat16(name: str, attention: str) -> None:
+    packed, plain, reference = in_bfloat16(name, attention)
     assert total_variation(plain, reference) > 1e-3  # bfloat16 does round here
     assert total_variation(packed, reference) <= 1.5 * total_variation(plain, reference)
     assert root_mean_square(packed, reference) <= 1.5 * root_mean_square(plain, reference)
@@ -180,23 +184,13 @@ FAULTS = [
 
 @pytest.mark.parametrize(("fault", "name", "attention"), FAULTS)
 def test_wrong_masks_are_seen(monkeypatch, fault, name: str, attention: str) -> None:
-    """Control: the assertion above fails, by far, on masks that are wrong."""
+    """Control: the assertions above fail, by far, on masks that are wrong."""
     build_mask = TreeMask.build
     monkeypatch.setattr(TreeMask, "build", lambda mask, *lines, **kinds: fault(build_mask, mask, *lines, **kinds))
     model = build(name, attention)
     gardener = grown(PackedTrees(forward(model), PROMPTS["ragged"]), PROMPTS["ragged"])
     assert relative_error(gardener, model) > 1000 * TOLERANCE
-
-
-@pytest.mark.parametrize(("fault", "name", "attention"), FAULTS)
-def test_wrong_masks_are_seen_in_bfloat16(monkeypatch, fault, name: str, attention: str) -> None:
-    build_mask = TreeMask.build
-    monkeypatch.setattr(TreeMask, "build", lambda mask, *lines, **kinds: fault(build_mask, mask, *lines, **kinds))
-    exact, rounded = build(name, attention), build(name, attention, torch.bfloat16)
-    gardener = grown(PackedTrees(forward(rounded), PROMPTS["ragged"]), PROMPTS["ragged"])
-    reference = [plainly(exact, sequence) for sequence, _ in gardener.history]
-    plain = [plainly(rounded, sequence) for sequence, _ in gardener.history]
-    packed = [logits for _, logits in gardener.history]
+    packed, plain, reference = in_bfloat16(name, attention)
     assert total_variation(packed, reference) > 3 * total_variation(plain, reference)
 
 
@@ -207,14 +201,6 @@ def test_wrong_positions_are_seen(monkeypatch, name: str) -> None:
     model = build(name, "sdpa")
     gardener = grown(PackedTrees(forward(model), PROMPTS["ragged"]), PROMPTS["ragged"])
     assert relative_error(gardener, model) > 1000 * TOLERANCE
-
-
-@pytest.mark.parametrize("padding", [True, False])
-@pytest.mark.parametrize("name", ["llama", "gpt2", "mistral", "gemma3", "mamba"])
-def test_rows_float32(name: str, padding: bool) -> None:
-    model = build(name)
-    gardener = grown(RowTrees(forward(model), PROMPTS["ragged"], padding=padding), PROMPTS["ragged"])
-    assert relative_error(gardener, model) <= TOLERANCE
 
 
 def test_every_table_entry_is_tried() -> None:

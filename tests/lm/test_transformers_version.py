@@ -1,7 +1,5 @@
 """The version of a model changes with what its forward pass depends on, and with nothing else."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import weakref
@@ -49,10 +47,20 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.fixture
+def hf_model() -> Any:
+    return copy.deepcopy(build("qwen3"))
+
+
+@pytest.fixture
+def model(hf_model: Any) -> TransformersModel:
+    return TransformersModel(hf_model, VOCABULARY)
+
+
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_what_changes_a_forward_pass_changes_the_version(change: Callable[[Any], Any]) -> None:
-    hf_model = copy.deepcopy(build("qwen3"))
-    model = TransformersModel(hf_model, VOCABULARY)
+def test_what_changes_a_forward_pass_changes_the_version(
+    change: Callable[[Any], Any], hf_model: Any, model: TransformersModel
+) -> None:
     before = model.version()
     change(hf_model)
     assert model.version() != before
@@ -68,9 +76,7 @@ def test_calls_leave_the_version(name: str) -> None:
     assert model.version() == before
 
 
-def test_hooks_that_come_and_go() -> None:
-    hf_model = copy.deepcopy(build("qwen3"))
-    model = TransformersModel(hf_model, VOCABULARY)
+def test_hooks_that_come_and_go(hf_model: Any, model: TransformersModel) -> None:
     versions = {model.version()}
     for _ in range(20):  # in the same place in memory
         handle = attention(hf_model).register_forward_hook(lambda *_: None)
@@ -81,39 +87,42 @@ def test_hooks_that_come_and_go() -> None:
     assert not model.opaque and model.version() in versions
 
 
-def test_settings_that_hash_alike() -> None:
-    hf_model = copy.deepcopy(build("qwen3"))
-    model, versions = TransformersModel(hf_model, VOCABULARY), set()
+def test_settings_that_hash_alike(hf_model: Any, model: TransformersModel) -> None:
+    versions = set()
     for scaling in (-1.0, -2.0):
         attention(hf_model).scaling = scaling
         versions.add(model.version())
     assert len(versions) == 2
 
 
-class Steered(torch.nn.Module):
-    """A layer with a vector of the application's own: nothing tells when it changes."""
+class Counting(torch.nn.Module):
+    """A layer of the application's own: nothing tells when it changes."""
 
     def __init__(self, layer: torch.nn.Module) -> None:
         super().__init__()
-        self.layer, self.vector = layer, [torch.zeros(32)]
+        self.layer, self.calls = layer, 0
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.layer(*args, **kwargs) + self.vector[0]
+        self.calls += 1
+        return self.layer(*args, **kwargs)
 
 
-def test_modules_of_the_application_are_opaque() -> None:
-    hf_model = copy.deepcopy(build("qwen3"))
-    model = TransformersModel(hf_model, VOCABULARY)
+def test_modules_of_the_application_are_opaque_and_tried_twice_at_most(hf_model: Any, model: TransformersModel) -> None:
     assert not model.opaque
     decoder = hf_model.get_decoder()
-    decoder.layers[0] = Steered(decoder.layers[0])
+    decoder.layers[0] = counting = Counting(decoder.layers[0])
     assert model.opaque
+    for _ in range(2):
+        model.trees([SENTENCE])
+    counting.calls = 0
+    for _ in range(3):
+        model.trees([SENTENCE])
+    assert counting.calls == 0
 
 
-def test_the_fingerprint_is_that_of_the_checkpoint() -> None:
+def test_the_fingerprint_is_that_of_the_checkpoint(hf_model: Any, model: TransformersModel) -> None:
     """In any dtype; one tensor that is another, or a setting, shows."""
-    hf_model = copy.deepcopy(build("qwen3"))
-    before = TransformersModel(hf_model, VOCABULARY).fingerprint()
+    before = model.fingerprint()
     assert TransformersModel(copy.deepcopy(hf_model).bfloat16(), VOCABULARY).fingerprint() == before
     other = copy.deepcopy(hf_model)
     other.config.rms_norm_eps *= 2
@@ -123,17 +132,13 @@ def test_the_fingerprint_is_that_of_the_checkpoint() -> None:
     assert TransformersModel(hf_model, VOCABULARY).fingerprint() != before
 
 
-def test_weights_that_are_held_elsewhere() -> None:
-    hf_model = copy.deepcopy(build("qwen3"))
-    model = TransformersModel(hf_model, VOCABULARY)
+def test_weights_that_are_held_elsewhere(hf_model: Any, model: TransformersModel) -> None:
     attention(hf_model).q_proj.to("meta")
     assert model.version() == model.version()
     assert model.fingerprint()
 
 
-def test_nothing_of_the_weights_is_kept() -> None:
-    hf_model = copy.deepcopy(build("qwen3"))
-    model = TransformersModel(hf_model, VOCABULARY)
+def test_nothing_of_the_weights_is_kept(hf_model: Any, model: TransformersModel) -> None:
     model.version()
     old = weakref.ref(hf_model.get_output_embeddings().weight.data.untyped_storage())
     hf_model.to(torch.float64)
@@ -141,27 +146,10 @@ def test_nothing_of_the_weights_is_kept() -> None:
     assert old() is None
 
 
-def test_modules_that_count_their_calls_are_tried_twice_at_most() -> None:
-    hf_model = copy.deepcopy(build("qwen3"))
-    decoder = hf_model.get_decoder()
-    decoder.layers[0] = counting = Counting(decoder.layers[0])
-    model = TransformersModel(hf_model, VOCABULARY)
-    model.trees([SENTENCE])
-    model.trees([SENTENCE])
-    counting.calls = 0
-    for _ in range(3):
-        model.trees([SENTENCE])
-    assert counting.calls == 0
-
-
-class Counting(torch.nn.Module):
-    def __init__(self, layer: torch.nn.Module) -> None:
-        super().__init__()
-        self.layer, self.calls = layer, 0
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        self.calls += 1
-        return self.layer(*args, **kwargs)
+def rescaled(model: Any) -> None:
+    for module in model.modules():
+        if hasattr(module, "set_scale"):
+            module.set_scale("default", 0.5)
 
 
 def adapted() -> tuple[Any, TransformersModel]:
@@ -180,26 +168,16 @@ class TestAdapters:
             assert model.version() != before
         assert model.version() == before
 
-    def test_scaled(self) -> None:
+    @pytest.mark.parametrize("change", [rescaled, lambda model: model.merge_adapter()], ids=["scaled", "merged"])
+    def test_changed(self, change: Callable[[Any], Any]) -> None:
         hf_model, model = adapted()
         before = model.version()
-        for module in hf_model.modules():
-            if hasattr(module, "set_scale"):
-                module.set_scale("default", 0.5)
+        change(hf_model)
         assert model.version() != before
 
-    def test_merged(self) -> None:
-        hf_model, model = adapted()
-        before = model.version()
-        hf_model.merge_adapter()
-        assert model.version() != before
-
-    def test_added_by_transformers(self) -> None:
-        hf_model = copy.deepcopy(build("qwen3"))
-        model = TransformersModel(hf_model, VOCABULARY)
+    def test_added_by_transformers(self, hf_model: Any, model: TransformersModel) -> None:
         versions = {model.version()}
         hf_model.add_adapter(peft.LoraConfig(target_modules=["q_proj"], init_lora_weights=False), "one")
         versions.add(model.version())
         hf_model.disable_adapters()
-        versions.add(model.version())
-        assert len(versions) == 3
+        assert len({*versions, model.version()}) == 3

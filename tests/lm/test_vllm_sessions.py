@@ -1,7 +1,5 @@
 """Token trees in requests that stay open, over an engine that checks how it is used and has no more room than it says."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -39,8 +37,7 @@ class BlockEngine:
         size, held = self.block_size, set[object]()
         for tokens in requests:
             for end in range(size, len(tokens) + 1 + size, size):
-                whole = self.prefixes and end <= len(tokens)
-                held.add(tokens[:end] if whole else next(self._names))
+                held.add(tokens[:end] if (self.prefixes and end <= len(tokens)) else next(self._names))
         return len(held)
 
     def rows(self, asked: Sequence[Asked], relieve: Callable[[], object]) -> tuple[Tensor, dict[str, int]]:
@@ -116,86 +113,77 @@ def test_random_rooms(seed: int) -> None:
         check_language_model(InEngine(*room, prefixes=bool(random.integers(2))), seed=seed)
 
 
-def test_a_walk_takes_a_token_a_step() -> None:
-    lm = InEngine(4096, 4, 256)
+@pytest.fixture
+def lm() -> InEngine:
+    return InEngine(4096, 4, 256)
+
+
+@pytest.fixture
+def trees(lm: InEngine) -> TokenTrees:
+    """Trees of two prompts, which are read."""
     trees = lm.trees([[3, 4, 5], [6]])
     trees.roots()
+    return trees
+
+
+def opened(lm: InEngine) -> list[tuple[int, ...]]:
+    return sorted(lm.engine.open.values())
+
+
+def test_a_walk_takes_a_token_a_step_and_a_branch_is_a_request_of_its_own(lm: InEngine, trees: TokenTrees) -> None:
     nodes = [0, 1]
     for token in (7, 8, 9):
         nodes = list(trees.extend(nodes, [token, token]).nodes)
     assert lm.engine.read == 4 + 3 * 2 == trees.counts.prompt_tokens + trees.counts.tokens
     assert trees.counts.tokens == 6 and trees.counts.calls == 4
+    trees.extend([nodes[0], nodes[0]], [7, 8])
+    assert lm.engine.read == 10 + 1 + 7
 
 
-def test_a_branch_is_a_request_of_its_own() -> None:
-    lm = InEngine(4096, 4, 256)
-    trees = lm.trees([[3, 4, 5]])
-    trees.roots()
-    trees.extend([0, 0], [7, 8])
-    assert lm.engine.read == 3 + 1 + 4
-
-
-def test_what_is_given_back_is_closed() -> None:
-    lm = InEngine(4096, 4, 256)
-    trees = lm.trees([[3, 4, 5]])
-    trees.roots()
+def test_what_is_given_back_is_closed(lm: InEngine, trees: TokenTrees) -> None:
     first, second = trees.extend([0, 0], [7, 8]).nodes
     trees.compact([second])
-    assert sorted(lm.engine.open.values()) == [(3, 4, 5, 8)]
+    assert opened(lm) == [(3, 4, 5, 8), (6,)]
     trees.extend([second], [9])
-    assert sorted(lm.engine.open.values()) == [(3, 4, 5, 8, 9)]
+    assert opened(lm) == [(3, 4, 5, 8, 9), (6,)]
 
 
 def test_trees_that_are_gone_are_closed_before_the_next_call() -> None:
     lm = InEngine(4096, 4, 256)
-    trees = lm.trees([[3, 4, 5]])
-    trees.roots()
-    del trees
+    lm.trees([[3, 4, 5]]).roots()
     gc.collect()
     assert lm.engine.open  # a finalizer may run in the middle of a call
     lm.trees([[6]]).roots()
-    assert list(lm.engine.open.values()) == [(6,)]
+    assert opened(lm) == [(6,)]
 
 
-def test_a_call_that_fails_leaves_nothing_open_and_may_be_made_again() -> None:
-    lm = InEngine(4096, 4, 256)
-    trees = lm.trees([[3, 4, 5]])
-    trees.roots()
-
+def test_a_call_that_fails_leaves_nothing_open_and_may_be_made_again(lm: InEngine, trees: TokenTrees) -> None:
     def fail() -> None:
         raise ModelError("no answer")
 
     lm.engine.broken = fail
     with pytest.raises(ModelError, match="no answer"):
-        trees.extend([0, 0], [7, 8])
+        trees.extend([0, 1], [7, 8])
     assert not lm.engine.open and not len(lm.sessions)
     lm.engine.broken = lambda: None
     trees.extend([0, 0], [7, 8])
-    assert sorted(lm.engine.open.values()) == [(3, 4, 5, 7), (3, 4, 5, 8)]
+    assert opened(lm) == [(3, 4, 5, 7), (3, 4, 5, 8)]
 
 
-def test_an_engine_that_waits_gets_all_room() -> None:
+def test_an_engine_that_waits_gets_all_room(lm: InEngine, trees: TokenTrees) -> None:
     """Requests that are not asked about are closed, and their nodes read again."""
-    lm = InEngine(4096, 4, 256)
-    trees = lm.trees([[3, 4, 5], [6, 7]])
-    trees.roots()
-    lm.engine.relieved = True
-    trees.extend([0], [8])
-    assert sorted(lm.engine.open.values()) == [(3, 4, 5, 8)]
-    lm.engine.relieved = False
-    trees.extend([1], [8])
-    assert sorted(lm.engine.open.values()) == [(3, 4, 5, 8), (6, 7, 8)]
+    for node, waits in ((0, True), (1, False)):
+        lm.engine.relieved = waits
+        trees.extend([node], [8])
+        assert opened(lm) == [(3, 4, 5, 8), (6, 8)][: node + 1]
 
 
-def test_a_model_of_another_vocabulary_is_said_to_be() -> None:
-    lm = InEngine(4096, 4, 256)
-    trees = SessionTrees(lm.sessions, [[3]], SIZE + 1, LONGEST)
+def test_a_model_of_another_vocabulary_is_said_to_be(lm: InEngine) -> None:
     with pytest.raises(ModelError, match="Use the tokenizer that belongs to the model"):
-        trees.roots()
+        SessionTrees(lm.sessions, [[3]], SIZE + 1, LONGEST).roots()
 
 
-def test_numbers_that_are_none_are_told_where_they_are_read() -> None:
-    lm = InEngine(4096, 4, 256)
+def test_numbers_that_are_none_are_told_where_they_are_read(lm: InEngine) -> None:
     sound = lm.engine.rows
     lm.engine.rows = lambda asked, relieve: (sound(asked, relieve)[0] * float("nan"), {})  # type: ignore[method-assign]
     with pytest.raises(ModelError, match="NaN"):

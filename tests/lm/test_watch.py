@@ -1,7 +1,5 @@
 """Between model calls: the same law, a clock that is read at one place, and progress that is told when a call is digested."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time
@@ -9,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from outlines_phi.lm import watch
-from outlines_phi.lm.model import LanguageModel, ModelCounts, TokenTrees
-from outlines_phi.lm.table_model import TableModel
+from outlines_phi import AutoPhi, ExactPhi, LocalPhi
+from outlines_phi.lm import LanguageModel, TableModel, TokenTrees, watch
+from outlines_phi.lm.model import ModelCounts
 from outlines_phi.lm.watch import (
     INTERRUPTION,
     Interrupted,
@@ -26,11 +24,9 @@ from outlines_phi.lm.watch import (
     turn,
     watching,
 )
-from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree import preexpand
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request, Sampler
@@ -141,8 +137,7 @@ def test_calls_within_calls_have_clocks_of_their_own(clock: Callable[[float], No
 
 
 def test_the_clock_goes_on() -> None:
-    first = watch.now()
-    assert first <= watch.now()
+    assert watch.now() <= watch.now()
 
 
 LANGUAGE = LANGUAGES[1]

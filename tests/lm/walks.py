@@ -1,7 +1,5 @@
 """Walks over token trees as samplers make them, beside one plain forward pass for every node."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outlines_phi.errors import OutlinesPhiError
-from outlines_phi.lm.model import TokenTrees
-from outlines_phi.lm.transformers.transformers_model import TransformersModel
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi import OutlinesPhiError, Vocabulary
+from outlines_phi.lm import TokenTrees, TransformersModel
 from tests.precision import NATS
 
 from .families import SIZE
@@ -99,8 +95,7 @@ class Walk:
         after = self.add([0, first + 1, first + 3, first + 4])  # from anywhere; the deepest has 4 tokens
         after = self.follow(after)
         after = self.follow(after)
-        keep = [after[-1], first + 3]
-        self.trees.compact(keep)
+        self.trees.compact([after[-1], first + 3])
         after = self.add([first + 3, after[-1], 0])
         self.add([after[0], after[0], after[2]])
 

@@ -1,7 +1,5 @@
 """The wrappers that users put around a model: adapters of every PEFT kind, other dtypes and attention, compilation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,8 +1,7 @@
 """Arguments of the wrong type or size are refused by name, with what was expected; never deep inside."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, Literal
 
 import numpy as np
@@ -12,15 +11,21 @@ import outlines_phi
 from outlines_phi import (
     SMC,
     AutoPhi,
+    BigramDPPhi,
     Effort,
     ExactPhi,
+    FieldsPhi,
+    LearnedPhi,
+    LocalPhi,
     LookaheadPhi,
     OneStepPhi,
+    OutlinesPhiError,
     PhiTransformers,
     SamplingSettings,
+    TextConstraint,
+    UnsupportedError,
     Vocabulary,
 )
-from outlines_phi.errors import OutlinesPhiError, UnsupportedError
 from outlines_phi.guides import CFGGuide, FSMGuide, Table, read_grammar
 from outlines_phi.lm import TableModel, bundled
 from outlines_phi.numerics.checks import is_count, is_number, shown
@@ -66,8 +71,6 @@ TAKES: dict[str, tuple[Callable[[Any], object], Callable[[Any], bool]]] = {
     "guide of a table": (Table, lambda x: False),
     "vocabulary of a model": (lambda x: TableModel(x, lambda ids: [0.0, 0.0]), lambda x: False),
     "law of a model": (lambda x: TableModel(TWO, x), callable),
-    "floor": (lambda x: OneStepPhi(floor=x), lambda x: False),
-    "temperature": (lambda x: SamplingSettings(temperature=x), lambda x: x == 1.5),
 }
 
 
@@ -81,6 +84,58 @@ def test_wrong_types(name: str, value: Any) -> None:
     with pytest.raises(OutlinesPhiError) as caught:
         make(value)
     assert len(str(caught.value)) < 500
+
+
+OPTIONS = [
+    AutoPhi, BigramDPPhi, Effort, ExactPhi, FieldsPhi, LearnedPhi, LocalPhi, LookaheadPhi, OneStepPhi, SamplingSettings, SMC
+]  # fmt: skip
+KINDS: dict[str, Callable[[Any], bool]] = {
+    "int": is_count,
+    "float": is_number,
+    "bool": lambda x: isinstance(x, bool),
+    "None": lambda x: x is None,
+    "tuple[int, ...]": lambda x: x in ((), [], [1]),
+}
+"""The values of a field's type, by its annotation; of all other types none of the wrong values is."""
+
+
+@pytest.mark.parametrize("value", WRONG, ids=lambda value: f"{value!r:.12}")
+@pytest.mark.parametrize(
+    ("options", "name", "kind"),
+    [(each, field.name, field.type) for each in OPTIONS for field in fields(each) if field.name[0] != "_"],
+)
+def test_options_of_another_type_are_refused_by_name(options: type, name: str, kind: str, value: Any) -> None:
+    try:
+        options(**{name: value})
+    except UnsupportedError as error:
+        assert f"{name}=" in str(error)
+    else:
+        assert any(KINDS[part](value) for part in kind.split(" | ") if part in KINDS)
+
+
+OUTSIDE: list[tuple[type, dict[str, Any], str]] = [
+    *((BigramDPPhi, {"floor": floor}, f"floor={floor}") for floor in (0, 2)),
+    *((BigramDPPhi, {name: 0}, f"{name}=0") for name in ("tokens", "states", "max_bytes")),
+    (LearnedPhi, {"floor": 0}, "floor=0"),
+    (LookaheadPhi, {"window": 0}, "window=0"),
+    (LookaheadPhi, {"width": 0}, "width=0"),
+    (LookaheadPhi, {"release": "late"}, "'window' or 'early'"),
+    (LookaheadPhi, {"effort": 3}, r"Effort\("),
+    (LookaheadPhi, {"release": "early", "weights": True}, "release='window' for weights"),
+    (LookaheadPhi, {"release": "early", "window": 4}, "window= has no effect"),
+    (AutoPhi, {"frontier": "learned"}, r"LearnedPhi\(\)"),
+    (TextConstraint, {}, "no predicate"),
+    (TextConstraint, {"prefix": "abc"}, "expected a function of a text"),
+    (TextConstraint, {"complete": 3}, "complete=3"),
+    (TextConstraint, {"prefix": str.isalpha, "further": 0}, "further=0"),
+    (TextConstraint, {"prefix": str.isalpha, "memory": 1.5}, "memory=1.5"),
+]
+
+
+@pytest.mark.parametrize(("options", "given", "words"), OUTSIDE)
+def test_options_out_of_range_or_without_effect_are_refused(options: type, given: dict[str, Any], words: str) -> None:
+    with pytest.raises(UnsupportedError, match=words):
+        options(**given)
 
 
 @pytest.fixture(scope="module")

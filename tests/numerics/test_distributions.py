@@ -1,18 +1,22 @@
-"""Draws in blocks, and tokens drawn ahead with the sum of all others, against arithmetic in double precision."""
-
-from __future__ import annotations
+"""Draws in blocks and ahead, quantiles, transfers of a step, and a cache, against what they are defined by."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from outlines_phi.numerics import distributions
+from outlines_phi.numerics import cache as cache_module
+from outlines_phi.numerics import distributions, transfers
+from outlines_phi.numerics.cache import Cache, forget_parts, kept, memory_of
 from outlines_phi.numerics.distributions import Distributions, add_rows, draw_ahead
-from outlines_phi.numerics.transfers import Rows
+from outlines_phi.numerics.transfers import AnswerCheck, Exchange, Rows
+from outlines_phi.numerics.weights import STRETCH, at_quantiles, columns_at, draw
 
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -118,3 +122,150 @@ def test_rows_are_copied_where_they_lie_apart() -> None:
     joined = Rows.joined([some, Rows.all(matrix[5:])], [np.array([0, 1, 4, 3]), np.array([2])])
     assert torch.equal(joined.whole(), matrix[[4, 0, 5, 2, 1]])
     assert Rows.joined([some], [np.arange(4)]) is some
+
+
+UNIFORMS = np.array([0.0, 0.2, 0.5, 0.7499, 0.75, 1 - 2**-53])
+WEIGHTS = np.array([0.0, 1.0, 0.0, 2.0, 1.0, 0.0])
+PLACES = [1, 1, 3, 3, 4, 4]
+
+
+def test_quantiles_of_weights_and_of_rows_agree() -> None:
+    assert at_quantiles(WEIGHTS, UNIFORMS).tolist() == PLACES
+    rows = torch.from_numpy(np.stack([WEIGHTS, 1e-300 * WEIGHTS])).cumsum(-1)
+    assert columns_at(rows, torch.from_numpy(UNIFORMS).expand(2, -1)).tolist() == [PLACES, PLACES]
+
+
+def test_a_quantile_of_the_whole_mass_is_the_last_index_with_any() -> None:
+    class Highest(np.random.Generator):
+        def random(self) -> float:  # type: ignore[override]
+            return 1 - 2**-53
+
+    weights = np.full(10, 0.1, dtype=np.float32)
+    weights[-3:] = 0
+    assert draw(weights, Highest(np.random.PCG64(0))) == 6
+
+
+def test_frequencies_are_the_weights() -> None:
+    rng = np.random.default_rng(0)
+    counts = np.bincount([draw(WEIGHTS, rng) for _ in range(4000)], minlength=6)
+    assert counts[[0, 2, 5]].sum() == 0
+    assert np.abs(counts / 4000 - WEIGHTS / 4).max() < 0.035  # four standard deviations
+
+
+@pytest.mark.parametrize("uniform", [0.0, 1e-9, 0.3, 0.6, 0.999999, 1 - 2**-53])
+def test_many_weights_are_read_as_few_are(uniform: float) -> None:
+    class Fixed(np.random.Generator):
+        def random(self) -> float:  # type: ignore[override]
+            return uniform
+
+    weights = np.random.default_rng(1).exponential(size=2 * STRETCH**2 + 7).astype(np.float32)
+    weights[: 3 * STRETCH] = weights[5000:9000] = weights[-2 * STRETCH :] = 0.0
+    found = draw(weights, Fixed(np.random.PCG64(0)))
+    assert found == at_quantiles(weights, uniform) and weights[found] > 0
+
+
+MATRIX = torch.arange(12.0).reshape(4, 3)
+
+
+@pytest.fixture
+def travelled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """The transfers so far: which way, and of how many arrays."""
+    made: list[tuple[str, int]] = []
+    send, read = transfers.send, transfers.read
+
+    def sending(device: torch.device, *arrays: Any) -> list[Tensor]:
+        made.append(("to", len(arrays)))
+        return send(device, *arrays)
+
+    def reading(*tensors: Tensor) -> list[Any]:
+        made.append(("from", len(tensors)))
+        return read(*tensors)
+
+    monkeypatch.setattr(transfers, "send", sending)
+    monkeypatch.setattr(transfers, "read", reading)
+    return made
+
+
+def checked(places: Sequence[int], *, holds: bool) -> Rows:
+    return Rows(MATRIX, places, AnswerCheck(torch.full((4,), holds), places, lambda: ArithmeticError("spoiled")))
+
+
+def test_what_is_asked_for_travels_as_one(travelled: list[tuple[str, int]]) -> None:
+    step = Exchange(checked([3, 1, 0], holds=True))
+    rows, sent = step.rows([0, 2]), step.send(np.array([5]), np.array([0.5]))
+    assert not travelled
+    assert [x.tolist() for x in sent()] == [[5], [0.5]] and torch.equal(rows(), MATRIX[[3, 0]])
+    assert torch.equal(rows(slice(1, 2)), MATRIX[[0]]) and travelled == [("to", 3)]
+    assert step.send(np.array([7]))()[0].tolist() == [7] and travelled == [("to", 3), ("to", 1)]
+
+    told: list[Any] = []
+    step.tell(lambda a, b: told.append((a.tolist(), b.tolist())), torch.tensor([1]), torch.tensor([2]))
+    step.tell(lambda c: told.append(c.tolist()), torch.tensor([3]))
+    assert [x.tolist() for x in step.read(torch.tensor([4]))] == [[4]]
+    assert told == [([1], [2]), [3]] and travelled[2:] == [("from", 5)]  # the check among them
+    step.read(torch.tensor([6]))
+    assert len(told) == 2 and travelled[3:] == [("from", 1)]
+
+
+def test_rows_that_follow_one_another_need_nothing(travelled: list[tuple[str, int]]) -> None:
+    assert Exchange(Rows.all(MATRIX)).rows([1, 2])().data_ptr() == MATRIX[1].data_ptr() and not travelled
+
+
+def test_nobody_is_told_of_an_answer_that_fails_its_check() -> None:
+    step, told = Exchange(checked([0, 1], holds=False)), list[Any]()
+    step.tell(told.append, torch.tensor([1]))
+    with pytest.raises(ArithmeticError, match="spoiled"):
+        step.read()
+    assert not told
+
+
+def test_entries_are_made_once() -> None:
+    cache: Cache[str, list[int]] = Cache(2)
+    first = cache.of("a", list)
+    assert cache.of("a", list) is first and len(cache) == 1
+
+
+def test_the_least_recently_used_entry_goes_first() -> None:
+    cache: Cache[str, int] = Cache(2)
+    for key in "aba":
+        cache.of(key, lambda: 0)
+    cache.of("c", lambda: 0)
+    assert "a" in cache and "b" not in cache and cache.size == 2
+
+
+def test_sizes_are_bounded_but_for_the_least_number_of_entries() -> None:
+    cache: Cache[int, bytes] = Cache(10, least=2)
+    for key, size in enumerate((4, 5, 100, 3)):
+        cache.of(key, lambda size=size: bytes(size), len)
+    assert [key for key in range(4) if key in cache] == [2, 3] and cache.size == 103
+    cache.put(2, b"", 0)
+    assert cache.size == 3
+    cache.clear()
+    assert len(cache) == cache.size == 0
+
+
+def test_memory_is_that_of_all_that_is_held_once() -> None:
+    shared = np.zeros(1000)
+    held = {"a": [shared, shared], "b": (shared[:10], "x" * 500)}
+    assert 8000 + 80 + 500 < memory_of(held) < 8000 + 80 + 500 + 1000
+    assert memory_of(held, shared) < 2000 and memory_of(np.ndarray) == 0
+
+
+def test_parts_are_made_once_and_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "_parts", Cache(5_000, least=1))
+    made: list[int] = []
+
+    @kept
+    def part(size: int, *, odd: bool = False) -> bytes:
+        made.append(size)
+        return bytes(size)
+
+    assert part(1000) is part(1000) and made == [1000]
+    part(1000, odd=True)
+    for size in range(2000, 2010):
+        part(size)
+    assert len(cache_module._parts) < 3 and cache_module._parts.size <= 5_000
+    part(1000)
+    assert made.count(1000) == 3
+    forget_parts()
+    assert len(cache_module._parts) == 0

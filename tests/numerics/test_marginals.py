@@ -1,7 +1,5 @@
 """Marginals of fields: the bounds of enumeration hold the truth, and the intervals of draws do so as often as they say."""
 
-from __future__ import annotations
-
 import enum
 import math
 from collections import defaultdict
@@ -13,14 +11,12 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from outlines_phi.errors import EmptyLanguageError, UnsupportedError, ValueReadError
+from outlines_phi import Draw, Draws, EmptyLanguageError, Guarantee, LocalPhi, UnsupportedError, ValueReadError
 from outlines_phi.fidelity.probabilities import Probabilities, probabilities
 from outlines_phi.numerics.marginals import Marginals, leaves
-from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.tree import BoundsTree
+from outlines_phi.sampling import Certificate
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.draw import Certificate, Draw, Guarantee
-from outlines_phi.sampling.draws import Draws
 from tests.languages import LANGUAGES, PROMPT, VOCABULARY, Language
 
 languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
@@ -108,8 +104,7 @@ def made(*values: Any, **attributes: Any) -> Draws:
     """Return exact draws of values."""
     draw = partial(Draw, token_ids=(0,), log_p=0.0, log_w=0.0, guarantee=Guarantee.EXACT)
     read = lambda text: values[int(text)]  # noqa: E731
-    items = tuple(draw(text=str(i), reader=read) for i in range(len(values)))
-    return Draws(items=items, budget=1, **attributes)
+    return Draws(items=tuple(draw(text=str(i), reader=read) for i in range(len(values))), budget=1, **attributes)
 
 
 class Size(enum.Enum):

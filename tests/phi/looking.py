@@ -1,7 +1,5 @@
 """An estimator of an application's own that asks the model about the next tokens, by the run's trees."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

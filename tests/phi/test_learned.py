@@ -1,7 +1,5 @@
 """Learned values as a proposal: unbiased whatever was learned, better for it, and at home in every road."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,18 +10,13 @@ import pytest
 import torch
 
 import outlines_phi
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import AutoPhi, Draws, LearnedPhi, LocalPhi, UnsupportedError
 from outlines_phi.guides.guide import DONE
 from outlines_phi.lm import bundled
-from outlines_phi.phi import learned
-from outlines_phi.phi.estimator import Prefixes
-from outlines_phi.phi.learned import LearnedPhi
-from outlines_phi.phi.onestep import LocalPhi
+from outlines_phi.phi import Prefixes, learned
 from outlines_phi.phi.state_values import KeptValues, StateValues
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.phi_options import AutoPhi
 from outlines_phi.sampling.resolve import sampler_for
 from tests.languages import AND_OPEN, GRAMMARS, LANGUAGES, Language, deviation
 from tests.phi.walks import mean_weight, paths
@@ -151,8 +144,7 @@ def test_rounds_double() -> None:
 
 class TestKept:
     def draw(self, store: TreeStore, seed: int | None, **options: object) -> Draws:
-        phi = LearnedPhi()
-        return sampler_for(phi, store).sample(LATE.request(16, seed, **options))[0]
+        return sampler_for(LearnedPhi(), store).sample(LATE.request(16, seed, **options))[0]
 
     def values(self, store: TreeStore, **options: object) -> StateValues:
         return store.values.of(LATE.lm, LATE.table, LATE.settings(**options))
@@ -188,8 +180,7 @@ class TestKept:
     def test_prompts_of_a_batch_do_not_depend_on_one_another(self) -> None:
         request = LATE.request(32, 3, rows=2)
         both = AncestralSampler(LearnedPhi()).sample(replace(request, prompts=[(1, 2), (4, 3)]))
-        alone = AncestralSampler(LearnedPhi()).sample(LATE.request(32, 3))
-        assert both[0].items == alone[0].items
+        assert both[0].items == AncestralSampler(LearnedPhi()).sample(LATE.request(32, 3))[0].items
 
     def test_few_distributions_of_an_output_type_are_kept(self) -> None:
         store = TreeStore()
@@ -218,8 +209,7 @@ class TestKept:
 def test_learning_costs_no_model_call() -> None:
     """Walks of one round evaluate what masked ones do: each prefix once."""
     draws = AncestralSampler(LearnedPhi()).sample(LATE.request(8, seed=1))[0]
-    prefixes = {draw.token_ids[:i] for draw in draws for i in range(1, len(draw.token_ids))}
-    assert draws.counts.tokens == len(prefixes)
+    assert draws.counts.tokens == len({draw.token_ids[:i] for draw in draws for i in range(1, len(draw.token_ids))})
 
 
 @pytest.mark.parametrize("frontier", [LearnedPhi(), outlines_phi.OneStepPhi()], ids=["learned", "onestep"])
@@ -252,22 +242,3 @@ class TestProcessor:
             outlines_phi.PhiLogitsProcessor(model, OTHER, phi=LearnedPhi(values), max_new_tokens=12)
         with pytest.raises(UnsupportedError, match=r"temperature=1\.0.*temperature=0\.7"):
             outlines_phi.Generator(model, ANSWER).sample(PROMPT, 1, phi=LearnedPhi(values), temperature=0.7)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"values": 3}, "values=3"),
-        ({"floor": 0}, "floor=0"),
-        ({"floor": True}, "floor=True"),
-        ({"floor": "much"}, "much"),
-    ],
-)
-def test_wrong_options_are_refused(options: dict, words: str) -> None:
-    with pytest.raises(UnsupportedError, match=words):
-        LearnedPhi(**options)
-
-
-def test_a_frontier_that_cannot_draw_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"frontier='learned'.*LearnedPhi\(\)"):
-        AutoPhi(frontier="learned")  # type: ignore[arg-type]

@@ -1,19 +1,22 @@
-"""An estimator that looks ahead of the walk, in the trees that both grow."""
-
-from __future__ import annotations
+"""An estimator that looks ahead, the prefixes that several readers grow, and estimators of one step at a time."""
 
 import math
 from collections.abc import Iterable
 
 import pytest
+import torch
 
-from outlines_phi.phi import branches
+from outlines_phi import LearnedPhi, LocalPhi, OneStepPhi
+from outlines_phi.guides import Table
+from outlines_phi.guides import table as tables
+from outlines_phi.lm.table_model import TableModel
+from outlines_phi.phi import StepPhi, branches
 from outlines_phi.phi.branches import Branches
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.sampler import Request
-from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, Language
+from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
 from tests.phi.looking import LookingPhi
-from tests.phi.walks import mean_weight, paths
+from tests.phi.walks import mean_weight, paths, states_of
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 
@@ -57,3 +60,101 @@ def test_what_was_looked_at_in_vain_is_given_back(monkeypatch: pytest.MonkeyPatc
     assert [draw.token_ids for draw in draws] == [draw.token_ids for draw in usual]
     assert draws.counts.tokens == usual.counts.tokens
     assert len(kept) > 1 and min(kept) < 0.6
+
+
+LM = TableModel.random(VOCABULARY, seed=4)
+PROMPTS = [(1, 2), (3,)]
+
+
+def law(*tokens: int, row: int = 0) -> torch.Tensor:
+    return torch.from_numpy(LM.logits((*PROMPTS[row], *tokens)))
+
+
+def test_chains_are_evaluated_with_the_prompts_in_one_call() -> None:
+    branches = Branches(LM.trees(PROMPTS))
+    nodes, logits = branches.reach([0, ~0, ~1, 1], [5, 6, 7, 5])
+    assert nodes == [2, 3, 4, 5] and branches.trees.counts.calls == 1
+    assert torch.equal(logits.whole(), torch.stack([law(5), law(5, 6), law(5, 6, 7), law(5, row=1)]))
+    roots, planted = branches.plant()
+    assert roots == [0, 1] and torch.equal(planted.whole(), torch.stack([law(), law(row=1)]))
+    assert branches.trees.counts.calls == 1
+
+
+def test_what_was_drafted_is_not_evaluated_again() -> None:
+    """By a chain that another walk did not follow."""
+    branches = Branches(LM.trees(PROMPTS))
+    nodes, _ = branches.reach([0, ~0, ~1], [5, 6, 7])
+    assert branches.trees.counts.tokens == 3
+    again, logits = branches.reach([nodes[0], ~0], [6, 7])
+    assert again == nodes[1:] and branches.trees.counts.tokens == 3
+    assert torch.equal(logits.whole(), torch.stack([law(5, 6), law(5, 6, 7)]))
+
+
+def test_nothing_asked_for_costs_the_prompts_alone() -> None:
+    branches = Branches(LM.trees(PROMPTS))
+    for _ in range(2):
+        nodes, logits = branches.reach([], [])
+        assert nodes == [] and logits.whole().shape == (0, len(VOCABULARY))
+        assert branches.trees.counts.calls == 1
+
+
+def test_what_no_walk_wants_is_forgotten() -> None:
+    branches = Branches(LM.trees(PROMPTS))
+    nodes, _ = branches.reach([0, ~0, ~1], [5, 6, 7])
+    branches.prune(nodes, [(nodes[0], 6)])
+    branches.reach([nodes[0], nodes[1]], [6, 7])
+    assert branches.trees.counts.tokens == 4  # the second below a chain that was given up
+
+
+def scores(language: Language, phi: StepPhi) -> torch.Tensor:
+    """``log p + log h`` at every state and budget of a language, from a table of its own."""
+    table = Table(language.table.guide)
+    states = [(state, left) for state in states_of(table.guide, language.budget) for left in range(1, 6)]
+    reachable = [(state, left) for state, left in states if table.guide.min_tokens(state) <= left]
+    generator = torch.Generator().manual_seed(3)
+    log_p = torch.log_softmax(
+        torch.randn(len(reachable), len(VOCABULARY), generator=generator, dtype=torch.float64), -1
+    )
+    return phi.scores(log_p, table, [state for state, _ in reachable], [left for _, left in reachable])
+
+
+@pytest.mark.parametrize("phi", [LocalPhi, OneStepPhi, LearnedPhi], ids=lambda phi: phi.name)
+@pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
+def test_few_live_tokens_are_picked_and_nothing_changes(
+    phi: type[StepPhi], language: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "FEW", 10**9)
+    whole = scores(language, phi())
+    monkeypatch.setattr(tables, "FEW", 0)
+    picked = scores(language, phi())
+    assert len(whole) > 10 and (whole > -torch.inf).any(-1).all() and (whole == -torch.inf).any()
+    assert torch.equal(whole == -torch.inf, picked == -torch.inf)
+    assert torch.allclose(whole, picked, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("phi", [LocalPhi, OneStepPhi, LearnedPhi], ids=lambda phi: phi.name)
+@pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
+def test_rows_of_one_state_together_are_as_each_alone(phi: type[StepPhi], language: Language) -> None:
+    table = Table(language.table.guide)
+    log_p = torch.randn(5, len(VOCABULARY), generator=torch.Generator().manual_seed(5)).log_softmax(-1)
+    state, left = table.start, language.budget
+    other = next(
+        found for found in states_of(table.guide, left) if found != state and table.guide.min_tokens(found) < left
+    )
+    states, remaining = [state, state, state, other, state], [left, left, left, left - 1, left]
+    before = log_p.clone()
+    together = phi().scores(log_p, table, states, remaining)
+    apart = [phi().scores(log_p[[i]], table, [states[i]], [remaining[i]]) for i in range(5)]
+    torch.testing.assert_close(together, torch.cat(apart))
+    assert torch.equal(log_p, before)
+
+
+@pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
+def test_logits_do_as_well_as_log_probabilities(language: Language) -> None:
+    phi = OneStepPhi()
+    logits = 3 * torch.randn(len(VOCABULARY), generator=torch.Generator().manual_seed(4), dtype=torch.float64) + 50
+    table, left = language.table, 6
+    of_logits = phi.log_h(logits[None], table, table.start, left)
+    assert torch.allclose(
+        of_logits, phi.log_h(logits.log_softmax(-1)[None], table, table.start, left), rtol=1e-6, atol=1e-6
+    )

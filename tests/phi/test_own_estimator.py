@@ -1,7 +1,5 @@
 """The example of an estimator of one's own: its values against naive recursion, its draws, and the names that it imports."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import math

@@ -1,7 +1,5 @@
 """Values of guide states: what follows from steps, and how it is kept by threads and files."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys
@@ -14,10 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import LearnedPhi, UnsupportedError
 from outlines_phi.guides.guide import DONE
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.learned import LearnedPhi
+from outlines_phi.lm import TableModel
 from outlines_phi.phi.state_values import EMPTY, STEPS, Knowledge, Observed, StateValues
 from outlines_phi.sampling.ancestral import AncestralSampler
 from tests.languages import LANGUAGES, VOCABULARY
@@ -122,8 +119,7 @@ class TestFile:
 
     def test_another_budget_is_no_other_subject(self, values: StateValues) -> None:
         settings = replace(WORDS.settings(0), max_new_tokens=WORDS.budget + 1)
-        draws = AncestralSampler(LearnedPhi(values)).sample(replace(WORDS.request(4, 0), settings=settings))[0]
-        assert len(draws) == 4
+        assert len(AncestralSampler(LearnedPhi(values)).sample(replace(WORDS.request(4, 0), settings=settings))[0]) == 4
 
     @pytest.mark.parametrize("path", ["missing/folder/values.npz", ".", 3], ids=str)
     def test_a_path_that_cannot_be_written_is_refused(

@@ -1,7 +1,5 @@
 """Predicates on texts: what they are asked, what is kept, and what tells one from another."""
 
-from __future__ import annotations
-
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -9,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import UnsupportedError, Vocabulary
 from outlines_phi.phi.constraint import TextConstraint, all_of
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 EURO = "€".encode()
 VOCABULARY = Vocabulary.from_tokens(["<eos>", "a", EURO[:1], EURO[1:], "b", "é"], 0)
@@ -122,22 +119,6 @@ def test_what_messages_call_it() -> None:
     assert str(TextConstraint(checked)).endswith(".checked")
     assert str(TextConstraint(complete=checked)).startswith("TextConstraint(complete=test_what")
     assert str(TextConstraint(checked).over(VOCABULARY)).startswith("constraint=test_what")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "no predicate"),
-        ({"prefix": "abc"}, r"prefix='abc'.*expected a function of a text"),
-        ({"complete": 3}, "complete=3"),
-        ({"prefix": str.isalpha, "further": 0}, "further=0"),
-        ({"prefix": str.isalpha, "further": True}, "further=True"),
-        ({"prefix": str.isalpha, "memory": 1.5}, "memory=1.5"),
-    ],
-)
-def test_bad_input(options: dict[str, object], message: str) -> None:
-    with pytest.raises(UnsupportedError, match=message):
-        TextConstraint(**options)  # type: ignore[arg-type]
 
 
 def test_tokens_that_nobody_can_spell() -> None:

@@ -1,7 +1,5 @@
 """Every path of a small language under an estimator, one prefix at a time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """``outlines_phi.ray.generate``, with a double in the place of Ray; ``tests/hosts/test_ray.py`` has the real one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, Literal
@@ -11,8 +9,7 @@ import pytest
 from outlines.types import regex
 
 import outlines_phi.ray
-from outlines_phi import Generator, from_transformers
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import Generator, UnsupportedError, from_transformers
 from outlines_phi.lm import bundled
 from tests.cli.ray_double import Dataset, RayDouble
 
@@ -108,8 +105,7 @@ def test_rows_without_a_seed_are_drawn_apart() -> None:
 
 def test_a_bad_row_fails_alone() -> None:
     given = [PROMPTS[0], None, "word " * 600, "", PROMPTS[4], PROMPTS[5]]
-    drawn = outlines_phi.ray.generate(dataset(6, q=given), ANSWER, model=stock, prompt="q", key="id", seed=3)
-    found = rows(drawn)
+    found = rows(outlines_phi.ray.generate(dataset(6, q=given), ANSWER, model=stock, prompt="q", key="id", seed=3))
     assert {row["id"]: row["error"] for row in found if row["error"]} == {
         1: "UnsupportedError",
         2: "ModelError",

@@ -1,7 +1,5 @@
 """A chat model that people use: its distribution over labels, draws of it, and records. Run by `make real`."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence

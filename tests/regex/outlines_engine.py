@@ -1,7 +1,5 @@
 """The automaton that Outlines' own engine builds of a regular expression."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Random regular expressions, in the dialect of Outlines."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 LITERALS = ("a", "b", "c", "0", "é", "日", r"\.", r"\n", " ", "-")

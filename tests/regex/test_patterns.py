@@ -1,7 +1,5 @@
 """The language of a regular expression is that of Outlines' engine, and no pattern hangs."""
 
-from __future__ import annotations
-
 import re
 import time
 from contextlib import suppress
@@ -12,15 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from outlines_phi import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError, Vocabulary, limits
 from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
-from outlines_phi.format_limits import limits
-from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi.guides import FSMGuide
 from outlines_phi.guides.guide import DONE
 from outlines_phi.numerics.cache import forget_parts
 from outlines_phi.regex.dialects import RUST
 from outlines_phi.regex.patterns import LARGER, compile_lexeme, compile_regex
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.regex.outlines_engine import difference, direct, whole
 from tests.regex.random_patterns import jumbles, patterns
 

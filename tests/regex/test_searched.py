@@ -1,7 +1,5 @@
 """A pattern is found where ECMA-262 says that it is."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 

@@ -1,7 +1,5 @@
 """The conformance test: our hosts pass it, and every fault that it looks for is found."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,10 +10,8 @@ import pytest
 import torch
 
 from outlines_phi.errors import ModelError, UnsupportedError
-from outlines_phi.lm.forest import SequenceTrees
+from outlines_phi.lm import SequenceTrees, TableModel, TransformersModel
 from outlines_phi.lm.model import Evaluation, LanguageModel, ModelCounts, TokenTrees, WrappedModel
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.numerics.transfers import Rows
 from outlines_phi.testing import check_language_model
 from tests.lm.gardens import VOCABULARY, build, evaluate

@@ -1,7 +1,5 @@
 """The vocabulary's one law: what ids write is what the tokenizer's own decoder writes after a prompt."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -79,8 +77,7 @@ def wordpiece() -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    special = ["[UNK]", "[SEP]"]
-    tokenizer.train_from_iterator(TEXT, trainers.WordPieceTrainer(vocab_size=200, special_tokens=special))
+    tokenizer.train_from_iterator(TEXT, trainers.WordPieceTrainer(vocab_size=200, special_tokens=["[UNK]", "[SEP]"]))
     tokenizer.add_tokens(["<tool>"])
     return fast(tokenizer, eos_token="[SEP]", unk_token="[UNK]")
 
@@ -182,20 +179,12 @@ def test_every_token_is_spelled(tokenizer: Any) -> None:
 )
 def test_pieces(kind: Callable[[], Any], piece: str, spelled: bytes) -> None:
     tokenizer = kind()
-    vocabulary = Vocabulary.from_tokenizer(tokenizer)
-    assert vocabulary.tokens[tokenizer.convert_tokens_to_ids(piece)] == spelled
+    assert Vocabulary.from_tokenizer(tokenizer).tokens[tokenizer.convert_tokens_to_ids(piece)] == spelled
 
 
 def test_equal_spellings_stay_two_ids() -> None:
     vocabulary = Vocabulary.from_tokenizer(sentencepiece_bpe())
     assert [v for v, token in enumerate(vocabulary.tokens) if token == b"a"] == [3 + 0x61, 260]
-
-
-def test_text_of_the_whole_alphabet_survives() -> None:
-    tokenizer = byte_level()
-    vocabulary = Vocabulary.from_tokenizer(tokenizer)
-    text = "naïve 東京 🙂 \x00\x7f 5 €"
-    assert vocabulary.decode(tokenizer.encode(text)).decode() == text
 
 
 def test_padded_rows_are_not_real() -> None:
@@ -221,19 +210,19 @@ def test_an_end_that_is_not_special_still_writes_nothing() -> None:
     assert Vocabulary.from_tokenizer(tokenizer, eos_ids=[tool]).tokens[tool] == b""
 
 
-def test_mismatch_with_the_model() -> None:
+@pytest.mark.parametrize(
+    ("options", "end", "words"),
+    [
+        ({"size": 10}, "<|end|>", "resize_token_embeddings"),
+        ({"eos_ids": [10_000]}, "<|end|>", "another model"),
+        ({}, None, "tokenizer.eos_token"),
+    ],
+)
+def test_tokenizers_that_do_not_fit_their_model(options: dict[str, Any], end: str | None, words: str) -> None:
     tokenizer = byte_level()
-    with pytest.raises(VocabularyError, match="resize_token_embeddings"):
-        Vocabulary.from_tokenizer(tokenizer, size=len(tokenizer) - 1)
-    with pytest.raises(VocabularyError, match="another model"):
-        Vocabulary.from_tokenizer(tokenizer, eos_ids=[10_000])
-
-
-def test_no_end() -> None:
-    tokenizer = byte_level()
-    tokenizer.eos_token = None
-    with pytest.raises(VocabularyError, match="tokenizer.eos_token"):
-        Vocabulary.from_tokenizer(tokenizer)
+    tokenizer.eos_token = end
+    with pytest.raises(VocabularyError, match=words):
+        Vocabulary.from_tokenizer(tokenizer, **options)
 
 
 def test_decoder_that_changes_text_across_tokens() -> None:

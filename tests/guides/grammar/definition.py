@@ -1,7 +1,5 @@
 """The texts of a grammar by their definition: longest match by Python's ``re``, words by Earley's sets; nothing of the engine."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

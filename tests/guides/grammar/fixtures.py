@@ -1,7 +1,5 @@
 """The fixtures of the grammar engine: small lexers and grammars with what is to be found in each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product

@@ -1,7 +1,5 @@
 """Lexing by strings: what the lexing transducer must agree with. Python's ``re`` on whole lexemes, nothing else."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Sequence
 from itertools import product

@@ -1,7 +1,5 @@
 """An Earley recogniser, word by word, and random grammars: what the parser is compared with."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -43,8 +41,7 @@ class Earley:
 
     @cached_property
     def start(self) -> Sets:
-        seeds = {(head, body, 0, 0) for head, body in self.rules if head == self.grammar.start}
-        return (self._close((), seeds),)
+        return (self._close((), {(head, body, 0, 0) for head, body in self.rules if head == self.grammar.start}),)
 
     def read(self, sets: Sets, terminal: int) -> Sets | None:
         """The sets after one more terminal; ``None`` where no member goes on with it (the rules are all productive)."""
@@ -78,8 +75,7 @@ def words(terminals: int, length: int) -> Iterator[tuple[int, ...]]:
 @st.composite
 def grammars(draw: st.DrawFn, terminals: int = 2, nonterminals: int = 3, productions: int = 7) -> Grammar:
     """Small grammars of every kind: ambiguous, with empty rules, cycles, recursion of all sorts, useless symbols."""
-    symbol = st.integers(0, terminals + nonterminals - 1)
-    body = st.lists(symbol, max_size=4).map(tuple)
+    body = st.lists(st.integers(0, terminals + nonterminals - 1), max_size=4).map(tuple)
     head = st.integers(terminals, terminals + nonterminals - 1)
     rules = draw(st.lists(st.tuples(head, body), min_size=1, max_size=productions, unique=True))
     return Grammar(

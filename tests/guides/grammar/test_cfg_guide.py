@@ -1,7 +1,5 @@
 """The masks of grammars, against their definition, which shares no code with the engine."""
 
-from __future__ import annotations
-
 import warnings
 from itertools import product
 
@@ -10,15 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outlines_phi import BannedPhrases, Vocabulary
 from outlines_phi.errors import EmptyLanguageError, GrammarError, GrammarWarning
+from outlines_phi.guides import CFGGuide
 from outlines_phi.guides.grammar import cfg_guide, completion
-from outlines_phi.guides.grammar.cfg_guide import CFGGuide
 from outlines_phi.guides.grammar.grammar import Grammar, Terminal
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Guide
 from outlines_phi.guides.phrases.ban_language import banned
-from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.testing import assert_guide
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.guides.grammar.definition import Definition
 from tests.guides.grammar.fixtures import FIXTURES, Fixture, grammar, vocabulary
 from tests.guides.grammar.recognizer import grammars
@@ -67,8 +64,7 @@ def ways_to_end(built: Guide, depth: int) -> dict[int, int]:
     """The least tokens to the end, where at most ``depth``, of the states that as many tokens reach; by ``advance`` alone."""
     levels = [{built.start}]
     for _ in range(2 * depth):
-        after = {built.advance(s, v) for s in levels[-1] for v in range(len(built.vocabulary))}
-        levels.append(after - {DEAD, DONE})
+        levels.append({built.advance(s, v) for s in levels[-1] for v in range(len(built.vocabulary))} - {DEAD, DONE})
     known = {state for level in levels for state in level}
     least = {DONE: 0}
     for steps in range(1, depth + 1):
@@ -96,8 +92,7 @@ def test_the_distance_is_an_upper_bound_that_a_token_lowers(fixture: Fixture) ->
 
 @pytest.mark.parametrize("fixture", WRITABLE, ids=lambda fixture: fixture.id)
 def test_the_distance_is_the_least_where_each_token_is_a_byte(fixture: Fixture) -> None:
-    letters = sorted({letter for token in fixture.tokens for letter in token})
-    built = compiled(fixture.grammar, vocabulary(*letters))
+    built = compiled(fixture.grammar, vocabulary(*sorted({letter for token in fixture.tokens for letter in token})))
     for state, least in ways_to_end(built, 4).items():
         assert built.min_tokens(state) == least, built.describe(state)
 

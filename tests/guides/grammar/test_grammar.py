@@ -1,7 +1,5 @@
 """Grammars: what derives what, and what is of no use."""
 
-from __future__ import annotations
-
 import warnings
 from itertools import product
 
@@ -54,13 +52,6 @@ def test_names_and_descriptions() -> None:
     assert [found.describe(production) for production in found.productions] == ["s: A x", "x:"]
 
 
-def test_what_is_nullable_productive_and_reachable() -> None:
-    found = grammar((S, (X, X)), (S, (0, Y)), (X, ()), (X, (1,)), (Y, (Y, 0)))
-    assert found.nullable == {S, X}
-    assert found.productive == {S, X}
-    assert found.reachable == {S, X, Y, 0, 1}
-
-
 @fixed
 @given(grammars)
 def test_nullable_and_productive_as_enumerated(found: Grammar) -> None:
@@ -99,11 +90,6 @@ def test_useless_rules_are_named() -> None:
     assert "does not need" in not_needed and "'y'" in not_needed
     assert reduced == Grammar((A, WS), ("s",), (Production(2, (0,)),), 2)
     assert {warning.filename for warning in caught} == {__file__}
-
-
-def test_terminals_that_nothing_uses_are_left_out_silently() -> None:
-    found = grammar((S, (0,)), nonterminals=("s",))
-    assert found.reduced().terminals == (A, WS)
 
 
 def test_the_helpers_of_repeats_are_not_named() -> None:

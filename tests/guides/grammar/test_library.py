@@ -1,7 +1,5 @@
 """The grammars that come with the package describe what their names say, and every one is LALR(1)."""
 
-from __future__ import annotations
-
 import json
 import math
 import sqlite3

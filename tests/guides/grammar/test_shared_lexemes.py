@@ -1,7 +1,5 @@
 """Texts that several terminals match are any of them that the rules can use, as Lark's Earley parser has it."""
 
-from __future__ import annotations
-
 import random
 import re
 import warnings
@@ -15,8 +13,7 @@ from lark.exceptions import LarkError
 
 import outlines_phi
 from outlines_phi.errors import EmptyLanguageError, GrammarError, GrammarWarning, UnsupportedError
-from outlines_phi.guides.grammar.cfg_guide import CFGGuide
-from outlines_phi.guides.grammar.notation.reader import read_grammar
+from outlines_phi.guides import CFGGuide, read_grammar
 from outlines_phi.guides.guide import DONE
 from outlines_phi.lm import bundled
 from tests.guides.grammar.fixtures import vocabulary
@@ -182,8 +179,7 @@ def test_random_grammars_are_those_of_lark() -> None:
 
 
 def test_a_set_that_is_left_out_is_found_out() -> None:
-    text = EXAMPLES["one pattern"][0]
-    guide = compiled(text)
+    guide = compiled(EXAMPLES["one pattern"][0])
     (joint,) = (terminal for terminal in guide.grammar.terminals if terminal.of)
     assert [guide.grammar.name(t) for t in joint.of] == ["A", "B"] and joint.name == "A or B"
     assert CFGGuide.of(guide.grammar, guide.vocabulary).grammar == guide.grammar

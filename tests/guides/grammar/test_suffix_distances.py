@@ -1,7 +1,5 @@
 """The distances from the tops of stacks, against each token read from the whole stack by itself."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """The language of llguidance itself, byte by byte, and the grammars that are compared with it."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence

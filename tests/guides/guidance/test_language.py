@@ -1,7 +1,5 @@
 """The texts of a guidance grammar are those of llguidance, every one of a few bytes."""
 
-from __future__ import annotations
-
 import itertools
 import re
 

@@ -1,7 +1,5 @@
 """Output types without phrases, against every token sequence and Python's own search."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 
@@ -10,18 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outlines_phi import Vocabulary
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError, VocabularyError
-from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Guide
 from outlines_phi.guides.phrases import ban_language
 from outlines_phi.guides.phrases.ban_language import ProductGuide, banned, depends_on_prompt
 from outlines_phi.guides.phrases.banned import BannedPhrases, smallest_conflict
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
-from outlines_phi.guides.table import Table
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.testing import assert_guide, assert_spells
 from outlines_phi.testing.guide_conformance import reachable
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.guides.banning import (
     BYTES,
     MERGES,
@@ -165,8 +162,7 @@ def test_the_shortest_way_leads_around_the_phrases() -> None:
 
 
 def test_prompts_that_leave_nothing() -> None:
-    letters = Vocabulary.from_tokens(["<eos>", *"abcx"], 0)
-    guide = banned(fsm("ab|ac", letters), BannedPhrases(["xab", "xac", "yac"]))
+    guide = banned(fsm("ab|ac", Vocabulary.from_tokens(["<eos>", *"abcx"], 0)), BannedPhrases(["xab", "xac", "yac"]))
     assert guide.min_tokens(guide.start) == 3 == guide.min_tokens(guide.start_after(b"y"))
     assert guide.min_tokens(guide.start_after(b"...x")) == UNREACHABLE
     assert not guide.row(guide.start_after(b"x")).targets.any()
@@ -177,8 +173,7 @@ def test_prompts_that_leave_nothing() -> None:
 
 def test_prompts_that_leave_nothing_of_a_product_of_a_product() -> None:
     letters = Vocabulary.from_tokens(["<eos>", *"abcx"], 0)
-    once = banned(fsm("ab|ac", letters), BannedPhrases(["xab", "xac"]))
-    twice = banned(once, BannedPhrases(["yab"]))
+    twice = banned(banned(fsm("ab|ac", letters), BannedPhrases(["xab", "xac"])), BannedPhrases(["yab"]))
     starts = {prompt: twice.start_after(prompt) for prompt in (b"", b"x", b"y", b"...x")}
     least = {prompt: twice.min_tokens(state) for prompt, state in starts.items()}
     assert least == {b"": 3, b"x": UNREACHABLE, b"y": 3, b"...x": UNREACHABLE}
@@ -188,8 +183,7 @@ def test_prompts_that_leave_nothing_of_a_product_of_a_product() -> None:
 def test_a_word_after_a_letter_is_another_word() -> None:
     """``cat`` is banned as a word; after a prompt that ends in a letter it is the end of one."""
     guide = banned(fsm("cat|cats|s", WORDS), BannedPhrases(["cat", "xs"], whole_word=True))
-    allowed = {b"": {b"s", b"cats"}, b"x": {b"cat", b"cats"}, b"x ": {b"s", b"cats"}}
-    for prompt, texts in allowed.items():
+    for prompt, texts in {b"": {b"s", b"cats"}, b"x": {b"cat", b"cats"}, b"x ": {b"s", b"cats"}}.items():
         assert {WORDS.decode(ids) for ids in ended(guide, 3, guide.start_after(prompt))} == texts
 
 
@@ -211,8 +205,7 @@ def test_one_automaton_is_all_where_no_prompt_can_begin_a_phrase(
     pattern: str, phrases: list[str], depends: bool
 ) -> None:
     letters = Vocabulary.from_tokens(["<eos>", *"abcx{}"], 0)
-    guide = banned(fsm(pattern, letters), BannedPhrases(phrases))
-    assert isinstance(guide, ProductGuide) == depends
+    assert isinstance(banned(fsm(pattern, letters), BannedPhrases(phrases)), ProductGuide) == depends
     assert isinstance(banned(fsm(pattern, letters), BannedPhrases(phrases, across_prompt=False)), FSMGuide)
     automaton = compile_regex(pattern)
     prompts = [text[:end].encode() for text in phrases for end in range(1, len(text) + 1)]

@@ -1,7 +1,5 @@
 """Banned phrases occur where Python finds them, and what cannot be banned is refused."""
 
-from __future__ import annotations
-
 import pickle
 import random
 import re
@@ -13,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outlines_phi import BannedPhrases, OutlinesPhiError, UnsupportedError
 from outlines_phi.automata.aho_corasick import AhoCorasick
 from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.errors import OutlinesPhiError, UnsupportedError
 from outlines_phi.guides.phrases import banned
-from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.matcher import Literals, PhraseMatcher
 from outlines_phi.regex.patterns import compile_regex
 from tests.occurrences import Occurrences
@@ -200,8 +197,7 @@ def test_phrases_are_counted_once_and_named() -> None:
     assert (
         phrases.names == phrases.matcher.names == ("'a'", "'é'", "re.compile('b{2}')", "re.compile('c', re.IGNORECASE)")
     )
-    state = phrases.matcher.read(phrases.matcher.start, "Cé".encode())
-    assert phrases.matcher.completed(state) == (1,)
+    assert phrases.matcher.completed(phrases.matcher.read(phrases.matcher.start, "Cé".encode())) == (1,)
     long = "x" * 300
     assert BannedPhrases([re.compile(long)]).names == (f"re.compile({long!r})",), "not cut short"
 
@@ -336,7 +332,6 @@ class TestSizes:
             return compile_regex(pattern)
 
         monkeypatch.setattr(banned, "compile_regex", compile_)
-        patterns = [re.compile(f"a{i}[bc]") for i in range(300)]
-        phrases = BannedPhrases(patterns)
+        phrases = BannedPhrases([re.compile(f"a{i}[bc]") for i in range(300)])
         assert phrases.matcher.longest == 5
         assert len(compiled) == 300 and len(phrases.matcher.names) == 300

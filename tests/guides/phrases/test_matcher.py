@@ -1,7 +1,5 @@
 """The laws of every matcher."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any

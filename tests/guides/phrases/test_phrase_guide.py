@@ -1,7 +1,5 @@
 """Free text without phrases, against every token sequence and Python's own string search."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -11,16 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from outlines_phi.errors import EmptyLanguageError, UnsupportedError
+from outlines_phi import BannedPhrases, EmptyLanguageError, UnsupportedError, Vocabulary
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
 from outlines_phi.guides.phrases.ban_language import free_text
-from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.matcher import PhraseMatcher
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide, TokenRuns
 from outlines_phi.testing import assert_guide, assert_spells
 from outlines_phi.testing.guide_conformance import reachable
 from outlines_phi.vocabulary.classes import EOS
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.guides.banning import (
     BYTES,
     MERGES,
@@ -123,15 +119,13 @@ def test_whole_words_that_end_a_prompt_are_none_of_the_texts() -> None:
     assert guide.advance(state, ids[b" "]) != DEAD and guide.advance(state, ids[b"-"]) != DEAD
     after_s = guide.advance(state, ids[b"s"])
     assert guide.min_tokens(after_s) == 1 and guide.advance(after_s, ids[b"-"]) == DEAD
-    after_cat = guide.advance(guide.advance(state, ids[b"-"]), ids[b"cat"])
-    assert guide.advance(after_cat, 0) == DEAD
+    assert guide.advance(guide.advance(guide.advance(state, ids[b"-"]), ids[b"cat"]), 0) == DEAD
 
 
 def test_min_tokens_is_the_way_to_where_the_text_may_end() -> None:
     """After a word that waits, a letter has to follow."""
     guide = PhraseGuide(WORDS, BannedPhrases(["cat", "cats", "ca"], whole_word=True))
-    allowed = members(WORDS, 4, lambda text: not holds(guide.phrases, text))
-    to_go = least_tokens(allowed)
+    to_go = least_tokens(members(WORDS, 4, lambda text: not holds(guide.phrases, text)))
     level = [((), guide.start)]
     seen = set()
     for _ in range(3):
@@ -153,8 +147,7 @@ def test_a_word_that_can_only_wait_is_a_dead_end() -> None:
     assert_guide(guide)
     no_way = PhraseGuide(letters, BannedPhrases([re.compile("a{1,3}"), re.compile("a{4}")], whole_word=True))
     assert no_way.min_tokens(no_way.advance(no_way.start, 1)) == 4
-    spaces = Vocabulary.from_tokens(["<eos>", "é", b"\xc3", "a-"], 0)
-    stuck = PhraseGuide(spaces, BannedPhrases(["é"], whole_word=True))
+    stuck = PhraseGuide(Vocabulary.from_tokens(["<eos>", "é", b"\xc3", "a-"], 0), BannedPhrases(["é"], whole_word=True))
     assert stuck.min_tokens(DEAD) == UNREACHABLE
     assert_guide(stuck)
 

@@ -1,27 +1,21 @@
 """The most probable members, against enumeration."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 
-from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi import SamplingSettings, Vocabulary
+from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DONE
-from outlines_phi.guides.table import Table
-from outlines_phi.lm.table_model import TableModel
+from outlines_phi.lm import TableModel
 from outlines_phi.phi.tree import best_first
 from outlines_phi.phi.tree import tree as tree_module
 from outlines_phi.phi.tree.best_first import Frontier, ModeSearch, grow_trees
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary.vocabulary import Vocabulary
-from tests.guides.banning import assert_same
-from tests.languages import AND_OPEN, PROMPT, VOCABULARY, Language
+from tests.languages import AND_OPEN, PROMPT, Language
 
 PATTERNS = ("(ab|ba|c){1,3}x?", "(ab|c)*x", r"(\(\)|\(a\)){1,2}", "[abc]{2}x{2}", "a*(b|cc?)", "[abcx]{0,3}")
 LAWS = [
@@ -58,11 +52,11 @@ def greedy(language: Language) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("language", LAWS, ids=str)
-@pytest.mark.parametrize("top", [1, 2, 7])
+@pytest.mark.parametrize("top", [1, 2, 7, 10_000])
 def test_the_best_members_are_those_of_enumeration(language: Language, top: int) -> None:
     found, _ = search(language, top)
     expected = best(language, top)
-    assert found.finished
+    assert found.finished and (len(found.members) == top) == (found.bound > -math.inf)
     assert [node.tokens() for node in found.members] == [ids for ids, _ in expected]
     assert [node.log_p for node in found.members] == pytest.approx([log_p for _, log_p in expected])
 
@@ -81,22 +75,8 @@ def test_settings_define_the_law_whose_mode_it_is(options: dict[str, float]) -> 
 
 
 def test_the_step_by_step_argmax_is_another_member() -> None:
-    """Power: a law for which greedy is wrong, and how often random ones make it wrong."""
-    vocabulary = VOCABULARY
-    table = Table(FSMGuide.from_automaton(compile_regex("ax|bx"), vocabulary))
-
-    def law(sequence: tuple[int, ...]) -> np.ndarray:
-        shares = {(): {1: 0.6, 2: 0.4}, (1,): {7: 0.1, 5: 0.9}, (2,): {7: 0.9, 5: 0.1}}.get(sequence[2:], {0: 1.0})
-        with np.errstate(divide="ignore"):
-            return np.log([shares.get(token, 0.0) for token in range(len(vocabulary))])
-
-    tree = BoundsTree(table, 4)
-    found = ModeSearch(tree, 1, max_tokens=100)
-    grow_trees([found], Evaluator(TableModel(vocabulary, law), SamplingSettings(), [PROMPT], [tree]))
-    assert found.members[0].tokens() == (2, 7, 0)
-    wrong = sum(greedy(language) != best(language, 1)[0][0] for language in LAWS)
-    print(f"greedy misses the mode on {wrong} of {len(LAWS)} laws")
-    assert wrong > len(LAWS) // 4
+    """Power: how often random laws make greedy wrong."""
+    assert sum(greedy(language) != best(language, 1)[0][0] for language in LAWS) > len(LAWS) // 4
 
 
 @pytest.mark.parametrize("beam", [1, 8])
@@ -104,8 +84,7 @@ def test_a_search_without_the_certificate_is_caught(beam: int, monkeypatch: pyte
     """Stopping at the first members that the beam completes gives other ones."""
     monkeypatch.setattr(best_first, "BEAM", beam)
     monkeypatch.setattr(ModeSearch, "finished", property(lambda self: bool(self._found)))
-    wrong = [search(language)[0].members[0].tokens() != best(language, 1)[0][0] for language in LAWS]
-    assert any(wrong)
+    assert any([search(language)[0].members[0].tokens() != best(language, 1)[0][0] for language in LAWS])
 
 
 def test_every_prefix_above_the_result_is_expanded_and_none_far_below() -> None:
@@ -134,20 +113,12 @@ def test_bounds_hold_wherever_the_search_stops(language: Language) -> None:
     for tokens in [1, 2, 4, 8, 16, 32, 64, 128]:
         found, _ = search(language, 3, tokens=tokens)
         listed = {node.tokens(): node.log_p for node in found.members}
-        missing = [log_p for ids, log_p in ranked if ids not in listed]
-        assert max(missing, default=-math.inf) <= found.bound + 1e-12
+        assert max([log_p for ids, log_p in ranked if ids not in listed], default=-math.inf) <= found.bound + 1e-12
         proven = [ids for ids, log_p in listed.items() if log_p > found.bound + 1e-12]
         assert proven == [ids for ids, _ in ranked[: len(proven)]]
         stops += not found.finished
         certified.append(found.finished)
     assert stops and sorted(certified) == certified
-
-
-def test_more_members_than_there_are() -> None:
-    language = LAWS[1]
-    found, _ = search(language, 10_000)
-    assert found.finished and found.bound == -math.inf
-    assert_same({node.tokens() for node in found.members}, set(language.reference().log_p))
 
 
 def test_ties_are_in_the_order_of_token_ids_whatever_the_road() -> None:
@@ -229,8 +200,7 @@ WIDE = Vocabulary.from_tokens(["<eos>", *LETTERS], 0)
 @pytest.fixture(params=[1.0, 6.0], ids=["flat", "peaked"])
 def root(request: pytest.FixtureRequest) -> BoundsTree:
     """A tree of two letters out of 900, whose root and likeliest child are expanded."""
-    table = Table(FSMGuide.from_automaton(compile_regex(f"[{LETTERS[0]}-{LETTERS[-1]}]{{2}}"), WIDE))
-    tree = BoundsTree(table, 3)
+    tree = BoundsTree(Table(FSMGuide.from_automaton(compile_regex(f"[{LETTERS[0]}-{LETTERS[-1]}]{{2}}"), WIDE)), 3)
     evaluator = Evaluator(TableModel.random(WIDE, seed=1, scale=request.param), SamplingSettings(), [(1,)], [tree])
     evaluator.expand([(tree, tree.root)])
     assert tree.root.distribution is not None
@@ -288,8 +258,7 @@ def test_what_others_have_taken_is_left_out(root: BoundsTree) -> None:
 def test_nodes_can_be_made_of_all_that_matters(root: BoundsTree) -> None:
     expected = open_prefixes(root)
     frontier = Frontier(root)
-    least = expected[40]
-    frontier.make_nodes(least)
+    frontier.make_nodes(expected[40])
     root.drop_distributions(0)
     assert sum(node.distribution is not None for node in root.walk()) == 1  # the root keeps its own
     assert frontier.log_p == pytest.approx(expected[0], abs=1e-12)

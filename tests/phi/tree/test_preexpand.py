@@ -1,33 +1,26 @@
 """The nodes of a short language that are read before its first walk, and after."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 
 import numpy as np
 import pytest
 
-from outlines_phi.errors import BudgetError
+from outlines_phi import BudgetError, Effort, ExactPhi, SamplingSettings, TextConstraint, Vocabulary
 from outlines_phi.fidelity.probabilities import probabilities
-from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DONE
-from outlines_phi.guides.table import Table
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.constraint import TextConstraint
+from outlines_phi.lm import TableModel
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.preexpand import BESIDE, expand_for_walks, usual_tokenizations
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.sampling.phi_options import Effort, ExactPhi
 from outlines_phi.sampling.ranking import rank
 from outlines_phi.sampling.rejection.attempts import RejectionAttempts
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request
-from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.trie import merged_tokens
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 from outlines_phi_workbench.suite.reference import count_prefixes
 from tests.languages import ALPHA, DRAWS, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, GrammarLanguage, Language, p_value
 from tests.sampling.variants import without_coin
@@ -134,8 +127,7 @@ def test_hundreds_of_odd_tokenizations_cost_next_to_nothing(texts: list[str], mo
     assert (count_prefixes(table, 20, 100_000) or 0) > 250
     for seed in range(50):
         request = Request(lm=lm, table=table, prompts=[PROMPT], settings=SamplingSettings(seed=seed, max_new_tokens=20))
-        counts = ExactSampler(ExactPhi()).sample(request)[0].counts
-        assert counts.tokens <= most
+        assert ExactSampler(ExactPhi()).sample(request)[0].counts.tokens <= most
 
 
 def test_an_enumeration_begins_with_usual_tokenizations() -> None:

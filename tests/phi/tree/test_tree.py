@@ -1,7 +1,5 @@
 """The token tree: bounds, laws, eviction."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -14,7 +12,7 @@ from outlines_phi.phi.tree import best_first, evaluator
 from outlines_phi.phi.tree.best_first import enumerate_together
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.phi.tree.tree import BoundsTree, Node
+from outlines_phi.phi.tree.tree import BoundsTree
 from tests.languages import AND_OPEN, LANGUAGES, PROMPT, Language
 
 WORDS, LOOP = LANGUAGES[:2]
@@ -74,61 +72,6 @@ def test_bounds_are_what_the_recursion_says() -> None:
         assert math.exp(node.log_lower) == pytest.approx(lower, rel=1e-12)
 
 
-def test_choose_draws_in_proportion_to_p_and_weight() -> None:
-    """Known children by p times weight, unknown ones by p."""
-    tree, evaluator = planted()
-    evaluator.expand([(tree, tree.root)])
-    law = tree.root.distribution
-    assert law is not None
-    tokens = law.moves.tokens.tolist()
-    known = tree.child(tree.root, tokens[0], law.moves.target(tokens[0]))
-    rng = np.random.default_rng(1)
-    counts = dict.fromkeys(tokens, 0)
-    fresh: list[float] = []
-    for _ in range(4000):
-        child = tree.choose(tree.root, lambda node: math.log(0.25) if node is known else 0.0, rng)
-        counts[child.token] += 1
-        fresh.append(child.token)
-    expected = {
-        child.token: math.exp(child.log_step) * (0.25 if child is known else 1.0)
-        for child in tree.root.children.values()
-    }
-    total = sum(expected.values()) + math.exp(tree.root.log_rest)
-    for token, share in expected.items():
-        p = share / total
-        assert abs(counts[token] / 4000 - p) < 5 * math.sqrt(p * (1 - p) / 4000) + 1e-9
-
-
-def test_materialised_children_take_their_probability_out_of_the_rest() -> None:
-    tree, evaluator = planted()
-    evaluator.expand([(tree, tree.root)])
-    before = math.exp(tree.root.log_upper)
-    law = tree.root.distribution
-    assert law is not None
-    for token in law.moves.tokens.tolist():
-        tree.child(tree.root, token, law.moves.target(token))
-    assert math.exp(tree.root.log_rest) == 0.0
-    tree.root.recompute()
-    assert math.exp(tree.root.log_upper) == pytest.approx(before, rel=1e-12)
-
-
-def test_a_law_can_be_dropped_and_learned_again() -> None:
-    """Bounds and children stay; the free part comes back as it was."""
-    tree, evaluator = planted()
-    expand_all(tree, evaluator)
-    node = next(iter(tree.root.children.values()))
-
-    def known() -> tuple[float, float, float, dict[int, float]]:
-        steps = {token: child.log_step for token, child in node.children.items()}
-        return node.log_upper, node.log_lower, node.log_rest, steps
-
-    before = known()
-    node.distribution = None
-    evaluator.expand([(tree, node)])
-    assert node.distribution is not None
-    assert known() == before
-
-
 def test_a_forgotten_subtree_resets_its_bounds_up_to_the_root() -> None:
     tree, evaluator = planted()
     expand_all(tree, evaluator)
@@ -155,16 +98,6 @@ def test_pinned_paths_survive_eviction() -> None:
     assert deepest in set(tree.walk())
 
 
-def test_enumeration_reaches_its_tolerance_and_says_when_it_cannot() -> None:
-    tree, evaluator = planted(LOOP)
-    assert enumerate_together([tree], evaluator, 1e-6, max_tokens=4, width=2) == [False]
-    assert enumerate_together([tree], evaluator, 0.05, max_tokens=1000, width=2) == [True]
-    lower, upper = tuple(map(math.exp, tree.log_bounds))
-    assert upper - lower <= 0.05 * lower
-    assert lower <= math.exp(LOOP.reference().log_phi) <= upper
-    assert enumerate_together([tree], evaluator, 0.0, max_tokens=10_000) == [True]
-
-
 @pytest.mark.parametrize("tolerance", [0.3, 0.03, 0.003])
 @pytest.mark.parametrize("language", [*AND_OPEN, FAVOURITES], ids=str)
 def test_enumeration_takes_no_more_than_it_needs(
@@ -183,25 +116,6 @@ def test_enumeration_takes_no_more_than_it_needs(
     few, many = spent.values()
     assert few.calls <= many.calls + 2 and few.tokens <= 1.15 * many.tokens
     assert few.tokens < many.tokens or language is not FAVOURITES
-
-
-def test_enumeration_takes_the_likeliest_prefixes_first() -> None:
-    """With one prefix per call, the order of evaluation is the order of falling probability among what is known."""
-    tree, evaluator = planted(LOOP)
-    seen: list[Node] = []
-    expand = evaluator.expand
-
-    def spy(wanted, foresight):  # noqa: ANN001, ANN202
-        wanted = list(wanted)
-        seen.extend(node for _, node in wanted if node.parent is not None)
-        expand(wanted, foresight)
-
-    evaluator.expand = spy  # type: ignore[method-assign]
-    enumerate_together([tree], evaluator, 0.01, max_tokens=30, width=1)
-    for i, node in enumerate(seen):
-        later = [other for other in seen[i + 1 :] if other.parent in {tree.root, *seen[:i]}]
-        assert all(other.log_p <= node.log_p + 1e-12 for other in later)
-    assert len(seen) > 5
 
 
 def test_a_compacted_cache_is_evaluated_again(monkeypatch: pytest.MonkeyPatch) -> None:

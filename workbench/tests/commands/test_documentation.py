@@ -7,7 +7,7 @@ from pathlib import Path
 
 import outlines_phi
 from outlines_phi.cli.app import WORKBENCH, command
-from tests.test_docs import LINKED, wrong_uses
+from tests.test_citations import LINKED, wrong_uses
 
 from .conftest import Cli
 

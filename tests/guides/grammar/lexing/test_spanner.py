@@ -1,7 +1,5 @@
 """The transitions of tokens on a lexer's states, against lexing every token from every state."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np
@@ -76,8 +74,7 @@ def assert_spanned(lexer: Lexer, vocabulary: Vocabulary) -> None:
 
 def vocabulary_of(tokens: list[str | bytes]) -> Vocabulary:
     """Special ids at both ends, and a second end of sequence."""
-    spelled = [token.encode() if isinstance(token, str) else token for token in tokens]
-    all_tokens = (b"", *spelled, b"", b"")
+    all_tokens = (b"", *[token.encode() if isinstance(token, str) else token for token in tokens], b"", b"")
     return Vocabulary(all_tokens, (len(all_tokens) - 1, 0), np.ones(len(all_tokens), dtype=bool))
 
 

@@ -1,7 +1,5 @@
 """Grammars in GBNF as llama.cpp's users write them, with texts of each; and what a rule derives, by the definition."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 
@@ -161,8 +159,7 @@ def ends(rules: Mapping[str, GBNFRule], start: str, text: str) -> set[int]:
     def after(part: Node, at: int) -> set[int]:
         match part:
             case Chars(points):
-                fits = at < len(text) and contains(points, ord(text[at]))
-                return {at + 1} if fits else set()
+                return {at + 1} if (at < len(text) and contains(points, ord(text[at]))) else set()
             case RuleName(rule):
                 return set(found[rule, at])
             case Choice(alternatives):

@@ -1,7 +1,5 @@
 r"""Terminals of Lark match what Python's patterns do; a lazy quantifier ends a lexeme where Python ends it."""
 
-from __future__ import annotations
-
 import random
 import re
 import unicodedata

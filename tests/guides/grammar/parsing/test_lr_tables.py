@@ -1,7 +1,5 @@
 """The tables are those of the canonical LR(1) parser with its states merged, and of lark where lark builds them."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from importlib import resources
@@ -68,8 +66,7 @@ def merged_lr1(rules: Rules) -> dict[Core, dict[tuple[int, tuple[int, ...]], set
     merged: dict[Core, dict[tuple[int, tuple[int, ...]], set[int]]] = {}
     while pending:
         state = pending.pop()
-        core = frozenset((h, b, dot) for h, b, dot, _ in state if dot or h == rules.start)
-        row = merged.setdefault(core, {})
+        row = merged.setdefault(frozenset((h, b, dot) for h, b, dot, _ in state if dot or h == rules.start), {})
         for head, body, dot, ahead in state:
             if dot == len(body):
                 row.setdefault((head, body), set()).add(ahead)

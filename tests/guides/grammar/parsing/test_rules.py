@@ -1,6 +1,4 @@
-"""Rules closed by the end of the text, and without empty bodies; that their words are the same is shown in test_parser."""
-
-from __future__ import annotations
+"""Rules closed by the end of the text, without empty bodies; and shared stacks, taken apart along every way down."""
 
 import pytest
 from hypothesis import assume, given, settings
@@ -8,7 +6,7 @@ from hypothesis import assume, given, settings
 from outlines_phi.errors import EmptyLanguageError
 from outlines_phi.guides.grammar.grammar import Grammar
 from outlines_phi.guides.grammar.parsing.lr_tables import END, MOST_OPTIONAL, LRTables, Rules
-from outlines_phi.guides.grammar.parsing.parser import Parser
+from outlines_phi.guides.grammar.parsing.parser import UNKNOWN, Parser, Stacks
 
 from ..recognizer import grammar, grammars
 
@@ -70,7 +68,54 @@ def test_optional_symbols_do_not_multiply() -> None:
     assert len(rules.productions) < 2 ** (MOST_OPTIONAL + 1) * (optional // MOST_OPTIONAL + 1) + 4
     assert rules.name(rules.start + 1) == "S…B"
     parser = Parser(rules.grammar, LRTables.of(rules))
-    names = [terminal.name for terminal in rules.grammar.terminals]
-    x, a, b = map(names.index, "xab")
+    x, a, b = map([terminal.name for terminal in rules.grammar.terminals].index, "xab")
     assert parser.read(parser.start, [a, b] * 20 + [a]) == parser.ERROR != parser.read(parser.start, [a, b] * 20 + [x])
     assert parser.read(parser.start, [b] * 20 + [x]) != parser.ERROR == parser.read(parser.start, [b] * 21)
+
+
+def words(stacks: Stacks, stack: int) -> set[tuple[int, ...]]:
+    """The states of every stack that a number stands for, top first."""
+    below = stacks.below[stack]
+    rest = {()} if not below or stack == UNKNOWN else {word for lower in below for word in words(stacks, lower)}
+    return {(stacks.top[stack], *word) for word in rest}
+
+
+def two_ways() -> tuple[Stacks, int]:
+    """4 on 3 on (1 on 0, or 2 on 1 on 0)."""
+    stacks = Stacks()
+    one = stacks.push(1, [stacks.push(0, [])])
+    return stacks, stacks.push(4, [stacks.push(3, [one, stacks.push(2, [one])])])
+
+
+def test_equal_stacks_are_one() -> None:
+    stacks, top = two_ways()
+    size = len(stacks)
+    (three,) = stacks.below[top]
+    assert stacks.push(3, list(reversed(stacks.below[three]))) == three
+    assert stacks.push(4, {three}) == top and len(stacks) == size
+
+
+def test_cutting() -> None:
+    stacks, top = two_ways()
+    assert words(stacks, top) == {(4, 3, 1, 0), (4, 3, 2, 1, 0)}
+    for entries in range(7):
+        (cut,) = stacks.cut([top], entries)
+        assert words(stacks, cut) == {
+            (*word[:entries], *([-1] if len(word) > entries else [])) for word in words(stacks, top)
+        }
+        assert stacks.cut([cut], entries) == {cut} and stacks.cut([cut], 1) == stacks.cut([top], min(entries, 1))
+    assert stacks.cut([top], 5) == {top}
+
+
+def test_cutting_far_below_the_bottom() -> None:
+    stacks, top = two_ways()
+    assert stacks.cut([top], 10**9) == {top}
+    (cut,) = stacks.cut([top], 2)
+    assert stacks.cut([cut, UNKNOWN], 10**9) == {cut, UNKNOWN}
+
+
+def test_a_deep_stack_is_cut_without_recursion() -> None:
+    stacks, stack = Stacks(), 0
+    for _ in range(5000):
+        stack = stacks.push(1, [stack] if stack else [])
+    assert stacks.cut([stack], 4999) != {stack} == stacks.cut([stack], 5000)
