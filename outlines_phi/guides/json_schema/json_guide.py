@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UnsupportedError, warn_of_schema
+from ...numerics.cache import Cache
 from ...numerics.checks import check_kind
 from ...vocabulary.classes import EOS
 from ...vocabulary.vocabulary import Vocabulary, check_vocabulary
@@ -20,6 +21,7 @@ from .machine.machine import BEYOND_ASCII, LIKELY, Machine
 from .machine.scalars import Listed, Text
 from .machine.sizes import NEVER
 from .machine.states import Configuration, Stack, State
+from .masks import FullError, Masks, UntoldError, masks_of
 from .reading.schema import Schema
 from .reading.template import Template
 from .walks import Placed, TokenForest, Tokens, Walks
@@ -127,6 +129,9 @@ _UNREAD = 1 << 40
 _ROWS = 128
 """The number of rows that are kept."""
 
+_BITS = 1 << 22
+"""Bytes of masks that are kept."""
+
 MOST_SHOWN = 10
 """Keywords that a warning names."""
 
@@ -181,6 +186,8 @@ class JSONGuide(Guide):
         self._tiling = Tiling(machine, self._forest)
         self._sizes: dict[int, int] = {}
         self._recent = lru_cache(_ROWS)(self._make_row)
+        self._masks: Masks | None = None
+        self._bits = Cache[int, NDArray[np.uint32]](_BITS)
         self.start = self._number(machine.start)
 
     @classmethod
@@ -236,6 +243,37 @@ class JSONGuide(Guide):
         """Return the transitions of ``state``."""
         with self._lock:
             return self._recent(state).row
+
+    def mask(self, state: int) -> NDArray[np.uint32]:
+        """See :meth:`Guide.mask`: by the compiled walk, where it is there and tells."""
+        if state < _FIRST:
+            return super().mask(state)
+        with self._lock:
+            found = self._bits.get(state)
+            if found is None:
+                found = self._walked(self._at(state))
+                found = super().mask(state) if found is None else found
+                found.flags.writeable = False
+                self._bits.put(state, found, found.nbytes)
+            return found
+
+    def _walked(self, at: Configuration) -> NDArray[np.uint32] | None:
+        """Return the mask of a configuration by the compiled walk; ``None`` where it does not tell."""
+        for _ in range(2):  # once more where what was kept takes all the room
+            if self._masks is None:
+                self._masks = masks_of(self.machine, self._forest)
+            try:
+                found = None if self._masks is None else self._masks.of(at)
+            except UntoldError:
+                return None
+            except FullError:
+                self._masks = self._forest.tables = None
+                continue
+            if found is not None and self.machine.may_end(at):
+                eos = self.vocabulary.eos_ids[0]
+                found[eos >> 5] |= np.uint32(1 << (eos & 31))
+            return found
+        return None
 
     def live_classes(self, state: int, remaining: int) -> NDArray[np.bool_]:
         """See :meth:`Guide.live_classes`: tokens are counted only where there are fewer of them left than bytes to the end."""

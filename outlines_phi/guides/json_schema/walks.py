@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar, final
 
 import numpy as np
@@ -18,11 +20,13 @@ from ...vocabulary.vocabulary import Vocabulary
 from .machine.between import Between
 from .machine.containers import Key
 from .machine.machine import Machine
-from .machine.scalars import Listed, Spelled, Text, Walked, ended
+from .machine.scalars import Listed, Spelled, Text, Walked, ended, on_path
 from .machine.states import Blank, ByteEdge, Configuration, Pending, Stack, State
 
 MOST_BYTES = 1 << 27
 """Bytes that are kept of one vocabulary: a partition of 131,072 tokens takes half a megabyte."""
+
+_ESCAPE = re.compile(rb"\\u[0-9a-fA-F]{4}.", re.DOTALL)
 
 Kept = TypeVar("Kept")
 
@@ -65,6 +69,12 @@ class TokenForest:
         classes = np.full(len(vocabulary), NEVER, dtype=np.int32)
         classes[vocabulary.eos_ids[0]] = EOS
         self._none = Partition(classes, EOS + 1)
+        self.tables: Any = None  # those of the compiled walk, once it was asked for
+
+    @cached_property
+    def spells_escapes(self) -> bool:
+        """True if some token goes on behind a character that it spells by its code."""
+        return any(_ESCAPE.search(token) for token in self.vocabulary.tokens)
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> TokenForest:
@@ -198,6 +208,25 @@ class Split:
             lambda: cls(forest, begun, node, counted=counted, closed=closed),
             lambda split: 1000 + sum(stay.tokens.ids.nbytes for stay in split.stays),
         )
+
+    @classmethod
+    def within(cls, forest: TokenForest, spelled: Sequence[Spelled | None], node: int) -> Split | None:
+        """Return the split in a string, by the sets whose automata read on off the paths of listed texts; ``None`` for none."""
+        sets = [one for one in spelled if one is not None and not (isinstance(one, Listed) and not one.words.without)]
+        begun = dict[tuple[ByteAutomaton | Composed, int], None](((one.automaton, one.state), None) for one in sets)
+        counted = any(not isinstance(one, Listed) and one.counts for one in sets)
+        return cls.of(forest, tuple(begun), node, counted=counted) if begun else None
+
+    def closings(self, spelled: Sequence[Spelled | None]) -> dict[int, list[int]]:
+        """Return the numbers of the exits that close a member of each of some sets, by its place."""
+        closing: dict[int, list[int]] = {}
+        for number, exit_ in enumerate(self.exits):
+            states = self.states(exit_)
+            for place, one in enumerate(spelled):
+                if (after := later(one, states, exit_.characters)) is not None and ended(after):
+                    closing.setdefault(place, []).append(number)
+                    break
+        return closing
 
     def states(self, way: Stay | Exit) -> dict[ByteAutomaton | Composed, int]:
         """Return the state of each automaton behind tokens that stay in the string, or behind its closing quote."""
@@ -445,30 +474,23 @@ class Walks:
         behind = split.rest(range(len(split.exits)), ())
         if behind is not None:
             below = self._walk(state.core, behind)
-            walk.ends.extend(Ends(tokens, later, ()) for tokens, later in below.inside if later is not None)
+            walk.ends.extend(Ends(tokens, onward, ()) for tokens, onward in below.inside if onward is not None)
             walk.ends.extend(below.ends)
             walk.pops.extend(below.pops)
 
     def _string(self, walk: Walk, state: Text | Key, node: int) -> None:
         """Read the tokens within a string, many at once; those that spell one of some values are read byte by byte."""
-        spelled = state.spelled
         along, taken = Walk([], [], []), list[int]()
         self._along(along, state, node, taken)
-        sets = [one for one in spelled if one is not None and not (isinstance(one, Listed) and not one.words.without)]
-        begun = dict[tuple[ByteAutomaton | Composed, int], None](((one.automaton, one.state), None) for one in sets)
-        if begun:
-            counted = any(not isinstance(one, Listed) and one.counts for one in sets)
-            self._many(walk, state, node, Split.of(self._forest, tuple(begun), node, counted=counted), taken)
+        split = Split.within(self._forest, state.spelled, node)
+        if split is not None:
+            self._many(walk, state, node, split, taken)
         walk.ends.extend(along.ends)
         walk.pops.extend(along.pops)
 
     def _along(self, walk: Walk, state: Text | Key, node: int, taken: list[int]) -> bool:
         """Read the tokens that spell one of some values, or begin to; return whether any may. Where it is closed is ``taken``."""
-        path: dict[int, None] = {}
-        for one in state.spelled:
-            if isinstance(one, Listed) and one.beside:
-                # What is to be none of some strings comes last, and the other sets are of some of these.
-                path = one.on_path if one.words.without else path | one.on_path
+        path = on_path(state.spelled)
         children = self._forest.children(node) if path else {}
         for byte in path:
             child = children.get(byte)
@@ -489,17 +511,10 @@ class Walks:
         """Read all other tokens."""
         for stay in split.stays:
             states = split.states(stay)
-            later = tuple(_later(one, states, stay.characters) for one in state.spelled)
-            walk.inside.append((stay.tokens, state.later(later)))
-        closing: dict[int, list[int]] = {}
-        for number, exit_ in enumerate(split.exits):
-            states = split.states(exit_)
-            for place, one in enumerate(state.spelled):
-                if (after := _later(one, states, exit_.characters)) is not None and ended(after):
-                    closing.setdefault(place, []).append(number)
-                    break
+            onward = tuple(later(one, states, stay.characters) for one in state.spelled)
+            walk.inside.append((stay.tokens, state.later(onward)))
         without = [self._forest.nodes(node) for node in taken]
-        for place, exits in closing.items():
+        for place, exits in split.closings(state.spelled).items():
             rest = split.rest(exits, without)
             if rest is None:
                 continue
@@ -510,7 +525,7 @@ class Walks:
                 self._follow(walk, state.closed(place), rest)
 
 
-def _later(one: Spelled | None, states: Mapping[ByteAutomaton | Composed, int], characters: int) -> Spelled | None:
+def later(one: Spelled | None, states: Mapping[ByteAutomaton | Composed, int], characters: int) -> Spelled | None:
     """Return the spelled value after bytes that leave its listed prefixes: in states of automata, or ``None``."""
     if one is None or (isinstance(one, Listed) and not one.words.without):
         return None

@@ -527,6 +527,11 @@ class Key(State):
             return self._ended(json.loads(b'"' + self.text + text + b'"'))
         return self._ended(self.names[place].member or "")
 
+    def spelled_out(self, place: int, text: str) -> ByteEdge:
+        """Return the edge of the closing quote of a listed name, or of another one, in one of the sets."""
+        member = self.names[place].member
+        return self._ended(text if member is None else member)
+
     def later(self, spelled: tuple[Spelled | None, ...]) -> State | None:
         """Return the state in which the sets are spelled further, those that are not ``None``."""
         pairs = zip(self.names, spelled, strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -22,6 +22,9 @@ from .states import ByteEdge, Maker, State
 PLAIN = frozenset(map(ord, RAW_ASCII))
 """The bytes that are a character each."""
 
+_NOT_PLAIN = frozenset('"\\/')
+"""The characters of ASCII that have a short escape and are printable."""
+
 
 @final
 class Words:
@@ -36,6 +39,8 @@ class Words:
         self._next: dict[tuple[int, int, int], dict[str, tuple[int, int]]] = {}
         self._sizes: dict[Listed, int] = {}
         self.paths: dict[Listed, dict[int, None]] = {}
+        self.plain = all(text.isascii() and text.isprintable() and _NOT_PLAIN.isdisjoint(text) for text in texts)
+        self._quoted: dict[tuple[int, int, int], bytes] = {}
 
     @classmethod
     @kept
@@ -43,6 +48,13 @@ class Words:
         """Return those of a set that values tell."""
         assert strings.values is not None
         return cls(strings.values, without=strings.without, ascii=ascii)
+
+    def quoted(self, at: Listed) -> bytes:
+        """Return the rests of the strings that begin like this, each with a closing quote, where all are :attr:`plain`."""
+        key = at.low, at.high, at.depth
+        if key not in self._quoted:
+            self._quoted[key] = "".join(text[at.depth :] + '"' for text in self.texts[at.low : at.high]).encode()
+        return self._quoted[key]
 
     def begun(self) -> Listed:
         """Return the state of a string after its opening quote."""
@@ -336,6 +348,16 @@ def ended(one: Spelled) -> bool:
     return bool(one.automaton.closed(np.array(one.state)))
 
 
+def on_path(spelled: Iterable[Spelled | None]) -> dict[int, None]:
+    """Return the bytes after which one of the listed strings of some sets still begins like this, or is whole."""
+    path: dict[int, None] = {}
+    for one in spelled:
+        if isinstance(one, Listed) and one.beside:
+            # What is to be none of some strings comes last, and the other sets are of some of these.
+            path = one.on_path if one.words.without else path | one.on_path
+    return path
+
+
 def begun(strings: StringSet, *, ascii: bool) -> Spelled:
     """Return the beginning of a member of a set, after the opening quote."""
     if strings.values is not None:
@@ -362,6 +384,10 @@ class Text(State):
     def closed(self, place: int) -> ByteEdge:
         """Return the edge of the closing quote of a member of one of the sets."""
         return ByteEdge(None, place)
+
+    def spelled_out(self, place: int, text: str) -> ByteEdge:
+        """Return the edge of the closing quote of a listed text, or of another member, in one of the sets."""
+        return self.closed(place)
 
     def later(self, spelled: tuple[Spelled | None, ...]) -> State | None:
         """Return the state in which the sets are spelled further, those that are not ``None``."""

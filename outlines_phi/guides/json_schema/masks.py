@@ -1,0 +1,347 @@
+"""Masks of a schema's machine by the compiled walk: its tables are filled as far as walks lead."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...vocabulary.kernel import Walk, library
+from .machine.between import Between
+from .machine.containers import Key
+from .machine.machine import Machine
+from .machine.scalars import Listed, Text, on_path
+from .machine.states import Blank, ByteEdge, Configuration, Pending, Stack, State
+from .walks import Split, TokenForest, later
+
+MORE_NODES, MORE_CHILDREN, MORE_TOKENS = 1 << 18, 1 << 20, 1 << 22
+"""Sets of nodes, their children, and the tokens that end there, of a vocabulary."""
+
+MOST_WORDS = 1 << 27
+"""Bytes of packed masks of the tokens within strings, of a vocabulary."""
+
+MOST_STATES, MOST_EDGES, MOST_FRAMES, MOST_PARTS, MOST_MISSED = 1 << 14, 1 << 17, 1 << 16, 1 << 20, 1 << 12
+"""Entries of the tables of one guide; those that are not written take no memory."""
+
+UNKNOWN, FIRST = 1, 2
+
+
+class FullError(Exception):
+    """The tables are full."""
+
+
+class UntoldError(Exception):
+    """The walk depends on what was written, or is not one by bytes: the mask is that of the row."""
+
+
+class Interior(NamedTuple):
+    """Tokens below a node that stay in a string: a packed word, nodes besides; and its exits: node, place of the set, and text."""
+
+    word: int
+    nodes: Sequence[int]
+    exits: Sequence[tuple[int, int, str]]
+
+
+@final
+class Forest:
+    """A vocabulary's trie, and the sets of its nodes, as the walk reads them; words of tokens, shared by all guides."""
+
+    def __init__(self, forest: TokenForest) -> None:
+        self.forest, trie, size = forest, forest.trie, len(forest.trie)
+        ids, counts = trie.ending(np.arange(size))
+        starts = np.cumsum(counts) - counts
+        counts[0] = 0  # what ends at the root writes nothing
+        self.width = -(-len(forest.vocabulary) // 32)
+        children = np.diff(trie.first_child)
+        self.tables = {
+            name: _filled(part, more)
+            for name, part, more in (
+                ("first", trie.first_child[:-1], MORE_NODES),
+                ("count", children, MORE_NODES),
+                ("byte", trie.byte, MORE_CHILDREN),
+                ("child", np.arange(size), MORE_CHILDREN),
+                ("token_first", starts, MORE_NODES),
+                ("token_count", counts, MORE_NODES),
+                ("token", ids, MORE_TOKENS),
+            )
+        }
+        self.count = memoryview(self.tables["count"])
+        self.words = np.zeros((MOST_WORDS // (4 * self.width), self.width), np.uint32)
+        self.interiors: dict[Hashable, Interior] = {}
+        self._numbers: dict[Hashable, int] = {}
+        self._children, self._tokens = size, len(ids)
+
+    def word(self, key: Hashable, parts: Iterable[NDArray[np.int32]]) -> int:
+        """Return the number of the packed mask of some tokens, made once."""
+        found = self._numbers.get(key)
+        if found is None:
+            bits = np.zeros(32 * self.width, bool)
+            for tokens in parts:
+                bits[tokens] = True
+            found = len(self._numbers)
+            if found == len(self.words):
+                raise FullError
+            self.words[found] = np.packbits(bits, bitorder="little").view(np.uint32)
+            self._numbers[key] = found
+        return found
+
+    def load(self, node: int) -> None:
+        """Fill in what is below a set of nodes."""
+        tables, below = self.tables, self.forest.children(node)
+        last = self._children + len(below)
+        if last > len(tables["child"]) or max((node, *below.values())) >= len(tables["first"]):
+            raise FullError
+        tables["byte"][self._children : last] = list(below)
+        tables["child"][self._children : last] = list(below.values())
+        tables["first"][node], tables["count"][node] = self._children, len(below)
+        self._children = last
+        for child in below.values():
+            self.enter(child)
+
+    def enter(self, node: int) -> int:
+        """Fill in the tokens of a set of nodes; what is below it is unknown yet."""
+        tables, tokens = self.tables, self.forest.tokens(node)
+        if node < len(self.forest.trie) or tables["first"][node] or self.count[node]:
+            return node
+        self.count[node] = -1
+        if tokens is not None:
+            last = self._tokens + len(tokens.ids)
+            if last > len(tables["token"]):
+                raise FullError
+            tables["token"][self._tokens : last] = tokens.ids
+            tables["token_first"][node], tables["token_count"][node] = self._tokens, len(tokens.ids)
+            self._tokens = last
+        return node
+
+
+def _filled(part: NDArray[Any], more: int) -> NDArray[np.int32]:
+    table = np.zeros(len(part) + more, np.int32)
+    table[: len(part)] = part
+    return table
+
+
+@final
+class Masks:
+    """The masks of a machine's configurations.
+
+    States, edges, and stacks have numbers here, in the order in which walks lead to them.
+    """
+
+    def __init__(self, machine: Machine, forest: Forest, compiled: Any) -> None:
+        self._machine, self._forest, self._compiled = machine, forest, compiled
+        self._states: list[State | None] = [None]
+        self._afters: list[Sequence[State]] = [()]
+        self._state_numbers: dict[State, int] = {}
+        self._after_numbers: dict[int, int] = {}
+        self._frame_numbers: dict[Stack, int] = {None: 0}
+        self._made: set[tuple[int, int]] = set()
+        self._edges_made, self._records, self._parts, self._behind = FIRST, 1, 0, 0
+        sizes = {"edges": 256 * MOST_STATES, "ends": MOST_STATES, "within": MOST_STATES, "edge": 3 * MOST_EDGES}
+        sizes |= {"record": 6 * MOST_STATES, "part": MOST_PARTS, "follow": MOST_FRAMES, "behind": 4 * MOST_FRAMES}
+        sizes |= {"frame": 2 * MOST_FRAMES, "missed": 4 * MOST_MISSED, "mask": forest.width}
+        own = {name: np.zeros(size, np.int32) for name, size in sizes.items()}
+        self._own = {name: memoryview(table) for name, table in own.items()}
+        self._missed, self._mask = own["missed"].reshape(-1, 4), own["mask"].view(np.uint32)
+        self._edges, self._table = self._own["edges"], own
+        self._walk = Walk(width=forest.width, most_frames=MOST_FRAMES, most_missing=MOST_MISSED)
+        for name, table in (*own.items(), *forest.tables.items(), ("words", forest.words)):
+            setattr(self._walk, name, table.ctypes.data)
+        self._address = ctypes.addressof(self._walk)
+
+    def of(self, at: Configuration) -> NDArray[np.uint32]:
+        """Return the mask of a configuration, without the end of sequence; :class:`UntoldError` where no walk tells."""
+        state, frame = self._state(at.state), self._frame(at.stack)
+        self._walk.frames = len(self._frame_numbers)
+        missing = self._compiled.walk(self._address, 0, state, frame)
+        while missing > 0:
+            for missed in self._missed[:missing].tolist():
+                self._fill(*missed)
+            missing = self._compiled.resume(self._address)
+        if missing < 0:
+            raise FullError
+        return self._mask.copy()
+
+    def _fill(self, node: int, state: int, frame: int, byte: int) -> None:
+        """Fill in what a walk lacked."""
+        if state < 0:
+            after = self._own["frame"][2 * frame]
+            place = self._own["follow"][after] + ~state
+            if not self._own["behind"][place]:
+                self._own["behind"][place] = self._state(self._afters[after][~state])
+        elif byte >= 0:
+            if self._edges[256 * state + byte] == UNKNOWN:
+                edge = self._states[state].edge(byte)  # type: ignore[union-attr]
+                self._edges[256 * state + byte] = 0 if edge is None else self._edge(edge)
+        elif self._forest.count[node] < 0:
+            self._forest.load(node)
+        elif (state, node) not in self._made:
+            self._made.add((state, node))
+            self._record(state, node)
+
+    def _state(self, state: State) -> int:
+        number = self._state_numbers.get(state)
+        if number is None:
+            if isinstance(state, Pending) or (isinstance(state, Between) and state.bytes is None):
+                raise UntoldError
+            number = len(self._states)
+            if number == MOST_STATES:
+                raise FullError
+            self._state_numbers[state] = number
+            self._states.append(state)
+            if isinstance(state, (Text, Key, Blank)):
+                self._own["within"][number] = -1
+            if not isinstance(state, (Text, Key)):
+                edges, first = self._edges, 256 * number
+                for byte in range(256) if state.bytes is None else state.bytes:
+                    edges[first + byte] = UNKNOWN
+                if (ends := state.ends) is not None:
+                    self._own["ends"][number] = ends + 1
+        return number
+
+    def _edge(self, edge: ByteEdge) -> int:
+        number, own = self._edges_made, self._own["edge"]
+        if number == MOST_EDGES:
+            raise FullError
+        self._edges_made += 1
+        if edge.target is not None:
+            own[3 * number] = self._state(edge.target)
+        own[3 * number + 1] = edge.outcome
+        if edge.after is not None:
+            own[3 * number + 2] = self._after(edge.after)
+        return number
+
+    def _after(self, after: Sequence[State]) -> int:
+        number = self._after_numbers.get(id(after))
+        if number is None:
+            number = self._after_numbers[id(after)] = len(self._afters)
+            if number == MOST_FRAMES or self._behind + len(after) > 4 * MOST_FRAMES:
+                raise FullError
+            self._afters.append(after)
+            self._own["follow"][number] = self._behind
+            self._behind += len(after)
+        return number
+
+    def _frame(self, stack: Stack) -> int:
+        number = self._frame_numbers.get(stack)
+        if number is None:
+            assert stack is not None
+            if stack.keeps:
+                raise UntoldError
+            below, after = self._frame(stack.below), self._after(stack.after)
+            number = self._frame_numbers[stack] = len(self._frame_numbers)
+            if number == MOST_FRAMES:
+                raise FullError
+            self._own["frame"][2 * number], self._own["frame"][2 * number + 1] = after, below
+        return number
+
+    def _record(self, number: int, node: int) -> None:
+        """Fill in the tokens within a string or blanks, below a node."""
+        state, own = self._states[number], self._own
+        word, nodes, passes = -1, list[int](), list[int]()
+        if isinstance(state, Blank):
+            split = Split.of(self._forest.forest, ((state.blanks, state.at),), node, closed=False)
+            word = self._forest.word((split, None), [stay.tokens.ids for stay in split.stays])
+            behind = split.rest(range(len(split.exits)), ())
+            if behind is not None:
+                passes = [self._forest.enter(behind), -self._state(state.core)]
+        else:
+            assert isinstance(state, (Text, Key))
+            if isinstance(state, Key) and state.counts:
+                raise UntoldError
+            key = state.spelled, node
+            found = self._forest.interiors.get(key)
+            if found is None:
+                found = self._interior(state, node)
+                if found is None:
+                    found = self._along(state, node, passes)
+                else:
+                    self._forest.interiors[key] = found
+            word, nodes = found.word, list(found.nodes)
+            for end, place, text in found.exits:
+                passes += [end, self._edge(state.spelled_out(place, text))]
+        first, last = self._parts, self._parts + len(nodes) + len(passes)
+        if last > MOST_PARTS or self._records == MOST_STATES:
+            raise FullError
+        record, within = self._records, own["within"]
+        fields = node, within[number], word, first, first + len(nodes), last
+        self._table["record"][6 * record : 6 * record + 6] = fields
+        self._table["part"][first:last] = nodes + passes
+        within[number], self._records, self._parts = record, record + 1, last
+
+    def _interior(self, state: Text | Key, node: int) -> Interior | None:
+        """Return the tokens within a string whose listed texts are spelled as they are; ``None`` where some are not."""
+        nodes, exits, taken = list[int](), list[tuple[int, int, str]](), list[int]()
+        for place, one in enumerate(state.spelled):
+            if not isinstance(one, Listed) or not one.beside:
+                continue
+            if one.begun or not one.words.plain or self._forest.forest.spells_escapes:
+                return None
+            text = one.words.quoted(one)
+            texts, ways = one.words.texts[one.low : one.high], np.empty(len(text), np.int32)
+            closed = np.empty(one.high - one.low, np.int32)
+            found = self._compiled.spell(self._address, node, text, len(text), ways.ctypes.data, closed.ctypes.data)
+            if not one.words.without:
+                nodes += ways[:found].tolist()
+            for end, name in zip(closed.tolist(), texts, strict=True):
+                if end >= 0:
+                    taken.append(end)
+                    if not one.words.without:
+                        exits.append((end, place, name))
+        return self._others(state, node, nodes, exits, taken)
+
+    def _others(
+        self, state: Text | Key, node: int, nodes: list[int], exits: list[tuple[int, int, str]], taken: list[int]
+    ) -> Interior:
+        """Return the tokens of a string with those that are off the paths of listed texts, whose ends are ``taken``."""
+        forest = self._forest
+        split = Split.within(forest.forest, state.spelled, node)
+        if split is None:
+            return Interior(-1, nodes, exits)
+        alive = []
+        for number, stay in enumerate(split.stays):
+            states = split.states(stay)
+            if any(later(one, states, stay.characters) is not None for one in state.spelled):
+                alive.append(number)
+        word = forest.word((split, tuple(alive)), [split.stays[number].tokens.ids for number in alive])
+        without = [forest.forest.nodes(end) for end in taken]
+        for place, numbers in split.closings(state.spelled).items():
+            rest = split.rest(numbers, without)
+            if rest is not None:
+                exits.append((forest.enter(rest), place, ""))
+        return Interior(word, nodes, exits)
+
+    def _along(self, state: Text | Key, node: int, passes: list[int]) -> Interior:
+        """Return the tokens of a string, those on the paths of listed texts read byte by byte."""
+        nodes, taken = list[int](), list[int]()
+        waiting: list[tuple[Text | Key, int]] = [(state, node)]
+        while waiting:
+            at, above = waiting.pop()
+            path = on_path(at.spelled)
+            children = self._forest.forest.children(above) if path else {}
+            if path and above != node:
+                nodes.append(self._forest.enter(above))
+            for byte in path:
+                child = children.get(byte)
+                if child is None:
+                    continue
+                edge = at.edge(byte)
+                if edge is not None and isinstance(edge.target, (Text, Key)):
+                    waiting.append((edge.target, child))
+                    continue
+                taken.append(child)
+                if edge is not None:
+                    passes += [self._forest.enter(child), self._edge(edge)]
+        return self._others(state, node, nodes, [], taken)
+
+
+def masks_of(machine: Machine, forest: TokenForest) -> Masks | None:
+    """Return the masks of a machine; ``None`` where the walk was not compiled."""
+    compiled = library()
+    if compiled is None:
+        return None
+    if forest.tables is None:
+        forest.tables = Forest(forest)
+    return Masks(machine, forest.tables, compiled)
