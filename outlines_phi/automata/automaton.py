@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..vocabulary.kernel import Flat
 from ..vocabulary.trie import spans, trie_of_sorted
 from .lift import Transformations
 
@@ -156,6 +157,14 @@ class ByteAutomaton:
     def closed(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return the mask of the accepting states."""
         return self.accepting[states]
+
+    @cached_property
+    def flat(self) -> Flat | None:
+        """The automaton as compiled walks read it."""
+        states = np.arange(len(self))
+        column = np.ascontiguousarray(self.byte_class, dtype=np.int32)
+        rows, alive = np.ascontiguousarray(self.targets, dtype=np.int32), (states != DEAD)[:, None]
+        return Flat(rows, column, np.zeros(256, np.int32), alive, np.ascontiguousarray(self.accepting), states == self.start)
 
     def begins(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return the mask of the start state."""

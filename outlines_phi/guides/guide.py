@@ -130,7 +130,8 @@ class Guide(ABC):
 
     def mask(self, state: int) -> NDArray[np.uint32]:
         """Return the bits of the tokens that are allowed in ``state``, whatever the length limit: of token ``v``, bit ``v % 32`` of
-        entry ``v // 32``."""
+        entry ``v // 32``.
+        """
         row = self.row(state)
         return packed(row.partition.where(row.targets != DEAD))
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..automata.automaton import DEAD, UNREACHABLE
+from ..vocabulary.kernel import Flat
 from .code_automaton import CodeAutomaton
 from .spelling import FAR, NOWHERE, InBytes
 
@@ -96,6 +97,15 @@ class Composed:
     def closed(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return the mask of the states behind a member, its closing byte included."""
         return self._ends[states >> self._bits] & (states & ((1 << self._bits) - 1) == self._root)
+
+    @cached_property
+    def flat(self) -> Flat | None:
+        """The automaton as compiled walks read it; ``None`` where its states have too many bits."""
+        if len(self._rows) << self._bits >= 1 << 31:
+            return None
+        rows, column, place = (table.astype(np.int32) for table in (self._rows, self._column, self._place))
+        begins = np.arange(len(rows)) >= self._first
+        return Flat(rows, column, place, self._alive, self._ends, begins, self._bits, self._root)
 
     def begins(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return the mask of the states where a character may begin, or a member end."""

@@ -132,3 +132,84 @@ int spell(const Walk *w, int node, const uint8_t *text, int size, int32_t *on_th
   }
   return found;
 }
+
+/* Automata over bytes that run side by side below nodes of the trie: tokens that stay in a string, and nodes at its end.
+
+   A state is a row and, in its lower bits, a place in a graph that reads a character; 0 is dead. */
+typedef struct {
+  const int32_t *rows, *column, *place; /* [rows, columns], [places, 256] twice */
+  const uint8_t *alive, *ends, *begins; /* [rows, places], and by row alone, which holds at `root` */
+  int32_t columns, places, bits, root, start;
+} Automaton;
+
+enum { ALONGSIDE = 4, FIELDS = ALONGSIDE + 2, MOST_GROUPS = 1 << 12 };
+
+typedef struct {
+  const Walk *walk;
+  const Automaton *automata;
+  int32_t *node, *group, *groups; /* nodes and the group of each; [groups, FIELDS]: whether it is an end, characters, states */
+  int32_t count, made, closed, counted, full, slots[2 * MOST_GROUPS];
+} Spread;
+
+static void emit(Spread *s, int node, int end, int characters, const int32_t *states) {
+  int32_t key[FIELDS] = {end, characters};
+  memcpy(key + 2, states, ALONGSIDE * sizeof(int32_t));
+  uint32_t hash = 0;
+  for (int i = 0; i < FIELDS; i++) hash = (hash ^ (uint32_t)key[i]) * 0x9E3779B1u;
+  for (hash >>= 19;; hash = (hash + 1) % (2 * MOST_GROUPS)) {
+    if (!s->slots[hash]) {
+      if (s->made == MOST_GROUPS) { s->full = 1; return; }
+      memcpy(s->groups + FIELDS * s->made, key, sizeof key);
+      s->slots[hash] = ++s->made;
+    }
+    if (!memcmp(s->groups + FIELDS * (s->slots[hash] - 1), key, sizeof key)) break;
+  }
+  s->node[s->count] = node;
+  s->group[s->count++] = s->slots[hash] - 1;
+}
+
+static void spread_below(Spread *s, int node, int characters, const int32_t *states) {
+  const Walk *w = s->walk;
+  for (int child = w->first[node]; child < w->first[node] + w->count[node] && !s->full; child++) {
+    int32_t after[ALONGSIDE] = {0}, behind[ALONGSIDE] = {0};
+    int alive = 0, closing = 0, begins = 0;
+    for (int i = 0; i < ALONGSIDE && s->automata[i].rows; i++) {
+      const Automaton *a = s->automata + i;
+      int at = 256 * (states[i] & ((1 << a->bits) - 1)) + w->byte[child];
+      int row = a->rows[a->columns * (states[i] >> a->bits) + a->column[at]], place = a->place[at];
+      if (!a->alive[a->places * row + place]) continue;
+      alive = 1;
+      after[i] = row << a->bits | place;
+      if (place == a->root && a->ends[row]) { closing = 1; behind[i] = after[i]; }
+      if (place == a->root && a->begins[row]) begins = 1;
+    }
+    if (closing) emit(s, child, 1, characters, behind);
+    if (!alive || (closing && s->closed)) continue;
+    if (w->token_count[child]) emit(s, child, 0, characters + (begins && s->counted), after);
+    spread_below(s, child, characters + (begins && s->counted), after);
+  }
+}
+
+/* Spread below `count` nodes of the trie; `node` is sorted by group then, and the return value is the number of groups, or -1. */
+int spread(const Walk *w, const Automaton *automata, const int64_t *nodes, int count, int closed, int counted,
+           int32_t *node, int32_t *group, int32_t *groups, int32_t *first) {
+  Spread s;
+  int32_t start[ALONGSIDE] = {0};
+  memset(&s, 0, sizeof s);
+  s.walk = w; s.automata = automata; s.node = node; s.group = group; s.groups = groups; s.closed = closed; s.counted = counted;
+  for (int i = 0; i < ALONGSIDE; i++) start[i] = automata[i].rows ? automata[i].start : 0;
+  for (int i = 0; i < count; i++) {
+    int at = start[0] & ((1 << automata[0].bits) - 1), row = start[0] >> automata[0].bits;
+    if (!closed && at == automata[0].root && automata[0].ends[row]) emit(&s, (int)nodes[i], 1, 0, start);
+    spread_below(&s, (int)nodes[i], 0, start);
+  }
+  if (s.full) return -1;
+  memset(first, 0, (s.made + 1) * sizeof(int32_t));
+  for (int i = 0; i < s.count; i++) first[group[i] + 1]++;
+  for (int i = 0; i < s.made; i++) first[i + 1] += first[i];
+  int32_t *sorted = group + s.count; /* twice the room */
+  memset(s.slots, 0, sizeof s.slots);
+  for (int i = 0; i < s.count; i++) sorted[first[group[i]] + s.slots[group[i]]++] = node[i];
+  memcpy(node, sorted, s.count * sizeof(int32_t));
+  return s.made;
+}

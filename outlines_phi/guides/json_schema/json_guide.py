@@ -16,15 +16,16 @@ from ...numerics.checks import check_kind
 from ...vocabulary.classes import EOS
 from ...vocabulary.vocabulary import Vocabulary, check_vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
+from .forest import FullError, Placed, TokenForest, Tokens
 from .machine.containers import Key
 from .machine.machine import BEYOND_ASCII, LIKELY, Machine
 from .machine.scalars import Listed, Text
 from .machine.sizes import NEVER
 from .machine.states import Configuration, Stack, State
-from .masks import FullError, Masks, UntoldError, masks_of
+from .masks import Masks, UntoldError
 from .reading.schema import Schema
 from .reading.template import Template
-from .walks import Placed, TokenForest, Tokens, Walks
+from .walks import Walks
 
 LONGEST = 1_000
 """The most bytes of a completion that are tiled."""
@@ -260,16 +261,20 @@ class JSONGuide(Guide):
     def _walked(self, at: Configuration) -> NDArray[np.uint32] | None:
         """Return the mask of a configuration by the compiled walk; ``None`` where it does not tell."""
         for _ in range(2):  # once more where what was kept takes all the room
-            if self._masks is None:
-                self._masks = masks_of(self.machine, self._forest)
+            tables = self._forest.tables
+            if tables is None:
+                return None
             try:
-                found = None if self._masks is None else self._masks.of(at)
+                if self._masks is None:
+                    self._masks = Masks(self.machine, tables)
+                found = self._masks.of(at)
             except UntoldError:
                 return None
             except FullError:
-                self._masks = self._forest.tables = None
+                self._masks = None
+                self._forest.forget(tables)
                 continue
-            if found is not None and self.machine.may_end(at):
+            if self.machine.may_end(at):
                 eos = self.vocabulary.eos_ids[0]
                 found[eos >> 5] |= np.uint32(1 << (eos & 31))
             return found

@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, NamedTuple, final
+from collections.abc import Sequence
+from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...vocabulary.kernel import Walk, library
+from ...vocabulary.kernel import Walk
+from .forest import Forest, FullError, Split
 from .machine.between import Between
 from .machine.containers import Key
 from .machine.machine import Machine
 from .machine.scalars import Listed, Text, on_path
 from .machine.states import Blank, ByteEdge, Configuration, Pending, Stack, State
-from .walks import Split, TokenForest, later
-
-MORE_NODES, MORE_CHILDREN, MORE_TOKENS = 1 << 18, 1 << 20, 1 << 22
-"""Sets of nodes, their children, and the tokens that end there, of a vocabulary."""
-
-MOST_WORDS = 1 << 27
-"""Bytes of packed masks of the tokens within strings, of a vocabulary."""
 
 MOST_STATES, MOST_EDGES, MOST_FRAMES, MOST_PARTS, MOST_MISSED = 1 << 14, 1 << 17, 1 << 16, 1 << 20, 1 << 12
 """Entries of the tables of one guide; those that are not written take no memory."""
 
 UNKNOWN, FIRST = 1, 2
-
-
-class FullError(Exception):
-    """The tables are full."""
 
 
 class UntoldError(Exception):
@@ -46,92 +36,14 @@ class Interior(NamedTuple):
 
 
 @final
-class Forest:
-    """A vocabulary's trie, and the sets of its nodes, as the walk reads them; words of tokens, shared by all guides."""
-
-    def __init__(self, forest: TokenForest) -> None:
-        self.forest, trie, size = forest, forest.trie, len(forest.trie)
-        ids, counts = trie.ending(np.arange(size))
-        starts = np.cumsum(counts) - counts
-        counts[0] = 0  # what ends at the root writes nothing
-        self.width = -(-len(forest.vocabulary) // 32)
-        children = np.diff(trie.first_child)
-        self.tables = {
-            name: _filled(part, more)
-            for name, part, more in (
-                ("first", trie.first_child[:-1], MORE_NODES),
-                ("count", children, MORE_NODES),
-                ("byte", trie.byte, MORE_CHILDREN),
-                ("child", np.arange(size), MORE_CHILDREN),
-                ("token_first", starts, MORE_NODES),
-                ("token_count", counts, MORE_NODES),
-                ("token", ids, MORE_TOKENS),
-            )
-        }
-        self.count = memoryview(self.tables["count"])
-        self.words = np.zeros((MOST_WORDS // (4 * self.width), self.width), np.uint32)
-        self.interiors: dict[Hashable, Interior] = {}
-        self._numbers: dict[Hashable, int] = {}
-        self._children, self._tokens = size, len(ids)
-
-    def word(self, key: Hashable, parts: Iterable[NDArray[np.int32]]) -> int:
-        """Return the number of the packed mask of some tokens, made once."""
-        found = self._numbers.get(key)
-        if found is None:
-            bits = np.zeros(32 * self.width, bool)
-            for tokens in parts:
-                bits[tokens] = True
-            found = len(self._numbers)
-            if found == len(self.words):
-                raise FullError
-            self.words[found] = np.packbits(bits, bitorder="little").view(np.uint32)
-            self._numbers[key] = found
-        return found
-
-    def load(self, node: int) -> None:
-        """Fill in what is below a set of nodes."""
-        tables, below = self.tables, self.forest.children(node)
-        last = self._children + len(below)
-        if last > len(tables["child"]) or max((node, *below.values())) >= len(tables["first"]):
-            raise FullError
-        tables["byte"][self._children : last] = list(below)
-        tables["child"][self._children : last] = list(below.values())
-        tables["first"][node], tables["count"][node] = self._children, len(below)
-        self._children = last
-        for child in below.values():
-            self.enter(child)
-
-    def enter(self, node: int) -> int:
-        """Fill in the tokens of a set of nodes; what is below it is unknown yet."""
-        tables, tokens = self.tables, self.forest.tokens(node)
-        if node < len(self.forest.trie) or tables["first"][node] or self.count[node]:
-            return node
-        self.count[node] = -1
-        if tokens is not None:
-            last = self._tokens + len(tokens.ids)
-            if last > len(tables["token"]):
-                raise FullError
-            tables["token"][self._tokens : last] = tokens.ids
-            tables["token_first"][node], tables["token_count"][node] = self._tokens, len(tokens.ids)
-            self._tokens = last
-        return node
-
-
-def _filled(part: NDArray[Any], more: int) -> NDArray[np.int32]:
-    table = np.zeros(len(part) + more, np.int32)
-    table[: len(part)] = part
-    return table
-
-
-@final
 class Masks:
     """The masks of a machine's configurations.
 
     States, edges, and stacks have numbers here, in the order in which walks lead to them.
     """
 
-    def __init__(self, machine: Machine, forest: Forest, compiled: Any) -> None:
-        self._machine, self._forest, self._compiled = machine, forest, compiled
+    def __init__(self, machine: Machine, forest: Forest) -> None:
+        self._machine, self._forest, self._compiled = machine, forest, forest.compiled
         self._states: list[State | None] = [None]
         self._afters: list[Sequence[State]] = [()]
         self._state_numbers: dict[State, int] = {}
@@ -147,8 +59,9 @@ class Masks:
         self._missed, self._mask = own["missed"].reshape(-1, 4), own["mask"].view(np.uint32)
         self._edges, self._table = self._own["edges"], own
         self._walk = Walk(width=forest.width, most_frames=MOST_FRAMES, most_missing=MOST_MISSED)
-        for name, table in (*own.items(), *forest.tables.items(), ("words", forest.words)):
+        for name, table in own.items():
             setattr(self._walk, name, table.ctypes.data)
+        forest.enter_into(self._walk)
         self._address = ctypes.addressof(self._walk)
 
     def of(self, at: Configuration) -> NDArray[np.uint32]:
@@ -243,8 +156,8 @@ class Masks:
         word, nodes, passes = -1, list[int](), list[int]()
         if isinstance(state, Blank):
             split = Split.of(self._forest.forest, ((state.blanks, state.at),), node, closed=False)
-            word = self._forest.word((split, None), [stay.tokens.ids for stay in split.stays])
-            behind = split.rest(range(len(split.exits)), ())
+            word = self._forest.word(split, np.ones(len(split.stays.characters), dtype=bool))
+            behind = split.rest(np.ones(len(split.exits.characters), dtype=bool))
             if behind is not None:
                 passes = [self._forest.enter(behind), -self._state(state.core)]
         else:
@@ -300,15 +213,9 @@ class Masks:
         split = Split.within(forest.forest, state.spelled, node)
         if split is None:
             return Interior(-1, nodes, exits)
-        alive = []
-        for number, stay in enumerate(split.stays):
-            states = split.states(stay)
-            if any(later(one, states, stay.characters) is not None for one in state.spelled):
-                alive.append(number)
-        word = forest.word((split, tuple(alive)), [split.stays[number].tokens.ids for number in alive])
-        without = [forest.forest.nodes(end) for end in taken]
+        word = forest.word(split, split.alive(state.spelled))
         for place, numbers in split.closings(state.spelled).items():
-            rest = split.rest(numbers, without)
+            rest = split.rest(numbers, taken)
             if rest is not None:
                 exits.append((forest.enter(rest), place, ""))
         return Interior(word, nodes, exits)
@@ -335,13 +242,3 @@ class Masks:
                 if edge is not None:
                     passes += [self._forest.enter(child), self._edge(edge)]
         return self._others(state, node, nodes, [], taken)
-
-
-def masks_of(machine: Machine, forest: TokenForest) -> Masks | None:
-    """Return the masks of a machine; ``None`` where the walk was not compiled."""
-    compiled = library()
-    if compiled is None:
-        return None
-    if forest.tables is None:
-        forest.tables = Forest(forest)
-    return Masks(machine, forest.tables, compiled)

@@ -10,7 +10,7 @@ from ....automata.automaton import DEAD, ByteAutomaton
 from ....errors import UnsupportedError
 from ..formula import Formula
 from ..reading.template import END, Bytes, Template
-from .blanks import FRESH, Spacing, literal
+from .blanks import Spacing, literal
 from .containers import Array, Members, Object
 from .scalars import Number, Text, begun
 from .seen import NOTHING
@@ -45,7 +45,7 @@ class Value(BeforeValue):
                 return ByteEdge(machine.made(Text, spelled)) if any(spelled) else None
             case 0x5B:
                 goals = tuple(
-                    tuple(shape for shape in kinds.arrays(goal) if machine.sizes.of_array(shape, FRESH) < NEVER)
+                    tuple(filter(machine.sizes.possible_array, kinds.arrays(goal)))
                     for goal in self._goals
                 )
                 return ByteEdge(machine.spaced(Array, goals, self._layout, False, NOTHING)) if any(goals) else None

@@ -18,11 +18,11 @@ from ..strings.quoting import QUOTE
 from ..strings.quoting import members as names_of
 from ..strings.string_set import StringSet
 from ..values import sort_key
-from .blanks import BEGUN, COMPACT, FRESH, LINES, OPEN, SPACED, STEPS, Spacing, literal, size
+from .blanks import COMPACT, LINES, OPEN, SPACED, STEPS, Spacing, literal, size
 from .scalars import Listed, Spelled, begun, ended
 from .seen import NOTHING, Seen, value_of
 from .sizes import NEVER
-from .states import BEGINNINGS, BeforeValue, ByteEdge, Last, Maker, Pending, State
+from .states import BEGINNINGS, BeforeValue, Behind, ByteEdge, Last, Maker, Pending, State
 
 SPACE, COMMA, LINE_END = b" ,\n"
 
@@ -47,6 +47,11 @@ class Container(State):
     def _size(self, shape: Any) -> int:
         """Return the size of the least rest of a shape, up to the blanks before the closing bracket, and the bracket."""
 
+    @property
+    @abstractmethod
+    def goes_on(self) -> bool:
+        """True if an item or member may come."""
+
     @abstractmethod
     def with_layout(self, layout: Spacing) -> State:
         """Return the same place in another layout."""
@@ -54,7 +59,7 @@ class Container(State):
     @property
     def between(self) -> bool:  # type: ignore[override]
         """True if this is behind a value, and no comma may come."""
-        return self.begun and self._onward(COMMA) is None
+        return self.begun and not self.goes_on
 
     @abstractmethod
     def _onward(self, byte: int) -> ByteEdge | None:
@@ -101,10 +106,9 @@ class Container(State):
         """Return the transition by a line end behind the opening bracket."""
         known = self.layout.step
         layouts = [self.layout.in_lines(step) for step in STEPS[1:] if known in (0, step)]
-        cores = [self.with_layout(layout) for layout in layouts]
-        if min(cores[0].sizes) >= NEVER:
+        if not self.goes_on:
             return None
-        core = cores[0] if known else Indent(self._machine, *cores)
+        core = self.with_layout(layouts[0]) if known else Indent(self._machine, self, *layouts)
         return self._machine.blank(core, layouts[0].comma).edge(LINE_END)
 
     def before(
@@ -121,11 +125,23 @@ class Container(State):
 class Indent(State):
     """Behind two blanks in the first line that is indented: two more make the other step."""
 
-    def __init__(self, machine: Maker, two: State, four: State) -> None:
+    def __init__(self, machine: Maker, container: Container, two: Spacing, four: Spacing) -> None:
         super().__init__(machine)
-        self._two, self._four = two, machine.blank(four, literal(b"  "))
-        self.in_value = two.in_value
-        self.bytes = b" " + bytes(two.bytes or b"")
+        self._container, self._layouts = container, (two, four)
+        self.in_value = container.in_value
+
+    @cached_property
+    def bytes(self) -> Sequence[int]:  # type: ignore[override]
+        """The bytes that may be allowed."""
+        return b" " + bytes(self._two.bytes or b"")
+
+    @cached_property
+    def _two(self) -> State:
+        return self._container.with_layout(self._layouts[0])
+
+    @cached_property
+    def _four(self) -> State:
+        return self._machine.blank(self._container.with_layout(self._layouts[1]), literal(b"  "))
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -228,9 +244,9 @@ class Array(Container):
     ) -> list[tuple[Formula, Held]]:
         """Return the formulas of the next item in a region of values, each with the remaining shapes after it."""
         sizes = self._machine.sizes
-        live = [one for one in steps if sizes.of_rest(*one[2][1]) < NEVER and sizes.of(one[1]) < NEVER]
+        live = [one for one in steps if sizes.of_rest(*one[2][1]) < NEVER and sizes.possible(one[1])]
         cells = [(both(cell, region), held) for cell, held in self._machine.cells(live)]
-        return [(within, held) for within, held in cells if sizes.of(within) < NEVER]
+        return [(within, held) for within, held in cells if sizes.possible(within)]
 
     @cached_property
     def _value(self) -> BeforeValue | None:
@@ -255,6 +271,10 @@ class Array(Container):
             return machine.spaced(Array, goals, layout, True, self._seen.and_also(value_of(text)))
 
         return Pending(machine, sizes, then)
+
+    @property
+    def goes_on(self) -> bool:
+        return self._value is not None
 
     def _onward(self, byte: int) -> ByteEdge | None:
         value, layout = self._value, self.layout
@@ -302,7 +322,7 @@ class Members(NamedTuple):
         names = tuple(valued | dict.fromkeys(name for goal in goals for shape in goal for name in shape.names()))
         taken = frozenset(names)
         alive = tuple(
-            tuple(shape for shape in goal if machine.sizes.of_object(shape, names, taken, FRESH) < NEVER)
+            tuple(shape for shape in goal if machine.sizes.possible_object(shape, names, taken))
             for goal in goals
         )
         return cls(alive, names, taken, begun=False)
@@ -331,7 +351,12 @@ class Object(Container):
 
     def after(self, name: str, layout: Spacing) -> Sequence[State]:
         """Return the states after a member of this name, in a layout."""
-        return tuple(self._machine.spaced(Object, left, one) for one in layout.later() for _, left in self._left(name))
+        left, layouts = [members for _, members in self._left(name)], layout.later()
+
+        def make(outcome: int) -> State:
+            return self._machine.spaced(Object, left[outcome % len(left)], layouts[outcome // len(left)])
+
+        return self._machine.kept((Behind, *left, layout), lambda: Behind(len(left) * len(layouts), make))
 
     def _left(self, name: str) -> list[tuple[Formula, Members]]:
         """Return the formulas of the value of a member, each with the members left after it: found once for all layouts."""
@@ -348,7 +373,7 @@ class Object(Container):
             for place, goal in enumerate(members.goals)
             for shape in goal
             for value, left in shape.steps(name, gone)
-            if machine.sizes.of(value) < NEVER and machine.sizes.of_object(left, ahead, taken, BEGUN) < NEVER
+            if machine.sizes.possible(value) and machine.sizes.possible_object(left, ahead, taken)
         ]
         return [
             (cell, Members(by_goal(held, len(members.goals)), ahead, taken, begun=True))
@@ -417,7 +442,7 @@ class Object(Container):
         for shape in (shape for goal in members.goals for shape in goal):
             # The others that are asked for may still come, whatever comes before them: but behind those, not before.
             passed = set[str]()
-            live = [name for name in members.ahead if machine.sizes.of(shape.value(name)) < NEVER]
+            live = [name for name in members.ahead if machine.sizes.possible(shape.value(name))]
             behind = len(live)
             for name in live:
                 places, behind = machine.places(name), behind - 1
@@ -433,19 +458,23 @@ class Object(Container):
                     passed |= places
         return found
 
+    @property
+    def names(self) -> tuple[Named, ...]:
+        """The names that may come."""
+        return self._machine.kept((Named, self._members), self._names)
+
     @cached_property
-    def _key(self) -> State | None:
-        """The state after the opening quote of a name."""
-        names = self._machine.kept((Named, self._members), self._names)
-        return self._machine.made(Key, self, b"", names) if names else None
+    def goes_on(self) -> bool:
+        shapes = [shape for goal in self._members.goals for shape in goal]
+        # What is not complete has a member to come; any other name will do where nothing is asked of all.
+        return any(not shape.closed or not (shape.every or shape.most == 0) for shape in shapes) or bool(self.names)
 
     def _onward(self, byte: int) -> ByteEdge | None:
-        if self._key is None or byte != (COMMA if self.begun else QUOTE):
+        if byte != (COMMA if self.begun else QUOTE) or not self.goes_on:
             return None
         machine = self._machine
-        return ByteEdge(
-            machine.blank(machine.blank(self._key, literal(b'"')), self.layout.comma) if self.begun else self._key
-        )
+        key = machine.made(Key, self, b"")
+        return ByteEdge(machine.blank(machine.blank(key, literal(b'"')), self.layout.comma) if self.begun else key)
 
 
 class Named(NamedTuple):
@@ -463,16 +492,21 @@ class Key(State):
     ----------
     text
         The spelled prefix of it where names are counted; ``None`` in the representative of such states of any texts.
-    names
-        The names that it may become.
     """
 
     in_value = False
 
-    def __init__(self, machine: Maker, members: Object, text: bytes | None, names: tuple[Named, ...]) -> None:
+    def __init__(
+        self, machine: Maker, members: Object, text: bytes | None, names: tuple[Named, ...] | None = None
+    ) -> None:
         super().__init__(machine)
-        self._members, self.text, self.names = members, text, names
+        self._members, self.text, self._names = members, text, names
         self.between = members.begun
+
+    @property
+    def names(self) -> tuple[Named, ...]:
+        """The names that it may become; at its beginning those that may come."""
+        return self._members.names if self._names is None else self._names
 
     @cached_property
     def sizes(self) -> Sequence[int]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....automata.automaton import DEAD, ByteAutomaton
 from ....numerics.cache import kept
@@ -210,6 +211,21 @@ class Listed(NamedTuple):
             return Listed(self.words, state, low, high, depth, begun)
         return self.moved(state)
 
+    @property
+    def reads_on(self) -> bool:
+        """True if there are members off the paths of the strings."""
+        return self.words.without
+
+    counts = False
+
+    def alive(self, states: NDArray[np.integer], characters: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Return the mask of the states, behind so many characters off the paths of the strings, that members lead to."""
+        return states != DEAD
+
+    def closes(self, states: NDArray[np.integer], characters: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Return the mask of the states behind the closing quote of a member, of so many characters."""
+        return self.automaton.closed(states)
+
     def moved(self, state: int, characters: int = 0) -> Listed | None:
         """Return the state after bytes that leave the prefixes of all listed strings."""
         return Listed(self.words, state, 0, 0, 0, b"") if self.words.without else None
@@ -281,6 +297,20 @@ class OfLength(NamedTuple):
     state: int
     written: int = 0
 
+    reads_on = True
+
+    def alive(self, states: NDArray[np.integer], characters: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """See :meth:`Listed.alive`; what is begun is one character."""
+        most = self.lengths[-1][1]
+        begun = self.written + characters + (states != self.automaton.start)
+        return (states != DEAD) & (begun <= (NEVER if most is None else most))
+
+    def closes(self, states: NDArray[np.integer], characters: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """See :meth:`Listed.closes`."""
+        count = self.written + characters
+        fits = [(low <= count) & (count <= (NEVER if high is None else high)) for low, high in self.lengths]
+        return self.automaton.closed(states) & np.logical_or.reduce(fits)
+
     def after(self, byte: int) -> OfLength | None:
         """Return the state after a byte; ``None`` where no member begins so."""
         state = self.automaton.step(self.state, byte)
@@ -317,6 +347,19 @@ class Walked(NamedTuple):
     automaton: Composed
     state: int
     written: int = 0
+
+    reads_on = True
+
+    def alive(self, states: NDArray[np.integer], characters: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """See :meth:`Listed.alive`."""
+        if not self.counts:
+            return states != DEAD
+        pairs = zip(states.tolist(), characters.tolist(), strict=True)
+        return np.array([state != DEAD and self.moved(state, count) is not None for state, count in pairs], dtype=bool)
+
+    def closes(self, states: NDArray[np.integer], characters: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """See :meth:`Listed.closes`."""
+        return self.alive(states, characters) & self.automaton.closed(states)
 
     def after(self, byte: int) -> Walked | None:
         """Return the state after a byte; ``None`` where no member begins so."""

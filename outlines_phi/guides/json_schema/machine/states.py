@@ -83,6 +83,24 @@ class Pending(State):
         raise AssertionError("the value is known before a byte is read")
 
 
+@final
+class Behind(Sequence[State]):
+    """The states behind a value, by its outcome, none of them pending; each is made when it is asked for."""
+
+    def __init__(self, count: int, make: Callable[[int], State]) -> None:
+        self._states: list[State | None] = [None] * count
+        self._make = make
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def __getitem__(self, outcome: Any) -> Any:
+        found = self._states[outcome]
+        if found is None:
+            found = self._states[outcome] = self._make(outcome)
+        return found
+
+
 class BeforeValue(State):
     """Before a value."""
 
@@ -170,14 +188,14 @@ class Maker(ABC):
             split: list[tuple[Formula, list[tuple[int, Any]]]] = []
             for cell, held in cells:
                 inside, outside = both(cell, formula), but_not(cell, formula)
-                if self.sizes.of(inside) < NEVER:
+                if self.sizes.possible(inside):
                     split.append((inside, held + brought))
-                    if self.sizes.of(outside) < NEVER:
+                    if self.sizes.possible(outside):
                         split.append((outside, held))
                 else:
                     split.append((cell, held))
             alone = but_not(formula, *earlier)
-            if self.sizes.of(alone) < NEVER:
+            if self.sizes.possible(alone):
                 split.append((alone, list(brought)))
             cells = split
             earlier.append(formula)
@@ -254,7 +272,9 @@ class Frame:
 
     def __init__(self, after: Sequence[State], below: Stack, start: int) -> None:
         self.after, self.below, self.start = after, below, start
-        self.keeps: bool = (below is not None and below.keeps) or any(isinstance(state, Pending) for state in after)
+        self.keeps: bool = (below is not None and below.keeps) or (
+            not isinstance(after, Behind) and any(isinstance(state, Pending) for state in after)
+        )
         self.deeper: dict[tuple[Sequence[State], int], Frame] = {}
         self.rests: dict[int, int] = {}
 
