@@ -177,6 +177,17 @@ class ByteAutomaton:
             row = self._rows[state] = self.targets[state, self.byte_class].tolist()
         return row[byte]
 
+    def live(self, state: int) -> list[int]:
+        """Return the bytes that a state goes on with, found once."""
+        found = self._live.get(state)
+        if found is None:
+            found = self._live[state] = np.flatnonzero(self.targets[state, self.byte_class]).tolist()
+        return found
+
+    @cached_property
+    def _live(self) -> dict[int, list[int]]:
+        return {}
+
     @property
     def is_empty(self) -> bool:
         """True if no text is accepted."""

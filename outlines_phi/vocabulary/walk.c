@@ -6,7 +6,7 @@
 
 enum { DEAD, UNKNOWN };               /* entries of `edges`; from 2 on these are edges */
 enum { TARGET, OUTCOME, AFTER, EDGE }; /* of an edge: the state, or 0 and the outcome; what is put on the stack, or 0 */
-enum { NODE, NEXT, WORD, MARKS, PASSES, ENDS, RECORD }; /* of tokens within a string or blanks, below a node */
+enum { NODE, NEXT, WORD, MARKS, PASSES, ENDS, RECORD }; /* of tokens within a string, below a node */
 
 /* `state` is ~outcome where a value is left; `byte` is to be read next at `node`, or was read last where it is -1. */
 typedef struct { int32_t node, state, frame, byte; } Item;
@@ -85,10 +85,7 @@ static void expand(Walk *w, int node, int state, int frame) {
     for (int i = 0; i < w->width; i++) w->mask[i] |= word[i];
   }
   for (int i = record[MARKS]; i < record[PASSES]; i++) mark(w, w->part[i]);
-  for (int i = record[PASSES]; i < record[ENDS]; i += 2) { /* behind blanks comes a state, behind a string the edge of its quote */
-    if (w->part[i + 1] < 0) expand(w, w->part[i], -w->part[i + 1], frame);
-    else follow(w, w->part[i], w->part[i + 1], frame);
-  }
+  for (int i = record[PASSES]; i < record[ENDS]; i += 2) follow(w, w->part[i], w->part[i + 1], frame); /* the edge of the quote */
 }
 
 /* Resume what `missed` lists, and list what is lacking now; `frames` are those that were there before the walk. */

@@ -19,12 +19,12 @@ from ...vocabulary.classes import EOS, NEVER, Partition
 from ...vocabulary.kernel import ALONGSIDE, FIELDS, MOST_GROUPS, Automaton, Walk, library
 from ...vocabulary.trie import Trie
 from ...vocabulary.vocabulary import Vocabulary
-from .machine.scalars import Spelled
+from .machine.scalars import Spelled, Walked
 
 MORE_NODES, MORE_CHILDREN, MORE_TOKENS = 1 << 18, 1 << 20, 1 << 22
 """Sets of nodes, their children, and the tokens that end there, in the tables of compiled walks."""
 
-MOST_WORDS = 1 << 27
+MOST_WORDS = 1 << 26
 """Bytes of packed masks of tokens within strings, of one vocabulary."""
 
 MOST_BYTES = 1 << 27
@@ -229,6 +229,7 @@ class Split:
         found = None if tables is None else tables.spread(begun, nodes, counted=counted, closed=closed)
         self.stays, self.exits = self._spread(nodes) if found is None else found
         self._tokens: dict[int, Tokens] = {}
+        self.words: dict[bytes, int] = {}
         self._rests: dict[tuple[bytes, tuple[int, ...]], int | None] = {}
 
     @classmethod
@@ -241,11 +242,16 @@ class Split:
         )
 
     @classmethod
-    def within(cls, forest: TokenForest, spelled: Sequence[Spelled | None], node: int) -> Split | None:
-        """Return the split in a string, by the sets whose automata read on off the paths of listed texts; ``None`` for none."""
+    def within(
+        cls, forest: TokenForest, spelled: Sequence[Spelled | None], node: int, *, counted: bool = False
+    ) -> Split | None:
+        """Return the split in a string, by the sets whose automata read on off the paths of listed texts; ``None`` for none.
+
+        Characters are ``counted`` where that matters, or where none of the sets has an automaton of its own: one split for all.
+        """
         sets = [one for one in spelled if one is not None and one.reads_on]
         begun = dict[tuple[ByteAutomaton | Composed, int], None](((one.automaton, one.state), None) for one in sets)
-        counted = any(one.counts for one in sets)
+        counted = any(one.counts for one in sets) or (counted and not any(isinstance(one, Walked) for one in sets))
         return cls.of(forest, tuple(begun), node, counted=counted) if begun else None
 
     def tokens(self, number: int) -> Tokens:
@@ -383,8 +389,7 @@ class Forest:
         self._found = np.empty((6, size), np.int32), np.empty((MOST_GROUPS, FIELDS), np.int32)
         self._walk = Walk()
         self.enter_into(self._walk)
-        self.interiors: dict[Hashable, Any] = {}
-        self._numbers: dict[Hashable, int] = {}
+        self._words = 0
         self._children, self._tokens = size, len(ids)
 
     def enter_into(self, walk: Walk) -> None:
@@ -419,16 +424,23 @@ class Forest:
 
     def word(self, split: Split, alive: NDArray[np.bool_]) -> int:
         """Return the number of the packed mask of some groups of tokens that stay, made once."""
-        key = split, alive.tobytes()
-        found = self._numbers.get(key)
+        key = alive.tobytes()
+        found = split.words.get(key)
         if found is None:
+            # The fewer ones are marked: those that stay, or those that do not beside all that do.
+            dead = ~alive
+            fewer = dead if 2 * np.diff(split.stays.first)[alive].sum() > len(split.stays.nodes) and dead.any() else alive
             bits = np.zeros(32 * self.width, bool)
-            bits[self.forest.trie.ending(split.stays.of(alive))[0]] = True
-            found = len(self._numbers)
+            bits[self.forest.trie.ending(split.stays.of(fewer))[0]] = True
+            if fewer is dead:
+                every = self.words[self.word(split, np.ones(len(alive), bool))]
+            found = self._words
             if found == len(self.words):
                 raise FullError
-            self.words[found] = np.packbits(bits, bitorder="little").view(np.uint32)
-            self._numbers[key] = found
+            self._words += 1
+            marked = np.packbits(bits, bitorder="little").view(np.uint32)
+            self.words[found] = every & ~marked if fewer is dead else marked
+            split.words[key] = found
         return found
 
     def load(self, node: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple, final
 
 import numpy as np
@@ -14,8 +14,8 @@ from .forest import Forest, FullError, Split
 from .machine.between import Between
 from .machine.containers import Key
 from .machine.machine import Machine
-from .machine.scalars import Listed, Text, on_path
-from .machine.states import Blank, ByteEdge, Configuration, Pending, Stack, State
+from .machine.scalars import Listed, Spelled, Text, on_path
+from .machine.states import ByteEdge, Configuration, Pending, Stack, State
 
 MOST_STATES, MOST_EDGES, MOST_FRAMES, MOST_PARTS, MOST_MISSED = 1 << 14, 1 << 17, 1 << 16, 1 << 20, 1 << 12
 """Entries of the tables of one guide; those that are not written take no memory."""
@@ -56,6 +56,8 @@ class Masks:
         sizes |= {"frame": 2 * MOST_FRAMES, "missed": 4 * MOST_MISSED, "mask": forest.width}
         own = {name: np.zeros(size, np.int32) for name, size in sizes.items()}
         self._own = {name: memoryview(table) for name, table in own.items()}
+        ways, ends = np.empty(MOST_PARTS, np.int32), np.empty(MOST_PARTS, np.int32)
+        self._spelling = ways.ctypes.data, ends.ctypes.data, ways, ends
         self._missed, self._mask = own["missed"].reshape(-1, 4), own["mask"].view(np.uint32)
         self._edges, self._table = self._own["edges"], own
         self._walk = Walk(width=forest.width, most_frames=MOST_FRAMES, most_missing=MOST_MISSED)
@@ -97,16 +99,17 @@ class Masks:
     def _state(self, state: State) -> int:
         number = self._state_numbers.get(state)
         if number is None:
-            if isinstance(state, Pending) or (isinstance(state, Between) and state.bytes is None):
+            kind = type(state)
+            if kind is Pending or (kind is Between and state.bytes is None):
                 raise UntoldError
             number = len(self._states)
             if number == MOST_STATES:
                 raise FullError
             self._state_numbers[state] = number
             self._states.append(state)
-            if isinstance(state, (Text, Key, Blank)):
+            if kind in (Text, Key):
                 self._own["within"][number] = -1
-            if not isinstance(state, (Text, Key)):
+            else:
                 edges, first = self._edges, 256 * number
                 for byte in range(256) if state.bytes is None else state.bytes:
                     edges[first + byte] = UNKNOWN
@@ -151,74 +154,65 @@ class Masks:
         return number
 
     def _record(self, number: int, node: int) -> None:
-        """Fill in the tokens within a string or blanks, below a node."""
-        state, own = self._states[number], self._own
-        word, nodes, passes = -1, list[int](), list[int]()
-        if isinstance(state, Blank):
-            split = Split.of(self._forest.forest, ((state.blanks, state.at),), node, closed=False)
-            word = self._forest.word(split, np.ones(len(split.stays.characters), dtype=bool))
-            behind = split.rest(np.ones(len(split.exits.characters), dtype=bool))
-            if behind is not None:
-                passes = [self._forest.enter(behind), -self._state(state.core)]
-        else:
-            assert isinstance(state, (Text, Key))
-            if isinstance(state, Key) and state.counts:
-                raise UntoldError
-            key = state.spelled, node
-            found = self._forest.interiors.get(key)
-            if found is None:
-                found = self._interior(state, node)
-                if found is None:
-                    found = self._along(state, node, passes)
-                else:
-                    self._forest.interiors[key] = found
-            word, nodes = found.word, list(found.nodes)
-            for end, place, text in found.exits:
-                passes += [end, self._edge(state.spelled_out(place, text))]
-        first, last = self._parts, self._parts + len(nodes) + len(passes)
+        """Fill in the tokens within a string, below a node."""
+        state, own, passes = self._states[number], self._own, list[int]()
+        assert isinstance(state, (Text, Key))
+        if isinstance(state, Key) and state.counts:
+            raise UntoldError
+        found = self._interior(state.spelled, node) or self._along(state, node, passes)
+        for end, place, text in found.exits:
+            passes += [end, self._edge(state.spelled_out(place, text))]
+        first, last = self._parts, self._parts + len(found.nodes) + len(passes)
         if last > MOST_PARTS or self._records == MOST_STATES:
             raise FullError
-        record, within = self._records, own["within"]
-        fields = node, within[number], word, first, first + len(nodes), last
-        self._table["record"][6 * record : 6 * record + 6] = fields
-        self._table["part"][first:last] = nodes + passes
-        within[number], self._records, self._parts = record, record + 1, last
+        record, part = 6 * self._records, own["part"]
+        for place, entry in enumerate((*found.nodes, *passes), first):
+            part[place] = entry
+        fields = node, own["within"][number], found.word, first, first + len(found.nodes), last
+        for place, entry in enumerate(fields, record):
+            own["record"][place] = entry
+        own["within"][number], self._records, self._parts = self._records, self._records + 1, last
 
-    def _interior(self, state: Text | Key, node: int) -> Interior | None:
+    def _interior(self, spelled: Sequence[Spelled | None], node: int) -> Interior | None:
         """Return the tokens within a string whose listed texts are spelled as they are; ``None`` where some are not."""
         nodes, exits, taken = list[int](), list[tuple[int, int, str]](), list[int]()
-        for place, one in enumerate(state.spelled):
+        for place, one in enumerate(spelled):
             if not isinstance(one, Listed) or not one.beside:
                 continue
             if one.begun or not one.words.plain or self._forest.forest.spells_escapes:
                 return None
-            text = one.words.quoted(one)
-            texts, ways = one.words.texts[one.low : one.high], np.empty(len(text), np.int32)
-            closed = np.empty(one.high - one.low, np.int32)
-            found = self._compiled.spell(self._address, node, text, len(text), ways.ctypes.data, closed.ctypes.data)
+            text, count = one.words.quoted(one), one.high - one.low
+            if len(text) > MOST_PARTS:
+                raise FullError
+            found = self._compiled.spell(self._address, node, text, len(text), *self._spelling[:2])
+            ways, ends = self._spelling[2][:found].tolist(), self._spelling[3][:count].tolist()
+            closed = [(end, at) for at, end in enumerate(ends, one.low) if end >= 0]
+            taken += [end for end, _ in closed]
             if not one.words.without:
-                nodes += ways[:found].tolist()
-            for end, name in zip(closed.tolist(), texts, strict=True):
-                if end >= 0:
-                    taken.append(end)
-                    if not one.words.without:
-                        exits.append((end, place, name))
-        return self._others(state, node, nodes, exits, taken)
+                nodes += ways
+                exits += [(end, place, one.words.texts[at]) for end, at in closed]
+        word, others = self._others(spelled, node, taken)
+        return Interior(word, nodes, exits + others)
 
     def _others(
-        self, state: Text | Key, node: int, nodes: list[int], exits: list[tuple[int, int, str]], taken: list[int]
-    ) -> Interior:
-        """Return the tokens of a string with those that are off the paths of listed texts, whose ends are ``taken``."""
-        forest = self._forest
-        split = Split.within(forest.forest, state.spelled, node)
-        if split is None:
-            return Interior(-1, nodes, exits)
-        word = forest.word(split, split.alive(state.spelled))
-        for place, numbers in split.closings(state.spelled).items():
-            rest = split.rest(numbers, taken)
-            if rest is not None:
-                exits.append((forest.enter(rest), place, ""))
-        return Interior(word, nodes, exits)
+        self, spelled: Sequence[Spelled | None], node: int, taken: Sequence[int]
+    ) -> tuple[int, list[tuple[int, int, str]]]:
+        """Return the word of the tokens of a string that are off the paths of listed texts, whose ends are ``taken``; and exits."""
+        forest, loose = self._forest, list[Hashable]()
+        for one in spelled:  # behind the paths, listed texts do not matter
+            loose.append((one.automaton, one.state) if isinstance(one, Listed) else one)
+            if isinstance(one, Listed) and not one.reads_on:
+                loose[-1] = None
+
+
+        def find() -> tuple[int, Split | None, dict[int, NDArray[np.bool_]]]:
+            split = Split.within(forest.forest, spelled, node, counted=True)
+            return (-1, None, {}) if split is None else (forest.word(split, split.alive(spelled)), split, split.closings(spelled))
+
+        word, split, closings = forest.forest.keep((forest, node, *loose), find, lambda _: 1000)
+        assert split is not None or not closings
+        rests = ((place, split.rest(exits, taken)) for place, exits in closings.items())
+        return word, [(forest.enter(rest), place, "") for place, rest in rests if rest is not None]
 
     def _along(self, state: Text | Key, node: int, passes: list[int]) -> Interior:
         """Return the tokens of a string, those on the paths of listed texts read byte by byte."""
@@ -241,4 +235,5 @@ class Masks:
                 taken.append(child)
                 if edge is not None:
                     passes += [self._forest.enter(child), self._edge(edge)]
-        return self._others(state, node, nodes, [], taken)
+        word, exits = self._others(state.spelled, node, taken)
+        return Interior(word, nodes, exits)

@@ -20,6 +20,8 @@ from .states import BEGINNINGS, BeforeValue, ByteEdge, Last, Maker, State
 NUMBERS = b"-0123456789"
 """The bytes that numbers begin with."""
 
+_FIRSTS = {"number": NUMBERS, "string": b'"', "array": b"[", "object": b"{", "true": b"t", "false": b"f", "null": b"n"}
+
 
 @final
 class Value(BeforeValue):
@@ -38,10 +40,7 @@ class Value(BeforeValue):
         match byte:
             case 0x22:
                 sets = [kinds.strings(goal) for goal in self._goals]
-                spelled = tuple(
-                    begun(strings, ascii=machine.ascii) if machine.sizes.of_text(strings) < NEVER else None
-                    for strings in sets
-                )
+                spelled = tuple(None if one.is_empty else begun(one, ascii=machine.ascii) for one in sets)
                 return ByteEdge(machine.made(Text, spelled)) if any(spelled) else None
             case 0x5B:
                 goals = tuple(
@@ -71,7 +70,7 @@ class Value(BeforeValue):
     def bytes(self) -> Sequence[int]:  # type: ignore[override]
         """The bytes that values of the right kinds begin with."""
         found = BEGINNINGS
-        for name, firsts in (("number", NUMBERS), ("string", b'"'), ("array", b"["), ("object", b"{")):
+        for name, firsts in _FIRSTS.items():
             if not any(self._machine.kinds.may_be(name, goal) for goal in self._goals):
                 found = found.translate(None, firsts)
         return found

@@ -22,26 +22,34 @@ from .blanks import COMPACT, LINES, OPEN, SPACED, STEPS, Spacing, literal, size
 from .scalars import Listed, Spelled, begun, ended
 from .seen import NOTHING, Seen, value_of
 from .sizes import NEVER
-from .states import BEGINNINGS, BeforeValue, Behind, ByteEdge, Last, Maker, Pending, State
+from .states import BeforeValue, Behind, ByteEdge, Last, Maker, Pending, State
 
 SPACE, COMMA, LINE_END = b" ,\n"
 
 
 class Container(State):
-    """After an opening bracket, or where it is ``begun`` behind an item; the first one begins with one of ``firsts``."""
+    """After an opening bracket, or where it is ``begun`` behind an item."""
 
     close: int
     in_value = False
 
-    def __init__(
-        self, machine: Maker, goals: Sequence[Sequence[Any]], layout: Spacing, *, begun: bool, firsts: bytes
-    ) -> None:
+    def __init__(self, machine: Maker, goals: Sequence[Sequence[Any]], layout: Spacing, *, begun: bool) -> None:
         super().__init__(machine)
         self._goals, self.layout, self.begun = goals, layout, begun
         lines = layout.style == LINES
-        self.bytes = (b"," if begun else firsts) + (b"" if lines else bytes([self.close]))
+        self._more = b"" if lines else bytes([self.close])
         if lines if begun else layout.style == OPEN:
-            self.bytes += b"\n"
+            self._more += b"\n"
+
+    @cached_property
+    def bytes(self) -> Sequence[int]:  # type: ignore[override]
+        """The bytes that may be allowed."""
+        return (b"," if self.begun else self._firsts) + self._more
+
+    @property
+    @abstractmethod
+    def _firsts(self) -> bytes:
+        """The bytes that the first item or member may begin with."""
 
     @abstractmethod
     def _size(self, shape: Any) -> int:
@@ -198,7 +206,7 @@ class Array(Container):
         begun: bool,
         seen: Seen,
     ) -> None:
-        super().__init__(machine, goals, layout, begun=begun, firsts=BEGINNINGS)
+        super().__init__(machine, goals, layout, begun=begun)
         self._shapes, self._seen = goals, seen
         self.in_value = not begun  # the first item has no comma before it
 
@@ -273,6 +281,10 @@ class Array(Container):
         return Pending(machine, sizes, then)
 
     @property
+    def _firsts(self) -> bytes:
+        return b"" if self._value is None else bytes(self._value.bytes)
+
+    @property
     def goes_on(self) -> bool:
         return self._value is not None
 
@@ -335,7 +347,7 @@ class Object(Container):
     close = 0x7D
 
     def __init__(self, machine: Maker, members: Members, layout: Spacing) -> None:
-        super().__init__(machine, members.goals, layout, begun=members.begun, firsts=bytes([QUOTE]))
+        super().__init__(machine, members.goals, layout, begun=members.begun)
         self._members = members
 
     def with_layout(self, layout: Spacing) -> State:
@@ -347,16 +359,35 @@ class Object(Container):
 
     def value(self, name: str) -> BeforeValue:
         """Return the state before the value of a member of this name, of which there is one."""
-        return self._machine.value(tuple(cell for cell, _ in self._left(name)), self.layout.within)
+        cells = tuple(cell for cell, _ in self._left(name)) if self._plain is None else (self._plain.value(name),)
+        return self._machine.value(cells, self.layout.within)
 
     def after(self, name: str, layout: Spacing) -> Sequence[State]:
         """Return the states after a member of this name, in a layout."""
-        left, layouts = [members for _, members in self._left(name)], layout.later()
+        layouts, ways = layout.later(), len(self._left(name)) if self._plain is None else 1
 
         def make(outcome: int) -> State:
-            return self._machine.spaced(Object, left[outcome % len(left)], layouts[outcome // len(left)])
+            return self._machine.spaced(Object, self._left(name)[outcome % ways][1], layouts[outcome // ways])
 
-        return self._machine.kept((Behind, *left, layout), lambda: Behind(len(left) * len(layouts), make))
+        key = Behind, self._members, name, layout
+        return self._machine.kept(key, lambda: Behind(ways * len(layouts), make))
+
+    @cached_property
+    def _plain(self) -> ObjectShape | None:
+        """The shape, where there is one, and any member may come beside those that it asks for; ``None`` where it takes more."""
+        shapes = [shape for goal in self._members.goals for shape in goal]
+        if len(self._members.goals) > 1 or len(shapes) > 1 or not shapes:
+            return None
+        count = len(shapes[0].required)
+        plain = not shapes[0].some and shapes[0].least <= count and (shapes[0].most is None or shapes[0].most > count)
+        return shapes[0] if plain else None
+
+    def _may_come(self, name: str) -> bool:
+        """Return True if a member of this name, of which nothing is said by itself, may come."""
+        shape = self._plain
+        if shape is None:
+            return bool(self._left(name))
+        return self._machine.sizes.possible(shape.value(name)) and shape.required.isdisjoint(self._passed(name))
 
     def _left(self, name: str) -> list[tuple[Formula, Members]]:
         """Return the formulas of the value of a member, each with the members left after it: found once for all layouts."""
@@ -431,7 +462,7 @@ class Object(Container):
         cells = told_apart(members.taken, tuple(asked), bounded=machine.kinds.compiling)
         for cell in cells:
             member, _ = next(names_of(cell, ascii=machine.ascii))
-            if self._left(member):
+            if self._may_come(member):
                 found.append(Named(member, begun(cell, ascii=machine.ascii)))
         return tuple(found)
 
@@ -442,7 +473,8 @@ class Object(Container):
         for shape in (shape for goal in members.goals for shape in goal):
             # The others that are asked for may still come, whatever comes before them: but behind those, not before.
             passed = set[str]()
-            live = [name for name in members.ahead if machine.sizes.possible(shape.value(name))]
+            counted = bool(shape.some or shape.least)
+            live = [name for name in members.ahead if not counted or machine.sizes.possible(shape.value(name))]
             behind = len(live)
             for name in live:
                 places, behind = machine.places(name), behind - 1
@@ -452,11 +484,13 @@ class Object(Container):
                         is_possible = bool(self._left(name))
                     else:
                         is_possible = shape.most is None or count <= shape.most
-                    if is_possible:
+                    if is_possible and (counted or machine.sizes.possible(shape.value(name))):
                         found.add(name)
                 if name in shape.required:
                     passed |= places
         return found
+
+    _firsts = bytes([QUOTE])
 
     @property
     def names(self) -> tuple[Named, ...]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....automata.automaton import DEAD, ByteAutomaton
-from ....numerics.cache import kept
 from ....regex.code_automaton import Interval, is_within
 from ....regex.composed import Composed
 from ..strings.quoting import BACKSLASH, NOT_RAW, QUOTE, RAW_ASCII, SHORT, free, spelled_size, spellings
@@ -22,6 +22,9 @@ from .states import ByteEdge, Maker, State
 
 PLAIN = frozenset(map(ord, RAW_ASCII))
 """The bytes that are a character each."""
+
+MOST_WORDS = 4096
+"""Sets of strings that are kept."""
 
 _NOT_PLAIN = frozenset('"\\/')
 """The characters of ASCII that have a short escape and are printable."""
@@ -44,7 +47,7 @@ class Words:
         self._quoted: dict[tuple[int, int, int], bytes] = {}
 
     @classmethod
-    @kept
+    @lru_cache(maxsize=MOST_WORDS)
     def of(cls, strings: StringSet, *, ascii: bool) -> Words:
         """Return those of a set that values tell."""
         assert strings.values is not None

@@ -94,7 +94,7 @@ class Sizes:
             kinds = self._kinds
             found = self._evident[formula] = (
                 any(kinds.may_be(kind, formula) for kind in LITERALS)
-                or self.of_text(kinds.strings(formula)) < NEVER
+                or not kinds.strings(formula).is_empty
                 or any(map(self._is_evident_array, kinds.arrays(formula)))
                 or any(map(self._is_evident_object, kinds.objects(formula)))
                 or kinds.shortest_number(formula) is not None

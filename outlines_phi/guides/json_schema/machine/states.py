@@ -7,12 +7,10 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast, final
 
-import numpy as np
-
 from ....automata.automaton import DEAD, ByteAutomaton
 from ..formula import Formula, both, but_not
 from ..kinds import Kinds, common, tags_of
-from .blanks import NOTHING, Spacing
+from .blanks import Spacing
 from .sizes import NEVER, Sizes
 
 BEGINNINGS = b'"[{tfn-0123456789'
@@ -166,7 +164,8 @@ class Maker(ABC):
 
     def blank(self, core: State, blanks: ByteAutomaton, at: int | None = None) -> State:
         """Return the state before blanks that ``core`` comes after."""
-        return core if blanks is NOTHING else self.made(Blank, core, blanks, blanks.start if at is None else at)
+        at = blanks.start if at is None else at
+        return self.made(Blank, core, blanks, at) if blanks.live(at) or not blanks.accepting[at] else core
 
     def cells(self, asked: Iterable[tuple[int, Formula, Any]]) -> list[tuple[Formula, list[tuple[int, Any]]]]:
         """Return formulas of which one at most is true of a value, each with what then holds: places, and what comes with them."""
@@ -232,9 +231,8 @@ class Blank(State):
     @cached_property
     def bytes(self) -> Sequence[int] | None:  # type: ignore[override]
         """The bytes that may be allowed."""
-        live = np.flatnonzero(self.blanks.targets[self.at, self.blanks.byte_class]).tolist()
         more = self.core.bytes if self.blanks.accepting[self.at] else b""
-        return None if more is None else [*live, *more]
+        return None if more is None else [*self.blanks.live(self.at), *more]
 
     @property
     def between(self) -> bool:  # type: ignore[override]
@@ -246,7 +244,7 @@ class Blank(State):
         return [int(self.blanks.distances[self.at]) + size for size in self.core.sizes]
 
     def _edge(self, byte: int) -> ByteEdge | None:
-        target = int(self.blanks.targets[self.at, self.blanks.byte_class[byte]])
+        target = self.blanks.step(self.at, byte)
         if target != DEAD:
             return ByteEdge(self._machine.blank(self.core, self.blanks, target))
         return self.core.edge(byte) if self.blanks.accepting[self.at] else None
@@ -273,7 +271,7 @@ class Frame:
     def __init__(self, after: Sequence[State], below: Stack, start: int) -> None:
         self.after, self.below, self.start = after, below, start
         self.keeps: bool = (below is not None and below.keeps) or (
-            not isinstance(after, Behind) and any(isinstance(state, Pending) for state in after)
+            isinstance(after, tuple) and any(type(state) is Pending for state in after)
         )
         self.deeper: dict[tuple[Sequence[State], int], Frame] = {}
         self.rests: dict[int, int] = {}
