@@ -31,8 +31,8 @@ class Walk(ctypes.Structure):
 class Flat(NamedTuple):
     """A byte automaton as the walk reads it: a state is a row and, in its lower ``bits``, a place in a graph of characters.
 
-    ``rows``, ``[rows, columns]``, are the rows behind characters, ``column`` and ``place``, ``[places, 256]``, what a byte leads to,
-    ``alive``, ``[rows, places]``, which states are. Rows where a member ``ends``, or a character ``begins``, do so at ``root``.
+    ``rows``, ``[rows, columns]``, are the rows behind characters, ``column`` and ``place``, ``[places, 256]``, what a byte leads
+    to, ``alive``, ``[rows, places]``, which states are. Rows where a member ``ends``, or a character ``begins``, do so at ``root``.
     """
 
     rows: NDArray[np.int32]
@@ -77,7 +77,7 @@ def library() -> Any | None:
     number, pointer = ctypes.c_int, ctypes.c_void_p
     found.walk.argtypes, found.resume.argtypes = [pointer, number, number, number], [pointer]
     found.spell.argtypes = [pointer, number, ctypes.c_char_p, number, pointer, pointer]
-    found.spread.argtypes = [pointer, pointer, pointer, number, number, number, pointer, pointer, pointer, pointer]
+    found.spread.argtypes = [pointer, pointer, pointer, number, number, number, number, pointer, pointer, pointer, pointer]
     return found
 
 

@@ -188,10 +188,10 @@ Begun = tuple[tuple[ByteAutomaton | Composed, int], ...]
 
 
 class Ways(NamedTuple):
-    """Nodes of the trie by what leads there: those of group ``g``, ``nodes[first[g] : first[g + 1]]``, have its states and count.
+    """Nodes of the trie by what leads there: those of group ``g`` are ``nodes[first[g] : first[g + 1]]``.
 
-    ``states``, ``[G, k]``, are those of the automata, 0 where one is dead, or has not closed; ``characters``, ``[G]``, how many were
-    completed on the way.
+    ``states``, ``[G, k]``, are those of the automata, 0 where one is dead, or has not closed; ``characters``, ``[G]``, the number
+    that was completed on the way.
     """
 
     nodes: NDArray[np.integer]
@@ -224,10 +224,8 @@ class Split:
     """
 
     def __init__(self, forest: TokenForest, begun: Begun, node: int, *, counted: bool, closed: bool) -> None:
-        self._forest, self._begun, self._counted, self._closed = forest, begun, counted, closed
-        nodes, tables = forest.nodes(node), forest.tables
-        found = None if tables is None else tables.spread(begun, nodes, counted=counted, closed=closed)
-        self.stays, self.exits = self._spread(nodes) if found is None else found
+        self._forest, self._begun, self.counted, self._closed = forest, begun, counted, closed
+        self._nodes = forest.nodes(node)
         self._tokens: dict[int, Tokens] = {}
         self.words: dict[bytes, int] = {}
         self._rests: dict[tuple[bytes, tuple[int, ...]], int | None] = {}
@@ -238,7 +236,7 @@ class Split:
         return forest.keep(
             (begun, node, counted, closed),
             lambda: cls(forest, begun, node, counted=counted, closed=closed),
-            lambda split: 1000 + 2 * split.stays.nodes.nbytes,
+            lambda split: 1000 if node else 4 * len(forest.vocabulary),
         )
 
     @classmethod
@@ -253,6 +251,28 @@ class Split:
         begun = dict[tuple[ByteAutomaton | Composed, int], None](((one.automaton, one.state), None) for one in sets)
         counted = any(one.counts for one in sets) or (counted and not any(isinstance(one, Walked) for one in sets))
         return cls.of(forest, tuple(begun), node, counted=counted) if begun else None
+
+    @property
+    def stays(self) -> Ways:
+        """The groups of tokens that stay."""
+        return self._ways[0]
+
+    @property
+    def exits(self) -> Ways:
+        """The groups of nodes at the end."""
+        return self._ways[1] if self.counted or "_ways" in self.__dict__ or self.marked is None else self.marked[1]
+
+    @cached_property
+    def _ways(self) -> tuple[Ways, Ways]:
+        tables = self._forest.tables
+        found = tables and tables.spread(self._begun, self._nodes, counted=self.counted, closed=self._closed)
+        return found or self._spread(self._nodes)
+
+    @cached_property
+    def marked(self) -> tuple[int, Ways] | None:
+        """The number of the packed mask of all tokens that stay, and the exits; ``None`` where there are no compiled walks."""
+        tables = self._forest.tables
+        return tables and tables.marked(self._begun, self._nodes)
 
     def tokens(self, number: int) -> Tokens:
         """Return the tokens of a group of those that stay."""
@@ -325,7 +345,7 @@ class Split:
             alive = np.logical_or.reduce([states != DEAD for states in at])
             inside = np.flatnonzero(alive & ~closing if self._closed else alive)
             nodes, count, *at = (array.take(inside) for array in (nodes, count, *at))
-            if self._counted:
+            if self.counted:
                 begins = [one.begins(states) for one, states in zip(automata, at, strict=True)]
                 count = count + np.logical_or.reduce(begins)
             here = np.flatnonzero(trie.is_end[nodes])
@@ -397,8 +417,21 @@ class Forest:
         for name, table in (*self.tables.items(), ("words", self.words)):
             setattr(walk, name, table.ctypes.data)
 
+    def marked(self, begun: Begun, nodes: NDArray[np.int64]) -> tuple[int, Ways] | None:
+        """Return the number of a packed mask of the tokens that stay in a string, and the exits; ``None`` as :meth:`spread`."""
+        number = self._new_word()
+        self._walk.mask = self.words[number].ctypes.data
+        found = self.spread(begun, nodes, counted=False, closed=True, marking=True)
+        return None if found is None else (number, found[1])
+
+    def _new_word(self) -> int:
+        if self._words == len(self.words):
+            raise FullError
+        self._words += 1
+        return self._words - 1
+
     def spread(
-        self, begun: Begun, nodes: NDArray[np.int64], *, counted: bool, closed: bool
+        self, begun: Begun, nodes: NDArray[np.int64], *, counted: bool, closed: bool, marking: bool = False
     ) -> tuple[Ways, Ways] | None:
         """Return the tokens that stay, and the exits, of :class:`Split`; ``None`` where automata or groups are too many."""
         if len(begun) >= ALONGSIDE or any(automaton.flat is None for automaton, _ in begun):
@@ -408,7 +441,7 @@ class Forest:
             at.enter(automaton.flat, state)
         (node, group, *_), table = self._found
         made = self.compiled.spread(
-            ctypes.addressof(self._walk), ctypes.addressof(automata), nodes.ctypes.data, len(nodes), closed, counted,
+            ctypes.addressof(self._walk), ctypes.addressof(automata), nodes.ctypes.data, len(nodes), closed, counted, marking,
             node.ctypes.data, group.ctypes.data, table.ctypes.data, self._lengths.ctypes.data,
         )  # fmt: skip
         if made < 0:
@@ -434,10 +467,7 @@ class Forest:
             bits[self.forest.trie.ending(split.stays.of(fewer))[0]] = True
             if fewer is dead:
                 every = self.words[self.word(split, np.ones(len(alive), bool))]
-            found = self._words
-            if found == len(self.words):
-                raise FullError
-            self._words += 1
+            found = self._new_word()
             marked = np.packbits(bits, bitorder="little").view(np.uint32)
             self.words[found] = every & ~marked if fewer is dead else marked
             split.words[key] = found

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Hashable, Sequence
-from typing import NamedTuple, final
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +27,16 @@ class UntoldError(Exception):
     """The walk depends on what was written, or is not one by bytes: the mask is that of the row."""
 
 
+Exits: TypeAlias = list[tuple[int, int, str]]
+"""Nodes behind the closing quotes of strings, the place of the set of each, and its text where it is listed."""
+
+
 class Interior(NamedTuple):
-    """Tokens below a node that stay in a string: a packed word, nodes besides; and its exits: node, place of the set, and text."""
+    """Tokens below a node that stay in a string: a packed word, and nodes besides; and its exits."""
 
     word: int
     nodes: Sequence[int]
-    exits: Sequence[tuple[int, int, str]]
+    exits: Exits
 
 
 @final
@@ -176,6 +180,7 @@ class Masks:
     def _interior(self, spelled: Sequence[Spelled | None], node: int) -> Interior | None:
         """Return the tokens within a string whose listed texts are spelled as they are; ``None`` where some are not."""
         nodes, exits, taken = list[int](), list[tuple[int, int, str]](), list[int]()
+        covered = any(isinstance(one, Listed) and one.reads_on for one in spelled)  # by the word of all others
         for place, one in enumerate(spelled):
             if not isinstance(one, Listed) or not one.beside:
                 continue
@@ -189,14 +194,14 @@ class Masks:
             closed = [(end, at) for at, end in enumerate(ends, one.low) if end >= 0]
             taken += [end for end, _ in closed]
             if not one.words.without:
-                nodes += ways
+                nodes += [] if covered else ways
                 exits += [(end, place, one.words.texts[at]) for end, at in closed]
         word, others = self._others(spelled, node, taken)
         return Interior(word, nodes, exits + others)
 
     def _others(
         self, spelled: Sequence[Spelled | None], node: int, taken: Sequence[int]
-    ) -> tuple[int, list[tuple[int, int, str]]]:
+    ) -> tuple[int, Exits]:
         """Return the word of the tokens of a string that are off the paths of listed texts, whose ends are ``taken``; and exits."""
         forest, loose = self._forest, list[Hashable]()
         for one in spelled:  # behind the paths, listed texts do not matter
@@ -205,14 +210,20 @@ class Masks:
                 loose[-1] = None
 
 
-        def find() -> tuple[int, Split | None, dict[int, NDArray[np.bool_]]]:
-            split = Split.within(forest.forest, spelled, node, counted=True)
-            return (-1, None, {}) if split is None else (forest.word(split, split.alive(spelled)), split, split.closings(spelled))
+        def ends(split: Split, closings: Mapping[int, NDArray[np.bool_]], taken: Sequence[int]) -> Exits:
+            rests = ((place, split.rest(exits, taken)) for place, exits in closings.items())
+            return [(forest.enter(rest), place, "") for place, rest in rests if rest is not None]
 
-        word, split, closings = forest.forest.keep((forest, node, *loose), find, lambda _: 1000)
-        assert split is not None or not closings
-        rests = ((place, split.rest(exits, taken)) for place, exits in closings.items())
-        return word, [(forest.enter(rest), place, "") for place, rest in rests if rest is not None]
+        def find() -> tuple[int, Split | None, Mapping[int, NDArray[np.bool_]], Exits]:
+            split = Split.within(forest.forest, spelled, node, counted=True)
+            if split is None:
+                return -1, None, {}, []
+            word = split.marked[0] if not split.counted and split.marked else forest.word(split, split.alive(spelled))
+            closings = split.closings(spelled)
+            return word, split, closings, ends(split, closings, ())
+
+        word, split, closings, exits = forest.forest.keep((forest, node, *loose), find, lambda _: 1000)
+        return word, ends(split, closings, taken) if taken and split is not None else exits
 
     def _along(self, state: Text | Key, node: int, passes: list[int]) -> Interior:
         """Return the tokens of a string, those on the paths of listed texts read byte by byte."""
