@@ -409,6 +409,7 @@ class Forest:
         self._found = np.empty((6, size), np.int32), np.empty((MOST_GROUPS, FIELDS), np.int32)
         self._walk = Walk()
         self.enter_into(self._walk)
+        self.spare: list[Any] = []  # the tables of guides that are gone
         self._words = 0
         self._children, self._tokens = size, len(ids)
 

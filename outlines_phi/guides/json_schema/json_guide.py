@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple, final
 
@@ -130,9 +129,6 @@ _UNREAD = 1 << 40
 _ROWS = 128
 """The number of rows that are kept."""
 
-_BITS = 1 << 22
-"""Bytes of masks that are kept."""
-
 MOST_SHOWN = 10
 """Keywords that a warning names."""
 
@@ -186,9 +182,8 @@ class JSONGuide(Guide):
         self._walks = Walks(machine, self._forest)
         self._tiling = Tiling(machine, self._forest)
         self._sizes: dict[int, int] = {}
-        self._recent = lru_cache(_ROWS)(self._make_row)
+        self._rows = Cache[int, _Known](_ROWS)
         self._masks: Masks | None = None
-        self._bits = Cache[int, NDArray[np.uint32]](_BITS)
         self.start = self._number(machine.start)
 
     @classmethod
@@ -250,13 +245,8 @@ class JSONGuide(Guide):
         if state < _FIRST:
             return super().mask(state)
         with self._lock:
-            found = self._bits.get(state)
-            if found is None:
-                found = self._walked(self._at(state))
-                found = super().mask(state) if found is None else found
-                found.flags.writeable = False
-                self._bits.put(state, found, found.nbytes)
-            return found
+            found = self._walked(self._at(state))
+            return super().mask(state) if found is None else found
 
     def _walked(self, at: Configuration) -> NDArray[np.uint32] | None:
         """Return the mask of a configuration by the compiled walk; ``None`` where it does not tell."""
@@ -389,6 +379,9 @@ class JSONGuide(Guide):
         """Return the state of token 0 after a state where it is not read yet; those of others follow."""
         before = state if state < _UNREAD else self._number(at)
         return _UNREAD + before * len(self.vocabulary)
+
+    def _recent(self, state: int) -> _Known:
+        return self._rows.of(state, lambda: self._make_row(state))
 
     def _make_row(self, state: int) -> _Known:
         """Return the row of ``state``; a token that no walk reaches is dead, and so is one that leads to no end.

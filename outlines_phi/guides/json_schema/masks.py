@@ -21,6 +21,7 @@ MOST_STATES, MOST_EDGES, MOST_FRAMES, MOST_PARTS, MOST_MISSED = 1 << 14, 1 << 17
 """Entries of the tables of one guide; those that are not written take no memory."""
 
 UNKNOWN, FIRST = 1, 2
+_DEAD = memoryview(np.zeros(256, np.int32))
 
 
 class UntoldError(Exception):
@@ -40,6 +41,26 @@ class Interior(NamedTuple):
 
 
 @final
+class Tables:
+    """The tables of a guide that a walk reads; those of guides that are gone are written over by others."""
+
+    def __init__(self, forest: Forest) -> None:
+        sizes = {"edges": 256 * MOST_STATES, "ends": MOST_STATES, "within": MOST_STATES, "edge": 3 * MOST_EDGES}
+        sizes |= {"record": 6 * MOST_STATES, "part": MOST_PARTS, "follow": MOST_FRAMES, "behind": 4 * MOST_FRAMES}
+        sizes |= {"frame": 2 * MOST_FRAMES, "missed": 4 * MOST_MISSED, "mask": forest.width}
+        arrays = {name: np.empty(size, np.int32) for name, size in sizes.items()}
+        self.of = {name: memoryview(array) for name, array in arrays.items()}
+        self.missed, self.mask = arrays["missed"].reshape(-1, 4), arrays["mask"].view(np.uint32)
+        self.ways, self.ends = np.empty(MOST_PARTS, np.int32), np.empty(MOST_PARTS, np.int32)
+        self.walk = Walk(width=forest.width, most_frames=MOST_FRAMES, most_missing=MOST_MISSED)
+        for name, array in arrays.items():
+            setattr(self.walk, name, array.ctypes.data)
+        forest.enter_into(self.walk)
+        self.address = ctypes.addressof(self.walk)
+        self.spelling = self.ways.ctypes.data, self.ends.ctypes.data
+
+
+@final
 class Masks:
     """The masks of a machine's configurations.
 
@@ -48,6 +69,8 @@ class Masks:
 
     def __init__(self, machine: Machine, forest: Forest) -> None:
         self._machine, self._forest, self._compiled = machine, forest, forest.compiled
+        self._tables: Tables = forest.spare.pop() if forest.spare else Tables(forest)
+        self._of, self._edges = self._tables.of, self._tables.of["edges"]
         self._states: list[State | None] = [None]
         self._afters: list[Sequence[State]] = [()]
         self._state_numbers: dict[State, int] = {}
@@ -55,41 +78,31 @@ class Masks:
         self._frame_numbers: dict[Stack, int] = {None: 0}
         self._made: set[tuple[int, int]] = set()
         self._edges_made, self._records, self._parts, self._behind = FIRST, 1, 0, 0
-        sizes = {"edges": 256 * MOST_STATES, "ends": MOST_STATES, "within": MOST_STATES, "edge": 3 * MOST_EDGES}
-        sizes |= {"record": 6 * MOST_STATES, "part": MOST_PARTS, "follow": MOST_FRAMES, "behind": 4 * MOST_FRAMES}
-        sizes |= {"frame": 2 * MOST_FRAMES, "missed": 4 * MOST_MISSED, "mask": forest.width}
-        own = {name: np.zeros(size, np.int32) for name, size in sizes.items()}
-        self._own = {name: memoryview(table) for name, table in own.items()}
-        ways, ends = np.empty(MOST_PARTS, np.int32), np.empty(MOST_PARTS, np.int32)
-        self._spelling = ways.ctypes.data, ends.ctypes.data, ways, ends
-        self._missed, self._mask = own["missed"].reshape(-1, 4), own["mask"].view(np.uint32)
-        self._edges, self._table = self._own["edges"], own
-        self._walk = Walk(width=forest.width, most_frames=MOST_FRAMES, most_missing=MOST_MISSED)
-        for name, table in own.items():
-            setattr(self._walk, name, table.ctypes.data)
-        forest.enter_into(self._walk)
-        self._address = ctypes.addressof(self._walk)
+
+    def __del__(self) -> None:
+        self._forest.spare.append(self._tables)
 
     def of(self, at: Configuration) -> NDArray[np.uint32]:
         """Return the mask of a configuration, without the end of sequence; :class:`UntoldError` where no walk tells."""
         state, frame = self._state(at.state), self._frame(at.stack)
-        self._walk.frames = len(self._frame_numbers)
-        missing = self._compiled.walk(self._address, 0, state, frame)
+        tables = self._tables
+        tables.walk.frames = len(self._frame_numbers)
+        missing = self._compiled.walk(tables.address, 0, state, frame)
         while missing > 0:
-            for missed in self._missed[:missing].tolist():
+            for missed in tables.missed[:missing].tolist():
                 self._fill(*missed)
-            missing = self._compiled.resume(self._address)
+            missing = self._compiled.resume(tables.address)
         if missing < 0:
             raise FullError
-        return self._mask.copy()
+        return tables.mask.copy()
 
     def _fill(self, node: int, state: int, frame: int, byte: int) -> None:
         """Fill in what a walk lacked."""
         if state < 0:
-            after = self._own["frame"][2 * frame]
-            place = self._own["follow"][after] + ~state
-            if not self._own["behind"][place]:
-                self._own["behind"][place] = self._state(self._afters[after][~state])
+            after = self._of["frame"][2 * frame]
+            place = self._of["follow"][after] + ~state
+            if not self._of["behind"][place]:
+                self._of["behind"][place] = self._state(self._afters[after][~state])
         elif byte >= 0:
             if self._edges[256 * state + byte] == UNKNOWN:
                 edge = self._states[state].edge(byte)  # type: ignore[union-attr]
@@ -111,26 +124,24 @@ class Masks:
                 raise FullError
             self._state_numbers[state] = number
             self._states.append(state)
-            if kind in (Text, Key):
-                self._own["within"][number] = -1
-            else:
-                edges, first = self._edges, 256 * number
+            edges, first = self._edges, 256 * number
+            edges[first : first + 256] = _DEAD
+            self._of["ends"][number], self._of["within"][number] = 0, -1 if kind in (Text, Key) else 0
+            if kind not in (Text, Key):
                 for byte in range(256) if state.bytes is None else state.bytes:
                     edges[first + byte] = UNKNOWN
                 if (ends := state.ends) is not None:
-                    self._own["ends"][number] = ends + 1
+                    self._of["ends"][number] = ends + 1
         return number
 
     def _edge(self, edge: ByteEdge) -> int:
-        number, own = self._edges_made, self._own["edge"]
+        number, own = self._edges_made, self._of["edge"]
         if number == MOST_EDGES:
             raise FullError
         self._edges_made += 1
-        if edge.target is not None:
-            own[3 * number] = self._state(edge.target)
+        own[3 * number] = 0 if edge.target is None else self._state(edge.target)
         own[3 * number + 1] = edge.outcome
-        if edge.after is not None:
-            own[3 * number + 2] = self._after(edge.after)
+        own[3 * number + 2] = 0 if edge.after is None else self._after(edge.after)
         return number
 
     def _after(self, after: Sequence[State]) -> int:
@@ -140,7 +151,9 @@ class Masks:
             if number == MOST_FRAMES or self._behind + len(after) > 4 * MOST_FRAMES:
                 raise FullError
             self._afters.append(after)
-            self._own["follow"][number] = self._behind
+            self._of["follow"][number] = self._behind
+            for place in range(self._behind, self._behind + len(after)):
+                self._of["behind"][place] = 0
             self._behind += len(after)
         return number
 
@@ -154,12 +167,12 @@ class Masks:
             number = self._frame_numbers[stack] = len(self._frame_numbers)
             if number == MOST_FRAMES:
                 raise FullError
-            self._own["frame"][2 * number], self._own["frame"][2 * number + 1] = after, below
+            self._of["frame"][2 * number], self._of["frame"][2 * number + 1] = after, below
         return number
 
     def _record(self, number: int, node: int) -> None:
         """Fill in the tokens within a string, below a node."""
-        state, own, passes = self._states[number], self._own, list[int]()
+        state, own, passes = self._states[number], self._of, list[int]()
         assert isinstance(state, (Text, Key))
         if isinstance(state, Key) and state.counts:
             raise UntoldError
@@ -179,25 +192,34 @@ class Masks:
 
     def _interior(self, spelled: Sequence[Spelled | None], node: int) -> Interior | None:
         """Return the tokens within a string whose listed texts are spelled as they are; ``None`` where some are not."""
+        listed = [(place, one) for place, one in enumerate(spelled) if isinstance(one, Listed) and one.beside]
+        if any(one.begun or not one.words.plain for _, one in listed) or self._forest.forest.spells_escapes:
+            return None
         nodes, exits, taken = list[int](), list[tuple[int, int, str]](), list[int]()
-        covered = any(isinstance(one, Listed) and one.reads_on for one in spelled)  # by the word of all others
-        for place, one in enumerate(spelled):
-            if not isinstance(one, Listed) or not one.beside:
-                continue
-            if one.begun or not one.words.plain or self._forest.forest.spells_escapes:
-                return None
+        # Beside what is none of some texts, these are all that are listed, and what begins them stays among the others.
+        for one in [one for _, one in listed if one.reads_on] or [one for _, one in listed]:
+            ways, ends = self._spelled(one, node)
+            for end, text in ends:
+                taken.append(end)
+                exits += [(end, at, text) for at, own in listed if not own.reads_on and text in own.words.members]
+            nodes += () if one.reads_on else ways
+        word, others = self._others(spelled, node, taken)
+        return Interior(word, nodes, exits + others)
+
+    def _spelled(self, one: Listed, node: int) -> tuple[list[int], list[tuple[int, str]]]:
+        """Return the nodes on the way to the listed texts that begin like this, and those behind their quotes, with the texts."""
+        key = self._forest, node, one.low, one.high, one.depth
+        found = one.words.spelled.get(key)
+        if found is None:
             text, count = one.words.quoted(one), one.high - one.low
             if len(text) > MOST_PARTS:
                 raise FullError
-            found = self._compiled.spell(self._address, node, text, len(text), *self._spelling[:2])
-            ways, ends = self._spelling[2][:found].tolist(), self._spelling[3][:count].tolist()
-            closed = [(end, at) for at, end in enumerate(ends, one.low) if end >= 0]
-            taken += [end for end, _ in closed]
-            if not one.words.without:
-                nodes += [] if covered else ways
-                exits += [(end, place, one.words.texts[at]) for end, at in closed]
-        word, others = self._others(spelled, node, taken)
-        return Interior(word, nodes, exits + others)
+            tables = self._tables
+            size = self._compiled.spell(tables.address, node, text, len(text), *tables.spelling)
+            ends = [(end, at) for at, end in enumerate(tables.ends[:count].tolist(), one.low) if end >= 0]
+            found = tables.ways[:size].tolist(), [(end, one.words.texts[at]) for end, at in ends]
+            one.words.spelled[key] = found
+        return found
 
     def _others(
         self, spelled: Sequence[Spelled | None], node: int, taken: Sequence[int]

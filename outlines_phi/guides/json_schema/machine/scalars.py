@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,13 +38,14 @@ class Words:
     """
 
     def __init__(self, texts: frozenset[str], *, without: bool, ascii: bool) -> None:
-        self.texts, self.without, self.ascii = sorted(texts), without, ascii
+        self.members, self.texts, self.without, self.ascii = texts, sorted(texts), without, ascii
         self.automaton = free(ascii=ascii)
         self._next: dict[tuple[int, int, int], dict[str, tuple[int, int]]] = {}
         self._sizes: dict[Listed, int] = {}
         self.paths: dict[Listed, dict[int, None]] = {}
-        self.plain = all(text.isascii() and text.isprintable() and _NOT_PLAIN.isdisjoint(text) for text in texts)
-        self._quoted: dict[tuple[int, int, int], bytes] = {}
+        joined = "".join(texts)
+        self.plain = joined.isascii() and joined.isprintable() and _NOT_PLAIN.isdisjoint(joined)
+        self.spelled: dict[Hashable, Any] = {}  # for the tables of a vocabulary and a node: how tokens spell those with a prefix
 
     @classmethod
     @lru_cache(maxsize=MOST_WORDS)
@@ -55,10 +56,7 @@ class Words:
 
     def quoted(self, at: Listed) -> bytes:
         """Return the rests of the strings that begin like this, each with a closing quote, where all are :attr:`plain`."""
-        key = at.low, at.high, at.depth
-        if key not in self._quoted:
-            self._quoted[key] = "".join(text[at.depth :] + '"' for text in self.texts[at.low : at.high]).encode()
-        return self._quoted[key]
+        return "".join(text[at.depth :] + '"' for text in self.texts[at.low : at.high]).encode()
 
     def begun(self) -> Listed:
         """Return the state of a string after its opening quote."""
