@@ -15,10 +15,10 @@ LIBRARY = SOURCE.with_suffix(".so")
 """Made of the source by the build hook, where there is a compiler."""
 
 POINTERS = (
-    "first count byte child token_first token_count token words edges ends within edge record part follow behind frame "
-    "missed mask"
+    "first count byte child token_first token_count token words edges row ends within edge record part follow "
+    "behind frame missed asked mask"
 ).split()
-NUMBERS = "width frames most_frames missing most_missing full".split()
+NUMBERS = "width frames most_frames missing asking most_missing full".split()
 
 
 @final

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { DEAD, UNKNOWN };               /* entries of `edges`; from 2 on these are edges */
+enum { DEAD, UNKNOWN, ASKED };        /* entries of `edges`; from 3 on these are edges */
 enum { TARGET, OUTCOME, AFTER, EDGE }; /* of an edge: the state, or 0 and the outcome; what is put on the stack, or 0 */
 enum { NODE, NEXT, WORD, MARKS, PASSES, ENDS, RECORD }; /* of tokens within a string, below a node */
 
@@ -15,21 +15,25 @@ typedef struct {
   const int32_t *first, *count, *byte, *child; /* of each node: its children, -1 of them where these are not known */
   const int32_t *token_first, *token_count, *token;
   const uint32_t *words;
-  const int32_t *edges;             /* [states, 256] */
-  const int32_t *ends, *within;     /* of each state: 1 + the outcome that it may end with; its first record, -1 for none yet, 0 */
+  int32_t *edges;                   /* [rows, 256] */
+  const int32_t *row, *ends;        /* of each state: its row of edges, -1 for none; 1 + the outcome that it may end with, or 0 */
+  const int32_t *within;            /* of each state without a row: its first record, 0 for none yet */
   const int32_t *edge, *record, *part;
-  const int32_t *follow, *behind;   /* of each `after`: its place in `behind`, where the states are, 0 for those not made */
+  const int32_t *follow;            /* of each `after`: its place in `behind` */
+  int32_t *behind;                  /* the states there, 0 for those not made, -1 for those asked for */
   int32_t *frame;                   /* [frames, 2]: `after`, and the frame below */
-  Item *missed;
+  Item *missed, *asked;             /* where the walk stopped, and what it lacks there, each once */
   uint32_t *mask;
-  int32_t width, frames, most_frames, missing, most_missing, full;
+  int32_t width, frames, most_frames, missing, asking, most_missing, full;
 } Walk;
 
 static void expand(Walk *w, int node, int state, int frame);
 
-static void miss(Walk *w, int node, int state, int frame, int byte) {
+static void miss(Walk *w, int node, int state, int frame, int byte, int ask) {
   if (w->missing == w->most_missing) { w->full = 1; return; }
-  w->missed[w->missing++] = (Item){node, state, frame, byte};
+  Item item = {node, state, frame, byte};
+  w->missed[w->missing++] = item;
+  if (ask) w->asked[w->asking++] = item;
 }
 
 static void mark(Walk *w, int node) {
@@ -40,8 +44,8 @@ static void mark(Walk *w, int node) {
 static void step(Walk *w, int node, int state, int frame, int byte);
 
 static void leave(Walk *w, int node, int outcome, int frame, int byte) {
-  int state = w->behind[w->follow[w->frame[2 * frame]] + outcome];
-  if (!state) { miss(w, node, ~outcome, frame, byte); return; }
+  int32_t *behind = w->behind + w->follow[w->frame[2 * frame]] + outcome, state = *behind;
+  if (state <= 0) { *behind = -1; miss(w, node, ~outcome, frame, byte, !state); return; }
   if (byte >= 0) { step(w, node, state, w->frame[2 * frame + 1], byte); return; }
   mark(w, node);
   expand(w, node, state, w->frame[2 * frame + 1]);
@@ -61,24 +65,25 @@ static void follow(Walk *w, int node, int number, int frame) {
 }
 
 static void step(Walk *w, int node, int state, int frame, int byte) {
-  int number = w->edges[256 * state + byte];
-  if (number == UNKNOWN) miss(w, node, state, frame, byte);
+  int32_t *edges = w->edges + 256 * w->row[state], number = edges[byte];
+  if (number == UNKNOWN) edges[byte] = ASKED;
+  if (number == UNKNOWN || number == ASKED) miss(w, node, state, frame, byte, number == UNKNOWN);
   else if (number != DEAD) follow(w, node, number, frame);
   else if (w->ends[state] && frame) leave(w, node, w->ends[state] - 1, frame, byte);
 }
 
 static void expand(Walk *w, int node, int state, int frame) {
   if (!w->count[node]) return;
-  if (w->count[node] < 0) { miss(w, node, state, frame, -1); return; }
-  if (!w->within[state]) {
-    const int32_t *row = w->edges + 256 * state;
+  if (w->count[node] < 0) { miss(w, node, state, frame, -1, 1); return; }
+  if (w->row[state] >= 0) {
+    const int32_t *row = w->edges + 256 * w->row[state];
     for (int i = w->first[node]; i < w->first[node] + w->count[node]; i++)
       if (row[w->byte[i]] != DEAD || w->ends[state]) step(w, w->child[i], state, frame, w->byte[i]);
     return;
   }
   int at = w->within[state];
-  while (at > 0 && w->record[RECORD * at + NODE] != node) at = w->record[RECORD * at + NEXT];
-  if (at <= 0) { miss(w, node, state, frame, -1); return; }
+  while (at && w->record[RECORD * at + NODE] != node) at = w->record[RECORD * at + NEXT];
+  if (!at) { miss(w, node, state, frame, -1, 1); return; }
   const int32_t *record = w->record + RECORD * at;
   if (record[WORD] >= 0) {
     const uint32_t *word = w->words + (int64_t)w->width * record[WORD];
@@ -93,13 +98,13 @@ int resume(Walk *w) {
   int count = w->missing;
   Item items[count];
   memcpy(items, w->missed, count * sizeof(Item));
-  w->missing = 0;
+  w->missing = w->asking = 0;
   for (Item *x = items; x < items + count; x++) {
     if (x->state < 0) leave(w, x->node, ~x->state, x->frame, x->byte);
     else if (x->byte >= 0) step(w, x->node, x->state, x->frame, x->byte);
     else expand(w, x->node, x->state, x->frame);
   }
-  return w->full ? -1 : w->missing;
+  return w->full ? -1 : w->asking;
 }
 
 int walk(Walk *w, int node, int state, int frame) {

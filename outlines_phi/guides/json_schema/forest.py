@@ -410,6 +410,8 @@ class Forest:
         self._walk = Walk()
         self.enter_into(self._walk)
         self.spare: list[Any] = []  # the tables of guides that are gone
+        self.others: dict[Hashable, Any] = {}  # for masks: what is off the paths of listed texts
+        self.spells_escapes = forest.spells_escapes
         self._words = 0
         self._children, self._tokens = size, len(ids)
 

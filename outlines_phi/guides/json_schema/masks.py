@@ -20,7 +20,10 @@ from .machine.states import ByteEdge, Configuration, Pending, Stack, State
 MOST_STATES, MOST_EDGES, MOST_FRAMES, MOST_PARTS, MOST_MISSED = 1 << 14, 1 << 17, 1 << 16, 1 << 20, 1 << 12
 """Entries of the tables of one guide; those that are not written take no memory."""
 
-UNKNOWN, FIRST = 1, 2
+MOST_OTHERS = 2048
+"""Strings off the paths of listed texts that are kept."""
+
+UNKNOWN, FIRST = 1, 3
 _DEAD = memoryview(np.zeros(256, np.int32))
 
 
@@ -33,11 +36,11 @@ Exits: TypeAlias = list[tuple[int, int, str]]
 
 
 class Interior(NamedTuple):
-    """Tokens below a node that stay in a string: a packed word, and nodes besides; and its exits."""
+    """Tokens below a node that stay in a string: a packed word, and those of nodes besides; and the exits."""
 
     word: int
-    nodes: Sequence[int]
     exits: Exits
+    nodes: Sequence[int] = ()
 
 
 @final
@@ -45,12 +48,13 @@ class Tables:
     """The tables of a guide that a walk reads; those of guides that are gone are written over by others."""
 
     def __init__(self, forest: Forest) -> None:
-        sizes = {"edges": 256 * MOST_STATES, "ends": MOST_STATES, "within": MOST_STATES, "edge": 3 * MOST_EDGES}
+        sizes = {"edges": 256 * MOST_STATES, "row": MOST_STATES, "ends": MOST_STATES, "within": MOST_STATES}
         sizes |= {"record": 6 * MOST_STATES, "part": MOST_PARTS, "follow": MOST_FRAMES, "behind": 4 * MOST_FRAMES}
-        sizes |= {"frame": 2 * MOST_FRAMES, "missed": 4 * MOST_MISSED, "mask": forest.width}
+        sizes |= {"frame": 2 * MOST_FRAMES, "missed": 4 * MOST_MISSED, "asked": 4 * MOST_MISSED, "mask": forest.width}
+        sizes["edge"] = 3 * MOST_EDGES
         arrays = {name: np.empty(size, np.int32) for name, size in sizes.items()}
         self.of = {name: memoryview(array) for name, array in arrays.items()}
-        self.missed, self.mask = arrays["missed"].reshape(-1, 4), arrays["mask"].view(np.uint32)
+        self.asked, self.mask = arrays["asked"].reshape(-1, 4), arrays["mask"].view(np.uint32)
         self.ways, self.ends = np.empty(MOST_PARTS, np.int32), np.empty(MOST_PARTS, np.int32)
         self.walk = Walk(width=forest.width, most_frames=MOST_FRAMES, most_missing=MOST_MISSED)
         for name, array in arrays.items():
@@ -70,14 +74,16 @@ class Masks:
     def __init__(self, machine: Machine, forest: Forest) -> None:
         self._machine, self._forest, self._compiled = machine, forest, forest.compiled
         self._tables: Tables = forest.spare.pop() if forest.spare else Tables(forest)
-        self._of, self._edges = self._tables.of, self._tables.of["edges"]
+        self._of = self._tables.of
         self._states: list[State | None] = [None]
         self._afters: list[Sequence[State]] = [()]
+        self._edges: list[ByteEdge] = []  # kept, so that no other has its identity
+        self._edge_numbers: dict[int, int] = {}
         self._state_numbers: dict[State, int] = {}
         self._after_numbers: dict[int, int] = {}
         self._frame_numbers: dict[Stack, int] = {None: 0}
         self._made: set[tuple[int, int]] = set()
-        self._edges_made, self._records, self._parts, self._behind = FIRST, 1, 0, 0
+        self._rows, self._records, self._parts, self._behind = 0, 1, 0, 0
 
     def __del__(self) -> None:
         self._forest.spare.append(self._tables)
@@ -87,12 +93,12 @@ class Masks:
         state, frame = self._state(at.state), self._frame(at.stack)
         tables = self._tables
         tables.walk.frames = len(self._frame_numbers)
-        missing = self._compiled.walk(tables.address, 0, state, frame)
-        while missing > 0:
-            for missed in tables.missed[:missing].tolist():
-                self._fill(*missed)
-            missing = self._compiled.resume(tables.address)
-        if missing < 0:
+        asking = self._compiled.walk(tables.address, 0, state, frame)
+        while asking > 0:
+            for asked in tables.asked[:asking].tolist():
+                self._fill(*asked)
+            asking = self._compiled.resume(tables.address)
+        if asking < 0:
             raise FullError
         return tables.mask.copy()
 
@@ -100,13 +106,10 @@ class Masks:
         """Fill in what a walk lacked."""
         if state < 0:
             after = self._of["frame"][2 * frame]
-            place = self._of["follow"][after] + ~state
-            if not self._of["behind"][place]:
-                self._of["behind"][place] = self._state(self._afters[after][~state])
+            self._of["behind"][self._of["follow"][after] + ~state] = self._state(self._afters[after][~state])
         elif byte >= 0:
-            if self._edges[256 * state + byte] == UNKNOWN:
-                edge = self._states[state].edge(byte)  # type: ignore[union-attr]
-                self._edges[256 * state + byte] = 0 if edge is None else self._edge(edge)
+            edge = self._states[state].edge(byte)  # type: ignore[union-attr]
+            self._of["edges"][256 * self._of["row"][state] + byte] = 0 if edge is None else self._edge(edge)
         elif self._forest.count[node] < 0:
             self._forest.load(node)
         elif (state, node) not in self._made:
@@ -124,24 +127,29 @@ class Masks:
                 raise FullError
             self._state_numbers[state] = number
             self._states.append(state)
-            edges, first = self._edges, 256 * number
-            edges[first : first + 256] = _DEAD
-            self._of["ends"][number], self._of["within"][number] = 0, -1 if kind in (Text, Key) else 0
-            if kind not in (Text, Key):
+            row, self._of["ends"][number], self._of["within"][number] = -1, 0, 0
+            if kind is not Text and kind is not Key:
+                row, self._rows = self._rows, self._rows + 1
+                edges, first = self._of["edges"], 256 * row
+                edges[first : first + 256] = _DEAD
                 for byte in range(256) if state.bytes is None else state.bytes:
                     edges[first + byte] = UNKNOWN
                 if (ends := state.ends) is not None:
                     self._of["ends"][number] = ends + 1
+            self._of["row"][number] = row
         return number
 
     def _edge(self, edge: ByteEdge) -> int:
-        number, own = self._edges_made, self._of["edge"]
-        if number == MOST_EDGES:
-            raise FullError
-        self._edges_made += 1
-        own[3 * number] = 0 if edge.target is None else self._state(edge.target)
-        own[3 * number + 1] = edge.outcome
-        own[3 * number + 2] = 0 if edge.after is None else self._after(edge.after)
+        number = self._edge_numbers.get(id(edge))
+        if number is None:
+            number, own = FIRST + len(self._edges), self._of["edge"]
+            if number == MOST_EDGES:
+                raise FullError
+            self._edges.append(edge)
+            self._edge_numbers[id(edge)] = number
+            own[3 * number] = 0 if edge.target is None else self._state(edge.target)
+            own[3 * number + 1] = edge.outcome
+            own[3 * number + 2] = 0 if edge.after is None else self._after(edge.after)
         return number
 
     def _after(self, after: Sequence[State]) -> int:
@@ -192,19 +200,27 @@ class Masks:
 
     def _interior(self, spelled: Sequence[Spelled | None], node: int) -> Interior | None:
         """Return the tokens within a string whose listed texts are spelled as they are; ``None`` where some are not."""
-        listed = [(place, one) for place, one in enumerate(spelled) if isinstance(one, Listed) and one.beside]
-        if any(one.begun or not one.words.plain for _, one in listed) or self._forest.forest.spells_escapes:
-            return None
+        listed, covering = list[tuple[int, Listed]](), None
+        for place, one in enumerate(spelled):
+            if type(one) is Listed and one.low < one.high:
+                if one.begun or not one.words.plain or self._forest.spells_escapes:
+                    return None
+                listed.append((place, one))
+                if one.words.without:
+                    covering = one
+        if not listed:
+            return Interior(*self._others(spelled, node, ()))
         nodes, exits, taken = list[int](), list[tuple[int, int, str]](), list[int]()
         # Beside what is none of some texts, these are all that are listed, and what begins them stays among the others.
-        for one in [one for _, one in listed if one.reads_on] or [one for _, one in listed]:
+        for one in [one for _, one in listed] if covering is None else (covering,):
             ways, ends = self._spelled(one, node)
             for end, text in ends:
                 taken.append(end)
-                exits += [(end, at, text) for at, own in listed if not own.reads_on and text in own.words.members]
-            nodes += () if one.reads_on else ways
+                exits += [(end, at, text) for at, own in listed if not own.words.without and text in own.words.members]
+            if covering is None:
+                nodes += ways
         word, others = self._others(spelled, node, taken)
-        return Interior(word, nodes, exits + others)
+        return Interior(word, exits + others, nodes)
 
     def _spelled(self, one: Listed, node: int) -> tuple[list[int], list[tuple[int, str]]]:
         """Return the nodes on the way to the listed texts that begin like this, and those behind their quotes, with the texts."""
@@ -225,12 +241,16 @@ class Masks:
         self, spelled: Sequence[Spelled | None], node: int, taken: Sequence[int]
     ) -> tuple[int, Exits]:
         """Return the word of the tokens of a string that are off the paths of listed texts, whose ends are ``taken``; and exits."""
-        forest, loose = self._forest, list[Hashable]()
+        forest, loose = self._forest, list[Hashable]([node])
         for one in spelled:  # behind the paths, listed texts do not matter
-            loose.append((one.automaton, one.state) if isinstance(one, Listed) else one)
-            if isinstance(one, Listed) and not one.reads_on:
-                loose[-1] = None
-
+            if type(one) is Listed:
+                loose.append((one.automaton, one.state) if one.words.without else None)
+            else:
+                loose.append(one)
+        key = tuple(loose)
+        found = forest.others.get(key)
+        if found is not None and not taken:
+            return found[0], found[3]
 
         def ends(split: Split, closings: Mapping[int, NDArray[np.bool_]], taken: Sequence[int]) -> Exits:
             rests = ((place, split.rest(exits, taken)) for place, exits in closings.items())
@@ -244,7 +264,11 @@ class Masks:
             closings = split.closings(spelled)
             return word, split, closings, ends(split, closings, ())
 
-        word, split, closings, exits = forest.forest.keep((forest, node, *loose), find, lambda _: 1000)
+        if found is None:
+            if len(forest.others) > MOST_OTHERS:
+                forest.others.clear()
+            found = forest.others[key] = find()
+        word, split, closings, exits = found
         return word, ends(split, closings, taken) if taken and split is not None else exits
 
     def _along(self, state: Text | Key, node: int, passes: list[int]) -> Interior:
@@ -269,4 +293,4 @@ class Masks:
                 if edge is not None:
                     passes += [self._forest.enter(child), self._edge(edge)]
         word, exits = self._others(state.spelled, node, taken)
-        return Interior(word, nodes, exits)
+        return Interior(word, exits, nodes)

@@ -349,6 +349,7 @@ class Object(Container):
     def __init__(self, machine: Maker, members: Members, layout: Spacing) -> None:
         super().__init__(machine, members.goals, layout, begun=members.begun)
         self._members = members
+        self.closing: dict[str, ByteEdge] = {}
 
     def with_layout(self, layout: Spacing) -> State:
         return self._machine.spaced(Object, self._members, layout)
@@ -607,8 +608,11 @@ class Key(State):
         return self._machine.made(Key, self._members, None if self.counts else b"", names) if names else None
 
     def _ended(self, name: str) -> ByteEdge:
-        """Return the edge of the closing quote of a name."""
-        return ByteEdge(self._machine.spaced(Colon, self._members, name))
+        """Return the edge of the closing quote of a name, the same for all that it ends."""
+        edges = self._members.closing
+        if name not in edges:
+            edges[name] = ByteEdge(self._machine.spaced(Colon, self._members, name))
+        return edges[name]
 
 
 @final

@@ -413,6 +413,11 @@ def begun(strings: StringSet, *, ascii: bool) -> Spelled:
     return Walked(composed, composed.start)
 
 
+@lru_cache
+def _left(outcome: int) -> ByteEdge:
+    return ByteEdge(None, outcome)
+
+
 @final
 class Text(State):
     """Within a string."""
@@ -427,7 +432,7 @@ class Text(State):
 
     def closed(self, place: int) -> ByteEdge:
         """Return the edge of the closing quote of a member of one of the sets."""
-        return ByteEdge(None, place)
+        return _left(place)
 
     def spelled_out(self, place: int, text: str) -> ByteEdge:
         """Return the edge of the closing quote of a listed text, or of another member, in one of the sets."""
