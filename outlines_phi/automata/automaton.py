@@ -164,7 +164,9 @@ class ByteAutomaton:
         states = np.arange(len(self))
         column = np.ascontiguousarray(self.byte_class, dtype=np.int32)
         rows, alive = np.ascontiguousarray(self.targets, dtype=np.int32), (states != DEAD)[:, None]
-        return Flat(rows, column, np.zeros(256, np.int32), alive, np.ascontiguousarray(self.accepting), states == self.start)
+        return Flat(
+            rows, column, np.zeros(256, np.int32), alive, np.ascontiguousarray(self.accepting), states == self.start
+        )
 
     def begins(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return the mask of the start state."""

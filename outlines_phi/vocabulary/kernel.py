@@ -15,7 +15,7 @@ LIBRARY = SOURCE.with_suffix(".so")
 """Made of the source by the build hook, where there is a compiler."""
 
 POINTERS = (
-    "first count byte child token_first token_count token words edges row ends within edge record part follow "
+    "first count byte child token_first token_count token words edges row ends within listed text offset edge record part follow "
     "behind frame missed asked mask"
 ).split()
 NUMBERS = "width frames most_frames missing asking most_missing full".split()
@@ -77,7 +77,17 @@ def library() -> Any | None:
     number, pointer = ctypes.c_int, ctypes.c_void_p
     found.walk.argtypes, found.resume.argtypes = [pointer, number, number, number], [pointer]
     found.spell.argtypes = [pointer, number, ctypes.c_char_p, number, pointer, pointer]
-    found.spread.argtypes = [pointer, pointer, pointer, number, number, number, number, pointer, pointer, pointer, pointer]
+    found.spread.argtypes = [
+        pointer,
+        pointer,
+        pointer,
+        number,
+        number,
+        number,
+        number,
+        pointer,
+        pointer,
+        pointer,
+        pointer,
+    ]
     return found
-
-

@@ -8,6 +8,8 @@ enum { DEAD, UNKNOWN, ASKED };        /* entries of `edges`; from 3 on these are
 enum { TARGET, OUTCOME, AFTER, EDGE }; /* of an edge: the state, or 0 and the outcome; what is put on the stack, or 0 */
 enum { NODE, NEXT, WORD, MARKS, PASSES, ENDS, RECORD }; /* of tokens within a string, below a node */
 
+enum { WORDS, LOW, HIGH, DEPTH, BESIDE, LISTED };
+
 /* `state` is ~outcome where a value is left; `byte` is to be read next at `node`, or was read last where it is -1. */
 typedef struct { int32_t node, state, frame, byte; } Item;
 
@@ -17,7 +19,10 @@ typedef struct {
   const uint32_t *words;
   int32_t *edges;                   /* [rows, 256] */
   const int32_t *row, *ends;        /* of each state: its row of edges, -1 for none; 1 + the outcome that it may end with, or 0 */
-  const int32_t *within;            /* of each state without a row: its first record, 0 for none yet */
+  const int32_t *within;            /* of each state without a row, which is in a string: its first record, 0 for none yet */
+  const int32_t *listed;            /* [states, LISTED]: the texts beside it, words -1 for none, and the state off their paths */
+  const char **text;                /* of each words: its texts, each with a closing quote */
+  const int32_t **offset;           /* and where each begins */
   const int32_t *edge, *record, *part;
   const int32_t *follow;            /* of each `after`: its place in `behind` */
   int32_t *behind;                  /* the states there, 0 for those not made, -1 for those asked for */
@@ -72,6 +77,27 @@ static void step(Walk *w, int node, int state, int frame, int byte) {
   else if (w->ends[state] && frame) leave(w, node, w->ends[state] - 1, frame, byte);
 }
 
+static int below(const Walk *w, int node, int byte) {
+  int low = w->first[node], high = low + w->count[node] - 1;
+  while (low < high) {
+    int middle = (low + high) / 2;
+    if (w->byte[middle] < byte) low = middle + 1; else high = middle;
+  }
+  return low == high && w->byte[low] == byte ? w->child[low] : -1;
+}
+
+/* Mark the beginnings of listed texts, unless those are among all others; return whether a token ends one, or goes on behind it. */
+static int closes(Walk *w, int node, const int32_t *list) {
+  for (int i = list[LOW]; i < list[HIGH]; i++) {
+    const char *text = w->text[list[WORDS]] + w->offset[list[WORDS]][i] + list[DEPTH];
+    for (int at = below(w, node, *text); at >= 0; at = below(w, at, *++text)) {
+      if (*text == '"') return 1;
+      if (!list[BESIDE]) mark(w, at);
+    }
+  }
+  return 0;
+}
+
 static void expand(Walk *w, int node, int state, int frame) {
   if (!w->count[node]) return;
   if (w->count[node] < 0) { miss(w, node, state, frame, -1, 1); return; }
@@ -83,6 +109,11 @@ static void expand(Walk *w, int node, int state, int frame) {
   }
   int at = w->within[state];
   while (at && w->record[RECORD * at + NODE] != node) at = w->record[RECORD * at + NEXT];
+  const int32_t *list = w->listed + LISTED * state;
+  if (!at && list[WORDS] >= 0 && !closes(w, node, list)) {
+    if (list[BESIDE]) expand(w, node, list[BESIDE], frame);
+    return;
+  }
   if (!at) { miss(w, node, state, frame, -1, 1); return; }
   const int32_t *record = w->record + RECORD * at;
   if (record[WORD] >= 0) {
@@ -113,15 +144,6 @@ int walk(Walk *w, int node, int state, int frame) {
   w->missing = 1;
   w->missed[0] = (Item){node, state, frame, -1};
   return resume(w);
-}
-
-static int below(const Walk *w, int node, int byte) {
-  int low = w->first[node], high = low + w->count[node] - 1;
-  while (low < high) {
-    int middle = (low + high) / 2;
-    if (w->byte[middle] < byte) low = middle + 1; else high = middle;
-  }
-  return low == high && w->byte[low] == byte ? w->child[low] : -1;
 }
 
 /* Spell texts that end with quotes from a node on: the nodes on the way where tokens end, and those behind the quotes, or -1. */

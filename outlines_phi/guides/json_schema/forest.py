@@ -465,7 +465,9 @@ class Forest:
         if found is None:
             # The fewer ones are marked: those that stay, or those that do not beside all that do.
             dead = ~alive
-            fewer = dead if 2 * np.diff(split.stays.first)[alive].sum() > len(split.stays.nodes) and dead.any() else alive
+            fewer = (
+                dead if 2 * np.diff(split.stays.first)[alive].sum() > len(split.stays.nodes) and dead.any() else alive
+            )
             bits = np.zeros(32 * self.width, bool)
             bits[self.forest.trie.ending(split.stays.of(fewer))[0]] = True
             if fewer is dead:

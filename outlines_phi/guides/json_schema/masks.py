@@ -14,7 +14,7 @@ from .forest import Forest, FullError, Split
 from .machine.between import Between
 from .machine.containers import Key
 from .machine.machine import Machine
-from .machine.scalars import Listed, Spelled, Text, on_path
+from .machine.scalars import Listed, Spelled, Text, Words, alone, on_path
 from .machine.states import ByteEdge, Configuration, Pending, Stack, State
 
 MOST_STATES, MOST_EDGES, MOST_FRAMES, MOST_PARTS, MOST_MISSED = 1 << 14, 1 << 17, 1 << 16, 1 << 20, 1 << 12
@@ -52,7 +52,9 @@ class Tables:
         sizes |= {"record": 6 * MOST_STATES, "part": MOST_PARTS, "follow": MOST_FRAMES, "behind": 4 * MOST_FRAMES}
         sizes |= {"frame": 2 * MOST_FRAMES, "missed": 4 * MOST_MISSED, "asked": 4 * MOST_MISSED, "mask": forest.width}
         sizes["edge"] = 3 * MOST_EDGES
+        sizes["listed"] = 5 * MOST_STATES
         arrays = {name: np.empty(size, np.int32) for name, size in sizes.items()}
+        arrays |= {name: np.empty(MOST_STATES, np.int64) for name in ("text", "offset")}
         self.of = {name: memoryview(array) for name, array in arrays.items()}
         self.asked, self.mask = arrays["asked"].reshape(-1, 4), arrays["mask"].view(np.uint32)
         self.ways, self.ends = np.empty(MOST_PARTS, np.int32), np.empty(MOST_PARTS, np.int32)
@@ -83,6 +85,7 @@ class Masks:
         self._after_numbers: dict[int, int] = {}
         self._frame_numbers: dict[Stack, int] = {None: 0}
         self._made: set[tuple[int, int]] = set()
+        self._words: dict[Words, int] = {}
         self._rows, self._records, self._parts, self._behind = 0, 1, 0, 0
 
     def __del__(self) -> None:
@@ -128,7 +131,9 @@ class Masks:
             self._state_numbers[state] = number
             self._states.append(state)
             row, self._of["ends"][number], self._of["within"][number] = -1, 0, 0
-            if kind is not Text and kind is not Key:
+            if isinstance(state, (Text, Key)):
+                self._list(state, number)
+            else:
                 row, self._rows = self._rows, self._rows + 1
                 edges, first = self._of["edges"], 256 * row
                 edges[first : first + 256] = _DEAD
@@ -138,6 +143,24 @@ class Masks:
                     self._of["ends"][number] = ends + 1
             self._of["row"][number] = row
         return number
+
+    def _list(self, state: Text | Key, number: int) -> None:
+        """Fill in the texts that a string may become, where one list has them all, and its others are in one state."""
+        listed, first = self._of["listed"], 5 * number
+        listed[first] = -1
+        if isinstance(state, Key) and (not state.begun or state.counts):
+            return
+        one = alone(state.spelled)
+        if one is None or self._forest.spells_escapes:
+            return
+        words = self._words.get(one.words)
+        if words is None:
+            words = self._words[one.words] = len(self._words)
+            self._of["text"][words], self._of["offset"][words] = one.words.addresses
+        beside = state.off_paths if one.words.without else None
+        fields = words, one.low, one.high, one.depth, 0 if beside is None else self._state(beside)
+        for place, entry in enumerate(fields, first):
+            listed[place] = entry
 
     def _edge(self, edge: ByteEdge) -> int:
         number = self._edge_numbers.get(id(edge))
@@ -237,9 +260,7 @@ class Masks:
             one.words.spelled[key] = found
         return found
 
-    def _others(
-        self, spelled: Sequence[Spelled | None], node: int, taken: Sequence[int]
-    ) -> tuple[int, Exits]:
+    def _others(self, spelled: Sequence[Spelled | None], node: int, taken: Sequence[int]) -> tuple[int, Exits]:
         """Return the word of the tokens of a string that are off the paths of listed texts, whose ends are ``taken``; and exits."""
         forest, loose = self._forest, list[Hashable]([node])
         for one in spelled:  # behind the paths, listed texts do not matter

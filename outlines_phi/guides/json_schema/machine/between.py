@@ -43,10 +43,7 @@ class Value(BeforeValue):
                 spelled = tuple(None if one.is_empty else begun(one, ascii=machine.ascii) for one in sets)
                 return ByteEdge(machine.made(Text, spelled)) if any(spelled) else None
             case 0x5B:
-                goals = tuple(
-                    tuple(filter(machine.sizes.possible_array, kinds.arrays(goal)))
-                    for goal in self._goals
-                )
+                goals = tuple(tuple(filter(machine.sizes.possible_array, kinds.arrays(goal))) for goal in self._goals)
                 return ByteEdge(machine.spaced(Array, goals, self._layout, False, NOTHING)) if any(goals) else None
             case 0x7B:
                 members = Members.of(machine, [kinds.objects(goal) for goal in self._goals])

@@ -334,8 +334,7 @@ class Members(NamedTuple):
         names = tuple(valued | dict.fromkeys(name for goal in goals for shape in goal for name in shape.names()))
         taken = frozenset(names)
         alive = tuple(
-            tuple(shape for shape in goal if machine.sizes.possible_object(shape, names, taken))
-            for goal in goals
+            tuple(shape for shape in goal if machine.sizes.possible_object(shape, names, taken)) for goal in goals
         )
         return cls(alive, names, taken, begun=False)
 
@@ -350,6 +349,7 @@ class Object(Container):
         super().__init__(machine, members.goals, layout, begun=members.begun)
         self._members = members
         self.closing: dict[str, ByteEdge] = {}
+        self.off_paths: State | None = None
 
     def with_layout(self, layout: Spacing) -> State:
         return self._machine.spaced(Object, self._members, layout)
@@ -560,6 +560,19 @@ class Key(State):
                 sizes = self._machine.spaced(Colon, self._members, name).sizes
                 found = [min(size, least + more) for size, more in zip(found, sizes, strict=True)]
         return found
+
+    @property
+    def begun(self) -> bool:
+        """True if some of it is spelled."""
+        return self._names is not None
+
+    @property
+    def off_paths(self) -> State | None:
+        """The state off the paths of all listed names, one for all of them."""
+        if self._members.off_paths is None:
+            moved = (one.moved(one.state) if isinstance(one, Listed) else None for one in self.spelled)
+            self._members.off_paths = self.later(tuple(moved))
+        return self._members.off_paths
 
     @property
     def spelled(self) -> tuple[Spelled, ...]:

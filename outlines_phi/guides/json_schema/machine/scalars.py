@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -45,7 +46,9 @@ class Words:
         self.paths: dict[Listed, dict[int, None]] = {}
         joined = "".join(texts)
         self.plain = joined.isascii() and joined.isprintable() and _NOT_PLAIN.isdisjoint(joined)
-        self.spelled: dict[Hashable, Any] = {}  # for the tables of a vocabulary and a node: how tokens spell those with a prefix
+        self.spelled: dict[
+            Hashable, Any
+        ] = {}  # for the tables of a vocabulary and a node: how tokens spell those with a prefix
 
     @classmethod
     @lru_cache(maxsize=MOST_WORDS)
@@ -57,6 +60,14 @@ class Words:
     def quoted(self, at: Listed) -> bytes:
         """Return the rests of the strings that begin like this, each with a closing quote, where all are :attr:`plain`."""
         return "".join(text[at.depth :] + '"' for text in self.texts[at.low : at.high]).encode()
+
+    @cached_property
+    def addresses(self) -> tuple[int, int]:
+        """The addresses of the texts, each with a closing quote, and of where each begins, for compiled walks."""
+        text = np.frombuffer("".join(text + '"' for text in self.texts).encode(), np.uint8)
+        first = np.array([0, *accumulate(len(text) + 1 for text in self.texts)], dtype=np.int32)
+        self._addressed = text, first  # kept
+        return text.ctypes.data, first.ctypes.data
 
     def begun(self) -> Listed:
         """Return the state of a string after its opening quote."""
@@ -402,6 +413,23 @@ def on_path(spelled: Iterable[Spelled | None]) -> dict[int, None]:
     return path
 
 
+def alone(spelled: Iterable[Spelled | None]) -> Listed | None:
+    """Return the list of all texts that some sets list, where these are spelled as they are, and no other automaton reads on."""
+    found = None
+    for one in spelled:
+        if one is None:
+            continue
+        if type(one) is not Listed or one.begun or one.state != one.words.automaton.start:
+            return None
+        if one.low < one.high:
+            if not one.words.plain or (found is not None and one.words.without == found.words.without):
+                return None
+            found = one if found is None or one.words.without else found
+        elif one.words.without:
+            return None
+    return found
+
+
 def begun(strings: StringSet, *, ascii: bool) -> Spelled:
     """Return the beginning of a member of a set, after the opening quote."""
     if strings.values is not None:
@@ -437,6 +465,11 @@ class Text(State):
     def spelled_out(self, place: int, text: str) -> ByteEdge:
         """Return the edge of the closing quote of a listed text, or of another member, in one of the sets."""
         return self.closed(place)
+
+    @property
+    def off_paths(self) -> State | None:
+        """The state off the paths of all listed texts, where the automaton is as it is."""
+        return self.later(tuple(None if one is None else one.moved(one.state) for one in self.spelled))
 
     def later(self, spelled: tuple[Spelled | None, ...]) -> State | None:
         """Return the state in which the sets are spelled further, those that are not ``None``."""

@@ -25,6 +25,9 @@ NEVER = 1 << 40
 
 LITERALS = {"null": b"null", "true": b"true", "false": b"false"}
 
+MOST_DEEP = 20
+"""Values within values of which one is looked for by what is evident."""
+
 MOST_TRIED = 50_000
 """Ways to choose the members of one object of which some must be of a kind."""
 
@@ -60,6 +63,7 @@ class Sizes:
         self._kinds, self._nested, self._layout, self._ascii = kinds, nested, layout, ascii
         self._known: dict[Hashable, int] = {}
         self._evident: dict[Formula, bool] = {}
+        self._depth = 0
         self._open: dict[Hashable, int] | None = None
         self._equations: dict[Hashable, Callable[[], int]] = {}
         # By the identity of who asks: hashing thousands of names takes long.
@@ -82,14 +86,17 @@ class Sizes:
 
     def possible_object(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str]) -> bool:
         """Return True if the rest of an object may be of a shape; see :meth:`of_object`."""
-        return (
-            self._is_evident_object(shape) and shape.required.issubset(ahead)
-        ) or self.of_object(shape, ahead, taken, BEGUN) < NEVER
+        return (self._is_evident_object(shape) and shape.required.issubset(ahead)) or self.of_object(
+            shape, ahead, taken, BEGUN
+        ) < NEVER
 
     def is_evident(self, formula: Formula) -> bool:
         """Return True if there evidently is a value: a scalar, or an array or object all of whose parts evidently are."""
         found = self._evident.get(formula)
+        if found is None and self._depth == MOST_DEEP:
+            return False
         if found is None:
+            self._depth += 1
             self._evident[formula] = False  # while it is looked at: a value within itself is no evidence
             kinds = self._kinds
             found = self._evident[formula] = (
@@ -99,6 +106,7 @@ class Sizes:
                 or any(map(self._is_evident_object, kinds.objects(formula)))
                 or kinds.shortest_number(formula) is not None
             )
+            self._depth -= 1
         return found
 
     def _is_evident_array(self, shape: ArrayShape) -> bool:
