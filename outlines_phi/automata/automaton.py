@@ -154,7 +154,7 @@ class ByteAutomaton:
     def _table(self) -> NDArray[np.int64]:
         return self.targets[:, self.byte_class].astype(np.int64)
 
-    def closed(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def closed(self, states: NDArray[np.integer]) -> NDArray[np.bool_]:
         """Return the mask of the accepting states."""
         return self.accepting[states]
 

@@ -94,7 +94,7 @@ class Composed:
         place = self._place.take(at)
         return (row << self._bits | place) * self._alive.take(row * self._alive.shape[1] + place)
 
-    def closed(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def closed(self, states: NDArray[np.integer]) -> NDArray[np.bool_]:
         """Return the mask of the states behind a member, its closing byte included."""
         return self._ends[states >> self._bits] & (states & ((1 << self._bits) - 1) == self._root)
 

@@ -404,8 +404,9 @@ class Forest:
             )
         }
         self.words = np.zeros((MOST_WORDS // (4 * self.width), self.width), np.uint32)
-        self.count = memoryview(self.tables["count"])
-        self.compiled, self._lengths = library(), np.empty(MOST_GROUPS + 1, np.int32)
+        self.count = self.tables["count"].data
+        self.compiled: Any = library()
+        self._lengths = np.empty(MOST_GROUPS + 1, np.int32)
         self._found = np.empty((6, size), np.int32), np.empty((MOST_GROUPS, FIELDS), np.int32)
         self._walk = Walk()
         self.enter_into(self._walk)

@@ -24,7 +24,7 @@ MOST_OTHERS = 2048
 """Strings off the paths of listed texts that are kept."""
 
 UNKNOWN, FIRST = 1, 3
-_DEAD = memoryview(np.zeros(256, np.int32))
+_DEAD = np.zeros(256, np.int32).data
 
 
 class UntoldError(Exception):
@@ -55,7 +55,7 @@ class Tables:
         sizes["listed"] = 5 * MOST_STATES
         arrays = {name: np.empty(size, np.int32) for name, size in sizes.items()}
         arrays |= {name: np.empty(MOST_STATES, np.int64) for name in ("text", "offset")}
-        self.of = {name: memoryview(array) for name, array in arrays.items()}
+        self.of = {name: array.data for name, array in arrays.items()}
         self.asked, self.mask = arrays["asked"].reshape(-1, 4), arrays["mask"].view(np.uint32)
         self.ways, self.ends = np.empty(MOST_PARTS, np.int32), np.empty(MOST_PARTS, np.int32)
         self.walk = Walk(width=forest.width, most_frames=MOST_FRAMES, most_missing=MOST_MISSED)

@@ -37,18 +37,18 @@ class Container(State):
         super().__init__(machine)
         self._goals, self.layout, self.begun = goals, layout, begun
         lines = layout.style == LINES
-        self._more = b"" if lines else bytes([self.close])
+        self._more = list[int]() if lines else [self.close]
         if lines if begun else layout.style == OPEN:
-            self._more += b"\n"
+            self._more.append(LINE_END)
 
     @cached_property
     def bytes(self) -> Sequence[int]:  # type: ignore[override]
         """The bytes that may be allowed."""
-        return (b"," if self.begun else self._firsts) + self._more
+        return [*([COMMA] if self.begun else self._firsts), *self._more]
 
     @property
     @abstractmethod
-    def _firsts(self) -> bytes:
+    def _firsts(self) -> Sequence[int]:
         """The bytes that the first item or member may begin with."""
 
     @abstractmethod
@@ -281,8 +281,8 @@ class Array(Container):
         return Pending(machine, sizes, then)
 
     @property
-    def _firsts(self) -> bytes:
-        return b"" if self._value is None else bytes(self._value.bytes)
+    def _firsts(self) -> Sequence[int]:
+        return () if self._value is None else self._value.bytes
 
     @property
     def goes_on(self) -> bool:
@@ -491,7 +491,7 @@ class Object(Container):
                     passed |= places
         return found
 
-    _firsts = bytes([QUOTE])
+    _firsts = (QUOTE,)
 
     @property
     def names(self) -> tuple[Named, ...]:

@@ -228,7 +228,10 @@ class Listed(NamedTuple):
         """True if there are members off the paths of the strings."""
         return self.words.without
 
-    counts = False
+    @property
+    def counts(self) -> bool:
+        """False: characters do not matter."""
+        return False
 
     def alive(self, states: NDArray[np.integer], characters: NDArray[np.integer]) -> NDArray[np.bool_]:
         """Return the mask of the states, behind so many characters off the paths of the strings, that members lead to."""
@@ -309,7 +312,10 @@ class OfLength(NamedTuple):
     state: int
     written: int = 0
 
-    reads_on = True
+    @property
+    def reads_on(self) -> bool:
+        """True: there is an automaton of its own."""
+        return True
 
     def alive(self, states: NDArray[np.integer], characters: NDArray[np.integer]) -> NDArray[np.bool_]:
         """See :meth:`Listed.alive`; what is begun is one character."""
@@ -360,7 +366,10 @@ class Walked(NamedTuple):
     state: int
     written: int = 0
 
-    reads_on = True
+    @property
+    def reads_on(self) -> bool:
+        """True: there is an automaton of its own."""
+        return True
 
     def alive(self, states: NDArray[np.integer], characters: NDArray[np.integer]) -> NDArray[np.bool_]:
         """See :meth:`Listed.alive`."""
@@ -469,7 +478,7 @@ class Text(State):
     @property
     def off_paths(self) -> State | None:
         """The state off the paths of all listed texts, where the automaton is as it is."""
-        return self.later(tuple(None if one is None else one.moved(one.state) for one in self.spelled))
+        return self.later(tuple(None if one is None else one.moved(one.state, 0) for one in self.spelled))
 
     def later(self, spelled: tuple[Spelled | None, ...]) -> State | None:
         """Return the state in which the sets are spelled further, those that are not ``None``."""

@@ -92,22 +92,24 @@ class Sizes:
 
     def is_evident(self, formula: Formula) -> bool:
         """Return True if there evidently is a value: a scalar, or an array or object all of whose parts evidently are."""
-        found = self._evident.get(formula)
-        if found is None and self._depth == MOST_DEEP:
-            return False
-        if found is None:
-            self._depth += 1
+        if formula not in self._evident and self._depth < MOST_DEEP:
             self._evident[formula] = False  # while it is looked at: a value within itself is no evidence
-            kinds = self._kinds
-            found = self._evident[formula] = (
-                any(kinds.may_be(kind, formula) for kind in LITERALS)
-                or not kinds.strings(formula).is_empty
-                or any(map(self._is_evident_array, kinds.arrays(formula)))
-                or any(map(self._is_evident_object, kinds.objects(formula)))
-                or kinds.shortest_number(formula) is not None
-            )
-            self._depth -= 1
-        return found
+            self._depth += 1
+            try:
+                self._evident[formula] = self._find_evidence(formula)
+            finally:
+                self._depth -= 1
+        return self._evident.get(formula, False)
+
+    def _find_evidence(self, formula: Formula) -> bool:
+        kinds = self._kinds
+        return (
+            any(kinds.may_be(kind, formula) for kind in LITERALS)
+            or not kinds.strings(formula).is_empty
+            or any(map(self._is_evident_array, kinds.arrays(formula)))
+            or any(map(self._is_evident_object, kinds.objects(formula)))
+            or kinds.shortest_number(formula) is not None
+        )
 
     def _is_evident_array(self, shape: ArrayShape) -> bool:
         plain = not shape.counted and not shape.unique and (shape.most is None or shape.least <= shape.most)
