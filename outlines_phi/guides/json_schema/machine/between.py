@@ -14,7 +14,7 @@ from .blanks import Spacing, literal
 from .containers import Array, Members, Object
 from .scalars import Number, Text, begun
 from .seen import NOTHING
-from .sizes import LITERALS, NEVER
+from .sizes import LITERALS, NEVER, Sizes
 from .states import BEGINNINGS, BeforeValue, ByteEdge, Last, Maker, State
 
 NUMBERS = b"-0123456789"
@@ -160,17 +160,28 @@ class Between(State):
 class Places:
     """The positions of a template, and the least number of bytes from each to the end."""
 
-    def __init__(self, template: Template, size_of_value: Callable[[Formula], int]) -> None:
-        self.template = template
-        self._values = [
-            size_of_value(piece) if isinstance(piece, Formula) else piece.size(piece.start) for piece in template.pieces
-        ]
-        self._behind = [NEVER] * len(template.pieces)
-        """The least number of bytes that come after each piece."""
-        changed = True
+    def __init__(self, template: Template, sizes: Sizes) -> None:
+        self.template, self._sizes = template, sizes
+        # Whether there is a way to the end is known long before its size.
+        self._ways = self._solved(lambda piece: 0 if sizes.possible(piece) else NEVER)
+
+    def _solved(self, size_of_value: Callable[[Formula], int]) -> tuple[list[int], list[int]]:
+        """Return the least number of bytes of each piece, and of what comes after it."""
+        pieces = self.template.pieces
+        values = [size_of_value(piece) if isinstance(piece, Formula) else piece.size(piece.start) for piece in pieces]
+        behind, changed = [NEVER] * len(pieces), True
         while changed:
-            found = [min(map(self._ahead, follow), default=NEVER) for follow in template.follow]
-            changed, self._behind = found != self._behind, found
+            ahead = [min(NEVER, value + more) for value, more in zip(values, behind, strict=True)]
+            found = [
+                min((0 if place == END else ahead[place] for place in follow), default=NEVER)
+                for follow in self.template.follow
+            ]
+            changed, behind = found != behind, found
+        return values, behind
+
+    @cached_property
+    def _least(self) -> tuple[list[int], list[int]]:
+        return self._solved(self._sizes.of)
 
     @property
     def start(self) -> frozenset[Position]:
@@ -179,12 +190,18 @@ class Places:
 
     def size(self, position: Position) -> int:
         """Return the least number of bytes from a position to the end."""
+        return self._size(position, *self._least)
+
+    def _leads(self, position: Position) -> bool:
+        """Return True if there is a way from a position to the end."""
+        return self._size(position, *self._ways) < NEVER
+
+    def _size(self, position: Position, values: Sequence[int], behind: Sequence[int]) -> int:
         place, at = position
         if place == END:
             return 0
         piece = self.template.pieces[place]
-        here = self._values[place] if isinstance(piece, Formula) else piece.size(at)
-        return min(NEVER, here + self._behind[place])
+        return min(NEVER, (values[place] if isinstance(piece, Formula) else piece.size(at)) + behind[place])
 
     def entered(self, pieces: Iterable[int]) -> frozenset[Position]:
         """Return the positions before some pieces, without those that lead to no end; pieces that may be empty are passed."""
@@ -192,7 +209,7 @@ class Places:
         waiting = [(place, self._start(place)) for place in pieces]
         while waiting:
             position = waiting.pop()
-            if position not in found and self.size(position) < NEVER:
+            if position not in found and self._leads(position):
                 found[position] = None
                 waiting += self._passed(position)
         return frozenset(found)
@@ -204,13 +221,10 @@ class Places:
             piece = self.template.pieces[place] if place != END else None
             if isinstance(piece, Bytes):
                 moved = place, piece.step(at, byte)
-                if moved[1] != DEAD and self.size(moved) < NEVER:
+                if moved[1] != DEAD and self._leads(moved):
                     found.add(moved)
                     found.update(self.entered(follow for follow, _ in self._passed(moved)))
         return frozenset(found)
-
-    def _ahead(self, place: int) -> int:
-        return 0 if place == END else min(NEVER, self._values[place] + self._behind[place])
 
     def _start(self, place: int) -> int:
         piece = self.template.pieces[place] if place != END else None
