@@ -76,7 +76,6 @@ def library() -> Any | None:
         return None
     number, pointer = ctypes.c_int, ctypes.c_void_p
     found.walk.argtypes, found.resume.argtypes = [pointer, number, number, number], [pointer]
-    found.spell.argtypes = [pointer, number, ctypes.c_char_p, number, pointer, pointer]
     found.spread.argtypes = [
         pointer,
         pointer,

@@ -146,17 +146,6 @@ int walk(Walk *w, int node, int state, int frame) {
   return resume(w);
 }
 
-/* Spell texts that end with quotes from a node on: the nodes on the way where tokens end, and those behind the quotes, or -1. */
-int spell(const Walk *w, int node, const uint8_t *text, int size, int32_t *on_the_way, int32_t *closed) {
-  int at = node, found = 0;
-  for (int i = 0; i < size; i++) {
-    if (at >= 0) at = below(w, at, text[i]);
-    if (text[i] == '"') { *closed++ = at; at = node; }
-    else if (at >= 0 && w->token_count[at]) on_the_way[found++] = at;
-  }
-  return found;
-}
-
 /* Automata over bytes that run side by side below nodes of the trie: tokens that stay in a string, and nodes at its end.
 
    A state is a row and, in its lower bits, a place in a graph that reads a character; 0 is dead. */

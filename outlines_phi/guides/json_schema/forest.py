@@ -93,9 +93,10 @@ class TokenForest:
         return self._tables
 
     def forget(self, tables: Forest) -> None:
-        """Make tables anew, unless this was done."""
+        """Make tables anew, unless this was done, and what is kept with their words."""
         if self._tables is tables:
             self._tables = None
+            self._kept.clear()
 
     def joined(self, nodes: NDArray[np.integer]) -> int:
         """Return the node that stands for some nodes of the trie, in ascending order."""

@@ -255,8 +255,8 @@ class JSONGuide(Guide):
             if tables is None:
                 return None
             try:
-                if self._masks is None:
-                    self._masks = Masks(self.machine, tables)
+                if self._masks is None or self._masks.forest is not tables:
+                    self._masks = Masks(tables)
                 found = self._masks.of(at)
             except UntoldError:
                 return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Hashable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias, final
+from typing import TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,9 @@ from ...vocabulary.kernel import Walk
 from .forest import Forest, FullError, Split
 from .machine.between import Between
 from .machine.containers import Key
-from .machine.machine import Machine
 from .machine.scalars import Listed, Spelled, Text, Words, alone, on_path
 from .machine.states import ByteEdge, Configuration, Pending, Stack, State
+from .walks import along
 
 MOST_STATES, MOST_EDGES, MOST_FRAMES, MOST_PARTS, MOST_MISSED = 1 << 14, 1 << 17, 1 << 16, 1 << 20, 1 << 12
 """Entries of the tables of one guide; those that are not written take no memory."""
@@ -31,16 +31,8 @@ class UntoldError(Exception):
     """The walk depends on what was written, or is not one by bytes: the mask is that of the row."""
 
 
-Exits: TypeAlias = list[tuple[int, int, str]]
-"""Nodes behind the closing quotes of strings, the place of the set of each, and its text where it is listed."""
-
-
-class Interior(NamedTuple):
-    """Tokens below a node that stay in a string: a packed word, and those of nodes besides; and the exits."""
-
-    word: int
-    exits: Exits
-    nodes: Sequence[int] = ()
+Exits: TypeAlias = list[tuple[int, int]]
+"""Nodes behind the closing quotes of strings, and the place of the set of each."""
 
 
 @final
@@ -57,13 +49,11 @@ class Tables:
         arrays |= {name: np.empty(MOST_STATES, np.int64) for name in ("text", "offset")}
         self.of = {name: array.data for name, array in arrays.items()}
         self.asked, self.mask = arrays["asked"].reshape(-1, 4), arrays["mask"].view(np.uint32)
-        self.ways, self.ends = np.empty(MOST_PARTS, np.int32), np.empty(MOST_PARTS, np.int32)
         self.walk = Walk(width=forest.width, most_frames=MOST_FRAMES, most_missing=MOST_MISSED)
         for name, array in arrays.items():
             setattr(self.walk, name, array.ctypes.data)
         forest.enter_into(self.walk)
         self.address = ctypes.addressof(self.walk)
-        self.spelling = self.ways.ctypes.data, self.ends.ctypes.data
 
 
 @final
@@ -73,8 +63,8 @@ class Masks:
     States, edges, and stacks have numbers here, in the order in which walks lead to them.
     """
 
-    def __init__(self, machine: Machine, forest: Forest) -> None:
-        self._machine, self._forest, self._compiled = machine, forest, forest.compiled
+    def __init__(self, forest: Forest) -> None:
+        self.forest, self._compiled = forest, forest.compiled
         self._tables: Tables = forest.spare.pop() if forest.spare else Tables(forest)
         self._of = self._tables.of
         self._states: list[State | None] = [None]
@@ -89,7 +79,7 @@ class Masks:
         self._rows, self._records, self._parts, self._behind = 0, 1, 0, 0
 
     def __del__(self) -> None:
-        self._forest.spare.append(self._tables)
+        self.forest.spare.append(self._tables)
 
     def of(self, at: Configuration) -> NDArray[np.uint32]:
         """Return the mask of a configuration, without the end of sequence; :class:`UntoldError` where no walk tells."""
@@ -113,8 +103,8 @@ class Masks:
         elif byte >= 0:
             edge = self._states[state].edge(byte)  # type: ignore[union-attr]
             self._of["edges"][256 * self._of["row"][state] + byte] = 0 if edge is None else self._edge(edge)
-        elif self._forest.count[node] < 0:
-            self._forest.load(node)
+        elif self.forest.count[node] < 0:
+            self.forest.load(node)
         elif (state, node) not in self._made:
             self._made.add((state, node))
             self._record(state, node)
@@ -148,10 +138,8 @@ class Masks:
         """Fill in the texts that a string may become, where one list has them all, and its others are in one state."""
         listed, first = self._of["listed"], 5 * number
         listed[first] = -1
-        if isinstance(state, Key) and (not state.begun or state.counts):
-            return
-        one = alone(state.spelled)
-        if one is None or self._forest.spells_escapes:
+        one = None if (isinstance(state, Key) and state.counts) or self.forest.spells_escapes else alone(state.spelled)
+        if one is None:
             return
         words = self._words.get(one.words)
         if words is None:
@@ -203,66 +191,25 @@ class Masks:
 
     def _record(self, number: int, node: int) -> None:
         """Fill in the tokens within a string, below a node."""
-        state, own, passes = self._states[number], self._of, list[int]()
+        state, own = self._states[number], self._of
         assert isinstance(state, (Text, Key))
         if isinstance(state, Key) and state.counts:
             raise UntoldError
-        found = self._interior(state.spelled, node) or self._along(state, node, passes)
-        for end, place, text in found.exits:
-            passes += [end, self._edge(state.spelled_out(place, text))]
-        first, last = self._parts, self._parts + len(found.nodes) + len(passes)
+        word, nodes, passes = self._interior(state, node)
+        first, last = self._parts, self._parts + len(nodes) + len(passes)
         if last > MOST_PARTS or self._records == MOST_STATES:
             raise FullError
         record, part = 6 * self._records, own["part"]
-        for place, entry in enumerate((*found.nodes, *passes), first):
+        for place, entry in enumerate((*nodes, *passes), first):
             part[place] = entry
-        fields = node, own["within"][number], found.word, first, first + len(found.nodes), last
+        fields = node, own["within"][number], word, first, first + len(nodes), last
         for place, entry in enumerate(fields, record):
             own["record"][place] = entry
         own["within"][number], self._records, self._parts = self._records, self._records + 1, last
 
-    def _interior(self, spelled: Sequence[Spelled | None], node: int) -> Interior | None:
-        """Return the tokens within a string whose listed texts are spelled as they are; ``None`` where some are not."""
-        listed, covering = list[tuple[int, Listed]](), None
-        for place, one in enumerate(spelled):
-            if type(one) is Listed and one.low < one.high:
-                if one.begun or not one.words.plain or self._forest.spells_escapes:
-                    return None
-                listed.append((place, one))
-                if one.words.without:
-                    covering = one
-        if not listed:
-            return Interior(*self._others(spelled, node, ()))
-        nodes, exits, taken = list[int](), list[tuple[int, int, str]](), list[int]()
-        # Beside what is none of some texts, these are all that are listed, and what begins them stays among the others.
-        for one in [one for _, one in listed] if covering is None else (covering,):
-            ways, ends = self._spelled(one, node)
-            for end, text in ends:
-                taken.append(end)
-                exits += [(end, at, text) for at, own in listed if not own.words.without and text in own.words.members]
-            if covering is None:
-                nodes += ways
-        word, others = self._others(spelled, node, taken)
-        return Interior(word, exits + others, nodes)
-
-    def _spelled(self, one: Listed, node: int) -> tuple[list[int], list[tuple[int, str]]]:
-        """Return the nodes on the way to the listed texts that begin like this, and those behind their quotes, with the texts."""
-        key = self._forest, node, one.low, one.high, one.depth
-        found = one.words.spelled.get(key)
-        if found is None:
-            text, count = one.words.quoted(one), one.high - one.low
-            if len(text) > MOST_PARTS:
-                raise FullError
-            tables = self._tables
-            size = self._compiled.spell(tables.address, node, text, len(text), *tables.spelling)
-            ends = [(end, at) for at, end in enumerate(tables.ends[:count].tolist(), one.low) if end >= 0]
-            found = tables.ways[:size].tolist(), [(end, one.words.texts[at]) for end, at in ends]
-            one.words.spelled[key] = found
-        return found
-
     def _others(self, spelled: Sequence[Spelled | None], node: int, taken: Sequence[int]) -> tuple[int, Exits]:
         """Return the word of the tokens of a string that are off the paths of listed texts, whose ends are ``taken``; and exits."""
-        forest, loose = self._forest, list[Hashable]([node])
+        forest, loose = self.forest, list[Hashable]([node])
         for one in spelled:  # behind the paths, listed texts do not matter
             if type(one) is Listed:
                 loose.append((one.automaton, one.state) if one.words.without else None)
@@ -275,7 +222,7 @@ class Masks:
 
         def ends(split: Split, closings: Mapping[int, NDArray[np.bool_]], taken: Sequence[int]) -> Exits:
             rests = ((place, split.rest(exits, taken)) for place, exits in closings.items())
-            return [(forest.enter(rest), place, "") for place, rest in rests if rest is not None]
+            return [(forest.enter(rest), place) for place, rest in rests if rest is not None]
 
         def find() -> tuple[int, Split | None, Mapping[int, NDArray[np.bool_]], Exits]:
             split = Split.within(forest.forest, spelled, node, counted=True)
@@ -292,26 +239,18 @@ class Masks:
         word, split, closings, exits = found
         return word, ends(split, closings, taken) if taken and split is not None else exits
 
-    def _along(self, state: Text | Key, node: int, passes: list[int]) -> Interior:
-        """Return the tokens of a string, those on the paths of listed texts read byte by byte."""
-        nodes, taken = list[int](), list[int]()
-        waiting: list[tuple[Text | Key, int]] = [(state, node)]
-        while waiting:
-            at, above = waiting.pop()
-            path = on_path(at.spelled)
-            children = self._forest.forest.children(above) if path else {}
-            if path and above != node:
-                nodes.append(self._forest.enter(above))
-            for byte in path:
-                child = children.get(byte)
-                if child is None:
-                    continue
-                edge = at.edge(byte)
-                if edge is not None and isinstance(edge.target, (Text, Key)):
-                    waiting.append((edge.target, child))
-                    continue
-                taken.append(child)
-                if edge is not None:
-                    passes += [self._forest.enter(child), self._edge(edge)]
+    def _interior(self, state: Text | Key, node: int) -> tuple[int, list[int], list[int]]:
+        """Return the tokens within a string: a word, nodes of others, and nodes behind closing quotes, each with its edge."""
+        nodes, passes, taken = list[int](), list[int](), list[int]()
+        for child, edge in along(self.forest.forest, state, node):
+            self.forest.enter(child)
+            if edge is not None and isinstance(edge.target, (Text, Key)):
+                nodes += [child] if on_path(edge.target.spelled) else []
+                continue
+            taken.append(child)
+            if edge is not None:
+                passes += child, self._edge(edge)
         word, exits = self._others(state.spelled, node, taken)
-        return Interior(word, exits, nodes)
+        for end, place in exits:
+            passes += end, self._edge(state.closed(place))
+        return word, nodes, passes

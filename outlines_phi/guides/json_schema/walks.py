@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, final
 
 import numpy as np
@@ -188,32 +188,19 @@ class Walks:
 
     def _string(self, walk: Walk, state: Text | Key, node: int) -> None:
         """Read the tokens within a string, many at once; those that spell one of some values are read byte by byte."""
-        along, taken = Walk([], [], []), list[int]()
-        self._along(along, state, node, taken)
-        split = Split.within(self._forest, state.spelled, node)
-        if split is not None:
-            self._many(walk, state, node, split, taken)
-        walk.ends.extend(along.ends)
-        walk.pops.extend(along.pops)
-
-    def _along(self, walk: Walk, state: Text | Key, node: int, taken: list[int]) -> bool:
-        """Read the tokens that spell one of some values, or begin to; return whether any may. Where it is closed is ``taken``."""
-        path = on_path(state.spelled)
-        children = self._forest.children(node) if path else {}
-        for byte in path:
-            child = children.get(byte)
-            if child is None:
-                continue
-            edge = state.edge(byte)
+        read, taken = Walk([], [], []), list[int]()
+        for child, edge in along(self._forest, state, node):
             if edge is None or not isinstance(edge.target, (Text, Key)):
                 taken.append(child)
                 if edge is not None:
-                    self._follow(walk, edge, child)
-            else:
-                place = len(walk.ends)
-                if self._along(walk, edge.target, child, taken) and (tokens := self._forest.tokens(child)) is not None:
-                    walk.ends.insert(place, Ends(tokens, edge.target, ()))
-        return bool(path)
+                    self._follow(read, edge, child)
+            elif on_path(edge.target.spelled):
+                self._arrive(read, child, edge.target)
+        split = Split.within(self._forest, state.spelled, node)
+        if split is not None:
+            self._many(walk, state, node, split, taken)
+        walk.ends.extend(read.ends)
+        walk.pops.extend(read.pops)
 
     def _many(self, walk: Walk, state: Text | Key, node: int, split: Split, taken: Sequence[int]) -> None:
         """Read all other tokens."""
@@ -228,3 +215,15 @@ class Walks:
                     self._follow(walk, state.closed(place, self._forest.text(one, node)[:-1]), one)
             else:
                 self._follow(walk, state.closed(place), rest)
+
+
+def along(forest: TokenForest, state: Text | Key, node: int) -> Iterator[tuple[int, ByteEdge | None]]:
+    """Yield the nodes below one that spell listed texts, or begin to, and each with the edge that leads there, or None."""
+    path = on_path(state.spelled)
+    children = forest.children(node) if path else {}
+    for byte in path:
+        if (child := children.get(byte)) is not None:
+            edge = state.edge(byte)
+            yield child, edge
+            if edge is not None and isinstance(edge.target, (Text, Key)):
+                yield from along(forest, edge.target, child)

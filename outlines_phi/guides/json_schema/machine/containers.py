@@ -562,11 +562,6 @@ class Key(State):
         return found
 
     @property
-    def begun(self) -> bool:
-        """True if some of it is spelled."""
-        return self._names is not None
-
-    @property
     def off_paths(self) -> State | None:
         """The state off the paths of all listed names, one for all of them."""
         if self._members.off_paths is None:
@@ -608,11 +603,6 @@ class Key(State):
             assert self.text is not None
             return self._ended(json.loads(b'"' + self.text + text + b'"'))
         return self._ended(self.names[place].member or "")
-
-    def spelled_out(self, place: int, text: str) -> ByteEdge:
-        """Return the edge of the closing quote of a listed name, or of another one, in one of the sets."""
-        member = self.names[place].member
-        return self._ended(text if member is None else member)
 
     def later(self, spelled: tuple[Spelled | None, ...]) -> State | None:
         """Return the state in which the sets are spelled further, those that are not ``None``."""

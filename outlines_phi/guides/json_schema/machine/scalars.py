@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,16 +39,13 @@ class Words:
     """
 
     def __init__(self, texts: frozenset[str], *, without: bool, ascii: bool) -> None:
-        self.members, self.texts, self.without, self.ascii = texts, sorted(texts), without, ascii
+        self.texts, self.without, self.ascii = sorted(texts), without, ascii
         self.automaton = free(ascii=ascii)
         self._next: dict[tuple[int, int, int], dict[str, tuple[int, int]]] = {}
         self._sizes: dict[Listed, int] = {}
         self.paths: dict[Listed, dict[int, None]] = {}
         joined = "".join(texts)
         self.plain = joined.isascii() and joined.isprintable() and _NOT_PLAIN.isdisjoint(joined)
-        self.spelled: dict[
-            Hashable, Any
-        ] = {}  # for the tables of a vocabulary and a node: how tokens spell those with a prefix
 
     @classmethod
     @lru_cache(maxsize=MOST_WORDS)
@@ -56,10 +53,6 @@ class Words:
         """Return those of a set that values tell."""
         assert strings.values is not None
         return cls(strings.values, without=strings.without, ascii=ascii)
-
-    def quoted(self, at: Listed) -> bytes:
-        """Return the rests of the strings that begin like this, each with a closing quote, where all are :attr:`plain`."""
-        return "".join(text[at.depth :] + '"' for text in self.texts[at.low : at.high]).encode()
 
     @cached_property
     def addresses(self) -> tuple[int, int]:
@@ -470,10 +463,6 @@ class Text(State):
     def closed(self, place: int) -> ByteEdge:
         """Return the edge of the closing quote of a member of one of the sets."""
         return _left(place)
-
-    def spelled_out(self, place: int, text: str) -> ByteEdge:
-        """Return the edge of the closing quote of a listed text, or of another member, in one of the sets."""
-        return self.closed(place)
 
     @property
     def off_paths(self) -> State | None:
