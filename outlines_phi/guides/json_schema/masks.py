@@ -88,15 +88,24 @@ class Masks:
         tables.walk.frames = len(self._frame_numbers)
         asking = self._compiled.walk(tables.address, 0, state, frame)
         while asking > 0:
-            for asked in tables.asked[:asking].tolist():
-                self._fill(*asked)
+            self._fill_all(tables.asked[:asking].tolist())
             asking = self._compiled.resume(tables.address)
         if asking < 0:
             raise FullError
         return tables.mask.copy()
 
+    def _fill_all(self, asked: Sequence[Sequence[int]]) -> None:
+        """Fill in what a walk lacked; what cannot be told is asked for again by the next one."""
+        of = self._of
+        for _, state, frame, byte in asked:
+            if state < 0:
+                of["behind"][of["follow"][of["frame"][2 * frame]] + ~state] = 0
+            elif byte >= 0:
+                of["edges"][256 * of["row"][state] + byte] = UNKNOWN
+        for item in asked:
+            self._fill(*item)
+
     def _fill(self, node: int, state: int, frame: int, byte: int) -> None:
-        """Fill in what a walk lacked."""
         if state < 0:
             after = self._of["frame"][2 * frame]
             self._of["behind"][self._of["follow"][after] + ~state] = self._state(self._afters[after][~state])
