@@ -115,8 +115,8 @@ class Masks:
         elif self.forest.count[node] < 0:
             self.forest.load(node)
         elif (state, node) not in self._made:
-            self._made.add((state, node))
             self._record(state, node)
+            self._made.add((state, node))
 
     def _state(self, state: State) -> int:
         number = self._state_numbers.get(state)

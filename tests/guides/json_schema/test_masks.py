@@ -94,7 +94,7 @@ def test_masks_are_those_of_rows(vocabulary: Vocabulary, blanks: str | None, mon
     assert seen["walked"] > 0.8 * seen.total() or compiler() is None
 
 
-@pytest.mark.parametrize(("table", "module", "size"), [("MOST_STATES", masks, 40), ("MOST_WORDS", forest, 400)])
+@pytest.mark.parametrize(("table", "module", "size"), [("MOST_STATES", masks, 40), ("MOST_WORDS", forest, 200)])
 def test_full_tables_are_begun_anew(table: str, module: Any, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     vocabulary = Vocabulary((*WHOLE.tokens, table.encode()), (0,), np.ones(len(WHOLE) + 1, dtype=bool))
     monkeypatch.setattr(module, table, size)
