@@ -75,7 +75,7 @@ class Composed:
         self._alive = np.zeros((states + first, len(graph.below)), dtype=bool)
         self._alive[first:] = reached
         self._alive[_CLOSED:first, root] = True
-        self._ends = np.append(self._labels > 0, code.accepting)
+        self._ends = np.append(self._labels > 0, code.accepting > 0)
         if closing is not None:
             self._ends[first:] = False
         self.start = (first << self._bits | root) if useful[0] else DEAD

@@ -22,7 +22,7 @@ NUMBERS = "width frames most_frames missing asking most_missing full".split()
 
 
 @final
-class Walk(ctypes.Structure):
+class WalkTables(ctypes.Structure):
     """The tables that a walk reads, by the address of each."""
 
     _fields_ = [*((name, ctypes.c_void_p) for name in POINTERS), *((name, ctypes.c_int32) for name in NUMBERS)]

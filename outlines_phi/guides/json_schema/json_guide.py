@@ -15,7 +15,6 @@ from ...numerics.checks import check_kind
 from ...vocabulary.classes import EOS
 from ...vocabulary.vocabulary import Vocabulary, check_vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
-from .forest import FullError, Placed, TokenForest, Tokens
 from .machine.containers import Key
 from .machine.machine import BEYOND_ASCII, LIKELY, Machine
 from .machine.scalars import Listed, Text
@@ -24,6 +23,7 @@ from .machine.states import Configuration, Stack, State
 from .masks import Masks, UntoldError
 from .reading.schema import Schema
 from .reading.template import Template
+from .token_forest import FullError, Placed, TokenForest, Tokens
 from .walks import Walks
 
 LONGEST = 1_000

@@ -9,12 +9,12 @@ from typing import TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...vocabulary.kernel import Walk
-from .forest import Forest, FullError, Split
+from ...vocabulary.kernel import WalkTables
 from .machine.between import Between
 from .machine.containers import Key
-from .machine.scalars import Listed, Spelled, Text, Words, alone, on_path
+from .machine.scalars import Listed, Spelled, Text, Walked, Words, alone, on_path
 from .machine.states import ByteEdge, Configuration, Pending, Stack, State
+from .token_forest import ForestTables, FullError, Split
 from .walks import along
 
 MOST_STATES, MOST_EDGES, MOST_FRAMES, MOST_PARTS, MOST_MISSED = 1 << 14, 1 << 17, 1 << 16, 1 << 20, 1 << 12
@@ -39,7 +39,7 @@ Exits: TypeAlias = list[tuple[int, int]]
 class Tables:
     """The tables of a guide that a walk reads; those of guides that are gone are written over by others."""
 
-    def __init__(self, forest: Forest) -> None:
+    def __init__(self, forest: ForestTables) -> None:
         sizes = {"edges": 256 * MOST_STATES, "row": MOST_STATES, "ends": MOST_STATES, "within": MOST_STATES}
         sizes |= {"record": 6 * MOST_STATES, "part": MOST_PARTS, "follow": MOST_FRAMES, "behind": 4 * MOST_FRAMES}
         sizes |= {"frame": 2 * MOST_FRAMES, "missed": 4 * MOST_MISSED, "asked": 4 * MOST_MISSED, "mask": forest.width}
@@ -49,7 +49,7 @@ class Tables:
         arrays |= {name: np.empty(MOST_STATES, np.int64) for name in ("text", "offset")}
         self.of = {name: array.data for name, array in arrays.items()}
         self.asked, self.mask = arrays["asked"].reshape(-1, 4), arrays["mask"].view(np.uint32)
-        self.walk = Walk(width=forest.width, most_frames=MOST_FRAMES, most_missing=MOST_MISSED)
+        self.walk = WalkTables(width=forest.width, most_frames=MOST_FRAMES, most_missing=MOST_MISSED)
         for name, array in arrays.items():
             setattr(self.walk, name, array.ctypes.data)
         forest.enter_into(self.walk)
@@ -63,7 +63,7 @@ class Masks:
     States, edges, and stacks have numbers here, in the order in which walks lead to them.
     """
 
-    def __init__(self, forest: Forest) -> None:
+    def __init__(self, forest: ForestTables) -> None:
         self.forest, self._compiled = forest, forest.compiled
         self._tables: Tables = forest.spare.pop() if forest.spare else Tables(forest)
         self._of = self._tables.of
@@ -237,7 +237,9 @@ class Masks:
             split = Split.within(forest.forest, spelled, node, counted=True)
             if split is None:
                 return -1, None, {}, []
-            word = split.marked[0] if not split.counted and split.marked else forest.word(split, split.alive(spelled))
+            lengths = any(type(one) is Walked and one.automaton.most for one in spelled)  # what stays may be too long
+            every = None if split.counted or lengths else split.marked
+            word = forest.word(split, split.alive(spelled)) if every is None else every[0]
             closings = split.closings(spelled)
             return word, split, closings, ends(split, closings, ())
 

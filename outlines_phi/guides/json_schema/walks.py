@@ -8,12 +8,12 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from .forest import Split, TokenForest, Tokens, groups
 from .machine.between import Between
 from .machine.containers import Key
 from .machine.machine import Machine
 from .machine.scalars import Text, Walked, on_path
 from .machine.states import Blank, ByteEdge, Configuration, Pending, Stack, State
+from .token_forest import Split, TokenForest, Tokens, groups
 
 MOST_WALKS = 50_000
 """Walks of one guide that are kept."""

@@ -13,12 +13,12 @@ import pytest
 
 from outlines_phi.errors import EmptyLanguageError, SchemaWarning, UnsupportedError
 from outlines_phi.guides.guide import DEAD, Guide
-from outlines_phi.guides.json_schema import forest, masks
-from outlines_phi.guides.json_schema.forest import Split, TokenForest
+from outlines_phi.guides.json_schema import masks, token_forest
 from outlines_phi.guides.json_schema.json_guide import JSONGuide
 from outlines_phi.guides.json_schema.strings import string_set
 from outlines_phi.guides.json_schema.strings.quoting import composed, free
 from outlines_phi.guides.json_schema.strings.string_set import StringSet
+from outlines_phi.guides.json_schema.token_forest import Split, TokenForest
 from outlines_phi.plugin.ban import BannedPhrases
 from outlines_phi.vocabulary import kernel
 from outlines_phi.vocabulary.vocabulary import Vocabulary
@@ -94,7 +94,7 @@ def test_masks_are_those_of_rows(vocabulary: Vocabulary, blanks: str | None, mon
     assert seen["walked"] > 0.8 * seen.total() or compiler() is None
 
 
-@pytest.mark.parametrize(("table", "module", "size"), [("MOST_STATES", masks, 40), ("MOST_WORDS", forest, 200)])
+@pytest.mark.parametrize(("table", "module", "size"), [("MOST_STATES", masks, 40), ("MOST_WORDS", token_forest, 200)])
 def test_full_tables_are_begun_anew(table: str, module: Any, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     vocabulary = Vocabulary((*WHOLE.tokens, table.encode()), (0,), np.ones(len(WHOLE) + 1, dtype=bool))
     monkeypatch.setattr(module, table, size)
@@ -111,7 +111,7 @@ def test_full_tables_are_begun_anew(table: str, module: Any, size: int, monkeypa
 def test_rows_serve_where_nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = JSONGuide.of({"type": "object", "properties": {"a": {"enum": ["x", "xy"]}}}, WHOLE)
     vocabulary = Vocabulary((*WHOLE.tokens, b"plain"), (0,), np.ones(len(WHOLE) + 1, dtype=bool))
-    monkeypatch.setattr(forest, "library", lambda: None)
+    monkeypatch.setattr(token_forest, "library", lambda: None)
     guide = JSONGuide.of({"type": "object", "properties": {"a": {"enum": ["x", "xy"]}}}, vocabulary)
     assert TokenForest.of(vocabulary).tables is None
     state = other = guide.start
@@ -125,19 +125,27 @@ def test_rows_serve_where_nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.skipif(compiler() is None, reason="there is no compiler")
 @pytest.mark.parametrize("counted", [False, True])
-def test_splits_are_those_of_arrays(counted: bool) -> None:
+def test_splits_are_those_of_arrays(counted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiled walk of automata in a string, beside that of arrays level by level."""
     vocabulary = TokenForest.of(WHOLE)
+    monkeypatch.setattr(string_set, "MULTIPLIED", 0)
     pattern = composed(StringSet.matching("^a+é?b*$"), ascii=False)
+    cut = composed(StringSet.matching("a") & StringSet.of_lengths(3, 40), ascii=False)  # lengths beside the states
     every = free(ascii=False)
-    for begun in ((every, every.start),), ((pattern, pattern.start),), ((every, every.start), (pattern, pattern.start)):
+    assert cut.most
+    for begun in (
+        ((every, every.start),),
+        ((pattern, pattern.start),),
+        ((cut, cut.start),),
+        ((every, every.start), (pattern, pattern.start), (cut, cut.start)),
+    ):
         for node in 0, *range(1, 200, 7):
             split = Split(vocabulary, begun, node, counted=counted, closed=True)
             for compiled, arrays in zip(split._ways, split._spread(vocabulary.nodes(node)), strict=True):
                 assert groups(compiled) == groups(arrays)
 
 
-def groups(ways: forest.Ways) -> dict[tuple[int, ...], list[int]]:
+def groups(ways: token_forest.Ways) -> dict[tuple[int, ...], list[int]]:
     cuts = ways.first.tolist()
     return {
         (*ways.states[g].tolist(), int(ways.characters[g])): sorted(ways.nodes[cuts[g] : cuts[g + 1]].tolist())

@@ -22,7 +22,7 @@ from .blanks import COMPACT, LINES, OPEN, SPACED, STEPS, Spacing, literal, size
 from .scalars import Listed, Spelled, begun, ended
 from .seen import NOTHING, Seen, value_of
 from .sizes import NEVER
-from .states import BeforeValue, Behind, ByteEdge, Last, Maker, Pending, State
+from .states import BeforeValue, ByteEdge, Last, LateStates, Maker, Pending, State
 
 SPACE, COMMA, LINE_END = b" ,\n"
 
@@ -131,7 +131,7 @@ class Container(State):
 
 @final
 class Indent(State):
-    """Behind two blanks in the first line that is indented: two more make the other step."""
+    """LateStates two blanks in the first line that is indented: two more make the other step."""
 
     def __init__(self, machine: Maker, container: Container, two: Spacing, four: Spacing) -> None:
         super().__init__(machine)
@@ -370,8 +370,8 @@ class Object(Container):
         def make(outcome: int) -> State:
             return self._machine.spaced(Object, self._left(name)[outcome % ways][1], layouts[outcome // ways])
 
-        key = Behind, self._members, name, layout
-        return self._machine.kept(key, lambda: Behind(ways * len(layouts), make))
+        key = LateStates, self._members, name, layout
+        return self._machine.kept(key, lambda: LateStates(ways * len(layouts), make))
 
     @cached_property
     def _plain(self) -> ObjectShape | None:

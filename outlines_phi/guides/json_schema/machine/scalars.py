@@ -366,7 +366,7 @@ class Walked(NamedTuple):
 
     def alive(self, states: NDArray[np.integer], characters: NDArray[np.integer]) -> NDArray[np.bool_]:
         """See :meth:`Listed.alive`."""
-        if not self.counts:
+        if not self.automaton.most:
             return states != DEAD
         pairs = zip(states.tolist(), characters.tolist(), strict=True)
         return np.array([state != DEAD and self.moved(state, count) is not None for state, count in pairs], dtype=bool)

@@ -82,7 +82,7 @@ class Pending(State):
 
 
 @final
-class Behind(Sequence[State]):
+class LateStates(Sequence[State]):
     """The states behind a value, by its outcome, none of them pending; each is made when it is asked for."""
 
     def __init__(self, count: int, make: Callable[[int], State]) -> None:

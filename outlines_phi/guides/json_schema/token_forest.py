@@ -16,7 +16,7 @@ from ...automata.automaton import DEAD, ByteAutomaton
 from ...numerics.cache import Cache
 from ...regex.composed import Composed
 from ...vocabulary.classes import EOS, NEVER, Partition
-from ...vocabulary.kernel import ALONGSIDE, FIELDS, MOST_GROUPS, Automaton, Walk, library
+from ...vocabulary.kernel import ALONGSIDE, FIELDS, MOST_GROUPS, Automaton, WalkTables, library
 from ...vocabulary.trie import Trie
 from ...vocabulary.vocabulary import Vocabulary
 from .machine.scalars import Spelled, Walked
@@ -73,7 +73,7 @@ class TokenForest:
         classes = np.full(len(vocabulary), NEVER, dtype=np.int32)
         classes[vocabulary.eos_ids[0]] = EOS
         self._none = Partition(classes, EOS + 1)
-        self._tables: Forest | None = None
+        self._tables: ForestTables | None = None
 
     @cached_property
     def spells_escapes(self) -> bool:
@@ -86,13 +86,13 @@ class TokenForest:
         return _forests.of((vocabulary.fingerprint, vocabulary.eos_ids), lambda: cls(vocabulary))
 
     @property
-    def tables(self) -> Forest | None:
+    def tables(self) -> ForestTables | None:
         """The tables that compiled walks read; ``None`` where there are none."""
         if self._tables is None and library() is not None:
-            self._tables = Forest(self)
+            self._tables = ForestTables(self)
         return self._tables
 
-    def forget(self, tables: Forest) -> None:
+    def forget(self, tables: ForestTables) -> None:
         """Make tables anew, unless this was done, and what is kept with their words."""
         if self._tables is tables:
             self._tables = None
@@ -324,7 +324,7 @@ class Split:
         return ways.states[:, self._begun.index((one.automaton, one.state))]
 
     def _spread(self, nodes: NDArray[np.integer]) -> tuple[Ways, Ways]:
-        """Walk the trie level by level: those that stay, and exits."""
+        """WalkTables the trie level by level: those that stay, and exits."""
         trie, automata = self._forest.trie, [automaton for automaton, _ in self._begun]
         at = [np.full(len(nodes), state) for _, state in self._begun]
         count = np.zeros(len(nodes), dtype=np.int64)
@@ -382,7 +382,7 @@ class FullError(Exception):
 
 
 @final
-class Forest:
+class ForestTables:
     """A vocabulary's trie, and the sets of its nodes, as the walk reads them; words of tokens, shared by all guides."""
 
     def __init__(self, forest: TokenForest) -> None:
@@ -409,7 +409,7 @@ class Forest:
         self.compiled: Any = library()
         self._lengths = np.empty(MOST_GROUPS + 1, np.int32)
         self._found = np.empty((6, size), np.int32), np.empty((MOST_GROUPS, FIELDS), np.int32)
-        self._walk = Walk()
+        self._walk = WalkTables()
         self.enter_into(self._walk)
         self.spare: list[Any] = []  # the tables of guides that are gone
         self.others: dict[Hashable, Any] = {}  # for masks: what is off the paths of listed texts
@@ -417,7 +417,7 @@ class Forest:
         self._words = 0
         self._children, self._tokens = size, len(ids)
 
-    def enter_into(self, walk: Walk) -> None:
+    def enter_into(self, walk: WalkTables) -> None:
         """Give a walk the addresses of the tables."""
         for name, table in (*self.tables.items(), ("words", self.words)):
             setattr(walk, name, table.ctypes.data)
