@@ -40,7 +40,8 @@ class Value(BeforeValue):
         match byte:
             case 0x22:
                 sets = [kinds.strings(goal) for goal in self._goals]
-                spelled = tuple(None if one.is_empty else begun(one, ascii=machine.ascii) for one in sets)
+                possible = machine.sizes.possible_text
+                spelled = tuple(begun(one, ascii=machine.ascii) if possible(one) else None for one in sets)
                 return ByteEdge(machine.made(Text, spelled)) if any(spelled) else None
             case 0x5B:
                 goals = tuple(tuple(filter(machine.sizes.possible_array, kinds.arrays(goal))) for goal in self._goals)

@@ -80,6 +80,10 @@ class Sizes:
         """Return True if there is a value: evidently, or else by its size."""
         return self.is_evident(formula) or self.of(formula) < NEVER
 
+    def possible_text(self, strings: StringSet) -> bool:
+        """Return True if there is a string, and one that is not longer than any text."""
+        return not strings.is_empty and (strings.lengths is None or self.of_text(strings) < NEVER)
+
     def possible_array(self, shape: ArrayShape) -> bool:
         """Return True if an array may be of a shape."""
         return self._is_evident_array(shape) or self.of_array(shape, BEGUN) < NEVER
@@ -105,7 +109,7 @@ class Sizes:
         kinds = self._kinds
         return (
             any(kinds.may_be(kind, formula) for kind in LITERALS)
-            or not kinds.strings(formula).is_empty
+            or self.possible_text(kinds.strings(formula))
             or any(map(self._is_evident_array, kinds.arrays(formula)))
             or any(map(self._is_evident_object, kinds.objects(formula)))
             or kinds.shortest_number(formula) is not None
