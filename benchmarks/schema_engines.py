@@ -97,19 +97,20 @@ class Ours(SchemaEngine):
         self.state = DEAD if self.guide is None else self.guide.start
 
     def mask(self) -> None:
-        self.row = None if self.guide is None else self.guide.row(self.state)
-        if self.row is not None:
-            self.mask_of_row = self.row.partition.where(self.row.targets != DEAD)
+        if self.guide is not None:
+            self.bits = self.guide.mask(self.state)
             self.seen.add(self.state)
 
     def allowed(self) -> NDArray[np.bool_]:
-        return np.zeros(len(self.vocabulary), dtype=bool) if self.row is None else self.mask_of_row.copy()
+        size = len(self.vocabulary)
+        return np.zeros(size, dtype=bool) if self.guide is None else _unpacked(self.bits[None], size)
 
     def nearer(self, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        if self.guide is None or self.row is None:
+        if self.guide is None:
             return allowed
-        sizes = np.array([self.guide.min_tokens(target) for target in self.row.targets.tolist()])
-        return allowed & (sizes < self.guide.min_tokens(self.state))[self.row.partition.class_of]
+        row = self.guide.row(self.state)
+        sizes = np.array([self.guide.min_tokens(target) for target in row.targets.tolist()])
+        return allowed & (sizes < self.guide.min_tokens(self.state))[row.partition.class_of]
 
     def advance(self, token: int) -> bool:
         self.state = DEAD if self.guide is None else self.guide.advance(self.state, token)
@@ -256,5 +257,5 @@ def xgrammar_tokenizer(vocabulary: Vocabulary) -> Any:
     )
 
 
-def _unpacked(bits: NDArray[np.int32], size: int) -> NDArray[np.bool_]:
+def _unpacked(bits: NDArray[np.integer], size: int) -> NDArray[np.bool_]:
     return np.unpackbits(bits.view(np.uint8)[0], bitorder="little", count=size).view(bool)

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..vocabulary.kernel import Flat
 from ..vocabulary.trie import spans, trie_of_sorted
 from .lift import Transformations
 
@@ -153,9 +154,19 @@ class ByteAutomaton:
     def _table(self) -> NDArray[np.int64]:
         return self.targets[:, self.byte_class].astype(np.int64)
 
-    def closed(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def closed(self, states: NDArray[np.integer]) -> NDArray[np.bool_]:
         """Return the mask of the accepting states."""
         return self.accepting[states]
+
+    @cached_property
+    def flat(self) -> Flat | None:
+        """The automaton as compiled walks read it."""
+        states = np.arange(len(self))
+        column = np.ascontiguousarray(self.byte_class, dtype=np.int32)
+        rows, alive = np.ascontiguousarray(self.targets, dtype=np.int32), (states != DEAD)[:, None]
+        return Flat(
+            rows, column, np.zeros(256, np.int32), alive, np.ascontiguousarray(self.accepting), states == self.start
+        )
 
     def begins(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return the mask of the start state."""
@@ -167,6 +178,17 @@ class ByteAutomaton:
         if row is None:
             row = self._rows[state] = self.targets[state, self.byte_class].tolist()
         return row[byte]
+
+    def live(self, state: int) -> list[int]:
+        """Return the bytes that a state goes on with, found once."""
+        found = self._live.get(state)
+        if found is None:
+            found = self._live[state] = np.flatnonzero(self.targets[state, self.byte_class]).tolist()
+        return found
+
+    @cached_property
+    def _live(self) -> dict[int, list[int]]:
+        return {}
 
     @property
     def is_empty(self) -> bool:

@@ -128,6 +128,13 @@ class Guide(ABC):
             "guides. Use phi='learned', which keeps it with this one, or a guide of a regular language (FSMGuide)."
         )
 
+    def mask(self, state: int) -> NDArray[np.uint32]:
+        """Return the bits of the tokens that are allowed in ``state``, whatever the length limit: of token ``v``, bit ``v % 32`` of
+        entry ``v // 32``.
+        """
+        row = self.row(state)
+        return packed(row.partition.where(row.targets != DEAD))
+
     def partition_of(self, state: int) -> Partition:
         """Return the vocabulary classes of ``state``, those of its row."""
         return self.row(state).partition
@@ -136,3 +143,11 @@ class Guide(ABC):
         """Return the state after ``token``, :data:`DEAD` where the token is not allowed."""
         row = self.row(state)
         return int(row.targets[row.partition.class_of[token]])
+
+
+def packed(allowed: NDArray[np.bool_]) -> NDArray[np.uint32]:
+    """Return flags as the bits of words, the lowest bit first."""
+    bits = np.zeros(4 * -(-len(allowed) // 32), np.uint8)
+    found = np.packbits(allowed, bitorder="little")
+    bits[: len(found)] = found
+    return bits.view(np.uint32)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..automata.automaton import DEAD, UNREACHABLE
+from ..vocabulary.kernel import Flat
 from .code_automaton import CodeAutomaton
 from .spelling import FAR, NOWHERE, InBytes
 
@@ -74,7 +75,7 @@ class Composed:
         self._alive = np.zeros((states + first, len(graph.below)), dtype=bool)
         self._alive[first:] = reached
         self._alive[_CLOSED:first, root] = True
-        self._ends = np.append(self._labels > 0, code.accepting)
+        self._ends = np.append(self._labels > 0, code.accepting > 0)
         if closing is not None:
             self._ends[first:] = False
         self.start = (first << self._bits | root) if useful[0] else DEAD
@@ -93,9 +94,18 @@ class Composed:
         place = self._place.take(at)
         return (row << self._bits | place) * self._alive.take(row * self._alive.shape[1] + place)
 
-    def closed(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def closed(self, states: NDArray[np.integer]) -> NDArray[np.bool_]:
         """Return the mask of the states behind a member, its closing byte included."""
         return self._ends[states >> self._bits] & (states & ((1 << self._bits) - 1) == self._root)
+
+    @cached_property
+    def flat(self) -> Flat | None:
+        """The automaton as compiled walks read it; ``None`` where its states have too many bits."""
+        if len(self._rows) << self._bits >= 1 << 31:
+            return None
+        rows, column, place = (table.astype(np.int32) for table in (self._rows, self._column, self._place))
+        begins = np.arange(len(rows)) >= self._first
+        return Flat(rows, column, place, self._alive, self._ends, begins, self._bits, self._root)
 
     def begins(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return the mask of the states where a character may begin, or a member end."""

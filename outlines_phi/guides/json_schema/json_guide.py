@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple, final
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UnsupportedError, warn_of_schema
+from ...numerics.cache import Cache
 from ...numerics.checks import check_kind
 from ...vocabulary.classes import EOS
 from ...vocabulary.vocabulary import Vocabulary, check_vocabulary
@@ -20,9 +20,11 @@ from .machine.machine import BEYOND_ASCII, LIKELY, Machine
 from .machine.scalars import Listed, Text
 from .machine.sizes import NEVER
 from .machine.states import Configuration, Stack, State
+from .masks import Masks, UntoldError
 from .reading.schema import Schema
 from .reading.template import Template
-from .walks import Placed, TokenForest, Tokens, Walks
+from .token_forest import FullError, Placed, TokenForest, Tokens
+from .walks import Walks
 
 LONGEST = 1_000
 """The most bytes of a completion that are tiled."""
@@ -180,7 +182,8 @@ class JSONGuide(Guide):
         self._walks = Walks(machine, self._forest)
         self._tiling = Tiling(machine, self._forest)
         self._sizes: dict[int, int] = {}
-        self._recent = lru_cache(_ROWS)(self._make_row)
+        self._rows = Cache[int, _Known](_ROWS)
+        self._masks: Masks | None = None
         self.start = self._number(machine.start)
 
     @classmethod
@@ -236,6 +239,36 @@ class JSONGuide(Guide):
         """Return the transitions of ``state``."""
         with self._lock:
             return self._recent(state).row
+
+    def mask(self, state: int) -> NDArray[np.uint32]:
+        """See :meth:`Guide.mask`: by the compiled walk, where it is there and tells."""
+        if state < _FIRST:
+            return super().mask(state)
+        with self._lock:
+            found = self._walked(self._at(state))
+            return super().mask(state) if found is None else found
+
+    def _walked(self, at: Configuration) -> NDArray[np.uint32] | None:
+        """Return the mask of a configuration by the compiled walk; ``None`` where it does not tell."""
+        for _ in range(2):  # once more where what was kept takes all the room
+            tables = self._forest.tables
+            if tables is None:
+                return None
+            try:
+                if self._masks is None or self._masks.forest is not tables:
+                    self._masks = Masks(tables)
+                found = self._masks.of(at)
+            except UntoldError:
+                return None
+            except FullError:
+                self._masks = None
+                self._forest.forget(tables)
+                continue
+            if self.machine.may_end(at):
+                eos = self.vocabulary.eos_ids[0]
+                found[eos >> 5] |= np.uint32(1 << (eos & 31))
+            return found
+        return None
 
     def live_classes(self, state: int, remaining: int) -> NDArray[np.bool_]:
         """See :meth:`Guide.live_classes`: tokens are counted only where there are fewer of them left than bytes to the end."""
@@ -346,6 +379,9 @@ class JSONGuide(Guide):
         """Return the state of token 0 after a state where it is not read yet; those of others follow."""
         before = state if state < _UNREAD else self._number(at)
         return _UNREAD + before * len(self.vocabulary)
+
+    def _recent(self, state: int) -> _Known:
+        return self._rows.of(state, lambda: self._make_row(state))
 
     def _make_row(self, state: int) -> _Known:
         """Return the row of ``state``; a token that no walk reaches is dead, and so is one that leads to no end.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import lru_cache
 from typing import Any
 
 from ...errors import UnsupportedError
 from ...format_limits import LimitError, limits
-from ...numerics.cache import kept
 from .shapes import ObjectShape
 from .strings.string_set import StringSet
 
@@ -57,7 +57,7 @@ def refuse_large(shapes: Sequence[ObjectShape]) -> None:
         told_apart(frozenset(), tuple(names))
 
 
-@kept
+@lru_cache(maxsize=4096)
 def told_apart(taken: frozenset[str], asked: Sequence[StringSet], *, bounded: bool = True) -> list[StringSet]:
     """Return the names that are not taken, cut into sets that none of those asked for tells apart."""
     cells = [~StringSet.of_values(taken)]

@@ -256,6 +256,9 @@ class ObjectShape:
             max(self.least - 1, 0),
             None if self.most is None else self.most - 1,
         )
+        if not self.some:
+            yield value, after
+            return
         ways = [[(TRUE, one), *([(one.value, None)] if one.covers(name) else [])] for one in self.some]
         for way in product(*ways):
             left = tuple(one for _, one in way if one is not None)

@@ -14,7 +14,7 @@ from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.json_schema.formula import equal_to
 from outlines_phi.guides.json_schema.json_guide import JSONGuide
 from outlines_phi.guides.json_schema.strings import string_set
-from outlines_phi.guides.json_schema.walks import TokenForest
+from outlines_phi.guides.json_schema.token_forest import TokenForest
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 PIECES = [

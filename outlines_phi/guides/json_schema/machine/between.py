@@ -10,15 +10,17 @@ from ....automata.automaton import DEAD, ByteAutomaton
 from ....errors import UnsupportedError
 from ..formula import Formula
 from ..reading.template import END, Bytes, Template
-from .blanks import FRESH, Spacing, literal
+from .blanks import Spacing, literal
 from .containers import Array, Members, Object
 from .scalars import Number, Text, begun
 from .seen import NOTHING
-from .sizes import LITERALS, NEVER
+from .sizes import LITERALS, NEVER, Sizes
 from .states import BEGINNINGS, BeforeValue, ByteEdge, Last, Maker, State
 
 NUMBERS = b"-0123456789"
 """The bytes that numbers begin with."""
+
+_FIRSTS = {"number": NUMBERS, "string": b'"', "array": b"[", "object": b"{", "true": b"t", "false": b"f", "null": b"n"}
 
 
 @final
@@ -38,16 +40,11 @@ class Value(BeforeValue):
         match byte:
             case 0x22:
                 sets = [kinds.strings(goal) for goal in self._goals]
-                spelled = tuple(
-                    begun(strings, ascii=machine.ascii) if machine.sizes.of_text(strings) < NEVER else None
-                    for strings in sets
-                )
+                possible = machine.sizes.possible_text
+                spelled = tuple(begun(one, ascii=machine.ascii) if possible(one) else None for one in sets)
                 return ByteEdge(machine.made(Text, spelled)) if any(spelled) else None
             case 0x5B:
-                goals = tuple(
-                    tuple(shape for shape in kinds.arrays(goal) if machine.sizes.of_array(shape, FRESH) < NEVER)
-                    for goal in self._goals
-                )
+                goals = tuple(tuple(filter(machine.sizes.possible_array, kinds.arrays(goal))) for goal in self._goals)
                 return ByteEdge(machine.spaced(Array, goals, self._layout, False, NOTHING)) if any(goals) else None
             case 0x7B:
                 members = Members.of(machine, [kinds.objects(goal) for goal in self._goals])
@@ -71,7 +68,7 @@ class Value(BeforeValue):
     def bytes(self) -> Sequence[int]:  # type: ignore[override]
         """The bytes that values of the right kinds begin with."""
         found = BEGINNINGS
-        for name, firsts in (("number", NUMBERS), ("string", b'"'), ("array", b"["), ("object", b"{")):
+        for name, firsts in _FIRSTS.items():
             if not any(self._machine.kinds.may_be(name, goal) for goal in self._goals):
                 found = found.translate(None, firsts)
         return found
@@ -164,17 +161,28 @@ class Between(State):
 class Places:
     """The positions of a template, and the least number of bytes from each to the end."""
 
-    def __init__(self, template: Template, size_of_value: Callable[[Formula], int]) -> None:
-        self.template = template
-        self._values = [
-            size_of_value(piece) if isinstance(piece, Formula) else piece.size(piece.start) for piece in template.pieces
-        ]
-        self._behind = [NEVER] * len(template.pieces)
-        """The least number of bytes that come after each piece."""
-        changed = True
+    def __init__(self, template: Template, sizes: Sizes) -> None:
+        self.template, self._sizes = template, sizes
+        # Whether there is a way to the end is known long before its size.
+        self._ways = self._solved(lambda piece: 0 if sizes.possible(piece) else NEVER)
+
+    def _solved(self, size_of_value: Callable[[Formula], int]) -> tuple[list[int], list[int]]:
+        """Return the least number of bytes of each piece, and of what comes after it."""
+        pieces = self.template.pieces
+        values = [size_of_value(piece) if isinstance(piece, Formula) else piece.size(piece.start) for piece in pieces]
+        behind, changed = [NEVER] * len(pieces), True
         while changed:
-            found = [min(map(self._ahead, follow), default=NEVER) for follow in template.follow]
-            changed, self._behind = found != self._behind, found
+            ahead = [min(NEVER, value + more) for value, more in zip(values, behind, strict=True)]
+            found = [
+                min((0 if place == END else ahead[place] for place in follow), default=NEVER)
+                for follow in self.template.follow
+            ]
+            changed, behind = found != behind, found
+        return values, behind
+
+    @cached_property
+    def _least(self) -> tuple[list[int], list[int]]:
+        return self._solved(self._sizes.of)
 
     @property
     def start(self) -> frozenset[Position]:
@@ -183,12 +191,18 @@ class Places:
 
     def size(self, position: Position) -> int:
         """Return the least number of bytes from a position to the end."""
+        return self._size(position, *self._least)
+
+    def _leads(self, position: Position) -> bool:
+        """Return True if there is a way from a position to the end."""
+        return self._size(position, *self._ways) < NEVER
+
+    def _size(self, position: Position, values: Sequence[int], behind: Sequence[int]) -> int:
         place, at = position
         if place == END:
             return 0
         piece = self.template.pieces[place]
-        here = self._values[place] if isinstance(piece, Formula) else piece.size(at)
-        return min(NEVER, here + self._behind[place])
+        return min(NEVER, (values[place] if isinstance(piece, Formula) else piece.size(at)) + behind[place])
 
     def entered(self, pieces: Iterable[int]) -> frozenset[Position]:
         """Return the positions before some pieces, without those that lead to no end; pieces that may be empty are passed."""
@@ -196,7 +210,7 @@ class Places:
         waiting = [(place, self._start(place)) for place in pieces]
         while waiting:
             position = waiting.pop()
-            if position not in found and self.size(position) < NEVER:
+            if position not in found and self._leads(position):
                 found[position] = None
                 waiting += self._passed(position)
         return frozenset(found)
@@ -208,13 +222,10 @@ class Places:
             piece = self.template.pieces[place] if place != END else None
             if isinstance(piece, Bytes):
                 moved = place, piece.step(at, byte)
-                if moved[1] != DEAD and self.size(moved) < NEVER:
+                if moved[1] != DEAD and self._leads(moved):
                     found.add(moved)
                     found.update(self.entered(follow for follow, _ in self._passed(moved)))
         return frozenset(found)
-
-    def _ahead(self, place: int) -> int:
-        return 0 if place == END else min(NEVER, self._values[place] + self._behind[place])
 
     def _start(self, place: int) -> int:
         piece = self.template.pieces[place] if place != END else None

@@ -18,34 +18,47 @@ from ..strings.quoting import QUOTE
 from ..strings.quoting import members as names_of
 from ..strings.string_set import StringSet
 from ..values import sort_key
-from .blanks import BEGUN, COMPACT, FRESH, LINES, OPEN, SPACED, STEPS, Spacing, literal, size
+from .blanks import COMPACT, LINES, OPEN, SPACED, STEPS, Spacing, literal, size
 from .scalars import Listed, Spelled, begun, ended
 from .seen import NOTHING, Seen, value_of
 from .sizes import NEVER
-from .states import BEGINNINGS, BeforeValue, ByteEdge, Last, Maker, Pending, State
+from .states import BeforeValue, ByteEdge, Last, LateStates, Maker, Pending, State
 
 SPACE, COMMA, LINE_END = b" ,\n"
 
 
 class Container(State):
-    """After an opening bracket, or where it is ``begun`` behind an item; the first one begins with one of ``firsts``."""
+    """After an opening bracket, or where it is ``begun`` behind an item."""
 
     close: int
     in_value = False
 
-    def __init__(
-        self, machine: Maker, goals: Sequence[Sequence[Any]], layout: Spacing, *, begun: bool, firsts: bytes
-    ) -> None:
+    def __init__(self, machine: Maker, goals: Sequence[Sequence[Any]], layout: Spacing, *, begun: bool) -> None:
         super().__init__(machine)
         self._goals, self.layout, self.begun = goals, layout, begun
         lines = layout.style == LINES
-        self.bytes = (b"," if begun else firsts) + (b"" if lines else bytes([self.close]))
+        self._more = list[int]() if lines else [self.close]
         if lines if begun else layout.style == OPEN:
-            self.bytes += b"\n"
+            self._more.append(LINE_END)
+
+    @cached_property
+    def bytes(self) -> Sequence[int]:  # type: ignore[override]
+        """The bytes that may be allowed."""
+        return [*([COMMA] if self.begun else self._firsts), *self._more]
+
+    @property
+    @abstractmethod
+    def _firsts(self) -> Sequence[int]:
+        """The bytes that the first item or member may begin with."""
 
     @abstractmethod
     def _size(self, shape: Any) -> int:
         """Return the size of the least rest of a shape, up to the blanks before the closing bracket, and the bracket."""
+
+    @property
+    @abstractmethod
+    def goes_on(self) -> bool:
+        """True if an item or member may come."""
 
     @abstractmethod
     def with_layout(self, layout: Spacing) -> State:
@@ -54,7 +67,7 @@ class Container(State):
     @property
     def between(self) -> bool:  # type: ignore[override]
         """True if this is behind a value, and no comma may come."""
-        return self.begun and self._onward(COMMA) is None
+        return self.begun and not self.goes_on
 
     @abstractmethod
     def _onward(self, byte: int) -> ByteEdge | None:
@@ -101,10 +114,9 @@ class Container(State):
         """Return the transition by a line end behind the opening bracket."""
         known = self.layout.step
         layouts = [self.layout.in_lines(step) for step in STEPS[1:] if known in (0, step)]
-        cores = [self.with_layout(layout) for layout in layouts]
-        if min(cores[0].sizes) >= NEVER:
+        if not self.goes_on:
             return None
-        core = cores[0] if known else Indent(self._machine, *cores)
+        core = self.with_layout(layouts[0]) if known else Indent(self._machine, self, *layouts)
         return self._machine.blank(core, layouts[0].comma).edge(LINE_END)
 
     def before(
@@ -119,13 +131,25 @@ class Container(State):
 
 @final
 class Indent(State):
-    """Behind two blanks in the first line that is indented: two more make the other step."""
+    """LateStates two blanks in the first line that is indented: two more make the other step."""
 
-    def __init__(self, machine: Maker, two: State, four: State) -> None:
+    def __init__(self, machine: Maker, container: Container, two: Spacing, four: Spacing) -> None:
         super().__init__(machine)
-        self._two, self._four = two, machine.blank(four, literal(b"  "))
-        self.in_value = two.in_value
-        self.bytes = b" " + bytes(two.bytes or b"")
+        self._container, self._layouts = container, (two, four)
+        self.in_value = container.in_value
+
+    @cached_property
+    def bytes(self) -> Sequence[int]:  # type: ignore[override]
+        """The bytes that may be allowed."""
+        return b" " + bytes(self._two.bytes or b"")
+
+    @cached_property
+    def _two(self) -> State:
+        return self._container.with_layout(self._layouts[0])
+
+    @cached_property
+    def _four(self) -> State:
+        return self._machine.blank(self._container.with_layout(self._layouts[1]), literal(b"  "))
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -182,7 +206,7 @@ class Array(Container):
         begun: bool,
         seen: Seen,
     ) -> None:
-        super().__init__(machine, goals, layout, begun=begun, firsts=BEGINNINGS)
+        super().__init__(machine, goals, layout, begun=begun)
         self._shapes, self._seen = goals, seen
         self.in_value = not begun  # the first item has no comma before it
 
@@ -228,9 +252,9 @@ class Array(Container):
     ) -> list[tuple[Formula, Held]]:
         """Return the formulas of the next item in a region of values, each with the remaining shapes after it."""
         sizes = self._machine.sizes
-        live = [one for one in steps if sizes.of_rest(*one[2][1]) < NEVER and sizes.of(one[1]) < NEVER]
+        live = [one for one in steps if sizes.of_rest(*one[2][1]) < NEVER and sizes.possible(one[1])]
         cells = [(both(cell, region), held) for cell, held in self._machine.cells(live)]
-        return [(within, held) for within, held in cells if sizes.of(within) < NEVER]
+        return [(within, held) for within, held in cells if sizes.possible(within)]
 
     @cached_property
     def _value(self) -> BeforeValue | None:
@@ -255,6 +279,14 @@ class Array(Container):
             return machine.spaced(Array, goals, layout, True, self._seen.and_also(value_of(text)))
 
         return Pending(machine, sizes, then)
+
+    @property
+    def _firsts(self) -> Sequence[int]:
+        return () if self._value is None else self._value.bytes
+
+    @property
+    def goes_on(self) -> bool:
+        return self._value is not None
 
     def _onward(self, byte: int) -> ByteEdge | None:
         value, layout = self._value, self.layout
@@ -302,8 +334,7 @@ class Members(NamedTuple):
         names = tuple(valued | dict.fromkeys(name for goal in goals for shape in goal for name in shape.names()))
         taken = frozenset(names)
         alive = tuple(
-            tuple(shape for shape in goal if machine.sizes.of_object(shape, names, taken, FRESH) < NEVER)
-            for goal in goals
+            tuple(shape for shape in goal if machine.sizes.possible_object(shape, names, taken)) for goal in goals
         )
         return cls(alive, names, taken, begun=False)
 
@@ -315,8 +346,10 @@ class Object(Container):
     close = 0x7D
 
     def __init__(self, machine: Maker, members: Members, layout: Spacing) -> None:
-        super().__init__(machine, members.goals, layout, begun=members.begun, firsts=bytes([QUOTE]))
+        super().__init__(machine, members.goals, layout, begun=members.begun)
         self._members = members
+        self.closing: dict[str, ByteEdge] = {}
+        self.off_paths: State | None = None
 
     def with_layout(self, layout: Spacing) -> State:
         return self._machine.spaced(Object, self._members, layout)
@@ -327,11 +360,35 @@ class Object(Container):
 
     def value(self, name: str) -> BeforeValue:
         """Return the state before the value of a member of this name, of which there is one."""
-        return self._machine.value(tuple(cell for cell, _ in self._left(name)), self.layout.within)
+        cells = tuple(cell for cell, _ in self._left(name)) if self._plain is None else (self._plain.value(name),)
+        return self._machine.value(cells, self.layout.within)
 
     def after(self, name: str, layout: Spacing) -> Sequence[State]:
         """Return the states after a member of this name, in a layout."""
-        return tuple(self._machine.spaced(Object, left, one) for one in layout.later() for _, left in self._left(name))
+        layouts, ways = layout.later(), len(self._left(name)) if self._plain is None else 1
+
+        def make(outcome: int) -> State:
+            return self._machine.spaced(Object, self._left(name)[outcome % ways][1], layouts[outcome // ways])
+
+        key = LateStates, self._members, name, layout
+        return self._machine.kept(key, lambda: LateStates(ways * len(layouts), make))
+
+    @cached_property
+    def _plain(self) -> ObjectShape | None:
+        """The shape, where there is one, and any member may come beside those that it asks for; ``None`` where it takes more."""
+        shapes = [shape for goal in self._members.goals for shape in goal]
+        if len(self._members.goals) > 1 or len(shapes) > 1 or not shapes:
+            return None
+        count = len(shapes[0].required)
+        plain = not shapes[0].some and shapes[0].least <= count and (shapes[0].most is None or shapes[0].most > count)
+        return shapes[0] if plain else None
+
+    def _may_come(self, name: str) -> bool:
+        """Return True if a member of this name, of which nothing is said by itself, may come."""
+        shape = self._plain
+        if shape is None:
+            return bool(self._left(name))
+        return self._machine.sizes.possible(shape.value(name)) and shape.required.isdisjoint(self._passed(name))
 
     def _left(self, name: str) -> list[tuple[Formula, Members]]:
         """Return the formulas of the value of a member, each with the members left after it: found once for all layouts."""
@@ -348,7 +405,7 @@ class Object(Container):
             for place, goal in enumerate(members.goals)
             for shape in goal
             for value, left in shape.steps(name, gone)
-            if machine.sizes.of(value) < NEVER and machine.sizes.of_object(left, ahead, taken, BEGUN) < NEVER
+            if machine.sizes.possible(value) and machine.sizes.possible_object(left, ahead, taken)
         ]
         return [
             (cell, Members(by_goal(held, len(members.goals)), ahead, taken, begun=True))
@@ -406,7 +463,7 @@ class Object(Container):
         cells = told_apart(members.taken, tuple(asked), bounded=machine.kinds.compiling)
         for cell in cells:
             member, _ = next(names_of(cell, ascii=machine.ascii))
-            if self._left(member):
+            if self._may_come(member):
                 found.append(Named(member, begun(cell, ascii=machine.ascii)))
         return tuple(found)
 
@@ -417,7 +474,8 @@ class Object(Container):
         for shape in (shape for goal in members.goals for shape in goal):
             # The others that are asked for may still come, whatever comes before them: but behind those, not before.
             passed = set[str]()
-            live = [name for name in members.ahead if machine.sizes.of(shape.value(name)) < NEVER]
+            counted = bool(shape.some or shape.least)
+            live = [name for name in members.ahead if not counted or machine.sizes.possible(shape.value(name))]
             behind = len(live)
             for name in live:
                 places, behind = machine.places(name), behind - 1
@@ -427,25 +485,31 @@ class Object(Container):
                         is_possible = bool(self._left(name))
                     else:
                         is_possible = shape.most is None or count <= shape.most
-                    if is_possible:
+                    if is_possible and (counted or machine.sizes.possible(shape.value(name))):
                         found.add(name)
                 if name in shape.required:
                     passed |= places
         return found
 
+    _firsts = (QUOTE,)
+
+    @property
+    def names(self) -> tuple[Named, ...]:
+        """The names that may come."""
+        return self._machine.kept((Named, self._members), self._names)
+
     @cached_property
-    def _key(self) -> State | None:
-        """The state after the opening quote of a name."""
-        names = self._machine.kept((Named, self._members), self._names)
-        return self._machine.made(Key, self, b"", names) if names else None
+    def goes_on(self) -> bool:
+        shapes = [shape for goal in self._members.goals for shape in goal]
+        # What is not complete has a member to come; any other name will do where nothing is asked of all.
+        return any(not shape.closed or not (shape.every or shape.most == 0) for shape in shapes) or bool(self.names)
 
     def _onward(self, byte: int) -> ByteEdge | None:
-        if self._key is None or byte != (COMMA if self.begun else QUOTE):
+        if byte != (COMMA if self.begun else QUOTE) or not self.goes_on:
             return None
         machine = self._machine
-        return ByteEdge(
-            machine.blank(machine.blank(self._key, literal(b'"')), self.layout.comma) if self.begun else self._key
-        )
+        key = machine.made(Key, self, b"")
+        return ByteEdge(machine.blank(machine.blank(key, literal(b'"')), self.layout.comma) if self.begun else key)
 
 
 class Named(NamedTuple):
@@ -463,16 +527,21 @@ class Key(State):
     ----------
     text
         The spelled prefix of it where names are counted; ``None`` in the representative of such states of any texts.
-    names
-        The names that it may become.
     """
 
     in_value = False
 
-    def __init__(self, machine: Maker, members: Object, text: bytes | None, names: tuple[Named, ...]) -> None:
+    def __init__(
+        self, machine: Maker, members: Object, text: bytes | None, names: tuple[Named, ...] | None = None
+    ) -> None:
         super().__init__(machine)
-        self._members, self.text, self.names = members, text, names
+        self._members, self.text, self._names = members, text, names
         self.between = members.begun
+
+    @property
+    def names(self) -> tuple[Named, ...]:
+        """The names that it may become; at its beginning those that may come."""
+        return self._members.names if self._names is None else self._names
 
     @cached_property
     def sizes(self) -> Sequence[int]:
@@ -491,6 +560,14 @@ class Key(State):
                 sizes = self._machine.spaced(Colon, self._members, name).sizes
                 found = [min(size, least + more) for size, more in zip(found, sizes, strict=True)]
         return found
+
+    @property
+    def off_paths(self) -> State | None:
+        """The state off the paths of all listed names, one for all of them."""
+        if self._members.off_paths is None:
+            moved = (one.moved(one.state) if isinstance(one, Listed) else None for one in self.spelled)
+            self._members.off_paths = self.later(tuple(moved))
+        return self._members.off_paths
 
     @property
     def spelled(self) -> tuple[Spelled, ...]:
@@ -534,8 +611,11 @@ class Key(State):
         return self._machine.made(Key, self._members, None if self.counts else b"", names) if names else None
 
     def _ended(self, name: str) -> ByteEdge:
-        """Return the edge of the closing quote of a name."""
-        return ByteEdge(self._machine.spaced(Colon, self._members, name))
+        """Return the edge of the closing quote of a name, the same for all that it ends."""
+        edges = self._members.closing
+        if name not in edges:
+            edges[name] = ByteEdge(self._machine.spaced(Colon, self._members, name))
+        return edges[name]
 
 
 @final

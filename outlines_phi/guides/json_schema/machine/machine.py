@@ -98,7 +98,7 @@ class Machine(Maker):
                     self._refuse_early()
                 formulas = [piece for piece in self.template.pieces if isinstance(piece, Formula)]
                 self.blocks = any(self.kinds.may_be(kind, piece) for piece in formulas for kind in ("array", "object"))
-                self._places = Places(self.template, self.sizes.of)
+                self._places = Places(self.template, self.sizes)
         except LimitError as limit:
             raise limit if around else limit.at("#") from None
         if not self._places.start:
@@ -133,7 +133,7 @@ class Machine(Maker):
             sizes = self._sizes(Kinds(schema.definitions), schema.definitions)  # under the limits of compiling
             for pointer, added in schema.unlike.items():
                 with suppress(UnsupportedError):  # more is asked than is looked at
-                    if sizes.of(added) >= NEVER:
+                    if not sizes.possible(added):
                         continue
                 yield LeftOut(pointer, "where formats are annotations, some of what is written is not valid")
 
@@ -173,7 +173,7 @@ class Machine(Maker):
             if len(values) < 2:
                 yield from values
                 continue
-            live = [value for value in values if self.sizes.of(value) < NEVER]
+            live = [value for value in values if self.sizes.possible(value)]
             yield from (cell for cell, _ in self.cells((0, value, None) for value in live))
 
     def __reduce__(self) -> tuple[Any, ...]:

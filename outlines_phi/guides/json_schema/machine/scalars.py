@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....automata.automaton import DEAD, ByteAutomaton
-from ....numerics.cache import kept
 from ....regex.code_automaton import Interval, is_within
 from ....regex.composed import Composed
 from ..strings.quoting import BACKSLASH, NOT_RAW, QUOTE, RAW_ASCII, SHORT, free, spelled_size, spellings
@@ -21,6 +23,12 @@ from .states import ByteEdge, Maker, State
 
 PLAIN = frozenset(map(ord, RAW_ASCII))
 """The bytes that are a character each."""
+
+MOST_WORDS = 4096
+"""Sets of strings that are kept."""
+
+_NOT_PLAIN = frozenset('"\\/')
+"""The characters of ASCII that have a short escape and are printable."""
 
 
 @final
@@ -36,13 +44,23 @@ class Words:
         self._next: dict[tuple[int, int, int], dict[str, tuple[int, int]]] = {}
         self._sizes: dict[Listed, int] = {}
         self.paths: dict[Listed, dict[int, None]] = {}
+        joined = "".join(texts)
+        self.plain = joined.isascii() and joined.isprintable() and _NOT_PLAIN.isdisjoint(joined)
 
     @classmethod
-    @kept
+    @lru_cache(maxsize=MOST_WORDS)
     def of(cls, strings: StringSet, *, ascii: bool) -> Words:
         """Return those of a set that values tell."""
         assert strings.values is not None
         return cls(strings.values, without=strings.without, ascii=ascii)
+
+    @cached_property
+    def addresses(self) -> tuple[int, int]:
+        """The addresses of the texts, each with a closing quote, and of where each begins, for compiled walks."""
+        text = np.frombuffer("".join(text + '"' for text in self.texts).encode(), np.uint8)
+        first = np.array([0, *accumulate(len(text) + 1 for text in self.texts)], dtype=np.int32)
+        self._addressed = text, first  # kept
+        return text.ctypes.data, first.ctypes.data
 
     def begun(self) -> Listed:
         """Return the state of a string after its opening quote."""
@@ -198,6 +216,24 @@ class Listed(NamedTuple):
             return Listed(self.words, state, low, high, depth, begun)
         return self.moved(state)
 
+    @property
+    def reads_on(self) -> bool:
+        """True if there are members off the paths of the strings."""
+        return self.words.without
+
+    @property
+    def counts(self) -> bool:
+        """False: characters do not matter."""
+        return False
+
+    def alive(self, states: NDArray[np.integer], characters: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Return the mask of the states, behind so many characters off the paths of the strings, that members lead to."""
+        return states != DEAD
+
+    def closes(self, states: NDArray[np.integer], characters: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Return the mask of the states behind the closing quote of a member, of so many characters."""
+        return self.automaton.closed(states)
+
     def moved(self, state: int, characters: int = 0) -> Listed | None:
         """Return the state after bytes that leave the prefixes of all listed strings."""
         return Listed(self.words, state, 0, 0, 0, b"") if self.words.without else None
@@ -269,6 +305,23 @@ class OfLength(NamedTuple):
     state: int
     written: int = 0
 
+    @property
+    def reads_on(self) -> bool:
+        """True: there is an automaton of its own."""
+        return True
+
+    def alive(self, states: NDArray[np.integer], characters: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """See :meth:`Listed.alive`; what is begun is one character."""
+        most = self.lengths[-1][1]
+        begun = self.written + characters + (states != self.automaton.start)
+        return (states != DEAD) & (begun <= (NEVER if most is None else most))
+
+    def closes(self, states: NDArray[np.integer], characters: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """See :meth:`Listed.closes`."""
+        count = self.written + characters
+        fits = [(low <= count) & (count <= (NEVER if high is None else high)) for low, high in self.lengths]
+        return self.automaton.closed(states) & np.logical_or.reduce(fits)
+
     def after(self, byte: int) -> OfLength | None:
         """Return the state after a byte; ``None`` where no member begins so."""
         state = self.automaton.step(self.state, byte)
@@ -306,6 +359,22 @@ class Walked(NamedTuple):
     state: int
     written: int = 0
 
+    @property
+    def reads_on(self) -> bool:
+        """True: there is an automaton of its own."""
+        return True
+
+    def alive(self, states: NDArray[np.integer], characters: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """See :meth:`Listed.alive`."""
+        if not self.automaton.most:
+            return states != DEAD
+        pairs = zip(states.tolist(), characters.tolist(), strict=True)
+        return np.array([state != DEAD and self.moved(state, count) is not None for state, count in pairs], dtype=bool)
+
+    def closes(self, states: NDArray[np.integer], characters: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """See :meth:`Listed.closes`."""
+        return self.alive(states, characters) & self.automaton.closed(states)
+
     def after(self, byte: int) -> Walked | None:
         """Return the state after a byte; ``None`` where no member begins so."""
         state = self.automaton.step(self.state, byte)
@@ -336,6 +405,33 @@ def ended(one: Spelled) -> bool:
     return bool(one.automaton.closed(np.array(one.state)))
 
 
+def on_path(spelled: Iterable[Spelled | None]) -> dict[int, None]:
+    """Return the bytes after which one of the listed strings of some sets still begins like this, or is whole."""
+    path: dict[int, None] = {}
+    for one in spelled:
+        if isinstance(one, Listed) and one.beside:
+            # What is to be none of some strings comes last, and the other sets are of some of these.
+            path = one.on_path if one.words.without else path | one.on_path
+    return path
+
+
+def alone(spelled: Iterable[Spelled | None]) -> Listed | None:
+    """Return the list of all texts that some sets list, where these are spelled as they are, and no other automaton reads on."""
+    found = None
+    for one in spelled:
+        if one is None:
+            continue
+        if type(one) is not Listed or one.begun or one.state != one.words.automaton.start:
+            return None
+        if one.low < one.high:
+            if not one.words.plain or (found is not None and one.words.without == found.words.without):
+                return None
+            found = one if found is None or one.words.without else found
+        elif one.words.without:
+            return None
+    return found
+
+
 def begun(strings: StringSet, *, ascii: bool) -> Spelled:
     """Return the beginning of a member of a set, after the opening quote."""
     if strings.values is not None:
@@ -345,6 +441,11 @@ def begun(strings: StringSet, *, ascii: bool) -> Spelled:
         return OfLength(strings.lengths, automaton, automaton.start)
     composed = composed_of(strings, ascii=ascii)
     return Walked(composed, composed.start)
+
+
+@lru_cache
+def _left(outcome: int) -> ByteEdge:
+    return ByteEdge(None, outcome)
 
 
 @final
@@ -361,7 +462,12 @@ class Text(State):
 
     def closed(self, place: int) -> ByteEdge:
         """Return the edge of the closing quote of a member of one of the sets."""
-        return ByteEdge(None, place)
+        return _left(place)
+
+    @property
+    def off_paths(self) -> State | None:
+        """The state off the paths of all listed texts, where the automaton is as it is."""
+        return self.later(tuple(None if one is None else one.moved(one.state, 0) for one in self.spelled))
 
     def later(self, spelled: tuple[Spelled | None, ...]) -> State | None:
         """Return the state in which the sets are spelled further, those that are not ``None``."""

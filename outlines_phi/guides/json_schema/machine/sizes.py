@@ -25,6 +25,9 @@ NEVER = 1 << 40
 
 LITERALS = {"null": b"null", "true": b"true", "false": b"false"}
 
+MOST_DEEP = 20
+"""Values within values of which one is looked for by what is evident."""
+
 MOST_TRIED = 50_000
 """Ways to choose the members of one object of which some must be of a kind."""
 
@@ -59,6 +62,8 @@ class Sizes:
     def __init__(self, kinds: Kinds, nested: Nested, layout: Spacing, *, ascii: bool = False) -> None:
         self._kinds, self._nested, self._layout, self._ascii = kinds, nested, layout, ascii
         self._known: dict[Hashable, int] = {}
+        self._evident: dict[Formula, bool] = {}
+        self._depth = 0
         self._open: dict[Hashable, int] | None = None
         self._equations: dict[Hashable, Callable[[], int]] = {}
         # By the identity of who asks: hashing thousands of names takes long.
@@ -70,6 +75,57 @@ class Sizes:
     def of(self, formula: Formula) -> int:
         """Return the size of the smallest value; :data:`NEVER` where there is none."""
         return self._find(formula, lambda: self._value(formula))
+
+    def possible(self, formula: Formula) -> bool:
+        """Return True if there is a value: evidently, or else by its size."""
+        return self.is_evident(formula) or self.of(formula) < NEVER
+
+    def possible_text(self, strings: StringSet) -> bool:
+        """Return True if there is a string, and one that is not longer than any text."""
+        return not strings.is_empty and (strings.lengths is None or self.of_text(strings) < NEVER)
+
+    def possible_array(self, shape: ArrayShape) -> bool:
+        """Return True if an array may be of a shape."""
+        return self._is_evident_array(shape) or self.of_array(shape, BEGUN) < NEVER
+
+    def possible_object(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str]) -> bool:
+        """Return True if the rest of an object may be of a shape; see :meth:`of_object`."""
+        return (self._is_evident_object(shape) and shape.required.issubset(ahead)) or self.of_object(
+            shape, ahead, taken, BEGUN
+        ) < NEVER
+
+    def is_evident(self, formula: Formula) -> bool:
+        """Return True if there evidently is a value: a scalar, or an array or object all of whose parts evidently are."""
+        if formula not in self._evident and self._depth < MOST_DEEP:
+            self._evident[formula] = False  # while it is looked at: a value within itself is no evidence
+            self._depth += 1
+            try:
+                self._evident[formula] = self._find_evidence(formula)
+            finally:
+                self._depth -= 1
+        return self._evident.get(formula, False)
+
+    def _find_evidence(self, formula: Formula) -> bool:
+        kinds = self._kinds
+        return (
+            any(kinds.may_be(kind, formula) for kind in LITERALS)
+            or self.possible_text(kinds.strings(formula))
+            or any(map(self._is_evident_array, kinds.arrays(formula)))
+            or any(map(self._is_evident_object, kinds.objects(formula)))
+            or kinds.shortest_number(formula) is not None
+        )
+
+    def _is_evident_array(self, shape: ArrayShape) -> bool:
+        plain = not shape.counted and not shape.unique and (shape.most is None or shape.least <= shape.most)
+        places = range(min(shape.least, len(shape.first) + 1))
+        return shape.closed or (plain and all(self.is_evident(shape.item(place)) for place in places))
+
+    def _is_evident_object(self, shape: ObjectShape) -> bool:
+        count = len(shape.required)
+        plain = not shape.some and shape.least <= count and (shape.most is None or count <= shape.most)
+        return plain and all(
+            self.of_name(name) < NEVER and self.is_evident(shape.value(name)) for name in shape.required
+        )
 
     def of_array(self, shape: ArrayShape, gaps: Gaps, *, seen: Seen = NOTHING, rank: int = 0) -> int:
         """Return the size of the least rest of an array, its end included; ``seen`` are its items so far, where they must differ.

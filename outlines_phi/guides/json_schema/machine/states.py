@@ -7,12 +7,10 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast, final
 
-import numpy as np
-
 from ....automata.automaton import DEAD, ByteAutomaton
 from ..formula import Formula, both, but_not
 from ..kinds import Kinds, common, tags_of
-from .blanks import NOTHING, Spacing
+from .blanks import Spacing
 from .sizes import NEVER, Sizes
 
 BEGINNINGS = b'"[{tfn-0123456789'
@@ -83,6 +81,24 @@ class Pending(State):
         raise AssertionError("the value is known before a byte is read")
 
 
+@final
+class LateStates(Sequence[State]):
+    """The states behind a value, by its outcome, none of them pending; each is made when it is asked for."""
+
+    def __init__(self, count: int, make: Callable[[int], State]) -> None:
+        self._states: list[State | None] = [None] * count
+        self._make = make
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def __getitem__(self, outcome: Any) -> Any:
+        found = self._states[outcome]
+        if found is None:
+            found = self._states[outcome] = self._make(outcome)
+        return found
+
+
 class BeforeValue(State):
     """Before a value."""
 
@@ -148,7 +164,8 @@ class Maker(ABC):
 
     def blank(self, core: State, blanks: ByteAutomaton, at: int | None = None) -> State:
         """Return the state before blanks that ``core`` comes after."""
-        return core if blanks is NOTHING else self.made(Blank, core, blanks, blanks.start if at is None else at)
+        at = blanks.start if at is None else at
+        return self.made(Blank, core, blanks, at) if blanks.live(at) or not blanks.accepting[at] else core
 
     def cells(self, asked: Iterable[tuple[int, Formula, Any]]) -> list[tuple[Formula, list[tuple[int, Any]]]]:
         """Return formulas of which one at most is true of a value, each with what then holds: places, and what comes with them."""
@@ -170,14 +187,14 @@ class Maker(ABC):
             split: list[tuple[Formula, list[tuple[int, Any]]]] = []
             for cell, held in cells:
                 inside, outside = both(cell, formula), but_not(cell, formula)
-                if self.sizes.of(inside) < NEVER:
+                if self.sizes.possible(inside):
                     split.append((inside, held + brought))
-                    if self.sizes.of(outside) < NEVER:
+                    if self.sizes.possible(outside):
                         split.append((outside, held))
                 else:
                     split.append((cell, held))
             alone = but_not(formula, *earlier)
-            if self.sizes.of(alone) < NEVER:
+            if self.sizes.possible(alone):
                 split.append((alone, list(brought)))
             cells = split
             earlier.append(formula)
@@ -214,9 +231,8 @@ class Blank(State):
     @cached_property
     def bytes(self) -> Sequence[int] | None:  # type: ignore[override]
         """The bytes that may be allowed."""
-        live = np.flatnonzero(self.blanks.targets[self.at, self.blanks.byte_class]).tolist()
         more = self.core.bytes if self.blanks.accepting[self.at] else b""
-        return None if more is None else [*live, *more]
+        return None if more is None else [*self.blanks.live(self.at), *more]
 
     @property
     def between(self) -> bool:  # type: ignore[override]
@@ -228,7 +244,7 @@ class Blank(State):
         return [int(self.blanks.distances[self.at]) + size for size in self.core.sizes]
 
     def _edge(self, byte: int) -> ByteEdge | None:
-        target = int(self.blanks.targets[self.at, self.blanks.byte_class[byte]])
+        target = self.blanks.step(self.at, byte)
         if target != DEAD:
             return ByteEdge(self._machine.blank(self.core, self.blanks, target))
         return self.core.edge(byte) if self.blanks.accepting[self.at] else None
@@ -254,7 +270,9 @@ class Frame:
 
     def __init__(self, after: Sequence[State], below: Stack, start: int) -> None:
         self.after, self.below, self.start = after, below, start
-        self.keeps: bool = (below is not None and below.keeps) or any(isinstance(state, Pending) for state in after)
+        self.keeps: bool = (below is not None and below.keeps) or (
+            isinstance(after, tuple) and any(type(state) is Pending for state in after)
+        )
         self.deeper: dict[tuple[Sequence[State], int], Frame] = {}
         self.rests: dict[int, int] = {}
 

@@ -1,0 +1,55 @@
+"""The build hook: compile the walk of tries beside its source where there is a compiler, and say so in the wheel's tag.
+
+    python hatch_build.py
+
+builds it in place, as an editable install does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+try:
+    from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+except ImportError:  # in place, without the build system
+    BuildHookInterface = object
+
+SOURCE = Path(__file__).parent / "outlines_phi" / "vocabulary" / "walk.c"
+FLAGS = ["-O3", "-std=c99", "-shared", "-fPIC"]
+
+
+def build() -> Path | None:
+    """Compile the source; return the library, ``None`` where there is no compiler or it fails."""
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    library = SOURCE.with_suffix(".so")
+    if not compiler:
+        return None
+    made = library.with_suffix(f".{os.getpid()}")
+    try:
+        subprocess.run([*compiler.split(), *FLAGS, "-o", str(made), str(SOURCE)], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    os.replace(made, library)  # a process that has the old one open keeps it
+    return library
+
+
+class CustomBuildHook(BuildHookInterface):  # type: ignore[misc, valid-type]
+    """Adds the library to wheels."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile before a wheel is packed, or installed in place."""
+        library = build() if self.target_name == "wheel" else None
+        if library is not None:
+            build_data["artifacts"].append(library.relative_to(Path(self.root)).as_posix())
+            build_data["pure_python"] = False
+            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            build_data["tag"] = f"py3-none-{platform}"
+
+
+if __name__ == "__main__":
+    print(build())

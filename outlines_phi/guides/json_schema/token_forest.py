@@ -1,0 +1,515 @@
+"""The tokens of a vocabulary below nodes of its trie, many at once; and the tables of that trie that compiled walks read."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...automata.automaton import DEAD, ByteAutomaton
+from ...numerics.cache import Cache
+from ...regex.composed import Composed
+from ...vocabulary.classes import EOS, NEVER, Partition
+from ...vocabulary.kernel import ALONGSIDE, FIELDS, MOST_GROUPS, Automaton, WalkTables, library
+from ...vocabulary.trie import Trie
+from ...vocabulary.vocabulary import Vocabulary
+from .machine.scalars import Spelled, Walked
+
+MORE_NODES, MORE_CHILDREN, MORE_TOKENS = 1 << 18, 1 << 20, 1 << 22
+"""Sets of nodes, their children, and the tokens that end there, in the tables of compiled walks."""
+
+MOST_WORDS = 1 << 26
+"""Bytes of packed masks of tokens within strings, of one vocabulary."""
+
+MOST_BYTES = 1 << 27
+"""Bytes that are kept of one vocabulary: a partition of 131,072 tokens takes half a megabyte."""
+
+_ESCAPE = re.compile(rb"\\u[0-9a-fA-F]{4}.", re.DOTALL)
+
+Kept = TypeVar("Kept")
+
+
+@final
+class Tokens:
+    """Some tokens; compared by identity."""
+
+    __slots__ = ("ids",)
+
+    def __init__(self, ids: NDArray[np.int32]) -> None:
+        self.ids = ids
+
+
+class Placed(NamedTuple):
+    """Tokens, and the class of all of them; or that of the first, where each has one of its own."""
+
+    tokens: Tokens
+    number: int
+    each: bool = False
+
+
+@final
+class TokenForest:
+    """Nodes of the trie of a vocabulary, and sets of nodes below which tokens go on alike, as one node.
+
+    A node of the trie has its own number, a set of several a number behind these. The child of a set by a byte is the set
+    of the children of its nodes. So what is read behind a closing quote, wherever in tokens that stands, is read once.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary, self.trie = vocabulary, Trie.of(vocabulary)
+        self.lock = threading.RLock()
+        self.single_bytes = {token[0] for token in vocabulary.tokens if len(token) == 1}
+        self._sets: list[NDArray[np.int64]] = []
+        self._numbers: dict[bytes, int] = {}
+        self._children: dict[int, dict[int, int]] = {}
+        self._tokens: dict[int, Tokens | None] = {}
+        self._kept = Cache[Hashable, Any](MOST_BYTES)
+        classes = np.full(len(vocabulary), NEVER, dtype=np.int32)
+        classes[vocabulary.eos_ids[0]] = EOS
+        self._none = Partition(classes, EOS + 1)
+        self._tables: ForestTables | None = None
+
+    @cached_property
+    def spells_escapes(self) -> bool:
+        """True if some token goes on behind a character that it spells by its code."""
+        return any(_ESCAPE.search(token) for token in self.vocabulary.tokens)
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> TokenForest:
+        """Return the forest of a vocabulary, one for all guides."""
+        return _forests.of((vocabulary.fingerprint, vocabulary.eos_ids), lambda: cls(vocabulary))
+
+    @property
+    def tables(self) -> ForestTables | None:
+        """The tables that compiled walks read; ``None`` where there are none."""
+        if self._tables is None and library() is not None:
+            self._tables = ForestTables(self)
+        return self._tables
+
+    def forget(self, tables: ForestTables) -> None:
+        """Make tables anew, unless this was done, and what is kept with their words."""
+        if self._tables is tables:
+            self._tables = None
+            self._kept.clear()
+
+    def joined(self, nodes: NDArray[np.integer]) -> int:
+        """Return the node that stands for some nodes of the trie, in ascending order."""
+        if len(nodes) == 1:
+            return int(nodes[0])
+        wide = nodes.astype(np.int64)
+        key = wide.tobytes()
+        if key not in self._numbers:
+            self._numbers[key] = len(self.trie) + len(self._sets)
+            self._sets.append(wide)
+        return self._numbers[key]
+
+    def nodes(self, node: int) -> NDArray[np.int64]:
+        """Return the nodes of the trie that a node stands for."""
+        return np.array([node]) if node < len(self.trie) else self._sets[node - len(self.trie)]
+
+    def children(self, node: int) -> dict[int, int]:
+        """Return the child by each byte."""
+        found = self._children.get(node)
+        if found is None:
+            found = self._children[node] = self._find_children(node)
+        return found
+
+    def _find_children(self, node: int) -> dict[int, int]:
+        if node < len(self.trie):
+            first, last = self.trie.first_child[node : node + 2].tolist()
+            return dict(zip(self.trie.byte[first:last].tolist(), range(first, last), strict=True))
+        below, _ = self.trie.below(self.nodes(node))
+        byte = self.trie.byte[below]
+        order = np.argsort(byte, kind="stable")
+        below, byte = below[order], byte[order]
+        cuts = np.flatnonzero(np.diff(byte, prepend=-1, append=256)).tolist()
+        return {int(byte[a]): self.joined(np.sort(below[a:b])) for a, b in zip(cuts, cuts[1:], strict=False)}
+
+    def tokens(self, node: int) -> Tokens | None:
+        """Return the tokens that end at a node; ``None`` where none does."""
+        if node not in self._tokens:
+            if node < len(self.trie) and not self.trie.is_end[node]:
+                self._tokens[node] = None
+            else:
+                ids, _ = self.trie.ending(self.nodes(node))
+                self._tokens[node] = Tokens(ids) if len(ids) else None
+        return self._tokens[node]
+
+    def text(self, node: int, above: int) -> bytes:
+        """Return the bytes on the way to a node of the trie from those that another stands for."""
+        tops = set(self.nodes(above).tolist())
+        found = bytearray()
+        while node not in tops:
+            found.append(int(self.trie.byte[node]))
+            node = int(self.trie.parent[node])
+        return bytes(reversed(found))
+
+    def last_byte(self, node: int) -> bytes:
+        """Return the byte that leads to the nodes of the trie that a node stands for, the same one to each."""
+        return bytes([self.trie.byte[self.nodes(node)[0]]])
+
+    def keep(self, key: Hashable, make: Callable[[], Kept], size: Callable[[Kept], int]) -> Kept:
+        """Return the object of a key, made once for all guides, under a bound of memory."""
+        found: Kept = self._kept.of(key, make, size)
+        return found
+
+    def partition(self, base: Sequence[Placed], more: Sequence[Placed], size: int) -> Partition:
+        """Return the partition into ``size`` classes in which tokens have these, the later one where some are placed twice.
+
+        That of ``base`` alone is kept as well: it is the base of many others.
+        """
+
+        def make() -> Partition:
+            changes = [
+                (tokens.ids, np.arange(number, number + len(tokens.ids)) if each else number)
+                for tokens, number, each in more or base
+            ]
+            below = self._none
+            if base and more:
+                last = base[-1]
+                below = self.partition(base, (), last.number + (len(last.tokens.ids) if last.each else 1))
+            return Partition.changed(below, changes, size)
+
+        key = tuple(base), tuple(more), size
+        # Its classes are made when they are asked for, and then take as much.
+        return self.keep(key, make, lambda found: 4 * len(self.vocabulary))
+
+
+_forests = Cache[tuple[str, tuple[int, ...]], TokenForest](4)
+
+
+Begun = tuple[tuple[ByteAutomaton | Composed, int], ...]
+"""Automata of spellings that are walked side by side, and the state of each."""
+
+
+class Ways(NamedTuple):
+    """Nodes of the trie by what leads there: those of group ``g`` are ``nodes[first[g] : first[g + 1]]``.
+
+    ``states``, ``[G, k]``, are those of the automata, 0 where one is dead, or has not closed; ``characters``, ``[G]``, the number
+    that was completed on the way.
+    """
+
+    nodes: NDArray[np.integer]
+    first: NDArray[np.integer]
+    states: NDArray[np.integer]
+    characters: NDArray[np.integer]
+
+    def of(self, groups: NDArray[np.bool_]) -> NDArray[np.integer]:
+        """Return the nodes of some groups."""
+        return self.nodes if groups.all() else self.nodes[np.repeat(groups, np.diff(self.first))]
+
+    @classmethod
+    def told_apart(cls, found: Sequence[Sequence[NDArray[Any]]], width: int) -> Ways:
+        """Group nodes by their states and number of characters."""
+        none: list[NDArray[Any]] = [np.empty(0, np.int64)] * (2 + width)
+        nodes, count, *at = (np.concatenate(arrays) for arrays in zip(none, *found, strict=True))
+        members = groups([*at, count])
+        firsts = np.array([one[0] for one in members], dtype=np.int64)
+        sizes = np.array([0, *map(len, members)])
+        nodes = nodes[np.concatenate([firsts[:0], *members])]
+        return cls(nodes, np.cumsum(sizes), np.stack([one[firsts] for one in at], axis=1), count[firsts])
+
+
+@final
+class Split:
+    """Transitions of tokens below a node in a string, or in blanks, by states of automata alone: those that stay, and exits.
+
+    Characters are told apart by their count where ``counted``. A string is ``closed`` where an automaton accepts, and goes on no
+    more; blanks may go on where something else may follow.
+    """
+
+    def __init__(self, forest: TokenForest, begun: Begun, node: int, *, counted: bool, closed: bool) -> None:
+        self._forest, self._begun, self.counted, self._closed = forest, begun, counted, closed
+        self._nodes = forest.nodes(node)
+        self._tokens: dict[int, Tokens] = {}
+        self.words: dict[bytes, int] = {}
+        self._rests: dict[tuple[bytes, tuple[int, ...]], int | None] = {}
+
+    @classmethod
+    def of(cls, forest: TokenForest, begun: Begun, node: int, *, counted: bool = False, closed: bool = True) -> Split:
+        """Return the split, made once for a vocabulary."""
+        return forest.keep(
+            (begun, node, counted, closed),
+            lambda: cls(forest, begun, node, counted=counted, closed=closed),
+            lambda split: 1000 if node else 4 * len(forest.vocabulary),
+        )
+
+    @classmethod
+    def within(
+        cls, forest: TokenForest, spelled: Sequence[Spelled | None], node: int, *, counted: bool = False
+    ) -> Split | None:
+        """Return the split in a string, by the sets whose automata read on off the paths of listed texts; ``None`` for none.
+
+        Characters are ``counted`` where that matters, or where none of the sets has an automaton of its own: one split for all.
+        """
+        sets = [one for one in spelled if one is not None and one.reads_on]
+        begun = dict[tuple[ByteAutomaton | Composed, int], None](((one.automaton, one.state), None) for one in sets)
+        counted = any(one.counts for one in sets) or (counted and not any(isinstance(one, Walked) for one in sets))
+        return cls.of(forest, tuple(begun), node, counted=counted) if begun else None
+
+    @property
+    def stays(self) -> Ways:
+        """The groups of tokens that stay."""
+        return self._ways[0]
+
+    @property
+    def exits(self) -> Ways:
+        """The groups of nodes at the end."""
+        return self._ways[1] if self.counted or "_ways" in self.__dict__ or self.marked is None else self.marked[1]
+
+    @cached_property
+    def _ways(self) -> tuple[Ways, Ways]:
+        tables = self._forest.tables
+        found = tables and tables.spread(self._begun, self._nodes, counted=self.counted, closed=self._closed)
+        return found or self._spread(self._nodes)
+
+    @cached_property
+    def marked(self) -> tuple[int, Ways] | None:
+        """The number of the packed mask of all tokens that stay, and the exits; ``None`` where there are no compiled walks."""
+        tables = self._forest.tables
+        return tables and tables.marked(self._begun, self._nodes)
+
+    def tokens(self, number: int) -> Tokens:
+        """Return the tokens of a group of those that stay."""
+        if number not in self._tokens:
+            nodes = self.stays.nodes[self.stays.first[number] : self.stays.first[number + 1]]
+            self._tokens[number] = Tokens(self._forest.trie.ending(nodes)[0])
+        return self._tokens[number]
+
+    def alive(self, spelled: Sequence[Spelled | None]) -> NDArray[np.bool_]:
+        """Return the mask of the groups of tokens after which a member of some of the sets may come."""
+        ways = [one.alive(self._states(self.stays, one), self.stays.characters) for one in self._sets(spelled).values()]
+        return np.asarray(np.logical_or.reduce(ways))
+
+    def onward(self, spelled: Sequence[Spelled | None], number: int) -> tuple[Spelled | None, ...]:
+        """Return the spelled values after the tokens of a group; ``None`` for those that read on no more."""
+        sets, characters = self._sets(spelled), int(self.stays.characters[number])
+        found = list[Spelled | None]()
+        for place, one in enumerate(spelled):
+            state = int(self._states(self.stays, one)[number]) if one is not None and place in sets else DEAD
+            found.append(one.moved(state, characters) if one is not None and state != DEAD else None)
+        return tuple(found)
+
+    def closings(self, spelled: Sequence[Spelled | None]) -> dict[int, NDArray[np.bool_]]:
+        """Return the mask of the exits that close a member of each of some sets, by its place."""
+        open_, closing = np.ones(len(self.exits.characters), dtype=bool), dict[int, NDArray[np.bool_]]()
+        for place, one in self._sets(spelled).items():
+            here = one.closes(self._states(self.exits, one), self.exits.characters) & open_
+            if here.any():
+                closing[place], open_ = here, open_ & ~here
+        return closing
+
+    def rest(self, exits: NDArray[np.bool_], taken: Sequence[int] = ()) -> int | None:
+        """Return the node that stands for those of some of the exits, without what is ``taken``; ``None`` for none."""
+        key = exits.tobytes(), tuple(taken)
+        if key not in self._rests:
+            nodes = np.sort(self.exits.of(exits))
+            if taken:
+                without = np.concatenate([self._forest.nodes(node) for node in taken])
+                nodes = np.setdiff1d(nodes, without, assume_unique=True)
+            self._rests[key] = self._forest.joined(nodes) if len(nodes) else None
+        return self._rests[key]
+
+    @staticmethod
+    def _sets(spelled: Sequence[Spelled | None]) -> dict[int, Spelled]:
+        return {place: one for place, one in enumerate(spelled) if one is not None and one.reads_on}
+
+    def _states(self, ways: Ways, one: Spelled) -> NDArray[np.integer]:
+        return ways.states[:, self._begun.index((one.automaton, one.state))]
+
+    def _spread(self, nodes: NDArray[np.integer]) -> tuple[Ways, Ways]:
+        """WalkTables the trie level by level: those that stay, and exits."""
+        trie, automata = self._forest.trie, [automaton for automaton, _ in self._begun]
+        at = [np.full(len(nodes), state) for _, state in self._begun]
+        count = np.zeros(len(nodes), dtype=np.int64)
+        stays: list[list[NDArray[Any]]] = []
+        ends: list[list[NDArray[Any]]] = []
+        if not self._closed:
+            open_ = automata[0].closed(at[0])
+            ends.append([nodes[open_], count[open_], at[0][open_]])
+        while len(nodes):
+            nodes, above = trie.children(nodes)
+            byte, count = trie.byte[nodes], count[above]
+            at = [one.steps(states.take(above), byte) for one, states in zip(automata, at, strict=True)]
+            closes = [one.closed(states) for one, states in zip(automata, at, strict=True)]
+            closing = np.logical_or.reduce(closes)
+            if closing.any():
+                # A state behind the quote tells what is closed; others do not matter.
+                behind = [np.where(one[closing], states[closing], DEAD) for one, states in zip(closes, at, strict=True)]
+                ends.append([nodes[closing], count[closing], *behind])
+            alive = np.logical_or.reduce([states != DEAD for states in at])
+            inside = np.flatnonzero(alive & ~closing if self._closed else alive)
+            nodes, count, *at = (array.take(inside) for array in (nodes, count, *at))
+            if self.counted:
+                begins = [one.begins(states) for one, states in zip(automata, at, strict=True)]
+                count = count + np.logical_or.reduce(begins)
+            here = np.flatnonzero(trie.is_end[nodes])
+            stays.append([array.take(here) for array in (nodes, count, *at)])
+        return Ways.told_apart(stays, len(automata)), Ways.told_apart(ends, len(automata))
+
+
+def groups(rows: Sequence[NDArray[Any]]) -> list[NDArray[np.int64]]:
+    """Return the places of each distinct column."""
+    if not len(rows[0]):
+        return []
+    code = np.zeros(len(rows[0]), dtype=np.int64)
+    for row in filter(np.any, rows):
+        code = _ranks(code * (int(row.max()) + 1) + row)
+    # Numbers of sixteen bits are sorted in a fraction of the time.
+    order = np.argsort(code.astype(np.uint16) if code.max() < 1 << 16 else code, kind="stable")
+    cuts = np.flatnonzero(np.diff(code[order], prepend=-1)).tolist()
+    return [order[a:b] for a, b in zip(cuts, [*cuts[1:], len(order)], strict=True)]
+
+
+def _ranks(code: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the place of each number among the distinct ones."""
+    most = int(code.max())
+    if most > 16 * len(code):
+        return np.unique(code, return_inverse=True)[1]
+    there = np.zeros(most + 1, dtype=bool)
+    there[code] = True
+    return (np.cumsum(there) - 1)[code]
+
+
+class FullError(Exception):
+    """The tables of compiled walks are full."""
+
+
+@final
+class ForestTables:
+    """A vocabulary's trie, and the sets of its nodes, as the walk reads them; words of tokens, shared by all guides."""
+
+    def __init__(self, forest: TokenForest) -> None:
+        self.forest, trie, size = forest, forest.trie, len(forest.trie)
+        ids, counts = trie.ending(np.arange(size))
+        starts = np.cumsum(counts) - counts
+        counts[0] = 0  # what ends at the root writes nothing
+        self.width = -(-len(forest.vocabulary) // 32)
+        children = np.diff(trie.first_child)
+        self.tables = {
+            name: _filled(part, more)
+            for name, part, more in (
+                ("first", trie.first_child[:-1], MORE_NODES),
+                ("count", children, MORE_NODES),
+                ("byte", trie.byte, MORE_CHILDREN),
+                ("child", np.arange(size), MORE_CHILDREN),
+                ("token_first", starts, MORE_NODES),
+                ("token_count", counts, MORE_NODES),
+                ("token", ids, MORE_TOKENS),
+            )
+        }
+        self.words = np.zeros((MOST_WORDS // (4 * self.width), self.width), np.uint32)
+        self.count = self.tables["count"].data
+        self.compiled: Any = library()
+        self._lengths = np.empty(MOST_GROUPS + 1, np.int32)
+        self._found = np.empty((6, size), np.int32), np.empty((MOST_GROUPS, FIELDS), np.int32)
+        self._walk = WalkTables()
+        self.enter_into(self._walk)
+        self.spare: list[Any] = []  # the tables of guides that are gone
+        self.others: dict[Hashable, Any] = {}  # for masks: what is off the paths of listed texts
+        self.spells_escapes = forest.spells_escapes
+        self._words = 0
+        self._children, self._tokens = size, len(ids)
+
+    def enter_into(self, walk: WalkTables) -> None:
+        """Give a walk the addresses of the tables."""
+        for name, table in (*self.tables.items(), ("words", self.words)):
+            setattr(walk, name, table.ctypes.data)
+
+    def marked(self, begun: Begun, nodes: NDArray[np.int64]) -> tuple[int, Ways] | None:
+        """Return the number of a packed mask of the tokens that stay in a string, and the exits; ``None`` as :meth:`spread`."""
+        number = self._new_word()
+        self._walk.mask = self.words[number].ctypes.data
+        found = self.spread(begun, nodes, counted=False, closed=True, marking=True)
+        return None if found is None else (number, found[1])
+
+    def _new_word(self) -> int:
+        if self._words == len(self.words):
+            raise FullError
+        self._words += 1
+        return self._words - 1
+
+    def spread(
+        self, begun: Begun, nodes: NDArray[np.int64], *, counted: bool, closed: bool, marking: bool = False
+    ) -> tuple[Ways, Ways] | None:
+        """Return the tokens that stay, and the exits, of :class:`Split`; ``None`` where automata or groups are too many."""
+        if len(begun) >= ALONGSIDE or any(automaton.flat is None for automaton, _ in begun):
+            return None
+        automata = (Automaton * ALONGSIDE)()
+        for at, (automaton, state) in zip(automata, begun, strict=False):
+            at.enter(automaton.flat, state)
+        (node, group, *_), table = self._found
+        made = self.compiled.spread(
+            ctypes.addressof(self._walk), ctypes.addressof(automata), nodes.ctypes.data, len(nodes), closed, counted, marking,
+            node.ctypes.data, group.ctypes.data, table.ctypes.data, self._lengths.ctypes.data,
+        )  # fmt: skip
+        if made < 0:
+            return None
+        sizes, count = np.diff(self._lengths[: made + 1]), self._lengths[made]
+        ways = list[Ways]()
+        for is_end in (False, True):
+            here = table[:made, 0] == is_end
+            first = np.concatenate([[0], np.cumsum(sizes[here])])
+            states = table[:made, 2 : 2 + len(begun)][here]
+            ways.append(Ways(node[:count][np.repeat(here, sizes)], first, states, table[:made, 1][here]))
+        return ways[0], ways[1]
+
+    def word(self, split: Split, alive: NDArray[np.bool_]) -> int:
+        """Return the number of the packed mask of some groups of tokens that stay, made once."""
+        key = alive.tobytes()
+        found = split.words.get(key)
+        if found is None:
+            # The fewer ones are marked: those that stay, or those that do not beside all that do.
+            dead = ~alive
+            fewer = (
+                dead if 2 * np.diff(split.stays.first)[alive].sum() > len(split.stays.nodes) and dead.any() else alive
+            )
+            bits = np.zeros(32 * self.width, bool)
+            bits[self.forest.trie.ending(split.stays.of(fewer))[0]] = True
+            if fewer is dead:
+                every = self.words[self.word(split, np.ones(len(alive), bool))]
+            found = self._new_word()
+            marked = np.packbits(bits, bitorder="little").view(np.uint32)
+            self.words[found] = every & ~marked if fewer is dead else marked
+            split.words[key] = found
+        return found
+
+    def load(self, node: int) -> None:
+        """Fill in what is below a set of nodes."""
+        tables, below = self.tables, self.forest.children(node)
+        last = self._children + len(below)
+        if last > len(tables["child"]) or max((node, *below.values())) >= len(tables["first"]):
+            raise FullError
+        tables["byte"][self._children : last] = list(below)
+        tables["child"][self._children : last] = list(below.values())
+        tables["first"][node], tables["count"][node] = self._children, len(below)
+        self._children = last
+        for child in below.values():
+            self.enter(child)
+
+    def enter(self, node: int) -> int:
+        """Fill in the tokens of a set of nodes; what is below it is unknown yet."""
+        tables, tokens = self.tables, self.forest.tokens(node)
+        if node < len(self.forest.trie) or tables["first"][node] or self.count[node]:
+            return node
+        self.count[node] = -1
+        if tokens is not None:
+            last = self._tokens + len(tokens.ids)
+            if last > len(tables["token"]):
+                raise FullError
+            tables["token"][self._tokens : last] = tokens.ids
+            tables["token_first"][node], tables["token_count"][node] = self._tokens, len(tokens.ids)
+            self._tokens = last
+        return node
+
+
+def _filled(part: NDArray[Any], more: int) -> NDArray[np.int32]:
+    table = np.zeros(len(part) + more, np.int32)
+    table[: len(part)] = part
+    return table

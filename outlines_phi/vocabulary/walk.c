@@ -1,0 +1,231 @@
+/* The mask of a state of a pushdown machine: a walk of a vocabulary's trie (guides/json_schema/masks.py, which fills the tables).
+
+   A walk goes on as far as the tables tell, and lists what they lack; it is resumed when that was filled in. */
+#include <stdint.h>
+#include <string.h>
+
+enum { DEAD, UNKNOWN, ASKED };        /* entries of `edges`; from 3 on these are edges */
+enum { TARGET, OUTCOME, AFTER, EDGE }; /* of an edge: the state, or 0 and the outcome; what is put on the stack, or 0 */
+enum { NODE, NEXT, WORD, MARKS, PASSES, ENDS, RECORD }; /* of tokens within a string, below a node */
+
+enum { WORDS, LOW, HIGH, DEPTH, BESIDE, LISTED };
+
+/* `state` is ~outcome where a value is left; `byte` is to be read next at `node`, or was read last where it is -1. */
+typedef struct { int32_t node, state, frame, byte; } Item;
+
+typedef struct {
+  const int32_t *first, *count, *byte, *child; /* of each node: its children, -1 of them where these are not known */
+  const int32_t *token_first, *token_count, *token;
+  const uint32_t *words;
+  int32_t *edges;                   /* [rows, 256] */
+  const int32_t *row, *ends;        /* of each state: its row of edges, -1 for none; 1 + the outcome that it may end with, or 0 */
+  const int32_t *within;            /* of each state without a row, which is in a string: its first record, 0 for none yet */
+  const int32_t *listed;            /* [states, LISTED]: the texts beside it, words -1 for none, and the state off their paths */
+  const char **text;                /* of each words: its texts, each with a closing quote */
+  const int32_t **offset;           /* and where each begins */
+  const int32_t *edge, *record, *part;
+  const int32_t *follow;            /* of each `after`: its place in `behind` */
+  int32_t *behind;                  /* the states there, 0 for those not made, -1 for those asked for */
+  int32_t *frame;                   /* [frames, 2]: `after`, and the frame below */
+  Item *missed, *asked;             /* where the walk stopped, and what it lacks there, each once */
+  uint32_t *mask;
+  int32_t width, frames, most_frames, missing, asking, most_missing, full;
+} Walk;
+
+static void expand(Walk *w, int node, int state, int frame);
+
+static void miss(Walk *w, int node, int state, int frame, int byte, int ask) {
+  if (w->missing == w->most_missing) { w->full = 1; return; }
+  Item item = {node, state, frame, byte};
+  w->missed[w->missing++] = item;
+  if (ask) w->asked[w->asking++] = item;
+}
+
+static void mark(Walk *w, int node) {
+  const int32_t *token = w->token + w->token_first[node];
+  for (int i = 0; i < w->token_count[node]; i++) w->mask[token[i] >> 5] |= 1u << (token[i] & 31);
+}
+
+static void step(Walk *w, int node, int state, int frame, int byte);
+
+static void leave(Walk *w, int node, int outcome, int frame, int byte) {
+  int32_t *behind = w->behind + w->follow[w->frame[2 * frame]] + outcome, state = *behind;
+  if (state <= 0) { *behind = -1; miss(w, node, ~outcome, frame, byte, !state); return; }
+  if (byte >= 0) { step(w, node, state, w->frame[2 * frame + 1], byte); return; }
+  mark(w, node);
+  expand(w, node, state, w->frame[2 * frame + 1]);
+}
+
+static void follow(Walk *w, int node, int number, int frame) {
+  const int32_t *edge = w->edge + EDGE * number;
+  if (edge[AFTER]) {
+    if (w->frames == w->most_frames) { w->full = 1; return; }
+    w->frame[2 * w->frames] = edge[AFTER];
+    w->frame[2 * w->frames + 1] = frame;
+    frame = w->frames++;
+  }
+  if (!edge[TARGET]) { leave(w, node, edge[OUTCOME], frame, -1); return; }
+  mark(w, node);
+  expand(w, node, edge[TARGET], frame);
+}
+
+static void step(Walk *w, int node, int state, int frame, int byte) {
+  int32_t *edges = w->edges + 256 * w->row[state], number = edges[byte];
+  if (number == UNKNOWN) edges[byte] = ASKED;
+  if (number == UNKNOWN || number == ASKED) miss(w, node, state, frame, byte, number == UNKNOWN);
+  else if (number != DEAD) follow(w, node, number, frame);
+  else if (w->ends[state] && frame) leave(w, node, w->ends[state] - 1, frame, byte);
+}
+
+static int below(const Walk *w, int node, int byte) {
+  int low = w->first[node], high = low + w->count[node] - 1;
+  while (low < high) {
+    int middle = (low + high) / 2;
+    if (w->byte[middle] < byte) low = middle + 1; else high = middle;
+  }
+  return low == high && w->byte[low] == byte ? w->child[low] : -1;
+}
+
+/* Mark the beginnings of listed texts, unless those are among all others; return whether a token ends one, or goes on behind it. */
+static int closes(Walk *w, int node, const int32_t *list) {
+  for (int i = list[LOW]; i < list[HIGH]; i++) {
+    const char *text = w->text[list[WORDS]] + w->offset[list[WORDS]][i] + list[DEPTH];
+    for (int at = below(w, node, *text); at >= 0; at = below(w, at, *++text)) {
+      if (*text == '"') return 1;
+      if (!list[BESIDE]) mark(w, at);
+    }
+  }
+  return 0;
+}
+
+static void expand(Walk *w, int node, int state, int frame) {
+  if (!w->count[node]) return;
+  if (w->count[node] < 0) { miss(w, node, state, frame, -1, 1); return; }
+  if (w->row[state] >= 0) {
+    const int32_t *row = w->edges + 256 * w->row[state];
+    for (int i = w->first[node]; i < w->first[node] + w->count[node]; i++)
+      if (row[w->byte[i]] != DEAD || w->ends[state]) step(w, w->child[i], state, frame, w->byte[i]);
+    return;
+  }
+  int at = w->within[state];
+  while (at && w->record[RECORD * at + NODE] != node) at = w->record[RECORD * at + NEXT];
+  const int32_t *list = w->listed + LISTED * state;
+  if (!at && list[WORDS] >= 0 && !closes(w, node, list)) {
+    if (list[BESIDE]) expand(w, node, list[BESIDE], frame);
+    return;
+  }
+  if (!at) { miss(w, node, state, frame, -1, 1); return; }
+  const int32_t *record = w->record + RECORD * at;
+  if (record[WORD] >= 0) {
+    const uint32_t *word = w->words + (int64_t)w->width * record[WORD];
+    for (int i = 0; i < w->width; i++) w->mask[i] |= word[i];
+  }
+  for (int i = record[MARKS]; i < record[PASSES]; i++) mark(w, w->part[i]);
+  for (int i = record[PASSES]; i < record[ENDS]; i += 2) follow(w, w->part[i], w->part[i + 1], frame); /* the edge of the quote */
+}
+
+/* Resume what `missed` lists, and list what is lacking now; `frames` are those that were there before the walk. */
+int resume(Walk *w) {
+  int count = w->missing;
+  Item items[count];
+  memcpy(items, w->missed, count * sizeof(Item));
+  w->missing = w->asking = 0;
+  for (Item *x = items; x < items + count; x++) {
+    if (x->state < 0) leave(w, x->node, ~x->state, x->frame, x->byte);
+    else if (x->byte >= 0) step(w, x->node, x->state, x->frame, x->byte);
+    else expand(w, x->node, x->state, x->frame);
+  }
+  return w->full ? -1 : w->asking;
+}
+
+int walk(Walk *w, int node, int state, int frame) {
+  memset(w->mask, 0, 4 * (size_t)w->width);
+  w->full = 0;
+  w->missing = 1;
+  w->missed[0] = (Item){node, state, frame, -1};
+  return resume(w);
+}
+
+/* Automata over bytes that run side by side below nodes of the trie: tokens that stay in a string, and nodes at its end.
+
+   A state is a row and, in its lower bits, a place in a graph that reads a character; 0 is dead. */
+typedef struct {
+  const int32_t *rows, *column, *place; /* [rows, columns], [places, 256] twice */
+  const uint8_t *alive, *ends, *begins; /* [rows, places], and by row alone, which holds at `root` */
+  int32_t columns, places, bits, root, start;
+} Automaton;
+
+enum { ALONGSIDE = 4, FIELDS = ALONGSIDE + 2, MOST_GROUPS = 1 << 12 };
+
+typedef struct {
+  const Walk *walk;
+  const Automaton *automata;
+  int32_t *node, *group, *groups; /* nodes and the group of each; [groups, FIELDS]: whether it is an end, characters, states */
+  int32_t count, made, closed, counted, marking, full, slots[2 * MOST_GROUPS];
+} Spread;
+
+static void emit(Spread *s, int node, int end, int characters, const int32_t *states) {
+  int32_t key[FIELDS] = {end, characters};
+  memcpy(key + 2, states, ALONGSIDE * sizeof(int32_t));
+  uint32_t hash = 0;
+  for (int i = 0; i < FIELDS; i++) hash = (hash ^ (uint32_t)key[i]) * 0x9E3779B1u;
+  for (hash >>= 19;; hash = (hash + 1) % (2 * MOST_GROUPS)) {
+    if (!s->slots[hash]) {
+      if (s->made == MOST_GROUPS) { s->full = 1; return; }
+      memcpy(s->groups + FIELDS * s->made, key, sizeof key);
+      s->slots[hash] = ++s->made;
+    }
+    if (!memcmp(s->groups + FIELDS * (s->slots[hash] - 1), key, sizeof key)) break;
+  }
+  s->node[s->count] = node;
+  s->group[s->count++] = s->slots[hash] - 1;
+}
+
+static void spread_below(Spread *s, int node, int characters, const int32_t *states) {
+  const Walk *w = s->walk;
+  for (int child = w->first[node]; child < w->first[node] + w->count[node] && !s->full; child++) {
+    int32_t after[ALONGSIDE] = {0}, behind[ALONGSIDE] = {0};
+    int alive = 0, closing = 0, begins = 0;
+    for (int i = 0; i < ALONGSIDE && s->automata[i].rows; i++) {
+      const Automaton *a = s->automata + i;
+      int at = 256 * (states[i] & ((1 << a->bits) - 1)) + w->byte[child];
+      int row = a->rows[a->columns * (states[i] >> a->bits) + a->column[at]], place = a->place[at];
+      if (!a->alive[a->places * row + place]) continue;
+      alive = 1;
+      after[i] = row << a->bits | place;
+      if (place == a->root && a->ends[row]) { closing = 1; behind[i] = after[i]; }
+      if (place == a->root && a->begins[row]) begins = 1;
+    }
+    if (closing) emit(s, child, 1, characters, behind);
+    if (!alive || (closing && s->closed)) continue;
+    if (w->token_count[child] && s->marking) mark((Walk *)w, child);
+    else if (w->token_count[child]) emit(s, child, 0, characters + (begins && s->counted), after);
+    spread_below(s, child, characters + (begins && s->counted), after);
+  }
+}
+
+/* Spread below `count` nodes of the trie; `node` is sorted by group then, and the return value is the number of groups, or -1.
+   Where it is `marking`, tokens that stay are marked in the mask instead. */
+int spread(const Walk *w, const Automaton *automata, const int64_t *nodes, int count, int closed, int counted, int marking,
+           int32_t *node, int32_t *group, int32_t *groups, int32_t *first) {
+  Spread s;
+  int32_t start[ALONGSIDE] = {0};
+  memset(&s, 0, sizeof s);
+  s.walk = w; s.automata = automata; s.node = node; s.group = group; s.groups = groups; s.closed = closed;
+  s.counted = counted; s.marking = marking;
+  for (int i = 0; i < ALONGSIDE; i++) start[i] = automata[i].rows ? automata[i].start : 0;
+  for (int i = 0; i < count; i++) {
+    int at = start[0] & ((1 << automata[0].bits) - 1), row = start[0] >> automata[0].bits;
+    if (!closed && at == automata[0].root && automata[0].ends[row]) emit(&s, (int)nodes[i], 1, 0, start);
+    spread_below(&s, (int)nodes[i], 0, start);
+  }
+  if (s.full) return -1;
+  memset(first, 0, (s.made + 1) * sizeof(int32_t));
+  for (int i = 0; i < s.count; i++) first[group[i] + 1]++;
+  for (int i = 0; i < s.made; i++) first[i + 1] += first[i];
+  int32_t *sorted = group + s.count; /* twice the room */
+  memset(s.slots, 0, sizeof s.slots);
+  for (int i = 0; i < s.count; i++) sorted[first[group[i]] + s.slots[group[i]]++] = node[i];
+  memcpy(node, sorted, s.count * sizeof(int32_t));
+  return s.made;
+}
