@@ -154,9 +154,9 @@ def summary(row: Mapping[str, Any]) -> dict[str, Any]:
 
     return {
         "task": row["about"]["task"],
-        "stock: calls / s": f"{middle('stock', 'calls'):.0f} / {middle('stock', 'seconds'):.2f}",
+        "stock: calls / s": f"{middle('stock', 'calls'):.0f}/{middle('stock', 'seconds'):.2f}",
         "phi": row["about"]["phi"],
-        "calls / tokens / s": " / ".join(
+        "calls / tokens / s": "/".join(
             [f"{middle('phi', name):.0f}" for name in ("calls", "tokens")] + [f"{middle('phi', 'seconds'):.2f}"]
         ),
         "ratio": statistics.median(pair["phi"]["seconds"] / pair["stock"]["seconds"] for pair in pairs),

@@ -22,7 +22,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "real-model.md"
 README = Path(__file__).parents[2] / "README.md"
 SUMMARIES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "cost": cost.summary, "bias": bias.summary, "accuracy": accuracy.summary, "calibration": calibration.summary,
-    "fit": fit.summary, "overhead": overhead.summary,
+    "fit": fit.summary, "overhead": overhead.summary, "cuda": cost.summary,
 }  # fmt: skip
 FIGURES = {"bias": figures.of_bias, "calibration": figures.of_calibration}
 ROW = "set", "method", "T"
@@ -112,13 +112,14 @@ def overview(costs: Sequence[dict[str, Any]], biases: Sequence[dict[str, Any]]) 
 def write() -> None:
     """Replace the text between the markers of the page and of the README, and the figures."""
     rows = {kind: sorted(kept_rows(kind), key=place) for kind in SUMMARIES}
+    rows["cuda"] = [row for row in rows["cuda"] if row["about"]["phi"] == "auto"]
     for kind, summary in SUMMARIES.items():
         lines = [summary(row) for row in rows[kind]]
         report.rewrite(PAGE, kind, markdown(by_method(lines) if kind == "accuracy" else lines))
     path = report.RESULTS / "real" / "dyck.json"
     kept = [json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
     report.rewrite(PAGE, "dyck", markdown([line for one in kept for line in dyck(one)]))
-    report.rewrite(PAGE, "measured", remark([row for kind in SUMMARIES for row in rows[kind]] + kept))
+    report.rewrite(PAGE, "measured", remark([row for kind in SUMMARIES if kind != "cuda" for row in rows[kind]] + kept))
     report.rewrite(README, "real", markdown(overview(rows["cost"], rows["bias"])))
     (PAGE.parent / "images").mkdir(exist_ok=True)
     for kind, figure in FIGURES.items():

@@ -268,7 +268,7 @@ class Parts:
         return self.folder
 
     def saved(self) -> Saved:
-        """Return what stands in the parts.
+        """Read the parts that were written.
 
         Raises :class:`UnsupportedError` where a part has another prompt than the input, or is of another form.
         """

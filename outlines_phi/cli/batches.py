@@ -347,7 +347,7 @@ def run(
     overwrite: bool,
     shown: bool,
 ) -> int:
-    """Draw what ``target`` does not have of the ``prompts``, write it as it comes, and show the progress; return the exit code.
+    """Draw for the ``prompts`` that ``target`` does not have yet, write it as it comes, show the progress; return the exit code.
 
     ``target`` has the methods of :class:`~outlines_phi.cli.journal.Lines`; ``begun`` loads what a task needs, and returns the first
     line and what draws.

@@ -197,7 +197,7 @@ def _foreign(path: object) -> UnsupportedError:
 
 
 class Saved(NamedTuple):
-    """What stands in a target of draws: nothing where it was not begun, or is begun anew."""
+    """The draws that a target holds: none where it was not begun, or is begun anew."""
 
     header: Record | None = None  # its first line
     finished: Mapping[int, bool] = MappingProxyType(
@@ -247,7 +247,7 @@ class Lines:
             check_target(self.path)
 
     def saved(self) -> Saved:
-        """Return what stands in the file; raises UnsupportedError where that is not of these prompts."""
+        """Read the file; raises UnsupportedError where that is not of these prompts."""
         found = records(self.path) if self.path is not None and self.path.exists() else iter(())
         nothing: tuple[Any, int] = (None, 0)
         (header, end), finished, drawn = next(found, nothing), dict[int, bool](), 0

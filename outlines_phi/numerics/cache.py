@@ -86,12 +86,18 @@ class Cache(Generic[Key, Value]):
         self.size = 0
 
 
-def memory_of(value: Any, *apart: Any) -> int:
-    """Return the bytes of a value and of all that it holds, without types, functions, and what it holds ``apart``."""
-    seen, found, total = set(map(id, apart)), [value], 0
+class Shared:
+    """Base of the objects that many values hold, which are part of the memory of none of them."""
+
+    __slots__ = ()
+
+
+def memory_of(value: Any) -> int:
+    """Return the bytes of a value and of all that it holds, without types, functions and what is :class:`Shared`."""
+    seen, found, total = set[int](), [value], 0
     while found:
         each = found.pop()
-        if id(each) not in seen and not isinstance(each, (type, FunctionType, ModuleType)):
+        if id(each) not in seen and not isinstance(each, (type, FunctionType, ModuleType, Shared)):
             seen.add(id(each))
             total += each.nbytes if isinstance(each, np.ndarray) else sys.getsizeof(each)
             found += gc.get_referents(each)

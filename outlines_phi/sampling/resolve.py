@@ -41,8 +41,8 @@ def sampler_for(
     ``length`` is not a positive whole number.
     """
     phi = phi.keeping(store.values)
-    drafts = drafter is not None and (asked or sampler is None)
-    draft = Prefetch(drafter, length, encode, asked) if drafts else None
+    gives_way = not asked and sampler is not None
+    draft = None if drafter is None or gives_way else Prefetch(drafter, length, encode, asked)
     match phi, sampler:
         case ExactPhi(), None:
             return ExactSampler(phi, store, draft)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import VocabularyError
+from ..numerics.cache import Shared
 from ..numerics.checks import check_fits, is_count, shown
 from . import tokenizers as spelling
 
@@ -21,7 +22,7 @@ _CHECKS, _CHECK_LENGTH = 256, 8
 
 @final
 @dataclass(frozen=True, eq=False)
-class Vocabulary:
+class Vocabulary(Shared):
     """The bytes of each token id: ``decode(ids) = tokens[ids[0]] + tokens[ids[1]] + ...``.
 
     Two ids may have equal bytes and stay two ids. A token may hold a part of a UTF-8 character.

@@ -311,10 +311,10 @@ class TestFunctions:
     def test_of_an_exact_call(self, model: PhiTransformers, fresh: PhiTransformers) -> None:
         call = partial(fresh, "New character: Aria. JSON: ", Character, phi="exact")
         model("New character: Aria. JSON: ", Character, phi="exact")  # what is kept for all models of a kind
-        assert len(_functions(call)) <= 760, "cold"
+        assert len(_functions(call)) <= 805, "cold"
         call(num_return_sequences=1000)
         warm = min((_functions(call) for _ in range(5)), key=len)
-        assert len(warm) <= 200
+        assert len(warm) <= 215
         assert sum("plugin" in file for file, _ in warm) <= 48
 
     def test_of_the_probabilities_of_a_choice(self, fresh: PhiTransformers) -> None:

@@ -242,6 +242,7 @@ def operations(name: str, rows: int) -> float:
     return mode.count / draws[0].counts.calls
 
 
+@pytest.mark.filterwarnings("ignore::outlines_phi.FidelityWarning")
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_operations_do_not_grow_with_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead, "MANY", 0)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...automata.automaton import DEAD, ByteAutomaton
-from ...numerics.cache import Cache
+from ...numerics.cache import Cache, Shared
 from ...regex.composed import Composed
 from ...vocabulary.classes import EOS, NEVER, Partition
 from ...vocabulary.kernel import ALONGSIDE, FIELDS, MOST_GROUPS, Automaton, WalkTables, library
@@ -54,7 +54,7 @@ class Placed(NamedTuple):
 
 
 @final
-class TokenForest:
+class TokenForest(Shared):
     """Nodes of the trie of a vocabulary, and sets of nodes below which tokens go on alike, as one node.
 
     A node of the trie has its own number, a set of several a number behind these. The child of a set by a byte is the set

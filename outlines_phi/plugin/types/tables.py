@@ -270,7 +270,7 @@ class CompiledTypes:
             made = make()
             return made if isinstance(made, Table) else Table(made)
 
-        return self._tables.of(key, table, lambda table: max(LEAST_BYTES, memory_of((key, table), self._vocabulary)))
+        return self._tables.of(key, table, lambda table: max(LEAST_BYTES, memory_of((key, table))))
 
 
 def check_text(text: str) -> None:

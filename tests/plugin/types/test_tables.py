@@ -179,7 +179,7 @@ def test_formats_are_kept_within_a_bound_of_memory(
     compiled: CompiledTypes, model: PhiTransformers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "LEAST_BYTES", 1)
-    one = memory_of(compiled.of(numbered(0)), model.lm.vocabulary)
+    one = memory_of(compiled.of(numbered(0)))
     monkeypatch.setattr(tables, "KEPT_BYTES", 4 * one)
     few = CompiledTypes(model.lm.vocabulary)
     found = [weakref.ref(few.of(numbered(i))) for i in range(10)]
