@@ -84,13 +84,14 @@ class Prefetching:
             return []
         streams = [self._streams[site.row] for site in sites]
         waiting = Counter(site.row for site in sites)
-        best = {row: self._best(row, min(self._length, self._room // count)) for row, count in waiting.items()}
+        best = {row: self._best(row, count) for row, count in waiting.items()}
         drafts = self._proposer.propose(sites, [best[site.row] for site in sites], streams)
         return [draft.tokens for draft in drafts]
 
-    def _best(self, row: int, most: int) -> int:
+    def _best(self, row: int, waiting: int) -> int:
         drafted, followed = self._drafted(row)
-        return best_length((HITS + followed) / (TESTS + drafted), COST, most)
+        most = min(self._length, self._room // waiting)
+        return best_length((HITS + followed) / (TESTS + drafted), COST, most, waiting)
 
     def below(self, waiting: Sequence[tuple[BoundsTree, Node]]) -> list[tuple[int, ...]]:
         """Return the drafts after each of the nodes that walks wait for: the foresight of an :class:`Evaluator`."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.drafting.combine import HITS, TESTS, TRIED, Acceptance, AdaptedLength, best_length
+from outlines_phi.drafting.combine import HITS, SECOND, TESTS, TRIED, Acceptance, AdaptedLength, best_length
 from outlines_phi.drafting.drafter import Draft, Proposer, Site, check_length
 from outlines_phi.drafting.earlier_texts import PromptLookupDrafter
 from outlines_phi.errors import UnsupportedError
@@ -27,19 +27,23 @@ def test_lengths_that_are_none(length: object) -> None:
     assert check_length(np.int64(4)) == 4
 
 
-def per_time(length: int, acceptance: float, cost: float) -> float:
+def per_time(length: int, acceptance: float, cost: float, second: float) -> float:
     """Return the tokens per time of a call, by summing over outcomes."""
     outcomes = [(acceptance**k * (1 - acceptance), k + 1) for k in range(length)]
     outcomes.append((acceptance**length, length + 1))
-    return sum(p * tokens for p, tokens in outcomes) / (1 + cost * length)
+    return sum(p * tokens for p, tokens in outcomes) / (1 + cost * length + second * (length > 0))
 
 
 @pytest.mark.parametrize("cost", [0.0, 0.02, 0.05, 0.3, 2.0])
 @pytest.mark.parametrize("acceptance", [0.0, 0.1, 0.5, 0.8, 0.95, 1.0])
 def test_the_best_length_is_the_best(cost: float, acceptance: float) -> None:
-    best = best_length(acceptance, cost, 12)
-    assert per_time(best, acceptance, cost) == pytest.approx(max(per_time(k, acceptance, cost) for k in range(13)))
-    assert 0 <= best <= 12 and best_length(acceptance, cost, 0) == 0
+    for walks, second in ((1, SECOND), (2, 0.0)):
+        best, times = (
+            best_length(acceptance, cost, 12, walks),
+            [per_time(k, acceptance, cost, second) for k in range(13)],
+        )
+        assert 0 <= best <= 12 and times[best] == pytest.approx(max(times))
+    assert best_length(acceptance, cost, 0) == 0
 
 
 def test_the_rate_forgets() -> None:

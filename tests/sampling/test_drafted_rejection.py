@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 LONG = Language("long", "(a|b|ab|c)*x", 6, seed=5)
-ROWS, FRESH = 630, 1800
+ROWS, FRESH = 630, 3000
 """Prompts of a language, shared by its drafters under a seed each; and prompts of the control."""
 WALK = RejectionAttempts._walk
 
