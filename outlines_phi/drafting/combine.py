@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import ClassVar, final
@@ -72,6 +72,7 @@ class _Composed:
         self.room -= len(part.tokens)
         for token in part.tokens:
             self.site = self.site.after(token, table)
+        self.site = replace(self.site, guessed=self.site.guessed + len(part.tokens))
 
     def draft(self) -> Draft:
         tokens = tuple(token for part in self.parts for token in part.tokens)
@@ -237,12 +238,12 @@ class _Adapted(Drafting):
         return max(best_length(self._acceptance[site.row].rate, self._cost, most, walks), min(tried, most))
 
     def _learn(self, site: Site) -> None:
-        """Compare the text with the drafts that were made on its way, each once."""
-        written = len(site.tokens)
+        """Compare the text that was written with the drafts that were made on its way, each once."""
+        written = len(site.tokens) - site.guessed
         for at in range(max(0, written - self._longest - 1), written):
             _, drafts = self._waiting.get((site.row, site.tokens[:at]), NONE)
             if drafts:
-                self._acceptance[site.row].observe(*_outcome(drafts.pop(0).tokens, site.tokens[at:]))
+                self._acceptance[site.row].observe(*_outcome(drafts.pop(0).tokens, site.tokens[at:written]))
 
     def _remember(self, site: Site, draft: Draft) -> None:
         if draft.tokens:

@@ -41,6 +41,8 @@ class Site:
         The guide state after them.
     remaining
         Tokens that may still be written, the end of sequence included.
+    guessed
+        How many of the last ``tokens`` have not been written: they are drafts themselves.
     """
 
     row: int
@@ -48,13 +50,14 @@ class Site:
     tokens: tuple[int, ...]
     state: int
     remaining: int
+    guessed: int = 0
 
     def after(self, token: int, table: Table) -> Site:
         """Return the site one ``token`` further; its state is :data:`DEAD` where that is not live."""
         state = table.advance(self.state, token, self.remaining)
         if table.guide.min_tokens(state) > self.remaining - 1:
             state = DEAD
-        return Site(self.row, self.prompt, (*self.tokens, token), state, self.remaining - 1)
+        return Site(self.row, self.prompt, (*self.tokens, token), state, self.remaining - 1, self.guessed)
 
 
 @final

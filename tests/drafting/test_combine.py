@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.drafting.combine import HITS, SECOND, TESTS, TRIED, Acceptance, AdaptedLength, best_length
+from outlines_phi.drafting.combine import HITS, SECOND, TESTS, TRIED, Acceptance, AdaptedLength, FirstOf, best_length
 from outlines_phi.drafting.drafter import Draft, Proposer, Site, check_length
 from outlines_phi.drafting.earlier_texts import PromptLookupDrafter
 from outlines_phi.errors import UnsupportedError
@@ -94,6 +94,18 @@ def test_lengths_follow_the_acceptance(drawn: bool) -> None:
     assert set(hopeless) == {0, 1} and sum(hopeless) == len(hopeless) // TRIED  # one token is tried now and then
     middle = np.mean(lengths(0.6, drawn=drawn)[10:])
     assert 1.5 < middle < 6
+
+
+def test_what_others_draft_behind_a_draft_does_not_accept_it() -> None:
+    """``FirstOf`` asks again behind what it has: a text that was guessed says nothing about the guess."""
+    run, rng = run_of(TABLE), np.random.default_rng(0)
+    wrong = AdaptedLength(Scripted(lambda site, length: Draft((C,) * min(1, length))))
+    proposer, site, found = Proposer(FirstOf((wrong,)), run), site_of(run, budget=401), []
+    for _ in range(120):
+        (draft,) = proposer.propose([site], [8], [rng])
+        found.append(len(draft.tokens))
+        site = site.after(A, TABLE)
+    assert found[0] > 0 and np.mean(np.array(found[40:]) > 0) < 0.2
 
 
 def test_prompts_have_rates_of_their_own() -> None:
