@@ -302,6 +302,6 @@ def check_length(length: object) -> int:
     """
     if not isinstance(length, int | np.integer) or not is_count(length, 1):
         raise UnsupportedError(
-            f"A draft length of {shown(length)} was given; expected a whole number of at least 1. Leave draft= out for none."
+            f"A draft length of {shown(length)} was given; expected a whole number of at least 1. Give draft=[] for no drafts."
         )
     return int(length)

@@ -479,8 +479,8 @@ def Generator(  # noqa: N802 - named as the host's own function
         The phrases never to write: a list, or a :class:`outlines_phi.BannedPhrases`. Left out, those that the model bans.
     draft
         The sources of drafts of the next tokens: ``"forced"``, ``"prompt_lookup"``, ``"tree"``, a drafter, a smaller
-        model with the same tokenizer, or a list of these. Without it the text that the format forces is drafted; an empty list
-        is for no drafts.
+        model with the same tokenizer, or a list of these. Without it ``["forced", "prompt_lookup"]``; an empty list is
+        for no drafts.
     draft_length
         The most tokens of a draft; 8 where there is one.
     backend

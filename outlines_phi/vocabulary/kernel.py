@@ -76,17 +76,5 @@ def library() -> Any | None:
         return None
     number, pointer = ctypes.c_int, ctypes.c_void_p
     found.walk.argtypes, found.resume.argtypes = [pointer, number, number, number], [pointer]
-    found.spread.argtypes = [
-        pointer,
-        pointer,
-        pointer,
-        number,
-        number,
-        number,
-        number,
-        pointer,
-        pointer,
-        pointer,
-        pointer,
-    ]
+    found.spread.argtypes = [*3 * [pointer], *5 * [number], *4 * [pointer]]
     return found

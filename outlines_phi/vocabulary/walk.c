@@ -161,10 +161,11 @@ typedef struct {
   const Walk *walk;
   const Automaton *automata;
   int32_t *node, *group, *groups; /* nodes and the group of each; [groups, FIELDS]: whether it is an end, characters, states */
-  int32_t count, made, closed, counted, marking, full, slots[2 * MOST_GROUPS];
+  int32_t count, room, made, closed, counted, marking, full, slots[2 * MOST_GROUPS];
 } Spread;
 
 static void emit(Spread *s, int node, int end, int characters, const int32_t *states) {
+  if (s->count == s->room) { s->full = 1; return; }
   int32_t key[FIELDS] = {end, characters};
   memcpy(key + 2, states, ALONGSIDE * sizeof(int32_t));
   uint32_t hash = 0;
@@ -204,15 +205,16 @@ static void spread_below(Spread *s, int node, int characters, const int32_t *sta
   }
 }
 
-/* Spread below `count` nodes of the trie; `node` is sorted by group then, and the return value is the number of groups, or -1.
+/* Spread below `count` nodes of the trie; `node`, which has `room`, is sorted by group then, and the return value is the number of
+   groups, or -1 where there is no more room.
    Where it is `marking`, tokens that stay are marked in the mask instead. */
 int spread(const Walk *w, const Automaton *automata, const int64_t *nodes, int count, int closed, int counted, int marking,
-           int32_t *node, int32_t *group, int32_t *groups, int32_t *first) {
+           int room, int32_t *node, int32_t *group, int32_t *groups, int32_t *first) {
   Spread s;
   int32_t start[ALONGSIDE] = {0};
   memset(&s, 0, sizeof s);
   s.walk = w; s.automata = automata; s.node = node; s.group = group; s.groups = groups; s.closed = closed;
-  s.counted = counted; s.marking = marking;
+  s.counted = counted; s.marking = marking; s.room = room;
   for (int i = 0; i < ALONGSIDE; i++) start[i] = automata[i].rows ? automata[i].start : 0;
   for (int i = 0; i < count; i++) {
     int at = start[0] & ((1 << automata[0].bits) - 1), row = start[0] >> automata[0].bits;

@@ -324,7 +324,7 @@ class Split:
         return ways.states[:, self._begun.index((one.automaton, one.state))]
 
     def _spread(self, nodes: NDArray[np.integer]) -> tuple[Ways, Ways]:
-        """WalkTables the trie level by level: those that stay, and exits."""
+        """Walk the trie level by level: those that stay, and exits."""
         trie, automata = self._forest.trie, [automaton for automaton, _ in self._begun]
         at = [np.full(len(nodes), state) for _, state in self._begun]
         count = np.zeros(len(nodes), dtype=np.int64)
@@ -408,7 +408,9 @@ class ForestTables:
         self.count = self.tables["count"].data
         self.compiled: Any = library()
         self._lengths = np.empty(MOST_GROUPS + 1, np.int32)
-        self._found = np.empty((6, size), np.int32), np.empty((MOST_GROUPS, FIELDS), np.int32)
+        self.room = size  # of the nodes that a spread comes to
+        self._node, self._group = np.empty(size, np.int32), np.empty(2 * size, np.int32)
+        self._groups = np.empty((MOST_GROUPS, FIELDS), np.int32)
         self._walk = WalkTables()
         self.enter_into(self._walk)
         self.spare: list[Any] = []  # the tables of guides that are gone
@@ -438,16 +440,16 @@ class ForestTables:
     def spread(
         self, begun: Begun, nodes: NDArray[np.int64], *, counted: bool, closed: bool, marking: bool = False
     ) -> tuple[Ways, Ways] | None:
-        """Return the tokens that stay, and the exits, of :class:`Split`; ``None`` where automata or groups are too many."""
+        """Return the tokens that stay, and the exits, of :class:`Split`; ``None`` where automata, groups or nodes are too many."""
         if len(begun) >= ALONGSIDE or any(automaton.flat is None for automaton, _ in begun):
             return None
         automata = (Automaton * ALONGSIDE)()
         for at, (automaton, state) in zip(automata, begun, strict=False):
             at.enter(automaton.flat, state)
-        (node, group, *_), table = self._found
+        node, table = self._node, self._groups
         made = self.compiled.spread(
             ctypes.addressof(self._walk), ctypes.addressof(automata), nodes.ctypes.data, len(nodes), closed, counted, marking,
-            node.ctypes.data, group.ctypes.data, table.ctypes.data, self._lengths.ctypes.data,
+            self.room, node.ctypes.data, self._group.ctypes.data, table.ctypes.data, self._lengths.ctypes.data,
         )  # fmt: skip
         if made < 0:
             return None

@@ -143,6 +143,8 @@ def test_splits_are_those_of_arrays(counted: bool, monkeypatch: pytest.MonkeyPat
             split = Split(vocabulary, begun, node, counted=counted, closed=True)
             for compiled, arrays in zip(split._ways, split._spread(vocabulary.nodes(node)), strict=True):
                 assert groups(compiled) == groups(arrays)
+    monkeypatch.setattr(vocabulary.tables, "room", 3)
+    assert vocabulary.tables.spread(begun[:1], vocabulary.nodes(0), counted=counted, closed=True) is None
 
 
 def groups(ways: token_forest.Ways) -> dict[tuple[int, ...], list[int]]:
