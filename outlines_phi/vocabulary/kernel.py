@@ -58,8 +58,8 @@ class Automaton(ctypes.Structure):
         """Fill in."""
         for name, array in zip(Flat._fields, flat[:6], strict=False):
             setattr(self, name, array.ctypes.data)
-        self.columns, self.places = flat.rows.shape[1], flat.alive.shape[1]
-        self.bits, self.root, self.start = flat.bits, flat.root, start
+        self.columns, self.places, self.bits, self.root = flat.rows.shape[1], flat.alive.shape[1], flat.bits, flat.root
+        self.start = start
 
 
 ALONGSIDE, MOST_GROUPS = 4, 1 << 12

@@ -165,7 +165,7 @@ typedef struct {
 } Spread;
 
 static void emit(Spread *s, int node, int end, int characters, const int32_t *states) {
-  if (s->count == s->room) { s->full = 1; return; }
+  if (s->full |= s->count == s->room) return;
   int32_t key[FIELDS] = {end, characters};
   memcpy(key + 2, states, ALONGSIDE * sizeof(int32_t));
   uint32_t hash = 0;
@@ -205,8 +205,7 @@ static void spread_below(Spread *s, int node, int characters, const int32_t *sta
   }
 }
 
-/* Spread below `count` nodes of the trie; `node`, which has `room`, is sorted by group then, and the return value is the number of
-   groups, or -1 where there is no more room.
+/* Spread below `count` nodes of the trie; `node`, which has `room`, is sorted by group then; return the number of groups, or -1.
    Where it is `marking`, tokens that stay are marked in the mask instead. */
 int spread(const Walk *w, const Automaton *automata, const int64_t *nodes, int count, int closed, int counted, int marking,
            int room, int32_t *node, int32_t *group, int32_t *groups, int32_t *first) {

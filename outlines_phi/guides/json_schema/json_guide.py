@@ -242,10 +242,8 @@ class JSONGuide(Guide):
 
     def mask(self, state: int) -> NDArray[np.uint32]:
         """See :meth:`Guide.mask`: by the compiled walk, where it is there and tells."""
-        if state < _FIRST:
-            return super().mask(state)
         with self._lock:
-            found = self._walked(self._at(state))
+            found = None if state < _FIRST else self._walked(self._at(state))
             return super().mask(state) if found is None else found
 
     def _walked(self, at: Configuration) -> NDArray[np.uint32] | None:

@@ -408,8 +408,8 @@ class ForestTables:
         self.count = self.tables["count"].data
         self.compiled: Any = library()
         self._lengths = np.empty(MOST_GROUPS + 1, np.int32)
-        self.room = size  # of the nodes that a spread comes to
-        self._node, self._group = np.empty(size, np.int32), np.empty(2 * size, np.int32)
+        self.room = size  # for the nodes that a spread comes to
+        self._found = [np.empty(rows * self.room, np.int32) for rows in (1, 2)]
         self._groups = np.empty((MOST_GROUPS, FIELDS), np.int32)
         self._walk = WalkTables()
         self.enter_into(self._walk)
@@ -446,20 +446,19 @@ class ForestTables:
         automata = (Automaton * ALONGSIDE)()
         for at, (automaton, state) in zip(automata, begun, strict=False):
             at.enter(automaton.flat, state)
-        node, table = self._node, self._groups
+        (node, group), table = self._found, self._groups
         made = self.compiled.spread(
             ctypes.addressof(self._walk), ctypes.addressof(automata), nodes.ctypes.data, len(nodes), closed, counted, marking,
-            self.room, node.ctypes.data, self._group.ctypes.data, table.ctypes.data, self._lengths.ctypes.data,
+            self.room, node.ctypes.data, group.ctypes.data, table.ctypes.data, self._lengths.ctypes.data,
         )  # fmt: skip
         if made < 0:
             return None
-        sizes, count = np.diff(self._lengths[: made + 1]), self._lengths[made]
-        ways = list[Ways]()
+        sizes, count, ways = np.diff(self._lengths[: made + 1]), self._lengths[made], list[Ways]()
         for is_end in (False, True):
             here = table[:made, 0] == is_end
             first = np.concatenate([[0], np.cumsum(sizes[here])])
-            states = table[:made, 2 : 2 + len(begun)][here]
-            ways.append(Ways(node[:count][np.repeat(here, sizes)], first, states, table[:made, 1][here]))
+            groups = table[:made][here]
+            ways.append(Ways(node[:count][np.repeat(here, sizes)], first, groups[:, 2 : 2 + len(begun)], groups[:, 1]))
         return ways[0], ways[1]
 
     def word(self, split: Split, alive: NDArray[np.bool_]) -> int:
@@ -469,17 +468,15 @@ class ForestTables:
         if found is None:
             # The fewer ones are marked: those that stay, or those that do not beside all that do.
             dead = ~alive
-            fewer = (
-                dead if 2 * np.diff(split.stays.first)[alive].sum() > len(split.stays.nodes) and dead.any() else alive
-            )
+            many = 2 * np.diff(split.stays.first)[alive].sum() > len(split.stays.nodes)
+            fewer = dead if many and dead.any() else alive
             bits = np.zeros(32 * self.width, bool)
             bits[self.forest.trie.ending(split.stays.of(fewer))[0]] = True
             if fewer is dead:
                 every = self.words[self.word(split, np.ones(len(alive), bool))]
-            found = self._new_word()
             marked = np.packbits(bits, bitorder="little").view(np.uint32)
+            found = split.words[key] = self._new_word()
             self.words[found] = every & ~marked if fewer is dead else marked
-            split.words[key] = found
         return found
 
     def load(self, node: int) -> None:

@@ -116,9 +116,8 @@ def test_rows_serve_where_nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) 
     assert TokenForest.of(vocabulary).tables is None
     state = other = guide.start
     for byte in b'{"a": "x':
-        allowed = np.unpackbits(guide.mask(state).view(np.uint8), bitorder="little")[: len(WHOLE)]
-        beside = np.unpackbits(expected.mask(other).view(np.uint8), bitorder="little")[: len(WHOLE)]
-        assert (allowed == beside).all()
+        masks = (mask.view(np.uint8) for mask in (guide.mask(state), expected.mask(other)))
+        assert np.array_equal(*(np.unpackbits(mask, bitorder="little")[: len(WHOLE)] for mask in masks))
         token = WHOLE.tokens.index(bytes([byte]))
         state, other = guide.advance(state, token), expected.advance(other, token)
 
@@ -127,12 +126,11 @@ def test_rows_serve_where_nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("counted", [False, True])
 def test_splits_are_those_of_arrays(counted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiled walk of automata in a string, beside that of arrays level by level."""
-    vocabulary = TokenForest.of(WHOLE)
+    vocabulary, forest = TokenForest.of(WHOLE), TokenForest.of(WHOLE).tables
     monkeypatch.setattr(string_set, "MULTIPLIED", 0)
-    pattern = composed(StringSet.matching("^a+é?b*$"), ascii=False)
+    every, pattern = free(ascii=False), composed(StringSet.matching("^a+é?b*$"), ascii=False)
     cut = composed(StringSet.matching("a") & StringSet.of_lengths(3, 40), ascii=False)  # lengths beside the states
-    every = free(ascii=False)
-    assert cut.most
+    assert cut.most and forest
     for begun in (
         ((every, every.start),),
         ((pattern, pattern.start),),
@@ -143,8 +141,8 @@ def test_splits_are_those_of_arrays(counted: bool, monkeypatch: pytest.MonkeyPat
             split = Split(vocabulary, begun, node, counted=counted, closed=True)
             for compiled, arrays in zip(split._ways, split._spread(vocabulary.nodes(node)), strict=True):
                 assert groups(compiled) == groups(arrays)
-    monkeypatch.setattr(vocabulary.tables, "room", 3)
-    assert vocabulary.tables.spread(begun[:1], vocabulary.nodes(0), counted=counted, closed=True) is None
+    monkeypatch.setattr(forest, "room", 3)
+    assert forest.spread(begun[:1], vocabulary.nodes(0), counted=counted, closed=True) is None
 
 
 def groups(ways: token_forest.Ways) -> dict[tuple[int, ...], list[int]]:
