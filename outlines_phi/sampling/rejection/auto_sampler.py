@@ -66,12 +66,11 @@ class TwoStages:
     """The walks of one prompt: attempts for as much as weighted draws would cost, then candidates for what is missing.
 
     Until an attempt has succeeded, that is as much as a single weighted draw would cost: where none does, many draws wait no
-    longer than one. A model call over ``n`` prefixes costs ``1 + COST (n - 1)``. Weighted draws alone would come in rounds,
-    each as many calls long as its longest walk has tokens. What
-    that is, is learned from the walks so far: attempts, and, from half of it on, some trial walks of the candidates' proposal,
-    which are used for nothing else. It is looked at before every launch. Where it is used up the second stage begins for good,
-    in the same calls as the attempts that are still under way. If these draw what was missing, the candidates are dropped, all
-    of them.
+    longer than one. A model call over ``n`` prefixes costs ``1 + COST (n - 1)``. Weighted draws alone would come in rounds, each as
+    many calls long as its longest walk has tokens. What that is, is learned from the walks so far: attempts, and, from half of it
+    on, some trial walks of the candidates' proposal, which are used for nothing else. It is looked at before every launch. Where
+    it is used up the second stage begins for good, in the same calls as the attempts that are still under way. If these draw what
+    was missing, the candidates are dropped, all of them.
 
     Candidates and attempts may walk side by side because neither can tell the other apart (theory.md, section 5.10). It would not
     hold if attempts were still launched: the longer the candidates walk, the more attempts there would be, and those of the
