@@ -116,6 +116,11 @@ def parts_of(tree: Node) -> Iterator[Node]:
     return reversed(found)
 
 
+def rules_of(tree: Node) -> Iterator[RuleName]:
+    """Yield the references to rules in a tree, as they are written."""
+    return (part for part in parts_of(tree) if isinstance(part, RuleName))
+
+
 def blocks_of(tree: Node) -> tuple[Node, ...]:
     """Split a concatenation at its named groups: what stands before each and the group, in turn, and the rest; all are sequences.
 

@@ -250,7 +250,7 @@ def grammar_of(rules: GuidanceRules, productions: Productions) -> Grammar:
     any can, and falls back where a longer one fails. Both cut a text alike if none of these holds (``b`` may be the first byte
     after a lexeme of ``L``):
 
-    - two kinds match one text;
+    - two kinds match one text, one of which ends where it first matches, and the other does not;
     - a text of ``L``, and it with ``b`` behind it, begin one of another kind;
     - a text of ``L`` with ``b`` behind it begins a longer one of ``L``, and is none;
     - a text of ``L`` that ends where it first matches begins one of another kind.
@@ -259,7 +259,7 @@ def grammar_of(rules: GuidanceRules, productions: Productions) -> Grammar:
     ------
     GrammarError
         It has JSON values, a lexeme that may be empty, or ends with what is taken away, or lexemes for which one of these holds,
-        with a shortest such text; or a rule derives itself.
+        with a shortest such text.
     """
     for value in rules.values:
         raise rules.error("JSON values beside recursion cannot be read. Write the values out as rules", value.at)
@@ -285,14 +285,7 @@ def grammar_of(rules: GuidanceRules, productions: Productions) -> Grammar:
         len(lexemes),
     )
     _check_apart(rules, grammar)
-    grammar = grammar.reduced()
-    if cycle := grammar.unit_cycle():
-        names = list(dict.fromkeys(name.lstrip("_") for name in cycle))
-        raise GrammarError(
-            f"Rules derive themselves, {' -> '.join([*names, names[0]])}, so a text has infinitely many trees. Remove one of these "
-            "alternatives, or let what is repeated have at least one lexeme."
-        )
-    return grammar
+    return grammar.reduced()
 
 
 def _check_apart(rules: GuidanceRules, grammar: Grammar) -> None:
@@ -302,6 +295,8 @@ def _check_apart(rules: GuidanceRules, grammar: Grammar) -> None:
     behind = (follow.astype(np.float32) @ alive[1].T.astype(np.float32) > 0) | [[one.lazy] for one in lexemes]  # [T, C]
 
     for one, other in combinations(range(len(lexemes)), 2):
+        if lexemes[one].lazy == lexemes[other].lazy:
+            continue  # a text is of both, and the rules tell which
         both = ByteAutomaton(joint.targets, joint.byte_class, 1, matched[:, one] & matched[:, other])
         if not both.is_empty:
             raise _refused(rules, lexemes[one], lexemes[other], both.shortest(), "both match")

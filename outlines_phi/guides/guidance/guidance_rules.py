@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, final
 from ...automata.automaton import ByteAutomaton
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ...regex.patterns import compile_lexeme
-from ...regex.syntax_tree import EMPTY, Choice, Leaf, Node, Repeat, RuleName, Sequence, parts_of
+from ...regex.syntax_tree import EMPTY, Choice, Leaf, Node, Repeat, RuleName, Sequence, rules_of
 from ..json_schema.reading.schema import Schema
 from ..json_schema.reading.template import Template
 from .notation import Attribute, Definition, Nested, Spelled, Values, parse
@@ -118,7 +118,9 @@ class GuidanceRules:
     def cycle(self) -> tuple[str, ...] | None:
         """Rules of which each holds the next one, the last and the first of them being one; ``None`` without recursion."""
         try:
-            TopologicalSorter({name: set(_named(rule.body)) for name, rule in self.rules.items()}).prepare()
+            TopologicalSorter(
+                {name: {used.rule for used in rules_of(rule.body)} for name, rule in self.rules.items()}
+            ).prepare()
         except CycleError as error:
             return tuple(reversed(error.args[1]))
         return None
@@ -144,7 +146,7 @@ class GuidanceRules:
                 continue
             rule = _ScopeReader(self, named, prefix).rule(named[name])
             self.rules[prefix + name] = rule
-            local = [other.removeprefix(prefix) for other in _named(rule.body)]
+            local = [used.rule.removeprefix(prefix) for used in rules_of(rule.body)]
             waiting += [other for other in local if other in named]
 
     def lexeme(self, name: str, pattern: str, at: int, **said: Any) -> Lexeme:
@@ -318,11 +320,6 @@ class _ScopeReader:
 def _capture(own: str, written: Any) -> Capture:
     name = own if written is True else str(written)
     return Capture(name.removeprefix(LIST), name.startswith(LIST))
-
-
-def _named(tree: Any) -> Iterator[str]:
-    """Yield the rules that a tree names."""
-    return (part.rule for part in parts_of(tree) if isinstance(part, RuleName))
 
 
 Symbol: TypeAlias = int | Lexeme | JSONValue

@@ -11,7 +11,7 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain, combinations, count, groupby
 from typing import NamedTuple, TypeAlias, final
@@ -22,7 +22,7 @@ from ....automata.automaton import DEAD, ByteAutomaton, Product
 from ....errors import GrammarError, OutlinesPhiError, warn_of_grammar
 from ....regex.code_points import CodePoints
 from ....regex.patterns import compile_regex, literal
-from ....regex.syntax_tree import EMPTY, Chars, Choice, Node, Repeat, RuleName, Sequence
+from ....regex.syntax_tree import EMPTY, Chars, Choice, Node, Repeat, RuleName, Sequence, rules_of
 from ..grammar import Grammar, Production, Terminal, followers
 from ..lexing.lexeme_automaton import joint
 from .gbnf import GBNFRule
@@ -147,18 +147,13 @@ def _runs(expression: Node) -> Iterator[Node]:
                 yield Sequence(expression.parts[first:last])
 
 
-def _needed(rules: Mapping[str, GBNFRule], start: str) -> set[str]:
+def _needed(rules: Mapping[str, GBNFRule], start: str) -> Collection[str]:
     """Return the rules that are used in what ``start`` derives, and itself."""
-    found, pending = {start}, [rules[start].body]
-    while pending:
-        match pending.pop():
-            case RuleName(rule) if rule not in found:
-                found.add(rule)
-                pending.append(rules[rule].body)
-            case Choice(parts) | Sequence(parts):
-                pending += parts
-            case Repeat(part):
-                pending.append(part)
+    found = {start: None}
+    for rule in (waiting := [start]):  # it grows
+        new = [used.rule for used in rules_of(rules[rule].body) if used.rule not in found]
+        found.update(dict.fromkeys(new))
+        waiting += dict.fromkeys(new)
     return found
 
 
