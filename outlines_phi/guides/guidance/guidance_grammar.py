@@ -60,8 +60,8 @@ class TextReading:
     of these matches is the next one, of all kinds that match it, unless a lazy one matches before. So a text is cut in one way.
     """
 
-    def __init__(self, productions: Productions, text: bytes, machines: dict[JSONValue, Machine]) -> None:
-        self._productions, self._text, self._machines = productions, text, machines
+    def __init__(self, productions: Productions, text: bytes) -> None:
+        self._productions, self._text = productions, text
         self.pieces: list[Piece] = []
         self._completed: list[dict[int, set[int]]] = []
         self.holds = self._read()
@@ -147,9 +147,7 @@ class TextReading:
 
     def _end(self, value: JSONValue, at: int) -> int:
         """Return the end of the longest JSON value that begins at a byte; ``at`` if none does."""
-        if value not in self._machines:
-            self._machines[value] = Machine(value.template, blanks=value.blanks)
-        machine, longest = self._machines[value], at
+        machine, longest = value.machine, at
         place: Configuration | None = machine.start
         for end in range(at, len(self._text)):
             assert place is not None
@@ -340,7 +338,6 @@ class GuidanceGrammar:
         self.text = text
         self._rules = GuidanceRules(text)
         self._productions = Productions.of(self._rules)
-        self._machines: dict[JSONValue, Machine] = {}
         if self._rules.cycle:
             _ = self._grammar
         elif self._rules.values:
@@ -390,11 +387,11 @@ class GuidanceGrammar:
 
     def holds(self, text: str) -> bool:
         """Return True if the grammar derives a text."""
-        return TextReading(self._productions, text.encode(), self._machines).holds
+        return TextReading(self._productions, text.encode()).holds
 
     def captures(self, text: str) -> dict[str, str | list[str]]:
         """Return the captures of a text of the grammar, by name."""
-        reading = TextReading(self._productions, text.encode(), self._machines)
+        reading = TextReading(self._productions, text.encode())
         if not reading.holds:
             raise ValueError(f"{text!r:.80} is not in the format.")
         return reading.captures

@@ -12,6 +12,7 @@ from ...automata.automaton import ByteAutomaton
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ...regex.patterns import compile_lexeme
 from ...regex.syntax_tree import EMPTY, Choice, Leaf, Node, Repeat, RuleName, Sequence, rules_of
+from ..json_schema.machine.machine import Machine
 from ..json_schema.reading.schema import Schema
 from ..json_schema.reading.template import Template
 from .notation import Attribute, Definition, Nested, Spelled, Values, parse
@@ -48,6 +49,11 @@ class JSONValue(Leaf):
     template: Template
     blanks: str | None  # the blanks between its tokens, as a ``Machine`` of JSON takes them
     at: int  # where it is first written, an offset
+
+    @cached_property
+    def machine(self) -> Machine:
+        """The machine of its texts."""
+        return Machine(self.template, blanks=self.blanks)
 
 
 START = "start"

@@ -8,6 +8,7 @@ all that match end; a lazy one ends as soon as it matches, and all beside it. Bo
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -123,10 +124,8 @@ class LexemeMatch:
         self._automata = [one.automaton for one in lexemes]
         self._moves = [one.targets[:, one.byte_class[self.first]].tolist() for one in self._automata]
         self._accepting = [one.accepting.tolist() for one in self._automata]
-        self._rows: dict[Row, tuple[tuple[int, int], ...]] = {}
-        self._after: dict[tuple[Row, frozenset[int]], Row] = {}
         self._reading: set[Row] = set()
-        self._known: dict[MatchState, list[MatchState | None]] = {}
+        self.begun, self.after, self.steps = cache(self._begun), cache(self._row_after), cache(self._steps)
 
     def entered(self, positions: Iterable[int]) -> Row:
         """Return the row before some positions; those that may be empty are passed."""
@@ -141,20 +140,15 @@ class LexemeMatch:
                     waiting += self.template.follow[place]
         return frozenset(found)
 
-    def begun(self, row: Row) -> tuple[tuple[int, int], ...]:
+    def _begun(self, row: Row) -> tuple[tuple[int, int], ...]:
         """Return the lexemes that a row allows, at their beginnings."""
-        if row not in self._rows:
-            kinds = sorted({kind for place in row if place != END and (kind := self._kind[place]) is not None})
-            self._rows[row] = tuple((kind, self.lexemes[kind].automaton.start) for kind in kinds)
-        return self._rows[row]
+        kinds = sorted({kind for place in row if place != END and (kind := self._kind[place]) is not None})
+        return tuple((kind, self.lexemes[kind].automaton.start) for kind in kinds)
 
-    def after(self, row: Row, kinds: frozenset[int]) -> Row:
+    def _row_after(self, row: Row, kinds: frozenset[int]) -> Row:
         """Return the row after a lexeme of some kinds."""
-        key = (row, kinds)
-        if key not in self._after:
-            places = [place for place in row if place != END and self._kind[place] in kinds]
-            self._after[key] = self.entered(after for place in places for after in self.template.follow[place])
-        return self._after[key]
+        places = [place for place in row if place != END and self._kind[place] in kinds]
+        return self.entered(after for place in places for after in self.template.follow[place])
 
     def rests(self, state: MatchState) -> Row:
         """Return the row of the text before if the pending lexeme ends here; empty where it may not."""
@@ -163,13 +157,8 @@ class LexemeMatch:
     def _ended(self, state: MatchState) -> frozenset[int]:
         return frozenset(kind for kind, at in state.pending if self._accepting[kind][at])
 
-    def steps(self, state: MatchState) -> list[MatchState | None]:
-        """Return the state after a byte of each class; ``None`` where there is none."""
-        if state not in self._known:
-            self._known[state] = self._steps(state)
-        return self._known[state]
-
     def _steps(self, state: MatchState) -> list[MatchState | None]:
+        """Return the state after a byte of each class; ``None`` where there is none."""
         pending = state.pending or self.begun(state.row)
         columns = (
             zip(*(self._moves[kind][at] for kind, at in pending), strict=True) if pending else [()] * len(self.first)
