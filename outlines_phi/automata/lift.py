@@ -252,11 +252,14 @@ def lift(targets: NDArray[np.int32], byte_class: NDArray[np.uint8], vocabulary: 
     trie = Trie.of(vocabulary)
     compositions = Compositions.of(targets)
     action = compositions.walk(trie, byte_class)
-    return _classes(action[trie.node_of], compositions.known, vocabulary)
+    return classes_of(action[trie.node_of], compositions.known, vocabulary)
 
 
-def _classes(number: NDArray[np.int64], known: Transformations, vocabulary: Vocabulary) -> Lift:
-    """Return the classes of tokens with these transformations, in the order of their first ids."""
+def classes_of(number: NDArray[np.int64], known: Transformations, vocabulary: Vocabulary) -> Lift:
+    """Return the classes of ids by the number of what each does, 0 for nothing and ``n`` for the distinct ``known[n - 1]``.
+
+    They are in the order of their first ids; those that no id has are left out.
+    """
     spelled = np.flatnonzero(number)[::-1]
     first = np.full(len(known) + 1, len(number))
     first[number[spelled]] = spelled  # the last write wins, and ids descend

@@ -13,11 +13,11 @@ from outlines_core import Index
 
 from ..automata.automaton import DEAD as BYTES_DEAD
 from ..automata.automaton import ByteAutomaton, distances
-from ..automata.lift import FIRST, Transformations, lift
+from ..automata.lift import FIRST, Lift, Transformations, classes_of, lift
 from ..automata.prefix_match import SETTLED, PrefixMatch
 from ..errors import EmptyLanguageError, UnsupportedError, VocabularyError
 from ..numerics.checks import check_kind
-from ..vocabulary.classes import EOS, NEVER, Partition
+from ..vocabulary.classes import EOS, Partition
 from ..vocabulary.vocabulary import Vocabulary, check_vocabulary
 from .guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from .index import token_moves
@@ -251,15 +251,10 @@ class FSMGuide(Guide):
         return f"state {state} of {len(self)}: {self.min_tokens(state)} tokens to go, next {', '.join(names)}{rest}"
 
 
-def _classes(
-    moves: Transformations, move_of: NDArray[np.integer], vocabulary: Vocabulary
-) -> tuple[Partition, Transformations]:
+def _classes(moves: Transformations, move_of: NDArray[np.integer], vocabulary: Vocabulary) -> Lift:
     """Return the classes of ids that do the same, and what each class does.
 
     ``move_of[v]`` is the number of what id ``v`` does; a negative one is nothing.
     """
     distinct, number_of = moves.distinct()
-    class_of = np.append(number_of, -1)[np.maximum(move_of, -1)] + FIRST
-    class_of[class_of < FIRST] = NEVER
-    class_of[vocabulary.eos_ids[0]] = EOS
-    return Partition(class_of.astype(np.int32), FIRST + len(distinct)), distinct
+    return classes_of(np.append(number_of, -1)[np.maximum(move_of, -1)] + 1, distinct, vocabulary)

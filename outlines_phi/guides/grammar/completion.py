@@ -236,11 +236,13 @@ class Completion:
         self._lookahead = LookaheadStates.of(spanner)
         self._states = len(self._lookahead.emitted)
         lexemes = LexemeDistances.of(self._lookahead)
-        triples = lexemes.to_end_of.shape[0] * lexemes.contexts * (self._rules.terminals + len(self._rules.by_head))
+        triples = (
+            lexemes.to_end_of.shape[0] * lexemes.contexts * (len(self._rules.terminals) + len(self._rules.by_head))
+        )
         current_limits().check(
             "states", triples // 1000, "The number of triples of two states and a symbol, in thousands,"
         )
-        self._of_symbol = {symbol: lexemes.distances(symbol) for symbol in range(self._rules.terminals)}
+        self._of_symbol = {symbol: lexemes.distances(symbol) for symbol in range(len(self._rules.terminals))}
         for symbol in self._rules.by_head:
             self._of_symbol[symbol] = np.full_like(self._of_symbol[0], FAR)
         # What follows the first symbol of a body depends on contexts alone, so these are solved by themselves first.

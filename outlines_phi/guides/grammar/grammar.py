@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from ...errors import EmptyLanguageError, warn_of_grammar
 
+END = -1  # The end of the text, as a terminal: the last symbol of every complete parse, and of none that goes on
+
 
 @dataclass(frozen=True)
 class Terminal:
@@ -57,12 +59,18 @@ class Grammar:
 
     def name(self, symbol: int) -> str:
         """Return the grammar's name of ``symbol``."""
+        if symbol == END:
+            return "$END"
         first = len(self.terminals)
         return self.terminals[symbol].name if symbol < first else self.nonterminals[symbol - first]
 
-    def describe(self, production: Production) -> str:
-        """Return ``production`` as text."""
-        return f"{self.name(production.head)}: {' '.join(map(self.name, production.body))}".rstrip()
+    def describe(self, production: Production, dot: int | None = None) -> str:
+        """Return ``production`` as text; with a ``dot`` before the symbol there, and its line, where that is given."""
+        body = list(map(self.name, production.body))
+        if dot is not None:
+            body.insert(dot, "•")
+        line = f" (line {production.line})" if production.line and dot is not None else ""
+        return f"{self.name(production.head)}: {' '.join(body)}".rstrip() + line
 
     @property
     def text(self) -> str:
@@ -92,18 +100,24 @@ class Grammar:
     @cached_property
     def productive(self) -> frozenset[int]:
         """The nonterminals that derive a word of terminals."""
-        return derivable(self.productions, range(len(self.terminals)))
+        return derivable(self.productions, range(END, len(self.terminals)))
+
+    @cached_property
+    def by_head(self) -> dict[int, list[int]]:
+        """The numbers of the productions of each nonterminal that has some."""
+        numbers: dict[int, list[int]] = {}
+        for number, production in enumerate(self.productions):
+            numbers.setdefault(production.head, []).append(number)
+        return numbers
 
     @cached_property
     def reachable(self) -> frozenset[int]:
         """The symbols that occur in what the start symbol derives."""
         first = len(self.terminals)
-        bodies: dict[int, list[tuple[int, ...]]] = {}
-        for production in self.productions:
-            bodies.setdefault(production.head, []).append(production.body)
         reached, pending = {self.start}, [self.start]
         while pending:
-            found = {symbol for body in bodies.get(pending.pop(), ()) for symbol in body} - reached
+            bodies = (self.productions[number].body for number in self.by_head.get(pending.pop(), ()))
+            found = {symbol for body in bodies for symbol in body} - reached
             reached |= found
             pending += [symbol for symbol in found if symbol >= first]
         return frozenset(reached)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import product
@@ -10,112 +10,63 @@ from typing import NamedTuple, TypeVar, final
 
 from ....errors import EmptyLanguageError
 from ....format_limits import current_limits
-from ..grammar import Grammar, Production, derivable
-
-END = -1  # The end of the text, as a terminal: the last symbol of every complete parse, and of none that goes on
+from ..grammar import END as END
+from ..grammar import Grammar, Production
 
 MOST_OPTIONAL = 3
 """Symbols of one body that may be left out; a body with more of them is cut in two, so that its variants stay few."""
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Rules:
-    """Productions over the symbols of a grammar, with a new start symbol ``S'`` whose only rule is ``S' -> S END``.
+def augmented(grammar: Grammar) -> Grammar:
+    """Return the grammar with a new start symbol ``S'`` whose only rule is ``S' -> S END``.
 
-    Those that need a symbol that derives no word are left out. Nonterminals that the ``grammar`` lacks, from ``S'`` on, have the
-    numbers after its own and the names ``added``.
+    Productions that need a symbol that derives no word are left out. Raises :class:`EmptyLanguageError` where the start symbol
+    derives none.
     """
-
-    grammar: Grammar
-    productions: tuple[Production, ...]
-    added: tuple[str, ...]
-
-    @classmethod
-    def of(cls, grammar: Grammar) -> Rules:
-        """Return the rules of ``grammar``; raise :class:`EmptyLanguageError` where its start symbol derives no word."""
-        if grammar.start not in grammar.productive:
-            raise EmptyLanguageError(
-                f"the start rule {grammar.name(grammar.start)!r} derives no text: each of its alternatives needs a rule that never "
-                "ends. Give one of these rules an alternative without recursion"
-            )
-        start = len(grammar.terminals) + len(grammar.nonterminals)
-        productions = [Production(start, (grammar.start, END)), *grammar.productions]
-        return cls(grammar, _productive(productions, len(grammar.terminals)), ("$start",))
-
-    @property
-    def start(self) -> int:
-        """The symbol ``S'``."""
-        return len(self.grammar.terminals) + len(self.grammar.nonterminals)
-
-    @property
-    def terminals(self) -> int:
-        """The number of terminals; every symbol from it on is a nonterminal."""
-        return len(self.grammar.terminals)
-
-    @cached_property
-    def by_head(self) -> dict[int, list[int]]:
-        """The numbers of the productions of each nonterminal."""
-        numbers: dict[int, list[int]] = {}
-        for number, production in enumerate(self.productions):
-            numbers.setdefault(production.head, []).append(number)
-        return numbers
-
-    @cached_property
-    def nullable(self) -> frozenset[int]:
-        """The nonterminals that derive the empty word."""
-        return derivable(self.productions, frozenset())
-
-    def name(self, symbol: int) -> str:
-        """Return the grammar's name of ``symbol``."""
-        if symbol == END:
-            return "$END"
-        return self.added[symbol - self.start] if symbol >= self.start else self.grammar.name(symbol)
-
-    def describe(self, number: int, dot: int | None = None) -> str:
-        """Return a production as text, with a dot before the symbol at ``dot``."""
-        production = self.productions[number]
-        body = [self.name(symbol) for symbol in production.body]
-        if dot is not None:
-            body.insert(dot, "•")
-        line = f" (line {production.line})" if production.line else ""
-        return f"{self.name(production.head)}: {' '.join(body)}".rstrip() + line
-
-    def without_empty_bodies(self) -> Rules:
-        """Return rules of the same words none of whose bodies is empty.
-
-        Every production is replaced by its variants, which leave out some of the symbols that may be empty. With them go hidden
-        left recursion and all other ways in which a parser could reduce without end and without reading.
-        """
-        rules = self._cut()
-        variants: dict[tuple[int, tuple[int, ...]], Production] = {}
-        for production in rules.productions:
-            for body in _variants(production.body, rules.nullable):
-                if body and body != (production.head,):
-                    variants.setdefault((production.head, body), replace(production, body=body))
-        return replace(rules, productions=_productive(list(variants.values()), rules.terminals))
-
-    def _cut(self) -> Rules:
-        """Return the same rules with at most :data:`MOST_OPTIONAL` symbols that may be left out, and one more, in a body."""
-        productions, added = [], list(self.added)
-        for production in self.productions:
-            head, body = production.head, production.body
-            while (
-                len(optional := [at for at, symbol in enumerate(body) if symbol in self.nullable]) > MOST_OPTIONAL + 1
-            ):
-                place = optional[MOST_OPTIONAL]
-                rest = self.start + len(added)
-                added.append(f"{self.name(production.head)}…{self.name(body[place])}")
-                productions.append(replace(production, head=head, body=(*body[:place], rest)))
-                head, body = rest, body[place:]
-            productions.append(replace(production, head=head, body=body))
-        return replace(self, productions=tuple(productions), added=tuple(added))
+    if grammar.start not in grammar.productive:
+        raise EmptyLanguageError(
+            f"the start rule {grammar.name(grammar.start)!r} derives no text: each of its alternatives needs a rule that never "
+            "ends. Give one of these rules an alternative without recursion"
+        )
+    names = (*grammar.nonterminals, "$start")
+    start = len(grammar.terminals) + len(grammar.nonterminals)
+    productions = (Production(start, (grammar.start, END)), *grammar.productions)
+    return _productive(Grammar(grammar.terminals, names, productions, start))
 
 
-def _productive(productions: Sequence[Production], terminals: int) -> tuple[Production, ...]:
-    given = range(END, terminals)
-    ends = derivable(productions, given).union(given)
-    return tuple(production for production in productions if ends.issuperset(production.body))
+def without_empty_bodies(grammar: Grammar) -> Grammar:
+    """Return a grammar of the same words none of whose bodies is empty.
+
+    Every production is replaced by its variants, which leave out some of the symbols that may be empty. With them go hidden
+    left recursion and all other ways in which a parser could reduce without end and without reading.
+    """
+    rules = _cut(grammar)
+    variants: dict[tuple[int, tuple[int, ...]], Production] = {}
+    for production in rules.productions:
+        for body in _variants(production.body, rules.nullable):
+            if body and body != (production.head,):
+                variants.setdefault((production.head, body), replace(production, body=body))
+    return _productive(replace(rules, productions=tuple(variants.values())))
+
+
+def _cut(grammar: Grammar) -> Grammar:
+    """Return the same grammar with at most :data:`MOST_OPTIONAL` symbols that may be left out, and one more, in a body."""
+    productions, names = list[Production](), list(grammar.nonterminals)
+    for production in grammar.productions:
+        head, body = production.head, production.body
+        while len(optional := [at for at, symbol in enumerate(body) if symbol in grammar.nullable]) > MOST_OPTIONAL + 1:
+            place = optional[MOST_OPTIONAL]
+            rest = len(grammar.terminals) + len(names)
+            names.append(f"{grammar.name(production.head)}…{grammar.name(body[place])}")
+            productions.append(replace(production, head=head, body=(*body[:place], rest)))
+            head, body = rest, body[place:]
+        productions.append(replace(production, head=head, body=body))
+    return replace(grammar, productions=tuple(productions), nonterminals=tuple(names))
+
+
+def _productive(grammar: Grammar) -> Grammar:
+    ends = grammar.productive.union(range(END, len(grammar.terminals)))
+    return replace(grammar, productions=tuple(each for each in grammar.productions if ends.issuperset(each.body)))
 
 
 def _variants(body: tuple[int, ...], nullable: frozenset[int]) -> Iterator[tuple[int, ...]]:
@@ -141,20 +92,20 @@ class LR0Automaton:
     whole body has just been read.
     """
 
-    rules: Rules
+    rules: Grammar
     kernels: tuple[tuple[LRItem, ...], ...]
     transitions: tuple[dict[int, int], ...]
     complete: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, rules: Rules) -> LR0Automaton:
+    def of(cls, rules: Grammar) -> LR0Automaton:
         beginnings = _beginnings(rules)
         start = tuple(LRItem(number, 0) for number in rules.by_head[rules.start])
-        number_of = {start: 0}
+        number_of, first = {start: 0}, len(rules.terminals)
         kernels, transitions, complete, steps = [start], [], [], 0
         for kernel in kernels:  # it grows
             rest = [rules.productions[item.production].body[item.dot :] for item in kernel]
-            begun, empty = beginnings(frozenset(body[0] for body in rest if body and body[0] >= rules.terminals))
+            begun, empty = beginnings(frozenset(body[0] for body in rest if body and body[0] >= first))
             moved = {symbol: list(items) for symbol, items in begun.items()}
             done = list(empty)
             for item in kernel:
@@ -176,7 +127,7 @@ class LR0Automaton:
         return cls(rules, tuple(kernels), tuple(transitions), tuple(complete))
 
 
-def _beginnings(rules: Rules) -> Callable[[frozenset[int]], tuple[dict[int, list[LRItem]], list[int]]]:
+def _beginnings(rules: Grammar) -> Callable[[frozenset[int]], tuple[dict[int, list[LRItem]], list[int]]]:
     """Return a function of nonterminals: by first symbol of their rules, the items behind it; and the productions without a body.
 
     The rules of nonterminals at the beginning of a body count too. Sets that recur are computed once.
@@ -188,7 +139,7 @@ def _beginnings(rules: Rules) -> Callable[[frozenset[int]], tuple[dict[int, list
         found, pending = {nonterminal}, [nonterminal]
         while pending:
             bodies = (rules.productions[number].body for number in rules.by_head[pending.pop()])
-            new = {body[0] for body in bodies if body and body[0] >= rules.terminals} - found
+            new = {body[0] for body in bodies if body and body[0] >= len(rules.terminals)} - found
             found |= new
             pending += new
         return frozenset(found)
@@ -226,7 +177,7 @@ def lookaheads(automaton: LR0Automaton) -> list[dict[int, frozenset[int]]]:
     ``q``: those of the canonical LR(1) parser, merged over the states with the same dotted rules.
     """
     rules, transitions = automaton.rules, automaton.transitions
-    nullable, first = rules.nullable, rules.terminals
+    nullable, first = rules.nullable, len(rules.terminals)
     next_terminals = [sum(1 << (symbol - END) for symbol in row if symbol < first) for row in transitions]
     bits: dict[Transition, int] = {}
     reads: dict[Transition, list[Transition]] = {}
@@ -288,19 +239,19 @@ def _close(bits: dict[Key, int], needs: Mapping[Key, Iterable[Key]]) -> None:
 class LRTables:
     """The actions of a parser in each state, before each terminal. The start is state 0.
 
-    There is no action of its own for acceptance: the end of the text is the terminal ``rules.END``, which is shifted. For each
+    There is no action of its own for acceptance: the end of the text is the terminal :data:`END`, which is shifted. For each
     state, ``kernels`` are the dotted rules that it was reached by, ``shifts`` and ``goto`` the next state by terminal and by
     nonterminal, ``reductions`` the productions that may be reduced by the terminal that follows.
     """
 
-    rules: Rules
+    rules: Grammar
     kernels: tuple[tuple[LRItem, ...], ...]
     shifts: tuple[dict[int, int], ...]
     goto: tuple[dict[int, int], ...]
     reductions: tuple[dict[int, tuple[int, ...]], ...]
 
     @classmethod
-    def of(cls, rules: Rules) -> LRTables:
+    def of(cls, rules: Grammar) -> LRTables:
         automaton = LR0Automaton.of(rules)
         reductions = []
         for found in lookaheads(automaton):
@@ -312,8 +263,12 @@ class LRTables:
         return cls(
             rules,
             automaton.kernels,
-            tuple({s: target for s, target in row.items() if s < rules.terminals} for row in automaton.transitions),
-            tuple({s: target for s, target in row.items() if s >= rules.terminals} for row in automaton.transitions),
+            tuple(
+                {s: target for s, target in row.items() if s < len(rules.terminals)} for row in automaton.transitions
+            ),
+            tuple(
+                {s: target for s, target in row.items() if s >= len(rules.terminals)} for row in automaton.transitions
+            ),
             tuple(reductions),
         )
 

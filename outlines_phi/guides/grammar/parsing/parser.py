@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import final
 
 from ..grammar import Grammar
-from .lr_tables import END, LRTables, Rules
+from .lr_tables import END, LRTables, augmented, without_empty_bodies
 
 UNKNOWN = 0
 """The stack of which nothing is known: it lies below the entries of a stack that was cut off, and below itself."""
@@ -119,7 +119,7 @@ class Parser:
         """Build the parser of ``grammar``, whose useless symbols do no harm; raise :class:`EmptyLanguageError` where it derives no
         word.
         """
-        return cls(grammar, LRTables.of(Rules.of(grammar).without_empty_bodies()))
+        return cls(grammar, LRTables.of(without_empty_bodies(augmented(grammar))))
 
     def __len__(self) -> int:
         """Return the number of stacks met so far, an upper bound of that of configurations."""
@@ -207,10 +207,10 @@ class Parser:
 
     def describe(self, configuration: int) -> str:
         """Return the dotted rules that the configuration stands in, a line each."""
-        lines: dict[str, None] = {}
+        rules, lines = self.tables.rules, dict[str, None]()
         for stack in self.stacks(configuration):
             for item in self.tables.kernels[self.top(stack)] if stack != UNKNOWN else ():
-                lines[self.tables.rules.describe(*item)] = None
+                lines[rules.describe(rules.productions[item.production], item.dot)] = None
             if stack == UNKNOWN:
                 lines["…"] = None
         return "\n".join(lines) or "no text goes on this way"

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from outlines_phi.guides.grammar.grammar import Grammar, Production, Terminal
-from outlines_phi.guides.grammar.parsing.lr_tables import END, LRTables, Rules
+from outlines_phi.guides.grammar.parsing.lr_tables import END, LRTables, augmented, without_empty_bodies
 from outlines_phi.guides.grammar.parsing.parser import Parser
 
 from ..ansi_c import ANSI_C
@@ -21,9 +21,9 @@ fixed = settings(derandomize=True, deadline=None, max_examples=200)
 Core = frozenset[tuple[int, tuple[int, ...], int]]  # head, body, dot
 
 
-def firsts(rules: Rules) -> dict[int, set[int]]:
+def firsts(rules: Grammar) -> dict[int, set[int]]:
     """The first terminals of each symbol; -2 stands for nothing."""
-    first: dict[int, set[int]] = defaultdict(set, {t: {t} for t in range(END, rules.terminals)})
+    first: dict[int, set[int]] = defaultdict(set, {t: {t} for t in range(END, len(rules.terminals))})
     size = -1
     while (now := sum(map(len, first.values()))) != size:
         size = now
@@ -41,7 +41,7 @@ def first_of(first: dict[int, set[int]], word: tuple[int, ...], then: int) -> se
     return found | {then}
 
 
-def merged_lr1(rules: Rules) -> dict[Core, dict[tuple[int, tuple[int, ...]], set[int]]]:
+def merged_lr1(rules: Grammar) -> dict[Core, dict[tuple[int, tuple[int, ...]], set[int]]]:
     """By kernel, the lookaheads of the rules that are complete: all LR(1) item sets, built one by one, and merged at the end."""
     first = firsts(rules)
 
@@ -99,7 +99,7 @@ def by_kernel(tables: LRTables) -> dict[Core, dict[tuple[int, tuple[int, ...]], 
 @given(st.one_of(grammars(), grammars(terminals=3, nonterminals=4, productions=8)))
 def test_lookaheads_are_those_of_merged_lr1(grammar: Grammar) -> None:
     assume(grammar.start in grammar.productive)
-    for rules in (Rules.of(grammar), Rules.of(grammar).without_empty_bodies()):
+    for rules in (augmented(grammar), without_empty_bodies(augmented(grammar))):
         expected = merged_lr1(rules)
         # A rule that is complete only behind the end has no lookahead, and is in no row.
         expected = {core: {rule: ahead for rule, ahead in row.items() if ahead} for core, row in expected.items()}
@@ -107,7 +107,7 @@ def test_lookaheads_are_those_of_merged_lr1(grammar: Grammar) -> None:
 
 
 def test_transitions_read_the_symbol_behind_the_dot() -> None:
-    tables = LRTables.of(Rules.of(grammar(ANSI_C, "Translation_unit")))
+    tables = LRTables.of(augmented(grammar(ANSI_C, "Translation_unit")))
     for kernel, *rows in zip(tables.kernels, tables.shifts, tables.goto, strict=True):
         for symbol, target in [pair for row in rows for pair in row.items()]:
             reached = tables.kernels[target]
@@ -131,12 +131,12 @@ def test_transitions_read_the_symbol_behind_the_dot() -> None:
     ],
 )
 def test_conflicts_are_kept(rules: str, conflicts: int) -> None:
-    assert LRTables.of(Rules.of(grammar(rules))).conflicts == conflicts
+    assert LRTables.of(augmented(grammar(rules))).conflicts == conflicts
 
 
 def test_ansi_c() -> None:
     """Its published figures: 350 states and one conflict, the `else` that two `if` may have."""
-    for rules in (found := Rules.of(grammar(ANSI_C, "Translation_unit")), found.without_empty_bodies()):
+    for rules in (found := augmented(grammar(ANSI_C, "Translation_unit")), without_empty_bodies(found)):
         tables = LRTables.of(rules)
         assert tables.states == 350
         assert tables.conflicts == 1

@@ -5,7 +5,7 @@ from hypothesis import assume, given, settings
 
 from outlines_phi.errors import EmptyLanguageError
 from outlines_phi.guides.grammar.grammar import Grammar
-from outlines_phi.guides.grammar.parsing.lr_tables import END, MOST_OPTIONAL, LRTables, Rules
+from outlines_phi.guides.grammar.parsing.lr_tables import END, MOST_OPTIONAL, LRTables, augmented, without_empty_bodies
 from outlines_phi.guides.grammar.parsing.parser import UNKNOWN, Parser, Stacks
 
 from ..recognizer import grammar, grammars
@@ -13,18 +13,19 @@ from ..recognizer import grammar, grammars
 fixed = settings(derandomize=True, deadline=None, max_examples=200)
 
 
-def described(rules: Rules) -> list[str]:
-    return [rules.describe(number) for number in range(len(rules.productions))]
+def described(rules: Grammar) -> list[str]:
+    return list(map(rules.describe, rules.productions))
 
 
 def test_the_end_closes_the_start() -> None:
-    rules = Rules.of(grammar("S: a S | "))
+    own = grammar("S: a S | ")
+    rules = augmented(own)
     assert described(rules) == ["$start: S $END", "S: a S", "S:"]
-    assert rules.productions[0].body == (rules.grammar.start, END) and rules.nullable == {rules.grammar.start}
+    assert rules.productions[0].body == (own.start, END) and rules.nullable == {own.start}
 
 
 def test_variants_stand_for_empty_bodies() -> None:
-    assert described(Rules.of(grammar("S: A b A \n A: a | ")).without_empty_bodies()) == [
+    assert described(without_empty_bodies(augmented(grammar("S: A b A \n A: a | ")))) == [
         "$start: S $END",
         "S: A b A",
         "S: A b",
@@ -35,28 +36,28 @@ def test_variants_stand_for_empty_bodies() -> None:
 
 
 def test_the_empty_word_alone_is_left_to_the_start() -> None:
-    assert described(Rules.of(grammar("S: A A \n A: ")).without_empty_bodies()) == ["$start: $END"]
+    assert described(without_empty_bodies(augmented(grammar("S: A A \n A: ")))) == ["$start: $END"]
 
 
 def test_useless_rules_are_left_out() -> None:
-    assert described(Rules.of(grammar("S: a | U \n U: U b"))) == ["$start: S $END", "S: a"]
+    assert described(augmented(grammar("S: a | U \n U: U b"))) == ["$start: S $END", "S: a"]
 
 
 def test_a_start_without_words_is_refused() -> None:
     with pytest.raises(EmptyLanguageError, match="the start rule 'S' derives no text"):
-        Rules.of(grammar("S: U \n U: a U"))
+        augmented(grammar("S: U \n U: a U"))
 
 
 def test_a_dot_and_a_line() -> None:
-    rules = Rules.of(grammar("S: a S | "))
-    assert [rules.describe(1, dot) for dot in range(3)] == ["S: • a S", "S: a • S", "S: a S •"]
+    rules = augmented(grammar("S: a S | "))
+    assert [rules.describe(rules.productions[1], dot) for dot in range(3)] == ["S: • a S", "S: a • S", "S: a S •"]
 
 
 @fixed
 @given(grammars())
 def test_rules_without_empty_bodies(grammar: Grammar) -> None:
     assume(grammar.start in grammar.productive)
-    rules = Rules.of(grammar).without_empty_bodies()
+    rules = without_empty_bodies(augmented(grammar))
     assert all(p.body and p.body != (p.head,) for p in rules.productions) and not rules.nullable
     assert len({(p.head, p.body) for p in rules.productions}) == len(rules.productions)
     assert all(p.head == rules.start for p in rules.productions[: len(rules.by_head[rules.start])])
@@ -64,11 +65,13 @@ def test_rules_without_empty_bodies(grammar: Grammar) -> None:
 
 def test_optional_symbols_do_not_multiply() -> None:
     optional = 40
-    rules = Rules.of(grammar("S: " + "A B " * (optional // 2) + " x \n A: a | \n B: b | ")).without_empty_bodies()
+    rules = without_empty_bodies(
+        augmented(own := grammar("S: " + "A B " * (optional // 2) + " x \n A: a | \n B: b | "))
+    )
     assert len(rules.productions) < 2 ** (MOST_OPTIONAL + 1) * (optional // MOST_OPTIONAL + 1) + 4
     assert rules.name(rules.start + 1) == "S…B"
-    parser = Parser(rules.grammar, LRTables.of(rules))
-    x, a, b = map([terminal.name for terminal in rules.grammar.terminals].index, "xab")
+    parser = Parser(own, LRTables.of(rules))
+    x, a, b = map([terminal.name for terminal in rules.terminals].index, "xab")
     assert parser.read(parser.start, [a, b] * 20 + [a]) == parser.ERROR != parser.read(parser.start, [a, b] * 20 + [x])
     assert parser.read(parser.start, [b] * 20 + [x]) != parser.ERROR == parser.read(parser.start, [b] * 21)
 
