@@ -15,14 +15,14 @@ from ...numerics.cache import kept
 from ...vocabulary.vocabulary import Vocabulary
 from ..fsm import FSMGuide
 from ..grammar.cfg_guide import CFGGuide
-from ..grammar.grammar import Grammar, Production, Terminal, followers
+from ..grammar.grammar import Grammar, followers
 from ..grammar.lexing.lexeme_automaton import joint_of
 from ..guide import Guide
 from ..json_schema.json_guide import JSONGuide
 from ..json_schema.machine.machine import Machine
 from ..json_schema.machine.states import Configuration
 from ..json_schema.reading.template import END, Template
-from .guidance_rules import Body, GuidanceRules, JSONValue, Lexeme, Productions, Symbol
+from .guidance_rules import GuidanceRules, JSONValue, Lexeme, Productions
 from .longest_match import LexemeMatch, between_values, blocks_of, template_of
 
 
@@ -30,7 +30,7 @@ class Item(NamedTuple):
     """Item of the chart: a production, as far as it is read, that began before piece ``origin``."""
 
     head: int
-    body: Body
+    body: tuple[int, ...]
     dot: int
     origin: int
 
@@ -38,7 +38,7 @@ class Item(NamedTuple):
 class Piece(NamedTuple):
     """A lexeme of a text, of all ``kinds`` that match it, from one byte to another; ``cut`` bytes that follow it end it."""
 
-    kinds: frozenset[Symbol]
+    kinds: frozenset[int]
     begin: int
     end: int
     cut: int = 0
@@ -47,7 +47,7 @@ class Piece(NamedTuple):
 class Derived(NamedTuple):
     """A symbol that derives the pieces from ``begin`` to ``end``."""
 
-    symbol: Symbol
+    symbol: int
     begin: int
     end: int
 
@@ -61,14 +61,19 @@ class TextReading:
     """
 
     def __init__(self, productions: Productions, text: bytes) -> None:
-        self._productions, self._text = productions, text
+        self._grammar, self._kinds, self._rules, self._text = (
+            productions.grammar,
+            productions.kinds,
+            productions.rules,
+            text,
+        )
         self.pieces: list[Piece] = []
         self._completed: list[dict[int, set[int]]] = []
         self.holds = self._read()
 
     def _read(self) -> bool:
         """Cut the text; return whether it is one of the grammar."""
-        items = self._closed([Item(0, body, 0, 0) for body in self._productions.bodies[0]], [])
+        items = self._closed([Item(self._grammar.start, body, 0, 0) for body in self._bodies(self._grammar.start)], [])
         rows, at = [items], 0
         while at < len(self._text):
             piece = self._next({item.body[item.dot] for item in items if item.dot < len(item.body)}, at)
@@ -89,7 +94,13 @@ class TextReading:
 
     @property
     def _is_whole(self) -> bool:
-        return len(self._completed) - 1 in self._completed[0].get(0, ())
+        return len(self._completed) - 1 in self._completed[0].get(self._grammar.start, ())
+
+    def _is_kind(self, symbol: int) -> bool:
+        return symbol < len(self._kinds)
+
+    def _bodies(self, head: int) -> list[tuple[int, ...]]:
+        return [self._grammar.productions[number].body for number in self._grammar.by_head[head]]
 
     def _closed(self, items: list[Item], rows: Sequence[Sequence[Item]]) -> list[Item]:
         """Return the items before the next piece, and note what is complete there."""
@@ -113,37 +124,40 @@ class TextReading:
                         add(other._replace(dot=other.dot + 1))
                 continue
             symbol = item.body[item.dot]
-            if isinstance(symbol, int):
-                for body in self._productions.bodies[symbol]:
+            if self._is_kind(symbol):
+                empty = self._kinds[symbol].is_nullable
+            else:
+                for body in self._bodies(symbol):
                     add(Item(symbol, body, 0, here))
-                if here in self._completed[here].get(symbol, ()):
-                    add(item._replace(dot=item.dot + 1))
-            elif isinstance(symbol, Lexeme) and symbol.is_nullable:
+                empty = here in self._completed[here].get(symbol, ())
+            if empty:
                 add(item._replace(dot=item.dot + 1))
         return list(found)
 
-    def _next(self, symbols: set[Symbol], at: int) -> Piece | None:
+    def _next(self, symbols: set[int], at: int) -> Piece | None:
         """Return the piece that begins at a byte."""
-        states = {symbol: symbol.automaton.start for symbol in symbols if isinstance(symbol, Lexeme)}
-        end = at
+        kinds = {symbol: self._kinds[symbol] for symbol in symbols if self._is_kind(symbol)}
+        lexemes = {symbol: one for symbol, one in kinds.items() if isinstance(one, Lexeme)}
+        states = {symbol: one.automaton.start for symbol, one in lexemes.items()}
+        end, ended = at, frozenset[int]()
         while end < len(self._text):
             byte = self._text[end]
-            moved = {one: after for one, state in states.items() if (after := one.automaton.step(state, byte)) != DEAD}
+            moved = {
+                s: after for s, state in states.items() if (after := lexemes[s].automaton.step(state, byte)) != DEAD
+            }
             if not moved:
                 break
             states, end = moved, end + 1
-            lazy = frozenset(one for one, state in states.items() if one.lazy and one.automaton.accepting[state])
+            ended = frozenset(s for s, state in states.items() if lexemes[s].automaton.accepting[state])
+            lazy = frozenset(s for s in ended if lexemes[s].lazy)
             if lazy:
-                hidden = [len(one.ending(self._text[at:end])) for one in lazy if one.hidden]
+                hidden = [len(lexemes[s].ending(self._text[at:end])) for s in lazy if lexemes[s].hidden]
                 return Piece(lazy, at, end - max(hidden, default=0), max(hidden, default=0))
         if end > at:
-            kinds = frozenset(one for one, state in states.items() if one.automaton.accepting[state])
-            return Piece(kinds, at, end) if kinds else None
-        ends = {symbol: self._end(symbol, at) for symbol in symbols if isinstance(symbol, JSONValue)}
+            return Piece(ended, at, end) if ended else None
+        ends = {symbol: self._end(one, at) for symbol, one in kinds.items() if isinstance(one, JSONValue)}
         longest = max(ends.values(), default=at)
-        return (
-            Piece(frozenset(one for one, end in ends.items() if end == longest), at, longest) if longest > at else None
-        )
+        return Piece(frozenset(s for s, end in ends.items() if end == longest), at, longest) if longest > at else None
 
     def _end(self, value: JSONValue, at: int) -> int:
         """Return the end of the longest JSON value that begins at a byte; ``at`` if none does."""
@@ -166,10 +180,10 @@ class TextReading:
         the left.
         """
         found: dict[str, str | list[str]] = {}
-        stack: list[tuple[Derived, bool]] = [(Derived(0, 0, len(self.pieces)), False)]
+        stack: list[tuple[Derived, bool]] = [(Derived(self._grammar.start, 0, len(self.pieces)), False)]
         while stack:
             node, is_read = stack.pop()
-            if not isinstance(node.symbol, int):
+            if self._is_kind(node.symbol):
                 continue
             if is_read:
                 self._note(node, found)
@@ -181,8 +195,7 @@ class TextReading:
         return found
 
     def _note(self, node: Derived, found: dict[str, str | list[str]]) -> None:
-        assert isinstance(node.symbol, int)
-        rule = self._productions.rules.get(node.symbol)
+        rule = self._rules.get(node.symbol)
         if rule is None:
             return
         if node.begin == node.end:
@@ -201,16 +214,15 @@ class TextReading:
 
     def _children(self, node: Derived, around: frozenset[Derived]) -> list[Derived] | None:
         """Return the parts of a nonterminal; ``None`` if only of one of those ``around`` it."""
-        assert isinstance(node.symbol, int)
-        for body in self._productions.bodies[node.symbol]:
+        for body in self._bodies(node.symbol):
             for children in self._splits(body, node.begin, node.end):
-                same = [child for child in children if isinstance(child.symbol, int) and child[1:] == node[1:]]
+                same = [child for child in children if not self._is_kind(child.symbol) and child[1:] == node[1:]]
                 inside = around | {node}
                 if all(child not in inside and self._children(child, inside) is not None for child in same):
                     return children
         return None
 
-    def _splits(self, body: Body, begin: int, end: int) -> Iterator[list[Derived]]:
+    def _splits(self, body: tuple[int, ...], begin: int, end: int) -> Iterator[list[Derived]]:
         """Yield the ways in which a body derives some pieces, longer parts first from the left."""
         ways = [(list[Derived](), iter(self._ends(body[0], begin, end)))] if body else []
         if not body and begin == end:
@@ -233,12 +245,12 @@ class TextReading:
                     dead.add((len(nodes), to))
                 ways.append((nodes, iter(following)))
 
-    def _ends(self, symbol: Symbol, begin: int, end: int) -> list[int]:
+    def _ends(self, symbol: int, begin: int, end: int) -> list[int]:
         """Return the possible ends of a symbol that begins before a piece, the last place first."""
-        if isinstance(symbol, int):
+        if not self._is_kind(symbol):
             return sorted((to for to in self._completed[begin].get(symbol, ()) if to <= end), reverse=True)
         found = [begin + 1] if begin < end and symbol in self.pieces[begin].kinds else []
-        return found + ([begin] if isinstance(symbol, Lexeme) and symbol.is_nullable else [])
+        return found + ([begin] if self._kinds[symbol].is_nullable else [])
 
 
 def grammar_of(rules: GuidanceRules, productions: Productions) -> Grammar:
@@ -271,19 +283,8 @@ def grammar_of(rules: GuidanceRules, productions: Productions) -> Grammar:
                 'and make it optional, as in select([..., ""])',
                 one.at,
             )
-    number: dict[Symbol, int] = {one: place for place, one in enumerate(lexemes)}
-    grammar = Grammar(
-        tuple(Terminal(one.name, one.pattern, shortest=one.lazy) for one in lexemes),
-        tuple(productions.names),
-        tuple(
-            Production(len(lexemes) + head, tuple(len(lexemes) + s if isinstance(s, int) else number[s] for s in body))
-            for head, bodies in enumerate(productions.bodies)
-            for body in dict.fromkeys(bodies)
-        ),
-        len(lexemes),
-    )
-    _check_apart(rules, grammar)
-    return grammar.reduced()
+    _check_apart(rules, productions.grammar)
+    return productions.grammar.reduced()
 
 
 def _check_apart(rules: GuidanceRules, grammar: Grammar) -> None:

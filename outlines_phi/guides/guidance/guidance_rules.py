@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import Any, ClassVar, NamedTuple, final
 
 from ...automata.automaton import ByteAutomaton
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ...regex.patterns import compile_lexeme
 from ...regex.syntax_tree import EMPTY, Choice, Leaf, Node, Repeat, RuleName, Sequence, rules_of
+from ..grammar.grammar import Grammar, Production, Terminal
 from ..json_schema.machine.machine import Machine
 from ..json_schema.reading.schema import Schema
 from ..json_schema.reading.template import Template
@@ -49,6 +50,7 @@ class JSONValue(Leaf):
     template: Template
     blanks: str | None  # the blanks between its tokens, as a ``Machine`` of JSON takes them
     at: int  # where it is first written, an offset
+    is_nullable: ClassVar[bool] = False
 
     @cached_property
     def machine(self) -> Machine:
@@ -328,75 +330,60 @@ def _capture(own: str, written: Any) -> Capture:
     return Capture(name.removeprefix(LIST), name.startswith(LIST))
 
 
-Symbol: TypeAlias = int | Lexeme | JSONValue
-"""A nonterminal, by its number, or what is one piece of text."""
-
-Body: TypeAlias = tuple[Symbol, ...]
-
-
 @final
 @dataclass(frozen=True, eq=False)
 class Productions:
-    """The bodies of each nonterminal, in the order in which they are written; number 0 derives whole texts.
+    """The rules as a ``grammar`` whose terminals are the ``kinds`` of pieces of text.
 
-    ``rules`` has the rules among the nonterminals, by number; ``names`` what to call each.
+    ``rules`` has the rules among its nonterminals; bodies are in the order in which they are written.
     """
 
-    bodies: list[list[Body]] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    rules: dict[int, Rule] = field(default_factory=dict)
+    grammar: Grammar
+    kinds: tuple[Lexeme | JSONValue, ...]
+    rules: Mapping[int, Rule]
 
     @classmethod
     def of(cls, rules: GuidanceRules) -> Productions:
-        found = cls()
-        numbers: dict[str, int] = {}
-        waiting = [START]
-        while waiting:
-            name = waiting.pop()
-            if name in numbers and numbers[name] in found.rules:
-                continue
-            number = found._number(name, numbers)
-            found.rules[number] = rules.rules[name]
-            found.bodies[number] = found._alternatives(rules.rules[name].body, numbers, waiting, name)
-        return found
+        kinds: tuple[Lexeme | JSONValue, ...] = (*rules.lexemes, *rules.values)
+        number: dict[Any, int] = {kind: place for place, kind in enumerate(kinds)}
+        names, made, numbered = list[str](), list[Production](), dict[int, Rule]()
 
-    def _number(self, name: str, numbers: dict[str, int]) -> int:
-        if name not in numbers:
-            numbers[name] = self._new(name)
-        return numbers[name]
+        def new(name: str) -> int:
+            names.append(name)
+            return len(kinds) + len(names) - 1
 
-    def _new(self, name: str) -> int:
-        self.bodies.append([])
-        self.names.append(name)
-        return len(self.bodies) - 1
+        def define(head: int, tree: Node, owner: str) -> None:
+            for part in tree.branches if isinstance(tree, Choice) else (tree,):
+                made.append(Production(head, body(part, owner)))
 
-    def _alternatives(self, tree: Node, numbers: dict[str, int], waiting: list[str], owner: str) -> list[Body]:
-        parts = tree.branches if isinstance(tree, Choice) else (tree,)
-        return [self._body(part, numbers, waiting, owner) for part in parts]
+        def body(tree: Node, owner: str) -> tuple[int, ...]:
+            match tree:
+                case Sequence(parts):
+                    return tuple(symbol for part in parts for symbol in body(part, owner))
+                case RuleName(name):
+                    if name not in number:
+                        number[name] = new(name)
+                        waiting.append(name)
+                    return (number[name],)
+                case Choice():
+                    head = new(f"__{owner}")
+                    define(head, tree, owner)
+                    return (head,)
+                case Repeat(part, least, most):
+                    once, more = body(part, owner), tuple[int, ...]()
+                    for _ in range(1 if most is None else most - least):
+                        head = new(f"__{owner}")
+                        made.append(Production(head, (head, *once) if most is None else (*once, *more)))
+                        made.append(Production(head, ()))
+                        more = (head,)
+                    # A repeat without bounds reads from the left, so it comes first.
+                    return (*more, *once * least) if most is None else (*once * least, *more)
+            return (number[tree],)
 
-    def _body(self, tree: Any, numbers: dict[str, int], waiting: list[str], owner: str) -> Body:
-        match tree:
-            case Sequence(parts):
-                return tuple(symbol for part in parts for symbol in self._body(part, numbers, waiting, owner))
-            case RuleName(name):
-                waiting.append(name)
-                return (self._number(name, numbers),)
-            case Choice():
-                number = self._new(f"__{owner}")
-                self.bodies[number] = self._alternatives(tree, numbers, waiting, owner)
-                return (number,)
-            case Repeat():
-                once = self._body(tree.part, numbers, waiting, owner)
-                more: Body = ()
-                if tree.most is None:
-                    number = self._new(f"__{owner}")
-                    self.bodies[number] = [(number, *once), ()]
-                    more = (number,)
-                for _ in range(0 if tree.most is None else tree.most - tree.least):
-                    number = self._new(f"__{owner}")
-                    self.bodies[number] = [(*once, *more), ()]
-                    more = (number,)
-                # A repeat without bounds reads from the left, so it comes first.
-                needed = once * tree.least
-                return (*more, *needed) if tree.most is None else (*needed, *more)
-        return (tree,)
+        number[START] = start = new(START)
+        for name in (waiting := [START]):  # it grows
+            numbered[number[name]] = rules.rules[name]
+            define(number[name], rules.rules[name].body, name)
+        terminals = [Terminal(one.name, one.pattern, shortest=one.lazy) for one in rules.lexemes]
+        terminals += [Terminal("%json", "") for _ in rules.values]
+        return cls(Grammar(tuple(terminals), tuple(names), tuple(dict.fromkeys(made)), start), kinds, numbered)
