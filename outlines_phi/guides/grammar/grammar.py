@@ -28,7 +28,7 @@ class Terminal:
     ignored: bool = False  # it may stand between any two lexemes, and no production uses it
     shortest: bool = False  # the lexeme ends where it first matches, as behind a lazy quantifier
     # A byte that can make a complete lexeme of it longer does, even if nothing comes of it: no other lexeme that may follow begins
-    # with such a byte, so longest match never goes back behind it.
+    # with such a byte, so longest match never goes back behind it. Of its texts the empty one is left out, and not refused.
     committed: bool = False
     # Where not empty, the numbers of other terminals: its lexemes are those that all of these match, before each of them alone.
     of: tuple[int, ...] = ()

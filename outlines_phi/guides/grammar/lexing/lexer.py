@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, final
 
@@ -184,47 +184,6 @@ class _Pending(NamedTuple):
         return found
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Transducer:
-    """Steps of a transducer; the attributes are those of :class:`Lexer`, and ``lexeme``, the state of the automaton."""
-
-    targets: NDArray[np.int32]
-    emits: NDArray[np.int32]
-    words: tuple[tuple[int, ...], ...]
-    ends: NDArray[np.int32]
-    lexeme: NDArray[np.int32]
-    held: NDArray[np.int32]
-    fallback: NDArray[np.int32]
-
-    @classmethod
-    def of(cls, automaton: LexemeAutomaton, terminals: Sequence[Terminal]) -> Transducer:
-        """Return the transducer of an automaton.
-
-        Where a complete lexeme may go on to a longer one that may fail, terminals are held back, but for those of a terminal that
-        is committed. If that would have no bound, it is not done where the longer one is ignored, nor, if that does not help, where
-        it has a higher priority; else raise :class:`GrammarError`.
-        """
-        rollbacks = Rollbacks.of(automaton)
-        committed = np.array([terminal.committed for terminal in terminals])
-        goes_back = automaton.accepting & ~committed[automaton.label]
-        matters, deep = (steps & goes_back[:, None] for steps in rollbacks.steps)
-        if not deep.any():
-            return _built(automaton, rollbacks, matters)
-        ignored = np.array([terminal.ignored for terminal in terminals])
-        priority = np.array([terminal.priority for terminal in terminals])
-        comments = np.repeat(ignored[:, None], len(terminals), axis=1)
-        waits = matters & ~(deep & rollbacks.outranked(comments))
-        prior = matters & ~(deep & rollbacks.outranked(comments | (priority[:, None] > priority)))
-        for held_back in (waits, prior):
-            try:
-                return _built(automaton, rollbacks, held_back)
-            except _TooMany:
-                if held_back is prior and not (prior & deep).any():
-                    raise
-        raise rollbacks.refusal(terminals, _endless(automaton, rollbacks, prior & deep))
-
-
 class _TooMany(GrammarError):
     """No bounded number of terminals, or of states, would do."""
 
@@ -236,7 +195,9 @@ class _TooMany(GrammarError):
         )
 
 
-def _endless(automaton: LexemeAutomaton, rollbacks: Rollbacks, steps: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _endless(
+    terminals: Sequence[Terminal], automaton: LexemeAutomaton, rollbacks: Rollbacks, steps: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
     """Return those of ``steps`` that cannot be waited for, all if none is so by itself."""
     places = np.argwhere(steps)
     # What follows depends on where a step leads, and where its byte leads as the first one of a lexeme.
@@ -247,7 +208,7 @@ def _endless(automaton: LexemeAutomaton, rollbacks: Rollbacks, steps: NDArray[np
         alone = np.zeros_like(steps)
         alone[tuple(places[place])] = True
         try:
-            _built(automaton, rollbacks, alone)
+            _built(terminals, automaton, rollbacks, alone)
         except _TooMany:
             endless[kind] = True
     found = np.zeros_like(steps)
@@ -255,8 +216,10 @@ def _endless(automaton: LexemeAutomaton, rollbacks: Rollbacks, steps: NDArray[np
     return found if found.any() else steps
 
 
-def _built(automaton: LexemeAutomaton, rollbacks: Rollbacks, held_back: NDArray[np.bool_]) -> Transducer:
-    """Return the transducer that holds terminals back behind some steps; it raises :class:`_TooMany`."""
+def _built(
+    terminals: Sequence[Terminal], automaton: LexemeAutomaton, rollbacks: Rollbacks, held_back: NDArray[np.bool_]
+) -> Lexer:
+    """Return the lexer, not the least one, that holds terminals back behind some steps; it raises :class:`_TooMany`."""
     tables = automaton.targets, automaton.label, automaton.accepting, held_back
     rows, label, accepting, holds = (table.tolist() for table in tables)
     first, known = rows[automaton.start], dict[_Pending, list[tuple[_Pending | None, Word]]]()
@@ -312,7 +275,20 @@ def _built(automaton: LexemeAutomaton, rollbacks: Rollbacks, held_back: NDArray[
     columns = ([NOTHING, *map(end, places)], [DEAD, *lexeme], [0, *held], [DEAD, *fallback])
     ends, lexemes, helds, fallbacks = (np.array(part, dtype=np.int32) for part in columns)
     table = np.array([[0] * len(first), *emits], dtype=np.int32)
-    return Transducer(rank[targets[order]], table, tuple(words), ends, lexemes, helds, fallbacks)
+    reaches = np.zeros((len(lexemes), len(terminals)), dtype=bool)
+    reaches[:, : automaton.reaches.shape[1]] = automaton.reaches[lexemes]
+    return Lexer(
+        tuple(terminals),
+        rank[targets[order]],
+        table,
+        tuple(words),
+        automaton.byte_class,
+        automaton.label[lexemes],
+        ends,
+        reaches,
+        helds,
+        fallbacks,
+    )
 
 
 @final
@@ -355,28 +331,45 @@ class Lexer:
         first, or no bounded number of bytes tells how a text is cut. The last two name a shortest such text, or its beginning.
         """
         automaton = LexemeAutomaton.of(terminals)
-        made = Transducer.of(automaton, terminals)
-        # States that emit the same from now on are one; so are bytes that act alike.
-        kind = np.unique(np.column_stack([made.emits, made.ends]), axis=0, return_inverse=True)[1].reshape(-1)
-        block = equivalent(made.targets, kind)
+        rollbacks = Rollbacks.of(automaton)
+        committed = np.array([terminal.committed for terminal in terminals])
+        goes_back = automaton.accepting & ~committed[automaton.label]
+        matters, deep = (steps & goes_back[:, None] for steps in rollbacks.steps)
+        if not deep.any():
+            return _built(terminals, automaton, rollbacks, matters)._least()
+        # Steps that no bound holds for are not waited for where the longer lexeme is ignored, or if need be has a higher priority.
+        ignored = np.array([terminal.ignored for terminal in terminals])
+        priority = np.array([terminal.priority for terminal in terminals])
+        comments = np.repeat(ignored[:, None], len(terminals), axis=1)
+        waits = matters & ~(deep & rollbacks.outranked(comments))
+        prior = matters & ~(deep & rollbacks.outranked(comments | (priority[:, None] > priority)))
+        for held_back in (waits, prior):
+            try:
+                return _built(terminals, automaton, rollbacks, held_back)._least()
+            except _TooMany:
+                if held_back is prior and not (prior & deep).any():
+                    raise
+        raise rollbacks.refusal(terminals, _endless(terminals, automaton, rollbacks, prior & deep))
+
+    def _least(self) -> Lexer:
+        """Return the same lexer, with states that emit the same from now on as one, and bytes that act alike."""
+        kind = np.unique(np.column_stack([self.emits, self.ends]), axis=0, return_inverse=True)[1].reshape(-1)
+        block = equivalent(self.targets, kind)
         kept = np.unique(block, return_index=True)[1]
         number = np.zeros(block.max() + 1, dtype=np.int32)
         number[block[kept]] = np.arange(len(kept))
-        targets, emits = number[block[made.targets[kept]]], made.emits[kept]
+        targets, emits = number[block[self.targets[kept]]], self.emits[kept]
         _, first, merged = np.unique(np.concatenate([targets, emits]), axis=1, return_index=True, return_inverse=True)
-        reaches = np.zeros((len(kept), len(terminals)), dtype=bool)
-        reaches[:, : automaton.reaches.shape[1]] = automaton.reaches[made.lexeme[kept]]
-        return cls(
-            tuple(terminals),
-            np.ascontiguousarray(targets[:, first]),
-            np.ascontiguousarray(emits[:, first]),
-            made.words,
-            merged.reshape(-1)[automaton.byte_class].astype(np.uint8),
-            np.where(kept == START, NOTHING, automaton.label[made.lexeme[kept]]).astype(np.int32),
-            made.ends[kept],
-            reaches,
-            made.held[kept],
-            number[block[made.fallback[kept]]],
+        return replace(
+            self,
+            targets=np.ascontiguousarray(targets[:, first]),
+            emits=np.ascontiguousarray(emits[:, first]),
+            byte_class=merged.reshape(-1)[self.byte_class].astype(np.uint8),
+            label=self.label[kept],
+            ends=self.ends[kept],
+            reaches=self.reaches[kept],
+            held=self.held[kept],
+            fallback=number[block[self.fallback[kept]]],
         )
 
     def __len__(self) -> int:
