@@ -18,8 +18,7 @@ from ...guides.table import Moves, Table
 from ...numerics.weights import log_difference, log_sum, ratio, scaled
 from ...settings import SamplingSettings
 from ..constraint import Constraint
-from .beginnings import Beginnings
-from .distribution import UNKNOWN, Distribution, TokensAhead
+from .distribution import UNKNOWN, Beginnings, Distribution, TokensAhead
 
 NODE_BYTES = 600  # Measured footprint of a node without its distribution, on CPython 3.11
 NEVER = -1  # When a node was last visited that a draft was evaluated for, and no walk has come to
@@ -306,6 +305,10 @@ class BoundsTree:
         """Draw a child of a node with a distribution in proportion to ``p(child) weight(child)``, a free token's weight being 1."""
         assert node.distribution is not None
         return _made(self._choose(node, log_weight, node.log_rest, node.distribution.draw, rng))
+
+    def choose_live(self, node: Node, rng: np.random.Generator) -> Node:
+        """Draw a child of a node with a distribution in proportion to ``p(child)``."""
+        return self.choose(node, lambda child: 0.0, rng)
 
     def choose_held(self, node: Node, log_weight: Callable[[Node], float], rng: np.random.Generator) -> Node:
         """As :meth:`choose`, but the weight of a free token that does not end the text is 0."""

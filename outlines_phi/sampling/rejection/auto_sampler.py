@@ -25,7 +25,7 @@ from ..phi_options import AutoPhi, Effort, FieldsPhi
 from ..sampler import Request, Sampler, Stream
 from .adaptive_proposal import ROUND, AdaptiveTrajectories, Candidate, pick
 from .attempts import Attempts, RejectionAttempts
-from .tree_call import TreeCall
+from .exact_sampler import TreeCall
 
 TRIAL = 8
 """Trial walks of the proposal: they show how long candidates walk, and the tree how texts end."""
