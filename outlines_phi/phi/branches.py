@@ -79,38 +79,36 @@ class Prefix:
 
 @final
 class Branches:
-    """Token trees of a model that walks grow, and give back."""
+    """Token trees of a model that walks grow, and give back.
 
-    def __init__(self, trees: TokenTrees) -> None:
-        self.trees = trees
+    ``planted``: True if the prompts have been evaluated.
+    """
+
+    def __init__(self, trees: TokenTrees, *, planted: bool = False) -> None:
+        self.trees, self.planted = trees, planted
         self._compacted = 0
-        self._planted: Rows | None = None
-
-    @property
-    def planted(self) -> bool:
-        """True if the prompts have been evaluated."""
-        return self._planted is not None
+        self._prompts: Rows | None = None
 
     def plant(self) -> Rows:
         """Return the ``[P, V]`` logits of the prompts, the nodes 0 to ``P - 1``, which are evaluated the first time."""
-        if self._planted is None:
+        if self._prompts is None:
             self.evaluate(())
-        assert self._planted is not None
-        return self._planted
+        assert self._prompts is not None  # else others have planted the trees, and know what was answered
+        return self._prompts
 
     def reach(self, prefixes: Sequence[Prefix]) -> Rows:
         """Return the ``[n, V]`` logits of distinct prefixes, each below an evaluated one or one that stands before it.
 
         One call evaluates those of which no answer is kept, and new prompts.
         """
-        first, new = self.trees.next_node, list[Prefix]()
+        first, new = self.trees.next_node, dict[Prefix, tuple[int, int]]()
         for prefix in prefixes:
             if prefix.answer is None and prefix.token >= 0:
-                prefix.node = first + len(new)
-                new.append(prefix)
+                # Its parent as of now: one that stands behind it is evaluated once more, for a draft.
+                new[prefix], prefix.node = (prefix.parent, prefix.token), first + len(new)
             for below in prefix.children.values():
                 below.parent = prefix.node
-        logits = self.evaluate([(prefix.parent, prefix.token) for prefix in new]) if new else self.plant()[:0]
+        logits = self.evaluate(list(new.values())) if new else self.plant()[:0]
         if len(new) == len(prefixes):
             return logits
         prompts = self.plant()
@@ -123,13 +121,13 @@ class Branches:
     def evaluate(self, pairs: Sequence[tuple[int, int]]) -> Rows:
         """Return the logits of new nodes, ``[n, V]``; the prompts are evaluated with the first ones."""
         parents, tokens = [parent for parent, _ in pairs], [token for _, token in pairs]
-        if self._planted is not None:
+        if self.planted:
             return self.trees.extend(parents, tokens).rows
-        evaluation = self.trees.roots(parents, tokens)
+        evaluation, self.planted = self.trees.roots(parents, tokens), True
         prompts = len(evaluation.nodes) - len(pairs)
         kept = evaluation.rows[:prompts]
         # A part alone would hold the memory of the whole.
-        self._planted = kept.of(kept.each()) if pairs else kept
+        self._prompts = kept.of(kept.each()) if pairs else kept
         return evaluation.rows[prompts:]
 
     def compact(self, nodes: Iterable[int]) -> None:

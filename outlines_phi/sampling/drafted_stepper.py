@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
+
+import numpy as np
 
 from ..drafting.combine import COST, HITS, TESTS, best_length
 from ..drafting.drafter import Drafter, DraftRun, Proposer, Site, check_length
@@ -55,12 +58,18 @@ class Prefetching:
         drafted: Callable[[int], tuple[int, int]],
         trees: Sequence[BoundsTree] | None = None,
     ) -> None:
-        self._length, self._prompts, self._drafted = options.length, request.prompts, drafted
+        self._options, self._request, self._drafted, self._trees = options, request, drafted, trees
         self._room = AT_ONCE // len(request.table.vocabulary)
-        self._rows = {tree: row for row, tree in enumerate(trees or ())}
-        self._proposer = options.proposer(request, trees)
-        # One stream per prompt: what is drafted for it does not depend on the others.
-        self._streams = [request.stream(row, Stream.DRAFT) for row in range(len(request.prompts))]
+
+    @cached_property
+    def _proposer(self) -> Proposer:
+        """The drafter, which begins where walks wait for the model."""
+        return self._options.proposer(self._request, self._trees)
+
+    @cached_property
+    def _streams(self) -> list[np.random.Generator]:
+        """A stream per prompt: what is drafted for it does not depend on the others."""
+        return [self._request.stream(row, Stream.DRAFT) for row in range(len(self._request.prompts))]
 
     def chains(self, sites: Sequence[Site]) -> list[tuple[int, ...]]:
         """Return the chain that will probably follow each of ``sites``, as far as the guide allows it; it may be empty.
@@ -78,15 +87,11 @@ class Prefetching:
 
     def _best(self, row: int, waiting: int) -> int:
         drafted, followed = self._drafted(row)
-        most = min(self._length, self._room // waiting)
+        most = min(self._options.length, self._room // waiting)
         return best_length((HITS + followed) / (TESTS + drafted), COST, most, waiting)
 
     def below(self, waiting: Sequence[tuple[BoundsTree, Node]]) -> list[tuple[int, ...]]:
         """Return the drafts after each of the nodes that walks wait for: the foresight of an :class:`Evaluator`."""
-        rows = [self._rows[tree] for tree, _ in waiting]
-        return self.chains(
-            [
-                Site(row, self._prompts[row], node.tokens(), node.state, node.remaining)
-                for row, (_, node) in zip(rows, waiting, strict=True)
-            ]
-        )
+        rows = {tree: row for row, tree in enumerate(self._trees or ())}
+        prompts, pairs = self._request.prompts, [(rows[tree], node) for tree, node in waiting]
+        return self.chains([Site(row, prompts[row], node.tokens(), node.state, node.remaining) for row, node in pairs])

@@ -39,9 +39,11 @@ class EvaluatedTexts:
         self._request = request
         self.tallies = [DraftTally() for _ in request.prompts]
         self._drafts = None if draft is None else Prefetching(draft, request, self._drafted)
-        self._branches = Branches(request.lm.trees(request.prompts) if evaluator is None else evaluator.forest)
-        self._trees = self._branches.trees
-        self.counts = self._trees.counts  # the cost of the model calls so far
+        if evaluator is None:
+            self._branches = Branches(request.lm.trees(request.prompts))
+        else:
+            self._branches = Branches(evaluator.forest, planted=evaluator.planted)
+        self.counts = self._branches.trees.counts  # the cost of the model calls so far
         self._known = {} if evaluator is None else dict(_known_texts(evaluator))
         self._roots = {row: text.answer for row, text in self._known.items()}
 
@@ -50,7 +52,7 @@ class EvaluatedTexts:
         if row in self._known:
             return self._known.pop(row)  # walks hold it from now on
         if row not in self._roots:
-            self._roots.update(enumerate(self._distributions(self._trees.roots().rows, self._request.prompts)))
+            self._roots.update(enumerate(self._distributions(self._branches.plant(), self._request.prompts)))
         return Prefix(-1, -1, row, self._roots[row])
 
     def evaluate(self, wanted: Mapping[Prefix, Callable[[], Site]], drafted: Set[Prefix]) -> None:
@@ -60,21 +62,17 @@ class EvaluatedTexts:
         ``wanted``: Texts one token longer than evaluated ones, and what tells where each stands; asked only where the drafter
         or ``p`` depends on it.
         """
-        first = self._trees.next_node
-        for i, text in enumerate(wanted):
-            text.node = first + i  # beforehand, for those below
-        ahead = self._ahead({text: wanted[text] for text in wanted if text in drafted}, first + len(wanted))
+        ahead = self._ahead({text: wanted[text] for text in wanted if text in drafted})
         texts = [*wanted, *ahead]
-        evaluation = self._trees.extend([text.parent for text in texts], [text.token for text in texts])
-        distributions = self._distributions(evaluation.rows, self._contexts(wanted, ahead))
+        distributions = self._distributions(self._branches.reach(texts), self._contexts(wanted, ahead))
         for text, log_p in zip(texts, distributions, strict=True):
             text.answer = log_p
 
     def _drafted(self, row: int) -> tuple[int, int]:
         return self.tallies[row].drafted, self.tallies[row].followed
 
-    def _ahead(self, wanted: Mapping[Prefix, Callable[[], Site]], first: int) -> dict[Prefix, Sequence[int]]:
-        """Return the foreseen texts after ``wanted`` ones, with their token ids; ``first`` is the handle of the first of them."""
+    def _ahead(self, wanted: Mapping[Prefix, Callable[[], Site]]) -> dict[Prefix, Sequence[int]]:
+        """Return the foreseen texts after ``wanted`` ones, with their token ids."""
         if self._drafts is None:
             return {}
         ahead: dict[Prefix, Sequence[int]] = {}
@@ -84,7 +82,7 @@ class EvaluatedTexts:
             tally.drafted += len(tokens)
             for length, token in enumerate(tokens, 1):
                 at = at.foreseen(token)  # new, as all that is below a text without a distribution
-                at.node, at.ahead = first + len(ahead), tally
+                at.ahead = tally
                 ahead[at] = (*site.prompt, *site.tokens, *tokens[:length])
         return ahead
 

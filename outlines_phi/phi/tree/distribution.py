@@ -190,24 +190,12 @@ class Distribution:
         log_p = float(self.log_free[place])
         return (int(self.moves.tokens[place]), log_p + self.log_scale) if log_p > -math.inf else None
 
-    def draw(self, rng: np.random.Generator) -> int:
-        """Draw a free token in proportion to its probability."""
-        return self._draw(self.log_free, rng)
-
-    def draw_undecided(self, rng: np.random.Generator) -> int:
-        """Draw a free token that does not end the text in proportion to its probability."""
-        return self._draw(self.unended(), rng)
-
-    def draw_leading_to(self, place: int, rng: np.random.Generator, *, by_h: bool) -> int:
-        """Draw a free token of the ``place``-th of the destinations in proportion to its probability, times ``h`` if need be."""
-        tokens = self.moves.leading_to(place)
-        weights = scaled(self.log_with_h(tokens) if by_h else self.log_free[tokens])
-        return int(self.moves.tokens[tokens[draw(weights, rng)]])
-
-    def draw_ended(self, rng: np.random.Generator) -> int:
-        """Draw a free token that ends the text in proportion to its probability."""
-        ended = self.moves.ended
-        return int(self.moves.tokens[ended[draw(scaled(self.log_free[ended]), rng)]])
+    def draw(
+        self, rng: np.random.Generator, places: NDArray[np.int64] | slice = slice(None), *, by_h: bool = False
+    ) -> int:
+        """Draw one of the free tokens at some places in proportion to its probability, times ``h`` if need be."""
+        weights = scaled(self.log_with_h(places) if by_h else self.log_free[places])
+        return int(self.moves.tokens[places][draw(weights, rng)])
 
     def log_with_h(self, tokens: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.floating]:
         """Return ``log(p h)`` of the free tokens at some places, but for :attr:`log_scale`."""
@@ -227,9 +215,6 @@ class Distribution:
         if free.size:
             free[self.moves.ended] = -math.inf
         return free
-
-    def _draw(self, log_free: NDArray[np.floating], rng: np.random.Generator) -> int:
-        return int(self.moves.tokens[draw(scaled(log_free), rng)])
 
 
 SHOWN, LIVE = 5, 3

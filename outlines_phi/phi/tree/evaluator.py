@@ -109,6 +109,7 @@ class Evaluator:
     earlier call, a compacted cache), its path is evaluated again inside the same call.
 
     ``trees``: in the order of the prompts.
+    ``planted``: True if the prompts have been evaluated.
     ``frontier``: the estimator that is asked about the next tokens of every node that gets its distribution; ``None`` for none.
     ``stream``: A random stream per prompt, for a frontier that draws.
     ``ahead``: A random stream per prompt, for tokens drawn ahead of walks that need nothing else; ``None`` where every distribution
@@ -130,7 +131,7 @@ class Evaluator:
         self.trees = trees
         self._row = {tree.root: row for row, tree in enumerate(trees)}
         self._handles = dict(self._row)
-        self._planted = False
+        self.planted = False
         self._looked_at = 0  # nodes that an estimator has asked for
         self._compacted = 0  # nodes that the last compaction kept
         self._ahead: defaultdict[BoundsTree, list[Node]] = defaultdict(list)
@@ -172,7 +173,7 @@ class Evaluator:
 
     def evaluated(self, tree: BoundsTree) -> Iterator[tuple[Node, int, NDArray[np.float32]]]:
         """Yield the nodes of ``tree`` that the model holds, parents first, each with its handle and ``log p[V]`` of live tokens."""
-        for node in tree.walk() if self._planted else ():
+        for node in tree.walk() if self.planted else ():
             if node.distribution is not None and node in self._handles:
                 row = np.full(len(tree.table.vocabulary), -np.inf, dtype=np.float32)
                 free = node.distribution.log_free
@@ -205,7 +206,7 @@ class Evaluator:
             return
         ahead = self._foreseen(pairs, foresight) if foresight else []
         beside = self._likely(pairs)
-        if not self._planted:
+        if not self.planted:
             pairs = list(dict.fromkeys([*((tree, tree.root) for tree in self.trees), *pairs]))
         pairs += beside + ahead
         for tree, node in ahead:
@@ -213,7 +214,7 @@ class Evaluator:
         new = self._missing_paths([node for _, node in pairs])
         if new and self._compact(new):
             new = self._missing_paths([node for _, node in pairs])
-        if new or not self._planted:
+        if new or not self.planted:
             self._evaluate(pairs, new, {node for _, node in beside + ahead})
         changed: dict[BoundsTree, list[Node]] = {}
         for tree, node in pairs:
@@ -230,7 +231,7 @@ class Evaluator:
 
     def confirm(self) -> None:
         """Evaluate the prompts of trees that earlier calls have grown, if an opaque model was not asked yet: they may be stale."""
-        if not self._planted and self._lm.opaque and any(tree.root.distribution is not None for tree in self.trees):
+        if not self.planted and self._lm.opaque and any(tree.root.distribution is not None for tree in self.trees):
             self._evaluate((), (), frozenset())
 
     def _foreseen(
@@ -253,9 +254,9 @@ class Evaluator:
             parents.append(self._handles[node.parent])
             self._handles[node] = first + place
         tokens = [node.token for node in new]
-        evaluation = self.forest.extend(parents, tokens) if self._planted else self.forest.roots(parents, tokens)
-        evaluated = new if self._planted else [*self._row, *new]
-        self._planted = True
+        evaluation = self.forest.extend(parents, tokens) if self.planted else self.forest.roots(parents, tokens)
+        evaluated = new if self.planted else [*self._row, *new]
+        self.planted = True
         self._learn(pairs, evaluation, {node: i for i, node in enumerate(evaluated)}, ahead)
 
     def _learn(
@@ -359,7 +360,7 @@ class Evaluator:
         """Return the nodes to evaluate so that ``nodes`` have a distribution, ancestors first."""
         missing: dict[Node, None] = {}
         for node in nodes:
-            if node.distribution is not None or (node in self._row and not self._planted):
+            if node.distribution is not None or (node in self._row and not self.planted):
                 continue
             chain = [node]
             while chain[-1].parent is not None and chain[-1].parent not in self._handles:

@@ -332,7 +332,9 @@ class AdaptiveTrajectories:
         if place < 0:
             child = choices.children[choice]
         else:
-            token = node.distribution.draw_leading_to(place, trajectory.rng, by_h=trajectory.part == TREE)
+            token = node.distribution.draw(
+                trajectory.rng, node.distribution.moves.leading_to(place), by_h=trajectory.part == TREE
+            )
             child = self.tree.child(node, token, int(choices.targets[place]))
         of_state, of_tree = choices.log_values[:, choice].tolist()
         log_values = (0.0, of_state, of_tree if place < 0 else log(child.h) + of_tree)

@@ -238,7 +238,6 @@ class FrozenWalks(Attempts):
         self._log_weight = lambda node: frozen.get(node, 0.0 if upper or node.state == DONE else -math.inf)
 
     def _walk(self, attempt: Attempt) -> bool | None:
-        choose = self.tree.choose if self._upper else self.tree.choose_held
         while (node := attempt.node).state not in (DONE, DEAD):
             self.tree.visit(node)
             log_free = node.log_rest if self._upper else node.log_ends
@@ -247,7 +246,8 @@ class FrozenWalks(Attempts):
             shares = (child.log_step + self._log_weight(child) for child in node.children.values())
             if max(log_free, *shares, -math.inf) == -math.inf:
                 return False
-            attempt.node = choose(node, self._log_weight, attempt.rng)
+            ended = node.distribution.moves.ended if node.distribution is not None and not self._upper else slice(None)
+            attempt.node = self.tree.choose(node, self._log_weight, attempt.rng, log_free, ended)
         return node.state == DONE
 
 
@@ -283,7 +283,10 @@ class ResidualWalk:
     def go_on(self) -> None:
         """Go on from the prefix as far as distributions are known."""
         while (node := self.waiting) is not None and node.distribution is not None:
-            self._go(node, node.log_live, 0.0, self.tree.choose_live)
+            self._go(node, node.log_live, 0.0, self._choose_live)
+
+    def _choose_live(self, node: Node, rng: np.random.Generator) -> Node:
+        return self.tree.choose(node, lambda child: 0.0, rng)
 
     def _go(
         self,
@@ -320,8 +323,8 @@ class ResidualAttempts:
 
     def advance(self) -> list[Node]:
         """Walk every attempt as far as it goes without the model; return the nodes they wait for, none when all are finished."""
-        for walk in self._walks:
-            walk.descend()
+        for each in self._walks:
+            each.descend()
         if evicted := [walk.node for walk in self._walks if walk.node is not None and not walk.arrived]:
             return evicted
         going, rest = list[ResidualWalk](), iter(self._walking)

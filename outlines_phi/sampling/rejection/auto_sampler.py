@@ -256,16 +256,14 @@ class AutoSampler(Sampler):
         rest = Draws(items=(), budget=call.trees[index].budget) if fields is None else fields.draws()[index]
         exact = [call.draw(node, log_w=middle(bounds), guarantee=Guarantee.EXACT) for node in attempts.accepted]
         items = (*exact, *rest)
-        read = attempts.read + rest.counts.attempts
-        return Draws(
-            items=items,
-            counts=call.counts(index, items, turns=attempts.turns, attempts=read),
-            budget=call.trees[index].budget,
+        return call.draws(
+            index,
+            items,
+            turns=attempts.turns,
+            attempts=attempts.read + rest.counts.attempts,
             failures=rest.failures,
-            log_z_bounds=bounds,
             rejections=rest.rejections,
             certificate=NO_DISTANCE if not rest.items and not rest.failures else None,
-            beginnings=call.trees[index].beginnings,
         )
 
     def _stages(self, call: TreeCall, index: int) -> TwoStages:
@@ -291,14 +289,13 @@ class AutoSampler(Sampler):
                 )
         exact = (call.draw(node, log_w=log_z, guarantee=Guarantee.EXACT) for node in attempts.accepted)
         items = (*exact, *picked)
-        return Draws(
-            items=items,
-            counts=call.counts(index, items, turns=turns, attempts=attempts.read + len(trajectories)),
-            budget=tree.budget,
+        return call.draws(
+            index,
+            items,
+            turns=turns,
+            attempts=attempts.read + len(trajectories),
             failures=len(attempts.accepted) + missing - len(items),
-            log_z_bounds=bounds,
             certificate=NO_DISTANCE if not missing else None,
-            beginnings=tree.beginnings,
         )
 
 

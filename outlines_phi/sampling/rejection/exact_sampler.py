@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -100,14 +100,20 @@ class TreeCall:
         """Return the draw that ``node`` stands for, a finished text."""
         return Draw.of(self.request.table.guide, node.tokens(), log_p=node.log_p, **attributes)
 
-    def counts(self, row: int, items: Sequence[Draw], *, turns: int, attempts: int) -> DrawCounts:
-        """Return the cost of the draws of a prompt, whose walks have waited ``turns`` times for the model."""
-        drafted = {}
+    def draws(self, row: int, items: Sequence[Draw], *, turns: int, attempts: int, **attributes: Any) -> Draws:
+        """Return the draws of a prompt with their cost; their walks have waited ``turns`` times for the model."""
+        tree, drafted = self.trees[row], {}
         if self.foresight is not None:
             ahead, followed = self.evaluator.drafted(row)
             written = sum(len(item.token_ids) for item in items)
             drafted = {"drafted": ahead, "followed": followed, "written": written, "turns": turns}
-        return DrawCounts(**vars(self.evaluator.counts), **drafted, attempts=attempts, accepted=len(items))
+        return Draws(
+            items=tuple(items),
+            counts=DrawCounts(**vars(self.evaluator.counts), **drafted, attempts=attempts, accepted=len(items)),
+            budget=tree.budget,
+            beginnings=tree.beginnings,
+            **{"log_z_bounds": tree.log_bounds, **attributes},
+        )
 
     @contextmanager
     def handing_over(self, draws: Callable[[], Sequence[Draws]]) -> Iterator[None]:
@@ -238,32 +244,14 @@ class ExactSampler(Sampler):
         Raises :class:`EmptyLanguageError`: truncation leaves no member of the language any probability.
         Raises :class:`DraftError`: the drafter raised, or proposed what is no draft.
         """
-        with limited(self.phi.effort.seconds), self.store.lend(*request.tree_key, starts=request.starts) as trees:
-            share = self.store.share(len(trees))
-            if self.phi.tolerance > 0:
-                call = TreeCall.begin(request, trees, share, self.draft, expand=expand_usual)
+        phi = self.phi
+        with limited(phi.effort.seconds), self.store.lend(*request.tree_key, starts=request.starts) as trees:
+            share, draft = self.store.share(len(trees)), self.draft
+            if phi.tolerance > 0:
+                call = TreeCall.begin(request, trees, share, draft, expand=expand_usual)
                 return self._draw(call, self._certify(call))
             # Residual attempts tell what ends a text from what does not, and go by whole distributions.
-            return self._draw(TreeCall.begin(request, trees, share, self.draft, ahead=not self.phi.normalizers))
-
-    def _draw(self, call: TreeCall, certified: Sequence[Certification] = ()) -> list[Draws]:
-        """Draw for every prompt; where certificates were asked for, those that have one, whatever becomes of the others."""
-        # As they are now: draws may make the bounds better, but not the distribution that is frozen here.
-        stated = [(row.certificate, row.log_bounds) for row in certified]
-        kinds: dict[int, Callable[..., Attempts]] = dict.fromkeys(range(len(call.trees)), RejectionAttempts)
-        if certified:
-            kinds = {i: partial(FrozenWalks, upper=row.certain) for i, row in enumerate(certified) if row.reached}
-        most = MOST // len(call.trees)
-        rows = {
-            index: call.attempts(kind, index, width=self.phi.width, effort=self.phi.effort, most=most)
-            for index, kind in kinds.items()
-        }
-        results = self._finish(call, rows, stated)
-        if len(rows) < len(call.trees):
-            self._refuse_certificate(certified, results)
-        if not all(row.satisfied for row in rows.values()):
-            self._refuse(call.request, list(rows.values()), results)
-        return results
+            return self._draw(TreeCall.begin(request, trees, share, draft, ahead=not phi.normalizers), ())
 
     def _certify(self, call: TreeCall) -> list[Certification]:
         follow(lambda: call.progress(0, 0))
@@ -276,33 +264,37 @@ class ExactSampler(Sampler):
         grow_trees(rows, call.evaluator)
         return rows
 
-    def _finish(
-        self,
-        call: TreeCall,
-        rows: Mapping[int, Attempts],
-        stated: Sequence[tuple[Certificate, tuple[float, float]]] = (),
-    ) -> list[Draws]:
-        """Take the attempts of some prompts to their ends; return the draws of all prompts, under the certificates ``stated``."""
-        trees, attempts = call.trees, list(rows.values())
-        known = stated
+    def _draw(self, call: TreeCall, certified: Sequence[Certification]) -> list[Draws]:
+        """Draw for every prompt; where certificates were asked for, those that have one, whatever becomes of the others."""
+        phi, trees = self.phi, call.trees
+        kinds: dict[int, Callable[..., Attempts]] = dict.fromkeys(range(len(trees)), RejectionAttempts)
+        if certified:
+            kinds = {i: partial(FrozenWalks, upper=row.certain) for i, row in enumerate(certified) if row.reached}
+        limits = {"width": phi.width, "most": MOST // len(trees)}
+        rows = {index: call.attempts(kind, index, effort=phi.effort, **limits) for index, kind in kinds.items()}
+        # Certificates as they are now: draws may make the bounds better, but not the distribution that is frozen here.
+        stated = [(row.certificate, row.log_bounds) for row in certified]
         estimates: Sequence[tuple[float, ...]] = [()] * len(trees)
 
         def results() -> list[Draws]:
+            known = stated or [(NO_DISTANCE, tree.log_bounds) for tree in trees]
             return [
-                self._draws(call, index, rows[index], log_bounds, each, certificate)
-                if index in rows
-                else Draws(items=(), budget=trees[index].budget, log_z_bounds=log_bounds, certificate=certificate)
-                for index, ((certificate, log_bounds), each) in enumerate(
-                    zip(known or _exactly(trees), estimates, strict=True)
-                )
+                self._draws(call, index, rows.get(index), *each)
+                for index, each in enumerate(zip(known, estimates, strict=True))
             ]
 
+        attempts = list(rows.values())
         follow(lambda: call.progress(sum(len(row.accepted) for row in attempts), sum(row.read for row in attempts)))
         with call.handing_over(results):
             call.grow(attempts)
-            known = stated or _exactly(trees)  # before anything else is expanded
-            if len(rows) == len(trees) and all(row.satisfied for row in attempts):
+            satisfied = all(row.satisfied for row in attempts)
+            stated = stated or [(NO_DISTANCE, tree.log_bounds) for tree in trees]  # before anything else is expanded
+            if phi.normalizers and satisfied and len(rows) == len(trees):
                 estimates = self._normalize(call)
+        if len(rows) < len(trees):
+            self._refuse_certificate(certified, results())
+        if not satisfied:
+            self._refuse(call.request, attempts, results())
         return results()
 
     def _normalize(self, call: TreeCall) -> Sequence[tuple[float, ...]]:
@@ -318,22 +310,26 @@ class ExactSampler(Sampler):
         self,
         call: TreeCall,
         index: int,
-        row: Attempts,
-        log_bounds: tuple[float, float],
+        row: Attempts | None,
+        known: tuple[Certificate, tuple[float, float]],
         log_estimates: tuple[float, ...],
-        certificate: Certificate,
     ) -> Draws:
-        known = max(log_estimates, default=-math.inf) > -math.inf
-        log_w = log_mean(log_estimates) if known else middle(log_bounds)
-        items = tuple(call.draw(node, log_w=log_w, guarantee=self._guarantee(certificate)) for node in row.accepted)
-        return Draws(
-            items=items,
-            counts=call.counts(index, items, turns=row.turns, attempts=row.read),
-            budget=row.tree.budget,
+        """Return the draws of a prompt; none where its ``row`` of attempts was not begun."""
+        certificate, log_bounds = known
+        if row is None:
+            return Draws(items=(), budget=call.trees[index].budget, log_z_bounds=log_bounds, certificate=certificate)
+        estimated = max(log_estimates, default=-math.inf) > -math.inf
+        log_w = log_mean(log_estimates) if estimated else middle(log_bounds)
+        guarantee = self._guarantee(certificate)
+        items = tuple(call.draw(node, log_w=log_w, guarantee=guarantee) for node in row.accepted)
+        return call.draws(
+            index,
+            items,
+            turns=row.turns,
+            attempts=row.read,
             log_z_bounds=log_bounds,
             log_normalizers=log_estimates,
             certificate=certificate,
-            beginnings=row.tree.beginnings,
         )
 
     def _guarantee(self, certificate: Certificate) -> Guarantee:
@@ -374,7 +370,3 @@ class ExactSampler(Sampler):
             draws=results,
             log_z_bounds=(low, high),
         )
-
-
-def _exactly(trees: Sequence[BoundsTree]) -> list[tuple[Certificate, tuple[float, float]]]:
-    return [(NO_DISTANCE, tree.log_bounds) for tree in trees]
