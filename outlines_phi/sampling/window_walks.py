@@ -38,7 +38,7 @@ class EvaluatedTexts:
     def __init__(self, request: Request, draft: Prefetch | None = None, evaluator: Evaluator | None = None) -> None:
         self._request = request
         self.tallies = [DraftTally() for _ in request.prompts]
-        self._drafts = None if draft is None else Prefetching(draft, request, self._drafted)
+        self._drafts = None if draft is None else Prefetching(draft, request)
         if evaluator is None:
             self._branches = Branches(request.lm.trees(request.prompts))
         else:
@@ -67,9 +67,6 @@ class EvaluatedTexts:
         distributions = self._distributions(self._branches.reach(texts), self._contexts(wanted, ahead))
         for text, log_p in zip(texts, distributions, strict=True):
             text.answer = log_p
-
-    def _drafted(self, row: int) -> tuple[int, int]:
-        return self.tallies[row].drafted, self.tallies[row].followed
 
     def _ahead(self, wanted: Mapping[Prefix, Callable[[], Site]]) -> dict[Prefix, Sequence[int]]:
         """Return the foreseen texts after ``wanted`` ones, with their token ids."""
