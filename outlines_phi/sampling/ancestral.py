@@ -9,9 +9,9 @@ from typing import TypeVar, final
 
 from ..phi.branches import Prefix
 from ..phi.estimator import ProposalPhi
-from .drafted_stepper import Prefetch
 from .draw import Draw, Guarantee
 from .draws import DrawCounts, Draws
+from .prefetch import Prefetch
 from .sampler import Request, Sampler
 from .stepper import Observer, Stepper, Trajectory
 

@@ -20,10 +20,10 @@ from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.tree import Node
 from ..phi.tree.window import Windows
 from .ancestral import TOGETHER
-from .drafted_stepper import Prefetch
 from .draw import Draw
 from .draws import DrawCounts, Draws
 from .phi_options import FieldsPhi, LookaheadPhi
+from .prefetch import Prefetch
 from .rejection.adaptive_proposal import AdaptiveTrajectories, Candidate, pick
 from .sampler import Request, Sampler, Stream
 from .stepper import Trajectory

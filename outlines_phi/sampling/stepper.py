@@ -24,7 +24,7 @@ from ..phi.constraint import Constraint
 from ..phi.estimator import Prefixes, ProposalPhi, SampledRun
 from .awrs import draw_allowed
 from .coupling import Chains, Proposals, verify
-from .drafted_stepper import Prefetch
+from .prefetch import Prefetch
 from .sampler import Request, Stream
 
 KEPT = 2**28

@@ -19,8 +19,8 @@ from ..phi.tree.best_first import TreeWalks
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.tree import BoundsTree, Node
 from ..phi.tree.window import Windows
-from .drafted_stepper import Prefetch, Prefetching
 from .phi_options import Effort
+from .prefetch import Prefetch, Prefetching
 from .rejection.attempts import Attempt, Attempts, ResidualWalk, descend
 from .sampler import Request
 

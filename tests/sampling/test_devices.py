@@ -16,7 +16,7 @@ from outlines_phi.lm.model import LanguageModel, TokenTrees, WrappedModel
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree import evaluator
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.drafted_stepper import Prefetch
+from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.sampler import Sampler
 from tests.languages import LANGUAGES
 from tests.sampling.test_laws import SAMPLERS

@@ -37,9 +37,9 @@ from outlines_phi.phi.state_values import StateValues
 from outlines_phi.sampling import coupling as kernel
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.coupling import Chains, Proposals
-from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
+from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.stepper import Stepper, Trajectory
 from outlines_phi.settings import SamplingSettings

@@ -22,7 +22,7 @@ from outlines_phi.phi import branches
 from outlines_phi.phi.estimator import Prefixes, ProposalPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.drafted_stepper import Prefetch
+from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.stepper import Step, Stepper, Trajectory
 from outlines_phi.settings import SamplingSettings

@@ -148,7 +148,7 @@ class Evaluator:
                     settings=settings,
                     prompts=[tuple(prompt) for prompt in prompts],
                     budgets=[tree.budget for tree in trees],
-                    branches=Branches(self.forest),
+                    branches=Branches(self.forest, planted=True),  # it is asked about what has been evaluated
                     stream=stream,
                 )
             )

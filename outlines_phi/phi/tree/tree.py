@@ -186,7 +186,7 @@ class BoundsTree:
 
     def visit(self, node: Node) -> None:
         """Take note that a walk stands at ``node``."""
-        self.expansions += not node.visited
+        self.expansions += node.touched == NEVER
         node.touched = self.clock
 
     def child(self, node: Node, token: int, target: int) -> Node:
