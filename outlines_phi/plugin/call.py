@@ -8,11 +8,13 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import Any, TypeAlias, final
 
+from outlines.backends.outlines_core import OutlinesCoreLogitsProcessor
 from outlines.processors import OutlinesLogitsProcessor
 from transformers import GenerationConfig
 
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.guide import Guide
+from ..guides.index import is_byte_level
 from ..guides.phrases.banned import BannedPhrases, Phrase
 from ..guides.phrases.phrase_guide import BanningGuide
 from ..guides.table import Table
@@ -350,10 +352,9 @@ class Call:
         if language is None and correction.ban is None and not correction.chosen:
             # Free text is the model's own distribution already: a default has nothing to correct there.
             return cls(None, None, None, keywords)
-        ours = isinstance(language, TableLogitsProcessor)
-        own, allowed = (language.ban, language.table) if ours else (None, language)
-        if own is not None and isinstance(language, MaskLogitsProcessor) and not correction.chosen:
-            correction = replace(correction, level=LEVELS.get(own.level, Unset.UNSET))
+        if isinstance(language, MaskLogitsProcessor) and language.ban is not None and not correction.chosen:
+            correction = replace(correction, level=LEVELS.get(language.ban.level, Unset.UNSET))
+        allowed = language.table if isinstance(language, TableLogitsProcessor) else language
         guide = allowed.guide if isinstance(allowed, Table) else allowed
         free = guide is None or (isinstance(guide, Guide) and guide.open)
         phi = correction.estimator(keywords.get("sampler"), free=free, usual=usual)
@@ -361,12 +362,13 @@ class Call:
         # A look-ahead needs a guide that tells what is pending. One that does has the phrases already; what is kept out twice is
         # counted for no phrase.
         told = isinstance(guide, BanningGuide) or not isinstance(phi, LookaheadPhi)
-        return call if told else replace(call, ban=call.ban or own)
+        return call if told else replace(call, ban=call.ban or call.banned)
 
     @property
     def banned(self) -> BannedPhrases | None:
         """The bans of the call and of its language: of two, the one whose whole words have to know where a loop ends."""
-        own = self.language.ban if isinstance(self.language, TableLogitsProcessor) else None
+        language = self.language
+        own = language.guide.phrases if isinstance(language, Table) else getattr(language, "ban", None)
         return own if self.ban is None or (own is not None and own.whole_word) else self.ban
 
     @property
@@ -380,6 +382,14 @@ class Call:
         return compiled.open(table, self.keywords.get("open_at")) if self.keywords.get("ends") == "open" else table
 
     def processor(self, compiled: CompiledTypes) -> Any:
-        """Return the logits processor of the host's own loop; ``None`` where there is nothing to mask."""
-        as_it_is = self.ban is None and (self.language is None or isinstance(self.language, OutlinesLogitsProcessor))
-        return self.language if as_it_is else MaskLogitsProcessor(self.table(compiled), ban=self.banned)
+        """Return the logits processor of the host's own loop; ``None`` where there is nothing to mask.
+
+        It is a fresh one, so that no state is left of the last generation, but for processors that are not read here.
+        """
+        language = self.language
+        read = isinstance(language, MaskLogitsProcessor) or (
+            isinstance(language, OutlinesCoreLogitsProcessor) and is_byte_level(language.index)
+        )
+        if self.ban is None and not read and (language is None or isinstance(language, OutlinesLogitsProcessor)):
+            return language
+        return MaskLogitsProcessor(self.table(compiled), ban=self.banned)

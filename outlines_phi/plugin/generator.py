@@ -259,7 +259,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         self.reader = str if self.output_type is None else reader(self.output_type)
         typed = self.output_type is not None
         self.unbanned = self.model.table(self.output_type, backend=self.backend) if typed else None
-        self.logits_processor = self._processor(self.correction)
+        self.logits_processor = self._made(self.correction).processor(self.model.compiled)
         if self.logits_processor is not None:  # A new generator says anew how its format fits.
             self.model.told_of_fit.discard(self.logits_processor.table)
 
@@ -276,10 +276,14 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         """The phrases that are never written; ``None`` where nothing is banned."""
         return self.correction.ban
 
-    def _processor(self, correction: Correction) -> Any:
-        """Return the table of the output type less the banned phrases; ``None`` for free text without a ban."""
-        call = Call.of(correction, self.unbanned, {"sampler": self.options.get("sampler")})
-        return call.processor(self.model.compiled)
+    def _made(self, correction: Correction) -> Call:
+        """Return the call of which the language is the output type less the banned phrases."""
+        return Call.of(correction, self.unbanned, {"sampler": self.options.get("sampler")})
+
+    @property
+    def _language(self) -> Table | None:
+        """The table of the output type less the banned phrases; ``None`` for free text without a ban."""
+        return self.logits_processor and self.logits_processor.table
 
     def _call(self, keywords: dict[str, Any]) -> Call:
         """Return a call with ``keywords``, and all of the generator's own that they leave out."""
@@ -290,16 +294,17 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         keywords = {name: value for name, value in self.options.items() if name not in unused} | keywords
         if correction is not self.correction:
             return Call.of(correction, self.unbanned, keywords)
-        # The processor keeps out what is banned already.
-        return Call.of(replace(correction, ban=None), self.logits_processor, keywords)
+        # The table is without what is banned.
+        return Call.of(replace(correction, ban=None), self._language, keywords)
 
     def _law(self, keywords: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
         """Return the table of a call that draws nothing, and its other keywords."""
-        processor = self.logits_processor
+        language = self._language
         if "banned_phrases" in keywords:
-            processor = self._processor(self.correction.replaced_by(banned_phrases=keywords.pop("banned_phrases")))
+            correction = self.correction.replaced_by(banned_phrases=keywords.pop("banned_phrases"))
+            language = self._made(correction).table(self.model.compiled)
         keywords = {name: value for name, value in self.options.items() if name in OF_LANGUAGES} | keywords
-        return Call(None, processor, None, keywords).table(self.model.compiled), keywords
+        return Call(None, language, None, keywords).table(self.model.compiled), keywords
 
     @property
     def table(self) -> Table:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 from weakref import WeakSet
 
 from outlines.generator import SteerableGenerator
+from outlines.processors import OutlinesLogitsProcessor
 from transformers import GenerationConfig
 
 from ..errors import OutlinesPhiError, UnsupportedError, warn_of_fit
@@ -22,7 +23,7 @@ from ..fidelity.probabilities import Probabilities, probabilities
 from ..guides.phrases.banned import BannedPhrases
 from ..guides.table import Table
 from ..lm.model import LanguageModel
-from ..lm.watch import WatchedModel, limited, turn
+from ..lm.watch import limited, turn
 from ..numerics.weights import log_mean
 from ..phi.constraint import all_of
 from ..phi.estimator import Phi
@@ -131,23 +132,8 @@ class PhiModel(Asynchronous, ABC):
         """Yield the text of a call piece by piece: only what is accepted, whole characters, never taken back."""
         return self.written_in_pieces(self._typed(output_type, backend, keywords), model_input)
 
-    def generate(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Any:
-        """Generate under a logits processor that Outlines built."""
-        return self.written(self._generated(output_type, keywords), model_input)
-
-    def generate_batch(self, model_input: list[Any], output_type: Any = None, **keywords: Any) -> list[Any]:
-        """Generate for several prompts; as :meth:`generate`."""
-        return self.written_batch(self._generated(output_type, keywords), model_input)
-
-    def generate_stream(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Pieces:
-        """Generate piece by piece under a logits processor that Outlines built; checked now, begun with the first piece."""
-        return self.written_in_pieces(self._generated(output_type, keywords), model_input)
-
-    def _generated(self, output_type: Any, keywords: dict[str, Any]) -> Call:
-        """Return the call of a generator of Outlines, which gives a logits processor, or to some hosts the type itself."""
-        if self.takes_types:
-            return self._typed(output_type, None, keywords)
-        return Call.of(self._correction(keywords), output_type, keywords, usual=None)
+    # A generator of Outlines calls these, with a logits processor, or for some hosts with the type itself.
+    generate, generate_batch, generate_stream = __call__, batch, stream
 
     def written(self, call: Call, prompt: Any) -> Any:
         """Return the text that a call asks for, or the list of texts."""
@@ -169,8 +155,9 @@ class PhiModel(Asynchronous, ABC):
         """Return a call for an output type; by the means of Outlines where nothing is corrected and it writes what we do not."""
         stock, correction = backend is not None and masks_only(backend), self._correction(keywords)
         plain = correction.ban is None and correction.estimator(keywords.get("sampler"), usual=None) is None
+        typed = output_type is not None and not isinstance(output_type, (OutlinesLogitsProcessor, Table))
         if (
-            output_type is not None
+            typed
             and plain
             and (stock or self.takes_types or left_to_outlines(output_type, at_hand=self._at_hand))
         ):
@@ -179,8 +166,7 @@ class PhiModel(Asynchronous, ABC):
             except Exception as error:  # what Outlines refuses stays with this package
                 if stock or isinstance(error, OutlinesPhiError):
                     raise
-        typed = output_type is not None and backend is not None
-        language = self.compiled.of_type(output_type, backend) if typed else output_type
+        language = self.compiled.of_type(output_type, backend) if typed and backend is not None else output_type
         return Call.of(correction, language, keywords, usual=None)
 
     def _outlines_form(self, output_type: Any, backend: str | None) -> Any:
@@ -208,10 +194,6 @@ class PhiModel(Asynchronous, ABC):
         if self.phi is not None:
             return replace(Correction().replaced_by(self.phi, ban), inherited=True)
         return Correction(level=unsaid if ban is None else LEVELS.get(ban.level, unsaid), ban=ban, inherited=True)
-
-    @cached_property
-    def _watched(self) -> WatchedModel:
-        return WatchedModel(self.lm)
 
     @cached_property
     def compiled(self) -> CompiledTypes:
@@ -389,7 +371,7 @@ class PhiModel(Asynchronous, ABC):
             self._canonical if options.tokenization == "canonical" else None,
         )
         return Request(
-            lm=self._watched,
+            lm=self.lm,
             table=table,
             prompts=self._prompts(inputs),
             settings=options.settings,

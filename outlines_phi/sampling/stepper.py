@@ -60,7 +60,7 @@ class BaseStepper:
 
     def __init__(self, request: Request, phi: ProposalPhi, *, weighted: bool = True) -> None:
         self._request = request
-        self.branches = Branches(request.lm.trees(request.prompts))
+        self.branches = Branches(request.trees())
         self._run = SampledRun(
             lm=request.lm,
             table=request.table,

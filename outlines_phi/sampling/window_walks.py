@@ -92,7 +92,7 @@ class EvaluatedTexts:
         self._request = request
         self.tallies = [DraftTally() for _ in request.prompts]
         self._drafts = None if draft is None else Prefetching(draft, request, self._drafted)
-        self._trees = request.lm.trees(request.prompts) if evaluator is None else evaluator.forest
+        self._trees = request.trees() if evaluator is None else evaluator.forest
         self.counts = self._trees.counts  # the cost of the model calls so far
         self._known = {} if evaluator is None else dict(_known_texts(evaluator))
         self._roots = {row: text.log_p for row, text in self._known.items()}

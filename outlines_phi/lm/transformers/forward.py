@@ -203,10 +203,13 @@ def structure(model: Any) -> int:
     values = [value for state in states for name, value in state.items() if name not in INTERNAL]
     kinds = list(map(type, values))
     dicts = list(compress(values, map(DICTS.__contains__, kinds)))
-    lists = compress(values, map(LISTS.__contains__, kinds))
-    within = chain(chain.from_iterable(dicts), chain.from_iterable(map(dict.values, dicts)), chain.from_iterable(lists))
+    lists = list(compress(values, map(LISTS.__contains__, kinds)))
+    values += chain(chain.from_iterable(dicts), chain.from_iterable(map(dict.values, dicts)), chain.from_iterable(lists))
+    kinds = list(map(type, values))
+    plain = compress(values, map(PLAIN.__contains__, kinds))
+    others = compress(values, map(not_, map((PLAIN | TENSORS).__contains__, kinds)))
     # Written out, because -1 and -2 have one hash.
-    return hash(marshal.dumps((str(model.dtype), str(model.device), *_told(values), *_told(list(within))), 2))
+    return hash(marshal.dumps((str(model.dtype), str(model.device), *plain, *map(id, others)), 2))
 
 
 def hooks(model: Any) -> tuple[int, ...]:
@@ -231,13 +234,6 @@ def opaque(model: Any) -> bool:
     )
 
 
-def _told(values: Sequence[Any]) -> tuple[Any, ...]:
-    kinds = list(map(type, values))
-    plain = list(map(PLAIN.__contains__, kinds))
-    others = map(not_, map((PLAIN | TENSORS).__contains__, kinds))
-    return (*compress(values, plain), *map(id, compress(values, others)))
-
-
 def weights(model: Any) -> Hashable:
     """Return the write counters of all tensors, where they lie, and some of their numbers.
 
@@ -254,17 +250,13 @@ def weights(model: Any) -> Hashable:
         for tensor in tensors:
             # What is held elsewhere (offloaded, sharded, packed) is not here to be read.
             if type(tensor) in TENSORS and tensor.layout == torch.strided and not tensor.is_meta:
-                together.setdefault((tensor.dtype, tensor.device), []).append(_some(tensor))
+                # A few numbers, spread over it.
+                count = min(ENTRIES, tensor.numel())
+                spread = count and tensor.is_contiguous()
+                some = tensor.as_strided((count,), (tensor.numel() // count,)) if spread else tensor.reshape(-1)[:count]
+                together.setdefault((tensor.dtype, tensor.device), []).append(some)
         numbers = [torch.cat(group).view(torch.uint8).cpu().numpy().tobytes() for group in together.values()]
     return counters, hash(places), hash(tuple(numbers))
-
-
-def _some(tensor: Tensor) -> Tensor:
-    """Return a few numbers of a tensor, spread over it."""
-    count = min(ENTRIES, tensor.numel())
-    if count and tensor.is_contiguous():
-        return tensor.as_strided((count,), (tensor.numel() // count,))
-    return tensor.reshape(-1)[:count]
 
 
 def saved(model: Any) -> list[Tensor]:
