@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, TypeVar, final
 
 import numpy as np
@@ -190,14 +189,9 @@ class Proposer:
 
     def __init__(self, drafter: Drafter, run: DraftRun) -> None:
         self._drafter, self._run = drafter, run
-
-    @cached_property
-    def _drafting(self) -> Drafting:
-        """The drafter at work, from the first site on that is to be continued."""
-        begun = self._guarded("begin", self._drafter.begin, self._run)
-        if not isinstance(begun, Drafting):
-            raise self._error(f"began with {type(begun).__name__}; expected a Drafting, with a method propose")
-        return begun
+        self._drafting = self._guarded("begin", drafter.begin, run)
+        if not isinstance(self._drafting, Drafting):
+            raise self._error(f"began with {type(self._drafting).__name__}; expected a Drafting, with a method propose")
 
     def propose(
         self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]

@@ -75,9 +75,6 @@ class SequencePaths(ForestTrees):
         self._tips: dict[int, int] = {}  # the node that each sequence in use ends at, the latest used last
         context.clear()
 
-    def _begin(self, nodes: range) -> Rows:
-        return self._grow(nodes)
-
     def _grow(self, nodes: range) -> Rows:
         try:
             return self._evaluated(nodes)
@@ -99,8 +96,7 @@ class SequencePaths(ForestTrees):
                 continue
             found |= logits
             leaves = leaves[len(branches) :]
-        rows = np.stack([found[node] for node in nodes]) if nodes else np.empty((0, self._context.size), np.float32)
-        return Rows.all(torch.from_numpy(rows))
+        return Rows.all(torch.from_numpy(np.stack([found[node] for node in nodes])))
 
     def compact(self, keep: Sequence[int]) -> None:
         super().compact(keep)

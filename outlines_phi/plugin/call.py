@@ -31,7 +31,6 @@ from ..settings import SamplingSettings
 from .choices import (
     MEANT,
     MEANT_BY_DRAWS,
-    MISFITS,
     USED,
     Told,
     check_config,
@@ -206,23 +205,6 @@ def texts(draws: Draws, options: CallOptions) -> str | list[str]:
     return draws.texts[0] if len(draws) == 1 else draws.texts
 
 
-def search_options(
-    phi: Phi, keywords: dict[str, Any], defaults: GenerationConfig | None
-) -> tuple[CallOptions, dict[str, Any]]:
-    """Return the options of a call with ``do_sample=False``, and the limits of its search."""
-    refuse_misfits("do_sample=False", keywords)
-    if isinstance(phi, (ProposalPhi, LookaheadPhi, FieldsPhi)):
-        raise UnsupportedError(
-            "Give phi='exact' with do_sample=False, or phi=None for Hugging Face's step-by-step argmax. The most probable member "
-            f"is that of the conditioned distribution, whatever proposal (phi={phi.name!r}) draws would come from."
-        )
-    options = CallOptions.read({**keywords, "do_sample": None}, defaults)
-    return options, {
-        "tolerance": phi.tolerance if isinstance(phi, ExactPhi) else 0.0,
-        "effort": search_effort(phi, None),
-    }
-
-
 def check_closed(table: Table, door: str) -> None:
     """Refuse to search free text, of which ``door`` was asked: no text has a probability that could be ranked."""
     if table.guide.open and table.guide.match is None:
@@ -230,15 +212,6 @@ def check_closed(table: Table, door: str) -> None:
             "Give an output type, draw texts (sample()), or give phi=None and do_sample=False to a call for Hugging Face's "
             f"step-by-step argmax under the mask of the phrases. {door} was asked of free text with banned phrases."
         )
-
-
-def law_options(table: Table, door: str, keywords: dict[str, Any], defaults: GenerationConfig | None) -> CallOptions:
-    """Return the options that define the distribution that ``door`` is asked about."""
-    check_closed(table, door)
-    refuse_misfits(door, keywords)
-    known = [name for name in USED if all(name not in misfit.names for misfit in MISFITS[door])]
-    refuse_unknown(keywords, known, MEANT_BY_SEARCHES)
-    return CallOptions.read(keywords, defaults)
 
 
 def search_effort(phi: Phi | None, effort: Effort | None) -> Effort:
@@ -379,7 +352,28 @@ class Call:
     def table(self, compiled: CompiledTypes) -> Table:
         """Return the table of the language; errors as :meth:`CompiledTypes.without` and :meth:`CompiledTypes.open`."""
         table = compiled.without(self.language, self.ban, watched=isinstance(self.phi, LookaheadPhi))
+        if self.searched:
+            check_closed(table, "do_sample=False")
         return compiled.open(table, self.keywords.get("open_at")) if self.keywords.get("ends") == "open" else table
+
+    def options(self, defaults: GenerationConfig | None, *, weighted: bool = False) -> CallOptions:
+        """Return the options of draws, or of the search for the most probable texts; errors as :meth:`CallOptions.read`."""
+        keywords = self.keywords
+        if self.searched:
+            refuse_misfits("do_sample=False", keywords)
+            if isinstance(self.phi, (ProposalPhi, LookaheadPhi, FieldsPhi)):
+                raise UnsupportedError(
+                    "Give phi='exact' with do_sample=False, or phi=None for Hugging Face's step-by-step argmax. The most "
+                    "probable member is that of the conditioned distribution, whatever proposal "
+                    f"(phi={self.phi.name!r}) draws would come from."
+                )
+            keywords = {**keywords, "do_sample": None}
+        return CallOptions.read(keywords, defaults, self.banned, weighted=weighted)
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The limits of a search."""
+        return {"tolerance": getattr(self.phi, "tolerance", 0.0), "effort": search_effort(self.phi, None)}
 
     def processor(self, compiled: CompiledTypes) -> Any:
         """Return the logits processor of the host's own loop; ``None`` where there is nothing to mask.

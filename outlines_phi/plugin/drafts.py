@@ -143,7 +143,7 @@ def in_turn(*drafters: Drafter) -> Drafter:
 
 
 USUAL = in_turn(ForcedDrafter(), PromptLookupDrafter(), EndingDrafter())
-"""The drafter of a call without ``draft=``, where a drafted token costs little: what the format forces, and what the prompt says."""
+"""The drafter of a call without ``draft=``, where a drafted token costs little: of what the format forces, and the prompt says."""
 
 
 @final
@@ -195,20 +195,16 @@ class DraftSources:
         return self._encoders[tokenizer]
 
     def _model(self, given: Any, *, greedy: bool) -> ModelDrafter:
-        model = self._language_model(given)
+        model = given if isinstance(given, LanguageModel) else getattr(given, "lm", None)  # of a model of this package
+        if not isinstance(model, LanguageModel):
+            if given not in self._models and isinstance(given, Transformers):
+                self._models[given] = TransformersModel.with_tokenizer(Borrowed(given.model), given.hf_tokenizer)
+            elif given not in self._models:
+                rows = getattr(given.get_output_embeddings(), "out_features", given.config.vocab_size)
+                self._models[given] = TransformersModel(Borrowed(given), _with_rows(self._lm.vocabulary, rows))
+            model = self._models[given]
         check_vocabularies(model.vocabulary, self._lm.vocabulary)
         return ModelDrafter(model, greedy)
-
-    def _language_model(self, given: Any) -> LanguageModel:
-        own = given if isinstance(given, LanguageModel) else getattr(given, "lm", None)  # of a model of this package
-        if isinstance(own, LanguageModel):
-            return own
-        if given not in self._models and isinstance(given, Transformers):
-            self._models[given] = TransformersModel.with_tokenizer(Borrowed(given.model), given.hf_tokenizer)
-        elif given not in self._models:
-            rows = getattr(given.get_output_embeddings(), "out_features", given.config.vocab_size)
-            self._models[given] = TransformersModel(Borrowed(given), _with_rows(self._lm.vocabulary, rows))
-        return self._models[given]
 
 
 def check_draft(model: Any, phi: Phi | None, options: DraftOptions | None) -> DraftOptions | None:

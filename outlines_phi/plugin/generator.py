@@ -42,12 +42,13 @@ from ..sampling.rejection.certify import Certification
 from ..sampling.sampler import Request
 from ..sampling.smc import SMC
 from .call import (
+    MEANT_BY_SEARCHES,
     Ban,
     Call,
     CallOptions,
     Correction,
     Unset,
-    law_options,
+    check_closed,
     resolve_ban,
     search_effort,
 )
@@ -56,6 +57,7 @@ from .choices import (
     FIELDS,
     MEANT,
     MEANT_BY_DRAWS,
+    MISFITS,
     TRUNCATION,
     USED,
     Told,
@@ -297,19 +299,24 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         # The table is without what is banned.
         return Call.of(replace(correction, ban=None), self._language, keywords)
 
-    def _law(self, keywords: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
-        """Return the table of a call that draws nothing, and its other keywords."""
+    def _law(self, door: str, keywords: dict[str, Any]) -> tuple[Table, CallOptions]:
+        """Return the language and the options of the distribution that ``door``, which draws nothing, is asked about."""
         language = self._language
         if "banned_phrases" in keywords:
             correction = self.correction.replaced_by(banned_phrases=keywords.pop("banned_phrases"))
             language = self._made(correction).table(self.model.compiled)
         keywords = {name: value for name, value in self.options.items() if name in OF_LANGUAGES} | keywords
-        return Call(None, language, None, keywords).table(self.model.compiled), keywords
+        table = Call(None, language, None, keywords).table(self.model.compiled)
+        check_closed(table, door)
+        refuse_misfits(door, keywords)
+        known = [name for name in USED if all(name not in misfit.names for misfit in MISFITS[door])]
+        refuse_unknown(keywords, known, MEANT_BY_SEARCHES)
+        return table, CallOptions.read(keywords, self.model.defaults)
 
     @property
     def table(self) -> Table:
         """The compiled language of calls without further keywords."""
-        return self._law({})[0]
+        return Call(None, self._language, None, dict(self.options)).table(self.model.compiled)
 
     def __call__(self, prompt: Any, **keywords: Any) -> Any:
         """Return one text; a list of them where ``num_return_sequences`` is more than 1."""
@@ -335,16 +342,16 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
     def sample_batch(self, prompts: list[Any], n: int = 1, **keywords: Any) -> list[Draws]:
         """Return :meth:`sample` of every prompt, drawn in shared model calls."""
         call = self._call(keywords)
-        phi, keywords, table = call.phi, call.keywords, call.table(self.model.compiled)
-        if phi is None:
+        table = call.table(self.model.compiled)
+        if call.phi is None:
             raise UnsupportedError(
                 "Give phi='exact' or phi='local' (masking) to sample(), which has to know the distribution of its draws."
             )
-        refuse_misfits("sample()", keywords)
-        refuse_unknown(keywords, COUNTED, MEANT_BY_DRAWS)
-        options = replace(CallOptions.read(keywords, self.model.defaults), n=n)
+        refuse_misfits("sample()", call.keywords)
+        refuse_unknown(call.keywords, COUNTED, MEANT_BY_DRAWS)
+        options = replace(CallOptions.read(call.keywords, self.model.defaults), n=n)
         try:
-            results = self.model.draw(prompts, table, phi, options)
+            results = self.model.draw(prompts, table, call.phi, options)
         except (BudgetError, InterruptedDraws) as error:
             error.draws = [draws.read_by(self.reader) for draws in error.draws]
             raise
@@ -365,9 +372,8 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         self, prompts: list[Any], *, tolerance: float = 1e-3, effort: Effort | None = None, **settings: Any
     ) -> list[Probabilities]:
         """Return :meth:`probabilities` of every prompt, in shared model calls."""
-        table, keywords = self._law(settings)
         meant("tolerance", tolerance)
-        options = law_options(table, "probabilities()", keywords, self.model.defaults)
+        table, options = self._law("probabilities()", settings)
         keeps = isinstance(self.reader, ValueReader) and self.reader.keeps
         reader, limit = None if keeps else self.reader, search_effort(self.phi, effort)
         return self.model.probabilities(prompts, table, options, reader, tolerance=tolerance, effort=limit)
@@ -387,8 +393,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         self, prompts: list[Any], top: int = 1, *, tolerance: float = 0.0, effort: Effort | None = None, **settings: Any
     ) -> list[Ranking]:
         """Return :meth:`mode` of every prompt, in shared model calls."""
-        table, keywords = self._law(settings)
-        options = law_options(table, "mode()", keywords, self.model.defaults)
+        table, options = self._law("mode()", settings)
         limit = search_effort(self.phi, effort)
         return self.model.rank(prompts, table, options, top, self.reader, tolerance=tolerance, effort=limit)
 
@@ -427,8 +432,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         generators = [self, *(replace(self, output_type=form) for form in formats)]
         found: list[list[Draws]] = []
         for each in generators:
-            table, keywords = each._law(dict(settings))
-            options = law_options(table, "fit()", keywords, self.model.defaults)
+            table, options = each._law("fit()", dict(settings))
             self.model.told_of_fit.add(table)
             found.append(each.sample_batch(rows, phi=AutoPhi(share=0), sampler=None, draft=None, **settings))
         with self.model.asking(rows, table, options) as request:
@@ -512,8 +516,7 @@ def Generator(  # noqa: N802 - named as the host's own function
             "Give a type or banned_phrases=[...], or call the model itself: output_type=None was given, and free text "
             "has nothing to correct."
         )
-    own: dict[str, Any] = {"tokenization": tokenization, "constraint": constraint, "sampler": sampler}
-    own |= {"ends": ends, "open_at": open_at}
+    own = {"tokenization": tokenization, "constraint": constraint, "sampler": sampler, "ends": ends, "open_at": open_at}
     options = CallOptions.read({**own, "draft": draft, "draft_length": draft_length}, None)
     drafts = check_draft(model, correction.estimator(sampler), options.draft)
     own |= {"constraint": options.constraint, "draft": drafts}

@@ -43,10 +43,8 @@ from .call import (
     CallOptions,
     Correction,
     Unset,
-    check_closed,
     resolve_ban,
     resolve_phi,
-    search_options,
     texts,
 )
 from .drafts import DraftSources
@@ -156,11 +154,7 @@ class PhiModel(Asynchronous, ABC):
         stock, correction = backend is not None and masks_only(backend), self._correction(keywords)
         plain = correction.ban is None and correction.estimator(keywords.get("sampler"), usual=None) is None
         typed = output_type is not None and not isinstance(output_type, (OutlinesLogitsProcessor, Table))
-        if (
-            typed
-            and plain
-            and (stock or self.takes_types or left_to_outlines(output_type, at_hand=self._at_hand))
-        ):
+        if typed and plain and (stock or self.takes_types or left_to_outlines(output_type, at_hand=self._at_hand)):
             try:
                 return Call(None, self._outlines_form(output_type, backend), None, keywords)
             except Exception as error:  # what Outlines refuses stays with this package
@@ -226,20 +220,16 @@ class PhiModel(Asynchronous, ABC):
     def drawn(self, call: Call, prompts: Sequence[Any]) -> list[Any]:
         """Return a text of each prompt, or the list of those asked for: drawn, or with ``do_sample=False`` the most probable."""
         assert call.phi is not None
-        table = call.table(self.compiled)
+        table, options = call.table(self.compiled), call.options(self.defaults)
         if call.searched:
-            check_closed(table, "do_sample=False")
-            options, limits = search_options(call.phi, call.keywords, self.defaults)
-            rankings = self.rank(prompts, table, replace(options, n=1), options.n, **limits)
+            rankings = self.rank(prompts, table, replace(options, n=1), options.n, **call.limits)
             return [ranking.texts if options.n > 1 else ranking.texts[0] for ranking in rankings]
-        options = CallOptions.read(call.keywords, self.defaults, call.banned, weighted=False)
         return [texts(draws, options) for draws in self.draw(prompts, table, call.phi, options)]
 
     def streamed(self, call: Call, prompt: Any) -> Pieces:
         """Return the pieces of one draw, begun with the first."""
         assert call.phi is not None
-        options = CallOptions.read(call.keywords, self.defaults, call.banned, weighted=False)
-        table = call.table(self.compiled)
+        table, options = call.table(self.compiled), call.options(self.defaults)
         request = self._request([prompt], table, options)
         match self._sampler(call.phi, options):
             case AncestralSampler() | LookaheadSampler() as sampler:
@@ -258,7 +248,7 @@ class PhiModel(Asynchronous, ABC):
 
     def draw(self, inputs: Sequence[Any], table: Table, phi: Phi, options: CallOptions) -> list[Draws]:
         """Return the draws of every prompt: what all calls with ``phi=`` come down to."""
-        return self._answers(inputs, table, options, lambda request: self._sampler(phi, options).sample(request), phi)
+        return self._answers(inputs, table, options, self._sampler(phi, options).sample, phi)
 
     def rank(
         self,
@@ -339,8 +329,7 @@ class PhiModel(Asynchronous, ABC):
 
     def check_prompt(self, prompt: Any, table: Table, options: CallOptions) -> None:
         """Refuse a prompt that cannot be drawn, as far as that is known before any model call: too long, or empty."""
-        with self.asking([prompt], table, options):
-            pass
+        self._request([prompt], table, options)
 
     def _prompts(self, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
         """Return the token ids of prompts; refuse a text that holds special tokens of the chat template around it."""

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, final
 
 import numpy as np
@@ -67,12 +68,17 @@ class Prefetching:
         drafted: Callable[[int], tuple[int, int]],
         trees: Sequence[BoundsTree] | None = None,
     ) -> None:
+        self._options, self._request, self._trees = options, request, trees
         self._length, self._prompts, self._drafted = options.length, request.prompts, drafted
         self._room = AT_ONCE // len(request.table.vocabulary)
         self._rows = {tree: row for row, tree in enumerate(trees or ())}
-        self._proposer = options.proposer(request, trees)
         # One stream per prompt: what is drafted for it does not depend on the others.
         self._streams = [request.stream(row, Stream.DRAFT) for row in range(len(request.prompts))]
+
+    @cached_property
+    def _proposer(self) -> Proposer:
+        """The drafter at work, from the first walk on that waits for the model."""
+        return self._options.proposer(self._request, self._trees)
 
     def chains(self, sites: Sequence[Site]) -> list[tuple[int, ...]]:
         """Return the chain that will probably follow each of ``sites``, as far as the guide allows it; it may be empty.

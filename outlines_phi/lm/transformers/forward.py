@@ -6,7 +6,7 @@ import inspect
 import marshal
 import re
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, compress
 from operator import not_
@@ -77,30 +77,21 @@ class Forward:
         return self.hf_model.dtype
 
     @property
-    def config(self) -> Any:
-        """Its configuration."""
-        return self.hf_model.config
-
-    @property
     def triggers(self) -> list[int]:
         """The tokens at which an adapter sets in (activated LoRA); a model without one has none."""
         adapters = getattr(self.hf_model, "peft_config", None) or {}
         named = [getattr(adapter, "alora_invocation_tokens", None) for adapter in adapters.values()]
         return next((list(tokens) for tokens in named if tokens), [])
 
-    def structure(self) -> int:
-        """Return a value that changes with how it computes."""
-        return structure(self.hf_model)
-
     @property
     def attention(self) -> str:
         """Name of the attention implementation, ``"eager"`` or ``"sdpa"`` for example."""
-        return str(self.config._attn_implementation)
+        return str(self.hf_model.config._attn_implementation)
 
     @property
     def heads_in_memory(self) -> int:
         """The number of copies of a mask's worth of scores that one layer holds at a time."""
-        return getattr(self.config, "num_attention_heads", 1) if self.attention == "eager" else 1
+        return getattr(self.hf_model.config, "num_attention_heads", 1) if self.attention == "eager" else 1
 
     @torch.inference_mode()
     def __call__(
@@ -204,7 +195,9 @@ def structure(model: Any) -> int:
     kinds = list(map(type, values))
     dicts = list(compress(values, map(DICTS.__contains__, kinds)))
     lists = list(compress(values, map(LISTS.__contains__, kinds)))
-    values += chain(chain.from_iterable(dicts), chain.from_iterable(map(dict.values, dicts)), chain.from_iterable(lists))
+    values += chain(
+        chain.from_iterable(dicts), chain.from_iterable(map(dict.values, dicts)), chain.from_iterable(lists)
+    )
     kinds = list(map(type, values))
     plain = compress(values, map(PLAIN.__contains__, kinds))
     others = compress(values, map(not_, map((PLAIN | TENSORS).__contains__, kinds)))
