@@ -352,7 +352,7 @@ class Call:
     def table(self, compiled: CompiledTypes) -> Table:
         """Return the table of the language; errors as :meth:`CompiledTypes.without` and :meth:`CompiledTypes.open`."""
         table = compiled.without(self.language, self.ban, watched=isinstance(self.phi, LookaheadPhi))
-        if self.searched:
+        if self.searched and self.phi is not None:
             check_closed(table, "do_sample=False")
         return compiled.open(table, self.keywords.get("open_at")) if self.keywords.get("ends") == "open" else table
 

@@ -516,7 +516,13 @@ def Generator(  # noqa: N802 - named as the host's own function
             "Give a type or banned_phrases=[...], or call the model itself: output_type=None was given, and free text "
             "has nothing to correct."
         )
-    own = {"tokenization": tokenization, "constraint": constraint, "sampler": sampler, "ends": ends, "open_at": open_at}
+    own: dict[str, Any] = {
+        "tokenization": tokenization,
+        "constraint": constraint,
+        "sampler": sampler,
+        "ends": ends,
+        "open_at": open_at,
+    }
     options = CallOptions.read({**own, "draft": draft, "draft_length": draft_length}, None)
     drafts = check_draft(model, correction.estimator(sampler), options.draft)
     own |= {"constraint": options.constraint, "draft": drafts}

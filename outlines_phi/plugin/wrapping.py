@@ -131,7 +131,7 @@ def over_guidance(model: Any, **options: Any) -> PhiTransformers:
 
 def _over(module: str, name: str, model: Any, **options: Any) -> PhiModel:
     """Wrap a model of a host, whose library is imported now."""
-    return getattr(import_module(f".hosts.{module}", __package__), name).over(model, **options)  # type: ignore[no-any-return]
+    return getattr(import_module(f".hosts.{module}", __package__), name).over(model, **options)
 
 
 HOSTS: dict[type, Callable[..., PhiModel]] = {
