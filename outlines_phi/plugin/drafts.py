@@ -79,7 +79,7 @@ CERTAIN = (ForcedDrafter, AdaptedLength, FirstOf)
 class DraftOptions:
     """The sources of a call's drafts, of ``length`` tokens at most: drafters and smaller models, the one to ask first leading.
 
-    None of them for no drafts at all: a call without ``draft=`` has :data:`USUAL` ones.
+    None of them for no drafts at all: a call without ``draft=`` has those of :data:`USUAL`.
 
     ``guesses`` are drafters to ask after all of them.
     """

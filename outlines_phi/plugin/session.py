@@ -160,7 +160,8 @@ class PhiModel(Asynchronous, ABC):
             except Exception as error:  # what Outlines refuses stays with this package
                 if stock or isinstance(error, OutlinesPhiError):
                     raise
-        language = self.compiled.of_type(output_type, backend) if typed and backend is not None else output_type
+        read_here = output_type is not None and backend is not None
+        language = self.compiled.of_type(output_type, backend) if read_here else output_type
         return Call.of(correction, language, keywords, usual=None)
 
     def _outlines_form(self, output_type: Any, backend: str | None) -> Any:

@@ -235,7 +235,7 @@ def from_vllm_offline(
         See :class:`outlines_phi.lm.vllm.vllm_model.VLLMModel`; or vLLM is not installed.
     """
     with needing("vllm", "from_vllm_offline"):
-        from .hosts.vllm_offline import PhiVLLMOffline
-    made = PhiVLLMOffline(llm, phi=phi, banned_phrases=banned_phrases, max_tree_bytes=max_tree_bytes)
+        host = import_module(".hosts.vllm_offline", __package__).PhiVLLMOffline
+    made: PhiModel = host(llm, phi=phi, banned_phrases=banned_phrases, max_tree_bytes=max_tree_bytes)
     _ = made.lm  # raises why it cannot be corrected
     return made

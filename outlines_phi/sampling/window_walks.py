@@ -266,13 +266,13 @@ class WindowAttempts(Attempts):
         if first is not None:
             attempt = Attempt(0, tree.root, rng)
             attempt.node, attempt.log_bound = first, first.log_upper
-            self._waiting, self._launched = [attempt], 1
+            self._waiting, self.launches.launched = [attempt], 1
 
     def _walk(self, attempt: Attempt) -> bool | None:
         arrived = descend(self.tree, attempt)
         if arrived is False:
             self.failed[attempt.number] = lost_at(attempt.node, attempt.log_bound, self._diagnostics)
-            self._width = min(self._most, len(self.failed))
+            self.launches.width = min(self._most, len(self.failed))
         return arrived
 
     def failures(self) -> Iterator[Node]:

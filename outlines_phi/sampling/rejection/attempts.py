@@ -60,8 +60,8 @@ class Launches:
             self.grown += self.width
 
     def more(self, in_flight: int, finished: int, log_bounds: tuple[float, float], spent: int, least: int) -> int:
-        """Return how many attempts to launch beside those in flight: while fewer successes are at hand or to be hoped for than are
-        wanted, within width and effort.
+        """Return the number of attempts to launch beside those in flight: while fewer successes are at hand or to be hoped for than
+        are wanted, within width and effort.
 
         ``spent``, ``least``: The model tokens spent, and those that an attempt in flight will come to, at the least.
         """
@@ -104,6 +104,7 @@ class Attempts(ABC):
 
     ``width``, ``most``, ``together``, ``effort``: As of :class:`Launches`, counted over this prompt alone; the seconds of an effort
         are those of the call that is watched.
+    ``launches``: The rule, and how many were launched and succeeded so far.
     ``read``, ``accepted``, ``turns``: Walks read so far, the members that they found, and how often these waited for the model.
     ``longest``: The fewest tokens of a text that begins as the longest walk so far.
     ``others``: Where other walks on the tree stand: nothing on the way there is forgotten.
@@ -122,7 +123,7 @@ class Attempts(ABC):
         together: int = MOST_TOGETHER,
     ) -> None:
         self.tree, self._stream, self._max_bytes = tree, stream, max_bytes
-        self._launches = Launches(wanted, width, effort, most, together)
+        self.launches = Launches(wanted, width, effort, most, together)
         self._watch = current()
         self._spent_before = tree.expansions
         self._waiting: list[Attempt] = []
@@ -137,7 +138,7 @@ class Attempts(ABC):
     @property
     def satisfied(self) -> bool:
         """True if all wanted draws have been read."""
-        return len(self.accepted) >= self._launches.wanted
+        return len(self.accepted) >= self.launches.wanted
 
     @property
     def impossible(self) -> bool:
@@ -159,7 +160,7 @@ class Attempts(ABC):
         Empty when the draws are complete, when nothing is possible, or when the effort is spent.
         """
         moving, self._waiting = self._waiting, []
-        self._launches.widen(len(self._finished) + self.read - self._launches.successes)
+        self.launches.widen(len(self._finished) + self.read - self.launches.successes)
         while True:
             self._launch(moving)
             if not moving:
@@ -179,7 +180,7 @@ class Attempts(ABC):
         """Launch as many walks as :class:`Launches` says."""
         if self.stopped or self.satisfied or self.impossible or self._watch.over:
             return
-        root, launches = self.tree.root, self._launches
+        root, launches = self.tree.root, self.launches
         spent, least = self.tree.expansions - self._spent_before, self.tree.table.guide.min_tokens(root.state)
         finished = len(self._finished) + self.read
         log_bounds = root.log_lower, root.log_upper
@@ -205,7 +206,7 @@ class Attempts(ABC):
         self._finished[attempt.number] = attempt.node if success else None
         if success:
             self._turns[attempt.number] = attempt.turns
-        self._launches.successes += success
+        self.launches.successes += success
 
     def _read_in_order(self) -> None:
         while self.read in self._finished and not self.satisfied:
