@@ -265,13 +265,12 @@ class Given(SimpleNamespace):
             refuse_without("--draft forced", "--draft", said)
         resample = {} if self.resample is None else {"resample": self.resample}
         sampler = None if self.particles is None else SMC(particles=self.particles, **resample)
-        named = list(self.draft or ())
-        if NO_DRAFTS in named and len(named) > 1:
+        drafters = [name for name in self.draft or () if name != NO_DRAFTS]
+        if drafters and drafters != self.draft:
             raise UnsupportedError(
-                f"Leave --draft {NO_DRAFTS} out, or the others. It asks for no drafts, and {', '.join(named)} were given."
+                f"Leave --draft {NO_DRAFTS} out, or the others. It asks for no drafts, and {', '.join(drafters)} was given too."
             )
-        drafters = [name for name in named if name != NO_DRAFTS]
-        draft = resolve_draft(drafters, self.draft_length) if named else None
+        draft = resolve_draft(drafters, self.draft_length) if self.draft else None
         keywords = self.keywords(sampler=sampler, draft=draft)
         call = Call.of(Correction().replaced_by(phi, ban), output_type, keywords)
         try:
