@@ -5,14 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi import Vocabulary
+from outlines_phi.guides import FSMGuide
 from outlines_phi.guides.guide import DONE
 from outlines_phi.guides.guide_texts import list_texts
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.testing import assert_guide, assert_spells
 from outlines_phi.testing.guide_conformance import reachable
 from outlines_phi.vocabulary.classes import EOS, Partition
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.languages import AND_OPEN, Language
 
 LETTERS = Vocabulary.from_tokens(["<eos>", *"abcxyz019.-", "ab", "bc", "abc", "ca", "01", "1.", ".0", "ab"], 0)
