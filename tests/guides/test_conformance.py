@@ -13,6 +13,7 @@ from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.testing import assert_guide, assert_spells
 from outlines_phi.testing.guide_conformance import reachable
 from outlines_phi.vocabulary.classes import EOS, Partition
+from tests.guides.walking import assert_row
 from tests.languages import AND_OPEN, Language
 
 LETTERS = Vocabulary.from_tokens(["<eos>", *"abcxyz019.-", "ab", "bc", "abc", "ca", "01", "1.", ".0", "ab"], 0)
@@ -118,6 +119,20 @@ def test_a_guide_from_a_table() -> None:
 def test_the_laws_refuse_a_broken_guide(rows: list[list[int]], fault: str) -> None:
     with pytest.raises(AssertionError, match=fault):
         assert_guide(table(rows))
+
+
+@pytest.mark.parametrize("method", ["advance", "mask", "distances_after", "live_classes"])
+def test_a_state_that_contradicts_its_row_is_found(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    guide, right = table([[0, DONE, 3, 0], [0, DONE, 0, 0]]), getattr(FSMGuide, method)
+    for state in reachable(guide):
+        assert_row(guide, state)
+    monkeypatch.setattr(
+        FSMGuide,
+        method,
+        lambda *given: 1 - right(*given).astype(int) if method == "live_classes" else right(*given) + 1,
+    )
+    with pytest.raises(AssertionError):
+        assert_row(guide, guide.start)
 
 
 @pytest.mark.parametrize("other", ["a", "a?b?", "b?", "a*"])
