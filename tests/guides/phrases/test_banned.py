@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from outlines_phi import BannedPhrases, GrammarError, OutlinesPhiError, UnsupportedError
-from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.guides.phrases import banned
 from outlines_phi.regex.patterns import compile_regex
 
@@ -157,38 +156,32 @@ def test_an_error_points_into_the_expression_that_was_given() -> None:
     assert line == "  a{,3}b" and line[caret.index("^")] == "{"
 
 
-class TestSizes:
-    def test_the_states_of_all_regular_expressions_are_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        patterns = [re.compile(f"{word}x{{1,3}}") for word in ("ab", "cde", "f")]
-        states = sum(len(compile_regex(pattern.pattern)) for pattern in patterns)
-        monkeypatch.setattr(banned, "MOST_STATES", states)
-        assert BannedPhrases(patterns).matcher
-        monkeypatch.setattr(banned, "MOST_STATES", states - 1)
-        with pytest.raises(
-            UnsupportedError, match=rf"of the first 3 of 3 .* have {states} states, more than {states - 1}; "
-        ) as e:
-            BannedPhrases([*patterns, "a text"])
-        assert "the largest, re.compile('cdex{1,3}'), has" in str(e.value) and "ban texts as str" in str(e.value)
+def test_the_states_of_all_regular_expressions_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    patterns = [re.compile(f"{word}x{{1,3}}") for word in ("ab", "cde", "f")]
+    states = sum(len(compile_regex(pattern.pattern)) for pattern in patterns)
+    monkeypatch.setattr(banned, "MOST_STATES", states)
+    assert BannedPhrases(patterns).matcher
+    monkeypatch.setattr(banned, "MOST_STATES", states - 1)
+    with pytest.raises(
+        UnsupportedError, match=rf"of the first 3 of 3 .* have {states} states, more than {states - 1}; "
+    ) as e:
+        BannedPhrases([*patterns, "a text"])
+    assert "the largest, re.compile('cdex{1,3}'), has" in str(e.value) and "ban texts as str" in str(e.value)
 
-    def test_a_thousand_that_are_too_many_are_refused_before_all_are_compiled(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(banned, "MOST_STATES", 8_000)
-        patterns = [re.compile(f"{'abcdefghij'[i % 10]}{i}\\w{{1,9}}") for i in range(1_000)]
-        with pytest.raises(
-            UnsupportedError, match=r"the first \d of 1,000 banned regular expressions have 8,\d\d\d states"
-        ):
-            BannedPhrases(patterns)
 
-    def test_each_is_compiled_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """More than the cache of compiled patterns holds."""
-        compiled: list[str] = []
+def test_a_thousand_that_are_too_many_are_refused_before_all_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(banned, "MOST_STATES", 8_000)
+    patterns = [re.compile(f"{'abcdefghij'[i % 10]}{i}\\w{{1,9}}") for i in range(1_000)]
+    with pytest.raises(
+        UnsupportedError, match=r"the first \d of 1,000 banned regular expressions have 8,\d\d\d states"
+    ):
+        BannedPhrases(patterns)
 
-        def compile_(pattern: str) -> ByteAutomaton:
-            compiled.append(pattern)
-            return compile_regex(pattern)
 
-        monkeypatch.setattr(banned, "compile_regex", compile_)
-        phrases = BannedPhrases([re.compile(f"a{i}[bc]") for i in range(300)])
-        assert phrases.matcher.longest == 5
-        assert len(compiled) == 300 and len(phrases.matcher.names) == 300
+def test_each_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than the cache of compiled patterns holds."""
+    compiled = list[str]()
+    monkeypatch.setattr(banned, "compile_regex", lambda one: compiled.append(one) or compile_regex(one))
+    phrases = BannedPhrases([re.compile(f"a{i}[bc]") for i in range(300)])
+    assert phrases.matcher.longest == 5
+    assert len(compiled) == 300 and len(phrases.matcher.names) == 300
