@@ -662,5 +662,7 @@ def test_a_guide_is_an_output_type() -> None:
 
 
 def test_states_are_described() -> None:
-    guide = JSONGuide.of({"type": "array"}, SMALL)
-    assert [guide.describe(state) for state in (read(guide, "["), DONE, DEAD)] == ["array", "done", "dead"]
+    """From the inside out."""
+    guide = JSONGuide.of({}, SMALL)
+    assert [guide.describe(state) for state in (read(guide, "[["), DONE, DEAD)] == ["array in array", "done", "dead"]
+    assert guide.describe(read(guide, '[[{"a":[')) == "array in object in array in array"
