@@ -36,8 +36,8 @@ from outlines_phi.guides.guide import DEAD
 from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.lm import TableModel
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.lookahead import LookaheadSampler
+from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request
