@@ -67,16 +67,6 @@ class Occurrences:
         """Return the phrases that the end of the text completes."""
         return tuple(sorted({index for index, *_ in self.of(text, True) - self.of(text)}))
 
-    def completed_after(self, prompt: bytes, text: bytes) -> tuple[int, ...]:
-        """Return the phrases that the last byte of a text after a prompt completes; one that lies in the prompt is none of them."""
-        before = self.of(prompt, True) | self.of(prompt + text[:-1])
-        return tuple(sorted({index for index, *_ in self.of(prompt + text) - before}))
-
-    def completed_after_at_end(self, prompt: bytes, text: bytes) -> tuple[int, ...]:
-        """Return the phrases that the end of a text after a prompt completes."""
-        before = self.of(prompt, True) | self.of(prompt + text)
-        return tuple(sorted({index for index, *_ in self.of(prompt + text, True) - before}))
-
     def pending(self, text: bytes, alphabet: Sequence[str]) -> int:
         """Return the length of the longest suffix that some continuation completes, in bytes."""
         now = self.of(text)

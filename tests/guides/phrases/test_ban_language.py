@@ -15,7 +15,7 @@ from outlines_phi.errors import VocabularyError
 from outlines_phi.guides import FSMGuide, Guide, Table
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
 from outlines_phi.guides.phrases import ban_language
-from outlines_phi.guides.phrases.ban_language import ProductGuide, banned, depends_on_prompt, free_text
+from outlines_phi.guides.phrases.ban_language import ProductGuide, banned, depends_on_prompt
 from outlines_phi.guides.phrases.banned import smallest_conflict
 from outlines_phi.guides.phrases.matcher import PhraseMatcher
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
@@ -385,14 +385,3 @@ def test_rows_of_other_states_cost_what_differs(monkeypatch: pytest.MonkeyPatch)
     for state in inside:
         both.row(state)
     assert len(refined) <= 2 and len(inside) > 50
-
-
-@pytest.mark.parametrize(
-    ("phrases", "named", "spared"),
-    [(["zz", "a", re.compile("[bc]"), "ab", " ", "a b"], "'a', re.compile('[bc]'), ' '", ("'zz'", "'ab'"))],
-)
-def test_a_list_that_leaves_no_free_text(phrases: list[Any], named: str, spared: tuple[str, ...]) -> None:
-    with pytest.raises(EmptyLanguageError) as error:
-        free_text(MERGES, BannedPhrases(phrases))
-    assert named in str(error.value) and not any(one in str(error.value) for one in spared)
-    assert free_text(MERGES, BannedPhrases(["a", "b", " "])).min_tokens(2) == 0
