@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import final
 
 import numpy as np
@@ -88,11 +87,9 @@ class CommittingWalk:
             yield from normalizer.window.text.walk()
         yield from self._tree.text.walk()
 
-    def advance(self) -> dict[Prefix, Callable[[], Site]]:
-        """Go on as far as known distributions lead, and commit the windows that end; return the texts whose distributions are
-        wanted next.
-
-        With each comes what tells where it stands.
+    def advance(self) -> dict[Prefix, Site]:
+        """Go on as far as known distributions lead, and commit the windows that end; return the texts, with their places, whose
+        distributions are wanted next.
         """
         waiting = []
         for normalizer in list(self._normalizers):
@@ -109,7 +106,7 @@ class CommittingWalk:
             self._settle()
         if not self._writing:
             self.trajectory.at = Prefix(-1, -1)  # the draw outlives the texts that it was made from
-        return {tree.text_of(node): partial(self._site, tree, node) for tree, node in waiting}
+        return {tree.text_of(node): self._site(tree, node) for tree, node in waiting}
 
     @property
     def failing(self) -> bool:
@@ -385,25 +382,21 @@ class Lookahead:
     def _draws(self, row: int) -> Draws:
         accounts = self._of(row)
         items = [self._draw(one) for one in accounts if not (one.exhausted or one.trajectory.failed)]
+        written = sum(len(account.trajectory.tokens) for account in accounts)
+        turns = sum(account.turns for account in accounts)
+        drafted = {} if self._draft is None else {**vars(self._texts.tallies[row]), "written": written, "turns": turns}
         return Draws(
             items=tuple(items),
             counts=DrawCounts(
                 **vars(self._texts.counts),
                 attempts=sum(account.attempts for account in accounts),
                 accepted=sum(account.committed for account in accounts),
-                **self._drafted(row),
+                **drafted,
             ),
             budget=self._request.budgets[row],
             failures=sum(account.trajectory.failed for account in accounts),
             rejections=self._rejections(row),
         )
-
-    def _drafted(self, row: int) -> dict[str, int]:
-        if self._draft is None:
-            return {}
-        written = sum(len(account.trajectory.tokens) for account in self._of(row))
-        turns = sum(account.turns for account in self._of(row))
-        return {**vars(self._texts.tallies[row]), "written": written, "turns": turns}
 
     def _draw(self, account: Account) -> Draw:
         walk = account.trajectory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, final
 
@@ -288,7 +288,10 @@ class Stepper:
         """Evaluate every distinct prefix that unfinished ``walks`` stand on, with drafts, and take each of them further."""
         batch = Batch(walks, self._request)
         drafts = self._drafts(walks, [batch.sites[walk.at] for walk in walks])
-        chains = [batch.chain(walk.at, draft.tokens) for walk, draft in zip(walks, drafts, strict=True)]
+        chains = [
+            batch.chain(walk.at, draft.tokens) if draft.tokens else [walk.at]
+            for walk, draft in zip(walks, drafts, strict=True)
+        ]
         prefixes, sites = list(batch.sites), list(batch.sites.values())
         logits = self.branches.reach(prefixes)
         # Neighbours of one guide state are treated together: prefixes, and the walks on them.
@@ -302,11 +305,18 @@ class Stepper:
         came = self._take_steps(steps, order, batch, Exchange(logits))
         if self._draft is not None:
             self.estimate.reached(sorted(row for row in came if order[row] >= batch.standing))
-        answers = dict(zip(prefixes, logits.each(), strict=True))
-        for prefix in prefixes:
+            self._keep(
+                {walk.at for walk in walks if not walk.finished}, dict(zip(prefixes, logits.each(), strict=True))
+            )
+
+    def _keep(self, wanted: Set[Prefix], answers: Mapping[Prefix, Tensor]) -> None:
+        """Keep the answers about drafts that walks stand on next, and no others."""
+        for prefix in answers:
             prefix.answer = None
-        for at in {walk.at for walk in walks if not walk.finished} & answers.keys():
-            at.answer = answers[at].clone()  # a row alone would hold the memory of all that was evaluated with it
+        for prefix in wanted & answers.keys():
+            prefix.answer = answers[
+                prefix
+            ].clone()  # a row alone would hold the memory of all that was evaluated with it
 
     def _drafts(self, walks: Sequence[Trajectory], sites: Sequence[Site]) -> list[Draft]:
         """Return a draft per walk. Drafts that are drawn are as many chains: where memory has no room some walks go without."""
@@ -367,21 +377,22 @@ class Stepper:
         """Return the parts of :class:`Chains`, the indices of the drawn drafts, and the rows of :class:`Proposals` of each."""
         lengths = np.array([len(step.rows) - 1 for step in steps])
         longest = int(lengths.max())
-        rows = np.full((len(steps), longest + 1), -1)
-        tokens = np.zeros((len(steps), longest), dtype=np.int64)
-        uniforms = np.zeros((len(steps), longest + 1))
-        for i, (step, size) in enumerate(zip(steps, lengths.tolist(), strict=True)):
-            rows[i, : size + 1], tokens[i, :size] = step.rows, step.draft.tokens[:size]
-            if self._request.constraint is None:
-                uniforms[i, : size + 1] = self._uniforms(step.walk, size + 1)
+        width = longest + 1
+        rows = np.array([step.rows + [-1] * (width - len(step.rows)) for step in steps])
+        tokens = np.array([(*step.draft.tokens, *[0] * longest)[:longest] for step in steps], dtype=np.int64)
+        uniforms = np.array([self._uniforms(step.walk, len(step.rows), width) for step in steps])
         drawn = [(i, len(step.draft.log_r)) for i, step in enumerate(steps) if step.draft.log_r is not None]
         drawn_from, first = np.zeros((len(drawn), longest), dtype=np.int64), 0
         for place, (_, length) in enumerate(drawn):
             drawn_from[place, :length] = range(first, first := first + length)
         return [rows, tokens, lengths, uniforms, np.array([i for i, _ in drawn], dtype=np.int64), drawn_from]
 
-    def _uniforms(self, walk: Trajectory, n: int) -> Sequence[float] | NDArray[np.float64]:
-        return self._states[walk].uniforms(walk, n) if walk in self._states else walk.rng.random(n)
+    def _uniforms(self, walk: Trajectory, n: int, width: int) -> list[float]:
+        """Return the next ``n`` random numbers of a walk, and zeros up to ``width``; none of one that a constraint draws for."""
+        if self._request.constraint is not None:
+            return [0.0]
+        drawn = self._states[walk].uniforms(walk, n) if self._draft is not None else [walk.rng.random()]
+        return drawn + [0.0] * (width - n)
 
     def _choose(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain, islice
 from typing import final
 
@@ -55,26 +55,23 @@ class EvaluatedTexts:
             self._roots.update(enumerate(self._distributions(self._branches.plant(), self._request.prompts)))
         return Prefix(-1, -1, row, self._roots[row])
 
-    def evaluate(self, wanted: Mapping[Prefix, Callable[[], Site]], drafted: Set[Prefix]) -> None:
+    def evaluate(self, wanted: Mapping[Prefix, Site], drafted: Set[Prefix]) -> None:
         """Give every wanted text its distribution, in one model call, and those that a drafter foresees after it theirs.
 
+        ``wanted``: Texts one token longer than evaluated ones, and where each stands.
         ``drafted``: Those of them that are drafted for.
-        ``wanted``: Texts one token longer than evaluated ones, and what tells where each stands; asked only where the drafter
-        or ``p`` depends on it.
         """
-        ahead = self._ahead({text: wanted[text] for text in wanted if text in drafted})
-        texts = [*wanted, *ahead]
-        distributions = self._distributions(self._branches.reach(texts), self._contexts(wanted, ahead))
-        for text, log_p in zip(texts, distributions, strict=True):
+        contexts = {text: (*site.prompt, *site.tokens) for text, site in wanted.items()}
+        if self._drafts is not None:
+            contexts |= self._ahead({text: wanted[text] for text in wanted if text in drafted}, self._drafts)
+        rows = self._branches.reach(list(contexts))
+        for text, log_p in zip(contexts, self._distributions(rows, contexts.values()), strict=True):
             text.answer = log_p
 
-    def _ahead(self, wanted: Mapping[Prefix, Callable[[], Site]]) -> dict[Prefix, Sequence[int]]:
+    def _ahead(self, wanted: Mapping[Prefix, Site], drafts: Prefetching) -> dict[Prefix, tuple[int, ...]]:
         """Return the foreseen texts after ``wanted`` ones, with their token ids."""
-        if self._drafts is None:
-            return {}
-        ahead: dict[Prefix, Sequence[int]] = {}
-        sites = [site() for site in wanted.values()]
-        for at, site, tokens in zip(wanted, sites, self._drafts.chains(sites), strict=True):
+        ahead: dict[Prefix, tuple[int, ...]] = {}
+        for (at, site), tokens in zip(wanted.items(), drafts.chains(list(wanted.values())), strict=True):
             tally = self.tallies[site.row]
             tally.drafted += len(tokens)
             for length, token in enumerate(tokens, 1):
@@ -82,13 +79,6 @@ class EvaluatedTexts:
                 at.ahead = tally
                 ahead[at] = (*site.prompt, *site.tokens, *tokens[:length])
         return ahead
-
-    def _contexts(
-        self, wanted: Mapping[Prefix, Callable[[], Site]], ahead: Mapping[Prefix, Sequence[int]]
-    ) -> Iterator[Sequence[int]]:
-        for site in wanted.values():
-            yield (*(at := site()).prompt, *at.tokens)
-        yield from ahead.values()
 
     def tidy(self, held: Iterable[Prefix], size: int) -> None:
         """Give back what no walk needs where it may outweigh the rest: ``held`` texts and all above them, about ``size`` nodes."""
