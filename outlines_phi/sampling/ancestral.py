@@ -101,7 +101,7 @@ def _groups(units: Sequence[Unit], moving: Callable[[Unit], Iterable[Trajectory]
     prefixes: set[Prefix] = set()
     for unit in units:
         own = {walk.at for walk in moving(unit)}
-        if own and (not groups or len(prefixes | own) > together):
+        if own and (not groups or len(prefixes) + len(own - prefixes) > together):
             groups.append([])
             prefixes = set()
         if own:
@@ -115,19 +115,16 @@ def grow_walks(stepper: Stepper, walks: Sequence[Trajectory]) -> Iterator[Sequen
 
     No prefix is in two groups, so none is evaluated twice.
     """
-    for group in grow(stepper, _sharing([walks]), _unfinished, _sharing):
+    for group in grow(stepper, _sharing([walks]), iter, _sharing):
         yield list(chain.from_iterable(group))
-
-
-def _unfinished(walks: Sequence[Trajectory]) -> list[Trajectory]:
-    return [walk for walk in walks if not walk.finished]
 
 
 def _sharing(groups: Sequence[Sequence[Trajectory]]) -> list[list[Trajectory]]:
     """Return the unfinished walks of some groups, those on one prefix together."""
     prefixes: dict[Prefix, list[Trajectory]] = {}
-    for walk in _unfinished(list(chain.from_iterable(groups))):
-        prefixes.setdefault(walk.at, []).append(walk)
+    for walk in chain.from_iterable(groups):
+        if not walk.finished:
+            prefixes.setdefault(walk.at, []).append(walk)
     return list(prefixes.values())
 
 
