@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar, final
 
-from ..phi.branches import Prefix
+from ..phi.branches import Branch
 from ..phi.estimator import ProposalPhi
 from .draw import Draw, Guarantee
 from .draws import DrawCounts, Draws
@@ -98,7 +98,7 @@ def grow(
 def _groups(units: Sequence[Unit], moving: Callable[[Unit], Iterable[Trajectory]], together: int) -> list[list[Unit]]:
     """Return the units that go on, in groups of few prefixes."""
     groups: list[list[Unit]] = []
-    prefixes: set[Prefix] = set()
+    prefixes: set[Branch] = set()
     for unit in units:
         own = {walk.at for walk in moving(unit)}
         if own and (not groups or len(prefixes) + len(own - prefixes) > together):
@@ -121,7 +121,7 @@ def grow_walks(stepper: Stepper, walks: Sequence[Trajectory]) -> Iterator[Sequen
 
 def _sharing(groups: Sequence[Sequence[Trajectory]]) -> list[list[Trajectory]]:
     """Return the unfinished walks of some groups, those on one prefix together."""
-    prefixes: dict[Prefix, list[Trajectory]] = {}
+    prefixes: dict[Branch, list[Trajectory]] = {}
     for walk in chain.from_iterable(groups):
         if not walk.finished:
             prefixes.setdefault(walk.at, []).append(walk)

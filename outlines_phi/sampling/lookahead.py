@@ -14,7 +14,7 @@ from ..drafting.drafter import Site
 from ..errors import COST, BudgetError, UnsupportedError
 from ..lm.watch import Progress, follow
 from ..numerics.weights import draw
-from ..phi.branches import Prefix
+from ..phi.branches import Branch
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.tree import Node
 from ..phi.tree.window import Windows
@@ -81,13 +81,13 @@ class CommittingWalk:
     def _writing(self) -> bool:
         return not (self.trajectory.finished or self.account.exhausted)
 
-    def held(self) -> Iterator[Prefix]:
+    def held(self) -> Iterator[Branch]:
         """Yield the texts that the walk may come back to."""
         for normalizer in self._normalizers:
             yield from normalizer.window.text.walk()
         yield from self._tree.text.walk()
 
-    def advance(self) -> dict[Prefix, Site]:
+    def advance(self) -> dict[Branch, Site]:
         """Go on as far as known distributions lead, and commit the windows that end; return the texts, with their places, whose
         distributions are wanted next.
         """
@@ -105,7 +105,7 @@ class CommittingWalk:
                 break
             self._settle()
         if not self._writing:
-            self.trajectory.at = Prefix(-1, -1)  # the draw outlives the texts that it was made from
+            self.trajectory.at = Branch(-1, -1)  # the draw outlives the texts that it was made from
         return {tree.text_of(node): self._site(tree, node) for tree, node in waiting}
 
     @property
