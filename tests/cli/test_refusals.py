@@ -1,4 +1,4 @@
-"""What the commands refuse: one clear line before any work, with a code and nothing written."""
+"""Refusals of the commands: one clear line before any work, with a code and nothing written."""
 
 from __future__ import annotations
 
