@@ -21,6 +21,11 @@ def trees(model: Any) -> list[Any]:
     return list(model._trees._trees.values())
 
 
+def compiled(model: Any) -> tuple[int, int]:
+    """Return how many languages and tables a model keeps."""
+    return len(model.compiled._languages), len(model.compiled._tables)
+
+
 def is_free(model: Any) -> bool:
     """Return True if no call holds the lock under which a model draws."""
     lock = model._drawing
