@@ -13,7 +13,8 @@ from pydantic import BaseModel
 import outlines_phi
 from outlines_phi import EmptyLanguageError, UnsupportedError
 from outlines_phi.fidelity.audit_report import AuditReport
-from outlines_phi_workbench.suite.reference import enumerate_language
+from tests.plugin.gate import trees
+from tests.plugin.oracle import reference
 from tests.precision import SHARE
 
 QUESTION = "Question: is the bakery open on Monday? Answer: "
@@ -30,8 +31,7 @@ class Character(BaseModel):
 
 def truth(model: outlines_phi.PhiTransformers, prompt: str = QUESTION, **options: Any) -> tuple[float, float]:
     """Phi, and the total variation of masking, by enumeration."""
-    settings = outlines_phi.SamplingSettings(max_new_tokens=BUDGET, **options)
-    laws = enumerate_language(model.lm, model.table(Answer), model._prompt_ids(prompt), settings, BUDGET)
+    laws = reference(model, Answer, prompt, BUDGET, **options)
     return math.exp(laws.log_phi), 1 - sum(min(laws.mask[ids], p) for ids, p in laws.mu.items())
 
 
@@ -74,11 +74,10 @@ def test_masking_is_that_of_the_language_that_draws_are_of(model: outlines_phi.P
 
 
 def test_no_model_call_is_made_beyond_the_draws(model: outlines_phi.PhiTransformers, report: AuditReport) -> None:
-    draws = outlines_phi.Generator(model, Answer, phi="local").sample(
-        QUESTION, n=400, draft=[], max_new_tokens=BUDGET, seed=3
+    draws = outlines_phi.Generator(model, Answer).sample(
+        QUESTION, n=400, phi="local", draft=[], max_new_tokens=BUDGET, seed=3
     )
-    assert report.counts.calls == draws.counts.calls
-    assert report.counts.tokens == draws.counts.tokens
+    assert (report.counts.calls, report.counts.tokens) == (draws.counts.calls, draws.counts.tokens)
     assert [trace.text for trace in report.traces[0]] == draws.texts
 
 
@@ -118,30 +117,15 @@ def test_fields_of_json_are_named(model: outlines_phi.PhiTransformers) -> None:
     )
 
 
-@pytest.mark.parametrize("options", [{"temperature": 0.6}, {"temperature": 1.5, "repetition_penalty": 1.2}])
-def test_the_law_is_that_of_the_call(model: outlines_phi.PhiTransformers, options: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "options", [{"temperature": 0.6}, {"temperature": 1.5, "repetition_penalty": 1.2}, {"top_k": 2}], ids=str
+)
+def test_the_law_is_that_of_the_call(model: outlines_phi.PhiTransformers, options: dict[str, Any]) -> None:
+    """Dead ends of truncation are said."""
     report = outlines_phi.audit((model, Answer), QUESTION, 300, max_new_tokens=BUDGET, seed=2, **options)
-    assert holds(report, *truth(model, **options))
-    assert not holds(report, *truth(model))
-
-
-def test_truncation_is_honoured_and_its_dead_ends_are_said(model: outlines_phi.PhiTransformers) -> None:
-    report = outlines_phi.audit((model, Answer), QUESTION, 300, max_new_tokens=BUDGET, seed=2, top_k=2)
-    assert holds(report, *truth(model, top_k=2))
-    assert report.settings.top_k == 2
-    failures = report.pooled.bias.failures
-    assert (failures > 0) == any("top_k=2" in warning for warning in report.warnings)
-
-
-def test_several_prompts_share_calls_and_are_pooled(model: outlines_phi.PhiTransformers) -> None:
-    report = outlines_phi.Generator(model, Answer).audit(ASKED, n=200, max_new_tokens=BUDGET, seed=5)
-    truths = [truth(model, prompt) for prompt in ASKED]
-    assert [finding.name for finding in report.findings] == ASKED
-    low, high = report.pooled.bias.tv.interval
-    assert low <= sum(tv for _, tv in truths) / 2 <= high
-    assert report.pooled.bias.phi.interval.low <= sum(phi for phi, _ in truths) / 2 * (1 + SHARE)
-    single = [outlines_phi.audit((model, Answer), prompt, 2, seed=1).counts.calls for prompt in ASKED]
-    assert report.counts.calls <= 2 + max(single) * 2
+    assert holds(report, *truth(model, **options)) and report.settings.top_k == options.get("top_k")
+    assert "top_k" in options or not holds(report, *truth(model))
+    assert (report.pooled.bias.failures > 0) == any("top_k=2" in warning for warning in report.warnings)
 
 
 def test_an_enumeration_narrows_the_bounds_and_is_counted(model: outlines_phi.PhiTransformers) -> None:
@@ -152,18 +136,6 @@ def test_an_enumeration_narrows_the_bounds_and_is_counted(model: outlines_phi.Ph
     assert bounded.pooled.bias.certain.width < 0.5 * without.pooled.bias.certain.width
     assert bounded.pooled.bias.mean_w == without.pooled.bias.mean_w
     assert without.counts.tokens < bounded.counts.tokens <= without.counts.tokens + 1000 + 64
-
-
-def test_residual_attempts_lower_the_limit_of_phi(model: outlines_phi.PhiTransformers) -> None:
-    """Free text that ends in a period: an enumeration leaves most of Phi undecided, attempts find it dead."""
-    asked: dict[str, Any] = {"prompts": "Story: Aria is a ", "n": 20, "seed": 1, "max_new_tokens": 20}
-    report = outlines_phi.audit((model, outlines.types.regex("[a-z ]{1,20}[.]")), **asked, bounds_tokens=800)
-    found = report.pooled.bias
-    assert found.attempts > 20 and found.residual is not None
-    assert found.residual.low == found.certain.low and found.residual.high < 0.8 * found.certain.high
-    assert found.residual.low < found.phi.value <= found.residual.high * (1 + 1e-12)
-    again = outlines_phi.audit((model, outlines.types.regex("[a-z ]{1,20}[.]")), **asked, bounds_tokens=800)
-    assert again.to_dict() == report.to_dict()
 
 
 def test_progress_counts_finished_draws(model: outlines_phi.PhiTransformers) -> None:
@@ -184,44 +156,43 @@ def test_the_generation_config_of_an_application_is_said(fresh: outlines_phi.Phi
     assert any("greedy" in note for note in outlines_phi.audit((fresh, Answer), QUESTION, 40, seed=1).warnings)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"prompts": []}, "No prompts"),
-        ({"prompts": None}, "cannot be read"),
-        ({"prompts": [QUESTION, 7]}, "cannot be read"),
-        ({"n": 1}, "at least 2"),
-        ({"n": 0}, "at least 2"),
-        ({"n": 2.5}, "at least 2"),
-        ({"n": True}, "at least 2"),
-        ({"confidence": 95}, "between 0 and 1"),
-        ({"bounds_tokens": -1}, "bounds_tokens"),
-        ({"phi": "exact"}, "Leave phi= out of an audit"),
-        ({"num_return_sequences": 3}, "Leave num_return_sequences= out of an audit"),
-        ({"do_sample": False}, "do_sample"),
-        ({"no_repeat_ngram_size": 2}, "no_repeat_ngram_size"),
-        ({"sampler": "beam"}, "sampler"),
-        ({"max_tokens": 9}, r"give max_new_tokens=\)\.$"),
-        ({"temperature": 0}, "temperature"),
-        ({"source": Answer}, r"expected an outlines\.Generator"),
-        ({"source": "generator"}, r"expected an outlines\.Generator"),
-        ({"source": (None, Answer)}, "wrap"),
-        ({"prompts": Answer}, r"outlines_phi\.audit\(\(model, T\), prompts\).*in the place of the prompts"),
-        ({"prompts": Literal["a"], "n": QUESTION}, r"outlines_phi\.audit\(\(model, T\), prompts\)"),
-    ],
-)
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"prompts": []}, "No prompts"),
+    ({"prompts": None}, "cannot be read"),
+    ({"prompts": [QUESTION, 7]}, "cannot be read"),
+    ({"n": 1}, "at least 2"),
+    ({"n": 0}, "at least 2"),
+    ({"n": 2.5}, "at least 2"),
+    ({"n": True}, "at least 2"),
+    ({"confidence": 95}, "between 0 and 1"),
+    ({"bounds_tokens": -1}, "bounds_tokens"),
+    ({"phi": "exact"}, "Leave phi= out of an audit"),
+    ({"num_return_sequences": 3}, "Leave num_return_sequences= out of an audit"),
+    ({"do_sample": False}, "do_sample"),
+    ({"no_repeat_ngram_size": 2}, "no_repeat_ngram_size"),
+    ({"sampler": "beam"}, "sampler"),
+    ({"max_tokens": 9}, r"give max_new_tokens=\)\.$"),
+    ({"temperature": 0}, "temperature"),
+    ({"source": Answer}, r"expected an outlines\.Generator"),
+    ({"source": "generator"}, r"expected an outlines\.Generator"),
+    ({"source": (None, Answer)}, "wrap"),
+    ({"prompts": Answer}, r"outlines_phi\.audit\(\(model, T\), prompts\).*in the place of the prompts"),
+    ({"prompts": Literal["a"], "n": QUESTION}, r"outlines_phi\.audit\(\(model, T\), prompts\)"),
+    ({"source": "free"}, "free text has no format"),
+    ({"source": "stock"}, "free text has no format"),
+    ({"source": "image"}, "Image"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), WRONG, ids=str)
 def test_bad_input_is_refused(changes: dict[str, Any], message: str, model: outlines_phi.PhiTransformers) -> None:
     asked = {"source": (model, Answer), "prompts": QUESTION, "n": 10, **changes}
-    with pytest.raises(UnsupportedError, match=message):
+    if isinstance(asked["source"], str):  # of the model
+        asked["source"] = {"free": (model, None), "stock": outlines.Generator(model), "image": (model, Image)}.get(
+            asked["source"], asked["source"]
+        )
+    with pytest.raises((UnsupportedError, EmptyLanguageError), match=message):
         outlines_phi.audit(**asked)
-
-
-def test_free_text_is_refused(model: outlines_phi.PhiTransformers) -> None:
-    for source in ((model, None), outlines.Generator(model)):
-        with pytest.raises(UnsupportedError, match="free text has no format"):
-            outlines_phi.audit(source, QUESTION)
-    with pytest.raises(UnsupportedError):
-        outlines_phi.audit((model, Image), QUESTION)
 
 
 def test_a_truncation_that_leaves_nothing_is_an_error(model: outlines_phi.PhiTransformers) -> None:
@@ -234,4 +205,4 @@ def test_an_audit_leaves_the_model_as_it_was(fresh: outlines_phi.PhiTransformers
     before = generator.sample(QUESTION, n=5, seed=9, max_new_tokens=BUDGET).texts
     generator.audit(QUESTION, n=20, max_new_tokens=BUDGET)
     assert generator.sample(QUESTION, n=5, seed=9, max_new_tokens=BUDGET).texts == before
-    assert len(fresh._trees) == 0
+    assert not trees(fresh)
