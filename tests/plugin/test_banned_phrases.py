@@ -33,6 +33,7 @@ from outlines_phi.plugin.processor import MaskLogitsProcessor
 from outlines_phi.plugin.types import tables as compiled
 from tests.plugin.doors import BAN, SUNDAY
 from tests.plugin.gate import Gate
+from tests.plugin.gate import compiled as kept
 from tests.plugin.loops import custom, pair, seeded, texts
 from tests.plugin.loops import generate as generate_in
 from tests.plugin.oracle import free_texts, p_value, without
@@ -393,9 +394,9 @@ class TestKept:
         most = compiled.KEPT_BYTES // compiled.LEAST_BYTES
         for i in range(most + 5):
             fresh.table(ANSWER, BannedPhrases([f"phrase {i}"]))
-        assert len(fresh.compiled._tables) == most
+        assert kept(fresh)[1] == most
         fresh.clear_cache()
-        assert len(fresh.compiled._tables) == 0
+        assert kept(fresh)[1] == 0
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [

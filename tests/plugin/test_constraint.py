@@ -1,4 +1,4 @@
-"""``constraint=`` at every door: used, or refused with a sentence."""
+"""``constraint=`` and ``tokenization=`` at every door: used, or refused with a sentence."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from outlines.types import regex
 import outlines_phi
 from outlines_phi import TextConstraint, generate
 from outlines_phi.errors import ConstraintError, EmptyLanguageError, UnsupportedError
+from outlines_phi.fidelity.comparison import total_variation
+from outlines_phi_workbench.suite.reference import Reference
 from tests.languages import ALPHA, p_value
 from tests.plugin.gate import trees
 from tests.plugin.loops import custom, pair, written
-from tests.plugin.oracle import reference
+from tests.plugin.oracle import by_text, reference
 from tests.precision import near
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
@@ -186,3 +188,83 @@ def test_after_an_error_the_model_is_as_before(fresh: outlines_phi.PhiTransforme
             outlines_phi.Generator(fresh, NUMBER, phi="exact").sample(PROMPT, 50, constraint=breaking)
     assert not trees(fresh)
     assert sevens(fresh(PROMPT, NUMBER, phi="exact", constraint=sevens)) and len(trees(fresh)) == 1
+
+
+QUESTION = "Question: is the bakery open on Monday? Answer: "
+ANSWERS = Literal[
+    "northern", "eastern", "western"
+]  # in pieces that the tokenizer would not choose, at a high temperature
+TEMPERATURE = 8.0
+HOT: dict[str, Any] = {"max_new_tokens": 12, "temperature": TEMPERATURE}
+
+
+@pytest.fixture(scope="module")
+def law(model: outlines_phi.PhiTransformers) -> tuple[Reference, dict[tuple[int, ...], float]]:
+    whole = reference(model, ANSWERS, QUESTION, 12, temperature=TEMPERATURE)
+    spelled = {tuple(model.hf_tokenizer.encode(text)) for text in ("northern", "eastern", "western")}
+    p = {y: math.exp(log_p) for y, log_p in whole.log_p.items() if y[:-1] in spelled}
+    assert len(p) == 3
+    return whole, {y: value / sum(p.values()) for y, value in p.items()}
+
+
+def test_draws_probabilities_and_mode(model: outlines_phi.PhiTransformers, law: tuple) -> None:
+    """Its cost in fidelity is the share given up: conditioned on a subset, mu* is 1 - mu*(subset) away in total variation."""
+    whole, mu = law
+    generator = outlines_phi.Generator(model, ANSWERS, phi="exact", tokenization="canonical")
+    drawn = [draw.token_ids for draw in generator.sample(QUESTION, 6000, seed=2, **HOT)]
+    assert p_value(drawn, mu) > ALPHA
+    anyhow = [draw.token_ids for draw in generator.sample(QUESTION, 6000, seed=2, tokenization="any", **HOT)]
+    assert p_value(anyhow, mu) < ALPHA < p_value(anyhow, whole.mu)
+    found = generator.probabilities(QUESTION, tolerance=0.0, **HOT)
+    assert {text: found[text].p for text in by_text(model, mu)} == near(by_text(model, mu))
+    (best,) = generator.mode(QUESTION, **HOT)
+    assert best.token_ids == max(mu, key=lambda y: mu[y])
+    assert generator(QUESTION, do_sample=False, **HOT) == best.text
+    kept = sum(whole.mu[y] for y in mu)
+    assert total_variation(mu, whole.mu) == pytest.approx(1 - kept) and 0.5 < 1 - kept < 0.9
+
+
+def test_on_other_roads(model: outlines_phi.PhiTransformers) -> None:
+    spelled = tuple(model.hf_tokenizer.encode("northern"))
+    generator = outlines_phi.Generator(model, Literal["northern"], tokenization="canonical")
+    text = model(QUESTION, Literal["northern"], phi="exact", tokenization="canonical", seed=1)
+    assert text == "northern" == "".join(generator.stream(QUESTION, seed=1))
+    draws = generator.sample(QUESTION, 300, phi="local", seed=1, temperature=TEMPERATURE)
+    assert draws.failures > 0 and {draw.token_ids[:-1] for draw in draws} == {spelled}
+
+
+def canonical(model: outlines_phi.PhiTransformers, **options: Any) -> outlines_phi.PhiGenerator:
+    return outlines_phi.Generator(model, ANSWERS, **{"tokenization": "canonical", **options})
+
+
+UNSPELLED: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda m: canonical(m)(QUESTION, phi=None), "tokenization= was given without phi="),
+    (lambda m: "".join(canonical(m).stream(QUESTION, phi="local")), "under a step estimator or a look-ahead"),
+    (
+        lambda m: m(QUESTION, ANSWERS, phi="exact", tokenization="best"),
+        "'best' was given; expected 'any' or 'canonical'",
+    ),
+    (lambda m: canonical(m, tokenization="best"), "expected 'any' or 'canonical'"),
+    (lambda m: canonical(m).audit(QUESTION, n=10, tokenization="canonical"), "Leave tokenization= out of an audit"),
+    (
+        lambda m: custom(
+            pair(m), QUESTION, vocabulary=m.lm.vocabulary, output_type=ANSWERS, tokenization="canonical", **HOT
+        ),
+        "give custom_generate vocabulary=tokenizer, which defines",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), UNSPELLED, ids=[words for _, words in UNSPELLED])
+def test_where_it_cannot_be(call: Callable[[Any], Any], words: str, model: outlines_phi.PhiTransformers) -> None:
+    with pytest.raises(UnsupportedError, match=words):
+        call(model)
+
+
+def test_canonical_tokenization_under_custom_generate(model: outlines_phi.PhiTransformers, law: tuple) -> None:
+    _, mu = law
+    hf, options = pair(model), {**HOT, "output_type": ANSWERS, "tokenization": "canonical"}
+    drawn = custom(hf, QUESTION, phi="exact", num_return_sequences=3000, seed=4, **options)
+    assert p_value(written(hf, drawn, QUESTION), mu) > ALPHA
+    likeliest = custom(hf, QUESTION, do_sample=False, **options)
+    assert written(hf, likeliest, QUESTION) == [max(mu, key=lambda y: mu[y])]

@@ -162,16 +162,6 @@ class TestCompiled:
         monkeypatch.setattr(compiled.FSMGuide, "from_automaton", lambda *a: record.append("lift") or lift(*a))
         return record
 
-    def test_a_type_is_compiled_once(self, fresh: PhiTransformers, compilations: list[str]) -> None:
-        for phi in ("exact", None, "local"):
-            fresh(PROMPT, NUMBER, phi=phi, max_new_tokens=30)
-            fresh.batch([PROMPT], NUMBER, phi=phi, max_new_tokens=30)
-        outlines_phi.Generator(fresh, NUMBER)(PROMPT)
-        assert compilations == ["compile_in_parts", "lift"]
-        fresh.clear_cache()
-        fresh(PROMPT, NUMBER, phi="exact")
-        assert compilations == ["compile_in_parts", "lift"] * 2
-
     def test_a_stock_generator_is_lifted_once(self, fresh: PhiTransformers, compilations: list[str]) -> None:
         generator = outlines.Generator(fresh, Character)
         for phi in ("exact", None, "local"):
