@@ -37,6 +37,7 @@ from outlines_phi.drafting import (
 from outlines_phi.errors import VocabularyError
 from outlines_phi.lm import TransformersModel, bundled
 from outlines_phi.plugin.drafts import resolve_draft
+from outlines_phi.sampling import drafted_stepper
 from tests.precision import near, near_log
 
 PROMPT = "Person: Nora is a teacher in Paris. JSON: "
@@ -98,6 +99,17 @@ class TestDrafts:
         assert counts.tokens_per_call > 2 and counts.calls < 0.7 * plain.counts.calls
         assert f"{counts.tokens_per_call:.3g} tokens per call" in repr(drafted)
         assert plain.counts.tokens_per_call == 1 and "tokens per call" not in repr(plain)
+
+    @pytest.mark.parametrize("phi", ["exact", "auto"])
+    def test_draws_of_a_seed_do_not_depend_on_the_batch(
+        self, phi: str, model: PhiTransformers, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nor where memory has no room for the drafts of all prompts: what a tree knows decides which coins are thrown."""
+        monkeypatch.setattr(drafted_stepper, "AT_ONCE", 32 * len(model.lm.vocabulary))
+        generator, prompts = outlines_phi.Generator(model, Person, phi=phi), [PROMPT] * 17
+        together = generator.sample_batch(prompts, 1, seed=list(range(17)))
+        alone = [generator.sample(PROMPT, 1, seed=seed) for seed in range(17)]
+        assert [draws[0].token_ids for draws in together] == [draws[0].token_ids for draws in alone]
 
     def test_forced_text_is_guessed_behind_the_end_of_a_value_too(self, generator: Any) -> None:
         """After everything else: a list that begins with a guess would never come to what it knows."""
