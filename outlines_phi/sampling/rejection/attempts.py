@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -32,6 +33,51 @@ def success_rate(
 
 
 @final
+@dataclass
+class Launches:
+    """The rule by which attempts at the draws of a prompt are launched, whoever makes them.
+
+    ``wanted``: Draws that are to be made.
+    ``width``: Attempts in flight at most, at first. So many more with every step while most of those launched go on: as many as
+        draws are missing, up to ``most``.
+    ``effort``: When to stop launching.
+    ``together``: Attempts at one draw in flight at most, while none has succeeded.
+    ``launched``, ``successes``: How many were launched so far, and found a member.
+    """
+
+    wanted: int
+    width: int
+    effort: Effort
+    most: int
+    together: int = MOST_TOGETHER
+    launched: int = 0
+    successes: int = 0
+    grown: int = 0
+
+    def widen(self, failed: int) -> None:
+        """Let more be in flight at the next step, unless most of those launched have failed."""
+        if 2 * failed <= self.launched:
+            self.grown += self.width
+
+    def more(self, in_flight: int, finished: int, log_bounds: tuple[float, float], spent: int, least: int) -> int:
+        """Return the number of attempts to launch beside those in flight: while fewer successes are at hand or to be hoped for than
+        are wanted, within width and effort.
+
+        ``spent``, ``least``: The model tokens spent, and those that an attempt in flight will come to, at the least.
+        """
+        missing = self.wanted - self.successes
+        room = max(self.width, min(self.grown, self.most, missing))
+        hope = success_rate(self.successes, finished, *log_bounds, self.together)
+        attempts, tokens = self.effort.attempts * self.wanted, self.effort.tokens * self.wanted
+        flying, before = in_flight, self.launched - in_flight
+        while (
+            flying < room and flying * hope < missing and before + flying < attempts and spent + flying * least < tokens
+        ):
+            flying += 1
+        return flying - in_flight
+
+
+@final
 class Attempt:
     """One walk from the root.
 
@@ -56,10 +102,9 @@ class Attempts(ABC):
     is under way holds up the later ones; first-to-finish would favour short texts. What was launched after the last one read
     is dropped as a whole, finished or not: dropping by outcome would favour short texts too.
 
-    ``width``: Attempts in flight at most, at first. So many more with every model call while most of those launched go on:
-        as many as draws are missing, up to ``most``.
-    ``together``: Attempts at one draw in flight at most, while none has succeeded.
-    ``effort``: When to stop launching, counted over this prompt alone; its seconds are those of the call that is watched.
+    ``width``, ``most``, ``together``, ``effort``: As of :class:`Launches`, counted over this prompt alone; the seconds of an effort
+        are those of the call that is watched.
+    ``launches``: The rule, and how many were launched and succeeded so far.
     ``read``, ``accepted``, ``turns``: Walks read so far, the members that they found, and how often these waited for the model.
     ``longest``: The fewest tokens of a text that begins as the longest walk so far.
     ``others``: Where other walks on the tree stand: nothing on the way there is forgotten.
@@ -77,16 +122,13 @@ class Attempts(ABC):
         most: int = 0,
         together: int = MOST_TOGETHER,
     ) -> None:
-        self.tree, self._wanted, self._stream = tree, wanted, stream
-        self._width, self._most, self._together = width, most, together
-        self._effort, self._max_bytes = effort, max_bytes
+        self.tree, self._stream, self._max_bytes = tree, stream, max_bytes
+        self.launches = Launches(wanted, width, effort, most, together)
         self._watch = current()
         self._spent_before = tree.expansions
-        self._launched = self._grown = 0
         self._waiting: list[Attempt] = []
         self._finished: dict[int, Node | None] = {}
         self._turns: dict[int, int] = {}
-        self._successes = 0
         self.read = self.turns = 0
         self.accepted: list[Node] = []
         self.longest = tree.fewest_tokens(tree.root)
@@ -96,7 +138,7 @@ class Attempts(ABC):
     @property
     def satisfied(self) -> bool:
         """True if all wanted draws have been read."""
-        return len(self.accepted) >= self._wanted
+        return len(self.accepted) >= self.launches.wanted
 
     @property
     def impossible(self) -> bool:
@@ -118,9 +160,7 @@ class Attempts(ABC):
         Empty when the draws are complete, when nothing is possible, or when the effort is spent.
         """
         moving, self._waiting = self._waiting, []
-        failed = len(self._finished) + self.read - self._successes
-        if 2 * failed <= self._launched:
-            self._grown += self._width
+        self.launches.widen(len(self._finished) + self.read - self.launches.successes)
         while True:
             self._launch(moving)
             if not moving:
@@ -137,26 +177,16 @@ class Attempts(ABC):
         return self.waiting
 
     def _launch(self, moving: list[Attempt]) -> None:
-        """Launch while fewer successes are at hand or to be hoped for than are wanted, within width and effort."""
+        """Launch as many walks as :class:`Launches` says."""
         if self.stopped or self.satisfied or self.impossible or self._watch.over:
             return
-        root, effort = self.tree.root, self._effort
-        missing = self._wanted - self._successes
-        room = max(self._width, min(self._grown, self._most, missing))
-        finished = len(self._finished) + self.read
-        hope = success_rate(self._successes, finished, root.log_lower, root.log_upper, self._together)
-        # The model tokens of this call are those spent, and the least that the attempts in flight will come to.
+        root, launches = self.tree.root, self.launches
         spent, least = self.tree.expansions - self._spent_before, self.tree.table.guide.min_tokens(root.state)
-        in_flight = len(self._waiting) + len(moving)
-        while (
-            in_flight < room
-            and in_flight * hope < missing
-            and self._launched < effort.attempts * self._wanted
-            and spent + in_flight * least < effort.tokens * self._wanted
-        ):
-            moving.append(Attempt(self._launched, root, self._stream(self._launched)))
-            self._launched += 1
-            in_flight += 1
+        finished = len(self._finished) + self.read
+        log_bounds = root.log_lower, root.log_upper
+        many = launches.more(len(self._waiting) + len(moving), finished, log_bounds, spent, least)
+        first, launches.launched = launches.launched, launches.launched + many
+        moving += [Attempt(number, root, self._stream(number)) for number in range(first, first + many)]
 
     @abstractmethod
     def _walk(self, attempt: Attempt) -> bool | None:
@@ -176,7 +206,7 @@ class Attempts(ABC):
         self._finished[attempt.number] = attempt.node if success else None
         if success:
             self._turns[attempt.number] = attempt.turns
-        self._successes += success
+        self.launches.successes += success
 
     def _read_in_order(self) -> None:
         while self.read in self._finished and not self.satisfied:
@@ -238,7 +268,6 @@ class FrozenWalks(Attempts):
         self._log_weight = lambda node: frozen.get(node, 0.0 if upper or node.state == DONE else -math.inf)
 
     def _walk(self, attempt: Attempt) -> bool | None:
-        choose = self.tree.choose if self._upper else self.tree.choose_held
         while (node := attempt.node).state not in (DONE, DEAD):
             self.tree.visit(node)
             log_free = node.log_rest if self._upper else node.log_ends
@@ -247,13 +276,63 @@ class FrozenWalks(Attempts):
             shares = (child.log_step + self._log_weight(child) for child in node.children.values())
             if max(log_free, *shares, -math.inf) == -math.inf:
                 return False
-            attempt.node = choose(node, self._log_weight, attempt.rng)
+            ended = node.distribution.moves.ended if node.distribution is not None and not self._upper else slice(None)
+            attempt.node = self.tree.choose(node, self._log_weight, attempt.rng, log_free, ended)
         return node.state == DONE
 
 
-def unweighted(node: Node) -> float:
-    """Weigh every child alike, by ``log 1``: a choice by ``p`` alone."""
-    return 0.0
+@final
+class ResidualWalk:
+    """A walk at what is undecided: by ``p(v|y) (U - Lo)(yv)`` to a prefix that was unexpanded at its launch, then by ``p``.
+
+    On its way it may lose, of the gap that it was chosen by, what others have decided since, and then the mass of dead tokens.
+    With ``coins`` it fails with the probability of what is lost; without, ``log_success`` is the share that is left.
+
+    ``node``: Where it stands; ``None`` once it has failed.
+    ``arrived``: True if it has come to the prefix.
+    """
+
+    def __init__(self, tree: BoundsTree, rng: np.random.Generator, *, coins: bool) -> None:
+        self.tree, self._rng, self._coins = tree, rng, coins
+        self._log_gap = tree.root.log_gap
+        self.node: Node | None = tree.root if self._log_gap > -math.inf else None
+        self.arrived, self.log_success = False, 0.0
+
+    @property
+    def waiting(self) -> Node | None:
+        """The node that it waits for; ``None`` where it has ended."""
+        return None if self.node is None or self.node.state == DONE else self.node
+
+    def descend(self) -> None:
+        """Go down what is expanded; to the prefix, unless a distribution on the way was dropped."""
+        while not self.arrived and (node := self.node) is not None and node.expanded and node.distribution is not None:
+            self._go(node, node.log_gap, self._log_gap, self.tree.choose_undecided)
+            self._log_gap = -math.inf if self.node is None else self.node.log_gap
+        self.arrived |= self.waiting is None or not self.waiting.expanded
+
+    def go_on(self) -> None:
+        """Go on from the prefix as far as distributions are known."""
+        while (node := self.waiting) is not None and node.distribution is not None:
+            self._go(node, node.log_live, 0.0, self._choose_live)
+
+    def _choose_live(self, node: Node, rng: np.random.Generator) -> Node:
+        return self.tree.choose(node, lambda child: 0.0, rng)
+
+    def _go(
+        self,
+        node: Node,
+        log_left: float,
+        log_whole: float,
+        choose: Callable[[Node, np.random.Generator], Node],
+    ) -> None:
+        self.tree.visit(node)
+        if self._coins:
+            lost = self._rng.random() >= ratio(log_left, log_whole)
+        else:
+            self.log_success += min(0.0, log_left - log_whole)
+            lost = log_left == -math.inf
+        child = None if lost else choose(node, self._rng)
+        self.node = None if child is None or child.state == DEAD else child
 
 
 @final
@@ -261,66 +340,38 @@ class ResidualAttempts:
     """Unbiased estimator of the normaliser within the bounds of a tree: ``Z_hat = Lo + (U - Lo) 1[success]`` of walks that are
     launched after the draws (theory.md, section 5.7).
 
-    Each goes down in proportion to ``p(v|y) (U - Lo)(yv)`` to a prefix that was unexpanded at the launch, with the coin of
-    rejection on the way, and on from there by ``p`` alone. All walks reach their prefix before the first of them expands anything.
+    Each is a :class:`ResidualWalk` with coins. All walks reach their prefix before the first of them expands anything.
 
     ``width``: Walks that go on from their prefixes at once, at most; the next one goes on where one has finished.
     """
 
     def __init__(self, tree: BoundsTree, streams: list[np.random.Generator], *, width: int) -> None:
-        self.tree, self._streams, self._width = tree, streams, width
+        self.tree, self._width = tree, width
         self._log_lower, self._log_gap = tree.root.log_lower, tree.root.log_gap
-        self._descending = self._log_gap > -math.inf
-        self._places: list[Node | None] = [tree.root if self._descending else None for _ in streams]
-        self._log_gaps = [self._log_gap] * len(streams)
-        self._walking: list[int] = []
+        self._walks = [ResidualWalk(tree, rng, coins=True) for rng in streams]
+        self._walking = self._walks
 
     def advance(self) -> list[Node]:
         """Walk every attempt as far as it goes without the model; return the nodes they wait for, none when all are finished."""
-        if self._descending:
-            self._places = [self._descend(number) for number in range(len(self._places))]
-            below = [node for node in self._places if node is not None and node.state != DONE]
-            evicted = [node for node in below if node.expanded and node.distribution is None]
-            if evicted:
-                return evicted
-            self._descending = False
-            self._walking = [number for number, node in enumerate(self._places) if node is not None]
-        waiting: list[int] = []
-        rest = iter(self._walking)
-        while len(waiting) < self._width and (number := next(rest, None)) is not None:
-            node = self._places[number]
-            assert node is not None
-            node = self._places[number] = self._continue(node, self._streams[number])
-            if node is not None and node.state != DONE:
-                waiting.append(number)
-        self._walking = [*waiting, *rest]
-        return [node for number in waiting if (node := self._places[number]) is not None]
+        for each in self._walks:
+            each.descend()
+        if evicted := [walk.node for walk in self._walks if walk.node is not None and not walk.arrived]:
+            return evicted
+        going, rest = list[ResidualWalk](), iter(self._walking)
+        while len(going) < self._width and (walk := next(rest, None)) is not None:
+            walk.go_on()
+            if walk.waiting is not None:
+                going.append(walk)
+        self._walking = [*going, *rest]
+        return [walk.node for walk in going if walk.node is not None]
 
     @property
     def successes(self) -> int:
         """The number of finished attempts that found a member."""
-        return sum(node is not None for node in self._places)
+        return sum(walk.node is not None for walk in self._walks)
 
     @property
     def log_estimates(self) -> tuple[float, ...]:
         """``log Z_hat`` of each finished attempt."""
         success = log_sum([self._log_lower, self._log_gap])
-        return tuple(self._log_lower if node is None else success for node in self._places)
-
-    def _descend(self, number: int) -> Node | None:
-        node, rng = self._places[number], self._streams[number]
-        while node is not None and node.expanded and node.distribution is not None:
-            self.tree.visit(node)
-            if rng.random() >= ratio(node.log_gap, self._log_gaps[number]):
-                return None
-            node = self.tree.choose_undecided(node, rng)
-            self._log_gaps[number] = node.log_gap
-        return None if node is None or node.state == DEAD else node
-
-    def _continue(self, node: Node, rng: np.random.Generator) -> Node | None:
-        while node.state != DONE and node.distribution is not None:
-            self.tree.visit(node)
-            if rng.random() >= ratio(node.log_live, 0.0):
-                return None
-            node = self.tree.choose(node, unweighted, rng)
-        return node if node.state != DEAD else None
+        return tuple(self._log_lower if walk.node is None else success for walk in self._walks)
