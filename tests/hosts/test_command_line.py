@@ -15,6 +15,7 @@ from outlines_phi.lm import bundled
 from tests.hosts.fake_engine import client_of, vllm_or_stand_ins
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
+ADDRESS = "http://localhost:1/v1"
 PACKAGES = {"transformers": "transformers", "llamacpp": "llama_cpp", "mlx": "mlx_lm", "vllm": "vllm"}
 
 
@@ -70,31 +71,26 @@ def test_the_texts_of_every_host_are_those_of_transformers(host: list[str], run:
     assert texts(run("--phi", "exact", *host)) == texts(run("--phi", "exact"))
 
 
+def goes_on(run: Run, folder: Path, *host: str) -> bool:
+    """Return True if a second run leaves the file of the first one as it is."""
+    output = folder / "draws.jsonl"
+    written = []
+    for _ in range(2):
+        assert run("--phi", "exact", "--output", str(output), *host)[0] == 0
+        written.append(output.read_text(encoding="utf-8"))
+    return written[0] == written[1] != ""
+
+
 def test_a_run_goes_on_where_it_was(host: list[str], tmp_path: Path, run: Run) -> None:
-    output = ["--phi", "exact", "--output", str(tmp_path / "draws.jsonl"), *host]
-    assert run(*output)[0] == 0
-    before = (tmp_path / "draws.jsonl").read_text(encoding="utf-8")
-    assert run(*output)[0] == 0
-    assert (tmp_path / "draws.jsonl").read_text(encoding="utf-8") == before
+    assert goes_on(run, tmp_path, *host)
 
 
 def test_probabilities(host: list[str], call: Run, tmp_path: Path) -> None:
     def asked(*given: str) -> dict[str, float]:
-        output = tmp_path / "p.jsonl"
-        sent = (
-            "probabilities",
-            "--regex",
-            "yes|no|not now",
-            QUESTION,
-            "--tolerance",
-            "0",
-            "--quiet",
-            "--output",
-            str(output),
-        )
-        code, _, err = call(*sent, *given)
+        sent = ["probabilities", "--regex", "yes|no|not now", QUESTION, "--tolerance", "0", "--quiet"]
+        code, _, err = call(*sent, "--output", str(tmp_path / "p.jsonl"), *given)
         assert code == 0, err
-        lines = map(json.loads, output.read_text(encoding="utf-8").splitlines())
+        lines = map(json.loads, (tmp_path / "p.jsonl").read_text(encoding="utf-8").splitlines())
         return {line["text"]: line["p"] for line in lines if line["record"] == "value"}
 
     assert asked(*host) == pytest.approx(asked(), abs=1e-3)
@@ -113,29 +109,23 @@ def test_a_library_that_is_missing_is_named(name: str, run: Run) -> None:
     assert code != 0 and f'pip install "outlines_phi[{name}]"' in err
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (["--host", "sglang"], "expected one of transformers, llamacpp, mlx, vllm, vllm-server"),
-        (["--host", "mlx", "--device", "cuda"], "Leave out --device"),
-        (["--host", "vllm-server", "--device", "cuda"], "Leave out --device"),
-    ],
-)
-def test_what_does_not_go_together_is_said(given: list[str], words: str, run: Run) -> None:
-    code, _, err = run(*given)
-    assert code != 0 and words in err
+SERVER = ["--host", "vllm-server", "--model"]
+REFUSED: list[tuple[list[str], str]] = [
+    (["--host", "sglang"], "expected one of transformers, llamacpp, mlx, vllm, vllm-server"),
+    (["--host", "mlx", "--device", "cuda"], "Leave out --device"),
+    (["--host", "vllm-server", "--device", "cuda"], "Leave out --device"),
+    ([*SERVER, "bundled"], "Give the address of a server"),
+    ([*SERVER, ADDRESS, "--dtype", "float16"], "Leave out --dtype: outlines-phi serve loads"),
+    (["--model", "no/such/file.gguf"], "there is no such file"),
+    (["--host", "llamacpp"], "Give a GGUF file"),
+    (["--model", "any.gguf", "--dtype", "float16"], "types of its own"),
+]
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (["--model", "no/such/file.gguf"], "there is no such file"),
-        (["--host", "llamacpp"], "Give a GGUF file"),
-        (["--model", "any.gguf", "--dtype", "float16"], "types of its own"),
-    ],
-)
-def test_what_llama_cpp_cannot_load_is_said(given: list[str], words: str, run: Run) -> None:
-    pytest.importorskip("llama_cpp")
+@pytest.mark.parametrize(("given", "words"), REFUSED)
+def test_what_does_not_go_together_is_said(given: list[str], words: str, server: None, run: Run) -> None:
+    if "llamacpp" in given or ".gguf" in str(given):
+        pytest.importorskip("llama_cpp")
     code, _, err = run(*given)
     assert code != 0 and words in err
 
@@ -155,30 +145,12 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_vllm_server_draws_and_its_file_goes_on(server: None, tmp_path: Path, run: Run) -> None:
-    address = ["--host", "vllm-server", "--model", "http://localhost:1/v1"]
+    address = [*SERVER, ADDRESS]
     assert texts(run("--phi", "local", *address)) == texts(run("--phi", "local"))
-    output = ["--phi", "exact", "--output", str(tmp_path / "draws.jsonl"), *address]
-    assert run(*output)[0] == 0
-    before = (tmp_path / "draws.jsonl").read_text(encoding="utf-8")
-    assert run(*output)[0] == 0
-    assert (tmp_path / "draws.jsonl").read_text(encoding="utf-8") == before
+    assert goes_on(run, tmp_path, *address)
 
 
 @pytest.mark.parametrize("command", ["audit", "probabilities"])
 def test_what_a_server_cannot_tell_is_refused(command: str, server: None, call: Run) -> None:
-    code, _, err = call(
-        command, "--regex", "yes|no", QUESTION, "--quiet", "--host", "vllm-server", "--model", "http://localhost:1/v1"
-    )
+    code, _, err = call(command, "--regex", "yes|no", QUESTION, "--quiet", *SERVER, ADDRESS)
     assert code != 0 and "run the model with vLLM offline" in err
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (["--model", "bundled"], "Give the address of a server"),
-        (["--model", "http://localhost:1/v1", "--dtype", "float16"], "Leave out --dtype: outlines-phi serve loads"),
-    ],
-)
-def test_what_is_no_server_is_said(given: list[str], words: str, server: None, run: Run) -> None:
-    code, _, err = run("--host", "vllm-server", *given)
-    assert code != 0 and words in err

@@ -40,6 +40,11 @@ def load(dtype: Any = mx.float32) -> Any:
     return model, tokenizer
 
 
+def lm_of(model: Any, tokenizer: Any) -> MLXModel:
+    """Return the language model over the two that mlx-lm loads, whose tokenizer wraps that of Transformers."""
+    return MLXModel(model, tokenizer._tokenizer)
+
+
 @pytest.fixture(scope="module")
 def loaded() -> Any:
     return load()
@@ -76,13 +81,13 @@ class TestLanguageModel:
     @pytest.mark.parametrize("sequences", [2, 3])
     def test_few_rows_are_enough(self, sequences: int, loaded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(models, "SEQUENCES", sequences)
-        assert check_language_model(MLXModel(loaded[0], loaded[1]._tokenizer)).error < 1e-3
+        assert check_language_model(lm_of(*loaded)).error < 1e-3
 
     @pytest.mark.parametrize("size", [1, 5])
     def test_small_batches(self, size: int, loaded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """In some of which no logits are wanted."""
         monkeypatch.setattr(models.RowContext, "batch_size", size)
-        assert check_language_model(MLXModel(loaded[0], loaded[1]._tokenizer)).error < 1e-3
+        assert check_language_model(lm_of(*loaded)).error < 1e-3
 
     @pytest.mark.parametrize(
         ("kind", "options"),
@@ -95,13 +100,13 @@ class TestLanguageModel:
         """Windows, too: an answer about a sequence is that of a plain call."""
         other = tiny(kind, **options)
         plain = lambda sequence: np.array(other(mx.array([list(sequence)]))[0, -1])  # noqa: E731
-        assert check_language_model(MLXModel(other, loaded[1]._tokenizer), reference=plain).error < 1e-3
+        assert check_language_model(lm_of(other, loaded[1]), reference=plain).error < 1e-3
 
     def test_half_precision_is_within_its_rounding(self, loaded: Any) -> None:
         half, tokenizer = load(mx.float16)
-        single = MLXModel(loaded[0], tokenizer._tokenizer)
+        single = lm_of(loaded[0], tokenizer)
         found = check_language_model(
-            MLXModel(half, tokenizer._tokenizer),
+            lm_of(half, tokenizer),
             reference=lambda sequence: single.trees([sequence]).roots().logits[0],
             tolerance=models.FAR,
         )
@@ -118,7 +123,7 @@ class TestLanguageModel:
             intermediate_size=64,
         )
         with pytest.raises(UnsupportedError, match="It keeps a ArraysCache"):
-            MLXModel(recurrent, loaded[1]._tokenizer)
+            lm_of(recurrent, loaded[1])
 
     def test_a_model_that_does_not_take_rows_is_refused(self, loaded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """Control of the trial: a wrong position is found."""
@@ -132,11 +137,11 @@ class TestLanguageModel:
 
         monkeypatch.setattr(models.RowContext, "decode", shifted)
         with pytest.raises(UnsupportedError, match="rows have lengths of their own"):
-            MLXModel(loaded[0], loaded[1]._tokenizer)
+            lm_of(*loaded)
 
     def test_its_version_changes_with_its_weights(self) -> None:
         changed, tokenizer = load()
-        lm = MLXModel(changed, tokenizer._tokenizer)
+        lm = lm_of(changed, tokenizer)
         before, named = lm.version(), lm.fingerprint()
         assert lm.version() == before and lm.fingerprint() == named
         weight = changed.model.norm.weight
@@ -145,7 +150,7 @@ class TestLanguageModel:
 
     def test_nan_is_an_error(self) -> None:
         spoiled, tokenizer = load()
-        lm = MLXModel(spoiled, tokenizer._tokenizer)
+        lm = lm_of(spoiled, tokenizer)
         spoiled.model.norm.weight = spoiled.model.norm.weight * float("nan")
         with pytest.raises(ModelError, match="NaN"):
             lm.trees([[5, 6]]).roots()

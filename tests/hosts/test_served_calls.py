@@ -8,9 +8,10 @@ import math
 import re
 import time
 from collections.abc import Iterator
-from functools import partial
+from functools import partial, reduce
 from types import SimpleNamespace
 from typing import Any, Literal
+from unittest.mock import Mock
 
 import outlines
 import pytest
@@ -94,9 +95,8 @@ def client(serve: Any, transformers: Any) -> FakeClient:
 
 def asynchronous(create: Any) -> Any:
     """Wrap an asynchronous client that answers by ``create``."""
-    return outlines_phi.wrap(
-        AsyncVLLM(SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=create))), "m")
-    )
+    completions = SimpleNamespace(completions=SimpleNamespace(create=create))
+    return outlines_phi.wrap(AsyncVLLM(SimpleNamespace(chat=completions), "m"))
 
 
 def wrap(client: Any, **options: Any) -> Any:
@@ -104,12 +104,11 @@ def wrap(client: Any, **options: Any) -> Any:
 
 
 def drawn(client: FakeClient, language: Language, n: int, **options: Any) -> outlines_phi.Draws:
-    if not hasattr(client, "generators"):
-        client.generators = {}  # type: ignore[attr-defined]
-        client.model = wrap(client)  # type: ignore[attr-defined]
-    made = client.generators  # type: ignore[attr-defined]
+    """Draw by a generator that is made once for a client and a language."""
+    made: dict[str, Any] = vars(client).setdefault("generators", {})
     if language.pattern not in made:
-        made[language.pattern] = Generator(client.model, regex(language.pattern))  # type: ignore[attr-defined]
+        model = vars(client).setdefault("model", wrap(client))
+        made[language.pattern] = Generator(model, regex(language.pattern))
     return made[language.pattern].sample("ab", n=n, max_new_tokens=language.budget, **{"phi": "exact", **options})
 
 
@@ -124,25 +123,21 @@ def ids(draws: Any) -> list[tuple[int, ...]]:
 
 
 class TestLaws:
-    @pytest.mark.parametrize("calls", [1, 6])
-    def test_exact_draws_have_the_conditioned_distribution(self, calls: int, small: Any) -> None:
-        """Of one call, and of calls with a tree of their own each, which begin without knowledge."""
+    @pytest.mark.parametrize(("coin", "calls"), [(True, 1), (True, 6), (False, 6)])
+    def test_exact_draws_have_the_conditioned_distribution(
+        self, coin: bool, calls: int, small: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of one call, and of calls with a tree of their own each, which begin without knowledge; not so without the coin."""
+        if not coin:
+            monkeypatch.setattr(served_walks, "descend", without_coin)
         samples = []
         for language in LANGUAGES:
-            client = small(language, room=5, preempted=0.05, seed=language.seed)
+            client = small(language, room=5, preempted=0.05 if coin else 0.0, seed=language.seed if coin else 0)
             found = [each for _ in range(calls) for each in ids(afresh(client, language, 600 // calls))]
-            assert client.engine.moves > 10 and client.engine.returns > 10
+            assert not coin or (client.engine.moves > 10 and client.engine.returns > 10)
             samples.append((found, language.reference().mu))
-        assert pooled_p_value(samples) > ALPHA
-
-    def test_without_the_coin_they_have_not(self, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(served_walks, "descend", without_coin)
-        samples = []
-        for language in LANGUAGES:
-            client = small(language, room=5)
-            found = [each for _ in range(6) for each in ids(afresh(client, language, 100))]
-            samples.append((found, language.reference().mu))
-        assert pooled_p_value(samples) < 1e-9
+        fit = pooled_p_value(samples)
+        assert fit > ALPHA if coin else fit < 1e-9
 
     def test_read_as_they_finish_they_have_not(self, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         read = phi_vllm.read
@@ -189,6 +184,9 @@ class TestLaws:
         assert ids(alone) == ids(crowded)
 
 
+ANSWER = Literal["yes", "no"]
+
+
 class Record(BaseModel):
     name: Literal["Ada", "Bob"]
     age: Literal[1, 2, 33]
@@ -207,20 +205,13 @@ FORMATS = [
 
 class TestWithTheBundledModel:
     @pytest.mark.parametrize("output_type", FORMATS, ids=str)
-    def test_seeded_masked_texts_are_those_of_transformers(
-        self, output_type: Any, client: FakeClient, transformers: Any
-    ) -> None:
-        here, there = (
-            Generator(each, output_type).sample(QUESTION, n=20, seed=3, phi="local", max_new_tokens=40)
-            for each in (wrap(client), transformers)
-        )
+    def test_of_every_format(self, output_type: Any, client: FakeClient, transformers: Any) -> None:
+        """Seeded masked texts are those of transformers, and exact ones in the format."""
+        generators = [Generator(each, output_type) for each in (wrap(client), transformers)]
+        here, there = (each.sample(QUESTION, n=20, seed=3, phi="local", max_new_tokens=40) for each in generators)
         assert here.texts == there.texts and ids(here) == ids(there) and here.values == there.values
         assert here.log_w == near_log(there.log_w)
-
-    @pytest.mark.parametrize("output_type", FORMATS, ids=str)
-    def test_exact_texts_are_in_the_format(self, output_type: Any, client: FakeClient) -> None:
-        draws = Generator(wrap(client), output_type, phi="exact").sample(QUESTION, n=5, max_new_tokens=40)
-        assert len(draws.values) == 5
+        assert len(generators[0].sample(QUESTION, n=5, phi="exact", max_new_tokens=40).values) == 5
 
     def test_a_seed_names_the_texts(self, client: FakeClient) -> None:
         model = wrap(client)
@@ -248,18 +239,20 @@ class TestWithTheBundledModel:
         assert {len(draw.token_ids) for draw in draws if draw.token_ids[-1] != 0} == {5} and draws.budget == 5
 
     def test_every_door(self, client: FakeClient) -> None:
-        output_type = Literal["yes", "no"]
         model = wrap(client, phi="local")
         texts = [
-            model(QUESTION, output_type, seed=1),
-            *model.batch([QUESTION], output_type, seed=1),
-            Generator(model, output_type)(QUESTION, seed=1),
-            outlines.Generator(model, output_type)(QUESTION, seed=1),
-            Generator(model, output_type).sample(QUESTION, seed=1).texts[0],
+            model(QUESTION, ANSWER, seed=1),
+            *model.batch([QUESTION], ANSWER, seed=1),
+            Generator(model, ANSWER)(QUESTION, seed=1),
+            outlines.Generator(model, ANSWER)(QUESTION, seed=1),
+            Generator(model, ANSWER).sample(QUESTION, seed=1).texts[0],
         ]
         assert texts == texts[:1] * 5
-        batch = model.batch([QUESTION, "x", "y"], output_type, seed=2)
-        assert batch == model.batch([QUESTION, "x", "y"], output_type, seed=2) and len(batch) == 3
+        batch = model.batch([QUESTION, "x", "y"], ANSWER, seed=2)
+        assert batch == model.batch([QUESTION, "x", "y"], ANSWER, seed=2) and len(batch) == 3
+        again = outlines_phi.wrap(model, phi="exact")
+        assert type(again) is PhiVLLM and again is not model and again.client is client
+        assert again(QUESTION, ANSWER) in ("yes", "no")
 
     def test_asynchronous(self, client: FakeClient) -> None:
         async def create(**request: Any) -> Any:
@@ -267,21 +260,21 @@ class TestWithTheBundledModel:
             return client.create(**request)
 
         model = asynchronous(create)
-        generator = Generator(model, Literal["yes", "no"], phi="local")
+        generator = Generator(model, ANSWER, phi="local")
 
         async def called() -> list[Any]:
             return [
-                await model(QUESTION, Literal["yes", "no"], phi="local", seed=1),
-                *await model.batch([QUESTION], Literal["yes", "no"], phi="local", seed=1),
+                await model(QUESTION, ANSWER, phi="local", seed=1),
+                *await model.batch([QUESTION], ANSWER, phi="local", seed=1),
                 await generator(QUESTION, seed=1),
-                await outlines.Generator(model, Literal["yes", "no"])(QUESTION, phi="local", seed=1),
+                await outlines.Generator(model, ANSWER)(QUESTION, phi="local", seed=1),
                 (await generator.asample(QUESTION, n=3, seed=1)).texts[0],
                 (await asyncio.gather(*(generator.agenerate(QUESTION, seed=seed) for seed in (1, 2))))[0],
                 await model(QUESTION),
             ]
 
         *texts, plain = asyncio.run(called())
-        assert texts == [wrap(client)(QUESTION, Literal["yes", "no"], phi="local", seed=1)] * 6 and plain
+        assert texts == [wrap(client)(QUESTION, ANSWER, phi="local", seed=1)] * 6 and plain
         with pytest.raises(UnsupportedError, match="^Await the call"):
             generator.sample(QUESTION)
 
@@ -314,6 +307,47 @@ class TestWithTheBundledModel:
             wrap(client).batch([QUESTION], Literal["yes", "no"])
 
 
+GOOD = json.loads(ServedCall(road="exact", language="a", settings=SamplingSettings(seed=1)).text())
+FINE: dict[str, Any] = {"seed": 0, "logprobs": 6, "temperature": 1.0}
+
+
+@pytest.fixture
+def arrives(vllm: SimpleNamespace) -> Any:
+    """Return the check of a request when it arrives; an argument that is a dict replaces parts of a good one."""
+
+    def check(argument: Any, **given: Any) -> None:
+        text = json.dumps({**GOOD, **argument}) if isinstance(argument, dict) else argument
+        extra = {} if argument is None else {"extra_args": {ARGUMENT: text}}
+        vllm.PhiAttempts.validate_params(vllm.SamplingParams(**{**FINE, **given}, **extra))
+
+    return check
+
+
+WRONG: list[tuple[Any, str]] = [
+    ("{", "cannot be read"),
+    ("[]", "cannot be read"),
+    (3, "cannot be read"),
+    (json.dumps({"form": 7}), "Install the same version"),
+    ({"unknown": 1}, "cannot be read"),
+    ({"road": "smc"}, "Give a road"),
+    ({"row": -1}, "Give a road"),
+    ({"settings": {"temperature": 0, "seed": 1}}, "temperature"),
+    ({"settings": {"seed": None}}, "Give a road"),
+    ({"settings": {"seed": 1, "beams": 2}}, "cannot be read"),
+    ({"language": {"lark": "x"}}, "cannot be read"),
+    ({"language": "a("}, "regular expression|parenthes|group"),
+    ({"language": {"json": ["json", "{", None, False]}}, "not JSON"),
+    ({"language": {"grammar": "start: x"}}, "x"),
+    ({"ban": {"phrases": [""]}}, "empty"),
+]
+TURNING: list[dict[str, Any]] = [
+    {"temperature": 0.5}, {"top_p": 0.9}, {"top_k": 5}, {"min_p": 0.1}, {"repetition_penalty": 1.1},
+    {"presence_penalty": 0.1}, {"frequency_penalty": 0.1}, {"min_tokens": 2}, {"ignore_eos": True}, {"stop": ["a"]},
+    {"logit_bias": {3: 1.0}}, {"bad_words": ["a"]}, {"allowed_token_ids": [1]}, {"seed": None}, {"logprobs": 2},
+]  # fmt: skip
+"""The settings of an engine that would turn draws."""
+
+
 class TestTheArgument:
     @pytest.mark.parametrize("output_type", [*FORMATS, None], ids=str)
     def test_it_is_read_as_it_was_written(self, output_type: Any) -> None:
@@ -330,62 +364,24 @@ class TestTheArgument:
         assert read.text() == call.text() and (read.language, read.settings) == (call.language, call.settings)
         assert read.ban is not None and read.ban.phrases == call.ban.phrases  # type: ignore[union-attr]
 
-    @pytest.mark.parametrize(
-        ("text", "words"),
-        [
-            ("{", "cannot be read"),
-            ("[]", "cannot be read"),
-            (3, "cannot be read"),
-            (json.dumps({"form": 7}), "Install the same version"),
-            ({"unknown": 1}, "cannot be read"),
-            ({"road": "smc"}, "Give a road"),
-            ({"row": -1}, "Give a road"),
-            ({"settings": {"temperature": 0, "seed": 1}}, "temperature"),
-            ({"settings": {"seed": None}}, "Give a road"),
-            ({"settings": {"seed": 1, "beams": 2}}, "cannot be read"),
-            ({"language": {"lark": "x"}}, "cannot be read"),
-            ({"language": "a("}, "regular expression|parenthes|group"),
-            (
-                {"language": {"json": ["json", "{", None, False]}},
-                "not JSON",
-            ),
-            ({"language": {"grammar": "start: x"}}, "x"),
-            ({"ban": {"phrases": [""]}}, "empty"),
-        ],
-        ids=str,
-    )
+    @pytest.mark.parametrize(("argument", "words"), WRONG, ids=str)
     def test_what_cannot_be_drawn_is_refused_when_the_request_arrives(
-        self, text: Any, words: str, vllm: SimpleNamespace
+        self, argument: Any, words: str, arrives: Any
     ) -> None:
-        if isinstance(text, dict):
-            good = json.loads(ServedCall(road="exact", language="a", settings=SamplingSettings(seed=1)).text())
-            text = json.dumps({**good, **text})
-        params = vllm.SamplingParams(seed=0, logprobs=6, temperature=1.0, extra_args={ARGUMENT: text})
         with pytest.raises(ValueError, match=words):
-            vllm.PhiAttempts.validate_params(params)
+            arrives(argument)
 
-    @pytest.mark.parametrize(
-        "given",
-        [
-            {"temperature": 0.5}, {"top_p": 0.9}, {"top_k": 5}, {"min_p": 0.1}, {"repetition_penalty": 1.1},
-            {"presence_penalty": 0.1}, {"frequency_penalty": 0.1}, {"min_tokens": 2}, {"ignore_eos": True}, {"stop": ["a"]},
-            {"logit_bias": {3: 1.0}}, {"bad_words": ["a"]}, {"allowed_token_ids": [1]}, {"seed": None}, {"logprobs": 2},
-        ],
-        ids=str,
-    )  # fmt: skip
-    def test_what_the_engine_would_do_to_a_draw_is_refused(self, given: dict[str, Any], vllm: SimpleNamespace) -> None:
-        text = ServedCall(road="exact", language="a", settings=SamplingSettings(seed=1)).text()
-        fine = {"seed": 0, "logprobs": 6, "temperature": 1.0}
-        vllm.PhiAttempts.validate_params(vllm.SamplingParams(**fine, extra_args={ARGUMENT: text}))
-        vllm.PhiAttempts.validate_params(vllm.SamplingParams(**{**fine, **given}))  # of other clients
+    @pytest.mark.parametrize("given", TURNING, ids=str)
+    def test_what_the_engine_would_do_to_a_draw_is_refused(self, given: dict[str, Any], arrives: Any) -> None:
+        arrives({})
+        arrives(None, **given)  # of other clients
         with pytest.raises(ValueError, match=next(iter(given))):
-            vllm.PhiAttempts.validate_params(vllm.SamplingParams(**{**fine, **given}, extra_args={ARGUMENT: text}))
+            arrives({}, **given)
 
     def test_what_a_table_was_compiled_from(self) -> None:
-        compiled = CompiledTypes(BYTES)
-        ban = BannedPhrases(["b"])
+        compiled, ban = CompiledTypes(BYTES), BannedPhrases(["b"])
         table = compiled.of(regex("[ab]"))
-        assert compiled.written(table) == ("([ab])", None) or compiled.written(table) == ("[ab]", None)
+        assert compiled.written(table) in ((("([ab])"), None), ("[ab]", None))
         assert compiled.written(compiled.without(table, ban)) == (compiled.written(table)[0], ban)
         assert compiled.written(compiled.without(None, ban)) == (None, ban)
         assert compiled.of_written(*compiled.written(table)) is table
@@ -425,23 +421,13 @@ class TestTreesOfSeveralClients:
         assert client.engine.processor.served.trees == 1
 
 
-def nested(n: int) -> Any:
-    part: Any = "a"
-    for _ in range(n):
-        part = ["then", part, "b"]
-    return {"json": part}
-
-
-def schema(text: str) -> Any:
-    return {"json": ["json", text, None, False]}
-
-
-WORK = {
+NESTED: Any = reduce(lambda part, _: ["then", part, "b"], range(400), "a")
+WORK: dict[str, dict[str, Any]] = {
     "a long phrase": {"ban": {"phrases": ["x" * 10**6]}},
     "a phrase that is deep": {"ban": {"phrases": ["x" * 5_000]}},
-    "nested joins": {"language": nested(400)},
-    "deep JSON": {"language": schema("[" * 30_000)},
-    "a deep schema": {"language": schema('{"not":' * 300 + "{}" + "}" * 300)},
+    "nested joins": {"language": {"json": NESTED}},
+    "deep JSON": {"language": {"json": ["json", "[" * 30_000, None, False]}},
+    "a deep schema": {"language": {"json": ["json", '{"not":' * 300 + "{}" + "}" * 300, None, False]}},
     "a long text": {"language": "a" * 10**6},
     "groups": {"language": "(" * 60 + "a" + ")" * 60},
     "states": {"language": "(a|b)*a(a|b){16}"},
@@ -453,77 +439,67 @@ WORK = {
 
 class TestLimits:
     @pytest.mark.parametrize("given", WORK.values(), ids=WORK.keys())
-    def test_what_takes_long_is_refused_when_the_request_arrives(self, given: Any, vllm: SimpleNamespace) -> None:
-        good = json.loads(ServedCall(road="exact", language="a", settings=SamplingSettings(seed=1)).text())
-        text = json.dumps({**good, **given})
-        params = vllm.SamplingParams(seed=0, logprobs=6, temperature=1.0, extra_args={ARGUMENT: text})
+    def test_what_takes_long_is_refused_when_the_request_arrives(self, given: dict[str, Any], arrives: Any) -> None:
         started = time.process_time()
         with pytest.raises((UnsupportedError, GrammarError)):
-            vllm.PhiAttempts.validate_params(params)
+            arrives(given)
         assert time.process_time() - started < 3
 
-    def test_a_server_may_take_more(self, vllm: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-        call = ServedCall(road="exact", ban=BannedPhrases(["x" * 5_000]), settings=SamplingSettings(seed=1))
-        params = vllm.SamplingParams(seed=0, logprobs=6, temperature=1.0, extra_args={ARGUMENT: call.text()})
+    def test_a_server_may_take_more(self, arrives: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        call = ServedCall(road="exact", ban=BannedPhrases(["x" * 5_000]), settings=SamplingSettings(seed=1)).text()
         with pytest.raises(UnsupportedError, match="banned phrases is 5,000, more than 4,096"):
-            vllm.PhiAttempts.validate_params(params)
+            arrives(call)
         monkeypatch.setenv(LIMITS, '{"phrases": 6000, "states": 9000}')
-        vllm.PhiAttempts.validate_params(params)
+        arrives(call)
         monkeypatch.setenv(LIMITS, '{"phrase": 6000}')
         with pytest.raises(UnsupportedError, match="'phrase' is not a limit"):
-            vllm.PhiAttempts.validate_params(params)
+            arrives(call)
+
+
+UNFIT: list[tuple[dict[str, Any], str]] = [
+    ({"enable_chunked_prefill": True}, "parts of prompts"),
+    ({"long_prefill_token_threshold": 8}, "parts of prompts"),
+    ({"logprobs_mode": "raw_logprobs"}, "raw_logprobs"),
+    ({"max_logprobs": 5}, "max_logprobs=5"),
+    ({"speculative_config": object()}, "speculative_config"),
+    ({"use_v2_model_runner": True}, "VLLM_USE_V2_MODEL_RUNNER=0"),
+    ({"runner_type": "pooling"}, "generative model"),
+    ({"is_encoder_decoder": True}, "without an encoder"),
+    ({"__version__": "0.33.0"}, r"vLLM 0\.33\.0 was not tested"),
+]
 
 
 class TestEngines:
-    @pytest.mark.parametrize(
-        ("change", "words"),
-        [
-            ({"enable_chunked_prefill": True}, "parts of prompts"),
-            ({"long_prefill_token_threshold": 8}, "parts of prompts"),
-            ({"logprobs_mode": "raw_logprobs"}, "raw_logprobs"),
-            ({"max_logprobs": 5}, "max_logprobs=5"),
-            ({"speculative_config": object()}, "speculative_config"),
-            ({"use_v2_model_runner": True}, "VLLM_USE_V2_MODEL_RUNNER=0"),
-            ({"runner_type": "pooling"}, "generative model"),
-            ({"is_encoder_decoder": True}, "without an encoder"),
-        ],
-        ids=lambda given: given if isinstance(given, str) else ", ".join(given),
-    )
+    @pytest.mark.parametrize(("change", "words"), UNFIT, ids=str)
     def test_one_that_no_walk_could_follow_does_not_start(
-        self, change: dict[str, Any], words: str, vllm: SimpleNamespace
+        self, change: dict[str, Any], words: str, vllm: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        version, changes = change.get("__version__", "0.32.0"), {k: v for k, v in change.items() if k != "__version__"}
+        monkeypatch.setattr(importlib.import_module("vllm"), "__version__", version)
         with pytest.raises(UnsupportedError, match=words):
-            vllm.PhiAttempts(configuration(12, 0, 64, **change), torch.device("cpu"), False)
+            vllm.PhiAttempts(configuration(12, 0, 64, **changes), torch.device("cpu"), False)
 
-    def test_a_version_that_was_not_tested_does_not_start(
-        self, vllm: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(importlib.import_module("vllm"), "__version__", "0.33.0")
-        with pytest.raises(UnsupportedError, match=r"vLLM 0\.33\.0 was not tested"):
-            vllm.PhiAttempts(configuration(12, 0, 64), torch.device("cpu"), False)
-
-    def test_a_server_without_the_processor_is_told(self, small: Any) -> None:
+    def test_a_server_is_asked_once_whether_it_has_the_processor(self, small: Any) -> None:
         client = small(MAKES)
-        client.validate = lambda params: params.extra_args and params.extra_args.clear()
-        with pytest.raises(UnsupportedError, match="outlines-phi serve MODEL"):
-            drawn(client, MAKES, 1)
-        assert len(client.requests) == 1 and client.requests[0]["max_tokens"] == 1
-
-    def test_one_that_is_there_is_asked_once(self, small: Any) -> None:
-        client = small(MAKES)
-        generator = Generator(wrap(client), regex(MAKES.pattern), phi="exact")
         for _ in range(3):
-            generator.sample("ab")
+            drawn(client, MAKES, 1)
         assert sum("max_tokens" in request for request in client.requests) == 1
+        without = small(MAKES)
+        without.validate = lambda params: params.extra_args and params.extra_args.clear()
+        with pytest.raises(UnsupportedError, match="outlines-phi serve MODEL"):
+            drawn(without, MAKES, 1)
+        assert [request["max_tokens"] for request in without.requests] == [1]
 
-    def test_parts_of_prompts_are_found_out(self, small: Any) -> None:
+    def test_parts_of_prompts_and_logits_without_numbers_are_found_out(self, small: Any) -> None:
         client = small(MAKES)
-        generator = Generator(wrap(client), regex(MAKES.pattern), phi="exact")
-        generator.sample("ab")
-        client.engine.partial = 1
-        with pytest.raises(ModelError, match="log of the server"):
-            generator.sample("ba", n=3)
-        generator.sample("ab", n=3)
+        drawn(client, MAKES, 1)
+        logits = client.engine.logits
+        for name, value in (("partial", 1), ("logits", lambda contexts: torch.full((len(contexts), 12), math.nan))):
+            setattr(client.engine, name, value)
+            with pytest.raises(ModelError, match="log of the server"):
+                client.generators[MAKES.pattern].sample("ba", n=3, phi="exact", seed=1)
+            client.engine.logits = logits
+            drawn(client, MAKES, 3, seed=1)
 
     def test_a_text_that_the_engine_cuts(self, small: Any) -> None:
         client = small(MAKES)
@@ -568,15 +544,6 @@ class TestEngines:
         monkeypatch.setattr(served_walks.ExactWalk, "advance", staticmethod(advance))
         drawn(client, MAKES, 3)
 
-    def test_logits_without_numbers(self, small: Any) -> None:
-        client = small(MAKES)
-        drawn(client, MAKES, 1)
-        logits, client.engine.logits = client.engine.logits, lambda contexts: torch.full((len(contexts), 12), math.nan)
-        with pytest.raises(ModelError, match="log of the server"):
-            drawn(client, MAKES, 3, seed=1)
-        client.engine.logits = logits
-        drawn(client, MAKES, 3, seed=1)
-
     def test_trees_are_bounded_in_number_and_in_memory(self, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(served_walks, "TREES", 3)
         monkeypatch.setattr(served_walks, "TREES_BYTES", 4 * 6_000)
@@ -595,71 +562,70 @@ class TestEngines:
         assert torch.equal(client.engine.processor.apply(row.clone()), row) and len(other.outputs) == 1
 
 
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"phi": "auto"}, "Give phi='exact' or phi='local'"),
+    ({"phi": "onestep"}, "vLLM offline"),
+    ({"phi": "learned"}, "vLLM offline"),
+    ({"phi": ExactPhi(tolerance=0.1)}, "vLLM offline"),
+    ({"phi": ExactPhi(normalizers=3)}, "vLLM offline"),
+    ({"phi": "local", "sampler": outlines_phi.SMC(particles=3)}, "Leave sampler out"),
+    ({"draft": "forced"}, "Leave draft out"),
+    ({"constraint": lambda text: True}, "Leave constraint out"),
+    ({"tokenization": "canonical"}, "Leave tokenization out"),
+    ({"progress": print}, "Leave progress out"),
+    ({"do_sample": False}, "Draw with phi='exact'"),
+    ({"max_tokens": 3}, "max_new_tokens"),
+    ({"stop": ["x"]}, "stop"),
+    ({"temperature": 0}, "temperature"),
+    ({"unknown": 1}, "unknown"),
+    ({"phi": ..., "banned_phrases": ["a"], "output_type": None}, "Give phi='exact' or phi='local'"),
+    ({"phi": None, "backend": "xgrammar"}, "Leave backend"),
+    *(({"model_input": prompt}, "cannot be read") for prompt in (3, None, {"a": 1})),
+    ({"output_type": regex("a(")}, "\\^"),
+    ({"output_type": Literal["ab"], "banned_phrases": ["b"]}, "leave nothing"),
+]
+WITHOUT: list[Any] = [
+    lambda model: Generator(model, ANSWER).probabilities(QUESTION),
+    lambda model: Generator(model, ANSWER).mode(QUESTION),
+    lambda model: Generator(model, ANSWER).audit(QUESTION),
+    lambda model: outlines_phi.audit((model, ANSWER), QUESTION),
+    lambda model: list(Generator(model, ANSWER, phi="exact").stream(QUESTION)),
+    lambda model: list(model.stream(QUESTION, ANSWER, phi="local")),
+]
+"""Calls that need distributions."""
+
+
 class TestBadInput:
-    @pytest.mark.parametrize(
-        ("keywords", "words"),
-        [
-            ({"phi": "auto"}, "Give phi='exact' or phi='local'"),
-            ({"phi": "onestep"}, "vLLM offline"),
-            ({"phi": "learned"}, "vLLM offline"),
-            ({"phi": ExactPhi(tolerance=0.1)}, "vLLM offline"),
-            ({"phi": ExactPhi(normalizers=3)}, "vLLM offline"),
-            ({"phi": "local", "sampler": outlines_phi.SMC(particles=3)}, "Leave sampler out"),
-            ({"phi": "exact", "draft": "forced"}, "Leave draft out"),
-            ({"phi": "exact", "constraint": lambda text: True}, "Leave constraint out"),
-            ({"phi": "exact", "tokenization": "canonical"}, "Leave tokenization out"),
-            ({"phi": "exact", "progress": print}, "Leave progress out"),
-            ({"phi": "exact", "do_sample": False}, "Draw with phi='exact'"),
-            ({"phi": "exact", "max_tokens": 3}, "max_new_tokens"),
-            ({"phi": "exact", "stop": ["x"]}, "stop"),
-            ({"phi": "exact", "temperature": 0}, "temperature"),
-            ({"phi": "exact", "unknown": 1}, "unknown"),
-            ({"banned_phrases": ["a"]}, "Give phi='exact' or phi='local'"),
-            ({"phi": None, "backend": "xgrammar"}, "Leave backend"),
-        ],
-        ids=lambda given: given if isinstance(given, str) else ", ".join(given),
-    )
-    def test_what_a_call_cannot_have(self, keywords: dict[str, Any], words: str, client: FakeClient) -> None:
-        with pytest.raises(UnsupportedError, match=words):
-            wrap(client)(QUESTION, None if "banned_phrases" in keywords else Literal["yes"], **keywords)
+    @pytest.mark.parametrize(("given", "words"), REFUSED, ids=str)
+    def test_what_is_told_before_the_server_is_asked(
+        self, given: dict[str, Any], words: str, client: FakeClient
+    ) -> None:
+        asked = {"model_input": QUESTION, "output_type": Literal["yes"], "phi": "exact", **given}
+        asked = {name: value for name, value in asked.items() if value is not ...}
+        with pytest.raises((UnsupportedError, GrammarError, EmptyLanguageError), match=words):
+            wrap(client)(asked.pop("model_input"), asked.pop("output_type"), **asked)
         assert client.requests == []
 
     def test_what_needs_distributions(self, client: FakeClient) -> None:
-        model = wrap(client)
-        generator = Generator(model, Literal["yes", "no"], phi="exact")
-        for ask in (
-            lambda: generator.probabilities(QUESTION),
-            lambda: generator.mode(QUESTION),
-            lambda: generator.audit(QUESTION),
-            lambda: outlines_phi.audit((model, Literal["yes"]), QUESTION),
-            lambda: list(generator.stream(QUESTION)),
-            lambda: list(model.stream(QUESTION, Literal["yes"], phi="local")),
-        ):
+        for ask in WITHOUT:
             with pytest.raises(UnsupportedError, match="a server does not give them"):
-                ask()
+                ask(wrap(client))
         with pytest.raises(UnsupportedError, match=r"outlines\.Generator"):
-            generator(QUESTION, phi=None)
+            Generator(wrap(client), ANSWER, phi="exact")(QUESTION, phi=None)
 
-    @pytest.mark.parametrize("prompt", [3, None, {"a": 1}])
-    def test_what_is_no_prompt(self, prompt: Any, client: FakeClient) -> None:
-        with pytest.raises(UnsupportedError, match="cannot be read"):
-            wrap(client)(prompt, Literal["yes"], phi="exact")
-
-    def test_what_is_no_format_is_told_before_the_server_is_asked(self, client: FakeClient) -> None:
-        with pytest.raises(GrammarError):
-            wrap(client)(QUESTION, regex("a("), phi="exact")
-        with pytest.raises(EmptyLanguageError):
-            wrap(client)(QUESTION, Literal["ab"], phi="exact", banned_phrases=["b"])
-        assert client.requests == []
-
-    def test_limits_that_are_too_small(self, client: FakeClient) -> None:
-        model = wrap(client)
-        with pytest.raises(EmptyLanguageError, match="Give max_new_tokens="):
-            model(QUESTION, regex("[a-z]{40}"), phi="exact", max_new_tokens=3)
-        with pytest.raises(ModelError, match="--max-model-len"):
-            model(QUESTION, regex("[0-9]{300}"), phi="exact")
-        with pytest.raises(ModelError, match="context length"):
-            model(QUESTION * 60, Literal["yes"], phi="exact")
+    @pytest.mark.parametrize(
+        ("prompt", "pattern", "budget", "error", "words"),
+        [
+            (QUESTION, "[a-z]{40}", 3, EmptyLanguageError, "Give max_new_tokens="),
+            (QUESTION, "[0-9]{300}", None, ModelError, "--max-model-len"),
+            (QUESTION * 60, "yes", None, ModelError, "context length"),
+        ],
+    )
+    def test_limits_that_are_too_small(
+        self, prompt: str, pattern: str, budget: int | None, error: type[Exception], words: str, client: FakeClient
+    ) -> None:
+        with pytest.raises(error, match=words):
+            wrap(client)(prompt, regex(pattern), phi="exact", max_new_tokens=budget)
 
     def test_truncation_that_leaves_nothing(self, small: Any) -> None:
         language = LANGUAGES[3]
@@ -668,38 +634,23 @@ class TestBadInput:
         assert drawn(small(language), language, 3, top_k=1, phi="local").failures == 3
 
     def test_the_effort(self, small: Any) -> None:
+        """That of one prompt leaves the draws of the others."""
         language = LANGUAGES[3]
         for effort in (Effort(attempts=1), Effort(tokens=1), Effort(seconds=1e-9)):
             with pytest.raises(BudgetError, match="Draw with weights") as caught:
                 drawn(small(language), language, 30, phi=ExactPhi(effort=effort), seed=1)
             (made,) = caught.value.draws
             assert len(made) < 30 and made.guarantee is Guarantee.EXACT
-
-    def test_the_effort_of_one_prompt_leaves_the_draws_of_the_others(self, small: Any) -> None:
-        language = LANGUAGES[3]
-        generator = Generator(wrap(small(language)), regex(language.pattern))
-        scarce = ExactPhi(effort=Effort(attempts=4))
+        generator = Generator(wrap(small(language)), regex(language.pattern), phi=ExactPhi(effort=Effort(attempts=4)))
         with pytest.raises(BudgetError, match="exact draws") as caught:
-            generator.sample_batch(["ab", "ba", "c"], n=9, max_new_tokens=6, seed=0, phi=scarce)
-        made = [len(draws) for draws in caught.value.draws]
-        assert len(made) == 3 and 0 < min(made) and max(made) < 9
+            generator.sample_batch(["ab", "ba", "c"], n=9, max_new_tokens=6, seed=0)
+        sizes = [len(draws) for draws in caught.value.draws]
+        assert len(sizes) == 3 and 0 < min(sizes) and max(sizes) < 9
         assert generator.sample_batch([]) == []
 
     @pytest.mark.parametrize("error", [ConnectionError("gone"), TimeoutError("late")], ids=str)
     def test_a_server_that_dies(self, error: Exception, client: FakeClient) -> None:
-        model = wrap(client)
-        model(QUESTION, Literal["yes", "no"], phi="exact")
-
-        def gone(**request: Any) -> Any:
-            raise error
-
-        client.chat.completions.create = gone
+        wrap(client)(QUESTION, ANSWER, phi="exact")
+        client.chat.completions.create = Mock(side_effect=error)
         with pytest.raises(type(error)):
-            model(QUESTION, Literal["yes", "no"], phi="exact")
-
-
-def test_wrapped_once_more_it_is_another_with_other_defaults(client: FakeClient) -> None:
-    model = wrap(client)
-    again = outlines_phi.wrap(model, phi="exact")
-    assert type(again) is PhiVLLM and again is not model and again.client is client
-    assert again(QUESTION, Literal["yes", "no"]) in ("yes", "no")
+            wrap(client)(QUESTION, ANSWER, phi="exact")

@@ -16,6 +16,7 @@ import pytest
 import outlines_phi
 from outlines_phi import BannedPhrases, PhiTransformers, generate, samplers
 from outlines_phi.lm import bundled
+from tests.plugin.loops import custom, pair, texts
 
 
 @dataclass(frozen=True)
@@ -151,16 +152,8 @@ def installed(model: PhiTransformers, wanted: Wanted) -> list[str]:
 
 
 def custom_generate(model: PhiTransformers, wanted: Wanted) -> list[str]:
-    prompt = model.hf_tokenizer(wanted.prompt, return_tensors="pt")
-    ids = model.model.generate(
-        **prompt,
-        custom_generate=outlines_phi.custom_generate,
-        output_type=wanted.output_type,
-        vocabulary=model.hf_tokenizer,
-        **wanted.many,
-        **wanted.options,
-    )
-    return model.hf_tokenizer.batch_decode(ids[:, prompt["input_ids"].shape[1] :], skip_special_tokens=True)
+    hf, options = pair(model), {"output_type": wanted.output_type, **wanted.many, **wanted.options}
+    return texts(hf, custom(hf, wanted.prompt, **options), wanted.prompt)
 
 
 def banned_stock_generator(model: PhiTransformers, wanted: Wanted) -> list[str]:

@@ -1,8 +1,9 @@
-"""A gate in front of a model: its calls are counted, and may be held up or fail."""
+"""A gate in front of a model: its calls are counted, and may be held up or fail; and what calls leave behind."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 PATIENCE = 20.0
@@ -13,6 +14,42 @@ def workers() -> set[threading.Thread]:
     """Return the threads that still run of those that this package has started for one call; not those that models keep."""
     names = {thread: thread.name for thread in threading.enumerate()}
     return {thread for thread, name in names.items() if name.startswith("outlines_phi") and "async" not in name}
+
+
+def trees(model: Any) -> list[Any]:
+    """Return the trees that a model keeps, the longest unused one first."""
+    return list(model._trees._trees.values())
+
+
+def compiled(model: Any) -> tuple[int, int]:
+    """Return how many languages and tables a model keeps."""
+    return len(model.compiled._languages), len(model.compiled._tables)
+
+
+def is_free(model: Any) -> bool:
+    """Return True if no call holds the lock under which a model draws."""
+    lock = model._drawing
+    return bool(lock.acquire(blocking=False)) and not lock.release()
+
+
+def together(*works: Callable[[], Any]) -> list[Any]:
+    """Return the results of ``works``, each done in a thread of its own and all begun at once; an error is its result."""
+    results: list[Any] = [None] * len(works)
+    start = threading.Barrier(len(works))
+
+    def work(index: int) -> None:
+        start.wait()
+        try:
+            results[index] = works[index]()
+        except Exception as error:
+            results[index] = error
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(len(works))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
 
 
 class Gate:

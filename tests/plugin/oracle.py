@@ -1,15 +1,34 @@
-"""The texts that the bundled model writes freely, by plain enumeration with Hugging Face's own calls."""
+"""The exact laws of the bundled model: of output types by all their tokens, of free text by Hugging Face's own calls."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 import torch
 from scipy import stats
 
-from outlines_phi import PhiTransformers
+from outlines_phi import PhiTransformers, SamplingSettings
+from outlines_phi_workbench.suite.reference import Reference, enumerate_language
+
+
+def reference(
+    model: PhiTransformers, output_type: object, prompt: str, budget: int, *, estimators: Any = None, **options: Any
+) -> Reference:
+    """Return the exact laws of an output type after a prompt, under the sampling settings ``options``."""
+    table, ids = model.table(output_type), tuple(model.hf_tokenizer(prompt)["input_ids"])
+    settings = SamplingSettings(max_new_tokens=budget, **options)
+    return enumerate_language(model.lm, table, ids, settings, budget, estimators=estimators)
+
+
+def by_text(model: PhiTransformers, law: Mapping[tuple[int, ...], float]) -> dict[str, float]:
+    """Return the probability of each text, the sum over its spellings."""
+    found: Counter[str] = Counter()
+    for ids, p in law.items():
+        found[model.lm.vocabulary.decode(ids).decode()] += p  # type: ignore[assignment]
+    return dict(found)
 
 
 def free_texts(

@@ -1,19 +1,37 @@
-"""Audits of applications on the bundled model: generators of this package, stock ones, and pairs."""
+"""Audits of applications on the bundled model, and the fit of formats: its warning, and the table that compares several."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any, Literal
 
 import outlines
 import pytest
+import torch
 from outlines.inputs import Image
+from outlines.types import regex
 from pydantic import BaseModel
 
 import outlines_phi
-from outlines_phi import EmptyLanguageError, UnsupportedError
+from outlines_phi import (
+    EmptyLanguageError,
+    FidelityWarning,
+    FitWarning,
+    Generator,
+    PhiTransformers,
+    UnsupportedError,
+    from_language_model,
+)
+from outlines_phi.fidelity import FormatFit
 from outlines_phi.fidelity.audit_report import AuditReport
+from outlines_phi.fidelity.format_fit import LOW, REMEDIES
+from outlines_phi.lm.table_model import TableModel
+from outlines_phi.phi.tree.distribution import Beginnings, FirstToken
 from outlines_phi_workbench.suite.reference import enumerate_language
+from tests.languages import VOCABULARY
+from tests.plugin.gate import trees
+from tests.plugin.oracle import reference
 from tests.precision import SHARE
 
 QUESTION = "Question: is the bakery open on Monday? Answer: "
@@ -30,8 +48,7 @@ class Character(BaseModel):
 
 def truth(model: outlines_phi.PhiTransformers, prompt: str = QUESTION, **options: Any) -> tuple[float, float]:
     """Phi, and the total variation of masking, by enumeration."""
-    settings = outlines_phi.SamplingSettings(max_new_tokens=BUDGET, **options)
-    laws = enumerate_language(model.lm, model.table(Answer), model._prompt_ids(prompt), settings, BUDGET)
+    laws = reference(model, Answer, prompt, BUDGET, **options)
     return math.exp(laws.log_phi), 1 - sum(min(laws.mask[ids], p) for ids, p in laws.mu.items())
 
 
@@ -74,11 +91,10 @@ def test_masking_is_that_of_the_language_that_draws_are_of(model: outlines_phi.P
 
 
 def test_no_model_call_is_made_beyond_the_draws(model: outlines_phi.PhiTransformers, report: AuditReport) -> None:
-    draws = outlines_phi.Generator(model, Answer, phi="local").sample(
-        QUESTION, n=400, draft=[], max_new_tokens=BUDGET, seed=3
+    draws = outlines_phi.Generator(model, Answer).sample(
+        QUESTION, n=400, phi="local", draft=[], max_new_tokens=BUDGET, seed=3
     )
-    assert report.counts.calls == draws.counts.calls
-    assert report.counts.tokens == draws.counts.tokens
+    assert (report.counts.calls, report.counts.tokens) == (draws.counts.calls, draws.counts.tokens)
     assert [trace.text for trace in report.traces[0]] == draws.texts
 
 
@@ -118,30 +134,15 @@ def test_fields_of_json_are_named(model: outlines_phi.PhiTransformers) -> None:
     )
 
 
-@pytest.mark.parametrize("options", [{"temperature": 0.6}, {"temperature": 1.5, "repetition_penalty": 1.2}])
-def test_the_law_is_that_of_the_call(model: outlines_phi.PhiTransformers, options: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "options", [{"temperature": 0.6}, {"temperature": 1.5, "repetition_penalty": 1.2}, {"top_k": 2}], ids=str
+)
+def test_the_law_is_that_of_the_call(model: outlines_phi.PhiTransformers, options: dict[str, Any]) -> None:
+    """Dead ends of truncation are said."""
     report = outlines_phi.audit((model, Answer), QUESTION, 300, max_new_tokens=BUDGET, seed=2, **options)
-    assert holds(report, *truth(model, **options))
-    assert not holds(report, *truth(model))
-
-
-def test_truncation_is_honoured_and_its_dead_ends_are_said(model: outlines_phi.PhiTransformers) -> None:
-    report = outlines_phi.audit((model, Answer), QUESTION, 300, max_new_tokens=BUDGET, seed=2, top_k=2)
-    assert holds(report, *truth(model, top_k=2))
-    assert report.settings.top_k == 2
-    failures = report.pooled.bias.failures
-    assert (failures > 0) == any("top_k=2" in warning for warning in report.warnings)
-
-
-def test_several_prompts_share_calls_and_are_pooled(model: outlines_phi.PhiTransformers) -> None:
-    report = outlines_phi.Generator(model, Answer).audit(ASKED, n=200, max_new_tokens=BUDGET, seed=5)
-    truths = [truth(model, prompt) for prompt in ASKED]
-    assert [finding.name for finding in report.findings] == ASKED
-    low, high = report.pooled.bias.tv.interval
-    assert low <= sum(tv for _, tv in truths) / 2 <= high
-    assert report.pooled.bias.phi.interval.low <= sum(phi for phi, _ in truths) / 2 * (1 + SHARE)
-    single = [outlines_phi.audit((model, Answer), prompt, 2, seed=1).counts.calls for prompt in ASKED]
-    assert report.counts.calls <= 2 + max(single) * 2
+    assert holds(report, *truth(model, **options)) and report.settings.top_k == options.get("top_k")
+    assert "top_k" in options or not holds(report, *truth(model))
+    assert (report.pooled.bias.failures > 0) == any("top_k=2" in warning for warning in report.warnings)
 
 
 def test_an_enumeration_narrows_the_bounds_and_is_counted(model: outlines_phi.PhiTransformers) -> None:
@@ -152,18 +153,6 @@ def test_an_enumeration_narrows_the_bounds_and_is_counted(model: outlines_phi.Ph
     assert bounded.pooled.bias.certain.width < 0.5 * without.pooled.bias.certain.width
     assert bounded.pooled.bias.mean_w == without.pooled.bias.mean_w
     assert without.counts.tokens < bounded.counts.tokens <= without.counts.tokens + 1000 + 64
-
-
-def test_residual_attempts_lower_the_limit_of_phi(model: outlines_phi.PhiTransformers) -> None:
-    """Free text that ends in a period: an enumeration leaves most of Phi undecided, attempts find it dead."""
-    asked: dict[str, Any] = {"prompts": "Story: Aria is a ", "n": 20, "seed": 1, "max_new_tokens": 20}
-    report = outlines_phi.audit((model, outlines.types.regex("[a-z ]{1,20}[.]")), **asked, bounds_tokens=800)
-    found = report.pooled.bias
-    assert found.attempts > 20 and found.residual is not None
-    assert found.residual.low == found.certain.low and found.residual.high < 0.8 * found.certain.high
-    assert found.residual.low < found.phi.value <= found.residual.high * (1 + 1e-12)
-    again = outlines_phi.audit((model, outlines.types.regex("[a-z ]{1,20}[.]")), **asked, bounds_tokens=800)
-    assert again.to_dict() == report.to_dict()
 
 
 def test_progress_counts_finished_draws(model: outlines_phi.PhiTransformers) -> None:
@@ -184,44 +173,43 @@ def test_the_generation_config_of_an_application_is_said(fresh: outlines_phi.Phi
     assert any("greedy" in note for note in outlines_phi.audit((fresh, Answer), QUESTION, 40, seed=1).warnings)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"prompts": []}, "No prompts"),
-        ({"prompts": None}, "cannot be read"),
-        ({"prompts": [QUESTION, 7]}, "cannot be read"),
-        ({"n": 1}, "at least 2"),
-        ({"n": 0}, "at least 2"),
-        ({"n": 2.5}, "at least 2"),
-        ({"n": True}, "at least 2"),
-        ({"confidence": 95}, "between 0 and 1"),
-        ({"bounds_tokens": -1}, "bounds_tokens"),
-        ({"phi": "exact"}, "Leave phi= out of an audit"),
-        ({"num_return_sequences": 3}, "Leave num_return_sequences= out of an audit"),
-        ({"do_sample": False}, "do_sample"),
-        ({"no_repeat_ngram_size": 2}, "no_repeat_ngram_size"),
-        ({"sampler": "beam"}, "sampler"),
-        ({"max_tokens": 9}, r"give max_new_tokens=\)\.$"),
-        ({"temperature": 0}, "temperature"),
-        ({"source": Answer}, r"expected an outlines\.Generator"),
-        ({"source": "generator"}, r"expected an outlines\.Generator"),
-        ({"source": (None, Answer)}, "wrap"),
-        ({"prompts": Answer}, r"outlines_phi\.audit\(\(model, T\), prompts\).*in the place of the prompts"),
-        ({"prompts": Literal["a"], "n": QUESTION}, r"outlines_phi\.audit\(\(model, T\), prompts\)"),
-    ],
-)
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"prompts": []}, "No prompts"),
+    ({"prompts": None}, "cannot be read"),
+    ({"prompts": [QUESTION, 7]}, "cannot be read"),
+    ({"n": 1}, "at least 2"),
+    ({"n": 0}, "at least 2"),
+    ({"n": 2.5}, "at least 2"),
+    ({"n": True}, "at least 2"),
+    ({"confidence": 95}, "between 0 and 1"),
+    ({"bounds_tokens": -1}, "bounds_tokens"),
+    ({"phi": "exact"}, "Leave phi= out of an audit"),
+    ({"num_return_sequences": 3}, "Leave num_return_sequences= out of an audit"),
+    ({"do_sample": False}, "do_sample"),
+    ({"no_repeat_ngram_size": 2}, "no_repeat_ngram_size"),
+    ({"sampler": "beam"}, "sampler"),
+    ({"max_tokens": 9}, r"give max_new_tokens=\)\.$"),
+    ({"temperature": 0}, "temperature"),
+    ({"source": Answer}, r"expected an outlines\.Generator"),
+    ({"source": "generator"}, r"expected an outlines\.Generator"),
+    ({"source": (None, Answer)}, "wrap"),
+    ({"prompts": Answer}, r"outlines_phi\.audit\(\(model, T\), prompts\).*in the place of the prompts"),
+    ({"prompts": Literal["a"], "n": QUESTION}, r"outlines_phi\.audit\(\(model, T\), prompts\)"),
+    ({"source": "free"}, "free text has no format"),
+    ({"source": "stock"}, "free text has no format"),
+    ({"source": "image"}, "Image"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), WRONG, ids=str)
 def test_bad_input_is_refused(changes: dict[str, Any], message: str, model: outlines_phi.PhiTransformers) -> None:
     asked = {"source": (model, Answer), "prompts": QUESTION, "n": 10, **changes}
-    with pytest.raises(UnsupportedError, match=message):
+    if isinstance(asked["source"], str):  # of the model
+        asked["source"] = {"free": (model, None), "stock": outlines.Generator(model), "image": (model, Image)}.get(
+            asked["source"], asked["source"]
+        )
+    with pytest.raises((UnsupportedError, EmptyLanguageError), match=message):
         outlines_phi.audit(**asked)
-
-
-def test_free_text_is_refused(model: outlines_phi.PhiTransformers) -> None:
-    for source in ((model, None), outlines.Generator(model)):
-        with pytest.raises(UnsupportedError, match="free text has no format"):
-            outlines_phi.audit(source, QUESTION)
-    with pytest.raises(UnsupportedError):
-        outlines_phi.audit((model, Image), QUESTION)
 
 
 def test_a_truncation_that_leaves_nothing_is_an_error(model: outlines_phi.PhiTransformers) -> None:
@@ -234,4 +222,157 @@ def test_an_audit_leaves_the_model_as_it_was(fresh: outlines_phi.PhiTransformers
     before = generator.sample(QUESTION, n=5, seed=9, max_new_tokens=BUDGET).texts
     generator.audit(QUESTION, n=20, max_new_tokens=BUDGET)
     assert generator.sample(QUESTION, n=5, seed=9, max_new_tokens=BUDGET).texts == before
-    assert len(fresh._trees) == 0
+    assert not trees(fresh)
+
+
+BAKERY, ARIA = "Question: is the bakery open on Sunday? Answer: ", "New character: Aria. JSON: "
+SMALL, CAPITAL = Literal["yes", "no"], Literal["Yes", "No"]
+
+
+def said(write: Any) -> list[str]:
+    """Return the messages of warnings of a bad fit."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        write()
+    assert all(each.filename == __file__ for each in caught if each.category is FitWarning)
+    return [str(each.message) for each in caught if each.category is FitWarning]
+
+
+def first(model: PhiTransformers, prompt: str) -> dict[str, float]:
+    """Return the probabilities of first tokens, by another road than trees."""
+    ids = torch.tensor([model.hf_tokenizer(prompt)["input_ids"]])
+    with torch.no_grad():
+        p = model.model(ids).logits[0, -1].softmax(-1)
+    return {model.lm.vocabulary.tokens[i].decode(errors="replace"): float(p[i]) for i in range(len(p))}
+
+
+class TestWarning:
+    def test_it_has_the_numbers_and_what_helps(self, fresh: PhiTransformers) -> None:
+        generator = Generator(fresh, CAPITAL)
+        (text,) = said(lambda: generator.sample(BAKERY, 3))
+        log_phi = generator.probabilities(BAKERY, tolerance=0).log_z_bounds[0]
+        law = first(fresh, BAKERY)
+        assert f"log Phi is {log_phi:.4g} after {BAKERY!r}" in text and log_phi < LOW
+        assert text.startswith("Begin the values with the capital") and REMEDIES["ask"] in text
+        assert f"'no' {law['no']:.2g}, 'yes' {law['yes']:.2g}" in text and f"'No' {law['No']:.2g}" in text
+
+    @pytest.mark.parametrize(
+        "write",
+        [
+            lambda generator: generator(BAKERY),
+            lambda generator: generator.sample(BAKERY, 20, phi="local"),
+            lambda generator: generator.sample_batch([BAKERY, ARIA]),
+            lambda generator: generator.probabilities(BAKERY),
+            lambda generator: generator.mode(BAKERY),
+            lambda generator: "".join(generator.stream(BAKERY, phi="exact")),
+            lambda generator: generator.model(BAKERY, CAPITAL, phi="exact"),
+        ],
+    )
+    def test_every_door_gives_it_once_a_generator(self, fresh: PhiTransformers, write: Any) -> None:
+        for _ in range(2):
+            generator = Generator(fresh, CAPITAL)
+            assert len(said(lambda: write(generator))) == 1  # noqa: B023
+            assert said(lambda: write(generator)) == []  # noqa: B023
+
+    def test_none_where_the_format_fits_and_none_without_an_estimator(self, fresh: PhiTransformers) -> None:
+        banned = Generator(fresh, banned_phrases=["it is"])
+        for write in (
+            lambda: Generator(fresh, SMALL).sample(BAKERY, 3),
+            lambda: Generator(fresh, CAPITAL)(BAKERY, phi=None),
+            lambda: banned.sample(BAKERY, phi="local", max_new_tokens=12),
+        ):
+            assert said(write) == []
+
+    def test_it_costs_no_model_call(self, fresh: PhiTransformers) -> None:
+        draws = Generator(fresh, CAPITAL).sample(BAKERY, 3, phi="local", seed=1, draft=[])
+        assert draws.counts.calls == max(len(draw.token_ids) for draw in draws)
+
+    def test_filters_of_python_silence_it_and_make_it_an_error(self, fresh: PhiTransformers) -> None:
+        assert issubclass(FitWarning, FidelityWarning)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warnings.simplefilter("ignore", FitWarning)
+            Generator(fresh, CAPITAL)(BAKERY)
+            warnings.simplefilter("error", FitWarning)
+            with pytest.raises(FitWarning, match="log Phi is"):
+                Generator(fresh, CAPITAL)(BAKERY)
+
+    def test_the_worst_prompt_of_a_batch_is_named(self, fresh: PhiTransformers) -> None:
+        (text,) = said(lambda: Generator(fresh, CAPITAL).sample_batch([BAKERY, ARIA]))
+        assert f"after {ARIA!r}" in text
+
+
+class TestAdvice:
+    @pytest.mark.parametrize(
+        ("tokens", "log_live", "expected"),
+        [
+            ([("Yes", False), ("yes", True)], -8.0, ["case", "ask"]),
+            ([(" yes", False), ("yes", True)], -8.0, ["blank", "ask"]),
+            ([(" Yes", False), ("yes", True)], -8.0, ["case", "ask"]),
+            ([("The", False), ("yes", True)], -8.0, ["ask"]),
+            ([("No", False), ("n", True)], -8.0, ["ask"]),
+            ([("The", False), ("A", True)], -0.5, ["ask", "ends", "fields"]),
+        ],
+    )
+    def test_it_goes_by_the_first_tokens(self, tokens: list, log_live: float, expected: list[str]) -> None:
+        beginnings = Beginnings(tuple(FirstToken(text, 0.1, live) for text, live in tokens), log_live)
+        fit = FormatFit(prompt="", form="", log_z=-8.5, log_z_bounds=(-9, -8), beginnings=beginnings)
+        assert list(fit.advice) == [REMEDIES[name] for name in expected]
+
+    def test_none_where_the_format_fits_and_some_where_first_tokens_are_unknown(self) -> None:
+        assert FormatFit(prompt="", form="", log_z=-4.9, log_z_bounds=(-6, -4)).advice == ()
+        assert "first tokens" not in FormatFit(prompt="", form="", log_z=-9, log_z_bounds=(-math.inf, 0)).warning
+
+
+class TestTable:
+    def test_the_numbers_are_those_of_enumeration(self) -> None:
+        lm = TableModel.random(VOCABULARY, seed=3, scale=1.5)
+        model = from_language_model(lm, lambda text: (1, 2))
+        table = Generator(model, regex("(ab|ba|c){1,3}x?")).fit("p", [Literal["a", "cc"]], max_new_tokens=7)
+        for fit, form in zip(table, (regex("(ab|ba|c){1,3}x?"), Literal["a", "cc"]), strict=True):
+            compiled = model.table(form)
+            settings = outlines_phi.SamplingSettings(max_new_tokens=7)
+            exact = enumerate_language(lm, compiled, (1, 2), settings, 7)
+            assert fit.log_z_bounds[0] - 1e-6 <= exact.log_phi <= fit.log_z_bounds[1] + 1e-6
+            assert fit.log_z_bounds[0] - 1e-9 <= fit.log_z <= fit.log_z_bounds[1] + 1e-9
+            row = lm.trees([(1, 2)]).roots().logits[0].double().log_softmax(-1)
+            live = compiled.moves(compiled.start, 7).tokens
+            assert fit.beginnings.log_live == pytest.approx(float(row[live].logsumexp(0)), abs=1e-5)
+            shown = [(token.text, token.live) for token in fit.beginnings.tokens]
+            ranked = row.argsort(descending=True)[:5].tolist()
+            assert {(VOCABULARY.tokens[i].decode(), i in live) for i in ranked} <= set(shown)
+
+    def test_it_compares_formats_after_prompts(
+        self, fresh: PhiTransformers, stock: outlines.models.Transformers
+    ) -> None:
+        generator = Generator(fresh, SMALL)
+        table = generator.fit([BAKERY, ARIA], [CAPITAL], tokens=6)
+        assert [(fit.prompt, fit.low) for fit in table] == [(BAKERY, False), (BAKERY, True), (ARIA, True), (ARIA, True)]
+        greedy = stock(BAKERY, max_new_tokens=6, do_sample=False)
+        text = repr(table)
+        assert table[0].line == greedy.strip().partition("\n")[0] and repr(table[0].line) in text
+        assert "Literal['yes', 'no']" in text and table[1].log_phi in text and REMEDIES["case"] in text
+        assert said(lambda: Generator(fresh, CAPITAL).fit(BAKERY)) == []
+
+    @pytest.mark.parametrize(
+        ("call", "words"),
+        [
+            (lambda m: Generator(m, banned_phrases=["it is"]).fit(BAKERY), r"fit\(\)"),
+            (lambda m: Generator(m, SMALL).fit(BAKERY, phi="exact"), "Leave phi out of fit"),
+            (lambda m: Generator(m, SMALL).fit(BAKERY, tokens=0), "tokens=0"),
+        ],
+    )
+    def test_what_cannot_be_compared_is_refused(self, call: Any, words: str, model: PhiTransformers) -> None:
+        with pytest.raises(UnsupportedError, match=words):
+            call(model)
+
+
+class TestMarginals:
+    def test_they_are_certified_where_enumeration_ends_and_intervals_elsewhere(self, fresh: PhiTransformers) -> None:
+        generator = Generator(fresh, Literal["yes", "no", "not now"])
+        marginals, law = generator.marginals(BAKERY), generator.probabilities(BAKERY, tolerance=0)
+        assert marginals.certified
+        assert all(entry.lo - 1e-9 <= law[entry.value].p <= entry.hi + 1e-9 for entry in marginals[""])
+        words, little = Generator(fresh, regex("[a-z]+")), outlines_phi.Effort(tokens=2)
+        endless = words.marginals(BAKERY, 10, max_new_tokens=6, seed=1, effort=little)
+        assert not endless.certified and "10 draws" in str(endless)

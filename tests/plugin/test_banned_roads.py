@@ -1,19 +1,33 @@
-"""Banned phrases on every road: nothing leaks, exact draws have the law that plain enumeration says, and masked ones have not.
+"""Banned phrases and drafts on every road: nothing leaks, the law is the exact one, and that of masking is not.
 
 The oracle asks the Hugging Face model by itself, and looks for phrases by Python's ``in``.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
 
 import outlines_phi
 from outlines_phi import BannedPhrases, PhiTransformers, generate, samplers
+from outlines_phi.drafting import Draft, Drafter, Drafting, DraftRun, Site
+from outlines_phi.lm import bundled
 from tests.languages import ALPHA
-from tests.plugin.doors import BAN, BANNING, DOORS, ONE_BY_ONE, SUNDAY, Door, alternately, fewer, through
+from tests.plugin.doors import (
+    BAN,
+    BANNING,
+    DOORS,
+    ONE_BY_ONE,
+    SUNDAY,
+    Door,
+    alternately,
+    banned_generator,
+    fewer,
+    through,
+)
 from tests.plugin.oracle import free_texts, p_value, same_law, without
 
 PROMPT, N, LAW = SUNDAY.prompt, SUNDAY.n, SUNDAY.limits
@@ -84,19 +98,6 @@ def test_masked_texts_and_exact_ones_have_other_laws(model: PhiTransformers, ahe
         assert same_law(drawn, ahead) < 1e-6, phi
 
 
-def test_weighted_draws_have_the_law_in_expectation(
-    model: PhiTransformers, texts: dict[str, float], truth: dict[str, float]
-) -> None:
-    ban = BannedPhrases(BAN, level="weighted")
-    draws = outlines_phi.Generator(model, None, banned_phrases=ban).sample(PROMPT, 4 * N, seed=1, **LAW)
-    w = np.exp(draws.log_w)
-    allowed = sum(p for text, p in texts.items() if text in truth)
-    assert abs(w.mean() - allowed) < 4 * w.std() / np.sqrt(len(w))
-    for text in [text for text, p in truth.items() if p > 0.05]:
-        numbers = w * np.array([drawn == text for drawn in draws.texts]) - w * truth[text]
-        assert abs(numbers.mean()) < 4 * numbers.std() / np.sqrt(len(w)), text
-
-
 @pytest.mark.parametrize("phi", ["exact", "auto"])
 def test_an_output_type_without_a_phrase(phi: str, model: PhiTransformers) -> None:
     answer = Literal["yes", "not now", "nobody", "no"]
@@ -143,3 +144,56 @@ class TestPrompts:
         rows = model.batch([PROMPT, HALF], banned_phrases=BAN, phi=phi, **options)
         for prompt, drawn in zip([PROMPT, HALF], rows, strict=True):
             assert not any(BAN[0] in prompt + text for text in drawn)
+
+
+ROADS = (*DOORS, banned_generator)
+
+
+class Guesser(Drafter, Drafting):
+    """Proposes the rest of a sentence that it has in mind, in the tokenizer's tokens, and counts what it has proposed."""
+
+    name: ClassVar[str] = "guesser"
+
+    def __init__(self, *sentences: str) -> None:
+        tokenizer = bundled.load()[1]
+        self.minds = [tuple(tokenizer.encode(sentence)) for sentence in sentences]
+        self.proposed = 0
+
+    def begin(self, run: DraftRun) -> Drafting:
+        return self
+
+    def propose(
+        self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
+    ) -> list[Draft]:
+        drafts = []
+        for site, length in zip(sites, lengths, strict=True):
+            written = len(site.tokens)
+            rest = next((mind[written:] for mind in self.minds if mind[:written] == site.tokens), ())
+            drafts.append(Draft(rest[:length]))
+            self.proposed += len(drafts[-1].tokens)
+        return drafts
+
+
+@pytest.fixture
+def guesser() -> Guesser:
+    """Right now and then, wrong most of the time, and once banned."""
+    return Guesser("no, it is closed", "yes, until noon", "nobody knows")
+
+
+@through(*ROADS)
+def test_exact_texts_with_drafts_have_the_law(
+    door: Door, fresh: PhiTransformers, truth: dict[str, float], guesser: Guesser
+) -> None:
+    drawn = door(fresh, SUNDAY.by(phi="exact", draft=[guesser, "prompt_lookup"], draft_length=3))
+    assert len(drawn) == N and p_value(drawn, truth) > ALPHA
+    assert guesser.proposed
+
+
+@alternately(*ROADS)
+def test_masked_texts_with_drafts_fail_the_same_test(
+    door: Door, model: PhiTransformers, truth: dict[str, float], guesser: Guesser
+) -> None:
+    """Power control: drafts that are followed cannot make up for the bias of masking."""
+    drawn = door(model, fewer(SUNDAY, door).by(phi="local", draft=guesser))
+    assert p_value(drawn, truth) < ALPHA
+    assert guesser.proposed

@@ -34,6 +34,11 @@ def model() -> PhiModel:
     return outlines_phi.wrap(stock())
 
 
+def prompts(model: PhiModel, *texts: str) -> list[list[int]]:
+    """Return the tokens that texts are read as."""
+    return [list(ids) for ids in model._prompts(texts)]
+
+
 DOORS: dict[str, Callable[[PhiModel, Any], Any]] = {
     "a call": lambda model, prompt: model(prompt, YES_NO, phi="exact", seed=0),
     "a batch": lambda model, prompt: model.batch([QUESTION, prompt], YES_NO, phi="auto", seed=0),
@@ -58,10 +63,8 @@ def test_a_prompt_that_is_templated_already_is_refused(door: Callable[[PhiModel,
 
 def test_a_text_is_the_message_of_a_user(model: PhiModel) -> None:
     """Special tokens that the template does not have are read as the tokenizer reads them."""
-    read = model.hf_tokenizer.encode
-    assert model._prompts([QUESTION]) == [tuple(read(TEMPLATED))]
-    other = f"a<|endoftext|>b {QUESTION}"
-    assert model._prompts([other]) == [tuple(read(TEMPLATED.replace(QUESTION, other)))]
+    for text in (QUESTION, f"a<|endoftext|>b {QUESTION}"):
+        assert prompts(model, text) == [model.hf_tokenizer.encode(TEMPLATED.replace(QUESTION, text))]
 
 
 def test_texts_are_read_as_they_stand_where_outlines_is_told_so() -> None:
@@ -70,9 +73,7 @@ def test_texts_are_read_as_they_stand_where_outlines_is_told_so() -> None:
     raw = outlines_phi.wrap(given)
     for _ in range(2):
         given.type_adapter.has_chat_template = False
-        assert raw._prompts([TEMPLATED, QUESTION]) == [
-            tuple(raw.hf_tokenizer.encode(text)) for text in (TEMPLATED, QUESTION)
-        ]
+        assert prompts(raw, TEMPLATED, QUESTION) == [raw.hf_tokenizer.encode(text) for text in (TEMPLATED, QUESTION)]
         assert raw(TEMPLATED, YES_NO, phi="exact", seed=0) in ("yes", "no")
         raw = outlines_phi.wrap(given)
 

@@ -1,10 +1,11 @@
-"""``constraint=`` at every door: used, or refused with a sentence."""
+"""``constraint=`` and ``tokenization=`` at every door: used, or refused with a sentence."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from typing import Any, Literal
+from unittest.mock import Mock
 
 import outlines
 import pytest
@@ -13,9 +14,12 @@ from outlines.types import regex
 import outlines_phi
 from outlines_phi import TextConstraint, generate
 from outlines_phi.errors import ConstraintError, EmptyLanguageError, UnsupportedError
-from outlines_phi.settings import SamplingSettings
-from outlines_phi_workbench.suite.reference import enumerate_language
+from outlines_phi.fidelity.comparison import total_variation
+from outlines_phi_workbench.suite.reference import Reference
 from tests.languages import ALPHA, p_value
+from tests.plugin.gate import trees
+from tests.plugin.loops import custom, pair, written
+from tests.plugin.oracle import by_text, reference
 from tests.precision import near
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
@@ -29,23 +33,10 @@ def sevens(text: str) -> bool:
 
 @pytest.fixture(scope="module")
 def mu(model: outlines_phi.PhiTransformers) -> dict[tuple[int, ...], float]:
-    settings = SamplingSettings(max_new_tokens=5)
-    whole = enumerate_language(model.lm, model.table(NUMBER), model._prompt_ids(PROMPT), settings, 5)
-    spell = model.lm.vocabulary.decode
-    p = {y: math.exp(log_p) for y, log_p in whole.log_p.items() if sevens(spell(y).decode())}
-    assert 5 < len(p) < len(whole.log_p) / 3
+    log_p, spell = reference(model, NUMBER, PROMPT, 5).log_p, model.lm.vocabulary.decode
+    p = {y: math.exp(x) for y, x in log_p.items() if sevens(spell(y).decode())}
+    assert 5 < len(p) < len(log_p) / 3
     return {y: value / sum(p.values()) for y, value in p.items()}
-
-
-@pytest.mark.parametrize("phi", ["exact", "auto"])
-def test_draws_have_the_constrained_law(
-    model: outlines_phi.PhiTransformers, mu: dict[tuple[int, ...], float], phi: str
-) -> None:
-    generator = outlines_phi.Generator(model, NUMBER, phi=phi, constraint=sevens)
-    draws = generator.sample(PROMPT, 3000, max_new_tokens=5, seed=1)
-    assert p_value([draw.token_ids for draw in draws], mu) > ALPHA
-    anyhow = generator.sample(PROMPT, 3000, max_new_tokens=5, seed=1, constraint=None)
-    assert p_value([draw.token_ids for draw in anyhow], mu) < ALPHA
 
 
 def test_probabilities_mode_and_weights(model: outlines_phi.PhiTransformers, mu: dict[tuple[int, ...], float]) -> None:
@@ -100,19 +91,11 @@ def test_both_constraints_hold(model: outlines_phi.PhiTransformers) -> None:
 
 
 def test_under_custom_generate(model: outlines_phi.PhiTransformers, mu: dict[tuple[int, ...], float]) -> None:
-    prompt = model.hf_tokenizer(PROMPT, return_tensors="pt")
-
-    def written(**options: Any) -> list[tuple[int, ...]]:
-        ids = model.model.generate(
-            **prompt, custom_generate=outlines_phi.custom_generate, output_type=NUMBER, max_new_tokens=5, **options
-        )
-        eos = model.hf_tokenizer.eos_token_id
-        rows = ids[:, prompt["input_ids"].shape[1] :].tolist()
-        return [tuple(row[: row.index(eos) + 1]) for row in rows]
-
-    options: dict[str, Any] = {"vocabulary": model.hf_tokenizer, "phi": "exact", "constraint": sevens}
-    assert p_value(written(num_return_sequences=2000, seed=4, **options), mu) > ALPHA
-    assert written(do_sample=False, **options) == [max(mu, key=lambda y: mu[y])]
+    hf, options = pair(model), {"output_type": NUMBER, "max_new_tokens": 5, "phi": "exact", "constraint": sevens}
+    drawn = custom(hf, PROMPT, num_return_sequences=2000, seed=4, **options)
+    assert p_value(written(hf, drawn, PROMPT), mu) > ALPHA
+    likeliest = custom(hf, PROMPT, do_sample=False, **options)
+    assert written(hf, likeliest, PROMPT) == [max(mu, key=lambda y: mu[y])]
 
 
 def test_characters_of_several_bytes(model: outlines_phi.PhiTransformers) -> None:
@@ -133,128 +116,155 @@ def is_never(text: str) -> bool:
     return False
 
 
-REFUSED: list[tuple[str, Callable[[Any], Any], type[Exception], str]] = [
-    ("no phi", lambda m: m(PROMPT, NUMBER, constraint=sevens), UnsupportedError, "constraint= was given without phi="),
+NEVER = TextConstraint(complete=is_never)
+
+
+def stock_processor(model: Any) -> Any:
+    return outlines.Generator(outlines.from_transformers(*pair(model)), NUMBER).logits_processor
+
+
+GAVE_NONE = "constraint= was given without phi="
+REFUSED: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda m: m(PROMPT, NUMBER, constraint=sevens), GAVE_NONE),
+    (lambda m: outlines_phi.Generator(m, NUMBER, phi=None, constraint=sevens)(PROMPT), GAVE_NONE),
+    (lambda m: generate.regex(m, "[0-9]", phi=None, constraint=sevens)(PROMPT), GAVE_NONE),
+    (lambda m: outlines_phi.audit((m, NUMBER), PROMPT, 10, constraint=sevens), "Leave constraint= out of an audit"),
+    (lambda m: outlines_phi.Generator(m, NUMBER, constraint=sevens).audit(PROMPT), "Leave constraint= out of an audit"),
     (
-        "no phi, generator",
-        lambda m: outlines_phi.Generator(m, NUMBER, phi=None, constraint=sevens)(PROMPT),
-        UnsupportedError,
-        "constraint= was given without phi=",
-    ),
-    (
-        "no phi, classic",
-        lambda m: generate.regex(m, "[0-9]", phi=None, constraint=sevens)(PROMPT),
-        UnsupportedError,
-        "constraint= was given without phi=",
-    ),
-    (
-        "audit",
-        lambda m: outlines_phi.audit((m, NUMBER), PROMPT, 10, constraint=sevens),
-        UnsupportedError,
-        "Leave constraint= out of an audit",
-    ),
-    (
-        "audit of a generator",
-        lambda m: outlines_phi.Generator(m, NUMBER, constraint=sevens).audit(PROMPT, n=10),
-        UnsupportedError,
-        "Leave constraint= out of an audit",
-    ),
-    (
-        "stream of walks",
         lambda m: outlines_phi.Generator(m, NUMBER, phi="local", constraint=sevens).stream(PROMPT),
-        UnsupportedError,
         "under a step estimator or a look-ahead, whether constraint=sevens",
     ),
+    (lambda m: outlines_phi.Generator(m, NUMBER, constraint="[0-9]"), r"constraint='\[0-9\]' .* a function of a text"),
+    (lambda m: m(PROMPT, NUMBER, phi="exact", constraint=int), "constraint=<class 'int'> .* a function"),
     (
-        "a text",
-        lambda m: outlines_phi.Generator(m, NUMBER, constraint="[0-9]"),
-        UnsupportedError,
-        r"constraint='\[0-9\]' was given; expected a function of a text",
-    ),
-    (
-        "a type",
-        lambda m: m(PROMPT, NUMBER, phi="exact", constraint=int),
-        UnsupportedError,
-        "constraint=<class 'int'> was given; expected a function",
-    ),
-    (
-        "raises",
         lambda m: m(PROMPT, NUMBER, phi="exact", constraint=lambda text: int(text + "?") > 0),
-        ConstraintError,
-        r"raised ValueError for the text '[0-9]+'",
+        "raised ValueError for the text '[0-9]+'",
     ),
     (
-        "no answer",
         lambda m: m(PROMPT, NUMBER, phi="local", constraint=lambda text: None),
-        ConstraintError,
-        r"returned None for the text '[0-9]+'; expected True or False",
+        "returned None for the text '[0-9]+'; expected True or False",
     ),
     (
-        "never, exact",
         lambda m: m(PROMPT, NUMBER, phi="exact", constraint=is_never),
-        EmptyLanguageError,
         "constraint=is_never leaves no member .* asked about",
     ),
     (
-        "never, by walks",
         lambda m: m(PROMPT, NUMBER, phi="local", constraint=is_never),
-        EmptyLanguageError,
         "constraint=is_never allows no output at all: it was asked about every first token",
     ),
-    (
-        "never a whole text, by walks",
-        lambda m: m(PROMPT, NUMBER, phi="local", constraint=TextConstraint(complete=is_never)),
-        EmptyLanguageError,
-        r"constraint=TextConstraint\(complete=is_never\) leaves no allowed token",
+    *(
+        (
+            lambda m, phi=phi: m(PROMPT, NUMBER, phi=phi, constraint=NEVER, max_new_tokens=5, seed=0),
+            r"Let the predicate refuse earlier .* constraint=TextConstraint\(complete=is_never\) leaves no allowed token",
+        )
+        for phi in ("local", "learned")
     ),
     (
-        "nobody can spell the tokens",
-        lambda m: m.model.generate(
-            **m.hf_tokenizer(PROMPT, return_tensors="pt"),
-            custom_generate=outlines_phi.custom_generate,
-            logits_processor=[
-                outlines.Generator(outlines.from_transformers(m.model, m.hf_tokenizer), NUMBER).logits_processor
-            ],
-            constraint=sevens,
-            max_new_tokens=5,
+        lambda m: custom(
+            pair(m), PROMPT, vocabulary=..., logits_processor=[stock_processor(m)], constraint=sevens, max_new_tokens=5
         ),
-        UnsupportedError,
         "give the tokenizer too: vocabulary=tokenizer",
     ),
 ]
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
-)
-def test_refused(
-    model: outlines_phi.PhiTransformers, call: Callable[[Any], Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
+@pytest.mark.parametrize(("call", "words"), REFUSED, ids=[words for _, words in REFUSED])
+def test_refused(model: outlines_phi.PhiTransformers, call: Callable[[Any], Any], words: str) -> None:
+    with pytest.raises((UnsupportedError, ConstraintError, EmptyLanguageError), match=words):
         call(model)
 
 
 @pytest.mark.parametrize("phi", ["local", "learned"])
-def test_a_walk_that_leads_nowhere_is_told_of_its_predicate(model: outlines_phi.PhiTransformers, phi: str) -> None:
-    never = TextConstraint(complete=lambda text: False)
-    with pytest.raises(
-        EmptyLanguageError, match=r"Let the predicate refuse earlier .* constraint=.* leaves no allowed token"
-    ):
-        model(PROMPT, NUMBER, phi=phi, constraint=never, max_new_tokens=5, seed=0)
-    draws = outlines_phi.Generator(model, NUMBER).sample(PROMPT, 3, phi=phi, constraint=never, max_new_tokens=5, seed=0)
+def test_a_walk_that_leads_nowhere_is_a_failure(model: outlines_phi.PhiTransformers, phi: str) -> None:
+    draws = outlines_phi.Generator(model, NUMBER).sample(PROMPT, 3, phi=phi, constraint=NEVER, max_new_tokens=5, seed=0)
     assert (len(draws), draws.failures, draws.log_z) == (0, 3, -math.inf)
 
 
 def test_after_an_error_the_model_is_as_before(fresh: outlines_phi.PhiTransformers) -> None:
     """A predicate that fails in the middle leaves no half-known tree behind."""
-    answers = iter([True, True])
-
-    def breaking(text: str) -> bool:
-        return next(answers)
-
+    breaking = Mock(side_effect=[True, True])
     for _ in range(2):
         with pytest.raises(ConstraintError):
             outlines_phi.Generator(fresh, NUMBER, phi="exact").sample(PROMPT, 50, constraint=breaking)
-    assert len(fresh._trees) == 0
-    assert sevens(fresh(PROMPT, NUMBER, phi="exact", constraint=sevens))
-    assert len(fresh._trees) == 1
+    assert not trees(fresh)
+    assert sevens(fresh(PROMPT, NUMBER, phi="exact", constraint=sevens)) and len(trees(fresh)) == 1
+
+
+QUESTION = "Question: is the bakery open on Monday? Answer: "
+ANSWERS = Literal[
+    "northern", "eastern", "western"
+]  # in pieces that the tokenizer would not choose, at a high temperature
+TEMPERATURE = 8.0
+HOT: dict[str, Any] = {"max_new_tokens": 12, "temperature": TEMPERATURE}
+
+
+@pytest.fixture(scope="module")
+def law(model: outlines_phi.PhiTransformers) -> tuple[Reference, dict[tuple[int, ...], float]]:
+    whole = reference(model, ANSWERS, QUESTION, 12, temperature=TEMPERATURE)
+    spelled = {tuple(model.hf_tokenizer.encode(text)) for text in ("northern", "eastern", "western")}
+    p = {y: math.exp(log_p) for y, log_p in whole.log_p.items() if y[:-1] in spelled}
+    assert len(p) == 3
+    return whole, {y: value / sum(p.values()) for y, value in p.items()}
+
+
+def test_draws_probabilities_and_mode(model: outlines_phi.PhiTransformers, law: tuple) -> None:
+    """Its cost in fidelity is the share given up: conditioned on a subset, mu* is 1 - mu*(subset) away in total variation."""
+    whole, mu = law
+    generator = outlines_phi.Generator(model, ANSWERS, phi="exact", tokenization="canonical")
+    drawn = [draw.token_ids for draw in generator.sample(QUESTION, 6000, seed=2, **HOT)]
+    assert p_value(drawn, mu) > ALPHA
+    anyhow = [draw.token_ids for draw in generator.sample(QUESTION, 6000, seed=2, tokenization="any", **HOT)]
+    assert p_value(anyhow, mu) < ALPHA < p_value(anyhow, whole.mu)
+    found = generator.probabilities(QUESTION, tolerance=0.0, **HOT)
+    assert {text: found[text].p for text in by_text(model, mu)} == near(by_text(model, mu))
+    (best,) = generator.mode(QUESTION, **HOT)
+    assert best.token_ids == max(mu, key=lambda y: mu[y])
+    assert generator(QUESTION, do_sample=False, **HOT) == best.text
+    kept = sum(whole.mu[y] for y in mu)
+    assert total_variation(mu, whole.mu) == pytest.approx(1 - kept) and 0.5 < 1 - kept < 0.9
+
+
+def test_on_other_roads(model: outlines_phi.PhiTransformers) -> None:
+    spelled = tuple(model.hf_tokenizer.encode("northern"))
+    generator = outlines_phi.Generator(model, Literal["northern"], tokenization="canonical")
+    text = model(QUESTION, Literal["northern"], phi="exact", tokenization="canonical", seed=1)
+    assert text == "northern" == "".join(generator.stream(QUESTION, seed=1))
+    draws = generator.sample(QUESTION, 300, phi="local", seed=1, temperature=TEMPERATURE)
+    assert draws.failures > 0 and {draw.token_ids[:-1] for draw in draws} == {spelled}
+
+
+def canonical(model: outlines_phi.PhiTransformers, **options: Any) -> outlines_phi.PhiGenerator:
+    return outlines_phi.Generator(model, ANSWERS, **{"tokenization": "canonical", **options})
+
+
+UNSPELLED: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda m: canonical(m)(QUESTION, phi=None), "tokenization= was given without phi="),
+    (lambda m: "".join(canonical(m).stream(QUESTION, phi="local")), "under a step estimator or a look-ahead"),
+    (
+        lambda m: m(QUESTION, ANSWERS, phi="exact", tokenization="best"),
+        "'best' was given; expected 'any' or 'canonical'",
+    ),
+    (lambda m: canonical(m, tokenization="best"), "expected 'any' or 'canonical'"),
+    (lambda m: canonical(m).audit(QUESTION, n=10, tokenization="canonical"), "Leave tokenization= out of an audit"),
+    (
+        lambda m: custom(
+            pair(m), QUESTION, vocabulary=m.lm.vocabulary, output_type=ANSWERS, tokenization="canonical", **HOT
+        ),
+        "give custom_generate vocabulary=tokenizer, which defines",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), UNSPELLED, ids=[words for _, words in UNSPELLED])
+def test_where_it_cannot_be(call: Callable[[Any], Any], words: str, model: outlines_phi.PhiTransformers) -> None:
+    with pytest.raises(UnsupportedError, match=words):
+        call(model)
+
+
+def test_canonical_tokenization_under_custom_generate(model: outlines_phi.PhiTransformers, law: tuple) -> None:
+    _, mu = law
+    hf, options = pair(model), {**HOT, "output_type": ANSWERS, "tokenization": "canonical"}
+    drawn = custom(hf, QUESTION, phi="exact", num_return_sequences=3000, seed=4, **options)
+    assert p_value(written(hf, drawn, QUESTION), mu) > ALPHA
+    likeliest = custom(hf, QUESTION, do_sample=False, **options)
+    assert written(hf, likeliest, QUESTION) == [max(mu, key=lambda y: mu[y])]

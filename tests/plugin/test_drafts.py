@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 import json
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable
+from typing import Any, Literal
+from unittest.mock import Mock
 
-import numpy as np
 import outlines
 import pytest
 import torch
@@ -28,18 +28,13 @@ from outlines_phi import (
 )
 from outlines_phi.drafting import (
     AdaptedLength,
-    Draft,
-    Drafter,
-    Drafting,
-    DraftRun,
     EndingDrafter,
     FirstOf,
     ForcedDrafter,
     ModelDrafter,
     PromptLookupDrafter,
-    Site,
 )
-from outlines_phi.errors import DraftError, VocabularyError
+from outlines_phi.errors import VocabularyError
 from outlines_phi.lm import TransformersModel, bundled
 from outlines_phi.plugin.drafts import resolve_draft
 from outlines_phi.sampling import prefetch
@@ -118,15 +113,15 @@ class TestDrafts:
 
     def test_forced_text_is_guessed_behind_the_end_of_a_value_too(self, generator: Any) -> None:
         """After everything else: a list that begins with a guess would never come to what it knows."""
-        at_once = generator.sample(PROMPT, 8, phi="local", seed=1, draft=ForcedDrafter())
-        both = generator.sample(PROMPT, 8, phi="local", seed=1, draft="forced")
+        at_once, both = (
+            generator.sample(PROMPT, 8, phi="local", seed=1, draft=draft) for draft in (ForcedDrafter(), "forced")
+        )
         assert both.texts == at_once.texts and both.counts.tokens_per_call > 1.2 * at_once.counts.tokens_per_call
-        for given in ("forced", ["forced", "tree"], ["prompt_lookup", "forced", "forced"]):
-            options = resolve_draft(given)
-            assert options is not None and options.guesses == (EndingDrafter(),) and "ending" not in options.names
-        for given in (ForcedDrafter(), ["prompt_lookup", ForcedDrafter()], ["forced", EndingDrafter()]):
-            options = resolve_draft(given)
-            assert options is not None and options.guesses == ()
+        guessing = ["forced", ["forced", "tree"], ["prompt_lookup", "forced", "forced"]]
+        others = [ForcedDrafter(), ["prompt_lookup", ForcedDrafter()], ["forced", EndingDrafter()]]
+        guesses = [resolve_draft(given).guesses for given in guessing + others]  # type: ignore[union-attr]
+        assert guesses == [(EndingDrafter(),)] * 3 + [()] * 3
+        assert not any("ending" in resolve_draft(given).names for given in guessing)  # type: ignore[union-attr]
 
     def test_a_length_bounds_a_draft(self, generator: Any) -> None:
         one = generator.sample(PROMPT, 1, phi="local", seed=1, draft="forced", draft_length=1).counts
@@ -142,21 +137,20 @@ class TestDrafts:
         assert generator.sample(PROMPT, 50).counts.followed > 0
 
     def test_several_are_asked_in_turn(self, model: PhiTransformers) -> None:
-        options = resolve_draft(["forced", "prompt_lookup", AdaptedLength(PromptLookupDrafter(2), 0.5)])
-        assert options is not None
-        found = model.drafts.drafter(options, LocalPhi())
-        given = ForcedDrafter(), AdaptedLength(PromptLookupDrafter()), AdaptedLength(PromptLookupDrafter(2), 0.5)
-        assert found == FirstOf((*given, AdaptedLength(EndingDrafter())))
-        alone = resolve_draft("prompt_lookup")
-        assert alone is not None and model.drafts.drafter(alone, ExactPhi()) == AdaptedLength(PromptLookupDrafter())
-        certain = resolve_draft(ForcedDrafter())
-        assert certain is not None and model.drafts.drafter(certain, ExactPhi()) == ForcedDrafter()
+        """And a model draws for walks alone."""
 
-    def test_a_model_draws_for_walks_alone(self, model: PhiTransformers) -> None:
-        options = resolve_draft(model)
-        assert options is not None
+        def drafter(draft: Any, phi: Any) -> Any:
+            options = resolve_draft(draft)
+            assert options is not None
+            return model.drafts.drafter(options, phi)
+
+        given = ForcedDrafter(), AdaptedLength(PromptLookupDrafter()), AdaptedLength(PromptLookupDrafter(2), 0.5)
+        found = drafter(["forced", "prompt_lookup", given[2]], LocalPhi())
+        assert found == FirstOf((*given, AdaptedLength(EndingDrafter())))
+        assert drafter("prompt_lookup", ExactPhi()) == AdaptedLength(PromptLookupDrafter())
+        assert drafter(ForcedDrafter(), ExactPhi()) == ForcedDrafter()
         phis = LocalPhi(), outlines_phi.OneStepPhi(), ExactPhi(), outlines_phi.AutoPhi(), outlines_phi.LookaheadPhi()
-        assert [model.drafts.drafter(options, phi).sampled for phi in phis] == [True, True, False, False, False]
+        assert [drafter(model, phi).sampled for phi in phis] == [True, True, False, False, False]
 
 
 class TestCallsAndGenerators:
@@ -181,15 +175,12 @@ class TestCallsAndGenerators:
     @pytest.mark.parametrize("phi", ["local", "onestep", "learned", "exact", "auto"])
     @pytest.mark.parametrize("draft", ["forced", "tree", "model"])
     def test_a_stream_is_its_call(self, phi: str, draft: Any, fresh: PhiTransformers) -> None:
-        draft = small() if draft == "model" else draft
-        generator = outlines_phi.Generator(fresh, Person, phi=phi, draft=draft)
+        generator = outlines_phi.Generator(fresh, Person, phi=phi, draft=small() if draft == "model" else draft)
         pieces = list(generator.stream(PROMPT, seed=4))
         assert "".join(pieces) == generator(PROMPT, seed=4) and len(pieces) > 1
-
-    def test_a_stream_of_a_look_ahead_is_its_call(self, fresh: PhiTransformers) -> None:
-        generator = outlines_phi.Generator(fresh, None, banned_phrases=["Nora"], draft="prompt_lookup")
+        banning = outlines_phi.Generator(fresh, None, banned_phrases=["Nora"], draft="prompt_lookup")
         options = {"seed": 4, "max_new_tokens": 30}
-        assert "".join(generator.stream(PROMPT, **options)) == generator(PROMPT, **options)
+        assert "".join(banning.stream(PROMPT, **options)) == banning(PROMPT, **options)
 
     def test_the_classic_api(self, model: PhiTransformers) -> None:
         plain = generate.json(model, Person, samplers.multinomial(3), phi="local")(PROMPT, seed=1)
@@ -200,16 +191,11 @@ class TestCallsAndGenerators:
         assert isinstance(generate.format(model, int, draft="forced")(PROMPT), int)
 
     def test_a_constraint_goes_with_a_tree(self, model: PhiTransformers) -> None:
-        generator = outlines_phi.Generator(
-            model, Person, phi="exact", draft="forced", constraint=lambda text: "4" not in text
-        )
-        draws = generator.sample(PROMPT, 5, seed=0)
+        generator = outlines_phi.Generator(model, Person, phi="exact", draft="forced")
+        draws = generator.sample(PROMPT, 5, seed=0, constraint=lambda text: "4" not in text)
         assert len(draws) == 5 and not any("4" in text for text in draws.texts)
-        tokenizer = model.hf_tokenizer
-        for draw in outlines_phi.Generator(model, Person, phi="exact", draft="forced", tokenization="canonical").sample(
-            PROMPT, 5, seed=0
-        ):
-            assert tokenizer.encode(draw.text) == list(draw.token_ids[:-1])
+        spelled = generator.sample(PROMPT, 5, seed=0, tokenization="canonical")
+        assert all(model.hf_tokenizer.encode(draw.text) == list(draw.token_ids[:-1]) for draw in spelled)
 
 
 class TestModels:
@@ -228,42 +214,21 @@ class TestModels:
         draws = generator.sample(PROMPT, 3, phi="local", seed=1, draft=["forced", make()])
         assert len(draws) == 3 and draws.counts.drafted > draws.counts.followed > 0
 
-    def test_a_model_that_drafts_for_itself_is_nearly_always_right(self, generator: Any) -> None:
-        counts = generator.sample(PROMPT, 10, phi="local", seed=1, draft=bundled.load()[0]).counts
-        assert counts.draft_acceptance > 0.99
-
     def test_models_are_read_once_and_not_kept_alive(self, fresh: PhiTransformers) -> None:
-        generator, drafting = outlines_phi.Generator(fresh, Person, phi="local"), small()
-        generator(PROMPT, draft=drafting, seed=1)
-        (read,) = fresh.drafts._models.values()
-        generator(PROMPT, draft=drafting, seed=2)
-        assert list(fresh.drafts._models.values()) == [read]
+        drafting = small()
+        one, other = (fresh.drafts.drafter(resolve_draft(drafting), LocalPhi()) for _ in range(2))
+        assert one == other != fresh.drafts.drafter(resolve_draft(small()), LocalPhi())
+        outlines_phi.Generator(fresh, Person, phi="local")(PROMPT, draft=drafting, seed=1)
         gone = weakref.ref(drafting)
-        del drafting, read
+        del drafting, one, other
         gc.collect()
-        assert gone() is None and not len(fresh.drafts._models)
+        assert gone() is None
 
     def test_a_generator_holds_its_own(self, fresh: PhiTransformers) -> None:
-        generator = outlines_phi.Generator(fresh, Person, phi="local", draft=small())
+        """And a model that drafts for itself is nearly always right."""
+        generator = outlines_phi.Generator(fresh, Person, phi="local", draft=bundled.load()[0])
         gc.collect()
-        assert generator.sample(PROMPT, 1).counts.drafted
-
-
-class Broken(Drafter, Drafting):
-    """Raises, or proposes what is no draft."""
-
-    name: ClassVar[str] = "broken"
-
-    def __init__(self, answer: Callable[[], Draft]) -> None:
-        self.answer = answer
-
-    def begin(self, run: DraftRun) -> Drafting:
-        return self
-
-    def propose(
-        self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
-    ) -> list[Draft]:
-        return [self.answer() for _ in sites]
+        assert generator.sample(PROMPT, 10, seed=1).counts.draft_acceptance > 0.99
 
 
 @pytest.fixture(scope="module")
@@ -277,56 +242,34 @@ def probed() -> PhiTransformers:
 @pytest.fixture
 def silent(probed: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> PhiTransformers:
     """A model that must not be asked."""
-
-    def forward(*args: Any, **keywords: Any) -> None:
-        raise AssertionError("the model was asked")
-
-    monkeypatch.setattr(type(probed.model), "forward", forward)
+    monkeypatch.setattr(type(probed.model), "forward", Mock(side_effect=AssertionError("the model was asked")))
     return probed
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "a misspelled name": (
-        {"draft": "force"},
-        r"draft='force' was given \(did you mean 'forced'\?\); expected 'forced'",
-    ),
+    "a misspelled name": ({"draft": "force"}, r"did you mean 'forced'\?\); expected 'forced'"),
     "another spelling": ({"draft": "Prompt-Lookup"}, r"did you mean 'prompt_lookup'\?"),
-    "an unknown name": ({"draft": "xyzzy"}, r"draft='xyzzy' was given; expected 'forced', 'prompt_lookup'"),
-    "one of a list": ({"draft": ["forced", "look up"]}, r"draft='look up' was given"),
-    "a class": ({"draft": ForcedDrafter}, r"a class \(did you mean ForcedDrafter\(\)\?\)"),
-    "a class of models": ({"draft": Qwen3ForCausalLM}, r"a class: load a model"),
-    "a number": ({"draft": 5}, r"draft=5 was given; expected"),
-    "True": ({"draft": True}, r"draft=True was given; expected"),
-    "a length of nothing": ({"draft": [], "draft_length": 3}, r"Leave draft_length out"),
-    "no length": ({"draft": "forced", "draft_length": 0}, r"draft length of 0 .* at least 1"),
-    "a negative length": ({"draft": "forced", "draft_length": -3}, r"draft length of -3"),
-    "a fraction": ({"draft": "forced", "draft_length": 2.5}, r"draft length of 2.5"),
-    "a truth value": ({"draft": "forced", "draft_length": True}, r"draft length of True"),
-    "a length alone": ({"draft_length": 4}, r"Give draft='forced' beside draft_length=4"),
-    "particles": (
-        {"draft": "forced", "phi": "local", "sampler": SMC(particles=3)},
-        r"A draft was given with sampler=SMC",
-    ),
-    "a constraint": (
-        {"draft": "forced", "phi": "local", "constraint": lambda text: True},
-        r"given beside a draft;",
-    ),
-    "a tokenization": (
-        {"draft": "forced", "phi": "onestep", "tokenization": "canonical"},
-        r"tokenization='canonical' was given beside a draft;",
-    ),
-    "no correction": (
-        {"draft": "forced", "phi": None},
-        "draft= was given without phi=",
-    ),
-    "a search": ({"draft": "forced", "phi": "exact", "do_sample": False}, r"draft= was given with do_sample=False"),
+    "an unknown name": ({"draft": "xyzzy"}, "draft='xyzzy' was given; expected 'forced', 'prompt_lookup'"),
+    "one of a list": ({"draft": ["forced", "look up"]}, "draft='look up'"),
+    "a class": ({"draft": ForcedDrafter}, r"did you mean ForcedDrafter\(\)\?"),
+    "a class of models": ({"draft": Qwen3ForCausalLM}, "a class: load a model"),
+    "a number": ({"draft": 5}, "draft=5 was given; expected"),
+    "True": ({"draft": True}, "draft=True was given; expected"),
+    "a length of nothing": ({"draft": [], "draft_length": 3}, "Leave draft_length out"),
+    "no length": ({"draft": "forced", "draft_length": 0}, "draft length of 0 .* at least 1"),
+    "a negative length": ({"draft": "forced", "draft_length": -3}, "draft length of -3"),
+    "a fraction": ({"draft": "forced", "draft_length": 2.5}, "draft length of 2.5"),
+    "a truth value": ({"draft": "forced", "draft_length": True}, "draft length of True"),
+    "a length alone": ({"draft_length": 4}, "Give draft='forced' beside draft_length=4"),
+    "particles": ({"draft": "forced", "phi": "local", "sampler": SMC(particles=3)}, "with sampler=SMC"),
+    "a constraint": ({"draft": "forced", "phi": "local", "constraint": lambda text: True}, "beside a draft;"),
+    "a tokenization": ({"draft": "forced", "phi": "onestep", "tokenization": "canonical"}, "beside a draft;"),
+    "no correction": ({"draft": "forced", "phi": None}, "draft= was given without phi="),
+    "a search": ({"draft": "forced", "phi": "exact", "do_sample": False}, "draft= was given with do_sample=False"),
     "a model with fewer rows": ({"draft": small(1200), "phi": "local"}, r"has no row for 80 tokens .*: 1200 \(b"),
 }
-IN_STREAMS = {
-    WRONG["a search"][1]: "do_sample=False was given for a stream",
-    WRONG["a constraint"][1]: "under a step estimator or a look-ahead",
-    WRONG["a tokenization"][1]: "under a step estimator or a look-ahead",
-}
+IN_STREAMS = {"a search": "do_sample=False was given for a stream"}
+IN_STREAMS |= dict.fromkeys(("a constraint", "a tokenization"), "under a step estimator or a look-ahead")
 CALLS: dict[str, Callable[[PhiTransformers, dict[str, Any]], object]] = {
     "call": lambda model, options: model(PROMPT, Person, **{"phi": "exact", **options}),
     "batch": lambda model, options: model.batch([PROMPT], Person, **{"phi": "exact", **options}),
@@ -335,18 +278,50 @@ CALLS: dict[str, Callable[[PhiTransformers, dict[str, Any]], object]] = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-@pytest.mark.parametrize(("options", "message"), WRONG.values(), ids=WRONG.keys())
-def test_what_is_wrong_is_said_before_the_model_is_asked(
-    options: dict[str, Any], message: str, call: Callable[..., object], silent: PhiTransformers
-) -> None:
-    if call is CALLS["stream"]:
-        message = IN_STREAMS.get(message, message)
-    with pytest.raises((UnsupportedError, VocabularyError), match=message):
-        call(silent, options)
+@pytest.mark.parametrize("door", CALLS)
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_said_before_the_model_is_asked(name: str, door: str, silent: PhiTransformers) -> None:
+    options, words = WRONG[name]
+    with pytest.raises(
+        (UnsupportedError, VocabularyError), match=IN_STREAMS.get(name, words) if door == "stream" else words
+    ):
+        CALLS[door](silent, options)
 
 
-MADE = [name for name in WRONG if name not in ("particles", "a chain", "a constraint", "a tokenization", "a search")]
+def recurrent() -> Any:
+    """A model whose token trees cannot be packed."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 1280, "hidden_size": 32, "num_hidden_layers": 1, "state_size": 4}
+    config = MambaConfig(eos_token_id=0, pad_token_id=1, **sizes)
+    return outlines_phi.from_transformers(MambaForCausalLM(config).eval(), bundled.load()[1])
+
+
+def strange() -> Any:
+    """A model whose tokenizer is another one."""
+    return outlines.from_transformers(small(), other_tokenizer())
+
+
+ELSEWHERE: list[tuple[Callable[[PhiTransformers], Any], str]] = [
+    (lambda m: m(PROMPT, Person, draft="forced"), "phi='local' beside draft="),
+    (lambda m: generate.text(m, draft="prompt_lookup"), "phi='local' beside draft="),
+    (lambda m: outlines_phi.Generator(m, Person, draft=strange()), "writes 2 tokens otherwise .*: 1000 as b"),
+    (lambda m: outlines_phi.Generator(m, Person)(PROMPT, draft=["forced", strange()]), "writes 2 tokens otherwise"),
+    (
+        lambda m: outlines_phi.Generator(recurrent(), Literal["yes", "no"], draft="forced"),
+        "draft='forced' was given for a model whose token trees cannot be packed",
+    ),
+    (lambda m: outlines_phi.Generator(m, Person).mode(PROMPT, draft="forced"), r"Leave draft out of mode\(\)"),
+    (lambda m: outlines_phi.Generator(m, Person).audit(PROMPT, 2, draft="forced"), "Leave draft= out of an audit"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), ELSEWHERE, ids=[words for _, words in ELSEWHERE])
+def test_and_elsewhere(call: Callable[[PhiTransformers], Any], words: str, silent: PhiTransformers) -> None:
+    with pytest.raises((UnsupportedError, VocabularyError), match=words):
+        call(silent)
+
+
+MADE = [name for name in WRONG if name not in ("particles", "a constraint", "a tokenization", "a search")]
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -359,64 +334,6 @@ def test_and_when_a_generator_is_made(name: str, silent: PhiTransformers) -> Non
 
 
 class TestRefused:
-    def test_without_phi_a_call_is_plain_outlines(self, silent: PhiTransformers) -> None:
-        with pytest.raises(UnsupportedError, match="phi='local' beside draft="):
-            silent(PROMPT, Person, draft="forced")
-        with pytest.raises(UnsupportedError, match="phi='local' beside draft="):
-            generate.text(silent, draft="prompt_lookup")
-
-    def test_other_tokens(self, silent: PhiTransformers) -> None:
-        drafting = outlines.from_transformers(small(), other_tokenizer())
-        with pytest.raises(VocabularyError, match=r"writes 2 tokens otherwise .*: 1000 as b"):
-            outlines_phi.Generator(silent, Person, draft=drafting)
-        with pytest.raises(VocabularyError, match=r"writes 2 tokens otherwise"):
-            outlines_phi.Generator(silent, Person)(PROMPT, draft=["forced", drafting])
-
-    def test_a_model_on_a_fall_back_road(self) -> None:
-        torch.manual_seed(0)
-        config = MambaConfig(
-            vocab_size=1280, hidden_size=32, num_hidden_layers=1, state_size=4, eos_token_id=0, pad_token_id=1
-        )
-        recurrent = outlines_phi.from_transformers(MambaForCausalLM(config).eval(), bundled.load()[1])
-        with pytest.raises(
-            UnsupportedError, match=r"draft='forced' was given for a model whose token trees cannot be packed"
-        ):
-            outlines_phi.Generator(recurrent, Literal["yes", "no"], draft="forced")
-
-    def test_searches_and_audits_draw_nothing_of_the_kind(self, generator: Any) -> None:
-        with pytest.raises(UnsupportedError, match=r"Leave draft out of mode\(\)"):
-            generator.mode(PROMPT, draft="forced")
-        with pytest.raises(UnsupportedError, match="Leave draft= out of an audit"):
-            generator.audit(PROMPT, 2, draft="forced")
-
-    @pytest.mark.parametrize("phi", ["local", "exact", "auto"])
-    @pytest.mark.parametrize(
-        ("answer", "message"),
-        [
-            (lambda: 1 / 0, "raised ZeroDivisionError in propose"),
-            (lambda: Draft((5000,)), "proposed the token 5000; expected ids of the vocabulary, 0 to 1279"),
-            (lambda: (1, 2), "expected a Draft"),
-            (lambda: Draft((5,), torch.zeros(1, 1280)), "set sampled = True"),
-        ],
-    )
-    def test_a_broken_drafter(self, phi: str, answer: Any, message: str, generator: Any) -> None:
-        with pytest.raises(DraftError, match=message):
-            generator.sample(PROMPT, 2, phi=phi, seed=1, draft=Broken(answer))
-        assert generator.sample(PROMPT, 2, phi=phi, seed=1).texts, "the next call is not troubled"
-
-    def test_dead_tokens_only_slow_things_down(self, generator: Any) -> None:
-        dead = Broken(lambda: Draft((7, 7, 7)))
-        plain, drafted = (generator.sample(PROMPT, 3, phi="local", seed=1, draft=draft) for draft in ([], dead))
-        assert drafted.texts == plain.texts and drafted.counts.followed == 0
-
-    def test_installed_without_phi(self, stock: outlines.models.Transformers) -> None:
-        outlines_phi.install()
-        try:
-            with pytest.raises(UnsupportedError, match="draft cannot be used here.* Give phi='auto'"):
-                outlines.Generator(stock, Person, draft="forced")
-        finally:
-            outlines_phi.uninstall()
-
     def test_levels_of_a_ban_go_with_drafts(self, model: PhiTransformers) -> None:
         for level in ("mask", "lookahead", "weighted", "exact"):
             ban = BannedPhrases(["it is"], level=level)

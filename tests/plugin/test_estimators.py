@@ -1,22 +1,24 @@
-"""The estimators by their names, at every door of the package."""
+"""The estimators by their names, at every door of the package; ``phi="fields"`` and the texts of ``auto``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import pytest
-import torch
+from outlines.types import Regex
+from pydantic import BaseModel
 
 import outlines_phi
 from benchmarks.estimators.dp_frozen import FrozenDPPhi
-from outlines_phi import BigramDPPhi, PhiLogitsProcessor, PhiTransformers, UnsupportedError
+from outlines_phi import BigramDPPhi, FieldsPhi, Generator, Guarantee, PhiLogitsProcessor, PhiTransformers
 from outlines_phi.lm import bundled
 from outlines_phi.phi.estimator import Phi
 from outlines_phi.plugin.call import resolve_phi
-from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.settings import SamplingSettings
-from outlines_phi_workbench.suite.reference import Reference, enumerate_language
+from outlines_phi_workbench.suite.reference import Reference
+from tests.plugin.loops import custom, generate, pair, seeded, written
+from tests.plugin.oracle import reference
 from tests.precision import near_log
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "
@@ -32,10 +34,8 @@ GIVEN: list[tuple[str | Phi, Phi]] = [*NAMES.items(), (FrozenDPPhi(), FrozenDPPh
 given = pytest.mark.parametrize(("phi", "meant"), GIVEN, ids=[*NAMES, "own"])
 
 
-def reference_of(model: PhiTransformers, phi: Phi, **options: Any) -> Reference:
-    settings = SamplingSettings(max_new_tokens=BUDGET, **options)
-    law = (model.lm, model.table(ANSWER), model._prompt_ids(PROMPT), settings, BUDGET)
-    return enumerate_language(*law, estimators={phi.name: phi})  # type: ignore[dict-item]
+def law_of(model: PhiTransformers, phi: Phi, **options: Any) -> Reference:
+    return reference(model, ANSWER, PROMPT, BUDGET, estimators={phi.name: phi}, **options)
 
 
 def agree(ids: Iterable[tuple[int, ...]], log_w: Iterable[float], phi: Phi, reference: Reference) -> bool:
@@ -46,65 +46,95 @@ def agree(ids: Iterable[tuple[int, ...]], log_w: Iterable[float], phi: Phi, refe
     return all(abs(weights[ids] - expected[ids]) < 2e-3 for ids in weights)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_name_is_the_estimator_with_its_defaults(name: str) -> None:
-    assert resolve_phi(name) == NAMES[name]
-
-
 @given
 def test_a_generator_draws_with_weights(phi: str | Phi, meant: Phi, model: PhiTransformers) -> None:
-    generator = outlines_phi.Generator(model, ANSWER, phi=phi)
-    draws = generator.sample(PROMPT, n=N, seed=1, max_new_tokens=BUDGET)
-    assert set(draws.texts) <= TEXTS and draws.guarantee is Guarantee.WEIGHTED
-    assert agree((draw.token_ids for draw in draws), draws.log_w, meant, reference_of(model, meant))
+    """Also beside prompts that are padded or make it padded."""
+    assert resolve_phi(phi) == meant
+    generator, law = outlines_phi.Generator(model, ANSWER, phi=phi), law_of(model, meant)
+    alone = generator.sample(PROMPT, n=N, seed=1, max_new_tokens=BUDGET)
+    _, padded, _ = generator.sample_batch(["no", PROMPT, PROMPT + PROMPT], N, seed=4, max_new_tokens=BUDGET)
+    for draws in (alone, padded):
+        assert set(draws.texts) <= TEXTS and draws.guarantee is Guarantee.WEIGHTED
+        assert agree((draw.token_ids for draw in draws), draws.log_w, meant, law)
     assert generator(PROMPT, seed=2, max_new_tokens=BUDGET) in TEXTS
     assert "".join(generator.stream(PROMPT, seed=2, max_new_tokens=BUDGET)) in TEXTS
 
 
 @given
-def test_rows_of_other_lengths_change_nothing(phi: str | Phi, meant: Phi, model: PhiTransformers) -> None:
-    """The weights of a prompt, beside prompts that are padded or make it padded."""
-    generator = outlines_phi.Generator(model, ANSWER, phi=phi)
-    prompts = ["no", PROMPT, PROMPT + PROMPT]
-    draws = generator.sample_batch(prompts, N, seed=4, max_new_tokens=BUDGET)[1]
-    assert agree((draw.token_ids for draw in draws), draws.log_w, meant, reference_of(model, meant))
-
-
-@given
 def test_custom_generate_takes_it(phi: str | Phi, meant: Phi, model: PhiTransformers) -> None:
-    hf_model, hf_tokenizer = bundled.load()
-    result = hf_model.generate(
-        **hf_tokenizer(PROMPT, return_tensors="pt"),
-        custom_generate=outlines_phi.custom_generate,
-        output_type=ANSWER,
-        vocabulary=hf_tokenizer,
-        phi=phi,
-        seed=3,
-        temperature=0.7,
-        max_new_tokens=BUDGET,
-        num_return_sequences=N,
-        return_dict_in_generate=True,
-    )
-    draws, reference = result.draws[0], reference_of(model, meant, temperature=0.7)
+    options = {"output_type": ANSWER, "temperature": 0.7, "max_new_tokens": BUDGET, "num_return_sequences": N}
+    result = custom(pair(model), PROMPT, phi=phi, seed=3, return_dict_in_generate=True, **options)
+    (draws,) = result.draws
     assert result.log_w.tolist() == near_log(draws.log_w.tolist())
-    assert agree((draw.token_ids for draw in draws), draws.log_w, meant, reference)
-
-
-@pytest.mark.parametrize("phi", ["dp", "dp-bigram", BigramDPPhi()], ids=str)
-def test_a_logits_processor_has_no_model(phi: Any, model: PhiTransformers) -> None:
-    with pytest.raises(UnsupportedError, match="custom_generate.* or outlines_phi.Generator.*needs the model"):
-        PhiLogitsProcessor(model, ANSWER, phi=phi, max_new_tokens=BUDGET)
+    assert agree((draw.token_ids for draw in draws), draws.log_w, meant, law_of(model, meant, temperature=0.7))
 
 
 def test_a_logits_processor_runs_an_estimator_of_the_application(model: PhiTransformers) -> None:
-    phi = FrozenDPPhi(horizon=3, states=10)
+    phi, hf = FrozenDPPhi(horizon=3, states=10), pair(model)
     processor = PhiLogitsProcessor(model, ANSWER, phi=phi, temperature=0.7, max_new_tokens=BUDGET)
-    torch.manual_seed(0)
-    inputs = model.hf_tokenizer([PROMPT], return_tensors="pt")
-    options = processor.host_options | {"num_return_sequences": N}
-    sequences = model.model.generate(**inputs, logits_processor=[processor], **options)
-    rows = sequences[:, inputs["input_ids"].shape[1] :].tolist()
-    end = model.lm.vocabulary.eos_ids[0]
-    ids = [tuple(row[: row.index(end) + 1]) for row in rows]
-    reference = reference_of(model, processor.phi, temperature=0.7)
-    assert len(set(ids)) > 1 and agree(ids, processor.log_w(sequences), processor.phi, reference)
+    options = processor.host_options | {"num_return_sequences": N, "logits_processor": [processor]}
+    sequences = seeded(generate, hf, PROMPT, **options)
+    ids, law = written(hf, sequences, PROMPT), law_of(model, processor.phi, temperature=0.7)
+    assert len(set(ids)) > 1 and agree(ids, processor.log_w(sequences), processor.phi, law)
+
+
+PERSON = "Person: Nora is a teacher. JSON: "
+GROUPS = Regex(r"(?P<name>[a-z]{1,4}) (?P<age>\d{1,3})")
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+    city: Literal["Paris", "Rome", "Lisbon"]
+
+
+def test_pieces_are_the_text_of_a_call_field_by_field(model: PhiTransformers) -> None:
+    generator = Generator(model, Person, phi="fields")
+    pieces = list(generator.stream(PERSON, seed=3, max_new_tokens=60))
+    assert "".join(pieces) == generator(PERSON, seed=3, max_new_tokens=60)
+    assert len(pieces) > 3 and Person.model_validate_json("".join(pieces))
+
+
+def test_a_stream_keeps_the_model_alive_that_nobody_else_holds() -> None:
+    def pieces() -> Iterator[str]:
+        owner = outlines_phi.from_transformers(*bundled.load())
+        return owner.stream(PERSON, Person, phi="fields", max_new_tokens=60)
+
+    assert json.loads("".join(pieces()))
+
+
+def test_forced_text_is_drafted_and_changes_no_draw(model: PhiTransformers) -> None:
+    draws = Generator(model, Person, phi="fields").sample(PERSON, 4, seed=5, max_new_tokens=60)
+    assert draws.counts.followed > 0
+    lookup = Generator(model, Person, phi="fields", draft="prompt_lookup").sample(PERSON, 4, seed=5, max_new_tokens=60)
+    assert lookup.texts == draws.texts
+
+
+def test_weights_come_where_they_are_asked_for(model: PhiTransformers) -> None:
+    draws = Generator(model, Person).sample(PERSON, 4, phi=FieldsPhi(weights=True), seed=1, max_new_tokens=60)
+    assert {draw.guarantee for draw in draws} == {Guarantee.WEIGHTED} and draws.log_z < 0
+
+
+@pytest.mark.filterwarnings("ignore::outlines_phi.FidelityWarning")
+def test_truncation_is_left_to_candidates_by_auto(model: PhiTransformers) -> None:
+    texts = Generator(model, Person)(PERSON, top_k=4, num_return_sequences=4, seed=1, max_new_tokens=60)
+    assert all(Person.model_validate_json(text) for text in texts)
+
+
+@pytest.mark.parametrize("options", [{}, {"open_at": "[^0-9]"}])
+def test_texts_that_begin_with_a_member_are_one_block(model: PhiTransformers, options: dict[str, str]) -> None:
+    draws = Generator(model, GROUPS, phi="fields", ends="open", **options).sample(PERSON, 3, seed=1)
+    assert {draw.blocks for draw in draws} == {1}
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda generator: generator.fit([]), "Give fit.. at least one prompt"),
+        (lambda generator: generator.marginals(PERSON, n=0), "n=0 was given to marginals"),
+        (lambda generator: generator(PERSON, ends="open", open_at=3), "Give open_at= a regular expression as a str"),
+    ],
+)
+def test_bad_input_of_what_is_beside_draws(ask: Callable[..., object], message: str, model: PhiTransformers) -> None:
+    with pytest.raises(outlines_phi.UnsupportedError, match=message):
+        ask(Generator(model, Literal["yes", "no"]))

@@ -9,7 +9,6 @@ from typing import Any
 
 import outlines
 import pytest
-import torch
 from outlines.types import CFG
 
 import outlines_phi
@@ -19,6 +18,8 @@ from outlines_phi.guides import CFGGuide, FSMGuide, read_grammar
 from outlines_phi.guides.grammar.notation.reader import dyck
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.call import ESTIMATORS
+from tests.plugin.loops import custom, pair, seeded, texts
+from tests.plugin.loops import generate as generate_in
 
 PROMPT = "Brackets: "
 BRACKETS = CFG(dyck(2))
@@ -84,43 +85,16 @@ def test_grammars_that_were_read_are_output_types(model: PhiTransformers) -> Non
         model(PROMPT, CFG('root ::= "a"'), phi="exact")
 
 
-@pytest.mark.parametrize("phi", ["exact", "local", "onestep"])
-def test_plain_transformers(phi: str, model: PhiTransformers) -> None:
-    network, tokenizer = model.model, model.hf_tokenizer
-    ids = tokenizer(PROMPT, return_tensors="pt")
-    torch.manual_seed(0)
-    out = network.generate(
-        **ids,
-        custom_generate=outlines_phi.custom_generate,
-        output_type=BRACKETS,
-        vocabulary=tokenizer,
-        phi=phi,
-        do_sample=True,
-        max_new_tokens=BUDGET,
-    )
-    assert balanced(tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=True))
-
-
-def test_a_processor_masks_in_another_loop(model: PhiTransformers) -> None:
-    network, tokenizer = model.model, model.hf_tokenizer
+def test_plain_transformers(model: PhiTransformers) -> None:
+    hf, options = pair(model), {"do_sample": True, "max_new_tokens": BUDGET}
     processor = outlines_phi.PhiLogitsProcessor(
-        tokenizer, BRACKETS, phi="onestep", temperature=1.0, top_k=0, max_new_tokens=BUDGET
+        model.hf_tokenizer, BRACKETS, phi="onestep", temperature=1.0, top_k=0, max_new_tokens=BUDGET
     )
-    torch.manual_seed(0)
-    ids = tokenizer(PROMPT, return_tensors="pt")
-    out = network.generate(**ids, logits_processor=[processor], do_sample=True, top_k=0, max_new_tokens=BUDGET)
-    assert balanced(tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=True))
-
-
-@pytest.mark.parametrize("phi", ["exact", "local"])
-@pytest.mark.parametrize("draft", ["forced", "prompt_lookup", "tree", "model"])
-def test_drafts_are_tokens_of_the_grammar(phi: str, draft: str, model: PhiTransformers) -> None:
-    """Forced text is found token by token, where there is no automaton of bytes."""
-    proposed = model.model if draft == "model" else draft
-    generator = outlines_phi.Generator(model, dict, phi=phi, draft=[proposed])
-    draws = generator.sample(JSON, n=3, max_new_tokens=40, seed=2)
-    assert all(isinstance(value, dict | list | str | int | float | bool | None) for value in draws.values)
-    assert draws.counts.tokens_per_call > 1 or draft not in ("forced", "model")
+    written = [
+        seeded(custom, hf, PROMPT, output_type=BRACKETS, phi=phi, **options) for phi in ("exact", "local", "onestep")
+    ]
+    written += [seeded(generate_in, hf, PROMPT, logits_processor=[processor], top_k=0, **options)]
+    assert all(balanced(texts(hf, output, PROMPT)[0]) for output in written)
 
 
 def test_values(model: PhiTransformers) -> None:
@@ -145,15 +119,12 @@ def test_the_audit_reads_grammars(model: PhiTransformers) -> None:
 
 
 def test_phrases_are_banned_from_generators_and_models(model: PhiTransformers) -> None:
-    for thing in (
-        outlines_phi.ban(outlines_phi.Generator(model, BRACKETS, phi="exact"), ["[["]),
-        outlines_phi.ban(generate.cfg(model, BRACKETS, phi="exact"), ["[["]),
-    ):
-        for _ in range(5):
-            text = (
-                thing(PROMPT, max_new_tokens=BUDGET) if hasattr(thing, "sample") else thing(PROMPT, max_tokens=BUDGET)
-            )
-            assert balanced(text) and "[[" not in text
+    own = outlines_phi.ban(outlines_phi.Generator(model, BRACKETS, phi="exact"), ["[["])
+    classic = outlines_phi.ban(generate.cfg(model, BRACKETS, phi="exact"), ["[["])
+    written = [own(PROMPT, max_new_tokens=BUDGET) for _ in range(5)] + [
+        classic(PROMPT, max_tokens=BUDGET) for _ in range(5)
+    ]
+    assert all(balanced(text) and "[[" not in text for text in written)
     banned = outlines_phi.ban(outlines.from_transformers(*bundled.load()), ["[["])
     assert "[[" not in banned(PROMPT, BRACKETS, max_new_tokens=BUDGET)
 

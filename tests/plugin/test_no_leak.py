@@ -88,31 +88,30 @@ FIRST = WRITERS[0]
 Door = Callable[[Writer, Any], list[tuple[str, str]]]
 
 
+def options_of(writer: Writer, phi: Any) -> dict[str, Any]:
+    """Return the options of a call of the model."""
+    sampled = SAMPLED if phi is None else {}
+    return {"banned_phrases": writer.ban, "phi": phi, "max_new_tokens": writer.budget, **sampled}
+
+
 def call(writer: Writer, phi: Any) -> list[tuple[str, str]]:
-    options: dict[str, Any] = {"banned_phrases": writer.ban, "phi": phi, "max_new_tokens": writer.budget}
-    options |= {"num_return_sequences": N} | (SAMPLED if phi is None else {})
+    options = {"num_return_sequences": N, **options_of(writer, phi)}
     return [(prompt, text) for prompt in writer.prompts for text in writer.model(prompt, **options)]
 
 
 def batch(writer: Writer, phi: Any) -> list[tuple[str, str]]:
-    options: dict[str, Any] = {"banned_phrases": writer.ban, "phi": phi, "max_new_tokens": writer.budget}
-    options |= {"num_return_sequences": N} | (SAMPLED if phi is None else {})
-    rows = writer.model.batch(list(writer.prompts), **options)
+    rows = writer.model.batch(list(writer.prompts), num_return_sequences=N, **options_of(writer, phi))
     return [(prompt, text) for prompt, texts in zip(writer.prompts, rows, strict=True) for text in texts]
 
 
 def stream(writer: Writer, phi: Any) -> list[tuple[str, str]]:
     """Every prefix that a reader has seen; a last word may go on."""
-    options = {"banned_phrases": writer.ban, "phi": phi, "max_new_tokens": writer.budget} | (
-        SAMPLED if phi is None else {}
-    )
     seen = []
-    for prompt in writer.prompts:
-        for _ in range(3):
-            text = ""
-            for piece in writer.model.stream(prompt, **options):
-                assert not leaks(writer.ban, (text := text + piece).encode(), prompt.encode(), ended=False)
-            seen.append((prompt, text))
+    for prompt in writer.prompts * 3:
+        text = ""
+        for piece in writer.model.stream(prompt, **options_of(writer, phi)):
+            assert not leaks(writer.ban, (text := text + piece).encode(), prompt.encode(), ended=False)
+        seen.append((prompt, text))
     return seen
 
 
@@ -124,18 +123,7 @@ def sample(writer: Writer, phi: Any) -> list[tuple[str, str]]:
 
 
 def custom_generate(writer: Writer, phi: Any) -> list[tuple[str, str]]:
-    model, tokenizer = writer.hf
-    options = {"banned_phrases": writer.ban, "phi": phi, "num_return_sequences": N, "max_new_tokens": writer.budget}
-    found = []
-    for prompt in writer.prompts:
-        ids = model.generate(
-            **tokenizer(prompt, return_tensors="pt", return_token_type_ids=False),
-            custom_generate=outlines_phi.custom_generate,
-            vocabulary=tokenizer,
-            **options,
-        )
-        found += writer.decoded(ids, prompt)
-    return found
+    return looped(writer, [], {"vocabulary": writer.hf[1], "num_return_sequences": N, **options_of(writer, phi)})
 
 
 OWN_DOORS = (call, batch, stream, custom_generate, sample)
@@ -180,14 +168,18 @@ LOOPS: dict[str, dict[str, Any]] = {
 }
 
 
-def looped(writer: Writer, processors: list[Any], **options: Any) -> list[tuple[str, str]]:
-    """Return the texts of the host's loop with logits processors; each prompt twice."""
+def looped(
+    writer: Writer, processors: list[Any], custom: dict[str, Any] | None = None, **options: Any
+) -> list[tuple[str, str]]:
+    """Return the texts of the host's loop with logits processors, each prompt twice; or of ``custom_generate``, once."""
     model, tokenizer = writer.hf
+    given = {"logits_processor": processors, "max_new_tokens": writer.budget, **options}
+    if custom is not None:
+        given = {"custom_generate": outlines_phi.custom_generate, **custom}
     found = []
-    for prompt in (*writer.prompts, *writer.prompts):
+    for prompt in writer.prompts * (2 if custom is None else 1):
         ids = tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)
-        written = model.generate(**ids, logits_processor=processors, max_new_tokens=writer.budget, **options)
-        found += writer.decoded(written, prompt)
+        found += writer.decoded(model.generate(**ids, **given), prompt)
     return found
 
 
@@ -275,36 +267,38 @@ def cats() -> Writer:
     return Writer(byte_level, (" cats cats",), BannedPhrases(["cat"], whole_word=True), (" ca",))
 
 
+CUTS: dict[str, Any] = {"stop_strings": ["t"], "max_time": 9.0, "eos_token_id": "the last letter"}
+CUT = {**LOOPS["sampling"], "max_new_tokens": 6}
+
+
+def texts_of(writer: Writer, prompt: str = " ca", **options: Any) -> list[tuple[str, str]]:
+    """Return texts of the host's own loop."""
+    return [(prompt, text) for text in writer.model(prompt, banned_phrases=writer.ban, phi=None, **CUT, **options)]
+
+
 class TestCuts:
     """The ends of a text elsewhere than at the budget: one that ends in "cat" on the way to "cats" holds the word."""
 
-    def test_a_generation_config_does_not_cut_a_whole_word(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("name", CUTS)
+    def test_a_generation_config_does_not_cut_a_whole_word(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         (model, tokenizer), writer = cats().hf, cats()
-        options = {**SAMPLED, "max_new_tokens": 6, "tokenizer": tokenizer}
-        last = tokenizer("t")["input_ids"]
-        for name, value in {
-            "stop_strings": ["t"],
-            "max_time": 9.0,
-            "eos_token_id": [tokenizer.eos_token_id, *last],
-        }.items():
-            own = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.eos_token_id)
-            setattr(own, name, value)
+        end = tokenizer.eos_token_id
+        value = [end, *tokenizer("t")["input_ids"]] if name == "eos_token_id" else CUTS[name]
+        own = GenerationConfig(**{"eos_token_id": end, "pad_token_id": end, name: value})
+        for options in ({"generation_config": own}, {name: value}, {}):
+            if not options:
+                monkeypatch.setattr(model.generation_config, name, value)
             with pytest.raises(UnsupportedError, match=rf"Give .*{name}=.* with whole words banned"):
-                writer.model(" ca", banned_phrases=writer.ban, phi=None, generation_config=own, **options)
-            with pytest.raises(UnsupportedError, match=rf"Give .*{name}=.* with whole words banned"):
-                writer.model(" ca", banned_phrases=writer.ban, phi=None, **{name: value}, **options)
-            monkeypatch.setattr(model.generation_config, name, value)
-            with pytest.raises(UnsupportedError, match=rf"Give .*{name}=.* with whole words banned"):
-                writer.model(" ca", banned_phrases=writer.ban, phi=None, **options)
-            monkeypatch.undo()
+                texts_of(writer, tokenizer=tokenizer, **options)
 
     def test_what_the_call_says_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         writer = cats()
         monkeypatch.setattr(writer.hf[0].generation_config, "stop_strings", ["t"])
-        options = {**LOOPS["sampling"], "max_new_tokens": 6, "stop_strings": None}
-        assert not writer.leaks(
-            [(" ca", text) for text in writer.model(" ca", banned_phrases=writer.ban, phi=None, **options)]
-        )
+        assert not writer.leaks(texts_of(writer, stop_strings=None))
+
+    def test_a_phrase_that_does_not_wait_may_be_cut(self) -> None:
+        writer = replace(cats(), ban=BannedPhrases(["cat"]))
+        assert not writer.leaks(texts_of(writer, "s", stop_strings=["a"], tokenizer=writer.hf[1]))
 
     def test_a_ban_of_the_call_beside_one_of_the_generator(self) -> None:
         writer = cats()
@@ -319,13 +313,6 @@ class TestCuts:
             for budget in (3, 4, 5):
                 texts = generator(" ca", phi=None, max_new_tokens=budget, **LOOPS["sampling"], **options)
                 assert not writer.leaks([(" ca", text) for text in texts])
-
-    def test_a_phrase_that_does_not_wait_may_be_cut(self) -> None:
-        writer = replace(cats(), ban=BannedPhrases(["cat"]))
-        options = {**LOOPS["sampling"], "max_new_tokens": 6, "stop_strings": ["a"], "tokenizer": writer.hf[1]}
-        assert not writer.leaks(
-            [("s", text) for text in writer.model("s", banned_phrases=writer.ban, phi=None, **options)]
-        )
 
 
 def test_a_tokenizer_that_cleans_up_makes_no_phrase_of_what_was_written() -> None:
@@ -345,3 +332,58 @@ def test_a_tokenizer_that_cleans_up_makes_no_phrase_of_what_was_written() -> Non
         *model.batch(["do", "do"], phi=None, banned_phrases=["n't"], **options),
     ]
     assert all("n ' t" in text and "n't" not in text for text in texts)
+
+
+BAN = BannedPhrases(["ab"], whole_word=True)
+MANY = 40
+
+
+@pytest.fixture(scope="module")
+def hf() -> tuple[torch.nn.Module, object]:
+    """A model that writes broken bytes, letters by their bytes, and the word that is banned, with equal chances."""
+    tokenizer = sentencepiece_bpe()
+    vocabulary = Vocabulary.from_tokenizer(tokenizer)
+    logits = np.full((len(vocabulary), len(vocabulary)), -9.0)
+    names = tokenizer.convert_ids_to_tokens(range(len(vocabulary)))
+    logits[:, [names.index(name) for name in ("<0xFF>", "<0x63>", "ab", "▁ab", "cd")]] = 3.0
+    return bigrams(logits, tokenizer.eos_token_id), tokenizer
+
+
+def broken_words(texts: list[str]) -> list[str]:
+    """Texts that were worth the trouble: with a broken byte, a letter beside it and the word."""
+    return [text for text in texts if "\ufffdcab" in text or "abc\ufffd" in text]
+
+
+def test_no_word_is_left_alone_by_what_is_shown_as_broken(hf: tuple[torch.nn.Module, object]) -> None:
+    torch.manual_seed(0)
+    model = outlines_phi.from_transformers(*hf)
+    free = outlines_phi.Generator(model, None, banned_phrases=BAN)
+    options = {"max_new_tokens": 8, "do_sample": True, "top_k": 0}
+    doors: dict[str, Callable[[], list[str]]] = {
+        "call": lambda: [model("x", phi=None, banned_phrases=BAN, **options) for _ in range(MANY)],
+        "generator": lambda: [free("x", phi=None, **options) for _ in range(MANY)],
+        "batch": lambda: model.batch(["x"] * MANY, phi=None, banned_phrases=BAN, **options),
+        "several": lambda: model("x", phi=None, banned_phrases=BAN, num_return_sequences=MANY, **options),
+        "stream": lambda: ["".join(model.stream("x", phi=None, banned_phrases=BAN, **options)) for _ in range(MANY)],
+        "lookahead": lambda: free.sample("x", MANY, max_new_tokens=8, seed=0).texts,
+        "exact": lambda: free.sample("x", MANY, phi="exact", max_new_tokens=8, seed=0).texts,
+    }
+    for door, call in doors.items():
+        texts = call()
+        assert broken_words(texts), door
+        assert [leak for text in texts for leak in leaks(BAN, text.encode(), b"x")] == [], door
+
+
+def test_the_control_what_the_hosts_decoder_shows_leaks(hf: tuple[torch.nn.Module, object]) -> None:
+    """Its text is not what tokens wrote. The ids hold no phrase."""
+    torch.manual_seed(0)
+    model, tokenizer = hf
+    processor = outlines_phi.ban(model, BAN, tokenizer=tokenizer, max_new_tokens=8)
+    inputs = tokenizer(["x"] * 200, return_tensors="pt")
+    ids = model.generate(**inputs, logits_processor=[processor], do_sample=True, top_k=0, max_new_tokens=8)
+    written = ids[:, inputs["input_ids"].shape[1] :].tolist()
+    vocabulary = Vocabulary.from_tokenizer(tokenizer)
+    texts = [vocabulary.decode(row).decode(errors="replace") for row in written]
+    assert broken_words(texts) and not any(leaks(BAN, text.encode(), b"x") for text in texts)
+    shown = tokenizer.batch_decode(written, skip_special_tokens=True)
+    assert any(leaks(BAN, text.encode(), b"x") for text in shown)

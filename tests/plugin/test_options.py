@@ -1,30 +1,39 @@
-"""Keywords of a call under a correction: each is used, and the law follows it, or it is refused."""
+"""Options of a call: each keyword and each field of GenerationConfig is a part of the law, refused or known not to apply."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import fields
+from functools import partial
 from inspect import signature
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from transformers import GenerationConfig
 
 import outlines_phi
-from outlines_phi import ExactPhi, LocalPhi, OneStepPhi, SamplingSettings
+from outlines_phi import BannedPhrases, ExactPhi, LocalPhi, OneStepPhi, PhiTransformers, SamplingSettings, generate
 from outlines_phi.cli.app import command
 from outlines_phi.errors import UnsupportedError
-from outlines_phi.plugin.call import CallOptions, resolve_phi
-from outlines_phi.plugin.choices import MISFITS, OPTIONS, USED
+from outlines_phi.guides.phrases.phrase_guide import BanningGuide
+from outlines_phi.lm import bundled
+from outlines_phi.plugin.call import Call, CallOptions, Correction, resolve_phi
+from outlines_phi.plugin.choices import DEFAULTS, FIELDS, INSTALLED, MISFITS, OPTIONS, USED, Role, refuse_misfits, rows
 from outlines_phi.plugin.generator import KEYWORDS
 from outlines_phi.plugin.hosts.vllm_server.served_call import ServedCall
+from outlines_phi.plugin.processor import MaskLogitsProcessor
+from outlines_phi.sampling.phi_options import AutoPhi, LookaheadPhi
+from outlines_phi.sampling.smc import SMC
+from tests.plugin.loops import custom
 
 SETTINGS = {field.name for field in fields(SamplingSettings)}
 
-READ: list[tuple[dict[str, Any], dict[str, Any], SamplingSettings, int]] = [
+READ: list[tuple[dict[str, Any], dict[str, Any] | None, SamplingSettings, int]] = [
     # keywords, generation_config, settings, n
     ({}, {}, SamplingSettings(), 1),
+    ({}, None, SamplingSettings(), 1),
     ({"temperature": 0.5}, {"temperature": 0.7}, SamplingSettings(temperature=0.5), 1),
     ({}, {"temperature": 0.7}, SamplingSettings(temperature=0.7), 1),
     ({"temperature": None}, {"temperature": 0.7}, SamplingSettings(temperature=0.7), 1),
@@ -43,12 +52,9 @@ READ: list[tuple[dict[str, Any], dict[str, Any], SamplingSettings, int]] = [
 
 
 @pytest.mark.parametrize(("keywords", "configured", "settings", "n"), READ, ids=lambda value: str(value)[:50])
-def test_what_is_used(keywords: dict[str, Any], configured: dict[str, Any], settings: SamplingSettings, n: int) -> None:
-    assert CallOptions.read(keywords, GenerationConfig(**configured)) == CallOptions(settings, n)
-
-
-def test_a_model_without_a_generation_config_has_no_defaults() -> None:
-    assert CallOptions.read({}, None) == CallOptions(SamplingSettings(), 1)
+def test_what_is_used(keywords: dict[str, Any], configured: Any, settings: SamplingSettings, n: int) -> None:
+    config = None if configured is None else GenerationConfig(**configured)
+    assert CallOptions.read(keywords, config) == CallOptions(settings, n)
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -146,25 +152,208 @@ class TestTheOneTable:
         assert set(USED) - set(misfit.names) - carried == {"draft_length", "open_at"}  # which go with draft and ends
 
 
-class TestPhi:
+NO_PHI: list[object] = ["banana", "", 5, True, ["exact"], {"exact"}, ExactPhi, object()]
+
+
+@pytest.mark.parametrize("phi", NO_PHI, ids=lambda phi: type(phi).__name__)
+def test_what_phi_may_not_be(phi: object) -> None:
+    with pytest.raises(UnsupportedError, match="expected 'auto', 'exact', .*, an estimator such as ExactPhi"):
+        resolve_phi(phi)
+
+
+def test_what_phi_may_be() -> None:
+    names = {None: None, "exact": ExactPhi(), "local": LocalPhi(), "onestep": OneStepPhi()}
+    assert {name: resolve_phi(name) for name in names} == names
+    assert resolve_phi(ExactPhi(tolerance=0.1)) == ExactPhi(tolerance=0.1)
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
+
+CHOICE = Literal["a", "b"]
+SAYING: dict[str, Any] = {
+    "temperature": 0.7,
+    "repetition_penalty": 1.3,
+    "eos_token_id": 5,
+    "bad_words_ids": [[5]],
+    "force_words_ids": [[5]],
+    "constraints": ["a"],
+    "sequence_bias": [[[5], -1.0]],
+    "suppress_tokens": [5],
+    "begin_suppress_tokens": [5],
+    "exponential_decay_length_penalty": (5, 1.1),
+    "stop_strings": ["a"],
+    "use_cache": False,
+    **dict.fromkeys(("typical_p", "epsilon_cutoff", "eta_cutoff", "top_h", "top_p", "min_p"), 0.5),
+}
+"""Values that are not neutral; True or 2 for the others."""
+
+
+def saying(name: str) -> Any:
+    return SAYING.get(name, True if any(value is False for value in FIELDS[name].neutral) else 2)
+
+
+def configured(name: str, value: Any) -> GenerationConfig:
+    config = GenerationConfig()
+    setattr(config, name, value)
+    return config
+
+
+def test_the_table_knows_every_field_of_the_installed_transformers() -> None:
+    assert set(INSTALLED) - set(FIELDS) == set(), "say in FIELDS what a correction makes of these"
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_what_a_field_of_the_configuration_does(name: str) -> None:
+    """It is a part of the law, refused, or left out; and what transformers fills in is neutral."""
+    config = configured(name, saying(name))
+    if FIELDS[name].role is Role.REFUSED:
+        with pytest.raises(
+            UnsupportedError, match=rf"^Give {name}=\S+ to the call .* {name}=.* generation_config changes"
+        ):
+            CallOptions.read({}, config)
+    else:
+        law = {name: saying(name)} if name in ("temperature", "repetition_penalty") else {}
+        assert CallOptions.read({}, config).settings == SamplingSettings(**law)
+    CallOptions.read({}, configured(name, DEFAULTS.get(name)))
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_what_a_keyword_of_a_call_does(name: str) -> None:
+    """It is used, or refused with what to do instead; the neutral ones do nothing, and undo the configuration's."""
+    config = configured(name, saying(name))
+    if name not in USED:
+        with pytest.raises(UnsupportedError, match=rf"^{name} cannot be used here \(\w[^;]+\)\. With phi=None"):
+            CallOptions.read({name: saying(name)}, config)
+        for value in FIELDS[name].neutral:
+            assert CallOptions.read({name: value}, config) == CallOptions(SamplingSettings(), 1)
+    elif name != "do_sample":
+        read = CallOptions.read({name: saying(name)}, config)
+        assert read.n == 2 if name == "num_return_sequences" else getattr(read.settings, name) == saying(name)
+
+
+def test_a_field_of_a_newer_transformers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outlines_phi.plugin.choices.ROWS", rows([*INSTALLED, "novel_penalty"]))
+    with pytest.raises(
+        UnsupportedError, match="novel_penalty=2 in the model's generation_config changes the model's distribution"
+    ):
+        CallOptions.read({}, configured("novel_penalty", 2))
+    CallOptions.read({}, configured("novel_penalty", None))
+    CallOptions.read({"novel_penalty": None}, configured("novel_penalty", 2))
+    CallOptions.read({}, configured("chat_format", "chatml"))  # a model's own note, no field
+
+
+@pytest.mark.parametrize("name", ["temperature", "repetition_penalty"])
+@pytest.mark.parametrize("value", [0.0, -1.0, "warm"])
+def test_what_defines_no_law_is_no_default(name: str, value: Any) -> None:
+    with pytest.raises(UnsupportedError, match=rf"^Give {name}=1\.0 to the call .* {name}={value!r} in the model's"):
+        CallOptions.read({}, configured(name, value))
+    assert CallOptions.read({name: 1.0}, configured(name, value)).settings == SamplingSettings()
+
+
+def test_a_call_of_a_model_and_a_processor_say_the_same() -> None:
+    hf_model, tokenizer = bundled.load()
+    hf_model.generation_config.temperature = 0.0
+    model = outlines_phi.from_transformers(hf_model, tokenizer)
+    for make in (
+        lambda: model("red", CHOICE, phi="exact"),
+        lambda: outlines_phi.PhiLogitsProcessor(model, CHOICE, phi="onestep", top_k=0, max_new_tokens=5),
+    ):
+        with pytest.raises(UnsupportedError, match=r"temperature=0\.0 in the model's generation_config"):
+            make()
+    assert model("red", CHOICE, phi="exact", do_sample=False, temperature=1.0) in ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("top_h", 0.5), ("renormalize_logits", True), ("remove_invalid_values", True)]
+)
+def test_a_configuration_that_does_not_apply_lets_custom_generate_draw(name: str, value: Any) -> None:
+    hf = bundled.load()
+    draw = partial(custom, hf, "red", output_type=CHOICE, do_sample=True, seed=3, max_new_tokens=5)
+    plain = draw()
+    setattr(hf[0].generation_config, name, value)
+    assert draw().equal(plain)
+
+
+def test_the_page_names_every_field() -> None:
+    assert [name for name in FIELDS if f"`{name}`" not in PAGE] == []
+
+
+EXACT = BannedPhrases(["now"], level="exact")
+LEVELLESS = BannedPhrases(["now"])
+WORDS = Literal["open now", "closed", "open"]
+
+
+class TestCorrections:
     @pytest.mark.parametrize(
-        ("phi", "expected"),
+        ("said", "expected"),
         [
-            (None, None),
-            ("exact", ExactPhi()),
-            ("local", LocalPhi()),
-            ("onestep", OneStepPhi()),
-            (ExactPhi(tolerance=0.1), ExactPhi(tolerance=0.1)),
+            ([], AutoPhi()),
+            ([{"phi": None}], None),
+            ([{"phi": "local"}], LocalPhi()),
+            ([{"banned_phrases": EXACT}], ExactPhi()),
+            ([{"phi": ExactPhi(width=7), "banned_phrases": EXACT}], ExactPhi(width=7)),
+            ([{"phi": "local"}, {"banned_phrases": EXACT}], ExactPhi()),
+            ([{"banned_phrases": EXACT}, {"phi": "local"}], LocalPhi()),
+            ([{"phi": "local"}, {"banned_phrases": LEVELLESS}], LocalPhi()),
+            ([{"phi": "local"}, {"banned_phrases": EXACT}, {"banned_phrases": None}], LocalPhi()),
         ],
     )
-    def test_what_it_may_be(self, phi: object, expected: object) -> None:
-        assert resolve_phi(phi) == expected
+    def test_the_nearer_counts(self, said: list[dict[str, Any]], expected: Any) -> None:
+        correction = Correction()
+        for each in said:
+            correction = correction.replaced_by(**each)
+        assert correction.estimator() == expected
 
-    @pytest.mark.parametrize(
-        "phi", ["banana", "", 5, True, ["exact"], {"exact"}, ExactPhi, object()], ids=lambda phi: type(phi).__name__
-    )
-    def test_what_it_may_not_be(self, phi: object) -> None:
-        with pytest.raises(
-            UnsupportedError, match="expected 'auto', 'exact', 'local', 'onestep', .*, an estimator such as ExactPhi"
-        ):
-            resolve_phi(phi)
+    def test_nothing_said_is_the_same_correction(self) -> None:
+        correction = Correction().replaced_by("exact", ["now"])
+        assert correction.replaced_by() is correction
+
+    def test_what_nobody_chose_depends_on_what_is_drawn(self) -> None:
+        unsaid = Correction()
+        assert unsaid.estimator() == AutoPhi()
+        assert unsaid.estimator(free=True) == LookaheadPhi()
+        assert unsaid.estimator(SMC(particles=5), free=True) == LocalPhi()
+        assert unsaid.estimator(usual=None) is None
+        assert unsaid.replaced_by("exact").estimator(SMC(particles=5), free=True) == ExactPhi()
+
+
+class TestCalls:
+    def test_free_text_has_nothing_to_correct(self) -> None:
+        assert Call.of(Correction(), None, {}).phi is None
+        assert Call.of(Correction(ExactPhi(), inherited=True), None, {}).phi is None
+        assert Call.of(Correction(ExactPhi()), None, {}).phi == ExactPhi(), "a wish that is refused later"
+        assert Call.of(Correction(ban=LEVELLESS), None, {}).phi == LookaheadPhi()
+
+    def test_a_look_ahead_is_told_what_is_pending(self, model: PhiTransformers) -> None:
+        masking = MaskLogitsProcessor(model.table(WORDS, LEVELLESS), ban=LEVELLESS)
+        assert not isinstance(masking.table.guide, BanningGuide)
+        call = Call.of(Correction(LookaheadPhi()), masking, {})
+        assert isinstance(call.table(model.compiled).guide, BanningGuide)
+        assert call.banned == LEVELLESS
+        assert Call.of(Correction(LocalPhi()), masking, {}).table(model.compiled) is masking.table
+
+
+def test_a_generator_keeps_the_options_of_the_model_beside_a_level(model: PhiTransformers) -> None:
+    chosen = ExactPhi(width=7)
+    assert outlines_phi.Generator(outlines_phi.wrap(model, phi=chosen, banned_phrases=EXACT), WORDS).phi == chosen
+
+
+def test_a_classic_generator_with_a_phi_of_its_own_keeps_the_ban_of_the_model(model: PhiTransformers) -> None:
+    banning = outlines_phi.wrap(model, banned_phrases=EXACT)
+    words = generate.choice(banning, ["open now", "closed", "open"], phi="local")
+    assert words.phi == LocalPhi()
+    assert {words("Is it open? ", seed=seed) for seed in range(8)} <= {"open", "closed"}
+
+
+@pytest.mark.parametrize("door", MISFITS)
+def test_what_asks_for_nothing_fits_everywhere(door: str) -> None:
+    said = {"n": 2, "roads": "or another way"}
+    for misfit in MISFITS[door]:
+        for name in misfit.names:
+            idle = OPTIONS[name].idle if name in OPTIONS else (None,)
+            if not misfit.strict:
+                for value in idle:
+                    refuse_misfits(door, {name: value}, **said)
+            with pytest.raises(outlines_phi.UnsupportedError, match=r"^[^{]*\.$") as refused:
+                refuse_misfits(door, {name: "something"}, **said)
+            assert name in str(refused.value) or door in str(refused.value)

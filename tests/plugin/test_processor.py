@@ -1,7 +1,8 @@
-"""Without ``phi=`` a wrapped model is stock Outlines: token by token, and seed for seed."""
+"""Without ``phi=`` a wrapped model is stock Outlines, token by token and seed for seed; the states of a loop's rows."""
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from enum import Enum
@@ -19,8 +20,10 @@ from outlines_phi.errors import ModelError, UnsupportedError
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.lm import bundled
-from outlines_phi.plugin.processor import UNLIMITED, MaskLogitsProcessor
+from outlines_phi.plugin.processor import UNLIMITED, MaskLogitsProcessor, Prefix, PrefixTree, Step
 from outlines_phi.regex.patterns import compile_regex
+from outlines_phi.vocabulary.vocabulary import Vocabulary
+from tests.plugin.loops import seeded
 
 PROMPT = "A person as JSON: "
 CODE = regex("[a-z]{3,5}-[0-9]{2}")
@@ -87,62 +90,41 @@ CALLS: dict[str, dict[str, Any]] = {
 class TestParity:
     """Seed for seed, on an identical second copy of the model."""
 
-    def both(self, model: PhiTransformers, stock: outlines.models.Transformers, call: Any, seed: int) -> list[Any]:
-        results = []
-        for each in (model, stock):
-            torch.manual_seed(seed)
-            results.append(call(each))
-        return results
-
     @pytest.mark.in_turn
     @pytest.mark.parametrize("options", CALLS.values(), ids=list(CALLS))
     @pytest.mark.parametrize("name", FAITHFUL)
-    def test_of_a_call(
+    def test_of_calls(
         self, name: str, options: dict[str, Any], model: PhiTransformers, stock: outlines.models.Transformers
     ) -> None:
-        options = {"max_new_tokens": 60, **options}
-        for seed in range(2):
-            call = lambda each: each(PROMPT, FAITHFUL[name], **options)  # noqa: E731
-            ours, theirs = self.both(model, stock, call, seed)
+        """The same generator again and again, too."""
+        options, drawn = {"max_new_tokens": 60, **options}, set()
+        generators = [outlines.Generator(each, FAITHFUL[name]) for each in (model, stock)]
+        for seed in range(3):
+            ours, theirs = (seeded(each, PROMPT, FAITHFUL[name], seed=seed, **options) for each in (model, stock))
             assert ours == theirs
-
-    @pytest.mark.parametrize("name", FAITHFUL)
-    def test_of_a_stock_generator(self, name: str, model: PhiTransformers, stock: outlines.models.Transformers) -> None:
-        generators = {id(each): outlines.Generator(each, FAITHFUL[name]) for each in (model, stock)}
-        for seed in range(3):  # the same generator again and again
-            call = lambda each: generators[id(each)](PROMPT, max_new_tokens=60)  # noqa: E731
-            ours, theirs = self.both(model, stock, call, seed)
+            ours, theirs = (seeded(each, PROMPT, seed=seed, **options) for each in generators)
             assert ours == theirs
+            drawn.add(str(ours))
+        assert len(drawn) > 1 or name != "regex" or not options.get("do_sample", True)
 
     @pytest.mark.parametrize("options", [{}, {"num_return_sequences": 2}], ids=["", "several"])
     def test_of_a_batch(
         self, options: dict[str, Any], model: PhiTransformers, stock: outlines.models.Transformers
     ) -> None:
         prompts = [PROMPT, "no", "a prompt that is longer than the other ones: "]
-        call = lambda each: each.batch(prompts, CODE, max_new_tokens=60, **options)  # noqa: E731
-        ours, theirs = self.both(model, stock, call, 3)
+        ours, theirs = (seeded(each.batch, prompts, CODE, max_new_tokens=60, **options) for each in (model, stock))
         assert ours == theirs
 
     def test_of_several_ends(self) -> None:
         """Stock Outlines allows the tokenizer's end of sequence, wherever it stands among those of the model."""
-        wrapped, plain = (
-            make(*bundled.load()) for make in (outlines_phi.from_transformers, outlines.from_transformers)
-        )
-        tokenizer = wrapped.hf_tokenizer
-        for each in (wrapped, plain):
-            each.model.generation_config.eos_token_id = [tokenizer.pad_token_id, tokenizer.eos_token_id]
-        wrapped = outlines_phi.wrap(wrapped)
+        (hf_model, tokenizer), other = bundled.load(), bundled.load()
+        for each in (hf_model, other[0]):
+            each.generation_config.eos_token_id = [tokenizer.pad_token_id, tokenizer.eos_token_id]
+        wrapped, plain = outlines_phi.from_transformers(hf_model, tokenizer), outlines.from_transformers(*other)
         assert wrapped.lm.vocabulary.eos_ids == (tokenizer.eos_token_id, tokenizer.pad_token_id)
         for seed in range(3):
-            ours, theirs = self.both(wrapped, plain, lambda each: each(PROMPT, int, max_new_tokens=9), seed)
+            ours, theirs = (seeded(each, PROMPT, int, seed=seed, max_new_tokens=9) for each in (wrapped, plain))
             assert ours == theirs
-
-    def test_seeds_matter(self, model: PhiTransformers) -> None:
-        texts = set()
-        for seed in range(5):
-            torch.manual_seed(seed)
-            texts.add(model(PROMPT, CODE, max_new_tokens=60))
-        assert len(texts) > 1
 
 
 class TestWhereStockOutlinesFails:
@@ -208,39 +190,25 @@ class TestProcessor:
         processor.reset()
         self.mask(processor, [prompt, prompt])
         # Rows trade places, grow by several tokens, and go back, as beams and rejected drafts do.
-        for rows in (
-            [two[:1], one[:1]],
-            [one[:2], two[:2]],
-            [two[:1], two[:1]],
-            [one[:2], one[:2]],
-            [one[:1], two[:1]],
-        ):
+        for rows in ([two[:1], one[:1]], [one[:2], two[:2]], [two[:1]] * 2, [one[:2]] * 2, [one[:1], two[:1]]):
             masks = self.mask(processor, [prompt + row for row in rows])
-            for row, mask in zip(rows, masks, strict=True):
-                assert torch.equal(mask, expected[tuple(row)])
+            assert torch.equal(masks, torch.stack([expected[tuple(row)] for row in rows]))
 
     def test_a_finished_row_writes_only_the_end(self, processor: MaskLogitsProcessor, model: PhiTransformers) -> None:
-        eos = model.lm.vocabulary.eos_ids[0]
-        tokens = model.hf_tokenizer.encode("abc-12")
+        eos, tokens = model.lm.vocabulary.eos_ids[0], model.hf_tokenizer.encode("abc-12")
         rows = [[5], *([5, *tokens[:n]] for n in range(1, len(tokens) + 1)), [5, *tokens, eos], [5, *tokens, eos, eos]]
         masks = [self.mask(processor, [row])[0] for row in rows]
         for mask in masks[-3:]:
             assert torch.nonzero(mask == 0)[:, 0].tolist() == [eos]
-        assert [prefix.state for prefix in processor._prefixes.last] == [DONE]
 
-    def test_logits_of_another_model_are_refused(self, processor: MaskLogitsProcessor) -> None:
+    def test_logits_that_are_refused(self, processor: MaskLogitsProcessor) -> None:
+        """Infinities of other processors are not."""
+        row, last = torch.tensor([[5]]), torch.zeros(1, len(processor.table.vocabulary))
         with pytest.raises(UnsupportedError, match="Use the generator with the model that it was made for"):
-            processor(torch.tensor([[5]]), torch.zeros(1, 7))
-
-    def test_nan_is_refused(self, processor: MaskLogitsProcessor) -> None:
-        logits = torch.zeros(1, len(processor.table.vocabulary))
-        logits[0, 3] = torch.nan
+            processor(row, torch.zeros(1, 7))
         with pytest.raises(ModelError, match="NaN"):
-            processor(torch.tensor([[5]]), logits)
-
-    def test_infinities_of_other_processors_are_not_nan(self, processor: MaskLogitsProcessor) -> None:
-        logits = torch.full((1, len(processor.table.vocabulary)), -torch.inf)
-        assert not processor(torch.tensor([[5]]), logits).isnan().any()
+            processor(row, last.index_fill(1, torch.tensor(3), torch.nan))
+        assert not processor(row, last - torch.inf).isnan().any()
 
     def test_a_generator_of_another_vocabulary_is_refused(self, model: PhiTransformers) -> None:
         other = outlines_phi.Vocabulary.from_tokens(["a", "b", "<eos>"], 2)
@@ -264,3 +232,106 @@ class TestForeignProcessors:
         with pytest.raises(UnsupportedError, match="The language of a Nothing cannot be read"):
             generator(PROMPT, phi="exact")
         assert isinstance(generator(PROMPT, phi=None, max_new_tokens=3), str)
+
+
+END, A, B, C, PAD = range(5)
+TABLE = Table(
+    FSMGuide.from_automaton(compile_regex("(ab|c){1,3}"), Vocabulary.from_tokens(["<e>", "a", "b", "c", ""], 0))
+)
+
+
+def replayed(tokens: list[int]) -> int:
+    state = TABLE.start
+    for token in tokens:
+        state = DONE if state == DONE else TABLE.guide.advance(state, token)
+    return state
+
+
+@pytest.fixture
+def prefixes() -> PrefixTree:
+    return PrefixTree(TABLE)
+
+
+def visit(prefixes: PrefixTree, *rows: list[int]) -> list[Prefix]:
+    return prefixes.visit(torch.tensor(rows))
+
+
+def check(prefixes: PrefixTree, prompt: list[int], *rows: list[int]) -> None:
+    found = visit(prefixes, *([*prompt, *row] for row in rows))
+    assert [(node.state, node.length) for node in found] == [(replayed(row), len(row)) for row in rows]
+
+
+ORDERS: dict[str, list[list[list[int]]]] = {
+    "one after the other": [
+        [[], []],
+        [[A], [C]],
+        [[A, B], [C, C]],
+        [[A, B, END], [C, C, A]],
+        [[A, B, END, PAD], [C, C, A, B]],
+    ],
+    "reordered": [[[], []], [[A], [C]], [[C, A], [A, B]], [[C, A, B], [C, A, C]]],
+    "drafts go forth and back": [[row] for row in ([], [A], [A, B], [A], [A, B], [A, B, C], [A, B, A], [A, B, A, B])],
+    "several tokens at once": [[[], []], [[A, B, C], [C, END, PAD]], [[A], [C]]],
+}
+"""Rows of calls in turn; some loops do not ask between tokens that they know already."""
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_states_are_those_of_a_replay(order: str, prefixes: PrefixTree) -> None:
+    for rows in ORDERS[order]:
+        check(prefixes, [7, 8, 9], *rows)
+    assert prefixes.in_order == (order == "one after the other")
+    again = visit(prefixes, [7, 8, 9, A], [7, 8, 9, A])
+    assert again[0] is again[1]
+
+
+@pytest.mark.parametrize(
+    "second",
+    [[7, 8], [1, 2], [9], [7, 8, A, B, END, 7, 8], [7, 8, A, B, 9, 9, 9], [7, 8, A, B, END, PAD, PAD]],
+    ids=str,
+)
+def test_a_new_generation_is_told_by_its_rows(prefixes: PrefixTree, second: list[int]) -> None:
+    first = visit(prefixes, [7, 8])[0]
+    for row in ([A], [A, B]):
+        check(prefixes, [7, 8], row)
+    (node,) = visit(prefixes, second)
+    assert node is not first and (node.state, node.length) == (TABLE.start, 0)
+    check(prefixes, second, [C])
+
+
+def test_what_nothing_tells_apart_takes_a_reset(prefixes: PrefixTree) -> None:
+    visit(prefixes, [7, 8])
+    check(prefixes, [7, 8], [A])
+    assert visit(prefixes, [7, 8, A, 9])[0].state == DEAD
+    prefixes.forget()
+    check(prefixes, [7, 8, A, 9], [])
+
+
+def test_rows_that_are_written_over(prefixes: PrefixTree) -> None:
+    """Hosts may pass views of one buffer."""
+    buffer = torch.tensor([[7, A, B, C]])
+    for n in (1, 2, 3):
+        prefixes.visit(buffer[:, :n])
+    buffer[0, 1:] = torch.tensor([C, C, A])
+    (node,) = prefixes.visit(buffer)
+    assert node.state == replayed([C, C, A])
+
+
+def test_weights_add_up_and_the_last_law_counts(prefixes: PrefixTree) -> None:
+    def law(log_s: float) -> Step:
+        return Step(log_s, torch.tensor([0.0, -0.5, -1.0, -0.25, -math.inf]))
+
+    (root,) = visit(prefixes, [7])
+    assert root.log_w == 0.0
+    root.step = law(-9.0)  # a trial run's
+    visit(prefixes, [7, A])
+    (root,) = visit(prefixes, [7])
+    root.step = law(-1.0)
+    (a,) = visit(prefixes, [7, A])
+    assert a.log_w == pytest.approx(-0.5)
+    a.step = law(-2.0)
+    (ab,) = visit(prefixes, [7, A, B])
+    assert ab.log_w == pytest.approx(-1.5)
+    (beyond,) = visit(prefixes, [7, A, B, C])
+    assert math.isnan(beyond.log_w), "nobody asked for the law after ab"
+    assert a.step.log_w(PAD) == -math.inf

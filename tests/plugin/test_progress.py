@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import count
 from typing import Any, Literal
 
 import outlines
@@ -16,6 +17,8 @@ from outlines_phi.errors import InterruptedDraws
 from outlines_phi.lm import watch
 from outlines_phi.plugin import streaming as module
 from outlines_phi.sampling.rejection.attempts import Attempts
+from tests.plugin.loops import custom as custom_in
+from tests.plugin.loops import pair
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.FidelityWarning")
 
@@ -26,10 +29,8 @@ Door = Callable[[PhiTransformers, Any], object]
 
 
 def custom(model: PhiTransformers, progress: Any) -> object:
-    inputs = model.hf_tokenizer([QUESTION], return_tensors="pt")
-    options = {"output_type": WORD, "vocabulary": model.hf_tokenizer, "phi": "exact", "num_return_sequences": 3}
-    call = outlines_phi.custom_generate
-    return model.model.generate(**inputs, custom_generate=call, max_new_tokens=9, progress=progress, **options)
+    options = {"phi": "exact", "num_return_sequences": 3, "max_new_tokens": 9}
+    return custom_in(pair(model), QUESTION, output_type=WORD, progress=progress, **options)
 
 
 N3 = {"num_return_sequences": 3, "max_new_tokens": 9}
@@ -102,91 +103,68 @@ def test_what_is_told_may_raise_and_the_next_call_works(fresh: PhiTransformers) 
     assert len(generator.sample(QUESTION, 8)) == 8
 
 
-@pytest.mark.parametrize("given", [1, "bar", list, []])
-def test_only_what_can_be_told_is_taken(given: Any, model: PhiTransformers) -> None:
-    with pytest.raises(UnsupportedError, match="progress=.* was given; expected True for a bar"):
-        model(QUESTION, Answer, phi="exact", progress=given)
+REFUSED: list[tuple[Callable[[PhiTransformers], Any], str]] = [
+    *(
+        (
+            lambda m, given=given: m(QUESTION, Answer, phi="exact", progress=given),
+            "progress=.*; expected True for a bar",
+        )
+        for given in (1, "bar", list, [])
+    ),
+    (lambda m: m(QUESTION, Answer, progress=True, max_new_tokens=9), "progress= was given without phi="),
+    (lambda m: m.stream(QUESTION, Answer, phi="exact", progress=print), "Leave progress out of a stream"),
+]
 
 
-def test_no_loop_of_the_host_and_no_stream_tells_anything(model: PhiTransformers) -> None:
-    with pytest.raises(UnsupportedError, match="progress= was given without phi="):
-        model(QUESTION, Answer, progress=True, max_new_tokens=9)
+@pytest.mark.parametrize(("call", "words"), REFUSED)
+def test_only_what_can_be_told_is_taken(call: Callable[..., Any], words: str, model: PhiTransformers) -> None:
+    """And no loop of the host and no stream tells anything."""
+    with pytest.raises(UnsupportedError, match=words):
+        call(model)
     assert model(QUESTION, Answer, progress=None, max_new_tokens=9)
-    with pytest.raises(UnsupportedError, match="Leave progress out of a stream"):
-        model.stream(QUESTION, Answer, phi="exact", progress=print)
 
 
-class TestBars:
-    def test_a_bar_of_draws(self, model: PhiTransformers, capsys: pytest.CaptureFixture[str]) -> None:
-        outlines_phi.Generator(model, WORD, phi="exact").sample(QUESTION, 7, seed=1, progress=True)
-        shown = capsys.readouterr()
-        assert "7/7" in shown.err and "attempts" in shown.err and "log Phi in [" in shown.err and not shown.out
-
-    def test_a_count_of_calls_where_nothing_is_drawn(
-        self, model: PhiTransformers, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        found = outlines_phi.Generator(model, Answer).probabilities(QUESTION, seed=1, progress=True)
-        assert f"{found.counts.calls} calls" in capsys.readouterr().err
-
-    def test_it_is_closed_where_the_call_fails(
-        self, model: PhiTransformers, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        phi = ExactPhi(effort=Effort(attempts=1, tokens=1), width=1)
-        with pytest.raises(outlines_phi.BudgetError):
-            outlines_phi.Generator(model, WORD).sample(QUESTION, 50, phi=phi, seed=1, progress=True)
-        assert capsys.readouterr().err.endswith("\n")
+def test_bars(model: PhiTransformers, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of draws, of calls where nothing is drawn; closed where the call fails."""
+    generator, answers = outlines_phi.Generator(model, WORD, phi="exact"), outlines_phi.Generator(model, Answer)
+    generator.sample(QUESTION, 7, seed=1, progress=True)
+    shown = capsys.readouterr()
+    assert "7/7" in shown.err and "attempts" in shown.err and "log Phi in [" in shown.err and not shown.out
+    found = answers.probabilities(QUESTION, seed=1, progress=True)
+    assert f"{found.counts.calls} calls" in capsys.readouterr().err
+    hasty = ExactPhi(effort=Effort(attempts=1, tokens=1), width=1)
+    with pytest.raises(outlines_phi.BudgetError):
+        generator.sample(QUESTION, 50, phi=hasty, seed=1, progress=True)
+    assert capsys.readouterr().err.endswith("\n")
 
 
-class TestSlowCalls:
-    @pytest.fixture(autouse=True)
-    def _slowly(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Every look at the clock takes a tenth of a second."""
-        time = [0.0]
+QUIET: list[dict[str, Any]] = [
+    {"phi": "auto"},
+    {"phi": "local"},
+    {"phi": "exact", "progress": False},
+    {"phi": "exact", "progress": lambda progress: None},
+    {"phi": ExactPhi(effort=Effort(seconds=10_000))},
+    {"phi": "exact", "slow": 1e9},
+]
 
-        def now() -> float:
-            time[0] += 0.1
-            return time[0]
 
-        monkeypatch.setattr(watch, "now", now)
-        monkeypatch.setattr(module, "SLOW", 0.3)
-
-    def sample(
-        self, model: PhiTransformers, caplog: pytest.LogCaptureFixture, n: int = 30, **options: Any
-    ) -> list[str]:
-        with caplog.at_level(logging.WARNING, logger="outlines_phi"):
-            outlines_phi.Generator(model, WORD).sample_batch([QUESTION, "A"], n, seed=1, **options)
-        return [record.getMessage() for record in caplog.records]
-
-    def test_exact_draws_that_do_not_end_soon_say_so_once(
-        self, model: PhiTransformers, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        (said,) = self.sample(model, caplog, phi="exact")
-        assert said.startswith(
+@pytest.mark.parametrize("options", [{"phi": "exact"}, *QUIET], ids=str)
+def test_exact_draws_that_do_not_end_soon_say_so_once(
+    options: dict[str, Any], model: PhiTransformers, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every look at the clock takes a tenth of a second. Others say nothing, and a call that has ended."""
+    time, given = count(step=0.1), {name: value for name, value in options.items() if name != "slow"}
+    monkeypatch.setattr(watch, "now", lambda: next(time))
+    monkeypatch.setattr(module, "SLOW", options.get("slow", 0.3))
+    with caplog.at_level(logging.WARNING, logger="outlines_phi"):
+        outlines_phi.Generator(model, WORD).sample_batch([QUESTION, "A"], 30, seed=1, **given)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == (options not in QUIET)
+    for line in said:
+        assert line.startswith(
             "Give phi='auto' for weighted draws where exact ones are dear, ExactPhi(effort=Effort(seconds="
         )
-        assert "of 60 draws, by" in said and "log Phi of prompt 0 is between -" in said and said.count("\n") == 0
-
-    @pytest.mark.parametrize(
-        "options",
-        [
-            {"phi": "auto"},
-            {"phi": "local"},
-            {"phi": "exact", "progress": False},
-            {"phi": "exact", "progress": lambda progress: None},
-            {"phi": ExactPhi(effort=Effort(seconds=10_000))},
-        ],
-        ids=["auto", "local", "no progress", "progress", "seconds"],
-    )
-    def test_others_do_not(
-        self, options: dict[str, Any], model: PhiTransformers, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        assert self.sample(model, caplog, **options) == []
-
-    def test_a_call_that_has_ended_says_nothing(
-        self, model: PhiTransformers, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(module, "SLOW", 1e9)
-        assert self.sample(model, caplog, phi="exact") == []
+        assert "of 60 draws, by" in line and "log Phi of prompt 0 is between -" in line and "\n" not in line
 
 
 def test_ctrl_c_hands_over_typed_values(fresh: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:

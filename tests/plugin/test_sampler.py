@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import pytest
@@ -13,6 +14,7 @@ from outlines_phi import SMC, Guarantee, UnsupportedError
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.phi_options import ExactPhi, LookaheadPhi
+from tests.plugin.loops import custom, pair
 
 PROMPT = "Question: is the bakery open on Sunday? Answer: "
 ANSWER = Literal["yes", "no"]
@@ -22,12 +24,9 @@ Model = outlines_phi.PhiTransformers
 
 
 def by_generate(model: Model, **keywords: Any) -> list[str]:
-    encoded = model.hf_tokenizer(PROMPT, return_tensors="pt")
-    road = {"custom_generate": outlines_phi.custom_generate, "output_type": ANSWER, "vocabulary": model.hf_tokenizer}
-    output = model.model.generate(**encoded, **road, **keywords, max_new_tokens=20, return_dict_in_generate=True)
-    (draws,) = output.draws
-    assert draws.populations
-    assert draws.guarantee <= Guarantee.WEIGHTED
+    options = {"output_type": ANSWER, "max_new_tokens": 20, "return_dict_in_generate": True, **keywords}
+    (draws,) = custom(pair(model), PROMPT, **options).draws
+    assert draws.populations and draws.guarantee <= Guarantee.WEIGHTED
     return draws.texts
 
 
@@ -71,17 +70,13 @@ def test_an_estimator_that_draws_by_itself_is_refused(door: Callable[..., Any], 
         door(model, sampler=OPTIONS, seed=1, phi=phi)
 
 
-def test_the_default_of_a_generator_and_of_a_model(model: Model, fresh: Model) -> None:
+def test_the_default_of_a_generator_and_of_a_model(model: Model) -> None:
     """A generator's own default gives way to masking; what somebody chose does not."""
-    given = outlines_phi.Generator(model, ANSWER, phi="exact")
-    with pytest.raises(UnsupportedError, match="phi='exact'"):
-        given(PROMPT, sampler=OPTIONS)
+    given, exact = outlines_phi.Generator(model, ANSWER, phi="exact"), outlines_phi.wrap(model, phi=ExactPhi())
+    for call in (given, partial(exact, output_type=ANSWER), outlines_phi.Generator(exact, ANSWER)):
+        with pytest.raises(UnsupportedError, match="phi='exact'"):
+            call(PROMPT, sampler=OPTIONS)
     assert given(PROMPT, sampler=OPTIONS, phi=LocalPhi(), seed=1) in ("yes", "no")
-    fresh.phi = ExactPhi()
-    with pytest.raises(UnsupportedError, match="phi='exact'"):
-        fresh(PROMPT, ANSWER, sampler=OPTIONS)
-    with pytest.raises(UnsupportedError, match="phi='exact'"):
-        outlines_phi.Generator(fresh, ANSWER)(PROMPT, sampler=OPTIONS)
     assert outlines_phi.Generator(model, ANSWER).sample(PROMPT, sampler=None, seed=1).guarantee is Guarantee.EXACT
 
 
@@ -97,35 +92,35 @@ def test_several_texts_are_several_runs(model: Model) -> None:
     assert two.populations[0].read_by(len).values[0] in (2, 3)
 
 
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (lambda model: model(PROMPT, ANSWER, sampler=OPTIONS, phi=None), "was given without phi="),
-        (lambda model: model(PROMPT, sampler=OPTIONS), "phi='local' beside sampler="),
-        (lambda model: model.stream(PROMPT, ANSWER, sampler=OPTIONS, phi=None), "was given without phi="),
-        (lambda model: model(PROMPT, ANSWER, sampler="smc"), "sampler='smc' was given; expected SMC"),
-        (lambda model: model(PROMPT, ANSWER, sampler=SMC), "expected SMC"),
-        (lambda model: model(PROMPT, ANSWER, sampler=OPTIONS, do_sample=False), "is searched for"),
-        (lambda model: outlines_phi.Generator(model, ANSWER).mode(PROMPT, sampler=OPTIONS), "draws nothing"),
-        (lambda model: outlines_phi.Generator(model, ANSWER).probabilities(PROMPT, sampler=OPTIONS), "draws nothing"),
-        (lambda model: outlines_phi.Generator(model, ANSWER).audit(PROMPT, sampler=OPTIONS), "plain masking"),
-        (lambda model: by_generate(model, sampler=OPTIONS, do_sample=False), "is searched for"),
-        (lambda model: outlines_phi.generate.choice(model, ["a"], OPTIONS, phi=None)(PROMPT), "without phi="),
-        (lambda model: outlines_phi.generate.text(model, OPTIONS)(PROMPT, max_tokens=3), "without phi="),
-        (lambda model: outlines_phi.generate.choice(model, ["a"], 50), r"or SMC\(...\)"),
-        (lambda model: outlines_phi.samplers.particles(50), "expected SMC"),  # type: ignore[arg-type]
-        (lambda model: outlines_phi.samplers.particles(OPTIONS, samples=0), "samples=0"),
-        (lambda model: outlines_phi.samplers.particles(OPTIONS, temperature=0.0), "temperature"),
-    ],
-)
+REFUSED: list[tuple[Callable[[Model], Any], str]] = [
+    (lambda model: model(PROMPT, ANSWER, sampler=OPTIONS, phi=None), "was given without phi="),
+    (lambda model: model(PROMPT, sampler=OPTIONS), "phi='local' beside sampler="),
+    (lambda model: model.stream(PROMPT, ANSWER, sampler=OPTIONS, phi=None), "was given without phi="),
+    (lambda model: model(PROMPT, ANSWER, sampler="smc"), "sampler='smc' was given; expected SMC"),
+    (lambda model: model(PROMPT, ANSWER, sampler=SMC), "expected SMC"),
+    (lambda model: model(PROMPT, ANSWER, sampler=OPTIONS, do_sample=False), "is searched for"),
+    (lambda model: outlines_phi.Generator(model, ANSWER).mode(PROMPT, sampler=OPTIONS), "draws nothing"),
+    (lambda model: outlines_phi.Generator(model, ANSWER).probabilities(PROMPT, sampler=OPTIONS), "draws nothing"),
+    (lambda model: outlines_phi.Generator(model, ANSWER).audit(PROMPT, sampler=OPTIONS), "plain masking"),
+    (lambda model: by_generate(model, sampler=OPTIONS, do_sample=False), "is searched for"),
+    (lambda model: outlines_phi.generate.choice(model, ["a"], OPTIONS, phi=None)(PROMPT), "without phi="),
+    (lambda model: outlines_phi.generate.text(model, OPTIONS)(PROMPT, max_tokens=3), "without phi="),
+    (lambda model: outlines_phi.generate.choice(model, ["a"], 50), r"or SMC\(...\)"),
+    (lambda model: outlines_phi.samplers.particles(50), "expected SMC"),  # type: ignore[arg-type]
+    (lambda model: outlines_phi.samplers.particles(OPTIONS, samples=0), "samples=0"),
+    (lambda model: outlines_phi.samplers.particles(OPTIONS, temperature=0.0), "temperature"),
+    (lambda model: outlines_phi.Generator(model, ANSWER, sampler=5), "sampler=5 was given; expected SMC"),
+    (
+        lambda model: model(PROMPT, Literal["zzz"], sampler=OPTIONS, top_k=1),
+        "populations of particles met a step where top_k=1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "said"), REFUSED, ids=[said for _, said in REFUSED])
 def test_what_cannot_have_a_sampler_says_so(call: Callable[[Model], Any], said: str, model: Model) -> None:
-    with pytest.raises(UnsupportedError, match=said):
+    with pytest.raises((UnsupportedError, outlines_phi.EmptyLanguageError), match=said):
         call(model)
-
-
-def test_populations_that_truncation_empties_are_told(model: Model) -> None:
-    with pytest.raises(outlines_phi.EmptyLanguageError, match="populations of particles met a step where top_k=1"):
-        model(PROMPT, Literal["zzz"], sampler=OPTIONS, top_k=1)
 
 
 def test_a_generator_keeps_its_sampler(model: Model) -> None:
@@ -135,5 +130,3 @@ def test_a_generator_keeps_its_sampler(model: Model) -> None:
     assert made.sample(PROMPT, 3, seed=4).items == given.sample(PROMPT, 3, seed=4, sampler=OPTIONS).items
     assert made(PROMPT, seed=4) == given(PROMPT, seed=4, sampler=OPTIONS)
     assert made.sample(PROMPT, 3, seed=4, sampler=None).populations == ()
-    with pytest.raises(UnsupportedError, match="sampler=5 was given; expected SMC"):
-        outlines_phi.Generator(model, ANSWER, sampler=5)  # type: ignore[arg-type]

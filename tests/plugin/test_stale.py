@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import pytest
@@ -13,6 +14,7 @@ import outlines_phi
 from outlines_phi import PhiTransformers
 from outlines_phi.lm import bundled
 from outlines_phi.phi.tree.tree import BoundsTree
+from tests.plugin.gate import trees
 from tests.precision import near
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
@@ -20,18 +22,15 @@ ANSWER = Literal["yes", "no", "not now"]
 
 
 def hooked(model: PhiTransformers) -> Callable[[], None]:
+    """Scale the last hidden state by a factor, which the returned function changes."""
     factor = [1.0]
-    model.model.get_decoder().register_forward_hook(lambda module, args, output: _scaled(output, factor[0]))
 
-    def change() -> None:
-        factor[0] = 0.25
+    def scale(module: Any, arguments: Any, output: Any) -> Any:
+        output.last_hidden_state = output.last_hidden_state * factor[0]
+        return output
 
-    return change
-
-
-def _scaled(output: Any, factor: float) -> Any:
-    output.last_hidden_state = output.last_hidden_state * factor
-    return output
+    model.model.get_decoder().register_forward_hook(scale)
+    return partial(factor.__setitem__, 0, 0.25)
 
 
 DOORS: dict[str, Callable[[Any], Any]] = {
@@ -64,11 +63,8 @@ def test_draws_after_a_change_have_the_new_law(fresh: PhiTransformers) -> None:
     before = share(generator)
     generator.sample(QUESTION, n=50, phi="exact")
     change()
-    draws = generator.sample(QUESTION, n=2000, phi="exact")
-    after = share(generator)
-    found = draws.texts.count("yes") / 2000
-    noise = 5 * (after * (1 - after) / 2000) ** 0.5
-    assert abs(found - after) < noise < abs(before - after)
+    found, after = generator.sample(QUESTION, n=2000, phi="exact").texts.count("yes") / 2000, share(generator)
+    assert abs(found - after) < 5 * (after * (1 - after) / 2000) ** 0.5 < abs(before - after)
 
 
 def test_without_the_comparison_the_old_law_is_served(fresh: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,11 +81,11 @@ def test_a_write_that_no_version_tells(fresh: PhiTransformers) -> None:
     generator = outlines_phi.Generator(fresh, regex("yes|[a-z]{4,9}"), phi="exact")
     version = fresh.lm.version()
     generator.sample(QUESTION, n=1, max_new_tokens=12)
-    (tree,) = fresh._trees._trees.values()
+    (tree,) = trees(fresh)
     fresh.model.get_output_embeddings().weight.data[600:630].mul_(0.25)
     assert fresh.lm.version() == version
     assert generator.sample(QUESTION, n=100, temperature=1.0, max_new_tokens=12).counts.calls > 0
-    assert tree not in fresh._trees._trees.values()
+    assert tree not in trees(fresh)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -99,6 +95,6 @@ def test_rounding_is_no_change(dtype: torch.dtype) -> None:
     hooked(model)
     generator = outlines_phi.Generator(model, ANSWER, phi="exact")
     generator.sample_batch(["Question: ", QUESTION, "New character: Aria. JSON: " * 9], n=3)
-    known = list(model._trees._trees.values())
+    known = trees(model)
     assert generator.sample(QUESTION, n=50).counts.calls > 0
-    assert list(model._trees._trees.values()) == [known[0], known[2], known[1]]
+    assert trees(model) == [known[0], known[2], known[1]]

@@ -8,8 +8,9 @@ import importlib.metadata
 import importlib.util
 import inspect
 import sys
-import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
+from functools import partial
 from types import ModuleType
 from typing import Any, Literal
 
@@ -17,7 +18,6 @@ import outlines
 import outlines.applications
 import outlines.generator
 import pytest
-import torch
 from outlines.models.transformers import Transformers
 from outlines.types import regex
 from outlines.types.dsl import Choice
@@ -27,12 +27,12 @@ import outlines_phi
 from outlines_phi import ExactPhi, PhiTransformers
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.lm import bundled
-from outlines_phi.plugin import wrapping
 from outlines_phi.plugin.classic import install as install_module
-from outlines_phi.plugin.generator import PhiGenerator
 from outlines_phi.plugin.processor import MaskLogitsProcessor
-from tests.languages import ALPHA, p_value
-from tests.plugin.classic.test_generate import BUDGET, PROMPT, WORDS, law  # noqa: F401 - a fixture
+from tests.plugin.gate import together
+from tests.plugin.loops import seeded
+
+PROMPT, WORDS = "Question: is the bakery open on Monday? Answer: ", ["yes", "no", "not now", "nobody"]
 
 HOLDERS = (outlines, outlines.generator, outlines.applications)
 STOCK = outlines.generator.Generator
@@ -63,25 +63,23 @@ def same(one: dict[str, dict[str, Any]], other: dict[str, dict[str, Any]]) -> bo
     )
 
 
-class TestBindings:
-    def test_uninstall_restores_the_very_same_objects(self) -> None:
-        before = names()
-        outlines_phi.install()
-        assert not same(before, names())
-        outlines_phi.uninstall()
-        assert same(before, names())
+def repeated(call: Callable[[], None]) -> None:
+    for _ in range(50):
+        call()
 
-    def test_both_are_idempotent(self) -> None:
+
+class TestBindings:
+    def test_both_are_idempotent_and_uninstall_restores_the_very_same_objects(self) -> None:
         before = names()
         outlines_phi.uninstall()
         assert same(before, names())
         outlines_phi.install()
         inside = names()
         outlines_phi.install()
-        assert same(inside, names())
-        outlines_phi.uninstall()
-        outlines_phi.uninstall()
-        assert same(before, names())
+        assert same(inside, names()) and not same(before, inside)
+        for _ in range(2):
+            outlines_phi.uninstall()
+            assert same(before, names())
 
     def test_only_what_is_named_changes(self) -> None:
         before = names()
@@ -89,19 +87,13 @@ class TestBindings:
         after = names()
         outlines_phi.uninstall()
         changed = {
-            (module, key)
-            for module in after
+            f"{module}.{key}"
+            for module in after.keys() - {"outlines.generate", "outlines.samplers"}
             for key in after[module].keys() | before.get(module, {}).keys()
-            if module not in ("outlines.generate", "outlines.samplers")
-            and after[module].get(key) is not before[module].get(key)
+            if after[module].get(key) is not before[module].get(key)
         }
-        assert changed == {
-            ("outlines", "Generator"),
-            ("outlines.generator", "Generator"),
-            ("outlines.applications", "Generator"),
-            ("outlines", "generate"),
-            ("outlines", "samplers"),
-        }
+        holders = "outlines", "outlines.generator", "outlines.applications"
+        assert changed == {"outlines.generate", "outlines.samplers", *(f"{holder}.Generator" for holder in holders)}
 
     @pytest.mark.usefixtures("installed")
     def test_every_way_to_import_works(self) -> None:
@@ -121,24 +113,11 @@ class TestBindings:
             assert inspect.signature(ours) == inspect.signature(theirs) and theirs.__doc__ == ours.__doc__
 
     def test_many_threads(self) -> None:
-        before, errors = names(), list[BaseException]()
-        barrier = threading.Barrier(8)
-
-        def work(i: int) -> None:
-            barrier.wait()
-            try:
-                for _ in range(50):
-                    (outlines_phi.install if i % 2 else outlines_phi.uninstall)()
-            except BaseException as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        before = names()
+        works = [partial(repeated, outlines_phi.install if i % 2 else outlines_phi.uninstall) for i in range(8)]
+        assert together(*works) == [None] * 8
         outlines_phi.uninstall()
-        assert errors == [] and same(before, names())
+        assert same(before, names())
 
 
 class TestRefused:
@@ -186,19 +165,25 @@ class TestRefused:
         assert outlines.generator.Generator is STOCK
 
 
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"output_type": NUMBER, "backend": "regex"}, "backend='regex' was given; expected one of outlines_core"),
+    ({"output_type": NUMBER, "phi": "banana"}, "phi='banana' was given"),
+    ({}, "output_type=None was given"),
+    ({"model": object(), "output_type": NUMBER}, "object was given as model; expected a model made by"),
+    *(
+        ({"output_type": NUMBER, "phi": None, option: None}, f"{option} cannot be used here.* Give phi='auto' or")
+        for option in ("constraint", "sampler", "tokenization", "draft")
+    ),
+]
+
+
 @pytest.mark.usefixtures("installed")
 class TestGenerator:
     def test_without_phi_it_is_the_stock_one(self, stock: Transformers) -> None:
-        generator = outlines.Generator(stock, NUMBER)
-        reference = STOCK(stock, NUMBER)
-        assert type(generator) is type(reference) and type(generator.logits_processor) is type(
-            reference.logits_processor
-        )
-        torch.manual_seed(1)
-        text = generator(PROMPT, max_new_tokens=9)
-        torch.manual_seed(1)
-        assert text == reference(PROMPT, max_new_tokens=9)
+        generator, reference = (make(stock, NUMBER) for make in (outlines.Generator, STOCK))
         processor = reference.logits_processor
+        assert type(generator) is type(reference) and type(generator.logits_processor) is type(processor)
+        assert seeded(generator, PROMPT, max_new_tokens=9) == seeded(reference, PROMPT, max_new_tokens=9)
         assert outlines.Generator(stock, processor=processor).logits_processor is processor
         for phi in ({}, {"phi": None}):
             assert type(outlines.Generator(stock, Choice(["a"]), "outlines_core", **phi)) is type(reference)
@@ -208,26 +193,12 @@ class TestGenerator:
             outlines.Generator(3, NUMBER)
 
     def test_calls_of_the_stock_model_are_as_ever(self, stock: Transformers) -> None:
-        torch.manual_seed(1)
-        text = stock(PROMPT, NUMBER, max_new_tokens=9)
+        text = seeded(stock, PROMPT, NUMBER, max_new_tokens=9)
         outlines_phi.uninstall()
-        torch.manual_seed(1)
-        assert text == stock(PROMPT, NUMBER, max_new_tokens=9)
+        assert text == seeded(stock, PROMPT, NUMBER, max_new_tokens=9)
         outlines_phi.install()
         with pytest.raises(ValueError, match="phi"):
             stock(PROMPT, NUMBER, max_new_tokens=9, phi="exact")
-
-    def test_draws_of_a_stock_model_follow_the_conditioned_law(
-        self,
-        law: dict[str, float],  # noqa: F811
-        stock: Transformers,
-    ) -> None:
-        generator = outlines.Generator(stock, Choice(WORDS), phi="exact")
-        assert isinstance(generator, PhiGenerator)
-        draws = generator.sample(PROMPT, 5000, seed=1, max_new_tokens=BUDGET)
-        assert p_value(draws.texts, law) > ALPHA
-        masked = outlines.Generator(stock, Choice(WORDS), phi="local")
-        assert p_value(masked.sample(PROMPT, 2000, seed=1, max_new_tokens=BUDGET).texts, law) < ALPHA
 
     def test_wrapped_models(self, model: PhiTransformers) -> None:
         generator = outlines.Generator(model, NUMBER, phi=ExactPhi(tolerance=1e-6))
@@ -244,27 +215,16 @@ class TestGenerator:
         )
 
     def test_applications(self, stock: Transformers, model: PhiTransformers) -> None:
-        ask = outlines.Application(
-            outlines.Template.from_string("Question: is the {{ it }} open? Answer: "), Choice(WORDS)
-        )
+        template = outlines.Template.from_string("Question: is the {{ it }} open? Answer: ")
+        ask = outlines.Application(template, Choice(WORDS))
         assert ask(model, {"it": "bakery"}, phi="exact", seed=1) in WORDS
         assert ask(stock, {"it": "bakery"}, max_new_tokens=9) in WORDS
 
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
-            ({"output_type": NUMBER, "backend": "regex"}, "backend='regex' was given; expected one of outlines_core"),
-            ({"output_type": NUMBER, "phi": "banana"}, "phi='banana' was given"),
-            ({}, "output_type=None was given"),
-        ],
-    )
+    @pytest.mark.parametrize(("arguments", "message"), REFUSED, ids=str)
     def test_refused(self, arguments: dict[str, Any], message: str, stock: Transformers) -> None:
+        given = {"model": stock, "phi": "exact", **arguments}
         with pytest.raises(UnsupportedError, match=message):
-            outlines.Generator(stock, **{"phi": "exact", **arguments})
-
-    def test_a_model_that_cannot_be_wrapped(self) -> None:
-        with pytest.raises(UnsupportedError, match="object was given as model; expected a model made by"):
-            outlines.Generator(object(), NUMBER, phi="exact")
+            outlines.Generator(given.pop("model"), **given)
 
 
 @pytest.mark.usefixtures("installed")
@@ -281,23 +241,12 @@ class TestClassic:
         own = outlines.from_transformers(*bundled.load())
         one, other = (outlines.generate.format(own, t) for t in (int, bool))
         assert one.generator.model is other.generator.model is outlines.Generator(own, Literal["a"], phi="exact").model
-        kept = len(wrapping._WRAPPED)
+        forgotten = weakref.ref(own)
         del own
         gc.collect()
-        assert len(wrapping._WRAPPED) == kept - 1
-        assert one(PROMPT, seed=1) is not None
+        assert forgotten() is None and one(PROMPT, seed=1) is not None
 
-    def test_a_swapped_model_is_found(self, stock: Transformers) -> None:
+    def test_a_wrapped_model_is_used_as_it_is(self, model: PhiTransformers, stock: Transformers) -> None:
+        assert outlines.generate.format(model, int).generator.model is model
         with pytest.raises(UnsupportedError, match="were the arguments swapped"):
             outlines.generate.json(Answer, stock)
-
-    def test_a_wrapped_model_is_used_as_it_is(self, model: PhiTransformers) -> None:
-        assert outlines.generate.format(model, int).generator.model is model
-
-
-@pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("option", ["constraint", "sampler", "tokenization"])
-def test_options_without_phi_are_refused(option: str) -> None:
-    stock = outlines.from_transformers(*bundled.load())
-    with pytest.raises(UnsupportedError, match=f"{option} cannot be used here.* Give phi='auto' or"):
-        outlines.Generator(stock, NUMBER, **{option: None})

@@ -11,7 +11,7 @@ import outlines
 import pytest
 import torch
 from numpy.typing import NDArray
-from transformers import GenerationConfig, LogitsProcessorList
+from transformers import GenerationConfig
 
 import outlines_phi
 from outlines_phi import EmptyLanguageError, OneStepPhi, PhiLogitsProcessor, PhiTransformers, UnsupportedError
@@ -22,9 +22,10 @@ from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.hosts import phi_processor, transformers
 from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.settings import SamplingSettings
-from outlines_phi_workbench.suite.reference import Reference, enumerate_language
+from outlines_phi_workbench.suite.reference import Reference
 from tests.languages import ALPHA, p_value
+from tests.plugin.loops import generate, inputs_of, pair, seeded, texts, written
+from tests.plugin.oracle import reference
 from tests.precision import near_log
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "
@@ -43,32 +44,29 @@ def processor_of(model: Any, output_type: Any = ANSWER, **options: Any) -> PhiLo
     return PhiLogitsProcessor(model, output_type, **{"phi": "local", "max_new_tokens": BUDGET, **options})
 
 
-def inputs_of(model: PhiTransformers, *prompts: str) -> Any:
-    return model.hf_tokenizer(list(prompts), return_tensors="pt", padding=True, padding_side="left")
-
-
-def generated(model: PhiTransformers, sequences: torch.Tensor, prompt_length: int) -> list[tuple[int, ...]]:
-    """Return the tokens generated in each row, up to the end of sequence."""
-    eos = model.lm.vocabulary.eos_ids[0]
-    rows = sequences[:, prompt_length:].tolist()
-    return [tuple(row[: row.index(eos) + 1] if eos in row else row) for row in rows]
+def run(model: PhiTransformers, processor: PhiLogitsProcessor, *prompts: str, **options: Any) -> Any:
+    """Return the sequences of Hugging Face's own loop."""
+    options = {**processor.host_options, **options}
+    return generate(pair(model), *(prompts or (PROMPT,)), logits_processor=[processor], **options)
 
 
 def draws(
-    model: PhiTransformers, processor: PhiLogitsProcessor, n: int = N, **options: Any
+    model: PhiTransformers, processor: PhiLogitsProcessor, n: int = N, seed: int = 11, **options: Any
 ) -> tuple[list[tuple[int, ...]], NDArray[np.float64]]:
     """Return ``n`` rows of Hugging Face's own loop, and their log weights."""
-    inputs = inputs_of(model, PROMPT)
-    torch.manual_seed(11)
-    sequences = model.model.generate(
-        **inputs, logits_processor=[processor], num_return_sequences=n, **processor.host_options | options
-    )
-    return generated(model, sequences, inputs["input_ids"].shape[1]), processor.log_w(sequences)
+    sequences = seeded(run, model, processor, seed=seed, num_return_sequences=n, **options)
+    return written(pair(model), sequences, PROMPT), processor.log_w(sequences)
 
 
-def reference_of(model: PhiTransformers, **options: Any) -> Reference:
-    settings = SamplingSettings(max_new_tokens=BUDGET, **options)
-    return enumerate_language(model.lm, model.table(ANSWER), model._prompt_ids(PROMPT), settings, BUDGET)
+def one_of(model: PhiTransformers, sequences: Any, *prompts: str) -> str:
+    """Return the text of the one row, an answer."""
+    (text,) = texts(pair(model), sequences, *(prompts or (PROMPT,)))
+    assert text in ("yes", "no", "not now", "nobody")
+    return text
+
+
+def law_of(model: PhiTransformers, output_type: Any = ANSWER, **options: Any) -> Reference:
+    return reference(model, output_type, PROMPT, BUDGET, **options)
 
 
 def told(options: dict[str, Any]) -> dict[str, Any]:
@@ -89,12 +87,10 @@ def corrects(drawn: list[tuple[int, ...]], log_w: NDArray[np.float64], reference
 class TestLaws:
     @pytest.mark.parametrize("options", [LAWS["cold"], LAWS["penalty"]], ids=["cold", "penalty"])
     def test_masking_in_their_loop_is_the_masked_law(self, model: PhiTransformers, options: dict[str, Any]) -> None:
-        reference = reference_of(model, **options)
+        law = law_of(model, **options)
         drawn, log_w = draws(model, processor_of(model, **told(options)), **options)
-        assert p_value(drawn, reference.mask) > ALPHA
-        assert p_value(drawn, reference.mu) < ALPHA, "power: masking is not mu*"
-        for ids, weight in zip(drawn, log_w, strict=True):
-            assert weight == near_log(reference.log_p[ids] - reference.log_mask[ids])
+        assert p_value(drawn, law.mask) > ALPHA > p_value(drawn, law.mu), "power: masking is not mu*"
+        assert log_w.tolist() == near_log([law.log_p[ids] - law.log_mask[ids] for ids in drawn])
 
     @pytest.mark.parametrize(
         ("phi", "options"),
@@ -109,11 +105,11 @@ class TestLaws:
     def test_weights_are_unbiased_and_correct_the_proposal(
         self, model: PhiTransformers, phi: str | OneStepPhi, options: dict[str, Any]
     ) -> None:
-        reference = reference_of(model, **options)
+        law = law_of(model, **options)
         drawn, log_w = draws(model, processor_of(model, phi=phi, **told(options)), **options)
-        assert corrects(drawn, log_w, reference)
-        equal = np.zeros(len(drawn)) + reference.log_phi
-        assert not corrects(drawn, equal, reference), "power: without their weights the draws are not mu*"
+        assert corrects(drawn, log_w, law)
+        equal = np.zeros(len(drawn)) + law.log_phi
+        assert not corrects(drawn, equal, law), "power: without their weights the draws are not mu*"
 
     def test_the_weights_are_those_of_our_own_sampler(self, model: PhiTransformers) -> None:
         """Step for step the same proposal: the same sequence has the same weight on both roads."""
@@ -125,44 +121,31 @@ class TestLaws:
         assert len(both) > 400
         assert all(ours == near_log(theirs) for ours, theirs in both)
 
-    def test_the_factor_is_needed(self, model: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Power: ``log p + log h`` without the factor T is tempered twice, and fails both tests."""
-        reference = reference_of(model, temperature=0.7)
-        scores = PhiLogitsProcessor._scores
-        monkeypatch.setattr(PhiLogitsProcessor, "_scores", lambda self, *a: scores(self, *a) / 0.7)
-        drawn, log_w = draws(model, processor_of(model, temperature=0.7), 2 * N)
-        assert p_value(drawn, reference.mask) < ALPHA
-        assert not corrects(drawn, log_w, reference)
-
-    @pytest.mark.parametrize("phi", ["local", "onestep"])
-    def test_the_tempered_law_is_needed(self, model: PhiTransformers, phi: str) -> None:
-        """Power: ``h`` and the weight under the law at T = 1, in a loop at T = 0.7, are not unbiased."""
-        processor = processor_of(model, phi=phi, temperature=1.0)
-        drawn, log_w = draws(model, processor, temperature=0.7)
-        assert not corrects(drawn, log_w, reference_of(model, temperature=0.7))
+    @pytest.mark.parametrize(
+        ("phi", "known", "used"), [("local", 1.0, 0.7), ("onestep", 1.0, 0.7), ("local", 0.7, 0.49)]
+    )
+    def test_the_tempered_law_is_needed(self, phi: str, known: float, used: float, model: PhiTransformers) -> None:
+        """Power: a loop whose temperature the processor does not know, and one that tempers ``log p + log h`` twice."""
+        law = law_of(model, temperature=0.7)
+        drawn, log_w = draws(model, processor_of(model, phi=phi, temperature=known), 2 * N, temperature=used)
+        assert not corrects(drawn, log_w, law)
+        assert known == 1.0 or p_value(drawn, law.mask) < ALPHA
 
     @pytest.mark.parametrize("host_top_k", [0, 20], ids=["none", "equal"])
-    def test_top_k_of_the_loop_changes_nothing(
-        self, model: PhiTransformers, host_top_k: int, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_top_k_of_the_loop_changes_nothing(self, model: PhiTransformers, host_top_k: int) -> None:
         """``p`` itself is truncated. A language that keeps its mass under top-k, so that no row runs empty."""
-        monkeypatch.setitem(globals(), "ANSWER", Literal["yes", "no"])
-        options = {"temperature": 0.7, "top_k": 20}
-        reference = reference_of(model, **options)
-        drawn, log_w = draws(
-            model, processor_of(model, Literal["yes", "no"], phi="onestep", **options), top_k=host_top_k
-        )
-        assert corrects(drawn, log_w, reference)
+        options, short = {"temperature": 0.7, "top_k": 20}, Literal["yes", "no"]
+        drawn, log_w = draws(model, processor_of(model, short, phi="onestep", **options), top_k=host_top_k)
+        assert corrects(drawn, log_w, law_of(model, short, **options))
 
     def test_several_ends(self) -> None:
         """All ends are one event, whose mass the first one holds."""
         hf_model, tokenizer = bundled.load()
         hf_model.generation_config.eos_token_id = [tokenizer.eos_token_id, 20]
         model = outlines_phi.from_transformers(hf_model, tokenizer)
-        reference = reference_of(model, temperature=0.7)
+        law = law_of(model, temperature=0.7)
         drawn, log_w = draws(model, processor_of(model, temperature=0.7))
-        assert p_value(drawn, reference.mask) > ALPHA
-        assert corrects(drawn, log_w, reference)
+        assert p_value(drawn, law.mask) > ALPHA and corrects(drawn, log_w, law)
 
 
 class FromScratch:
@@ -202,114 +185,76 @@ class TestLoops:
     @pytest.mark.parametrize("options", LOOPS.values(), ids=list(LOOPS))
     def test_states_are_those_of_a_replay(self, model: PhiTransformers, options: dict[str, Any], phi: str) -> None:
         processor = processor_of(model, CODE, phi=phi, temperature=options.get("temperature", 1.0))
-        inputs = inputs_of(model, "Code: abc-12. Code: ", "hi")
-        scratch = FromScratch(processor, inputs["input_ids"].shape[1])
-        options = {"max_new_tokens": BUDGET, **options}
-        results = []
-        for each in (processor, scratch):
-            torch.manual_seed(3)
-            results.append(model.model.generate(**inputs, logits_processor=LogitsProcessorList([each]), **options))
+        prompts = "Code: abc-12. Code: ", "hi"
+        scratch = FromScratch(processor, inputs_of(model.hf_tokenizer, *prompts)["input_ids"].shape[1])
+        results = [
+            seeded(generate, pair(model), *prompts, logits_processor=[each], **{"max_new_tokens": BUDGET, **options})
+            for each in (processor, scratch)
+        ]
         assert torch.equal(*results)
-        texts = model.hf_tokenizer.batch_decode(results[0][:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
-        assert all(re.fullmatch(CODE.pattern, text) for text in texts)
+        assert all(re.fullmatch(CODE.pattern, text) for text in texts(pair(model), results[0], *prompts))
 
     @pytest.mark.parametrize("budget", [4, 6, 30])
     def test_nothing_is_cut_short(self, model: PhiTransformers, budget: int) -> None:
         """A word of up to 30 letters within the budget, whatever the model would rather write."""
         processor = processor_of(model, outlines.types.regex("[a-z]{3,30}!"), max_new_tokens=budget)
-        inputs = inputs_of(model, "so", "long a prompt")
-        sequences = model.model.generate(
-            **inputs, logits_processor=[processor], num_return_sequences=8, **processor.host_options
-        )
-        rows = generated(model, sequences, inputs["input_ids"].shape[1])
+        prompts = "so", "long a prompt"
+        sequences = run(model, processor, *prompts, num_return_sequences=8)
+        rows = written(pair(model), sequences, *prompts)
         assert all(model.lm.vocabulary.decode(row).endswith(b"!") and len(row) <= budget for row in rows)
         assert np.isfinite(processor.log_w(sequences)).all()
 
     def test_a_row_that_the_loop_cuts_short_weighs_nothing(self, model: PhiTransformers) -> None:
         processor = processor_of(model, outlines.types.regex("[a-z]{9}!"))
-        inputs = inputs_of(model, PROMPT)
-        sequences = model.model.generate(
-            **inputs, logits_processor=[processor], **processor.host_options | {"max_new_tokens": 2}
-        )
-        assert processor.log_w(sequences).tolist() == [-math.inf]
+        assert processor.log_w(run(model, processor, max_new_tokens=2)).tolist() == [-math.inf]
 
-    def test_drafts_keep_the_weights(self, model: PhiTransformers) -> None:
+    @pytest.mark.parametrize("drafts", ["prompt look-up", "an assistant"])
+    def test_drafts_keep_the_weights(self, drafts: str, model: PhiTransformers) -> None:
         """Prompt look-up asks about drafts, also with logits of its own making, and goes back."""
-        reference, inputs = reference_of(model), inputs_of(model, PROMPT)
-        processor = processor_of(model)
-        seen = set()
-        for seed in range(25):
-            torch.manual_seed(seed)
-            options = {"prompt_lookup_num_tokens": 4, "max_matching_ngram_size": 1}
-            sequences = model.model.generate(
-                **inputs, logits_processor=[processor], **processor.host_options, **options
-            )
-            (ids,) = generated(model, sequences, inputs["input_ids"].shape[1])
-            seen.add(ids)
-            expected = reference.log_p[ids] - reference.log_mask[ids]
-            assert processor.log_w(sequences)[0] == near_log(expected)
-        assert len(seen) > 1
-
-    def test_an_assistant_keeps_the_weights(self, model: PhiTransformers) -> None:
-        reference, inputs = reference_of(model), inputs_of(model, PROMPT)
-        assistant, _ = bundled.load()
+        law, processor, assistant = law_of(model), processor_of(model), bundled.load()[0]
         assistant.lm_head.weight.data *= 1.1
-        processor = processor_of(model)
-        for seed in range(10):
-            torch.manual_seed(seed)
-            sequences = model.model.generate(
-                **inputs, logits_processor=[processor], assistant_model=assistant, **processor.host_options
-            )
-            (ids,) = generated(model, sequences, inputs["input_ids"].shape[1])
-            expected = reference.log_p[ids] - reference.log_mask[ids]
-            assert processor.log_w(sequences)[0] == near_log(expected)
+        lookup: dict[str, Any] = {"prompt_lookup_num_tokens": 4, "max_matching_ngram_size": 1}
+        options = lookup if drafts == "prompt look-up" else {"assistant_model": assistant}
+        seen = set()
+        for seed in range(20):
+            (ids,), log_w = draws(model, processor, 1, seed=seed, **options)
+            assert log_w[0] == near_log(law.log_p[ids] - law.log_mask[ids])
+            seen.add(ids)
+        assert len(seen) > 1
 
     def test_one_processor_for_many_generations(self, model: PhiTransformers) -> None:
         """The same prompt, another one, a shorter one, and a conversation that goes on after what was written."""
-        processor = processor_of(model)
-        written = ""
+        processor, said = processor_of(model), ""
         for prompt in (PROMPT, PROMPT, "hello there, ", "x", "x{}\n" + PROMPT, "x{}\n" + PROMPT + "{}\n" + PROMPT):
-            inputs = inputs_of(model, prompt.replace("{}", written))
-            sequences = model.model.generate(**inputs, logits_processor=[processor], **processor.host_options)
-            (ids,) = generated(model, sequences, inputs["input_ids"].shape[1])
-            written = model.lm.vocabulary.decode(ids).decode()
-            assert written in ("yes", "no", "not now", "nobody")
+            prompt = prompt.replace("{}", said)
+            sequences = run(model, processor, prompt)
+            said = one_of(model, sequences, prompt)
             assert math.isfinite(processor.log_w(sequences)[0])
 
     def test_stock_outlines(self, model: PhiTransformers, stock: outlines.models.Transformers) -> None:
         """Texts come back without ids; the weights of the last call stand in the same order."""
-        reference = reference_of(model, temperature=0.7)
-        processor = processor_of(stock, temperature=0.7)
-        torch.manual_seed(2)
-        texts = outlines.Generator(stock, processor=processor)(
-            PROMPT, num_return_sequences=40, **processor.host_options
-        )
-        possible: dict[str, set[float]] = {}
-        for ids, log_p in reference.log_p.items():
-            text = model.lm.vocabulary.decode(ids).decode()
-            possible.setdefault(text, set()).add(round(log_p - reference.log_mask[ids], 3))
-        pairs = list(zip(texts, processor.log_w().round(3), strict=True))
-        assert len(set(pairs)) > 1
-        assert all(weight in possible[text] for text, weight in pairs)
+        law, processor = law_of(model, temperature=0.7), processor_of(stock, temperature=0.7)
+        generator = outlines.Generator(stock, processor=processor)
+        drawn = seeded(generator, PROMPT, num_return_sequences=40, **processor.host_options)
+        pairs = set(zip(drawn, processor.log_w().round(3), strict=True))
+        spell = model.lm.vocabulary.decode
+        possible = {(spell(ids).decode(), round(log_p - law.log_mask[ids], 3)) for ids, log_p in law.log_p.items()}
+        assert len(pairs) > 1 and pairs <= possible
 
     def test_a_wrapped_model_runs_it_or_reads_its_language(self, model: PhiTransformers) -> None:
         processor = processor_of(model, phi="onestep", temperature=0.7)
         generator = outlines.Generator(model, processor=processor)
-        assert generator(PROMPT, phi="exact") in ("yes", "no", "not now", "nobody")
-        texts = generator(PROMPT, num_return_sequences=3, **processor.host_options)
-        assert set(texts) <= {"yes", "no", "not now", "nobody"}
-        assert processor.log_w().shape == (3,)
+        drawn = [generator(PROMPT, phi="exact"), *generator(PROMPT, num_return_sequences=3, **processor.host_options)]
+        assert set(drawn) <= {"yes", "no", "not now", "nobody"} and processor.log_w().shape == (3,)
 
     def test_numpy_rows(self, model: PhiTransformers) -> None:
         """As llama-cpp-python calls: one-dimensional arrays, one row at a time, the buffer of ids written in place."""
         torch_, numpy_ = (
             processor_of(model, phi="onestep", temperature=0.7, tensor_library_name=name) for name in ("torch", "numpy")
         )
-        rng, size = np.random.default_rng(0), len(model.lm.vocabulary)
-        buffer = np.zeros(40, dtype=np.intc)
-        buffer[:3] = [5, 6, 7]
-        length = 3
-        for _ in range(BUDGET):
+        rng, size, end = np.random.default_rng(0), len(model.lm.vocabulary), model.lm.vocabulary.eos_ids[0]
+        buffer, length = np.array([5, 6, 7] + [0] * 37, dtype=np.intc), 3
+        while length < 3 + BUDGET and buffer[length - 1] != end:
             logits = rng.normal(size=size).astype(np.float32)
             logits.flags.writeable = False
             ours = numpy_(buffer[:length], logits)
@@ -318,66 +263,50 @@ class TestLoops:
             assert np.array_equal(ours, torch_(rows, torch.tensor(logits)[None])[0].numpy())
             buffer[length] = int(ours.argmax())
             length += 1
-            if buffer[length - 1] == model.lm.vocabulary.eos_ids[0]:
-                break
         assert np.isfinite(numpy_.log_w(buffer[None, :length])).all()
-        assert model.lm.vocabulary.decode(buffer[3 : length - 1].tolist()).decode() in (
-            "yes",
-            "no",
-            "not now",
-            "nobody",
-        )
+        text = model.lm.vocabulary.decode(buffer[3 : length - 1].tolist()).decode()
+        assert text in ("yes", "no", "not now", "nobody")
 
     def test_half_precision_logits_keep_their_type(self, model: PhiTransformers) -> None:
         out = processor_of(model)(torch.tensor([[5]]), torch.zeros(1, len(model.lm.vocabulary), dtype=torch.bfloat16))
         assert out.dtype == torch.bfloat16
 
 
+NO_IDS: list[Any] = [["yes", "no"], "yes", [[1, 2], [1]], [], np.ones((1, 2)), torch.zeros(1, 1, 1, dtype=torch.int64)]
+
+
 class TestWeights:
     def test_memory_is_bounded(self, model: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(phi_processor, "MAX_STEP_BYTES", 300)
         processor = processor_of(model, CODE, temperature=0.7)
-        inputs = inputs_of(model, PROMPT)
-        sequences = model.model.generate(
-            **inputs, logits_processor=[processor], num_return_sequences=20, **processor.host_options
-        )
+        sequences = run(model, processor, num_return_sequences=20)
         assert len(processor._stepped) <= 2 * 20
         assert np.isfinite(processor.log_w(sequences)).all(), "those of the last two calls are kept"
 
     def test_sequences_of_another_generation(self, model: PhiTransformers) -> None:
-        processor, inputs = processor_of(model), inputs_of(model, PROMPT)
-        sequences = model.model.generate(**inputs, logits_processor=[processor], **processor.host_options)
-        with pytest.raises(UnsupportedError, match="these rows have another prompt"):
-            processor.log_w(sequences[:, 1:])
-        with pytest.raises(UnsupportedError, match="not known"):
-            processor.log_w(torch.cat([inputs["input_ids"], torch.full((1, 3), 77)], dim=1))
+        processor = processor_of(model)
+        with pytest.raises(UnsupportedError, match="nothing has been generated"):
+            processor.log_w()
+        sequences = run(model, processor)
+        strange = torch.cat([inputs_of(model.hf_tokenizer, PROMPT)["input_ids"], torch.full((1, 3), 77)], dim=1)
+        for rows, words in ((sequences[:, 1:], "these rows have another prompt"), (strange, "not known")):
+            with pytest.raises(UnsupportedError, match=words):
+                processor.log_w(rows)
         processor.reset()
-        with pytest.raises(UnsupportedError, match="another prompt"):
-            processor.log_w(sequences)
+        for rows, words in (([sequences], "another prompt"), ([], "nothing has been generated")):
+            with pytest.raises(UnsupportedError, match=words):
+                processor.log_w(*rows)
 
-    @pytest.mark.parametrize(
-        "sequences", [["yes", "no"], "yes", [[1, 2], [1]], [], np.ones((1, 2)), torch.zeros(1, 1, 1, dtype=torch.int64)]
-    )
+    @pytest.mark.parametrize("sequences", NO_IDS, ids=repr)
     def test_what_is_no_token_ids(self, model: PhiTransformers, sequences: Any) -> None:
         with pytest.raises(
             UnsupportedError, match="expected the token ids that the loop returned, .* without sequences"
         ):
             processor_of(model).log_w(sequences)
 
-    def test_weights_before_any_generation(self, model: PhiTransformers) -> None:
-        processor = processor_of(model)
-        with pytest.raises(UnsupportedError, match="nothing has been generated"):
-            processor.log_w()
-        draws(model, processor, 1)
-        processor.reset()
-        with pytest.raises(UnsupportedError, match="nothing has been generated"):
-            processor.log_w()
-
     def test_beams_need_the_sequences(self, model: PhiTransformers) -> None:
         processor = processor_of(model, CODE)
-        model.model.generate(
-            **inputs_of(model, PROMPT), logits_processor=[processor], num_beams=3, max_new_tokens=BUDGET
-        )
+        generate(pair(model), PROMPT, logits_processor=[processor], num_beams=3, max_new_tokens=BUDGET)
         with pytest.raises(UnsupportedError, match="Give what the loop returned"):
             processor.log_w()
 
@@ -393,36 +322,48 @@ class TestWhoseTokens:
         prints = {each.table.vocabulary.fingerprint for each in ways}
         assert prints == {model.lm.vocabulary.fingerprint}
         assert processor_of(stock).table is ways[1].table, "compiled once for a model, and kept while it lives"
-        bare = processor_of(model.hf_tokenizer)
-        assert bare.table.vocabulary.tokens == model.lm.vocabulary.tokens
+        assert processor_of(model.hf_tokenizer).table.vocabulary.tokens == model.lm.vocabulary.tokens
+        with pytest.raises(UnsupportedError, match="Add tokenizer=tokenizer"):
+            processor_of(model.model)
 
     def test_every_way_to_name_the_language(self, model: PhiTransformers, stock: outlines.models.Transformers) -> None:
         guide = FSMGuide.from_automaton(compile_regex("yes|no"), model.lm.vocabulary)
         stock_processor = outlines.Generator(stock, Literal["yes", "no"]).logits_processor
         for language in (guide, Table(guide), stock_processor, Literal["yes", "no"]):
-            processor = processor_of(model, language)
-            inputs = inputs_of(model, PROMPT)
-            sequences = model.model.generate(**inputs, logits_processor=[processor], **processor.host_options)
-            (ids,) = generated(model, sequences, inputs["input_ids"].shape[1])
-            assert model.lm.vocabulary.decode(ids) in (b"yes", b"no")
+            assert one_of(model, run(model, processor_of(model, language))) in ("yes", "no")
+
+
+NEEDS_MODEL = "custom_generate.* or outlines_phi.Generator.*needs the model"
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    *(
+        ({"phi": phi}, NEEDS_MODEL)
+        for phi in ("exact", "auto", outlines_phi.ExactPhi(tolerance=0.1), "dp", "dp-bigram")
+    ),
+    ({"phi": None}, "Give phi='local' for plain masking"),
+    ({"phi": "nonsense"}, "phi='nonsense' was given"),
+    ({"top_p": 0.9}, "custom_generate.* to p \\* h instead of p"),
+    ({"min_p": 0.1}, "custom_generate.* to p \\* h instead of p"),
+    *(({"max_new_tokens": budget}, "max_new_tokens=.* expected") for budget in (0, -3, 2.5, True, "9", None)),
+    *(({"temperature": temperature}, "temperature=") for temperature in (0, -1.0, math.nan, "warm")),
+    ({"output_type": None}, "free text has nothing to correct"),
+    ({"model": {}}, "A dict was given as model"),
+    ({"tensor_library_name": "mlx"}, "expected one of torch, numpy"),
+]
+ROW = torch.zeros(1, 1280)
+LOGITS: list[tuple[torch.Tensor, type[Exception], str]] = [
+    (ROW.index_fill(1, torch.tensor(3), math.nan), ModelError, "NaN"),
+    (ROW.index_fill(1, torch.tensor(3), math.inf), ModelError, "infinity"),
+    (torch.zeros(1, 7), UnsupportedError, "gives 7 logits per token and the guide was built for"),
+    (ROW - math.inf, EmptyLanguageError, "Loosen what stands before"),
+]
 
 
 class TestRefusals:
-    @pytest.mark.parametrize("phi", ["exact", "auto", outlines_phi.ExactPhi(tolerance=0.1)], ids=str)
-    def test_estimators_that_need_the_model(self, model: PhiTransformers, phi: Any) -> None:
-        with pytest.raises(UnsupportedError, match="custom_generate.* or outlines_phi.Generator.*needs the model"):
-            processor_of(model, phi=phi)
-
-    def test_no_estimator(self, model: PhiTransformers) -> None:
-        with pytest.raises(UnsupportedError, match="Give phi='local' for plain masking"):
-            processor_of(model, phi=None)
-        with pytest.raises(UnsupportedError, match="phi='nonsense' was given"):
-            processor_of(model, phi="nonsense")
-
-    @pytest.mark.parametrize("option", [{"top_p": 0.9}, {"min_p": 0.1}], ids=str)
-    def test_truncation_that_is_not_idempotent(self, model: PhiTransformers, option: dict[str, float]) -> None:
-        with pytest.raises(UnsupportedError, match="custom_generate.* to p \\* h instead of p"):
-            processor_of(model, **option)
+    @pytest.mark.parametrize(("options", "words"), REFUSED, ids=str)
+    def test_what_it_cannot_be_made_of(self, model: PhiTransformers, options: dict[str, Any], words: str) -> None:
+        given = {"model": model, **options}
+        with pytest.raises(UnsupportedError, match=words):
+            processor_of(given.pop("model"), given.pop("output_type", ANSWER), **given)
 
     @pytest.mark.parametrize(
         ("field", "value"),
@@ -433,11 +374,8 @@ class TestRefusals:
         setattr(hf_model.generation_config, field, value)
         with pytest.raises(UnsupportedError, match=f"{field}={value} in the model's generation_config"):
             processor_of(hf_model, tokenizer=tokenizer)
-
-    def test_a_neutral_call_over_a_truncating_config(self) -> None:
-        hf_model, tokenizer = bundled.load()
-        hf_model.generation_config.top_p = 0.9
-        assert processor_of(hf_model, tokenizer=tokenizer, top_p=1.0).host_options["top_p"] == 1.0
+        if field == "top_p":  # a neutral call
+            assert processor_of(hf_model, tokenizer=tokenizer, top_p=1.0).host_options["top_p"] == 1.0
 
     @pytest.mark.parametrize(("of_config", "cut"), [(None, transformers.HOST_TOP_K), (7, 7)])
     def test_top_k_that_nobody_asked_for(self, of_config: int | None, cut: int) -> None:
@@ -458,55 +396,19 @@ class TestRefusals:
         assert processor_of(hf_model, tokenizer=tokenizer).settings.temperature == 0.6
         assert processor_of(hf_model, tokenizer=tokenizer, temperature=2.0).settings.temperature == 2.0
 
-    @pytest.mark.parametrize("value", [0, -3, 2.5, True, "9"], ids=repr)
-    def test_a_budget_that_is_no_number(self, model: PhiTransformers, value: Any) -> None:
-        with pytest.raises(UnsupportedError, match="max_new_tokens="):
-            processor_of(model, max_new_tokens=value)
-
-    def test_no_budget(self, model: PhiTransformers) -> None:
-        with pytest.raises(UnsupportedError, match="max_new_tokens=None was given to PhiLogitsProcessor; expected"):
-            processor_of(model, max_new_tokens=None)
+    def test_a_budget(self, model: PhiTransformers) -> None:
         with pytest.raises(TypeError, match="max_new_tokens"):
             PhiLogitsProcessor(model, ANSWER)  # type: ignore[call-arg]
-
-    def test_a_budget_too_small(self, model: PhiTransformers) -> None:
         with pytest.raises(EmptyLanguageError, match="Give max_new_tokens=2 or more") as caught:
             processor_of(model, max_new_tokens=1)
         assert caught.value.least_budget == 2
 
-    @pytest.mark.parametrize("temperature", [0, -1.0, math.nan, "warm"], ids=repr)
-    def test_temperatures(self, model: PhiTransformers, temperature: Any) -> None:
-        with pytest.raises(UnsupportedError, match="temperature="):
-            processor_of(model, temperature=temperature)
-
-    def test_nothing_to_condition_on(self, model: PhiTransformers) -> None:
-        with pytest.raises(UnsupportedError, match="free text has nothing to correct"):
-            processor_of(model, None)
-
-    def test_unknown_models_and_libraries(self, model: PhiTransformers) -> None:
-        with pytest.raises(UnsupportedError, match="A dict was given as model"):
-            processor_of({})
-        with pytest.raises(UnsupportedError, match="Add tokenizer=tokenizer"):
-            processor_of(model.model)
-        with pytest.raises(UnsupportedError, match="expected one of torch, numpy"):
-            processor_of(model, tensor_library_name="mlx")
-
-    def test_logits_that_give_no_law(self, model: PhiTransformers) -> None:
-        logits = torch.zeros(1, len(model.lm.vocabulary))
-        for value, name in ((math.nan, "NaN"), (math.inf, "infinity")):
-            logits[0, 3] = value
-            with pytest.raises(ModelError, match=name):
-                processor_of(model)(torch.tensor([[5]]), logits)
-
-    def test_logits_of_another_model(self, model: PhiTransformers) -> None:
-        with pytest.raises(UnsupportedError, match="gives 7 logits per token and the guide was built for"):
-            processor_of(model)(torch.tensor([[5]]), torch.zeros(1, 7))
+    @pytest.mark.parametrize(("logits", "error", "words"), LOGITS, ids=[words for _, _, words in LOGITS])
+    def test_logits(self, model: PhiTransformers, logits: torch.Tensor, error: type[Exception], words: str) -> None:
+        with pytest.raises(error, match=words):
+            processor_of(model)(torch.tensor([[5]]), logits)
 
     def test_a_row_without_any_mass(self, model: PhiTransformers) -> None:
         """Top-k may leave nothing; the loop would draw from NaN."""
-        processor = processor_of(model, outlines.types.regex("[@#]{3}"), top_k=1)
         with pytest.raises(EmptyLanguageError, match="Loosen top_k=1.*after 0 tokens"):
-            draws(model, processor, 1)
-        processor = processor_of(model)
-        with pytest.raises(EmptyLanguageError, match="Loosen what stands before"):
-            processor(torch.tensor([[5]]), torch.full((1, len(model.lm.vocabulary)), -torch.inf))
+            run(model, processor_of(model, outlines.types.regex("[@#]{3}"), top_k=1))

@@ -1,17 +1,28 @@
-"""``backend="llguidance"`` and ``"xgrammar"``: left to Outlines where nothing is corrected, refused beside everything else."""
+"""Stock Outlines beside this package: plain calls seed for seed, and its backends where nothing is corrected."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
 from typing import Any, Literal
 
 import outlines
 import pytest
-from outlines.types import regex
+from genson import SchemaBuilder
+from outlines.types import JsonSchema, cfg, json_schema, regex
+from outlines.types.dsl import to_regex
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
 
 import outlines_phi
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import PhiTransformers, UnsupportedError
+from outlines_phi.plugin.types.output_types import to_core_language
 from outlines_phi.plugin.types.tables import MASKING
+from outlines_phi.regex.patterns import compile_regex
+from tests.plugin.loops import seeded
 
 ANSWER = Literal["yes", "no", "maybe"]
 
@@ -61,3 +72,176 @@ def test_the_own_backend_is_read(fresh: outlines_phi.PhiTransformers) -> None:
 def test_an_unknown_name(model: outlines_phi.PhiTransformers) -> None:
     with pytest.raises(UnsupportedError, match="expected one of outlines_core, llguidance, xgrammar, or None"):
         outlines_phi.Generator(model, ANSWER, backend="regex")
+
+
+INTEGER: dict[str, Any] = {"type": "integer"}
+
+
+def record(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+READ: list[tuple[Any, list[str], list[str]]] = [
+    (record(a=INTEGER, b={"type": "boolean"}), ['{"a": 3, "b": true}'], ['{"a":3}', '{"b":true,"a":3}']),
+    ({**record(a={"type": "null"}), "required": []}, ["{}", '{"a":null}'], ['{"b":1}']),
+    ({"type": "array", "items": INTEGER, "minItems": 1, "maxItems": 2}, ["[1]", "[1,2]"], ["[]", "[1,2,3]", "[true]"]),
+    ({"type": "string", "minLength": 1, "maxLength": 2}, ['"ab"'], ['""', '"abc"']),
+    ({"enum": ["a.b", 3, None]}, ['"a.b"', "3", "null"], ['"axb"']),
+    ({"anyOf": [{"const": "x"}, INTEGER]}, ['"x"', "12"], ['"y"']),
+    ({**record(a={"$ref": "#/$defs/b"}), "$defs": {"b": record(c=INTEGER)}}, ['{"a":{"c":1}}'], ['{"a":1}']),
+]
+
+LEFT: list[tuple[Any, str]] = [
+    (record(a={}), "#/properties/a"),
+    (record(a={"type": "integer", "minimum": 3}), "#/properties/a/minimum"),
+    (record(a={"type": "string", "pattern": "a"}), "#/properties/a/pattern"),
+    (record(a={"type": "string", "format": "date"}), "#/properties/a/format"),
+    ({**record(a=INTEGER), "patternProperties": {}}, "#/patternProperties"),
+    ({**record(a=INTEGER), "additionalProperties": True}, "#/additionalProperties"),
+    ({**record(a=INTEGER), "required": ["b"]}, "#/required"),
+    ({"type": "array", "uniqueItems": True, "items": INTEGER}, "#/uniqueItems"),
+    ({"type": "array"}, "#/items"),
+    ({"allOf": [INTEGER, {}]}, "#/allOf"),
+    ({"oneOf": [INTEGER]}, "#/oneOf"),
+    ({"anyOf": [INTEGER, {"not": {}}]}, "#/anyOf/1/not"),
+    ({"anyOf": [INTEGER], "type": "integer"}, "#/anyOf"),
+    ({"enum": [{"a": 1}]}, "#/enum"),
+    ({"const": 'a"'}, "#/const"),
+    (record(**{"a/b": {"type": "integer", "multipleOf": 2}}), "#/properties/a~1b/multipleOf"),
+    ({"$ref": "#/$defs/b", "$defs": {"b": {"items": {"$ref": "#/$defs/b"}, "type": "array"}}}, "#/$defs/b/items/$ref"),
+    ({"$ref": "#/properties/a"}, "#/$ref"),
+    ({"type": ["integer", "null"]}, "#/type"),
+]
+
+
+@pytest.mark.parametrize(("schema", "members", "strangers"), READ)
+def test_what_is_read_is_what_outlines_core_compiles(schema: Any, members: list[str], strangers: list[str]) -> None:
+    term = JsonSchema(schema)
+    pattern = to_core_language(term)
+    assert pattern == to_regex(term)
+    automaton = compile_regex(pattern)
+    assert all(automaton.accepts(text.encode()) for text in members)
+    assert not any(automaton.accepts(text.encode()) for text in strangers)
+
+
+@pytest.mark.parametrize(("schema", "pointer"), LEFT, ids=[pointer for _, pointer in LEFT])
+def test_what_is_not_honoured_is_refused_by_its_pointer(schema: Any, pointer: str) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        to_core_language(JsonSchema(schema))
+    assert str(caught.value).startswith("Leave the backend out") and str(caught.value).endswith(f"stands at {pointer}.")
+
+
+def test_the_backend_is_asked_for_at_every_door(model: PhiTransformers) -> None:
+    class Cups(BaseModel):
+        n: int = Field(ge=1, le=3)
+
+    with pytest.raises(UnsupportedError, match="#/properties/n/maximum"):
+        outlines_phi.Generator(model, list[Cups], backend="outlines_core")
+    drawn = outlines_phi.Generator(model, Cups, phi="local").sample("Cups: ", 5, seed=1).values
+    assert all(1 <= cups.n <= 3 for cups in drawn)
+    indented = json.dumps({"n": 1}, indent=2).encode()
+    assert model.table(Cups).guide.machine.accepts(indented)
+
+
+PROMPT = "City: Lisbon. JSON: "
+
+
+class City(BaseModel):
+    name: Literal["Lisbon", "Laderao"]
+    hills: bool
+
+
+class Country(BaseModel):
+    cities: list[City] = Field(max_length=2)
+    area: int
+
+
+@dataclass
+class Point:
+    x: bool
+    y: Literal[1, 2]
+
+
+class Named(TypedDict):
+    name: Literal["a", "b"]
+
+
+def added(first: bool, second: Literal["x", "y"]) -> None: ...
+
+
+def example() -> Any:
+    builder = SchemaBuilder()
+    builder.add_object({"seen": True})
+    return builder
+
+
+class Kind(Enum):
+    ONE = 1
+    WORD = "two"
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"enum": [1, "x"]}}, "required": ["a", "b"]}
+TYPES: dict[str, Any] = {
+    "pydantic": City,
+    "nested": Country,
+    "dataclass": Point,
+    "typed dict": Named,
+    "function": added,
+    "dict": json_schema(SCHEMA),
+    "text": JsonSchema(json.dumps(SCHEMA)),
+    "blanks": JsonSchema(SCHEMA, whitespace_pattern=r"[\n ]?"),
+    "what outlines_core leaves out": json_schema({"type": "integer", "minimum": 10, "maximum": 12}),
+    "genson": example(),
+    "any JSON": dict,
+    "list": list[City],
+    "tuple": tuple[City, int],
+    "union": City | Point,
+    "optional": Named | None,
+    "sequence": regex("Answer: ") + JsonSchema(SCHEMA),
+    "enum": Kind,
+    "literal": Literal["yes", "no"],
+    "number": int,
+    "date": date,
+    "regex": regex("[a-c]{1,5}"),
+    "grammar": cfg('start: "(" start ")" | "x"'),
+}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_plain_calls_are_those_of_outlines_seed_for_seed(
+    name: str, model: outlines_phi.PhiTransformers, stock: outlines.models.Transformers
+) -> None:
+    untouched, options = outlines_phi.wrap(stock), {"max_new_tokens": 40}
+    for seed in range(3):
+        texts = [seeded(each, PROMPT, TYPES[name], seed=seed, **options) for each in (stock, model, untouched)]
+        assert texts == texts[:1] * 3
+
+
+def test_batches_and_streams_are_those_of_outlines(
+    model: outlines_phi.PhiTransformers, stock: outlines.models.Transformers
+) -> None:
+    for seed in range(3):
+        options = {"seed": seed, "max_new_tokens": 40}
+        ours, theirs = (seeded(each.batch, [PROMPT, "x"], City, **options) for each in (model, stock))
+        assert ours == theirs
+        assert "".join(seeded(model.stream, PROMPT, City, **options)) == seeded(stock, PROMPT, City, **options)
+
+
+REFUSED: dict[str, tuple[Any, Any]] = {
+    "not": (
+        json_schema({"not": {"type": ["object", "array", "number", "string"]}}),
+        lambda value: value in (None, True, False),
+    ),
+    "in a list": (list[json_schema({"not": {"type": ["object", "array", "number", "string"]}})], None),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_types_that_outlines_refuses_are_still_written(
+    name: str, model: outlines_phi.PhiTransformers, stock: outlines.models.Transformers
+) -> None:
+    output_type, holds = REFUSED[name]
+    with pytest.raises(ValueError, match="^Unsupported JSON Schema structure"):
+        seeded(stock, PROMPT, output_type, max_new_tokens=40)
+    text = seeded(model, PROMPT, output_type, max_new_tokens=40)
+    assert holds(json.loads(text)) if holds else text.startswith("[")

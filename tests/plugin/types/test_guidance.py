@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -111,16 +112,11 @@ def test_values_are_captures(model: outlines_phi.PhiTransformers) -> None:
     assert plain.sample(QUESTION, n=1, seed=0, phi="exact").values[0] in ("yes", "no")
 
 
-def test_a_text_that_was_cut_short_has_no_value(model: outlines_phi.PhiTransformers) -> None:
-    generator = Generator(model, from_guidance(ANSWER))
-    with pytest.raises(ValueReadError, match="refuses 'ye'"):
-        generator.reader("ye")
-
-
 def test_equal_grammars_share_a_table(model: outlines_phi.PhiTransformers) -> None:
     text = HEADER + "start: A\nA: /[a-z]{2,5}/"
     table = model.table(from_guidance(text))
     assert table is model.table(CFG(text + "\n\n")) and isinstance(table.guide, FSMGuide)
+    assert from_guidance(Grammar(text)) == from_guidance(text) == CFG(text)
 
 
 def test_json_values_stand_in_the_text(model: outlines_phi.PhiTransformers) -> None:
@@ -137,38 +133,32 @@ def test_recursion(model: outlines_phi.PhiTransformers) -> None:
         assert "+".join(draw.value["n"]) == draw.text.replace("(", "").replace(")", "")
 
 
-def test_what_is_taken() -> None:
-    text = RECORDED["select"]["grammar"]
-    assert from_guidance(Grammar(text)) == from_guidance(text) == CFG(text)
+REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (lambda: from_guidance('start: "a"'), UnsupportedError, "or the text of one, which begins with %llguidance"),
+    (lambda: from_guidance(Grammar(3)), UnsupportedError, "Give a grammar of guidance"),
+    (lambda: from_guidance(Grammar(ValueError("no target"))), UnsupportedError, "It refuses this one: no target"),
+    (lambda: from_guidance(Grammar), UnsupportedError, r"Call the function, as in from_guidance\(f\(\)\)"),
+    (lambda: from_guidance(len), UnsupportedError, r"Call the function, as in from_guidance\(f\(\)\)"),
+    (lambda: from_guidance(None), UnsupportedError, r"NoneType None has no ll_grammar\(\)"),
+    (lambda: from_guidance(["yes", "no"]), UnsupportedError, "Give a grammar of guidance, such as select"),
+    (lambda: from_guidance(HEADER + "start: x"), GrammarError, "line 2, column 8"),
+    (lambda: from_guidance(HEADER + 'start: A "s"\nA: /[a-z]+/'), EmptyLanguageError, "."),
+    (
+        lambda: from_guidance(HEADER + 'start: a "1"\na: %json {"type": "integer"}'),
+        UnsupportedError,
+        "tells them apart",
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ('start: "a"', "or the text of one, which begins with %llguidance"),
-        (Grammar(3), "Give a grammar of guidance"),
-        (Grammar(ValueError("no target")), "It refuses this one: no target"),
-        (Grammar, "Call the function, as in from_guidance(f())"),
-        (len, "Call the function, as in from_guidance(f())"),
-        (None, "NoneType None has no ll_grammar()"),
-        (["yes", "no"], "Give a grammar of guidance, such as select"),
-    ],
-)
-def test_what_is_no_grammar_is_refused(given: Any, message: str) -> None:
-    with pytest.raises(UnsupportedError) as caught:
-        from_guidance(given)
-    assert message in str(caught.value)
-
-
-def test_what_cannot_be_read_is_refused_at_once() -> None:
-    with pytest.raises(GrammarError, match="line 2, column 8"):
-        from_guidance(HEADER + "start: x")
-    with pytest.raises(EmptyLanguageError):
-        from_guidance(HEADER + 'start: A "s"\nA: /[a-z]+/')
-    with pytest.raises(UnsupportedError, match="tells them apart"):
-        from_guidance(HEADER + 'start: a "1"\na: %json {"type": "integer"}')
+@pytest.mark.parametrize(("call", "error", "words"), REFUSED)
+def test_what_cannot_be_read_is_refused_at_once(call: Callable[[], Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call()
 
 
 def test_it_is_no_part_of_another_type(model: outlines_phi.PhiTransformers) -> None:
     with pytest.raises(UnsupportedError, match="Write the other parts into the grammar"):
         Generator(model, from_guidance(ANSWER) + "!")
+    with pytest.raises(ValueReadError, match="refuses 'ye'"):  # a text that was cut short has no value
+        Generator(model, from_guidance(ANSWER)).reader("ye")

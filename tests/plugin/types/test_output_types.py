@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import json
 from enum import Enum
+from functools import reduce
 from typing import Annotated, Any, Dict, Generic, List, Literal, NewType, Optional, Tuple, TypeVar, Union  # noqa: UP035
 
 import outlines
@@ -99,6 +100,10 @@ def add(a: int, b: float = 1.0) -> float:
 def nothing() -> None: ...
 
 
+class Tool(Enum):
+    ADD = add
+
+
 BUILDER = SchemaBuilder()
 BUILDER.add_object({"a": 1, "b": "x"})
 BUILDER.add_object({"a": 2})
@@ -134,6 +139,8 @@ CASES: list[tuple[str, Any, list[str], list[str]]] = [
     ("Literal", Literal["red", "green", 3, True], ["red", "3", "True"], ["4", "true"]),
     ("Enum", Colour, ["red", "green"], ["RED", "redgreen"]),
     ("Enum of numbers", Size, ["1", "2.5"], ["2x5", "2"]),
+    ("Enum of functions", Tool, ['{"a":1,"b":2.0}'], ['{"b":1}']),
+    ("Literal, one begins another", Literal["no", "not yet"], ["no", "not yet"], ["not"]),
     ("Choice", Choice(["red", 3]), ["red", "3"], ["red3"]),
     ("bool", bool, ["True", "False"], ["true", "1"]),
     ("int", int, ["0", "-12"], ["01", "1.5", ""]),
@@ -242,20 +249,35 @@ HANGS = {"types.credit_card"}
 REFUSED_THERE = {"types.isbn"}
 """The patterns that outlines_core refuses: look-around."""
 
-LOSES = {"types.hex_color", "types.ipv6"}
+LOSES = {"types.hex_color", "types.ipv6", "Literal, one begins another"}
 """The patterns that lose members in a stock generator: an alternative that comes after one of its own prefixes."""
 
 READ_RIGHT = {"pydantic with dates", "pydantic", "function without arguments"}
 """The types that outlines_core itself misreads, so that each is refused under its name."""
 
 
+def accepts(language: Any, text: str) -> bool:
+    return (language.machine if isinstance(language, JSONText) else compile_regex(language)).accepts(text.encode())
+
+
 @pytest.mark.parametrize(("output_type", "members", "strangers"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-class TestLanguage:
-    def test_holds_what_it_should(self, output_type: Any, members: list[str], strangers: list[str]) -> None:
-        language = to_language(output_type)
-        reading = language.machine if isinstance(language, JSONText) else compile_regex(language)
-        assert [text for text in members if not reading.accepts(text.encode())] == []
-        assert [text for text in strangers if reading.accepts(text.encode())] == []
+def test_the_language_holds_what_it_should(output_type: Any, members: list[str], strangers: list[str]) -> None:
+    language = to_language(output_type)
+    assert [text for text in members + strangers if accepts(language, text)] == members
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "witness"),
+    [
+        ("[a-c]x?", "[a-c]x", b"a"),
+        ("a{2,5}", "a{2,6}", b"aaaaaa"),
+        ("é", "e", b"e"),
+        ("a|b", "a", b"b"),
+        ("a", "a", None),
+    ],
+)
+def test_the_comparison_sees_a_difference(one: str, other: str, witness: bytes | None) -> None:
+    assert difference(compile_regex(one), whole(other)) == witness
 
 
 @pytest.mark.parametrize(
@@ -281,14 +303,6 @@ def test_it_is_read_from_a_stock_generator(label: str, output_type: Any, model: 
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "witness"),
-    [("[a-c]x?", "[a-c]x", b"a"), ("a{2,5}", "a{2,6}", b"aaaaaa"), ("é", "e", b"e"), ("a|b", "a", b"b")],
-)
-def test_the_comparison_sees_a_difference(one: str, other: str, witness: bytes) -> None:
-    assert difference(compile_regex(one), whole(other)) == witness
-
-
-@pytest.mark.parametrize(
     ("pattern", "member"),
     [
         ("[0-9]+(\\.[0-9]+)?", "1.5"),
@@ -302,21 +316,9 @@ def test_members_that_go_on_after_a_member_are_read(
     pattern: str, member: str, model: outlines_phi.PhiTransformers
 ) -> None:
     index = outlines.Generator(model, regex(pattern)).logits_processor.index
-    state = index.get_initial_state()
-    for byte in member.encode():
-        state = state if state is None else index.get_next_state(state, byte)
-    assert state is None, "the engine itself loses this member over single bytes"
-    assert from_index(index).accepts(member.encode())
-    assert difference(from_index(index), whole(pattern)) is None
-
-
-def test_an_alternative_that_begins_with_an_earlier_one_is_lost_only_by_a_stock_generator(
-    model: outlines_phi.PhiTransformers,
-) -> None:
-    output_type = Literal["no", "not yet"]
-    read = from_index(outlines.Generator(model, output_type).logits_processor.index)
-    assert (read.accepts(b"no"), read.accepts(b"not yet")) == (True, False)
-    assert difference(compile_regex(to_core_language(output_type)), whole("no|not yet")) is None
+    lost = reduce(lambda at, byte: at and index.get_next_state(at, byte), member.encode(), index.get_initial_state())
+    assert lost is None, "the engine itself loses this member over single bytes"
+    assert from_index(index).accepts(member.encode()) and difference(from_index(index), whole(pattern)) is None
 
 
 def test_every_named_regex_is_tried() -> None:
@@ -338,9 +340,8 @@ def test_every_named_regex_is_tried() -> None:
 def test_tables_of_names(package: str, module: str, name: str, members: list[str], strangers: list[str]) -> None:
     pytest.importorskip(package)
     output_type = getattr(getattr(types, module), name)
-    automaton = compile_regex(to_core_language(output_type))
-    assert all(automaton.accepts(text.encode()) for text in members)
-    assert not any(automaton.accepts(text.encode()) for text in strangers)
+    language = to_core_language(output_type)
+    assert [text for text in members + strangers if accepts(language, text)] == members
     assert [reader(output_type)(text) for text in members] == [output_type(text) for text in members]
 
 
@@ -356,13 +357,3 @@ def test_tables_of_names(package: str, module: str, name: str, members: list[str
 )
 def test_a_comment_ends_where_its_pattern_ends(output_type: Any, text: str) -> None:
     assert compile_regex(to_language(output_type)).accepts(text.encode())
-
-
-def test_members_of_an_enum_may_be_functions() -> None:
-    def add(a: int, b: int) -> int:
-        return a + b
-
-    class Tool(Enum):
-        ADD = add
-
-    assert compile_regex(to_core_language(Tool)).accepts(b'{"a":1,"b":2}')

@@ -8,7 +8,6 @@ import dataclasses
 import datetime
 import ipaddress
 import json
-import re
 import uuid
 from decimal import Decimal
 from enum import Enum, IntEnum
@@ -19,18 +18,14 @@ import outlines.types
 import pytest
 from outlines.types import JsonSchema
 from pydantic import (
-    AliasPath,
     AnyUrl,
     AwareDatetime,
     BaseModel,
     ConfigDict,
     Field,
     FiniteFloat,
-    Json,
-    NaiveDatetime,
     RootModel,
     StrictInt,
-    TypeAdapter,
     condecimal,
     conint,
     conlist,
@@ -172,44 +167,6 @@ def test_keys_that_a_type_does_not_declare_are_not_written() -> None:
     assert not to_language(Plain).machine.accepts(b'{"n":1.0}'), "as Python writes an int"
 
 
-@pytest.mark.parametrize(
-    ("field", "text", "more"),
-    [
-        (dict[Level, int], '{"12":3}', '{"2":3}'),
-        (dict[str, int], '{"é":3}', '{"é":"3"}'),
-        (condecimal(max_digits=4, decimal_places=2), "99.75", "100.0"),
-        (condecimal(max_digits=2, decimal_places=2), "-0.25", "0"),
-        (constr(strip_whitespace=True, min_length=1), '"a b"', '" a"'),
-        (Annotated[str, Field(pattern=r"^\[[&-]\]$")], '"[&]"', '"[x]"'),
-    ],
-)
-def test_no_more_is_left_out_than_pydantic_refuses(field: Any, text: str, more: str) -> None:
-    machine = to_language(create_model("Drawn", value=(field, ...))).machine
-    assert machine.accepts(f'{{"value":{text}}}'.encode())
-    assert not machine.accepts(f'{{"value":{more}}}'.encode())
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # Python's own, of classes within classes
-@pytest.mark.parametrize(
-    ("field", "message"),
-    [
-        (Annotated[int, Field(validation_alias=AliasPath("a", "b"))], "one name as its alias"),
-        (dict[conint(ge=3), int], "numbers without bounds"),
-        (Annotated[str, Field(pattern=re.compile("^a b$", re.VERBOSE))], r"what the flags mean .* re.VERBOSE"),
-        (Annotated[datetime.time, Field(ge=datetime.time(3))], "bounds of a time by constraint="),
-        (Annotated[datetime.timedelta, Field(lt=datetime.timedelta(1))], "bounds of a timedelta"),
-        (Annotated[datetime.datetime, Field(gt=datetime.datetime(2020, 1, 1))], "bounds of a datetime"),
-        (NaiveDatetime, "Give datetime for NaiveDatetime"),
-        (Json[list[int]], "Give the type within Json by itself"),
-        (complex, "Give two floats"),
-    ],
-)
-def test_what_no_schema_says_is_refused(field: Any, message: str) -> None:
-    model = create_model("Drawn", value=(field, ...))
-    with pytest.raises(outlines_phi.UnsupportedError, match=message):
-        to_language(model)
-
-
 def test_parts_of_other_types_are_found() -> None:
     class Tool(Enum):
         OTHER = "other"
@@ -221,7 +178,15 @@ def test_parts_of_other_types_are_found() -> None:
     assert term_of(int) == outlines.types.integer and not isinstance(term_of(JsonSchema({})), PythonSchema)
 
 
+def book(room: Literal["sea", "garden"], nights: Annotated[int, Field(ge=1, le=3)] = 1) -> None: ...
+
+
 CONTAINERS: list[tuple[Any, list[str], list[str]]] = [
+    (
+        book,
+        ['{"room":"sea","nights":3}', '{"room": "garden"}'],
+        ['{"room":"sea","nights":4}', '{"nights":1}'],
+    ),
     (
         list[Cat],
         ['[{"kind":"cat","lives":1}, {"kind": "cat", "lives": 9}]'],
@@ -244,8 +209,8 @@ CONTAINERS: list[tuple[Any, list[str], list[str]]] = [
 def test_containers_and_terms_hold_values(output_type: Any, members: list[str], strangers: list[str]) -> None:
     language = to_language(output_type)
     assert isinstance(language, JSONText)
-    assert [text for text in members if not language.machine.accepts(text.encode())] == []
-    assert [text for text in strangers if language.machine.accepts(text.encode())] == []
+    accepted = [text for text in members + strangers if language.machine.accepts(text.encode())]
+    assert accepted == members
 
 
 CLASHES = [
@@ -269,10 +234,10 @@ def test_what_would_take_two_readings_at_once_is_refused(
 
 class TestDraws:
     def test_values_of_containers(self, model: PhiTransformers) -> None:
-        generator = outlines_phi.Generator(model, Union[Cat, Dog])
-        assert all(isinstance(value, (Cat, Dog)) for value in generator.sample("Pet: ", 8, phi="local", seed=1).values)
-        rows = outlines_phi.Generator(model, tuple[Cat, Dog]).sample("Pets: ", 4, phi="local", seed=1).values
-        assert all(isinstance(cat, Cat) and isinstance(dog, Dog) for cat, dog in rows)
+        pets, pairs = (outlines_phi.Generator(model, kind) for kind in (Union[Cat, Dog], tuple[Cat, Dog]))
+        assert {type(pet) for pet in pets.sample("Pet: ", 8, phi="local", seed=1).values} <= {Cat, Dog}
+        rows = pairs.sample("Pets: ", 4, phi="local", seed=1).values
+        assert [tuple(map(type, row)) for row in rows] == [(Cat, Dog)] * 4
 
     def test_exact_draws_and_the_bounds_of_a_field(self, model: PhiTransformers) -> None:
         class Cups(BaseModel):
@@ -292,26 +257,23 @@ class TestDraws:
         fresh("Shoe: ", Shoe, phi="local", max_new_tokens=60)  # what is at hand says nothing: warnings are errors here
 
 
-def test_functions_are_read_as_their_arguments() -> None:
-    def book(room: Literal["sea", "garden"], nights: Annotated[int, Field(ge=1, le=3)] = 1) -> None: ...
-
-    machine = to_language(book).machine
-    assert machine.accepts(b'{"room":"sea","nights":3}') and machine.accepts(b'{"room": "garden"}')
-    assert not machine.accepts(b'{"room":"sea","nights":4}') and not machine.accepts(b'{"nights":1}')
-    assert TypeAdapter(list[int]).validate_json("[1]") == [1]
+def many(*names: str) -> None: ...
 
 
-def test_an_argument_without_a_name_or_a_type_is_refused() -> None:
-    def many(*names: str) -> None: ...
+def lost(at: Nowhere) -> None: ...  # type: ignore[name-defined] # noqa: F821
 
-    def lost(at: Nowhere) -> None: ...  # type: ignore[name-defined] # noqa: F821
 
-    def untyped(name) -> Nowhere: ...  # type: ignore[no-untyped-def, name-defined] # noqa: ANN001, F821
+def untyped(name) -> Nowhere: ...  # type: ignore[no-untyped-def, name-defined] # noqa: ANN001, F821
 
-    for function, message in (
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
         (many, "Give each argument of many a name"),
         (lost, "Define the types that annotate the arguments of lost .* 'Nowhere' of 'at'"),
         (untyped, "Annotate each argument of untyped"),
-    ):
-        with pytest.raises(outlines_phi.UnsupportedError, match=message):
-            to_language(function)
+    ],
+)
+def test_an_argument_without_a_name_or_a_type_is_refused(function: Any, message: str) -> None:
+    with pytest.raises(outlines_phi.UnsupportedError, match=message):
+        to_language(function)

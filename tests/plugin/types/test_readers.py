@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import date, datetime, time
 from enum import Enum, IntEnum
 from typing import Annotated, Any, Dict, Generic, List, Literal, NewType, Optional, Tuple, TypeVar, Union  # noqa: UP035
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -123,6 +124,10 @@ CASES: list[tuple[str, Any, str, Any]] = [
     ("Literal, number", Literal["a", 3, True], "3", 3),
     ("Literal, bool", Literal["a", 3, True], "True", True),
     ("Literal, two of one spelling", Literal["3", 3], "3", "3"),
+    ("Choice takes the first, text", Choice(["3", 3, 4, "4", int]), "3", "3"),
+    ("Choice takes the first, number", Choice(["3", 3, 4, "4", int]), "4", 4),
+    ("Choice takes one that fits", Choice(["3", 3, 4, "4", int]), "5", 5),
+    ("Union of Literals", Union[Literal["1"], int, Literal["2"]], "2", 2),  # noqa: UP007
     ("Literal of a member", Literal[Size.LARGE], "2", Size.LARGE),
     ("Enum", Colour, "dark, red", Colour.DARK),
     ("Enum of numbers", Size, "2", Size.LARGE),
@@ -208,18 +213,6 @@ def test_value(label: str, output_type: Any, text: str, value: Any) -> None:
     assert same(found, value)
 
 
-@OF_TYPE
-def test_the_format_that_is_read_is_the_one_that_is_written(output_type: Any) -> None:
-    language, rng = to_language(output_type), np.random.default_rng(5)
-    form = format_of(output_type)
-    for _ in range(10):
-        text = member(language, rng)
-        assert form.holds(text)
-        at = int(rng.integers(len(text) + 1))
-        for changed in (text[:at] + text[at + 1 :], text[:at] + "x" + text[at:], text + text, text[:at]):
-            assert form.holds(changed) == accepts(language, changed)
-
-
 def accepts(language: Any, text: str) -> bool:
     """Return True if a text is in the language of an output type."""
     return (language.machine if isinstance(language, JSONText) else compile_regex(language)).accepts(text.encode())
@@ -227,55 +220,44 @@ def accepts(language: Any, text: str) -> bool:
 
 def member(language: Any, rng: np.random.Generator) -> str:
     """Return a random member; the longer it gets, the straighter to the end."""
-    return (written if isinstance(language, JSONText) else matched)(language, rng)
+    if isinstance(language, JSONText):
+        machine = language.machine
+        return walked(machine.start, machine.advance, machine.size, rng)
+    automaton = compile_regex(language)
+    step = lambda state, byte: automaton.targets[state, automaton.byte_class[byte]]  # noqa: E731
+    size = lambda state: automaton.distances[state]  # noqa: E731
+    return walked(automaton.start, lambda s, b: t if size(t := step(s, b)) < UNREACHABLE else None, size, rng)
 
 
-def written(language: JSONText, rng: np.random.Generator) -> str:
-    """Return a random text of a machine."""
-    machine = language.machine
-    at, text = machine.start, b""
-    while not (machine.size(at) == 0 and rng.random() < 0.3 + len(text) / 60):
-        near = {b: after for b in range(256) if (after := machine.advance(at, b)) is not None}
+def walked(at: Any, step: Callable[[Any, int], Any], size: Callable[[Any], int], rng: np.random.Generator) -> str:
+    """Walk over bytes that lead to an end, the nearest one in a long text; ``size`` is the distance to it."""
+    text = b""
+    while not (size(at) == 0 and rng.random() < 0.3 + len(text) / 60):
+        near = {byte: after for byte in range(256) if (after := step(at, byte)) is not None}
         if not near:
             break
-        if len(text) > 40:
-            least = min(map(machine.size, near.values()))
-            near = {b: after for b, after in near.items() if machine.size(after) == least}
-        byte = int(rng.choice(list(near)))
+        least = min(map(size, near.values()))
+        byte = int(rng.choice([b for b, after in near.items() if len(text) <= 40 or size(after) == least]))
         at, text = near[byte], text + bytes([byte])
-    return text.decode()
-
-
-def matched(pattern: str, rng: np.random.Generator) -> str:
-    """Return a random text of a regular expression."""
-    automaton = compile_regex(pattern)
-    state, text = automaton.start, b""
-    while not (automaton.accepting[state] and rng.random() < 0.3 + len(text) / 60):
-        near = [
-            b
-            for b in range(256)
-            if automaton.distances[automaton.targets[state, automaton.byte_class[b]]] < UNREACHABLE
-        ]
-        if not near:
-            break
-        if len(text) > 40:
-            least = min(automaton.distances[automaton.targets[state, automaton.byte_class[b]]] for b in near)
-            near = [b for b in near if automaton.distances[automaton.targets[state, automaton.byte_class[b]]] == least]
-        byte = int(rng.choice(near))
-        state, text = int(automaton.targets[state, automaton.byte_class[byte]]), text + bytes([byte])
     return text.decode()
 
 
 @OF_TYPE
 def test_every_member_is_read_or_refused_by_its_type(output_type: Any) -> None:
+    """The format that is read is the one that is written."""
     language, rng, read = to_language(output_type), np.random.default_rng(3), reader(output_type)
+    form = format_of(output_type)
     for _ in range(15):
         text = member(language, rng)
+        assert form.holds(text)
         try:
             read(text)
         except ValueReadError as error:
             assert error.text == text and isinstance(error.__cause__, ValueError)
             assert not isinstance(language, JSONText), text  # what a schema says is what is written
+        at = int(rng.integers(len(text) + 1))
+        for changed in (text[:at] + text[at + 1 :], text[:at] + "x" + text[at:], text + text, text[:at]):
+            assert form.holds(changed) == accepts(language, changed)
 
 
 REFUSED: list[tuple[str, Any, str, str]] = [
@@ -334,12 +316,6 @@ def test_many_values_are_read_in_no_time(
         read("[Rome 300]" if "list" in label else "Rome 300")
 
 
-def test_of_two_alternatives_the_first_reads() -> None:
-    read = reader(Choice(["3", 3, 4, "4", int]))
-    assert [repr(read(text)) for text in ("3", "4", "5")] == ["'3'", "4", "5"]
-    assert [repr(reader(Union[Literal["1"], int, Literal["2"]])(text)) for text in "12"] == ["'1'", "2"]  # noqa: UP007
-
-
 def test_a_reader_pickles_with_its_type() -> None:
     for output_type, text in ((Person, ANN_TEXT), (list[Colour], '["red"]'), (Literal["a", 3], "3")):
         read = pickle.loads(pickle.dumps(reader(output_type)))
@@ -349,16 +325,20 @@ def test_a_reader_pickles_with_its_type() -> None:
 
 class TestDraws:
     def test_values_are_read_when_they_are_asked_for(self, model: outlines_phi.PhiTransformers) -> None:
-        draws = outlines_phi.Generator(model, Literal["yes", 3]).sample(PROMPT, 5, seed=1)
+        generator = outlines_phi.Generator(model, Literal["yes", 3])
+        draws = generator.sample(PROMPT, 5, seed=1)
         assert draws.values == [{"yes": "yes", "3": 3}[text] for text in draws.texts]
-        calls: list[str] = []
-        counted = draws.read_by(lambda text: calls.append(text) or len(text))
-        assert counted.texts == draws.texts and counted == draws and calls == []
-        assert (counted[0].value, counted[0].value, calls) == (len(draws[0].text), len(draws[0].text), draws.texts[:1])
-
-    def test_a_draw_without_reader_is_its_text(self) -> None:
-        draw = Draw(text="3", token_ids=(1,), log_p=0.0, log_w=0.0, guarantee=outlines_phi.Guarantee.EXACT)
-        assert draw.value == "3" and "reader" not in repr(draw)
+        assert isinstance(generator(PROMPT, seed=1), str)
+        length = Mock(side_effect=len)
+        counted = draws.read_by(length)
+        assert counted.texts == draws.texts and counted == draws and length.call_count == 0
+        assert counted[0].value == counted[0].value == len(draws[0].text) and length.call_count == 1
+        bare = Draw(text="3", token_ids=(1,), log_p=0.0, log_w=0.0, guarantee=outlines_phi.Guarantee.EXACT)
+        assert bare.value == "3" and "reader" not in repr(bare)
+        refusing = draws.read_by(reader(date))
+        with pytest.raises(ValueReadError, match="date refuses"):
+            _ = refusing.values
+        assert refusing.texts == draws.texts
 
     def test_draws_of_a_batch_pickle_with_their_values(self, model: outlines_phi.PhiTransformers) -> None:
         results = outlines_phi.Generator(model, Size).sample_batch([PROMPT, "no"], 2, seed=1)
@@ -374,12 +354,3 @@ class TestDraws:
         assert [draws.values for draws in caught.value.draws] == [
             [generator.reader(text) for text in draws.texts] for draws in caught.value.draws
         ]
-
-    def test_a_refused_value_leaves_the_draw(self, model: outlines_phi.PhiTransformers) -> None:
-        draws = outlines_phi.Generator(model, Literal["yes", "no"]).sample(PROMPT, 2, seed=1).read_by(reader(int))
-        with pytest.raises(ValueReadError, match="int refuses"):
-            _ = draws.values
-        assert len(draws.texts) == 2
-
-    def test_a_plain_call_returns_the_text(self, model: outlines_phi.PhiTransformers) -> None:
-        assert isinstance(outlines_phi.Generator(model, Size)(PROMPT, seed=1), str)

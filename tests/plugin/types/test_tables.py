@@ -6,8 +6,9 @@ import gc
 import random
 import re
 import weakref
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Literal
+from typing import Any, Literal
 
 import outlines
 import pytest
@@ -17,22 +18,19 @@ from pydantic import BaseModel
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from outlines_phi import BannedPhrases, ExactPhi, GrammarError, LocalPhi, PhiTransformers, UnsupportedError, Vocabulary
+from outlines_phi import BannedPhrases, GrammarError, PhiTransformers, UnsupportedError, Vocabulary
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.json_schema.formula import Formula
 from outlines_phi.lm import bundled
 from outlines_phi.numerics.cache import memory_of
-from outlines_phi.phi.estimator import Phi
-from outlines_phi.plugin.call import CallOptions
 from outlines_phi.plugin.processor import MaskLogitsProcessor
 from outlines_phi.plugin.types import tables
 from outlines_phi.plugin.types.tables import CompiledTypes
 from outlines_phi.regex import patterns
 from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.settings import SamplingSettings
-from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.languages import ALPHA, p_value
+from tests.plugin.oracle import by_text, reference
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "
 ANSWER = Literal["yes", "no", "not now", "nobody"]
@@ -56,97 +54,79 @@ TYPES = {"choice": ANSWER, "regex": regex("[a-z]{3,5}-[0-9]{2}"), "float": float
 def test_a_stock_processor_is_read_token_by_token(
     name: str, compiled: CompiledTypes, stock: outlines.models.Transformers
 ) -> None:
-    processor = outlines.Generator(stock, TYPES[name]).logits_processor
+    """Equal indexes share a table."""
+    processor, equal = (outlines.Generator(stock, TYPES[name]).logits_processor for _ in range(2))
     table, index = compiled.of(processor), processor.index
-    assert compiled.of(processor) is table
-    eos = table.vocabulary.eos_ids[0]
-    rng = random.Random(3)
+    assert processor is not equal and compiled.of(processor) is table is compiled.of(equal)
+    eos, rng = table.vocabulary.eos_ids[0], random.Random(3)
     for _ in range(20):
-        ours, theirs = table.start, index.get_initial_state()
+        ours, theirs, token = table.start, index.get_initial_state(), None
         for _ in range(25):
             row = table.guide.row(ours)
             live = {v for v in range(len(table.vocabulary)) if row.targets[row.partition.class_of[v]] != DEAD}
             assert live == set(index.get_allowed_tokens(theirs))
-            token = rng.choice(sorted(live))
-            if token == eos:
+            if (token := rng.choice(sorted(live))) == eos:
                 break
             ours, theirs = table.guide.advance(ours, token), index.get_next_state(theirs, token)
 
 
-def test_equal_indexes_share_a_table(compiled: CompiledTypes, stock: outlines.models.Transformers) -> None:
-    one, two = (outlines.Generator(stock, ANSWER).logits_processor for _ in range(2))
-    assert one is not two
-    assert compiled.of(one) is compiled.of(two)
-
-
 def test_an_existing_generator_under_a_correction(model: PhiTransformers, stock: outlines.models.Transformers) -> None:
     """Laws are those of what the index allows; those of the pattern itself, of which it has lost a part, fail."""
-    pattern = r"[0-9](\.[0-9])?"
-    processor = outlines.Generator(stock, regex(pattern)).logits_processor
-    prompt = "Price: 4.5\nPrice: "
-    settings = SamplingSettings(max_new_tokens=BUDGET, temperature=3.0, seed=5)
-    ours, theirs = model.table(regex(pattern)), model.table(processor)
+    pattern, prompt, law = regex(r"[0-9](\.[0-9])?"), "Price: 4.5\nPrice: ", {"temperature": 3.0, "seed": 5}
+    existing = outlines.Generator(stock, pattern)
+    generator = outlines.Generator(model, processor=existing.logits_processor)
     of_index, of_pattern = (
-        enumerate_language(model.lm, table, model._prompt_ids(prompt), settings, BUDGET) for table in (theirs, ours)
+        reference(model, language, prompt, BUDGET, **law) for language in (existing.logits_processor, pattern)
     )
     assert set(of_index.log_p) < set(of_pattern.log_p)
-    options = CallOptions(settings, n=6000)
-
-    def drawn(phi: Phi) -> list[tuple[int, ...]]:
-        return [draw.token_ids for draw in model.draw([prompt], theirs, phi, options)[0]]
-
-    assert p_value(drawn(ExactPhi()), of_index.mu) > ALPHA
-    assert p_value(drawn(LocalPhi()), of_index.mask) > ALPHA
-    assert p_value(drawn(LocalPhi()), of_pattern.mask) < ALPHA
-    assert p_value(drawn(LocalPhi()), of_index.mu) < ALPHA
-
-
-def test_through_stock_calls(model: PhiTransformers, stock: outlines.models.Transformers) -> None:
-    existing = outlines.Generator(stock, ANSWER)
-    generator = outlines.Generator(model, processor=existing.logits_processor)
-    assert generator(PROMPT, phi="exact", max_new_tokens=BUDGET) in ("yes", "no", "not now", "nobody")
-    assert generator(PROMPT, phi=None, max_new_tokens=BUDGET) in ("yes", "no", "not now", "nobody")
-    batch = generator.batch([PROMPT, "hello"], phi="local", max_new_tokens=BUDGET)
-    assert all(re.fullmatch("yes|no|not now|nobody", text) for text in batch)
+    options = {"num_return_sequences": 6000, "max_new_tokens": BUDGET, **law}
+    exact, masked = (generator(prompt, phi=phi, **options) for phi in ("exact", "local"))
+    assert p_value(exact, by_text(model, of_index.mu)) > ALPHA
+    assert p_value(masked, by_text(model, of_index.mask)) > ALPHA
+    assert p_value(masked, by_text(model, of_pattern.mask)) < ALPHA
+    assert p_value(masked, by_text(model, of_index.mu)) < ALPHA
+    assert re.fullmatch(pattern.pattern, generator(prompt, phi=None, max_new_tokens=BUDGET))
+    batch = generator.batch([prompt, "hello"], phi="local", max_new_tokens=BUDGET)
+    assert all(re.fullmatch(pattern.pattern, text) for text in batch)
 
 
 def test_of_takes_whatever_says_what_may_be_written(compiled: CompiledTypes, model: PhiTransformers) -> None:
     guide = FSMGuide.from_automaton(compile_regex("yes|no"), model.lm.vocabulary)
     table = Table(guide)
-    assert compiled.of(table) is table
+    assert compiled.of(table) is table is compiled.of(MaskLogitsProcessor(table))
     assert compiled.of(guide).guide is guide
-    assert compiled.of(MaskLogitsProcessor(table)) is table
     assert compiled.of(ANSWER) is compiled.of_type(ANSWER)
-    with pytest.raises(UnsupportedError, match="free text has nothing to correct"):
-        compiled.of(None)
 
 
-def test_other_vocabularies_are_refused(compiled: CompiledTypes) -> None:
-    other = Vocabulary.from_tokens(["yes", "no", "<eos>"], 2)
-    guide = FSMGuide.from_automaton(compile_regex("yes|no"), other)
-    for language in (guide, Table(guide), MaskLogitsProcessor(Table(guide))):
-        with pytest.raises(UnsupportedError, match="another vocabulary"):
-            compiled.of(language)
-
-
-def test_the_processor_of_another_model_is_refused(compiled: CompiledTypes) -> None:
-    hf_model, _ = bundled.load()
+def foreign() -> Any:
+    """The processor of a model with another tokenizer."""
     words = {"yes": 0, "no": 1, "<eos>": 2}
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="no")), eos_token="<eos>"
     )
-    processor = outlines.Generator(outlines.from_transformers(hf_model, tokenizer), ANSWER).logits_processor
-    with pytest.raises(UnsupportedError, match=r"outlines\.Generator\(model, T\).* was built for another model"):
-        compiled.of(processor)
+    return outlines.Generator(outlines.from_transformers(bundled.load()[0], tokenizer), ANSWER).logits_processor
 
 
-@pytest.mark.parametrize("backend", ["llguidance"])
-def test_backends_that_cannot_be_read(
-    backend: str, compiled: CompiledTypes, stock: outlines.models.Transformers
+OTHER = FSMGuide.from_automaton(compile_regex("yes|no"), Vocabulary.from_tokens(["yes", "no", "<eos>"], 2))
+REFUSED: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda stock: None, "free text has nothing to correct"),
+    (lambda stock: OTHER, "another vocabulary"),
+    (lambda stock: Table(OTHER), "another vocabulary"),
+    (lambda stock: MaskLogitsProcessor(Table(OTHER)), "another vocabulary"),
+    (lambda stock: foreign(), r"outlines\.Generator\(model, T\).* was built for another model"),
+    (
+        lambda stock: outlines.Generator(stock, ANSWER, backend="llguidance").logits_processor,
+        "The language of a LLGuidanceLogitsProcessor cannot be read",
+    ),
+]
+
+
+@pytest.mark.parametrize(("language", "words"), REFUSED, ids=[words for _, words in REFUSED])
+def test_what_cannot_be_read(
+    language: Callable[[Any], Any], words: str, compiled: CompiledTypes, stock: outlines.models.Transformers
 ) -> None:
-    processor = outlines.Generator(stock, ANSWER, backend=backend).logits_processor
-    with pytest.raises(UnsupportedError, match="The language of a LLGuidanceLogitsProcessor cannot be read"):
-        compiled.of(processor)
+    with pytest.raises(UnsupportedError, match=words):
+        compiled.of(language(stock))
 
 
 def numbered(i: int) -> JsonSchema:
@@ -163,16 +143,18 @@ def numbered(i: int) -> JsonSchema:
 
 
 def test_nothing_of_a_format_is_left_when_all_are_forgotten(compiled: CompiledTypes) -> None:
+    def formulas() -> int:
+        gc.collect()
+        return sum(isinstance(each, Formula) for each in gc.get_objects())
+
     for i in range(3):
         compiled.of(numbered(i))
     compiled.clear()
-    gc.collect()
-    before = len(Formula._made)
+    before = formulas()
     found = [weakref.ref(compiled.of(numbered(i))) for i in range(100, 120)]
-    assert len(Formula._made) > before + 20
+    assert formulas() > before + 20
     compiled.clear()
-    gc.collect()
-    assert len(Formula._made) <= before and not any(table() for table in found)
+    assert formulas() <= before and not any(table() for table in found)
 
 
 def test_formats_are_kept_within_a_bound_of_memory(
