@@ -1,4 +1,4 @@
-"""Masks of the compiled walk beside those of rows, to the bit; and what there is without a compiler."""
+"""The compiled walk beside that from node to node, to the bit and to the state; and what there is without a compiler."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from outlines_phi.errors import EmptyLanguageError, SchemaWarning, UnsupportedError
-from outlines_phi.guides.guide import DEAD, Guide
-from outlines_phi.guides.json_schema import masks, token_forest
+from outlines_phi.guides.guide import DEAD, packed
+from outlines_phi.guides.json_schema import compiled, token_forest
 from outlines_phi.guides.json_schema.json_guide import JSONGuide
 from outlines_phi.guides.json_schema.strings import string_set
 from outlines_phi.guides.json_schema.strings.quoting import composed, free
 from outlines_phi.guides.json_schema.strings.string_set import StringSet
 from outlines_phi.guides.json_schema.token_forest import Split, TokenForest
+from outlines_phi.guides.json_schema.walker import Walker
 from outlines_phi.plugin.ban import BannedPhrases
 from outlines_phi.vocabulary import kernel
 from outlines_phi.vocabulary.vocabulary import Vocabulary
@@ -41,9 +42,18 @@ def test_it_is_built_where_there_is_a_compiler() -> None:
 
 
 def same(guide: JSONGuide, state: int, seen: Counter[str]) -> bool:
-    walked = guide._walked(guide._at(state)) is not None
+    """Return whether masks, targets, and what closes the value are those of the walk from node to node, for every token."""
+    walked = guide._walker.mask(guide._at(state)) is not None
     seen["walked" if walked else "rows"] += 1
-    return np.array_equal(guide.mask(state), Guide.mask(guide, state))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Walker, "_told", lambda self, ask: None)
+        expected = guide._make_row(state)
+    of_token, of_token_now = expected.row.partition.class_of, guide.row(state).partition.class_of
+    now = guide._recent(state)
+    pairs = (now.row.targets, expected.row.targets), (now.closes, expected.closes), (now.alike, expected.alike)
+    return np.array_equal(guide.mask(state), packed(expected.row.targets[of_token] != DEAD)) and all(
+        np.array_equal(one[of_token_now], other[of_token]) for one, other in pairs
+    )
 
 
 def test_golden_masks_are_the_same() -> None:
@@ -94,7 +104,9 @@ def test_masks_are_those_of_rows(vocabulary: Vocabulary, blanks: str | None, mon
     assert seen["walked"] > 0.8 * seen.total() or compiler() is None
 
 
-@pytest.mark.parametrize(("table", "module", "size"), [("MOST_STATES", masks, 40), ("MOST_WORDS", token_forest, 200)])
+@pytest.mark.parametrize(
+    ("table", "module", "size"), [("MOST_STATES", compiled, 40), ("MOST_WORDS", token_forest, 200)]
+)
 def test_full_tables_are_begun_anew(table: str, module: Any, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     vocabulary = Vocabulary((*WHOLE.tokens, table.encode()), (0,), np.ones(len(WHOLE) + 1, dtype=bool))
     monkeypatch.setattr(module, table, size)
@@ -102,8 +114,8 @@ def test_full_tables_are_begun_anew(table: str, module: Any, size: int, monkeypa
     guide = JSONGuide.of({"type": "object", "properties": names, "required": list(names)}, vocabulary)
     state, tables = guide.start, set[int]()
     for byte in b'{"a":"","b":"x","c":"xyz","d":"xyz1","e":"12345","f":"","g":"x","h":""}':
-        assert np.array_equal(guide.mask(state), Guide.mask(guide, state))
-        tables.add(id(guide._masks))
+        assert same(guide, state, Counter())
+        tables.add(id(guide._walker._compiled))
         state = guide.advance(state, vocabulary.tokens.index(bytes([byte])))
     assert len(tables) > 1 or compiler() is None
 
@@ -138,11 +150,11 @@ def test_splits_are_those_of_arrays(counted: bool, monkeypatch: pytest.MonkeyPat
         ((every, every.start), (pattern, pattern.start), (cut, cut.start)),
     ):
         for node in 0, *range(1, 200, 7):
-            split = Split(vocabulary, begun, node, counted=counted, closed=True)
-            for compiled, arrays in zip(split._ways, split._spread(vocabulary.nodes(node)), strict=True):
-                assert groups(compiled) == groups(arrays)
+            split = Split(vocabulary, begun, node, counted=counted)
+            for walked, arrays in zip(split._ways, split._spread(vocabulary.nodes(node)), strict=True):
+                assert groups(walked) == groups(arrays)
     monkeypatch.setattr(forest, "room", 3)
-    assert forest.spread(begun[:1], vocabulary.nodes(0), counted=counted, closed=True) is None
+    assert forest.spread(begun[:1], vocabulary.nodes(0), counted=counted) is None
 
 
 def groups(ways: token_forest.Ways) -> dict[tuple[int, ...], list[int]]:

@@ -11,8 +11,8 @@ import pytest
 
 from outlines_phi.errors import EmptyLanguageError, SchemaWarning, UnsupportedError
 from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.guides.json_schema.formula import equal_to
 from outlines_phi.guides.json_schema.json_guide import JSONGuide
+from outlines_phi.guides.json_schema.shapes import equal_to
 from outlines_phi.guides.json_schema.strings import string_set
 from outlines_phi.guides.json_schema.token_forest import TokenForest
 from outlines_phi.vocabulary.vocabulary import Vocabulary
@@ -166,10 +166,9 @@ def test_nodes_are_taken_together() -> None:
     for byte, child in forest.children(joined).items():
         below = sorted(forest.children(node)[byte] for node in quotes if byte in forest.children(node))
         assert forest.nodes(child).tolist() == below
-    tokens = forest.tokens(joined)
-    assert tokens is not None
+    tokens, counts = forest.ending(np.array([joined, quotes[0]]))
     ends = [token for token, text in enumerate(WHOLE.tokens) if token and text[-1:] == b'"']
-    assert sorted(tokens.ids.tolist()) == ends
+    assert sorted(tokens[: counts[0]].tolist()) == ends and tokens[counts[0] :].tolist() == ends[:1]
 
 
 def test_formulas_that_tags_tell_apart_are_not_taken_apart() -> None:

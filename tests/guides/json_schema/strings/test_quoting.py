@@ -7,8 +7,9 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_phi.guides.json_schema.strings.quoting import quoted
 from outlines_phi.guides.json_schema.strings.string_set import StringSet
+
+from .byte_spellings import quoted
 
 fuzz = settings(derandomize=True, deadline=None, max_examples=400)
 
