@@ -27,7 +27,7 @@ from outlines_phi.phi.tree.evidence import Evidence, Wave
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.rejection.certify import Certification
+from outlines_phi.sampling.rejection.exact_sampler import Certification
 from outlines_phi.sampling.sampler import Request
 from outlines_phi_workbench.suite.reference import Reference
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, Language

@@ -13,7 +13,7 @@ from outlines_phi.guides.guide import DONE
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.model import LanguageModel
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.sampling.drafted_stepper import Prefetch
+from outlines_phi.sampling.prefetch import Prefetch
 from tests.drafting.runs import Scripted
 from tests.languages import LANGUAGES, VOCABULARY, Language
 from tests.sampling.banning import Banned

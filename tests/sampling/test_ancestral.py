@@ -13,9 +13,9 @@ from outlines_phi.phi.dp_bigram import BigramDPPhi
 from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.draw import Draw
 from outlines_phi.sampling.draws import Draws
+from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.sampler import Request, Sampler
 from outlines_phi.sampling.smc import SMC, SMCSampler
 from tests.languages import LANGUAGES, OF_EVERY_KIND, VOCABULARY, Language

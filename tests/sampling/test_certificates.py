@@ -25,8 +25,7 @@ from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi
 from outlines_phi.sampling.rejection.attempts import FrozenWalks, ResidualAttempts
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
-from outlines_phi.sampling.rejection.certify import Certification
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
+from outlines_phi.sampling.rejection.exact_sampler import Certification, ExactSampler
 from outlines_phi.sampling.sampler import Request, Sampler
 from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, Language, p_value
 from tests.sampling.test_constraint import Merged

@@ -21,12 +21,12 @@ from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.phi.tree import preexpand
 from outlines_phi.phi.tree.best_first import grow_trees
 from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.tree import BoundsTree, Node
+from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi
 from outlines_phi.sampling.ranking import rank
-from outlines_phi.sampling.rejection.attempts import ResidualAttempts
+from outlines_phi.sampling.rejection.attempts import ResidualAttempts, ResidualWalk
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request
@@ -238,17 +238,16 @@ def residual_means(runs: int, together: int) -> np.ndarray:
 def test_residual_attempts_that_rule_things_out_for_one_another(coin: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: a walk that forgets by which gap it was chosen succeeds too often."""
     if not coin:
-        monkeypatch.setattr(ResidualAttempts, "_descend", without_coin)
+        monkeypatch.setattr(ResidualWalk, "descend", without_coin)
     means = residual_means(600, 16)
     z = (means.mean() - 1) / (means.std() / math.sqrt(len(means)))
     assert abs(z) < 3.5 if coin else z > 10
 
 
-def without_coin(self: ResidualAttempts, number: int) -> Node | None:
-    node = self._places[number]
-    while node is not None and node.expanded and node.distribution is not None:
-        node = self.tree.choose(node, lambda child: child.log_gap, self._streams[number])
-    return None if node is None or node.state == DEAD else node
+def without_coin(self: ResidualWalk) -> None:
+    while (node := self.node) is not None and not self.arrived and node.distribution is not None:
+        self.node = self.tree.choose(node, lambda child: child.log_gap, self._rng)
+    self.node, self.arrived = None if self.node is None or self.node.state == DEAD else self.node, True
 
 
 @pytest.mark.parametrize("road", ["grown"], indirect=True)

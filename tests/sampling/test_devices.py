@@ -14,9 +14,9 @@ from outlines_phi.drafting.forced import ForcedDrafter
 from outlines_phi.lm.forest import SequenceTrees
 from outlines_phi.lm.model import LanguageModel, TokenTrees, WrappedModel
 from outlines_phi.phi.onestep import LocalPhi
-from outlines_phi.phi.tree import ahead
+from outlines_phi.phi.tree import evaluator
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.drafted_stepper import Prefetch
+from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.sampler import Sampler
 from tests.languages import LANGUAGES
 from tests.sampling.test_laws import SAMPLERS
@@ -54,7 +54,7 @@ DRAWN: dict[str, Sampler] = {name: build() for name, build in SAMPLERS.items()} 
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_device_draws_what_a_processor_draws(name: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """But where rounding decides, which is seldom. Exact draws by tokens drawn ahead, those of ``auto`` by whole rows."""
-    monkeypatch.setattr(ahead, "MANY", 0)
+    monkeypatch.setattr(evaluator, "MANY", 0)
 
     def texts(device: str) -> list[tuple[int, ...]]:
         request = replace(LOOP.request(20, 5, rows=3), lm=OnDevice(LOOP.lm, device))

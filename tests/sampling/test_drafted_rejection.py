@@ -14,9 +14,9 @@ from outlines_phi.drafting.earlier_texts import TreeDrafter
 from outlines_phi.errors import BudgetError
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.phi_options import Effort, ExactPhi
+from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.rejection.attempts import Attempt, Attempts, RejectionAttempts
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from tests.languages import ALPHA, GRAMMARS, Language, p_value

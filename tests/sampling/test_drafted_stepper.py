@@ -37,10 +37,11 @@ from outlines_phi.phi.state_values import StateValues
 from outlines_phi.sampling import coupling as kernel
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.coupling import Chains, Proposals
-from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
+from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.sampler import Request
+from outlines_phi.sampling.stepper import Stepper, Trajectory
 from outlines_phi.settings import SamplingSettings
 from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.languages import (
@@ -390,15 +391,15 @@ class _Refreshed(Estimate):
 def test_what_waits_holds_no_memory_but_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row of logits is a part of the answer about all that was drafted; what is kept of it is a row."""
     language, held = LANGUAGES[0], []
-    prune = branches.Branches.prune
+    advance = Stepper.advance
 
-    def counting(self: branches.Branches, *arguments: Any) -> None:
-        prune(self, *arguments)
-        storages = {logits.untyped_storage().data_ptr(): logits.untyped_storage() for _, logits in self._seen.values()}
-        rows = sum(logits.nbytes for _, logits in self._seen.values())
-        held.append((sum(storage.nbytes() for storage in storages.values()), rows))
+    def counting(self: Stepper, walks: Sequence[Trajectory]) -> None:
+        advance(self, walks)
+        kept = {walk.at: walk.at.answer for walk in walks if walk.at.answer is not None}.values()
+        storages = {logits.untyped_storage().data_ptr(): logits.untyped_storage() for logits in kept}
+        held.append((sum(storage.nbytes() for storage in storages.values()), sum(logits.nbytes for logits in kept)))
 
-    monkeypatch.setattr(branches.Branches, "prune", counting)
+    monkeypatch.setattr(Stepper, "advance", counting)
     speculative(LocalPhi(), drawn(language)["another model"], 4).sample(language.request(60, seed=2))
     assert max(rows for _, rows in held) > 0
     assert all(storage == rows for storage, rows in held)
@@ -520,7 +521,7 @@ class TestCosts:
         language = LANGUAGES[0]
         sampler = speculative(LocalPhi(), drawn(language)["cold"], 4)
         (everyone,) = sampler.sample(language.request(N, 7))
-        monkeypatch.setattr("outlines_phi.sampling.drafted_stepper.KEPT", len(VOCABULARY) * 5 * 50)
+        monkeypatch.setattr("outlines_phi.sampling.stepper.KEPT", len(VOCABULARY) * 5 * 50)
         (some,) = sampler.sample(language.request(N, 7))
         assert p_value(ids([some]), language.reference().mask) > ALPHA
         assert 0 < some.counts.drafted < everyone.counts.drafted / 4

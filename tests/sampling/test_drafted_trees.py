@@ -28,12 +28,12 @@ from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
-from outlines_phi.sampling import drafted_stepper, window_walks
+from outlines_phi.sampling import prefetch, window_walks
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.lookahead import LookaheadSampler
 from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi, LookaheadPhi
+from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.ranking import rank
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
@@ -179,7 +179,7 @@ class TestCounts:
                 assert all(Person.model_validate_json(draw.text) for draw in draws)
 
     def test_what_fits_the_memory_is_drafted(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(drafted_stepper, "AT_ONCE", 3 * len(VOCABULARY))
+        monkeypatch.setattr(prefetch, "AT_ONCE", 3 * len(VOCABULARY))
         asked: list[int] = []
 
         def answer(site: Site, length: int) -> Draft:

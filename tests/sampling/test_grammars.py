@@ -20,8 +20,8 @@ from outlines_phi.phi.dp_bigram import BigramDPPhi, StateSpace
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree import preexpand
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.phi_options import ExactPhi
+from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from tests.guides.grammar.definition import Definition
 from tests.languages import (

@@ -16,7 +16,7 @@ from outlines_phi.guides.guide import DONE
 from outlines_phi.numerics.weights import log_mean
 from outlines_phi.phi.constraint import TextConstraint
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
-from outlines_phi.sampling import smc
+from outlines_phi.sampling import ancestral, smc
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.smc import SMC, Particles, SMCSampler, systematic
@@ -250,7 +250,7 @@ def test_a_row_does_not_depend_on_the_others_nor_a_run_on_later_ones(
     assert together[1].items != alone.items
     assert sampler.sample(WORDS.request(9, 9))[0].items[:4] == alone.items
     assert sampler.sample(WORDS.request(4, 10))[0].items != alone.items
-    monkeypatch.setattr(smc, "TOGETHER", 5)  # runs in turns
+    monkeypatch.setattr(ancestral, "TOGETHER", 5)  # runs in turns
     assert sampler.sample(WORDS.request(4, 9))[0].items == alone.items
 
 

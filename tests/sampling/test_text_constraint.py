@@ -171,7 +171,6 @@ def paths(
         patch.setattr(stepper, "draw_allowed", scripted)
         steps = stepper.Stepper(request, phi)
         (walk,) = steps.launch(1)
-        steps.first([walk])
         while not walk.finished:
             steps.advance([walk])
         yield p, walk

@@ -28,11 +28,11 @@ from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, Sa
 from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.phi.state_values import StateValues
-from outlines_phi.phi.tree import ahead, preexpand
+from outlines_phi.phi.tree import evaluator, preexpand
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.lookahead import LookaheadSampler
 from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
+from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request, Sampler
@@ -137,7 +137,7 @@ def transfers_of(sampler: Sampler, request: Request) -> tuple[Counter[str], int]
 @pytest.mark.parametrize("rows", [1, 20])
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_model_call_takes_one_read_and_one_upload(name: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "MANY", 0)
+    monkeypatch.setattr(evaluator, "MANY", 0)
     monkeypatch.setattr(preexpand, "SHORT", 0)
     make, once = SAMPLERS[name]
     make().sample(request_of(name, 20, rows))  # what is kept by guide state is sent
@@ -245,7 +245,7 @@ def operations(name: str, rows: int) -> float:
 @pytest.mark.filterwarnings("ignore::outlines_phi.FidelityWarning")
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_operations_do_not_grow_with_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "MANY", 0)
+    monkeypatch.setattr(evaluator, "MANY", 0)
     monkeypatch.setattr(preexpand, "SHORT", 0)
     assert operations(name, 40) < 1.5 * operations(name, 4)
 

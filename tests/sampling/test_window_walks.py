@@ -15,13 +15,14 @@ from outlines_phi.guides.table import Table
 from outlines_phi.lm.forest import Forest
 from outlines_phi.lm.model import Evaluation, LanguageModel, ModelCounts, TokenTrees
 from outlines_phi.numerics.transfers import Rows
+from outlines_phi.phi.branches import Prefix
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.phi.tree.window import PhraseWindows, Renewal
 from outlines_phi.sampling import window_walks as windows
 from outlines_phi.sampling.lookahead import LookaheadSampler
 from outlines_phi.sampling.phi_options import Effort, LookaheadPhi
 from outlines_phi.sampling.sampler import Request
-from outlines_phi.sampling.window_walks import WASTE, EvaluatedText, NormalizerWalk, WindowAttempts, WindowTree
+from outlines_phi.sampling.window_walks import WASTE, NormalizerWalk, WindowAttempts, WindowTree
 from outlines_phi.settings import SamplingSettings
 from tests.sampling.banning import NESTED, SHORT, VOCABULARY, WHOLE, Banned, SlowGuide
 
@@ -35,12 +36,12 @@ def run(ground: WindowTree, walks: WindowAttempts | NormalizerWalk, case: Banned
     while nodes := ground.grow(walks):
         for node in nodes:
             text = ground.text_of(node)
-            text.handle, text.log_p, handle = handle, np.log(case.p(node.tokens())), handle + 1
+            text.node, text.answer, handle = handle, np.log(case.p(node.tokens())), handle + 1
 
 
 def ground(case: Banned) -> WindowTree:
     windows_of = PhraseWindows(case.table, Renewal(16))
-    return WindowTree(windows_of, case.table.start, case.budget, EvaluatedText(-1, -1, 0, np.log(case.p(()))), 0)
+    return WindowTree(windows_of, case.table.start, case.budget, Prefix(-1, -1, 0, np.log(case.p(()))), 0)
 
 
 @cases
@@ -70,7 +71,7 @@ def test_a_walk_is_rare_where_little_is_undecided() -> None:
     rng, launched = np.random.default_rng(0), []
     log_p = np.log([0.9, 0.0495, 0.001, 0.0005, 0.0, 0.049], where=[True] * 4 + [False, True], out=np.full(6, -np.inf))
     for _ in range(2000):
-        here = WindowTree(PhraseWindows(case.table, Renewal(16)), 2, 3, EvaluatedText(-1, -1, 0, log_p), 0)
+        here = WindowTree(PhraseWindows(case.table, Renewal(16)), 2, 3, Prefix(-1, -1, 0, log_p), 0)
         here.grow(WindowAttempts(here.tree, rng, width=1, effort=Effort(), diagnostics=rng))
         launched.append(bool(here.grow(NormalizerWalk(here, rng))))
     assert math.exp(here.tree.root.log_gap) == pytest.approx(0.0015)
@@ -83,7 +84,7 @@ def test_as_many_attempts_go_at_once_as_have_failed() -> None:
     p = np.array([0, 0.25, 0.25, 0.25, 0.25, 1e-6])
     eight = PhraseWindows(Table(SlowGuide(VOCABULARY, phrases)), Renewal(16))
     with np.errstate(divide="ignore"):
-        here = WindowTree(eight, 2, 5, EvaluatedText(-1, -1, 0, np.log(p / p.sum())), 0)
+        here = WindowTree(eight, 2, 5, Prefix(-1, -1, 0, np.log(p / p.sum())), 0)
     attempts, flight = (
         WindowAttempts(
             here.tree, np.random.default_rng(0), width=3, effort=Effort(), diagnostics=np.random.default_rng(1)
@@ -93,7 +94,7 @@ def test_as_many_attempts_go_at_once_as_have_failed() -> None:
     while waiting := here.grow(attempts):
         flight.append((len(attempts.failed), len(waiting)))
         for node in waiting:
-            here.text_of(node).handle, here.text_of(node).log_p = 1, here.text.log_p
+            here.text_of(node).node, here.text_of(node).answer = 1, here.text.answer
     assert all(count <= max(1, min(3, failed)) for failed, count in flight)
     assert max(count for _, count in flight) == 3
 
@@ -146,7 +147,7 @@ def test_memory_is_flat_over_a_long_text(phi: LookaheadPhi) -> None:
     settings = SamplingSettings(max_new_tokens=LONG, seed=0)
     request = Request(lm=model, table=table, prompts=[(1,)], settings=settings)
     gc.collect()
-    before = alive(EvaluatedText), alive(BoundsTree)
+    before = alive(Prefix), alive(BoundsTree)
     checked = 0
     for (walk,) in LookaheadSampler(phi).steps(request):
         written = len(walk.tokens)
@@ -154,7 +155,7 @@ def test_memory_is_flat_over_a_long_text(phi: LookaheadPhi) -> None:
             checked = written // 500
             kept = int(model.latest.forest.alive[: model.latest.next_node].sum())
             assert kept <= 2 * written + 2 * WASTE
-            assert alive(EvaluatedText) - before[0] < 40 and alive(BoundsTree) - before[1] < 8
+            assert alive(Prefix) - before[0] < 40 and alive(BoundsTree) - before[1] < 8
             assert table.bytes < 2**20
     text = b"".join(VOCABULARY.tokens[token] for token in walk.tokens)
     assert checked == 4 and written == LONG and not any(phrase in text for phrase in (b"abc", b"bb", b"caa"))

@@ -17,19 +17,22 @@ from ...numerics.weights import log_mean
 from ...phi.estimator import doubling
 from ...phi.tree.store import TreeStore, afresh
 from ...phi.tree.tree import Node, refuse_impossible
-from ..drafted_stepper import Prefetch
 from ..draw import NO_DISTANCE, Guarantee
 from ..draws import Draws, middle
 from ..lookahead import Lookahead
 from ..phi_options import AutoPhi, Effort, FieldsPhi
+from ..prefetch import Prefetch
 from ..sampler import Request, Sampler, Stream
 from .adaptive_proposal import ROUND, AdaptiveTrajectories, Candidate, pick
 from .attempts import Attempts, RejectionAttempts
-from .tree_call import TreeCall
+from .exact_sampler import TreeCall
 
 TRIAL = 8
 """Trial walks of the proposal: they show how long candidates walk, and the tree how texts end."""
 
+
+TRIED_FROM = 0.9
+"""The share of the first stage's cost from which trial walks go beside it: before, attempts mostly end it without them."""
 
 MOST_FAILED = 32
 """Attempts by the model alone for each draw: where the tree knows that more would fail, no more are launched before fields."""
@@ -67,8 +70,8 @@ class TwoStages:
 
     Until an attempt has succeeded, that is as much as a single weighted draw would cost: where none does, many draws wait no
     longer than one. A model call over ``n`` prefixes costs ``1 + COST (n - 1)``. Weighted draws alone would come in rounds, each as
-    many calls long as its longest walk has tokens. What that is, is learned from the walks so far: attempts, and, from half of it
-    on, some trial walks of the candidates' proposal, which are used for nothing else. It is looked at before every launch. Where
+    many calls long as its longest walk has tokens. What that is, is learned from the walks so far: attempts, and, towards its
+    end, some trial walks of the candidates' proposal, which are used for nothing else. It is looked at before every launch. Where
     it is used up the second stage begins for good, in the same calls as the attempts that are still under way. If these draw what
     was missing, the candidates are dropped, all of them.
 
@@ -116,7 +119,7 @@ class TwoStages:
             if self._cost >= most:
                 # Here exactness is given up for the draws that are missing: nothing is launched at them any more.
                 self.attempts.stop()
-            elif self._trial is None and self._cost >= most / 2:
+            elif self._trial is None and self._cost >= TRIED_FROM * most:
                 trial = self._trial = self._walks([TRIAL], Stream.DIAGNOSTIC)
                 self.attempts.others = lambda: trial.waiting
         waiting = self.attempts.advance()
@@ -256,16 +259,14 @@ class AutoSampler(Sampler):
         rest = Draws(items=(), budget=call.trees[index].budget) if fields is None else fields.draws()[index]
         exact = [call.draw(node, log_w=middle(bounds), guarantee=Guarantee.EXACT) for node in attempts.accepted]
         items = (*exact, *rest)
-        read = attempts.read + rest.counts.attempts
-        return Draws(
-            items=items,
-            counts=call.counts(index, items, turns=attempts.turns, attempts=read),
-            budget=call.trees[index].budget,
+        return call.draws(
+            index,
+            items,
+            turns=attempts.turns,
+            attempts=attempts.read + rest.counts.attempts,
             failures=rest.failures,
-            log_z_bounds=bounds,
             rejections=rest.rejections,
             certificate=NO_DISTANCE if not rest.items and not rest.failures else None,
-            beginnings=call.trees[index].beginnings,
         )
 
     def _stages(self, call: TreeCall, index: int) -> TwoStages:
@@ -291,14 +292,13 @@ class AutoSampler(Sampler):
                 )
         exact = (call.draw(node, log_w=log_z, guarantee=Guarantee.EXACT) for node in attempts.accepted)
         items = (*exact, *picked)
-        return Draws(
-            items=items,
-            counts=call.counts(index, items, turns=turns, attempts=attempts.read + len(trajectories)),
-            budget=tree.budget,
+        return call.draws(
+            index,
+            items,
+            turns=turns,
+            attempts=attempts.read + len(trajectories),
             failures=len(attempts.accepted) + missing - len(items),
-            log_z_bounds=bounds,
             certificate=NO_DISTANCE if not missing else None,
-            beginnings=tree.beginnings,
         )
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from outlines_phi.phi.tree import ahead, preexpand
+from outlines_phi.phi.tree import evaluator, preexpand
 from outlines_phi.phi.tree.tree import BoundsTree, Node
 from outlines_phi.sampling.phi_options import ExactPhi
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
@@ -19,7 +19,7 @@ WIDE = (LOOP, GRAMMARS[1], *OPEN)
 
 @pytest.fixture(autouse=True)
 def ahead_of_every_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "MANY", 0)
+    monkeypatch.setattr(evaluator, "MANY", 0)
     monkeypatch.setattr(preexpand, "SHORT", 0)
 
 
@@ -43,7 +43,7 @@ def test_draws_have_the_conditioned_distribution(monkeypatch: pytest.MonkeyPatch
     """The statistics of both languages and of all numbers of tokens are added, beside those of each number."""
     everything = []
     for tokens in ROWS:
-        monkeypatch.setattr(ahead, "AHEAD", tokens)
+        monkeypatch.setattr(evaluator, "AHEAD", tokens)
         samples = [(cold(language, tokens), language.reference().mu) for language in WIDE]
         samples += [(warm(language), language.reference().mu) for language in (*WIDE, BOTTLENECK)]
         assert pooled_p_value(samples) > ALPHA / len(ROWS), tokens
@@ -53,7 +53,7 @@ def test_draws_have_the_conditioned_distribution(monkeypatch: pytest.MonkeyPatch
 
 def test_an_attempt_that_decides_again_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: who waits for a free token has decided against the children of then, and may not choose among them."""
-    monkeypatch.setattr(ahead, "AHEAD", 1)
+    monkeypatch.setattr(evaluator, "AHEAD", 1)
     choose = BoundsTree.choose_since
 
     def again(tree: BoundsTree, node: Node, since: int, rng: np.random.Generator) -> Node | None:
@@ -65,7 +65,7 @@ def test_an_attempt_that_decides_again_is_caught(monkeypatch: pytest.MonkeyPatch
 
 def test_tokens_are_drawn_ahead_and_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node holds its drawn tokens and a sum; one that is used up is evaluated again, and held whole."""
-    monkeypatch.setattr(ahead, "AHEAD", 2)
+    monkeypatch.setattr(evaluator, "AHEAD", 2)
     sampler = ExactSampler(ExactPhi(width=8))
     with sampler.store.lend(*WORDS.request(1, None).tree_key) as (tree,):
         request = WORDS.request(200, None)
@@ -93,7 +93,7 @@ def test_a_tree_with_tokens_drawn_ahead_serves_every_other_call() -> None:
 
 
 def test_the_same_seed_gives_the_same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "AHEAD", 2)
+    monkeypatch.setattr(evaluator, "AHEAD", 2)
     first, second = (
         [draw.token_ids for draw in ExactSampler(ExactPhi(width=8)).sample(LOOP.request(50, 7))[0]] for _ in range(2)
     )

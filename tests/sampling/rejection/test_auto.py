@@ -28,7 +28,6 @@ from outlines_phi.lm.table_model import TableModel
 from outlines_phi.numerics.weights import log_sum
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree import preexpand
-from outlines_phi.phi.tree.state_averages import BackedUpValues
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.plugin.call import CallOptions
 from outlines_phi.regex.patterns import compile_regex
@@ -36,7 +35,7 @@ from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi
-from outlines_phi.sampling.rejection.adaptive_proposal import STATE, AdaptiveTrajectories
+from outlines_phi.sampling.rejection.adaptive_proposal import STATE, AdaptiveTrajectories, BackedUpValues
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler, TwoStages
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
