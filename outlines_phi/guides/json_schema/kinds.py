@@ -242,15 +242,14 @@ class Kinds:
         """Return True if ``left`` evidently implies ``right``."""
         if isinstance(left, ArrayShape) or isinstance(right, ArrayShape):
             return left & right == left
-        held = dict(left.members)
         return (
             right.required <= left.required
-            and right.absent <= left.absent
+            and all(left.value(name) is FALSE for name in right.absent)
             and set(right.every) <= set(left.every)
             and set(right.some) <= set(left.some)
             and right.least <= max(left.least, len(left.required))
             and (right.most is None or (left.most is not None and left.most <= right.most))
-            and all(self._is_never(both(held.get(name, TRUE), negated(value))) for name, value in right.members)
+            and all(self._is_never(both(left.value(name), negated(value))) for name, value in right.members)
         )
 
     def _is_nothing(self, shape: ArrayShape | ObjectShape) -> bool:
@@ -258,7 +257,7 @@ class Kinds:
             return shape.most is not None and shape.most < shape.least
         if shape.required & shape.absent or any(one.value is FALSE for one in shape.some):
             return True
-        return any(name in shape.required and self._is_never(value) for name, value in shape.members)
+        return any(self._is_never(shape.value(name)) for name in shape.required)
 
     def _is_never(self, formula: Formula) -> bool:
         """Return True if a formula is evidently false: of nothing but arrays or objects that none of its shapes allows."""
