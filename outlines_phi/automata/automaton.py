@@ -10,7 +10,6 @@ from typing import NamedTuple, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..vocabulary.kernel import Flat
 from ..vocabulary.trie import spans, trie_of_sorted
 from .lift import Transformations
 
@@ -152,32 +151,6 @@ class ByteAutomaton:
     def size(self, state: int) -> int:
         """Return the least number of bytes from a state to an accepting one, or ``UNREACHABLE``."""
         return self._sizes[state]
-
-    def steps(self, states: NDArray[np.int64], byte: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Return the state after a byte each."""
-        return self._table.take(states * 256 + byte)
-
-    @cached_property
-    def _table(self) -> NDArray[np.int64]:
-        return self.targets[:, self.byte_class].astype(np.int64)
-
-    def closed(self, states: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """Return the mask of the accepting states."""
-        return self.accepting[states]
-
-    @cached_property
-    def flat(self) -> Flat | None:
-        """The automaton as compiled walks read it."""
-        states = np.arange(len(self))
-        column = np.ascontiguousarray(self.byte_class, dtype=np.int32)
-        rows, alive = np.ascontiguousarray(self.targets, dtype=np.int32), (states != DEAD)[:, None]
-        return Flat(
-            rows, column, np.zeros(256, np.int32), alive, np.ascontiguousarray(self.accepting), states == self.start
-        )
-
-    def begins(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return the mask of the start state."""
-        return states == self.start
 
     def step(self, state: int, byte: int) -> int:
         """Return the state after a byte; many times as fast as through arrays, once the state was asked for."""

@@ -16,9 +16,9 @@ LIBRARY = SOURCE.with_suffix(".so")
 
 POINTERS = (
     "first count byte child token_first token_count token words edges row ends within listed text offset edge record part follow "
-    "behind frame missed asked mask"
+    "behind frame missed asked mask reached"
 ).split()
-NUMBERS = "width frames most_frames missing asking most_missing full".split()
+NUMBERS = "width frames most_frames missing asking most_missing ending most_ending full".split()
 
 
 @final
@@ -76,5 +76,5 @@ def library() -> Any | None:
         return None
     number, pointer = ctypes.c_int, ctypes.c_void_p
     found.walk.argtypes, found.resume.argtypes = [pointer, number, number, number], [pointer]
-    found.spread.argtypes = [*3 * [pointer], *5 * [number], *4 * [pointer]]
+    found.spread.argtypes = [*3 * [pointer], *4 * [number], *4 * [pointer]]
     return found

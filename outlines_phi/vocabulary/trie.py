@@ -79,7 +79,7 @@ class Trie:
         return children[there], above[there]
 
     @cached_property
-    def _preorder(self) -> NDArray[np.int64]:
+    def preorder(self) -> NDArray[np.int64]:
         """``int64[N]``: the place of each node in depth-first order, which is that of the texts that end at them."""
         sizes, places = np.ones(len(self), dtype=np.int64), np.zeros(len(self), dtype=np.int64)
         levels = list(pairwise(self.levels.tolist()))[1:]
@@ -92,7 +92,7 @@ class Trie:
 
     def meet(self, nodes: NDArray[np.integer]) -> int:
         """Return the deepest node that all of ``nodes`` lie at or below: their texts' longest common beginning."""
-        places = self._preorder[nodes]
+        places = self.preorder[nodes]
         first, last = int(nodes[places.argmin()]), int(nodes[places.argmax()])
         while first != last:
             first, last = (int(self.parent[first]), last) if first > last else (first, int(self.parent[last]))

@@ -1,6 +1,7 @@
-/* The mask of a state of a pushdown machine: a walk of a vocabulary's trie (guides/json_schema/masks.py, which fills the tables).
+/* Tokens from a state of a pushdown machine: a walk of a vocabulary's trie (guides/json_schema/compiled.py, which fills the tables).
 
-   A walk goes on as far as the tables tell, and lists what they lack; it is resumed when that was filled in. */
+   A walk goes on as far as the tables tell, and lists what they lack; it is resumed when that was filled in. It makes a mask, or
+   lists where tokens end. */
 #include <stdint.h>
 #include <string.h>
 
@@ -29,7 +30,8 @@ typedef struct {
   int32_t *frame;                   /* [frames, 2]: `after`, and the frame below */
   Item *missed, *asked;             /* where the walk stopped, and what it lacks there, each once */
   uint32_t *mask;
-  int32_t width, frames, most_frames, missing, asking, most_missing, full;
+  Item *reached;                    /* where tokens end, ~record where all within a string do; NULL for a mask alone */
+  int32_t width, frames, most_frames, missing, asking, most_missing, ending, most_ending, full;
 } Walk;
 
 static void expand(Walk *w, int node, int state, int frame);
@@ -46,14 +48,25 @@ static void mark(Walk *w, int node) {
   for (int i = 0; i < w->token_count[node]; i++) w->mask[token[i] >> 5] |= 1u << (token[i] & 31);
 }
 
+static void end(Walk *w, int node, int state, int frame) {
+  if (!w->reached) return;
+  if (w->ending == w->most_ending) { w->full = 1; return; }
+  Item item = {node, state, frame, -1};
+  w->reached[w->ending++] = item;
+}
+
+static void arrive(Walk *w, int node, int state, int frame) {
+  if (w->token_count[node]) { mark(w, node); end(w, node, state, frame); }
+  expand(w, node, state, frame);
+}
+
 static void step(Walk *w, int node, int state, int frame, int byte);
 
 static void leave(Walk *w, int node, int outcome, int frame, int byte) {
   int32_t *behind = w->behind + w->follow[w->frame[2 * frame]] + outcome, state = *behind;
   if (state <= 0) { *behind = -1; miss(w, node, ~outcome, frame, byte, !state); return; }
-  if (byte >= 0) { step(w, node, state, w->frame[2 * frame + 1], byte); return; }
-  mark(w, node);
-  expand(w, node, state, w->frame[2 * frame + 1]);
+  if (byte >= 0) step(w, node, state, w->frame[2 * frame + 1], byte);
+  else arrive(w, node, state, w->frame[2 * frame + 1]);
 }
 
 static void follow(Walk *w, int node, int number, int frame) {
@@ -65,8 +78,7 @@ static void follow(Walk *w, int node, int number, int frame) {
     frame = w->frames++;
   }
   if (!edge[TARGET]) { leave(w, node, edge[OUTCOME], frame, -1); return; }
-  mark(w, node);
-  expand(w, node, edge[TARGET], frame);
+  arrive(w, node, edge[TARGET], frame);
 }
 
 static void step(Walk *w, int node, int state, int frame, int byte) {
@@ -110,12 +122,13 @@ static void expand(Walk *w, int node, int state, int frame) {
   int at = w->within[state];
   while (at && w->record[RECORD * at + NODE] != node) at = w->record[RECORD * at + NEXT];
   const int32_t *list = w->listed + LISTED * state;
-  if (!at && list[WORDS] >= 0 && !closes(w, node, list)) {
+  if (!at && !w->reached && list[WORDS] >= 0 && !closes(w, node, list)) {
     if (list[BESIDE]) expand(w, node, list[BESIDE], frame);
     return;
   }
   if (!at) { miss(w, node, state, frame, -1, 1); return; }
   const int32_t *record = w->record + RECORD * at;
+  end(w, ~at, state, frame);
   if (record[WORD] >= 0) {
     const uint32_t *word = w->words + (int64_t)w->width * record[WORD];
     for (int i = 0; i < w->width; i++) w->mask[i] |= word[i];
@@ -140,7 +153,7 @@ int resume(Walk *w) {
 
 int walk(Walk *w, int node, int state, int frame) {
   memset(w->mask, 0, 4 * (size_t)w->width);
-  w->full = 0;
+  w->full = w->ending = 0;
   w->missing = 1;
   w->missed[0] = (Item){node, state, frame, -1};
   return resume(w);
@@ -161,7 +174,7 @@ typedef struct {
   const Walk *walk;
   const Automaton *automata;
   int32_t *node, *group, *groups; /* nodes and the group of each; [groups, FIELDS]: whether it is an end, characters, states */
-  int32_t count, room, made, closed, counted, marking, full, slots[2 * MOST_GROUPS];
+  int32_t count, room, made, counted, marking, full, slots[2 * MOST_GROUPS];
 } Spread;
 
 static void emit(Spread *s, int node, int end, int characters, const int32_t *states) {
@@ -198,7 +211,7 @@ static void spread_below(Spread *s, int node, int characters, const int32_t *sta
       if (place == a->root && a->begins[row]) begins = 1;
     }
     if (closing) emit(s, child, 1, characters, behind);
-    if (!alive || (closing && s->closed)) continue;
+    if (!alive || closing) continue;
     if (w->token_count[child] && s->marking) mark((Walk *)w, child);
     else if (w->token_count[child]) emit(s, child, 0, characters + (begins && s->counted), after);
     spread_below(s, child, characters + (begins && s->counted), after);
@@ -207,19 +220,15 @@ static void spread_below(Spread *s, int node, int characters, const int32_t *sta
 
 /* Spread below `count` nodes of the trie; `node`, which has `room`, is sorted by group then; return the number of groups, or -1.
    Where it is `marking`, tokens that stay are marked in the mask instead. */
-int spread(const Walk *w, const Automaton *automata, const int64_t *nodes, int count, int closed, int counted, int marking,
-           int room, int32_t *node, int32_t *group, int32_t *groups, int32_t *first) {
+int spread(const Walk *w, const Automaton *automata, const int64_t *nodes, int count, int counted, int marking, int room,
+           int32_t *node, int32_t *group, int32_t *groups, int32_t *first) {
   Spread s;
   int32_t start[ALONGSIDE] = {0};
   memset(&s, 0, sizeof s);
-  s.walk = w; s.automata = automata; s.node = node; s.group = group; s.groups = groups; s.closed = closed;
-  s.counted = counted; s.marking = marking; s.room = room;
+  s.walk = w; s.automata = automata; s.node = node; s.group = group; s.groups = groups; s.counted = counted;
+  s.marking = marking; s.room = room;
   for (int i = 0; i < ALONGSIDE; i++) start[i] = automata[i].rows ? automata[i].start : 0;
-  for (int i = 0; i < count; i++) {
-    int at = start[0] & ((1 << automata[0].bits) - 1), row = start[0] >> automata[0].bits;
-    if (!closed && at == automata[0].root && automata[0].ends[row]) emit(&s, (int)nodes[i], 1, 0, start);
-    spread_below(&s, (int)nodes[i], 0, start);
-  }
+  for (int i = 0; i < count; i++) spread_below(&s, (int)nodes[i], 0, start);
   if (s.full) return -1;
   memset(first, 0, (s.made + 1) * sizeof(int32_t));
   for (int i = 0; i < s.count; i++) first[group[i] + 1]++;

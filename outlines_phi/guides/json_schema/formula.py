@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 from .numbers.number_set import NumberSet
 from .strings.string_set import StringSet
-from .values import KINDS, kind_of
+from .values import KINDS
 
 
 class Formula:
@@ -96,92 +96,12 @@ class Textual(Formula):
 
 
 @final
-class Items(Formula):
-    """The first items of an array are as ``first`` says, one by one, as far as there are any, and all others as ``rest`` says."""
-
-    __slots__ = ("first", "rest")
-    asked_of = "array"
-    first: tuple[Formula, ...]
-    rest: Formula
-
-
-@final
-class Contains(Formula):
-    """An array has at least ``least`` and at most ``most`` (``None``: any number of) items that are as ``item`` says."""
-
-    __slots__ = ("item", "least", "most")
-    asked_of = "array"
-    item: Formula
-    least: int
-    most: int | None
-
-
-@final
-class Length(Formula):
-    """An array has at least ``least`` and at most ``most`` (``None``: any number of) items."""
-
-    __slots__ = ("least", "most")
-    asked_of = "array"
-    least: int
-    most: int | None
-
-
-@final
-class Unique(Formula):
-    """No two items of an array are equal; where the schema says so."""
-
-    __slots__ = ("pointer",)
-    asked_of = "array"
-    pointer: str
-
-
-@final
-class Required(Formula):
-    """An object has a member of this name."""
-
-    __slots__ = ("name",)
-    asked_of = "object"
-    name: str
-
-
-@final
-class Property(Formula):
-    """If an object has a member of this name, its value is as ``value`` says."""
-
-    __slots__ = ("name", "value")
-    asked_of = "object"
-    name: str
-    value: Formula
-
-
-@final
-class Properties(Formula):
-    """The values of all members of an object whose names are in ``names`` and not among ``but`` are as ``value`` says."""
-
-    __slots__ = ("but", "names", "value")
-    asked_of = "object"
-    but: frozenset[str]
-    names: StringSet
-    value: Formula
-
-
-@final
 class Names(Formula):
     """The names of all members of an object are as ``name`` says."""
 
     __slots__ = ("name",)
     asked_of = "object"
     name: Formula
-
-
-@final
-class Size(Formula):
-    """An object has at least ``least`` and at most ``most`` (``None``: any number of) members."""
-
-    __slots__ = ("least", "most")
-    asked_of = "object"
-    least: int
-    most: int | None
 
 
 @final
@@ -277,31 +197,3 @@ def kind(kinds: Iterable[str]) -> Formula:
     """Return that a value is of one of these kinds."""
     found = frozenset(kinds)
     return TRUE if found == KINDS else Kind(found) if found else FALSE
-
-
-def equal_to(values: Iterable[Any]) -> Formula:
-    """Return that a value is one of these: the same value, however it is written."""
-    strings, numbers, kinds, others = list[str](), list[Any](), set[str](), list[Formula]()
-    for value in values:
-        match kind_of(value):
-            case "string":
-                strings.append(value)
-            case "number":
-                numbers.append(value)
-            case "array":
-                items = Items(tuple(equal_to([item]) for item in value), TRUE)
-                others.append(both(kind(["array"]), Length(len(value), len(value)), items))
-            case "object":
-                members = [
-                    formula
-                    for name, item in value.items()
-                    for formula in (Required(name), Property(name, equal_to([item])))
-                ]
-                others.append(both(kind(["object"]), Size(len(value), len(value)), *members))
-            case literal:
-                kinds.add(literal)
-    if strings:
-        others.append(both(kind(["string"]), Textual(StringSet.of_values(strings))))
-    if numbers:
-        others.append(both(kind(["number"]), Numeric(NumberSet.of_values(numbers))))
-    return either(kind(kinds), *others)

@@ -20,11 +20,10 @@ from .machine.machine import BEYOND_ASCII, LIKELY, Machine
 from .machine.scalars import Listed, Text
 from .machine.sizes import NEVER
 from .machine.states import Configuration, Stack, State
-from .masks import Masks, UntoldError
 from .reading.schema import Schema
 from .reading.template import Template
-from .token_forest import FullError, Placed, TokenForest, Tokens
-from .walks import Walks
+from .token_forest import TokenForest
+from .walker import Walker, tells_apart
 
 LONGEST = 1_000
 """The most bytes of a completion that are tiled."""
@@ -110,7 +109,7 @@ class Tiling:
             if child is None:
                 break
             node, step = child, self._steps[step.after]
-            if step.tokens < fewest and self._forest.tokens(node) is not None:
+            if step.tokens < fewest and self._forest.trie.is_end[node]:
                 fewest = step.tokens + 1
         return fewest
 
@@ -179,11 +178,10 @@ class JSONGuide(Guide):
         self._lock = self._forest.lock
         self._configurations: list[Configuration] = []
         self._numbers: dict[Configuration, int] = {}
-        self._walks = Walks(machine, self._forest)
+        self._walker = Walker(machine, self._forest)
         self._tiling = Tiling(machine, self._forest)
         self._sizes: dict[int, int] = {}
         self._rows = Cache[int, _Known](_ROWS)
-        self._masks: Masks | None = None
         self.start = self._number(machine.start)
 
     @classmethod
@@ -243,30 +241,13 @@ class JSONGuide(Guide):
     def mask(self, state: int) -> NDArray[np.uint32]:
         """See :meth:`Guide.mask`: by the compiled walk, where it is there and tells."""
         with self._lock:
-            found = None if state < _FIRST else self._walked(self._at(state))
-            return super().mask(state) if found is None else found
-
-    def _walked(self, at: Configuration) -> NDArray[np.uint32] | None:
-        """Return the mask of a configuration by the compiled walk; ``None`` where it does not tell."""
-        for _ in range(2):  # once more where what was kept takes all the room
-            tables = self._forest.tables
-            if tables is None:
-                return None
-            try:
-                if self._masks is None or self._masks.forest is not tables:
-                    self._masks = Masks(tables)
-                found = self._masks.of(at)
-            except UntoldError:
-                return None
-            except FullError:
-                self._masks = None
-                self._forest.forget(tables)
-                continue
-            if self.machine.may_end(at):
+            found = None if state < _FIRST else self._walker.mask(self._at(state))
+            if found is None:
+                return super().mask(state)
+            if self.machine.may_end(self._at(state)):
                 eos = self.vocabulary.eos_ids[0]
                 found[eos >> 5] |= np.uint32(1 << (eos & 31))
             return found
-        return None
 
     def live_classes(self, state: int, remaining: int) -> NDArray[np.bool_]:
         """See :meth:`Guide.live_classes`: tokens are counted only where there are fewer of them left than bytes to the end."""
@@ -379,6 +360,9 @@ class JSONGuide(Guide):
         return _UNREAD + before * len(self.vocabulary)
 
     def _recent(self, state: int) -> _Known:
+        if state < _FIRST:
+            nothing = np.array([DEAD, DEAD])
+            return _Known(Row(self._forest.nothing, nothing), nothing, np.zeros(2, dtype=np.bool_))
         return self._rows.of(state, lambda: self._make_row(state))
 
     def _make_row(self, state: int) -> _Known:
@@ -387,46 +371,26 @@ class JSONGuide(Guide):
         Two tokens share a class where they lead to the same configuration. The tokens of a key that is being read, and of a stack
         that keeps what was written, lead to one configuration each: they are a class each.
         """
-        at = self._at(state) if state >= _FIRST else None
-        ends = at is not None and self.machine.may_end(at)
-        # Classes one after the other: where they lead but for the text that is kept, how many, and whether they close the value.
-        states, counts, closed = [DEAD, DONE if ends else DEAD], [1, 1], [False, False]
-        size = EOS + 1
-        numbers, apart = dict[tuple[int, bool], int](), list[tuple[int, Tokens]]()
-        # Tokens that end inside the innermost value, the stack as it is; and those that close it, placed later, so that they win.
-        base, more = list[Placed](), list[Placed]()
+        at = self._at(state)
+        found = self._walker.reached(at)
+        base = [] if found.base is None else [self._target(within, at.stack) for within in found.base.targets]
+        own = np.array([self._target(within, stack) for within, stack, _ in found.places], dtype=np.int64)
+        each = np.array([tells_apart(within, stack) for within, stack, _ in found.places], dtype=np.bool_)
+        closes = np.array([closes for _, _, closes in found.places], dtype=np.bool_)
+        ids, counts = self._forest.ending(found.nodes)
+        places = np.repeat(found.at, counts)
+        apart = each[places]
+        alone, first = places[apart], EOS + 1 + len(base)
+        last = first + len(own)
+        classes = first + places
+        classes[apart] = np.arange(last, last + len(alone))
+        ends = DONE if self.machine.may_end(at) else DEAD
+        alike = np.array([DEAD, ends, *base, *np.where(each, DEAD, own), *own[alone]], dtype=np.int64)
+        closing = np.array([False] * first + [*closes, *closes[alone]])
+        targets = alike.copy()
+        targets[last:] = self._unread(state, at) + ids[apart].astype(np.int64) if len(alone) else ()
+        partition = self._forest.partition(found.base and found.base.split, ids, classes, len(alike))
+        return _Known(Row(partition, targets), alike, closing)
 
-        def place(placed: list[Placed], tokens: Tokens, within: State | None, stack: Stack, *, closes: bool) -> None:
-            nonlocal size
-            target = DEAD if within is None else self._number(Configuration(within, stack))
-            keeps = (stack is not None and stack.keeps) or (isinstance(within, Key) and within.text is None)
-            each, known = target != DEAD and keeps, numbers.get((target, closes))
-            if each or known is None or placed is base:
-                known, count = size, len(tokens.ids) if each else 1
-                states.append(target)
-                counts.append(count)
-                closed.append(closes)
-                size += count
-                if each:
-                    apart.append((known, tokens))
-                else:
-                    numbers.setdefault((target, closes), known)
-            placed.append(Placed(tokens, known, each))
-
-        inside, reached = self._walks.reached(at) if at is not None else ([], [])
-        own = None if at is None else at.stack
-        for tokens, within in inside:
-            place(base, tokens, within, own, closes=False)
-        for one, stack in reached:
-            closes = stack is not own
-            for after in one.pushed:
-                stack = self.machine.push(after, stack)
-            place(more, one.tokens, one.state, stack, closes=closes)
-        alike, closing = np.array(states, dtype=np.int64), np.array(closed, dtype=np.bool_)
-        targets = alike
-        if at is not None and apart:
-            alike, closing = np.repeat(alike, counts), np.repeat(closing, counts)
-            targets, unread = alike.copy(), self._unread(state, at)
-            for first, tokens in apart:
-                targets[first : first + len(tokens.ids)] = unread + tokens.ids.astype(np.int64)
-        return _Known(Row(self._forest.partition(base, more, size), targets), alike, closing)
+    def _target(self, within: State | None, stack: Stack) -> int:
+        return DEAD if within is None else self._number(Configuration(within, stack))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar, final
 
 from ...automata.automaton import ByteAutomaton
-from ...errors import UnsupportedError
 from ...format_limits import LimitError
 from ...numerics.cache import kept
 from ...regex.patterns import compile_regex
@@ -16,30 +15,22 @@ from .formula import (
     TRUE,
     And,
     Constant,
-    Contains,
     Formula,
-    Items,
     Kind,
-    Length,
     Names,
     Not,
     Numeric,
     Or,
     Plain,
-    Properties,
-    Property,
     Referred,
-    Required,
-    Size,
     Textual,
-    Unique,
     both,
     negated,
     parts_of,
 )
 from .limits import refuse_large, states_of
 from .numbers.number_set import NumberSet
-from .shapes import ArrayShape, Counted, ObjectShape, Some
+from .shapes import ArrayShape, ObjectShape, Shaped, Some
 from .strings.string_set import StringSet
 
 MOST_SHAPES = 512
@@ -158,11 +149,11 @@ class Kinds:
 
     def arrays(self, formula: Formula) -> tuple[ArrayShape, ...]:
         """Return the shapes of the arrays that a formula is true of: each has one at least."""
-        return self._shapes(formula, "array", _ANY_ARRAY, self._of_array)
+        return self._shapes(formula, "array", _ANY_ARRAY)
 
     def objects(self, formula: Formula) -> tuple[ObjectShape, ...]:
         """Return the shapes of the objects that a formula is true of: each has one at least."""
-        return self._shapes(formula, "object", _ANY_OBJECT, self._of_object)
+        return self._shapes(formula, "object", _ANY_OBJECT)
 
     def within(self, formula: Formula) -> list[Formula]:
         """Return the formulas asked of the items and members of the values that a formula is true of.
@@ -185,28 +176,24 @@ class Kinds:
             found += [one.value for one in shape.every + shape.some]
         return found
 
-    def _shapes(
-        self, formula: Formula, kind: str, free: AShape, of_atom: Callable[[Formula], tuple[AShape, ...] | None]
-    ) -> tuple[AShape, ...]:
+    def _shapes(self, formula: Formula, kind: str, free: AShape) -> tuple[AShape, ...]:
         """Return the shapes of the values of a kind that a formula is true of; those of each part are found once."""
         key = kind, formula
         if key not in self._known_shapes:
             possible = self.may_be(kind, formula)
             with self.placed(formula):
-                self._known_shapes[key] = self._find_shapes(formula, kind, free, of_atom) if possible else ()
+                self._known_shapes[key] = self._find_shapes(formula, kind, free) if possible else ()
         found: tuple[AShape, ...] = self._known_shapes[key]
         return found
 
-    def _find_shapes(
-        self, formula: Formula, kind: str, free: AShape, of_atom: Callable[[Formula], tuple[AShape, ...] | None]
-    ) -> tuple[AShape, ...]:
+    def _find_shapes(self, formula: Formula, kind: str, free: AShape) -> tuple[AShape, ...]:
         match formula:
             case And():
                 # What has alternatives comes last: most of them are then known to be true, or to be false.
                 alone: list[AShape] = []
                 forked: list[tuple[AShape, ...]] = []
                 for part in sorted(formula.formulas, key=lambda part: isinstance(part, Or)):
-                    parts = self._shapes(part, kind, free, of_atom)
+                    parts = self._shapes(part, kind, free)
                     if len(parts) != 1:
                         forked.append(parts)
                     elif parts[0] is not free:
@@ -232,13 +219,11 @@ class Kinds:
                 return found
             case Or():
                 return tuple(
-                    dict.fromkeys(
-                        shape for part in formula.formulas for shape in self._shapes(part, kind, free, of_atom)
-                    )
+                    dict.fromkeys(shape for part in formula.formulas for shape in self._shapes(part, kind, free))
                 )
             case Referred() | Not(formula=Referred()):
-                return self._shapes(self._meant(formula), kind, free, of_atom)
-        shapes = of_atom(formula)
+                return self._shapes(self._meant(formula), kind, free)
+        shapes = self._of_atom(formula, free)
         if shapes is None:
             return (free,) if self.may_be(kind, formula) else ()
         return shapes
@@ -257,15 +242,14 @@ class Kinds:
         """Return True if ``left`` evidently implies ``right``."""
         if isinstance(left, ArrayShape) or isinstance(right, ArrayShape):
             return left & right == left
-        held = dict(left.members)
         return (
             right.required <= left.required
-            and right.absent <= left.absent
+            and all(left.value(name) is FALSE for name in right.absent)
             and set(right.every) <= set(left.every)
             and set(right.some) <= set(left.some)
             and right.least <= max(left.least, len(left.required))
             and (right.most is None or (left.most is not None and left.most <= right.most))
-            and all(self._is_never(both(held.get(name, TRUE), negated(value))) for name, value in right.members)
+            and all(self._is_never(both(left.value(name), negated(value))) for name, value in right.members)
         )
 
     def _is_nothing(self, shape: ArrayShape | ObjectShape) -> bool:
@@ -273,7 +257,7 @@ class Kinds:
             return shape.most is not None and shape.most < shape.least
         if shape.required & shape.absent or any(one.value is FALSE for one in shape.some):
             return True
-        return any(name in shape.required and self._is_never(value) for name, value in shape.members)
+        return any(self._is_never(shape.value(name)) for name in shape.required)
 
     def _is_never(self, formula: Formula) -> bool:
         """Return True if a formula is evidently false: of nothing but arrays or objects that none of its shapes allows."""
@@ -285,60 +269,15 @@ class Kinds:
             )
         return self._never[formula]
 
-    def _of_array(self, formula: Formula) -> tuple[ArrayShape, ...] | None:
-        match formula:
-            case Unique():
-                return (ArrayShape(unique=formula.pointer),)
-            case Not(formula=Unique() as unique):
-                raise UnsupportedError(
-                    f"Leave uniqueItems out of not, oneOf and if at {unique.pointer} of the JSON schema. It would say that two "
-                    "items are equal there, which is not supported."
-                )
-            case Items():
-                return (ArrayShape(first=formula.first, rest=formula.rest),)
-            case Length():
-                return (ArrayShape(least=formula.least, most=formula.most),)
-            case Contains():
-                return (ArrayShape(counted=(Counted(0, formula.item, formula.least, formula.most),)),)
-            case Not(formula=Items() as items):
-                found = [
-                    ArrayShape(first=(*[TRUE] * place, negated(item)), least=place + 1)
-                    for place, item in enumerate(items.first)
-                ]
-                found.append(ArrayShape(counted=(Counted(len(items.first), negated(items.rest), 1, None),)))
-                return tuple(found)
-            case Not(formula=Length() as length):
-                return tuple(ArrayShape(least=low, most=high) for low, high in _outside(length.least, length.most))
-            case Not(formula=Contains() as contains):
-                outside = _outside(contains.least, contains.most)
-                return tuple(ArrayShape(counted=(Counted(0, contains.item, low, high),)) for low, high in outside)
-        return None
-
-    def _of_object(self, formula: Formula) -> tuple[ObjectShape, ...] | None:
-        match formula:
-            case Required():
-                return (ObjectShape(required=frozenset([formula.name])),)
-            case Property():
-                return (ObjectShape(members=((formula.name, formula.value),)),)
-            case Properties():
-                return (ObjectShape(every=(Some(formula.but, formula.names, formula.value),)),)
-            case Names():
-                return (ObjectShape(every=(Some(frozenset(), ~self.strings(formula.name), FALSE),)),)
-            case Size():
-                return (ObjectShape(least=formula.least, most=formula.most),)
-            case Not(formula=Required() as required):
-                return (ObjectShape(absent=frozenset([required.name])),)
-            case Not(formula=Property() as member):
-                return (
-                    ObjectShape(members=((member.name, negated(member.value)),), required=frozenset([member.name])),
-                )
-            case Not(formula=Properties() as members):
-                return (ObjectShape(some=(Some(members.but, members.names, negated(members.value)),)),)
-            case Not(formula=Names() as names):
-                return (ObjectShape(some=(Some(frozenset(), ~self.strings(names.name), TRUE),)),)
-            case Not(formula=Size() as size):
-                return tuple(ObjectShape(least=low, most=high) for low, high in _outside(size.least, size.most))
-        return None
+    def _of_atom(self, formula: Formula, free: AShape) -> tuple[AShape, ...] | None:
+        """Return the shapes that an atom, or its negation, asks for; ``None`` if it asks nothing of the values of this kind."""
+        atom = formula.formula if isinstance(formula, Not) else formula
+        shape: Any = atom.shape if isinstance(atom, Shaped) else None
+        if isinstance(atom, Names) and isinstance(free, ObjectShape):
+            shape = ObjectShape(every=(Some(frozenset(), ~self.strings(atom.name), FALSE),))
+        if not isinstance(shape, type(free)):
+            return None
+        return (shape,) if atom is formula else tuple(shape.without())
 
     @contextmanager
     def placed(self, formula: Formula) -> Iterator[None]:
@@ -379,12 +318,6 @@ def _spelled_apart(plain: NumberSet, other: NumberSet) -> ByteAutomaton:
     return neither.complement().trim()
 
 
-def _outside(least: int, most: int | None) -> list[tuple[int, int | None]]:
-    """Return the counts that are not from ``least`` to ``most``."""
-    below: list[tuple[int, int | None]] = [(0, least - 1)] if least > 0 else []
-    return below if most is None else [*below, (most + 1, None)]
-
-
 Tags: TypeAlias = Mapping[str | None, frozenset[Hashable]]
 """Values that what a formula is true of may be, under ``None``; or those of a member that it has, under its name."""
 
@@ -399,12 +332,12 @@ def tags_of(kinds: Kinds, formula: Formula) -> Tags:
     if not any(isinstance(part, Kind) and part.kinds == {"object"} for part in parts):
         return {}
     found: dict[str | None, frozenset[Hashable]] = {}
-    required = {part.name for part in parts if isinstance(part, Required)}
-    for part in parts:
-        if isinstance(part, Property) and part.name in required:
-            values = _scalars(kinds, kinds.meant(part.value))
-            if values is not None:
-                found[part.name] = found.get(part.name, values) & values
+    shapes = [part.shape for part in parts if isinstance(part, Shaped) and isinstance(part.shape, ObjectShape)]
+    required = frozenset[str]().union(*(shape.required for shape in shapes))
+    for name, value in (one for shape in shapes for one in shape.members if one[0] in required):
+        values = _scalars(kinds, kinds.meant(value))
+        if values is not None:
+            found[name] = found.get(name, values) & values
     return found
 
 

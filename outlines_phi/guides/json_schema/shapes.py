@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import prod
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
-from .formula import FALSE, TRUE, Formula, both, negated
+from ...errors import UnsupportedError
+from .formula import FALSE, TRUE, Formula, Numeric, Textual, both, either, kind, negated
+from .numbers.number_set import NumberSet
 from .strings.string_set import StringSet
+from .values import kind_of
 
 
 class Counted(NamedTuple):
@@ -63,6 +66,23 @@ class ArrayShape:
             tuple(dict.fromkeys(one for shape in shapes for one in shape.counted)),
             next((shape.unique for shape in shapes if shape.unique), None),
         )
+
+    def without(self) -> Iterator[ArrayShape]:
+        """Yield shapes of which each array without this one has one."""
+        if self.unique:
+            raise UnsupportedError(
+                f"Leave uniqueItems out of not, oneOf and if at {self.unique} of the JSON schema. It would say that two items are "
+                "equal there, which is not supported."
+            )
+        for place, item in enumerate(self.first):
+            yield ArrayShape(first=(*[TRUE] * place, negated(item)), least=place + 1)
+        if self.rest is not TRUE:
+            yield ArrayShape(counted=(Counted(len(self.first), negated(self.rest), 1, None),))
+        for low, high in _outside(self.least, self.most):
+            yield ArrayShape(least=low, most=high)
+        for one in self.counted:
+            for low, high in _outside(one.least, one.most):
+                yield ArrayShape(counted=(one._replace(least=low, most=high),))
 
     def item(self, place: int) -> Formula:
         """Return the formula of the item at a place, apart from counted items."""
@@ -143,6 +163,12 @@ def _allows(most: int | None, other: int | None) -> bool:
     return most is None or (other is not None and other <= most)
 
 
+def _outside(least: int, most: int | None) -> list[tuple[int, int | None]]:
+    """Return the counts that are not from ``least`` to ``most``."""
+    below: list[tuple[int, int | None]] = [(0, least - 1)] if least > 0 else []
+    return below if most is None else [*below, (most + 1, None)]
+
+
 class Some(NamedTuple):
     """Names, without ``but``, and what is asked of the values of members with such names."""
 
@@ -217,6 +243,17 @@ class ObjectShape:
             min((shape.most for shape in shapes if shape.most is not None), default=None),
         )
 
+    def without(self) -> Iterator[ObjectShape]:
+        """Yield shapes of which each object without this one, which asks for no member of some kind, has one."""
+        for name in sorted(self.required):
+            yield ObjectShape(absent=frozenset([name]))
+        for name, value in self.members:
+            yield ObjectShape(members=((name, negated(value)),), required=frozenset([name]))
+        for one in self.every:
+            yield ObjectShape(some=(one._replace(value=negated(one.value)),))
+        for low, high in _outside(self.least, self.most):
+            yield ObjectShape(least=low, most=high)
+
     def names(self) -> Iterator[str]:
         """Yield the names that it speaks of one by one, those with values first."""
         yield from (name for name, _ in self.members)
@@ -263,3 +300,64 @@ class ObjectShape:
         for way in product(*ways):
             left = tuple(one for _, one in way if one is not None)
             yield both(value, *(asked for asked, _ in way)), replace(after, some=left)
+
+
+@final
+class Shaped(Formula):
+    """An array, or an object, has a shape."""
+
+    __slots__ = ("shape",)
+    shape: ArrayShape | ObjectShape
+
+    @property
+    def asked_of(self) -> str:  # type: ignore[override]
+        """The kind of values."""
+        return "array" if isinstance(self.shape, ArrayShape) else "object"
+
+
+def arrays(**parts: Any) -> Formula:
+    """Return that an array has a shape of these parts."""
+    return Shaped(ArrayShape(**parts))
+
+
+def objects(**parts: Any) -> Formula:
+    """Return that an object has a shape of these parts."""
+    return Shaped(ObjectShape(**parts))
+
+
+def required(name: str) -> Formula:
+    """Return that an object has a member of this name."""
+    return objects(required=frozenset([name]))
+
+
+def member(name: str, value: Formula) -> Formula:
+    """Return that the value of a member of this name is as ``value`` says, if there is one."""
+    return objects(members=((name, value),))
+
+
+def equal_to(values: Iterable[Any]) -> Formula:
+    """Return that a value is one of these: the same value, however it is written."""
+    strings, numbers, kinds, others = list[str](), list[Any](), set[str](), list[Formula]()
+    for value in values:
+        match kind_of(value):
+            case "string":
+                strings.append(value)
+            case "number":
+                numbers.append(value)
+            case "array":
+                items = arrays(first=tuple(equal_to([item]) for item in value))
+                others.append(both(kind(["array"]), arrays(least=len(value), most=len(value)), items))
+            case "object":
+                members = [
+                    formula
+                    for name, item in value.items()
+                    for formula in (required(name), member(name, equal_to([item])))
+                ]
+                others.append(both(kind(["object"]), objects(least=len(value), most=len(value)), *members))
+            case literal:
+                kinds.add(literal)
+    if strings:
+        others.append(both(kind(["string"]), Textual(StringSet.of_values(strings))))
+    if numbers:
+        others.append(both(kind(["number"]), Numeric(NumberSet.of_values(numbers))))
+    return either(kind(kinds), *others)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ctypes
 import re
 import threading
-from collections.abc import Callable, Hashable, Sequence
-from functools import cached_property
-from typing import Any, NamedTuple, TypeVar, final
+from collections.abc import Hashable, Sequence
+from functools import cached_property, partial
+from hashlib import blake2b
+from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...automata.automaton import DEAD, ByteAutomaton
+from ...automata.automaton import DEAD
 from ...numerics.cache import Cache, Shared
 from ...regex.composed import Composed
 from ...vocabulary.classes import EOS, NEVER, Partition
@@ -32,26 +33,6 @@ MOST_BYTES = 1 << 27
 
 _ESCAPE = re.compile(rb"\\u[0-9a-fA-F]{4}.", re.DOTALL)
 
-Kept = TypeVar("Kept")
-
-
-@final
-class Tokens:
-    """Some tokens; compared by identity."""
-
-    __slots__ = ("ids",)
-
-    def __init__(self, ids: NDArray[np.int32]) -> None:
-        self.ids = ids
-
-
-class Placed(NamedTuple):
-    """Tokens, and the class of all of them; or that of the first, where each has one of its own."""
-
-    tokens: Tokens
-    number: int
-    each: bool = False
-
 
 @final
 class TokenForest(Shared):
@@ -65,14 +46,13 @@ class TokenForest(Shared):
         self.vocabulary, self.trie = vocabulary, Trie.of(vocabulary)
         self.lock = threading.RLock()
         self.single_bytes = {token[0] for token in vocabulary.tokens if len(token) == 1}
+        self.kept = Cache[Hashable, Any](MOST_BYTES)
         self._sets: list[NDArray[np.int64]] = []
         self._numbers: dict[bytes, int] = {}
         self._children: dict[int, dict[int, int]] = {}
-        self._tokens: dict[int, Tokens | None] = {}
-        self._kept = Cache[Hashable, Any](MOST_BYTES)
         classes = np.full(len(vocabulary), NEVER, dtype=np.int32)
         classes[vocabulary.eos_ids[0]] = EOS
-        self._none = Partition(classes, EOS + 1)
+        self.nothing = Partition(classes, EOS + 1)
         self._tables: ForestTables | None = None
 
     @cached_property
@@ -96,7 +76,7 @@ class TokenForest(Shared):
         """Make tables anew, unless this was done, and what is kept with their words."""
         if self._tables is tables:
             self._tables = None
-            self._kept.clear()
+            self.kept.clear()
 
     def joined(self, nodes: NDArray[np.integer]) -> int:
         """Return the node that stands for some nodes of the trie, in ascending order."""
@@ -131,15 +111,19 @@ class TokenForest(Shared):
         cuts = np.flatnonzero(np.diff(byte, prepend=-1, append=256)).tolist()
         return {int(byte[a]): self.joined(np.sort(below[a:b])) for a, b in zip(cuts, cuts[1:], strict=False)}
 
-    def tokens(self, node: int) -> Tokens | None:
-        """Return the tokens that end at a node; ``None`` where none does."""
-        if node not in self._tokens:
-            if node < len(self.trie) and not self.trie.is_end[node]:
-                self._tokens[node] = None
-            else:
-                ids, _ = self.trie.ending(self.nodes(node))
-                self._tokens[node] = Tokens(ids) if len(ids) else None
-        return self._tokens[node]
+    def ending(self, nodes: NDArray[np.integer]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return the tokens that end at some nodes, those of each together, and how many each has."""
+        if not (nodes >= len(self.trie)).any():
+            return self.trie.ending(nodes)
+        each = [self.nodes(node) for node in nodes.tolist()]
+        ids, counts = self.trie.ending(np.concatenate(each))
+        return ids, np.add.reduceat(counts, np.cumsum([0, *map(len, each[:-1])]))
+
+    def order(self, nodes: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Return the order of nodes by the texts that end there; a set stands where its first node does."""
+        firsts, sets = nodes.astype(np.int64), np.flatnonzero(nodes >= len(self.trie))
+        firsts[sets] = [self._sets[node - len(self.trie)][0] for node in nodes[sets].tolist()]
+        return np.argsort(self.trie.preorder[firsts], kind="stable")
 
     def text(self, node: int, above: int) -> bytes:
         """Return the bytes on the way to a node of the trie from those that another stands for."""
@@ -150,41 +134,24 @@ class TokenForest(Shared):
             node = int(self.trie.parent[node])
         return bytes(reversed(found))
 
-    def last_byte(self, node: int) -> bytes:
-        """Return the byte that leads to the nodes of the trie that a node stands for, the same one to each."""
-        return bytes([self.trie.byte[self.nodes(node)[0]]])
-
-    def keep(self, key: Hashable, make: Callable[[], Kept], size: Callable[[Kept], int]) -> Kept:
-        """Return the object of a key, made once for all guides, under a bound of memory."""
-        found: Kept = self._kept.of(key, make, size)
-        return found
-
-    def partition(self, base: Sequence[Placed], more: Sequence[Placed], size: int) -> Partition:
-        """Return the partition into ``size`` classes in which tokens have these, the later one where some are placed twice.
-
-        That of ``base`` alone is kept as well: it is the base of many others.
-        """
-
-        def make() -> Partition:
-            changes = [
-                (tokens.ids, np.arange(number, number + len(tokens.ids)) if each else number)
-                for tokens, number, each in more or base
-            ]
-            below = self._none
-            if base and more:
-                last = base[-1]
-                below = self.partition(base, (), last.number + (len(last.tokens.ids) if last.each else 1))
-            return Partition.changed(below, changes, size)
-
-        key = tuple(base), tuple(more), size
+    def partition(
+        self, base: Split | None, ids: NDArray[np.int32], classes: NDArray[np.integer], size: int
+    ) -> Partition:
+        """Return the partition into ``size`` classes that is that of ``base`` but for some tokens, made once."""
+        if base is not None and not len(ids):
+            return base.partition
+        below = self.nothing if base is None else base.partition
         # Its classes are made when they are asked for, and then take as much.
-        return self.keep(key, make, lambda found: 4 * len(self.vocabulary))
+        key = base, blake2b(ids.tobytes()).digest(), blake2b(classes.tobytes()).digest()
+        return self.kept.of(
+            key, lambda: Partition.changed(below, [(ids, classes)], size), lambda found: 4 * len(self.vocabulary)
+        )
 
 
 _forests = Cache[tuple[str, tuple[int, ...]], TokenForest](4)
 
 
-Begun = tuple[tuple[ByteAutomaton | Composed, int], ...]
+Begun: TypeAlias = tuple[tuple[Composed, int], ...]
 """Automata of spellings that are walked side by side, and the state of each."""
 
 
@@ -200,58 +167,52 @@ class Ways(NamedTuple):
     states: NDArray[np.integer]
     characters: NDArray[np.integer]
 
+    @property
+    def sizes(self) -> NDArray[np.integer]:
+        """The number of nodes of each group."""
+        return np.diff(self.first)
+
     def of(self, groups: NDArray[np.bool_]) -> NDArray[np.integer]:
         """Return the nodes of some groups."""
-        return self.nodes if groups.all() else self.nodes[np.repeat(groups, np.diff(self.first))]
+        return self.nodes if groups.all() else self.nodes[np.repeat(groups, self.sizes)]
 
     @classmethod
     def told_apart(cls, found: Sequence[Sequence[NDArray[Any]]], width: int) -> Ways:
         """Group nodes by their states and number of characters."""
         none: list[NDArray[Any]] = [np.empty(0, np.int64)] * (2 + width)
-        nodes, count, *at = (np.concatenate(arrays) for arrays in zip(none, *found, strict=True))
-        members = groups([*at, count])
-        firsts = np.array([one[0] for one in members], dtype=np.int64)
-        sizes = np.array([0, *map(len, members)])
-        nodes = nodes[np.concatenate([firsts[:0], *members])]
-        return cls(nodes, np.cumsum(sizes), np.stack([one[firsts] for one in at], axis=1), count[firsts])
+        nodes, *keys = (np.concatenate(arrays) for arrays in zip(none, *found, strict=True))
+        order = np.lexsort(keys)
+        keys = [key[order] for key in keys]
+        begins = np.flatnonzero(np.any([np.diff(key, prepend=-1) for key in keys], axis=0))
+        count, *at = (key[begins] for key in keys)
+        return cls(nodes[order], np.append(begins, len(nodes)), np.stack(at, axis=1), count)
 
 
 @final
 class Split:
-    """Transitions of tokens below a node in a string, or in blanks, by states of automata alone: those that stay, and exits.
+    """Transitions of tokens below a node in a string, by states of automata alone: those that stay, and exits.
 
-    Characters are told apart by their count where ``counted``. A string is ``closed`` where an automaton accepts, and goes on no
-    more; blanks may go on where something else may follow.
+    Characters are told apart by their count where ``counted``. A string is closed where an automaton accepts.
     """
 
-    def __init__(self, forest: TokenForest, begun: Begun, node: int, *, counted: bool, closed: bool) -> None:
-        self._forest, self._begun, self.counted, self._closed = forest, begun, counted, closed
+    def __init__(self, forest: TokenForest, begun: Begun, node: int, *, counted: bool) -> None:
+        self._forest, self._begun, self.counted = forest, begun, counted
         self._nodes = forest.nodes(node)
-        self._tokens: dict[int, Tokens] = {}
         self.words: dict[bytes, int] = {}
         self._rests: dict[tuple[bytes, tuple[int, ...]], int | None] = {}
 
     @classmethod
-    def of(cls, forest: TokenForest, begun: Begun, node: int, *, counted: bool = False, closed: bool = True) -> Split:
-        """Return the split, made once for a vocabulary."""
-        return forest.keep(
-            (begun, node, counted, closed),
-            lambda: cls(forest, begun, node, counted=counted, closed=closed),
-            lambda split: 1000 if node else 4 * len(forest.vocabulary),
-        )
-
-    @classmethod
-    def within(
-        cls, forest: TokenForest, spelled: Sequence[Spelled | None], node: int, *, counted: bool = False
-    ) -> Split | None:
+    def within(cls, forest: TokenForest, spelled: Sequence[Spelled | None], node: int) -> Split | None:
         """Return the split in a string, by the sets whose automata read on off the paths of listed texts; ``None`` for none.
 
-        Characters are ``counted`` where that matters, or where none of the sets has an automaton of its own: one split for all.
+        It is made once for a vocabulary.
         """
         sets = [one for one in spelled if one is not None and one.reads_on]
-        begun = dict[tuple[ByteAutomaton | Composed, int], None](((one.automaton, one.state), None) for one in sets)
-        counted = any(one.counts for one in sets) or (counted and not any(isinstance(one, Walked) for one in sets))
-        return cls.of(forest, tuple(begun), node, counted=counted) if begun else None
+        begun = tuple(dict.fromkeys((one.automaton, one.state) for one in sets))
+        counted = any(one.counts for one in sets)
+        size = 1000 if node else 4 * len(forest.vocabulary)
+        make = partial(cls, forest, begun, node, counted=counted)
+        return forest.kept.of((begun, node, counted), make, lambda split: size) if begun else None
 
     @property
     def stays(self) -> Ways:
@@ -266,8 +227,7 @@ class Split:
     @cached_property
     def _ways(self) -> tuple[Ways, Ways]:
         tables = self._forest.tables
-        found = tables and tables.spread(self._begun, self._nodes, counted=self.counted, closed=self._closed)
-        return found or self._spread(self._nodes)
+        return (tables and tables.spread(self._begun, self._nodes, counted=self.counted)) or self._spread(self._nodes)
 
     @cached_property
     def marked(self) -> tuple[int, Ways] | None:
@@ -275,17 +235,25 @@ class Split:
         tables = self._forest.tables
         return tables and tables.marked(self._begun, self._nodes)
 
-    def tokens(self, number: int) -> Tokens:
-        """Return the tokens of a group of those that stay."""
-        if number not in self._tokens:
-            nodes = self.stays.nodes[self.stays.first[number] : self.stays.first[number + 1]]
-            self._tokens[number] = Tokens(self._forest.trie.ending(nodes)[0])
-        return self._tokens[number]
+    @cached_property
+    def partition(self) -> Partition:
+        """The partition of the tokens that stay, a class for each group behind those of all partitions."""
+        ids, counts = self._forest.trie.ending(self.stays.nodes)
+        groups = EOS + 1 + np.repeat(np.arange(len(self.stays.sizes)), self.stays.sizes)
+        return Partition.changed(
+            self._forest.nothing, [(ids, np.repeat(groups, counts))], EOS + 1 + len(self.stays.sizes)
+        )
 
     def alive(self, spelled: Sequence[Spelled | None]) -> NDArray[np.bool_]:
         """Return the mask of the groups of tokens after which a member of some of the sets may come."""
         ways = [one.alive(self._states(self.stays, one), self.stays.characters) for one in self._sets(spelled).values()]
         return np.asarray(np.logical_or.reduce(ways))
+
+    def word(self, spelled: Sequence[Spelled | None], tables: ForestTables) -> int:
+        """Return the number of the packed mask of the tokens after which a member of some of the sets may come."""
+        lengths = any(type(one) is Walked and one.automaton.most for one in spelled)  # what stays may be too long
+        every = None if self.counted or lengths else self.marked
+        return tables.word(self, self.alive(spelled)) if every is None else every[0]
 
     def onward(self, spelled: Sequence[Spelled | None], number: int) -> tuple[Spelled | None, ...]:
         """Return the spelled values after the tokens of a group; ``None`` for those that read on no more."""
@@ -330,21 +298,16 @@ class Split:
         count = np.zeros(len(nodes), dtype=np.int64)
         stays: list[list[NDArray[Any]]] = []
         ends: list[list[NDArray[Any]]] = []
-        if not self._closed:
-            open_ = automata[0].closed(at[0])
-            ends.append([nodes[open_], count[open_], at[0][open_]])
         while len(nodes):
             nodes, above = trie.children(nodes)
             byte, count = trie.byte[nodes], count[above]
             at = [one.steps(states.take(above), byte) for one, states in zip(automata, at, strict=True)]
             closes = [one.closed(states) for one, states in zip(automata, at, strict=True)]
             closing = np.logical_or.reduce(closes)
-            if closing.any():
-                # A state behind the quote tells what is closed; others do not matter.
-                behind = [np.where(one[closing], states[closing], DEAD) for one, states in zip(closes, at, strict=True)]
-                ends.append([nodes[closing], count[closing], *behind])
-            alive = np.logical_or.reduce([states != DEAD for states in at])
-            inside = np.flatnonzero(alive & ~closing if self._closed else alive)
+            # A state behind the quote tells what is closed; others do not matter.
+            behind = [np.where(one[closing], states[closing], DEAD) for one, states in zip(closes, at, strict=True)]
+            ends.append([nodes[closing], count[closing], *behind])
+            inside = np.flatnonzero(np.logical_or.reduce([states != DEAD for states in at]) & ~closing)
             nodes, count, *at = (array.take(inside) for array in (nodes, count, *at))
             if self.counted:
                 begins = [one.begins(states) for one, states in zip(automata, at, strict=True)]
@@ -352,29 +315,6 @@ class Split:
             here = np.flatnonzero(trie.is_end[nodes])
             stays.append([array.take(here) for array in (nodes, count, *at)])
         return Ways.told_apart(stays, len(automata)), Ways.told_apart(ends, len(automata))
-
-
-def groups(rows: Sequence[NDArray[Any]]) -> list[NDArray[np.int64]]:
-    """Return the places of each distinct column."""
-    if not len(rows[0]):
-        return []
-    code = np.zeros(len(rows[0]), dtype=np.int64)
-    for row in filter(np.any, rows):
-        code = _ranks(code * (int(row.max()) + 1) + row)
-    # Numbers of sixteen bits are sorted in a fraction of the time.
-    order = np.argsort(code.astype(np.uint16) if code.max() < 1 << 16 else code, kind="stable")
-    cuts = np.flatnonzero(np.diff(code[order], prepend=-1)).tolist()
-    return [order[a:b] for a, b in zip(cuts, [*cuts[1:], len(order)], strict=True)]
-
-
-def _ranks(code: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the place of each number among the distinct ones."""
-    most = int(code.max())
-    if most > 16 * len(code):
-        return np.unique(code, return_inverse=True)[1]
-    there = np.zeros(most + 1, dtype=bool)
-    there[code] = True
-    return (np.cumsum(there) - 1)[code]
 
 
 class FullError(Exception):
@@ -414,7 +354,6 @@ class ForestTables:
         self._walk = WalkTables()
         self.enter_into(self._walk)
         self.spare: list[Any] = []  # the tables of guides that are gone
-        self.others: dict[Hashable, Any] = {}  # for masks: what is off the paths of listed texts
         self.spells_escapes = forest.spells_escapes
         self._words = 0
         self._children, self._tokens = size, len(ids)
@@ -428,7 +367,7 @@ class ForestTables:
         """Return the number of a packed mask of the tokens that stay in a string, and the exits; ``None`` as :meth:`spread`."""
         number = self._new_word()
         self._walk.mask = self.words[number].ctypes.data
-        found = self.spread(begun, nodes, counted=False, closed=True, marking=True)
+        found = self.spread(begun, nodes, counted=False, marking=True)
         return None if found is None else (number, found[1])
 
     def _new_word(self) -> int:
@@ -438,7 +377,7 @@ class ForestTables:
         return self._words - 1
 
     def spread(
-        self, begun: Begun, nodes: NDArray[np.int64], *, counted: bool, closed: bool, marking: bool = False
+        self, begun: Begun, nodes: NDArray[np.int64], *, counted: bool, marking: bool = False
     ) -> tuple[Ways, Ways] | None:
         """Return the tokens that stay, and the exits, of :class:`Split`; ``None`` where automata, groups or nodes are too many."""
         if len(begun) >= ALONGSIDE or any(automaton.flat is None for automaton, _ in begun):
@@ -448,7 +387,7 @@ class ForestTables:
             at.enter(automaton.flat, state)
         (node, group), table = self._found, self._groups
         made = self.compiled.spread(
-            ctypes.addressof(self._walk), ctypes.addressof(automata), nodes.ctypes.data, len(nodes), closed, counted, marking,
+            ctypes.addressof(self._walk), ctypes.addressof(automata), nodes.ctypes.data, len(nodes), counted, marking,
             self.room, node.ctypes.data, group.ctypes.data, table.ctypes.data, self._lengths.ctypes.data,
         )  # fmt: skip
         if made < 0:
@@ -492,20 +431,19 @@ class ForestTables:
         for child in below.values():
             self.enter(child)
 
-    def enter(self, node: int) -> int:
+    def enter(self, node: int) -> None:
         """Fill in the tokens of a set of nodes; what is below it is unknown yet."""
-        tables, tokens = self.tables, self.forest.tokens(node)
+        tables = self.tables
         if node < len(self.forest.trie) or tables["first"][node] or self.count[node]:
-            return node
+            return
         self.count[node] = -1
-        if tokens is not None:
-            last = self._tokens + len(tokens.ids)
-            if last > len(tables["token"]):
-                raise FullError
-            tables["token"][self._tokens : last] = tokens.ids
-            tables["token_first"][node], tables["token_count"][node] = self._tokens, len(tokens.ids)
-            self._tokens = last
-        return node
+        ids, _ = self.forest.trie.ending(self.forest.nodes(node))
+        last = self._tokens + len(ids)
+        if last > len(tables["token"]):
+            raise FullError
+        tables["token"][self._tokens : last] = ids
+        tables["token_first"][node], tables["token_count"][node] = self._tokens, len(ids)
+        self._tokens = last
 
 
 def _filled(part: NDArray[Any], more: int) -> NDArray[np.int32]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from outlines_phi import BannedPhrases, EmptyLanguageError, SchemaWarning, UnsupportedError, Vocabulary
 from outlines_phi.guides import Guide, JSONGuide, Table
 from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.guides.json_schema import masks, token_forest
+from outlines_phi.guides.json_schema import compiled, token_forest
 from outlines_phi.guides.json_schema.strings import string_set
 from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.vocabulary import kernel
@@ -212,7 +212,9 @@ def test_a_mask_is_made_without_rows_by_the_compiled_walk(monkeypatch: pytest.Mo
     assert len(rows) < 0.2 * states or not COMPILED
 
 
-@pytest.mark.parametrize(("table", "module", "size"), [("MOST_STATES", masks, 40), ("MOST_WORDS", token_forest, 200)])
+@pytest.mark.parametrize(
+    ("table", "module", "size"), [("MOST_STATES", compiled, 40), ("MOST_WORDS", token_forest, 200)]
+)
 def test_full_tables_are_begun_anew(table: str, module: Any, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, table, size)
     names = {name: {"type": "string", "maxLength": 1 + place} for place, name in enumerate("abcdefgh")}
@@ -222,7 +224,7 @@ def test_full_tables_are_begun_anew(table: str, module: Any, size: int, monkeypa
     state, made = guide.start, set[int]()
     for byte in b'{"a":"","b":"x","c":"xyz","d":"xyz1","e":"12345","f":"","g":"x","h":""}':
         assert np.array_equal(guide.mask(state), Guide.mask(guide, state))
-        made.add(id(guide._masks))
+        made.add(id(guide._walker._compiled))
         state = read(guide, [byte], state)
     assert len(made) > 1 or not COMPILED
 

@@ -17,9 +17,9 @@ from outlines_phi import UnsupportedError
 from outlines_phi.automata.automaton import UNREACHABLE, ByteAutomaton
 from outlines_phi.format_limits import current_limits
 from outlines_phi.guides.json_schema.strings.formats import FORMATS, format_strings
-from outlines_phi.guides.json_schema.strings.quoting import quoted
 from outlines_phi.guides.json_schema.strings.string_set import StringSet
 from outlines_phi.regex.spelling import spelled, utf8
+from tests.guides.json_schema.byte_spellings import quoted
 
 fuzz = settings(derandomize=True, deadline=None, max_examples=100)
 

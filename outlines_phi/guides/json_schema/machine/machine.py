@@ -19,7 +19,7 @@ from .between import Between, Places, Value, refuse_clashes
 from .blanks import Spacing
 from .seen import NOTHING, value_of
 from .sizes import NEVER, Sizes
-from .states import BeforeValue, Configuration, Frame, Maker, Stack, State
+from .states import BeforeValue, ByteEdge, Configuration, Frame, Maker, Stack, State
 
 LIKELY = sorted(range(256), key=lambda byte: (chr(byte) not in '"}]:,{[012truefalsn', byte not in range(0x20, 0x7F)))
 """All bytes, those first that a shortest text has most often."""
@@ -200,10 +200,15 @@ class Machine(Maker):
             if state.ends is None or stack is None:
                 return None
             state, stack, text = stack.left(state.ends, text)
+        return self.follow(Configuration(state, stack, text), edge, bytes([byte]))
+
+    def follow(self, at: Configuration, edge: ByteEdge, read: bytes) -> Configuration:
+        """Return the configuration behind an edge; ``read`` is what was read in its state, the byte of the edge included."""
+        _, stack, text = at
         if edge.after is not None:
             stack = self.push(edge.after, stack, len(text))
         if stack is not None and stack.keeps:
-            text += bytes([byte])
+            text += read
         if edge.target is not None:
             return Configuration(edge.target, stack, text)
         assert stack is not None  # a value stands between what comes before it and after it

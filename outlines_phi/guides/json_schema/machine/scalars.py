@@ -141,7 +141,7 @@ class Listed(NamedTuple):
     begun: bytes
 
     @property
-    def automaton(self) -> ByteAutomaton:
+    def automaton(self) -> Composed:
         """The spellings of all strings."""
         return self.words.automaton
 
@@ -301,7 +301,7 @@ class OfLength(NamedTuple):
     """
 
     lengths: tuple[Interval, ...]
-    automaton: ByteAutomaton
+    automaton: Composed
     state: int
     written: int = 0
 

@@ -9,7 +9,8 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any, final
 
-from ..formula import TRUE, Formula, Items, Length, Property, Required, Size, both, either, equal_to, kind, negated
+from ..formula import Formula, both, either, kind, negated
+from ..shapes import arrays, equal_to, member, objects, required
 from ..values import KINDS, identity, kind_of, sort_key
 
 
@@ -52,46 +53,46 @@ class Seen:
         values = list(map(_value, sorted(self.identities, key=sort_key)))
         plain = [value for value in values if kind_of(value) not in ("array", "object")]
         asked = [negated(equal_to(plain))] if plain else []
-        if arrays := [value for value in values if kind_of(value) == "array"]:
-            asked.append(either(kind(KINDS - {"array"}), *self._unlike_arrays(arrays)))
-        if objects := [value for value in values if kind_of(value) == "object"]:
-            asked.append(either(kind(KINDS - {"object"}), *self._unlike_objects(objects)))
+        if lists := [value for value in values if kind_of(value) == "array"]:
+            asked.append(either(kind(KINDS - {"array"}), *self._unlike_arrays(lists)))
+        if maps := [value for value in values if kind_of(value) == "object"]:
+            asked.append(either(kind(KINDS - {"object"}), *self._unlike_objects(maps)))
         return both(*asked)
 
-    def _unlike_arrays(self, arrays: Sequence[Sequence[Any]]) -> Iterator[Formula]:
+    def _unlike_arrays(self, values: Sequence[Sequence[Any]]) -> Iterator[Formula]:
         """Yield alternatives of which one is true of each array but these."""
-        waiting: list[tuple[tuple[Formula, ...], Sequence[Sequence[Any]]]] = [((), arrays)]
+        waiting: list[tuple[tuple[Formula, ...], Sequence[Sequence[Any]]]] = [((), values)]
         while waiting:
             first, left = waiting.pop()  # these arrays begin as ``first`` says
             place = len(first)
             longer = _by_value((array[place], array) for array in left if len(array) > place)
             if all(len(array) > place for array in left):
-                yield both(Items(first, TRUE), Length(place, place))
+                yield both(arrays(first=first), arrays(least=place, most=place))
             other = Seen(frozenset(longer), self.names).unlike
-            yield both(Items((*first, other), TRUE), Length(place + 1, None))
+            yield both(arrays(first=(*first, other)), arrays(least=place + 1))
             waiting += [((*first, equal_to([_value(item)])), members) for item, members in longer.items()]
 
-    def _unlike_objects(self, objects: Sequence[Mapping[str, Any]]) -> Iterator[Formula]:
+    def _unlike_objects(self, values: Sequence[Mapping[str, Any]]) -> Iterator[Formula]:
         """Yield alternatives of which one is true of each object but these."""
-        found = frozenset[str]().union(*objects)
+        found = frozenset[str]().union(*values)
         names = [*(name for name in self.names if name in found), *sorted(found.difference(self.names))]
-        waiting: list[tuple[int, tuple[Formula, ...], Sequence[Mapping[str, Any]]]] = [(0, (), objects)]
+        waiting: list[tuple[int, tuple[Formula, ...], Sequence[Mapping[str, Any]]]] = [(0, (), values)]
         while waiting:
             place, asked, left = waiting.pop()  # these objects are as ``asked`` says in the names before ``place``
             if not left:
                 yield both(*asked)
             elif place == len(names):
-                yield both(*asked, Size(len(left[0]) + 1, None))
+                yield both(*asked, objects(least=len(left[0]) + 1))
             else:
                 name = names[place]
                 having = _by_value((each[name], each) for each in left if name in each)
                 other = Seen(frozenset(having), self.names).unlike
-                yield both(*asked, Required(name), Property(name, other))
+                yield both(*asked, required(name), member(name, other))
                 lacking = [each for each in left if name not in each]
-                waiting.append((place + 1, (*asked, negated(Required(name))), lacking))
+                waiting.append((place + 1, (*asked, negated(required(name))), lacking))
                 for item, members in having.items():
-                    equal = Property(name, equal_to([_value(item)]))
-                    waiting.append((place + 1, (*asked, Required(name), equal), members))
+                    equal = member(name, equal_to([_value(item)]))
+                    waiting.append((place + 1, (*asked, required(name), equal), members))
 
 
 NOTHING = Seen()

@@ -12,26 +12,18 @@ from ....errors import UnsupportedError
 from ..formula import (
     FALSE,
     TRUE,
-    Contains,
     Formula,
-    Items,
-    Length,
     Names,
     Numeric,
     Plain,
-    Properties,
-    Property,
-    Required,
-    Size,
     Textual,
-    Unique,
     both,
     either,
-    equal_to,
     kind,
     negated,
 )
 from ..numbers.number_set import NumberSet
+from ..shapes import Counted, Some, arrays, equal_to, member, objects, required
 from ..strings.formats import format_strings
 from ..strings.string_set import StringSet
 from ..values import TYPES
@@ -73,7 +65,7 @@ def unevaluated_members(place: Place) -> Formula:
         for one in found:
             patterns |= one.patterns
         names = frozenset[str]().union(*(one.names for one in found))
-        cases.append(both(condition, Properties(names, ~patterns, value)))
+        cases.append(both(condition, objects(every=(Some(names, ~patterns, value),))))
     return either(*cases)
 
 
@@ -82,7 +74,7 @@ def unevaluated_items(place: Place) -> Formula:
     value, cases = place.below("unevaluatedItems"), []
     for condition, found in _evaluated_cases(place, "unevaluatedItems"):
         first, others = max((one.first for one in found), default=0), (one.items for one in found)
-        cases.append(both(condition, Items((TRUE,) * first, either(value, *others))))
+        cases.append(both(condition, arrays(first=(TRUE,) * first, rest=either(value, *others))))
     return either(*cases)
 
 
@@ -114,7 +106,7 @@ def _spoken_of(place: Place, above: frozenset[Hashable]) -> Iterator[Evaluated]:
         branch = place.at(*where)
         condition = TRUE if keyword == "allOf" else place.reading.formula(branch)
         if keyword == "dependentSchemas":
-            condition = both(kind(["object"]), Required(str(where[-1])))
+            condition = both(kind(["object"]), required(str(where[-1])))
         elif keyword == "else":
             condition = negated(place.below("if"))
         elif keyword == "then":
@@ -273,10 +265,10 @@ def _format(place: Place) -> Formula:
 def _items(place: Place) -> Formula:
     if not isinstance(place.value("items"), list):
         first = place.schema.get("prefixItems", [])
-        return Items((TRUE,) * len(first if isinstance(first, list) else []), place.below("items"))
+        return arrays(first=(TRUE,) * len(first if isinstance(first, list) else []), rest=place.below("items"))
     # Draft 2020-12 forbids a list, so it means what it did before.
     rest = place.below("additionalItems") if "additionalItems" in place.schema else TRUE
-    return Items(tuple(place.each("items")), rest)
+    return arrays(first=tuple(place.each("items")), rest=rest)
 
 
 def _additional_items(place: Place) -> Formula:
@@ -288,11 +280,11 @@ def _additional_items(place: Place) -> Formula:
 def _contains(place: Place) -> Formula:
     least = place.count("minContains") if "minContains" in place.schema else 1
     most = place.count("maxContains") if "maxContains" in place.schema else None
-    return Contains(place.below("contains"), least, most)
+    return arrays(counted=(Counted(0, place.below("contains"), least, most),))
 
 
 def _unique(place: Place) -> Formula:
-    return Unique(f"{place.pointer}/uniqueItems") if place.flag("uniqueItems") else TRUE
+    return arrays(unique=f"{place.pointer}/uniqueItems") if place.flag("uniqueItems") else TRUE
 
 
 def _required(place: Place) -> Formula:
@@ -301,18 +293,18 @@ def _required(place: Place) -> Formula:
         return TRUE
     names = place.listed("required", str)
     place.in_no_order(names)
-    return both(*map(Required, names))
+    return both(*map(required, names))
 
 
 def _properties(place: Place) -> Formula:
     place.in_order("properties", place.mapping("properties"))
-    return both(*(Property(name, value) for name, value in place.named("properties")))
+    return both(*(member(name, value) for name, value in place.named("properties")))
 
 
 def _pattern_properties(place: Place) -> Formula:
     return both(
         *(
-            Properties(frozenset(), place.matching(pattern, "patternProperties", pattern), value)
+            objects(every=(Some(frozenset(), place.matching(pattern, "patternProperties", pattern), value),))
             for pattern, value in place.named("patternProperties")
         )
     )
@@ -320,7 +312,7 @@ def _pattern_properties(place: Place) -> Formula:
 
 def _additional_properties(place: Place) -> Formula:
     names = frozenset(place.mapping("properties"))
-    return Properties(names, ~place.matched(), place.below("additionalProperties"))
+    return objects(every=(Some(names, ~place.matched(), place.below("additionalProperties")),))
 
 
 def _dependencies(place: Place, keyword: str) -> Formula:
@@ -330,7 +322,7 @@ def _dependencies(place: Place, keyword: str) -> Formula:
         if isinstance(needed, list):
             names = place.at(keyword, name).listed(None, str)
             place.in_no_order([name, *names])
-            found.append(either(negated(Required(name)), both(*map(Required, names))))
+            found.append(either(negated(required(name)), both(*map(required, names))))
         else:
             place.in_no_order([name])
             found.append(either(_without(name), place.below(keyword, name)))
@@ -339,7 +331,7 @@ def _dependencies(place: Place, keyword: str) -> Formula:
 
 def _without(name: str) -> Formula:
     """Return that a value is no object with a member of this name."""
-    return either(negated(kind(["object"])), negated(Required(name)))
+    return either(negated(kind(["object"])), negated(required(name)))
 
 
 def _one_of(place: Place) -> Formula:
@@ -387,12 +379,12 @@ KEYWORDS: Mapping[str, Keyword] = {
     "format": Keyword(_format, fate="enforced where it is known, in every draft; else named in a warning"),
     "items": Keyword(_items, fate="enforced: a list of schemas as well, which draft 2020-12 has not"),
     "additionalItems": Keyword(_additional_items, fate="enforced beside a list of `items`; elsewhere an annotation"),
-    "prefixItems": Keyword(lambda place: Items(tuple(place.each("prefixItems")), TRUE), FROM_2020),
+    "prefixItems": Keyword(lambda place: arrays(first=tuple(place.each("prefixItems"))), FROM_2020),
     "contains": Keyword(_contains, FROM_6),
     "minContains": Keyword(None, FROM_2019, "enforced with `contains`"),
     "maxContains": Keyword(None, FROM_2019, "enforced with `contains`"),
-    "minItems": Keyword(lambda place: Length(place.count("minItems"), None)),
-    "maxItems": Keyword(lambda place: Length(0, place.count("maxItems"))),
+    "minItems": Keyword(lambda place: arrays(least=place.count("minItems"))),
+    "maxItems": Keyword(lambda place: arrays(most=place.count("maxItems"))),
     "uniqueItems": Keyword(
         _unique,
         fate="enforced; refused where it must be false (`not`, `oneOf`, `if`), and where items must hold arrays of its own kind",
@@ -403,8 +395,8 @@ KEYWORDS: Mapping[str, Keyword] = {
     "patternProperties": Keyword(_pattern_properties),
     "additionalProperties": Keyword(_additional_properties),
     "propertyNames": Keyword(lambda place: Names(place.below("propertyNames")), FROM_6),
-    "minProperties": Keyword(lambda place: Size(place.count("minProperties"), None)),
-    "maxProperties": Keyword(lambda place: Size(0, place.count("maxProperties"))),
+    "minProperties": Keyword(lambda place: objects(least=place.count("minProperties"))),
+    "maxProperties": Keyword(lambda place: objects(most=place.count("maxProperties"))),
     "dependencies": Keyword(partial(_dependencies, keyword="dependencies"), TO_7),
     "dependentRequired": Keyword(partial(_dependencies, keyword="dependentRequired"), FROM_2019),
     "dependentSchemas": Keyword(partial(_dependencies, keyword="dependentSchemas"), FROM_2019),

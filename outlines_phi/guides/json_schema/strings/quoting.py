@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import count
 
-from ....automata.automaton import ByteAutomaton
 from ....numerics.cache import kept
 from ....regex.composed import Composed
-from ....regex.spelling import Spelling, spelled
+from ....regex.spelling import Spelling
 from .string_set import StringSet
 
 QUOTE, BACKSLASH, U = b'"\\u'
@@ -32,22 +31,6 @@ AFTER_HIGH: list[list[tuple[int, ...]]] = [HEX, HEX, [(BACKSLASH,)], [(U,)], [HE
 """The bytes after the first two digits of a high surrogate, d8 to db: two more, and the low surrogate, dc00 to dfff."""
 
 
-@kept
-def quoted(strings: StringSet, *, ascii: bool = False) -> ByteAutomaton:
-    r"""Return the automaton of the JSON spellings of the members, from after the opening quote; it ends with the closing one.
-
-    Every spelling that RFC 8259 allows is there: raw UTF-8, the short escapes, ``\uXXXX`` in either case, and a pair of
-    these for a character beyond U+FFFF. A lone surrogate is not: it spells no character. With
-    ``ascii`` only those without raw UTF-8 are.
-
-    Raises
-    ------
-    UnsupportedError
-        A length is greater than an automaton can count.
-    """
-    return spelled(strings.code_automaton, _in_ascii if ascii else _in_json, closing=QUOTE)
-
-
 @lru_cache(maxsize=4096)
 def spellings(character: str, *, ascii: bool = False) -> tuple[bytes, ...]:
     """Return the spellings of a character in JSON, hexadecimal digits in lower case, a shortest one first."""
@@ -66,9 +49,9 @@ def spelled_size(text: str, *, ascii: bool = False) -> int:
 
 
 @lru_cache(maxsize=2)
-def free(*, ascii: bool) -> ByteAutomaton:
+def free(*, ascii: bool) -> Composed:
     """Return the automaton of the spellings of all strings."""
-    return quoted(StringSet.all(), ascii=ascii)
+    return composed(StringSet.all(), ascii=ascii)
 
 
 def members(strings: StringSet, *, ascii: bool) -> Iterator[tuple[str, int]]:
@@ -119,19 +102,29 @@ def _spelled(strings: StringSet, ascii: bool) -> _Spellings:
 
 @kept
 def composed(strings: StringSet, *, ascii: bool) -> Composed:
-    """Return the same as :func:`quoted`, without an automaton over bytes, and with the lengths beside the states."""
-    in_bytes = _in_ascii if ascii else _in_json
+    r"""Return the automaton of the JSON spellings of the members, from after the opening quote; it ends with the closing one.
+
+    Every spelling that RFC 8259 allows is there: raw UTF-8, the short escapes, ``\uXXXX`` in either case, and a pair of
+    these for a character beyond U+FFFF. A lone surrogate is not: it spells no character. With
+    ``ascii`` only those without raw UTF-8 are. Lengths stand beside the states.
+
+    Raises
+    ------
+    UnsupportedError
+        A length is greater than an automaton can count.
+    """
+    in_bytes = in_ascii if ascii else in_json
     return Composed(strings.automaton or strings.code_automaton, in_bytes, QUOTE, strings.cuts)
 
 
 @kept
-def _in_json(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spelling, int]:
+def in_json(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spelling, int]:
     """Return the spelling of characters inside a JSON string, and where it begins."""
     return _in_bytes(bounds, classes, 0x110000)
 
 
 @kept
-def _in_ascii(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spelling, int]:
+def in_ascii(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spelling, int]:
     """Return the same without raw UTF-8."""
     return _in_bytes(bounds, classes, 0x80)
 

@@ -1,38 +1,30 @@
-"""Masks of a schema's machine by the compiled walk: its tables are filled as far as walks lead."""
+"""The compiled walk of a schema's machine: its tables are filled as far as walks lead."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Hashable, Mapping, Sequence
-from typing import TypeAlias, final
+from collections.abc import Callable, Sequence
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...vocabulary.kernel import WalkTables
-from .machine.between import Between
+from .interior import Interior
 from .machine.containers import Key
-from .machine.scalars import Listed, Spelled, Text, Walked, Words, alone, on_path
-from .machine.states import ByteEdge, Configuration, Pending, Stack, State
-from .token_forest import ForestTables, FullError, Split
-from .walks import along
+from .machine.scalars import Text, Words, alone
+from .machine.states import ByteEdge, Configuration, Frame, Pending, Stack, State
+from .token_forest import ForestTables, FullError
 
 MOST_STATES, MOST_EDGES, MOST_FRAMES, MOST_PARTS, MOST_MISSED = 1 << 14, 1 << 17, 1 << 16, 1 << 20, 1 << 12
 """Entries of the tables of one guide; those that are not written take no memory."""
-
-MOST_OTHERS = 2048
-"""Strings off the paths of listed texts that are kept."""
 
 UNKNOWN, FIRST = 1, 3
 _DEAD = np.zeros(256, np.int32).data
 
 
 class UntoldError(Exception):
-    """The walk depends on what was written, or is not one by bytes: the mask is that of the row."""
-
-
-Exits: TypeAlias = list[tuple[int, int]]
-"""Nodes behind the closing quotes of strings, and the place of the set of each."""
+    """The walk depends on what was written."""
 
 
 @final
@@ -49,7 +41,10 @@ class Tables:
         arrays |= {name: np.empty(MOST_STATES, np.int64) for name in ("text", "offset")}
         self.of = {name: array.data for name, array in arrays.items()}
         self.asked, self.mask = arrays["asked"].reshape(-1, 4), arrays["mask"].view(np.uint32)
-        self.walk = WalkTables(width=forest.width, most_frames=MOST_FRAMES, most_missing=MOST_MISSED)
+        self.reached = np.empty((len(forest.count), 4), np.int32)
+        self.walk = WalkTables(
+            width=forest.width, most_frames=MOST_FRAMES, most_missing=MOST_MISSED, most_ending=len(self.reached)
+        )
         for name, array in arrays.items():
             setattr(self.walk, name, array.ctypes.data)
         forest.enter_into(self.walk)
@@ -57,42 +52,85 @@ class Tables:
 
 
 @final
-class Masks:
-    """The masks of a machine's configurations.
+class Compiled:
+    """The walks from a machine's configurations; :class:`UntoldError` where these depend on what was written.
 
     States, edges, and stacks have numbers here, in the order in which walks lead to them.
     """
 
-    def __init__(self, forest: ForestTables) -> None:
-        self.forest, self._compiled = forest, forest.compiled
+    def __init__(
+        self,
+        forest: ForestTables,
+        interior: Callable[[Text | Key, int], Interior],
+        push: Callable[[Sequence[State], Stack], Frame],
+    ) -> None:
+        self.forest, self._interior, self._push = forest, interior, push
         self._tables: Tables = forest.spare.pop() if forest.spare else Tables(forest)
         self._of = self._tables.of
-        self._states: list[State | None] = [None]
+        self._states: list[Any] = [None]
         self._afters: list[Sequence[State]] = [()]
         self._edges: list[ByteEdge] = []  # kept, so that no other has its identity
+        self._frames: list[Stack] = [None]
+        self._records: list[tuple[int, int]] = [(0, 0)]
+        self._made: set[tuple[int, int]] = set()
         self._edge_numbers: dict[int, int] = {}
         self._state_numbers: dict[State, int] = {}
         self._after_numbers: dict[int, int] = {}
         self._frame_numbers: dict[Stack, int] = {None: 0}
-        self._made: set[tuple[int, int]] = set()
         self._words: dict[Words, int] = {}
-        self._rows, self._records, self._parts, self._behind = 0, 1, 0, 0
+        self._rows, self._parts, self._behind = 0, 0, 0
 
     def __del__(self) -> None:
         self.forest.spare.append(self._tables)
 
-    def of(self, at: Configuration) -> NDArray[np.uint32]:
-        """Return the mask of a configuration, without the end of sequence; :class:`UntoldError` where no walk tells."""
-        state, frame = self._state(at.state), self._frame(at.stack)
-        tables = self._tables
-        tables.walk.frames = len(self._frame_numbers)
-        asking = self._compiled.walk(tables.address, 0, state, frame)
+    def mask(self, at: Configuration) -> NDArray[np.uint32]:
+        """Return the mask of a configuration, without the end of sequence."""
+        self._walk(at, None)
+        return self._tables.mask.copy()
+
+    def reached(
+        self, at: Configuration, begun: Stack
+    ) -> tuple[list[tuple[NDArray[np.integer], State | None, Stack]], list[tuple[Interior, Stack]]]:
+        """Return where tokens end: nodes, the state and the stack; and the interiors of strings that they end in, with the stack.
+
+        ``begun`` stands for the stack of the configuration.
+        """
+        own = self._walk(at, self._tables.reached.ctypes.data)
+        items = self._tables.reached[: self._tables.walk.ending]
+        stacks: dict[int, Stack] = {own: begun}
+
+        def stack(frame: int) -> Stack:
+            if frame not in stacks:
+                after, below = self._of["frame"][2 * frame : 2 * frame + 2]
+                stacks[frame] = self._frames[frame] if frame < own else self._push(self._afters[after], stack(below))
+            return stacks[frame]
+
+        within, ends = items[items[:, 0] < 0].tolist(), items[items[:, 0] >= 0]
+        records = [(self._records[~record], stack(frame)) for record, _, frame, _ in within]
+        order = np.lexsort((ends[:, 2], ends[:, 1]))
+        ends = ends[order]
+        cuts = np.flatnonzero(np.any(np.diff(ends[:, 1:3], axis=0), axis=1)) + 1
+        groups = np.split(ends, cuts) if len(ends) else []
+        return (
+            [(group[:, 0], self._states[group[0, 1]], stack(int(group[0, 2]))) for group in groups],
+            [(self._interior(self._states[state], node), here) for (state, node), here in records],
+        )
+
+    def _walk(self, at: Configuration, reached: int | None) -> int:
+        """Walk, and return the number of the frame that stands for the stack of a configuration: behind all that are kept."""
+        state, stack, tables, frame = self._state(at.state), at.stack, self._tables, 0
+        if stack is not None:
+            below, after = self._frame(stack.below), self._entered(stack)
+            frame = len(self._frames)
+            self._of["frame"][2 * frame], self._of["frame"][2 * frame + 1] = after, below
+        tables.walk.frames, tables.walk.reached = len(self._frames) + (frame > 0), reached
+        asking = self.forest.compiled.walk(tables.address, 0, state, frame)
         while asking > 0:
             self._fill_all(tables.asked[:asking].tolist())
-            asking = self._compiled.resume(tables.address)
+            asking = self.forest.compiled.resume(tables.address)
         if asking < 0:
             raise FullError
-        return tables.mask.copy()
+        return frame
 
     def _fill_all(self, asked: Sequence[Sequence[int]]) -> None:
         """Fill in what a walk lacked; what cannot be told is asked for again by the next one."""
@@ -110,19 +148,17 @@ class Masks:
             after = self._of["frame"][2 * frame]
             self._of["behind"][self._of["follow"][after] + ~state] = self._state(self._afters[after][~state])
         elif byte >= 0:
-            edge = self._states[state].edge(byte)  # type: ignore[union-attr]
+            edge = self._states[state].edge(byte)
             self._of["edges"][256 * self._of["row"][state] + byte] = 0 if edge is None else self._edge(edge)
         elif self.forest.count[node] < 0:
             self.forest.load(node)
         elif (state, node) not in self._made:
             self._record(state, node)
-            self._made.add((state, node))
 
     def _state(self, state: State) -> int:
         number = self._state_numbers.get(state)
         if number is None:
-            kind = type(state)
-            if kind is Pending or (kind is Between and state.bytes is None):
+            if isinstance(state, Pending):
                 raise UntoldError
             number = len(self._states)
             if number == MOST_STATES:
@@ -185,83 +221,41 @@ class Masks:
             self._behind += len(after)
         return number
 
+    def _entered(self, stack: Frame) -> int:
+        if stack.keeps:
+            raise UntoldError
+        return self._after(stack.after)
+
     def _frame(self, stack: Stack) -> int:
         number = self._frame_numbers.get(stack)
         if number is None:
             assert stack is not None
-            if stack.keeps:
-                raise UntoldError
-            below, after = self._frame(stack.below), self._after(stack.after)
-            number = self._frame_numbers[stack] = len(self._frame_numbers)
-            if number == MOST_FRAMES:
+            below, after = self._frame(stack.below), self._entered(stack)
+            number = self._frame_numbers[stack] = len(self._frames)
+            if number == MOST_FRAMES - 1:
                 raise FullError
+            self._frames.append(stack)
             self._of["frame"][2 * number], self._of["frame"][2 * number + 1] = after, below
         return number
 
     def _record(self, number: int, node: int) -> None:
         """Fill in the tokens within a string, below a node."""
         state, own = self._states[number], self._of
-        assert isinstance(state, (Text, Key))
         if isinstance(state, Key) and state.counts:
             raise UntoldError
-        word, nodes, passes = self._interior(state, node)
-        first, last = self._parts, self._parts + len(nodes) + len(passes)
-        if last > MOST_PARTS or self._records == MOST_STATES:
+        interior = self._interior(state, node)
+        word = -1 if interior.split is None else interior.split.word(state.spelled, self.forest)
+        marks = [end for end, _ in interior.ends]
+        parts = [*marks, *(part for end, edge in interior.exits for part in (end, self._edge(edge)))]
+        for end, _ in (*interior.ends, *interior.exits):
+            self.forest.enter(end)
+        first, last, made = self._parts, self._parts + len(parts), len(self._records)
+        if last > MOST_PARTS or made == MOST_STATES:
             raise FullError
-        record, part = 6 * self._records, own["part"]
-        for place, entry in enumerate((*nodes, *passes), first):
-            part[place] = entry
-        fields = node, own["within"][number], word, first, first + len(nodes), last
-        for place, entry in enumerate(fields, record):
+        for place, entry in enumerate(parts, first):
+            own["part"][place] = entry
+        for place, entry in enumerate((node, own["within"][number], word, first, first + len(marks), last), 6 * made):
             own["record"][place] = entry
-        own["within"][number], self._records, self._parts = self._records, self._records + 1, last
-
-    def _others(self, spelled: Sequence[Spelled | None], node: int, taken: Sequence[int]) -> tuple[int, Exits]:
-        """Return the word of the tokens of a string that are off the paths of listed texts, whose ends are ``taken``; and exits."""
-        forest, loose = self.forest, list[Hashable]([node])
-        for one in spelled:  # behind the paths, listed texts do not matter
-            if type(one) is Listed:
-                loose.append((one.automaton, one.state) if one.words.without else None)
-            else:
-                loose.append(one)
-        key = tuple(loose)
-        found = forest.others.get(key)
-        if found is not None and not taken:
-            return found[0], found[3]
-
-        def ends(split: Split, closings: Mapping[int, NDArray[np.bool_]], taken: Sequence[int]) -> Exits:
-            rests = ((place, split.rest(exits, taken)) for place, exits in closings.items())
-            return [(forest.enter(rest), place) for place, rest in rests if rest is not None]
-
-        def find() -> tuple[int, Split | None, Mapping[int, NDArray[np.bool_]], Exits]:
-            split = Split.within(forest.forest, spelled, node, counted=True)
-            if split is None:
-                return -1, None, {}, []
-            lengths = any(type(one) is Walked and one.automaton.most for one in spelled)  # what stays may be too long
-            every = None if split.counted or lengths else split.marked
-            word = forest.word(split, split.alive(spelled)) if every is None else every[0]
-            closings = split.closings(spelled)
-            return word, split, closings, ends(split, closings, ())
-
-        if found is None:
-            if len(forest.others) > MOST_OTHERS:
-                forest.others.clear()
-            found = forest.others[key] = find()
-        word, split, closings, exits = found
-        return word, ends(split, closings, taken) if taken and split is not None else exits
-
-    def _interior(self, state: Text | Key, node: int) -> tuple[int, list[int], list[int]]:
-        """Return the tokens within a string: a word, nodes of others, and nodes behind closing quotes, each with its edge."""
-        nodes, passes, taken = list[int](), list[int](), list[int]()
-        for child, edge in along(self.forest.forest, state, node):
-            self.forest.enter(child)
-            if edge is not None and isinstance(edge.target, (Text, Key)):
-                nodes += [child] if on_path(edge.target.spelled) else []
-                continue
-            taken.append(child)
-            if edge is not None:
-                passes += child, self._edge(edge)
-        word, exits = self._others(state.spelled, node, taken)
-        for end, place in exits:
-            passes += end, self._edge(state.closed(place))
-        return word, nodes, passes
+        own["within"][number], self._parts = made, last
+        self._records.append((number, node))
+        self._made.add((number, node))
