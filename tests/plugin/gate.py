@@ -22,7 +22,7 @@ def trees(model: Any) -> list[Any]:
 
 
 def compiled(model: Any) -> tuple[int, int]:
-    """Return how many languages and tables a model keeps."""
+    """Return the number of languages and of tables that a model keeps."""
     return len(model.compiled._languages), len(model.compiled._tables)
 
 

@@ -27,7 +27,7 @@ def inputs_of(tokenizer: Any, *prompts: str) -> Any:
 
 
 def generate(hf: tuple[Any, Any], *prompts: str, **options: Any) -> Any:
-    """Return what ``generate`` of a Hugging Face model returns after prompts."""
+    """Return the answer of ``generate`` of a Hugging Face model to prompts."""
     model, tokenizer = hf
     return model.generate(**inputs_of(tokenizer, *prompts), **options)
 

@@ -235,7 +235,7 @@ def _objects() -> Counter[type]:
 
 
 def entered(call: Callable[[], object], *, c_calls: bool = False) -> Counter[tuple[str, str]]:
-    """Return how often a call enters each function, by file and name: those of the package, or all with those written in C."""
+    """Count the entries of a call into each function, by file and name: those of the package, or all with those written in C."""
     count: Counter[tuple[str, str]] = Counter()
 
     def note(frame: Any, event: str, _: Any) -> None:

@@ -143,7 +143,7 @@ def test_a_stock_model_is_wrapped(stock: outlines.models.Transformers) -> None:
 
 
 def test_a_generator_takes_the_phi_of_its_model(model: PhiTransformers) -> None:
-    """Which wrapping again keeps."""
+    """The value of ``phi``, which wrapping again keeps."""
     masked, colours = outlines_phi.wrap(model, phi="local"), partial(outlines_phi.Generator, output_type=COLOUR)
     choice = partial(outlines_phi.generate.choice, choices=["a", "b"])
     assert colours(masked).phi == choice(masked).phi == colours(outlines_phi.wrap(masked)).phi == LocalPhi()

@@ -91,7 +91,7 @@ class Compiled:
     def reached(
         self, at: Configuration, begun: Stack
     ) -> tuple[list[tuple[NDArray[np.integer], State | None, Stack]], list[tuple[Interior, Stack]]]:
-        """Return where tokens end: nodes, the state and the stack; and the interiors of strings that they end in, with the stack.
+        """Return the ends of tokens: nodes, the state and the stack; and the interiors of strings that they end in, with the stack.
 
         ``begun`` stands for the stack of the configuration.
         """

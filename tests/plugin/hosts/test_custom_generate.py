@@ -299,7 +299,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"phi": "local", "top_k": 1, "output_type": outlines.types.regex("[@#]{3}")}, "top_k=1 leaves no allowed token"),
 ]
 OF_TRANSFORMERS = [{"max_new_tokens": -1}, {"max_new_tokens": 0}, {"max_new_tokens": "9"}, {"fidelity": "high"}]
-"""What transformers itself refuses, which reads it first."""
+"""Values that transformers itself refuses, which reads them first."""
 
 
 class TestRefusals:
