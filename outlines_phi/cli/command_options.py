@@ -261,8 +261,9 @@ class Given(SimpleNamespace):
         if self.particles is None:
             refuse_without("--particles 50", "--particles", {f"--resample {self.resample}": self.resample is not None})
         if not self.draft:
-            said = {f"--draft-length {self.draft_length}": self.draft_length is not None}
-            refuse_without("--draft forced", "--draft", said)
+            refuse_without(
+                "--draft forced", "--draft", {f"--draft-length {self.draft_length}": self.draft_length is not None}
+            )
         resample = {} if self.resample is None else {"resample": self.resample}
         sampler = None if self.particles is None else SMC(particles=self.particles, **resample)
         drafters = [name for name in self.draft or () if name != NO_DRAFTS]

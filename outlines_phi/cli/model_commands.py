@@ -97,8 +97,9 @@ def generate(
         pool, form = chosen
         rows = read_rows(given.prompts or [], given.file, given.column)
         parts = Parts(path=output, form=form, column=given.column or COLUMN, rows=rows, file=given.file)
-        options = {"token_ids": token_ids, "overwrite": overwrite, "quiet": quiet}
-        raise typer.Exit(draw_into(parts, task, pool, batch_size, **options))
+        raise typer.Exit(
+            draw_into(parts, task, pool, batch_size, token_ids=token_ids, overwrite=overwrite, quiet=quiet)
+        )
     prompts = given.read_prompts()
 
     def begun(task: Task) -> tuple[Record, Drawing]:

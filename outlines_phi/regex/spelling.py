@@ -211,8 +211,11 @@ def spelled(automaton: CodeAutomaton, in_bytes: InBytes, *, closing: int | None 
     inner = np.frombuffer(b"".join(within), dtype=np.int32).reshape(-1, len(some))
     nothing = np.zeros((1, len(some)), dtype=np.int32)
     targets = np.concatenate([nothing, tops, *[nothing] * (closing is not None), inner[1:]])
+    # Columns are in the order of the least byte of each; that of bytes that are never read is the last.
     column = numbered(np.ascontiguousarray(targets.T))
-    targets, columns = targets[:, np.unique(column, return_index=True)[1]], column[byte_class].astype(np.uint8)
+    kept = np.unique(column, return_index=True)[1]
+    order = np.argsort(~targets[:, kept].any(axis=0), kind="stable")
+    targets, columns = targets[:, kept[order]], np.argsort(order)[column][byte_class].astype(np.uint8)
     position = None
     if automaton.position is not None:
         position = np.full(len(targets), np.iinfo(np.int16).max, dtype=np.int16)
