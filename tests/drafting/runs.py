@@ -8,12 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from outlines_phi.drafting.drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site
-from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.table import Table
-from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi import SamplingSettings, Vocabulary
+from outlines_phi.drafting import Draft, Drafter, Drafting, DraftRun, Site
+from outlines_phi.guides import FSMGuide, Table
+from tests.inner import Proposer, compile_regex
 from tests.languages import PROMPT, VOCABULARY
 
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.drafting.combine import HITS, SECOND, TESTS, TRIED, Acceptance, AdaptedLength, FirstOf, best_length
-from outlines_phi.drafting.drafter import Draft, Proposer, Site, check_length
-from outlines_phi.drafting.earlier_texts import PromptLookupDrafter
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import UnsupportedError
+from outlines_phi.drafting import AdaptedLength, Draft, FirstOf, PromptLookupDrafter, Site
+from outlines_phi.drafting.combine import HITS, SECOND, TESTS, TRIED, Acceptance, best_length
+from outlines_phi.drafting.drafter import check_length
 from tests.drafting.runs import Scripted, run_of, site_of, table_of
+from tests.inner import Proposer
 from tests.languages import VOCABULARY
 
 A, B, C = 1, 2, 5

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from outlines_phi.drafting.earlier_texts import TreeDrafter
-from outlines_phi.phi.tree.tree import BoundsTree, Node
+from outlines_phi.drafting import TreeDrafter
 from tests.drafting.runs import propose, run_of, site_of
+from tests.inner import BoundsTree, Node
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, Language
 
 

@@ -6,12 +6,11 @@ import pytest
 from outlines.types.dsl import JsonSchema, to_regex
 from pydantic import BaseModel, Field
 
-from outlines_phi.drafting.combine import FirstOf
-from outlines_phi.drafting.drafter import Site
-from outlines_phi.drafting.forced import EndingDrafter, ForcedDrafter, ForcedTexts
-from outlines_phi.guides.guide import Guide
+from outlines_phi.drafting import EndingDrafter, FirstOf, ForcedDrafter, Site
+from outlines_phi.guides import Guide
 from tests.drafting.runs import propose, run_of, site_of, table_of
 from tests.drafting.texts import CANONICAL, REAL, guides
+from tests.inner import ForcedTexts
 
 
 class Person(BaseModel):

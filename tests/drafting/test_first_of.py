@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.drafting.combine import FirstOf
-from outlines_phi.drafting.drafter import NOTHING, Draft, Site
-from outlines_phi.drafting.earlier_texts import PromptLookupDrafter
-from outlines_phi.drafting.forced import ForcedDrafter
-from outlines_phi.errors import DraftError, UnsupportedError
+from outlines_phi import UnsupportedError
+from outlines_phi.drafting import Draft, FirstOf, ForcedDrafter, PromptLookupDrafter, Site
+from outlines_phi.errors import DraftError
 from tests.drafting.runs import Scripted, propose, run_of, site_of, table_of
+from tests.inner import NOTHING
 from tests.languages import VOCABULARY
 
 EOS, A, B, AB, BA, C, CC, X = range(8)

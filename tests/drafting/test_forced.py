@@ -11,11 +11,11 @@ import pytest
 from outlines.types.dsl import JsonSchema, to_regex
 from pydantic import BaseModel, Field
 
-from outlines_phi.drafting.forced import ForcedDrafter, ForcedTexts
-from outlines_phi.guides.guide import DONE, Guide
-from outlines_phi.guides.table import Table
+from outlines_phi.drafting import ForcedDrafter
+from outlines_phi.guides import Guide, Table
 from tests.drafting.runs import propose, run_of, site_of, table_of
 from tests.drafting.texts import CANONICAL, REAL, guides
+from tests.inner import DONE, ForcedTexts
 from tests.languages import VOCABULARY
 
 LETTERS = {token: written for token, written in enumerate(VOCABULARY.tokens) if len(written) == 1}

@@ -12,17 +12,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outlines_phi import SamplingSettings, UnsupportedError, Vocabulary
+from outlines_phi.drafting import Draft, DraftRun, ModelDrafter, Site
 from outlines_phi.drafting import model_drafter as drafting_model
-from outlines_phi.drafting.drafter import Draft, DraftRun, Proposer, Site
-from outlines_phi.drafting.model_drafter import ModelDrafter
-from outlines_phi.errors import ModelError, UnsupportedError, VocabularyError
-from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.lm import bundled
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.lm.transformers.transformers_model import TransformersModel
-from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi.errors import ModelError, VocabularyError
+from outlines_phi.lm import TableModel, TransformersModel
 from tests.drafting.runs import propose, run_of, site_of, table_of
+from tests.inner import DEAD, DONE, Proposer, bundled
 from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 from tests.precision import SHARE
 

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_phi.drafting.earlier_texts import PromptLookupDrafter
-from outlines_phi.errors import UnsupportedError
-from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi import UnsupportedError, Vocabulary
+from outlines_phi.drafting import PromptLookupDrafter
 from tests.drafting.runs import propose, run_of, site_of, table_of
+from tests.inner import DEAD, DONE
 from tests.languages import VOCABULARY
 
 EOS, A, B, AB, BA, C, CC, X = range(8)

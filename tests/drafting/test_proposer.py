@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.drafting.combine import AdaptedLength, FirstOf
-from outlines_phi.drafting.drafter import NOTHING, Draft, Drafter, DraftRun, Proposer, Site
-from outlines_phi.drafting.model_drafter import ModelDrafter
+from outlines_phi.drafting import AdaptedLength, Draft, Drafter, DraftRun, FirstOf, ModelDrafter, Site
 from outlines_phi.errors import DraftError, ModelError
-from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.lm.table_model import TableModel
+from outlines_phi.lm import TableModel
 from tests.drafting.runs import Scripted, propose, run_of, site_of, table_of
+from tests.inner import DEAD, DONE, NOTHING, Proposer
 from tests.languages import VOCABULARY
 
 EOS, A, B, AB, BA, C, CC, X = range(8)

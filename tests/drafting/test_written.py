@@ -12,14 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_phi.drafting import earlier_texts
-from outlines_phi.drafting.drafter import DraftRun, Proposer
-from outlines_phi.drafting.earlier_texts import PromptLookupDrafter, TreeDrafter
-from outlines_phi.phi.onestep import LocalPhi
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.sampling.resolve import sampler_for
-from outlines_phi.settings import SamplingSettings
+from outlines_phi import LocalPhi, SamplingSettings
+from outlines_phi.drafting import DraftRun, PromptLookupDrafter, TreeDrafter, earlier_texts
 from tests.drafting.runs import run_of, site_of, table_of
+from tests.inner import Proposer, TreeStore, sampler_for
 from tests.languages import LANGUAGES
 
 EOS, A, B, AB, BA, C, CC, X = range(8)

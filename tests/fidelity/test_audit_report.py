@@ -12,24 +12,43 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outlines_phi import Draws, Effort, EmptyLanguageError, LocalPhi, SamplingSettings, UnsupportedError, Vocabulary
-from outlines_phi.fidelity import bias, plots
-from outlines_phi.fidelity.audit_report import AuditReport, audit_traces
-from outlines_phi.fidelity.bias import Interval, IntervalEstimate, measure
-from outlines_phi.fidelity.findings import log_weights
-from outlines_phi.fidelity.traces import END, ROOT, Trace, TraceRecorder, tree_bounds
+from outlines_phi import (
+    AuditReport,
+    Draws,
+    Effort,
+    EmptyLanguageError,
+    LocalPhi,
+    SamplingSettings,
+    UnsupportedError,
+    Vocabulary,
+)
+from outlines_phi.fidelity import plots
+from outlines_phi.fidelity.bias import IntervalEstimate
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.lm import TableModel
-from outlines_phi.lm.model import ModelCounts
-from outlines_phi.phi.tree.best_first import grow_trees
-from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.evidence import Evidence, Wave
-from outlines_phi.phi.tree.tree import BoundsTree
-from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.rejection.certify import Certification
-from outlines_phi.sampling.sampler import Request
 from outlines_phi_workbench.suite.reference import Reference
+from tests.inner import (
+    END,
+    ROOT,
+    AncestralSampler,
+    BoundsTree,
+    Certification,
+    Evaluator,
+    Evidence,
+    Interval,
+    ModelCounts,
+    Request,
+    Trace,
+    TraceRecorder,
+    Wave,
+    audit_traces,
+    bias,
+    compile_regex,
+    grow_trees,
+    log_weights,
+    measure,
+    tree_bounds,
+)
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, Language
 
 ALPHA = 0.1

@@ -3,10 +3,8 @@
 import pytest
 
 from outlines_phi import BudgetError, Effort, ExactPhi
-from outlines_phi.fidelity.comparison import total_variation
-from outlines_phi.phi.tree import preexpand
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi_workbench.suite.reference import CertifiedWalk, Reference, enumerate_language
+from tests.inner import ExactSampler, preexpand, total_variation
 from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, Language, p_value
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)

@@ -11,18 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from outlines_phi import BudgetError, EmptyLanguageError, ValueReadError
+from outlines_phi import BudgetError, EmptyLanguageError, Probabilities, ValueReadError
 from outlines_phi.fidelity import probabilities as module
-from outlines_phi.fidelity.comparison import total_variation
-from outlines_phi.fidelity.probabilities import Probabilities, probabilities
 from outlines_phi.guides.guide_texts import list_texts
-from outlines_phi.lm import TableModel, watch
+from outlines_phi.lm import TableModel
 from outlines_phi.numerics.marginals import frozen
-from outlines_phi.phi.tree import preexpand
-from outlines_phi.phi.tree.best_first import enumerate_together
-from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi_workbench.suite.reference import count_prefixes
+from tests.inner import BoundsTree, Evaluator, enumerate_together, preexpand, probabilities, total_variation, watch
 from tests.languages import AND_OPEN, LANGUAGES, PROMPT, VOCABULARY, Language
 
 

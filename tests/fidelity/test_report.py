@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from outlines_phi import Probabilities
+from outlines_phi.fidelity import Probability
 from outlines_phi.fidelity.comparison import OUTSIDE, WHOLE, Report, Sample, compare, label
 from outlines_phi.fidelity.page import page
 from outlines_phi.fidelity.plots import draw_reports
-from outlines_phi.fidelity.probabilities import Probabilities, Probability
 from outlines_phi.fidelity.report_text import TextTable
-from outlines_phi.lm.model import ModelCounts
+from tests.inner import ModelCounts
 
 
 def sample(name: str, texts: list[str]) -> Sample:

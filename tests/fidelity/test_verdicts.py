@@ -8,21 +8,31 @@ from functools import cache
 import numpy as np
 import pytest
 
-from outlines_phi import LocalPhi, SamplingSettings, UnsupportedError, Vocabulary
-from outlines_phi.fidelity import AuditVerdict, bias
-from outlines_phi.fidelity.audit_report import AuditReport, audit_traces
-from outlines_phi.fidelity.bias import TOLERANCE, Bias, Interval, lower_limit, measure, unit_interval
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, noise_limit, total_variation
-from outlines_phi.fidelity.findings import log_weights
+from outlines_phi import AuditReport, LocalPhi, SamplingSettings, UnsupportedError, Vocabulary
+from outlines_phi.fidelity import AuditVerdict
+from outlines_phi.fidelity.bias import TOLERANCE, Bias, lower_limit, unit_interval
+from outlines_phi.fidelity.comparison import noise_limit
 from outlines_phi.fidelity.report_text import verdict_on
-from outlines_phi.fidelity.traces import Trace, TraceRecorder, tree_bounds
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.lm import TableModel
-from outlines_phi.lm.model import ModelCounts
-from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.sampler import Request
 from tests.chi_square import ChiSquare
+from tests.inner import (
+    AncestralSampler,
+    Interval,
+    ModelCounts,
+    Request,
+    Trace,
+    TraceRecorder,
+    audit_traces,
+    bias,
+    compile_regex,
+    frequencies,
+    log_weights,
+    measure,
+    noise_floor,
+    total_variation,
+    tree_bounds,
+)
 
 TOKENS = ["<eos>", "x", "y", "z", "?"]
 VOCABULARY = Vocabulary.from_tokens(TOKENS, 0)

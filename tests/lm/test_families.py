@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from outlines_phi.lm.transformers.slots import TreeMask
-from outlines_phi.lm.transformers.transformers_model import TransformersModel
+from outlines_phi.lm import TransformersModel
+from tests.inner import TreeMask
 from tests.lm.families import (
     BORDER,
     CONTEXT,

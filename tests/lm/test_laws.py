@@ -9,14 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from outlines_phi import Vocabulary
 from outlines_phi.errors import ModelError
 from outlines_phi.lm import TableModel, TokenTrees
-from outlines_phi.lm.transformers.forward import Forward
-from outlines_phi.lm.transformers.packed import PackedTrees
-from outlines_phi.lm.transformers.roads import RegionTrees
-from outlines_phi.lm.transformers.rows import RowTrees
 from outlines_phi.testing import TreeGrowth
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from tests.inner import Forward, PackedTrees, RegionTrees, RowTrees
 from tests.lm.gardens import SIZE, VOCABULARY, build, evaluate
 from tests.precision import NATS
 

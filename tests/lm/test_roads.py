@@ -10,11 +10,11 @@ import torch
 import transformers
 
 from outlines_phi.errors import ModelError
+from outlines_phi.lm import TransformersModel
 from outlines_phi.lm.transformers import roads
 from outlines_phi.lm.transformers.forward import Borders
-from outlines_phi.lm.transformers.roads import RegionTrees
-from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.testing import TreeGrowth
+from tests.inner import RegionTrees
 from tests.lm.gardens import LLAMA, SIZE, VOCABULARY, build, evaluate
 from tests.precision import NATS
 

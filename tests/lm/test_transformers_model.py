@@ -13,14 +13,11 @@ import pytest
 import torch
 import transformers
 
-from outlines_phi import SamplingSettings, Vocabulary
-from outlines_phi.errors import ModelError, UnsupportedError, VocabularyError
+from outlines_phi import SamplingSettings, UnsupportedError, Vocabulary
+from outlines_phi.errors import ModelError, VocabularyError
 from outlines_phi.lm import TransformersModel
-from outlines_phi.lm.transformers.forward import Forward
-from outlines_phi.lm.transformers.packed import PackedTrees
-from outlines_phi.lm.transformers.rows import RowTrees
-from outlines_phi.lm.transformers.slots import TreeMask
 from outlines_phi.testing import TreeGrowth
+from tests.inner import Forward, PackedTrees, RowTrees, TreeMask
 from tests.lm.gardens import LLAMA, SIZE, VOCABULARY, build, evaluate
 from tests.precision import NATS
 

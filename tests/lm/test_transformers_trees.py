@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.lm.transformers.forward import Forward
-from outlines_phi.lm.transformers.packed import PackedTrees, divided
-from outlines_phi.lm.transformers.rows import RowTrees
-from outlines_phi.lm.transformers.slots import TreeMask, eightfold
+from outlines_phi.lm.transformers.packed import divided
+from outlines_phi.lm.transformers.slots import eightfold
 from outlines_phi.testing import TreeGrowth
+from tests.inner import Forward, PackedTrees, RowTrees, TreeMask
 from tests.lm.gardens import CONFIGS, SIZE, build, evaluate
 from tests.precision import NATS
 

@@ -7,29 +7,32 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from outlines_phi import AutoPhi, ExactPhi, LocalPhi
-from outlines_phi.lm import LanguageModel, TableModel, TokenTrees, watch
-from outlines_phi.lm.model import ModelCounts
+from outlines_phi import AutoPhi, ExactPhi, LocalPhi, Progress
+from outlines_phi.lm import LanguageModel, TableModel, TokenTrees
 from outlines_phi.lm.watch import (
     INTERRUPTION,
     Interrupted,
     Interruption,
-    Progress,
     Watch,
     WatchedModel,
     WatchedTrees,
     current,
     follow,
-    limited,
     turn,
     watching,
 )
-from outlines_phi.phi.tree import preexpand
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.sampling.sampler import Request, Sampler
+from tests.inner import (
+    AncestralSampler,
+    AutoSampler,
+    ExactSampler,
+    ModelCounts,
+    Request,
+    Sampler,
+    TreeStore,
+    limited,
+    preexpand,
+    watch,
+)
 from tests.languages import LANGUAGES, PROMPT, VOCABULARY, Language
 
 WORDS = LANGUAGES[0]

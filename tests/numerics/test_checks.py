@@ -27,9 +27,9 @@ from outlines_phi import (
     Vocabulary,
 )
 from outlines_phi.guides import CFGGuide, FSMGuide, Table, read_grammar
-from outlines_phi.lm import TableModel, bundled
+from outlines_phi.lm import TableModel
 from outlines_phi.numerics.checks import is_count, is_number, shown
-from outlines_phi.regex.patterns import compile_regex
+from tests.inner import bundled, compile_regex
 
 WRONG = [
     None,

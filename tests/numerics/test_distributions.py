@@ -11,13 +11,12 @@ from scipy.stats import chisquare
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from outlines_phi import Vocabulary
 from outlines_phi.numerics import cache as cache_module
-from outlines_phi.numerics import distributions, transfers
 from outlines_phi.numerics.cache import Cache, forget_parts, kept, memory_of
-from outlines_phi.numerics.distributions import Distributions, add_rows, draw_ahead
-from outlines_phi.numerics.transfers import AnswerCheck, Exchange, Rows
-from outlines_phi.numerics.weights import STRETCH, at_quantiles, columns_at, draw
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi.numerics.distributions import add_rows, draw_ahead
+from outlines_phi.numerics.weights import STRETCH, columns_at
+from tests.inner import AnswerCheck, Distributions, Exchange, Rows, at_quantiles, distributions, draw, transfers
 
 GENERATOR = torch.Generator().manual_seed(0)
 

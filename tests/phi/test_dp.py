@@ -8,15 +8,13 @@ from functools import cache
 import numpy as np
 import pytest
 
-from outlines_phi import OneStepPhi
-from outlines_phi.guides import Table
-from outlines_phi.guides.guide import DEAD, DONE, Guide
+from outlines_phi import BigramDPPhi, OneStepPhi
+from outlines_phi.guides import Guide, Table
 from outlines_phi.lm import TableModel
 from outlines_phi.phi import ProposalPhi
 from outlines_phi.phi import dp_bigram as bigram
-from outlines_phi.phi.dp_bigram import SETTLED, BigramDPPhi, Layers, largest_change, log_product
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.sampler import Request
+from outlines_phi.phi.dp_bigram import SETTLED, Layers, largest_change, log_product
+from tests.inner import DEAD, DONE, AncestralSampler, Request
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
 from tests.phi.walks import ManyPartitions, law_after, mean_weight, no_floor, paths, run_of, states_of, steps, true_phi
 

@@ -10,14 +10,10 @@ import pytest
 import torch
 
 import outlines_phi
-from outlines_phi import AutoPhi, Draws, LearnedPhi, LocalPhi, UnsupportedError
-from outlines_phi.guides.guide import DONE
-from outlines_phi.lm import bundled
+from outlines_phi import AutoPhi, Draws, LearnedPhi, LocalPhi, StateValues, UnsupportedError
 from outlines_phi.phi import Prefixes, learned
-from outlines_phi.phi.state_values import KeptValues, StateValues
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.resolve import sampler_for
+from outlines_phi.phi.state_values import KeptValues
+from tests.inner import DONE, AncestralSampler, TreeStore, bundled, sampler_for
 from tests.languages import AND_OPEN, GRAMMARS, LANGUAGES, Language, deviation
 from tests.phi.walks import mean_weight, paths
 

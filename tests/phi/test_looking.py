@@ -9,11 +9,9 @@ import torch
 from outlines_phi import LearnedPhi, LocalPhi, OneStepPhi
 from outlines_phi.guides import Table
 from outlines_phi.guides import table as tables
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi import StepPhi, branches
-from outlines_phi.phi.branches import Branches
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.sampler import Request
+from outlines_phi.lm import TableModel
+from outlines_phi.phi import StepPhi
+from tests.inner import AncestralSampler, Branches, Request, branches
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
 from tests.phi.looking import LookingPhi
 from tests.phi.walks import mean_weight, paths, states_of

@@ -16,10 +16,10 @@ import torch
 import outlines_phi
 from benchmarks.estimators import dp_frozen
 from benchmarks.estimators.dp_frozen import FrozenDPPhi
-from outlines_phi.guides.guide import DEAD, DONE, Guide
-from outlines_phi.guides.table import Table
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.onestep import OneStepPhi
+from outlines_phi import OneStepPhi
+from outlines_phi.guides import Guide, Table
+from outlines_phi.lm import TableModel
+from tests.inner import DEAD, DONE
 from tests.languages import LANGUAGES, OF_EVERY_KIND, VOCABULARY, Language
 from tests.phi.walks import ManyPartitions, mean_weight, paths, states_of, true_phi
 

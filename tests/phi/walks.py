@@ -9,11 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outlines_phi.guides.guide import DEAD, DONE, Guide, Row
-from outlines_phi.guides.table import Table
-from outlines_phi.phi.branches import Branches
-from outlines_phi.phi.estimator import Estimate, Prefixes, ProposalPhi, SampledRun
-from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
+from outlines_phi.guides import Guide, Table
+from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun
+from tests.inner import DEAD, DONE, EOS, NEVER, Branches, Partition, Row
 from tests.languages import PROMPT, VOCABULARY, Language
 
 Ids = tuple[int, ...]

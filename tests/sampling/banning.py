@@ -11,16 +11,12 @@ from typing import ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Row
-from outlines_phi.guides.phrases.banned import BannedPhrases
+from outlines_phi import BannedPhrases, Draws, SamplingSettings, Vocabulary
+from outlines_phi.guides import Table
+from outlines_phi.guides.guide import UNREACHABLE
 from outlines_phi.guides.phrases.phrase_guide import BanningGuide
-from outlines_phi.guides.table import Table
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.sampler import Request
-from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi.lm import TableModel
+from tests.inner import DEAD, DONE, EOS, NEVER, Partition, Request, Row
 
 VOCABULARY = Vocabulary.from_tokens(["<eos>", "a", "b", "ab", "ba", "c"], 0)
 PROMPT = (1, 5)

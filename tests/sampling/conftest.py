@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlines_phi.phi.tree import preexpand
+from tests.inner import preexpand
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from outlines_phi.drafting.drafter import Draft, Drafter, Drafting, DraftRun, Site
-from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.lm.table_model import TableModel
+from outlines_phi.drafting import Draft, Drafter, Drafting, DraftRun, Site
+from outlines_phi.lm import TableModel
+from tests.inner import DEAD, DONE
 
 Choice = Callable[[Site, DraftRun], int]
 Law = Callable[[Site, DraftRun], Tensor]

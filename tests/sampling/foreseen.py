@@ -7,14 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from outlines_phi.drafting.drafter import Draft, Drafter, Site
-from outlines_phi.drafting.model_drafter import ModelDrafter
-from outlines_phi.guides.guide import DONE
-from outlines_phi.guides.table import Table
-from outlines_phi.lm.model import LanguageModel
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.sampling.drafted_stepper import Prefetch
+from outlines_phi.drafting import Draft, Drafter, ModelDrafter, Site
+from outlines_phi.guides import Table
+from outlines_phi.lm import LanguageModel, TableModel
 from tests.drafting.runs import Scripted
+from tests.inner import DONE, Prefetch
 from tests.languages import LANGUAGES, VOCABULARY, Language
 from tests.sampling.banning import Banned
 

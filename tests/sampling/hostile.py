@@ -8,24 +8,12 @@ from functools import cached_property
 
 import pytest
 
-from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.guide import Guide
-from outlines_phi.guides.phrases.ban_language import ProductGuide, banned, free_text
-from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
-from outlines_phi.guides.table import Table
-from outlines_phi.lm.table_model import TableModel
+from outlines_phi import SMC, BannedPhrases, Draws, ExactPhi, LocalPhi, LookaheadPhi, SamplingSettings, Vocabulary
+from outlines_phi.guides import FSMGuide, Guide, Table
+from outlines_phi.guides.phrases.ban_language import free_text
+from outlines_phi.lm import TableModel
 from outlines_phi.phi.estimator import Phi
-from outlines_phi.phi.onestep import LocalPhi
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.phi_options import ExactPhi, LookaheadPhi
-from outlines_phi.sampling.resolve import sampler_for
-from outlines_phi.sampling.sampler import Request, Sampler
-from outlines_phi.sampling.smc import SMC
-from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from tests.inner import PhraseGuide, ProductGuide, Request, Sampler, TreeStore, banned, compile_regex, sampler_for
 from tests.leaks import leaks, wanting
 from tests.vocabulary.test_vocabulary import sentencepiece_bpe
 

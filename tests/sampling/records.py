@@ -11,16 +11,10 @@ from functools import cache, cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from outlines_phi.guides.json_schema.json_guide import JSONGuide
-from outlines_phi.guides.phrases.ban_language import banned
-from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.table import Table
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.sampling.resolve import sampler_for
-from outlines_phi.sampling.sampler import Request
-from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi import BannedPhrases, SamplingSettings, Vocabulary
+from outlines_phi.guides import JSONGuide, Table
+from outlines_phi.lm import TableModel
+from tests.inner import Request, TreeStore, banned, sampler_for
 
 Ids = tuple[int, ...]
 

@@ -8,16 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.phi.dp_bigram import BigramDPPhi
-from outlines_phi.phi.learned import LearnedPhi
-from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.drafted_stepper import Prefetch
-from outlines_phi.sampling.draw import Draw
-from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.sampler import Request, Sampler
-from outlines_phi.sampling.smc import SMC, SMCSampler
+from outlines_phi import SMC, BigramDPPhi, Draw, Draws, LearnedPhi, LocalPhi, OneStepPhi
+from tests.inner import DEAD, DONE, AncestralSampler, Prefetch, Request, Sampler, SMCSampler
 from tests.languages import LANGUAGES, OF_EVERY_KIND, VOCABULARY, Language
 from tests.sampling.drafters import Drawn, Fixed, law_of, ranked
 

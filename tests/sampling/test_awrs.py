@@ -12,7 +12,8 @@ import torch
 from scipy import stats
 
 from outlines_phi.sampling import awrs
-from outlines_phi.sampling.awrs import AllowedDraw, MassEstimate, Order, draw_allowed, gumbel
+from outlines_phi.sampling.awrs import MassEstimate, Order, draw_allowed, gumbel
+from tests.inner import AllowedDraw
 
 ALPHA = 0.01
 KEYS = np.random.default_rng(0).integers(2**63, size=40_000).tolist()

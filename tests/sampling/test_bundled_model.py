@@ -10,14 +10,9 @@ import pytest
 from pydantic import BaseModel, Field
 
 import outlines_phi
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
-from outlines_phi.lm import bundled
-from outlines_phi.phi.onestep import OneStepPhi
-from outlines_phi.phi.tree import preexpand
-from outlines_phi.sampling.phi_options import ExactPhi
-from outlines_phi.sampling.rejection.attempts import RejectionAttempts
-from outlines_phi.settings import SamplingSettings
+from outlines_phi import ExactPhi, OneStepPhi, SamplingSettings
 from outlines_phi_workbench.suite.reference import Reference, enumerate_language
+from tests.inner import RejectionAttempts, bundled, frequencies, noise_floor, preexpand, total_variation
 from tests.languages import ALPHA, DRAWS, p_value
 from tests.precision import NATS
 from tests.sampling.variants import cut_by_length, first_to_finish, keep_bounds_after_eviction, without_coin

@@ -9,25 +9,29 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.errors import BudgetError, UnsupportedError
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
-from outlines_phi.guides.guide import DONE
-from outlines_phi.phi.onestep import LocalPhi
-from outlines_phi.phi.tree import preexpand
-from outlines_phi.phi.tree.best_first import enumerate_together, grow_trees
-from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.evidence import Evidence
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.phi.tree.tree import BoundsTree
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.draw import Certificate, Guarantee
-from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi
-from outlines_phi.sampling.rejection.attempts import FrozenWalks, ResidualAttempts
-from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
-from outlines_phi.sampling.rejection.certify import Certification
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.sampling.sampler import Request, Sampler
+from outlines_phi import AutoPhi, BudgetError, Draws, Effort, ExactPhi, Guarantee, LocalPhi, UnsupportedError
+from outlines_phi.sampling import Certificate
+from tests.inner import (
+    DONE,
+    AncestralSampler,
+    AutoSampler,
+    BoundsTree,
+    Certification,
+    Evaluator,
+    Evidence,
+    ExactSampler,
+    FrozenWalks,
+    Request,
+    ResidualAttempts,
+    Sampler,
+    TreeStore,
+    enumerate_together,
+    frequencies,
+    grow_trees,
+    noise_floor,
+    preexpand,
+    total_variation,
+)
 from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, Language, p_value
 from tests.sampling.test_constraint import Merged
 from tests.sampling.test_constraint import reference as constrained_reference

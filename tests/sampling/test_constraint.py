@@ -13,24 +13,26 @@ import numpy as np
 import pytest
 
 import outlines_phi
-from outlines_phi.errors import EmptyLanguageError
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
-from outlines_phi.guides.guide import DEAD
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
-from outlines_phi.phi.tree import preexpand
-from outlines_phi.phi.tree.best_first import grow_trees
-from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.tree import BoundsTree, Node
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi
-from outlines_phi.sampling.ranking import rank
-from outlines_phi.sampling.rejection.attempts import ResidualAttempts
-from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.sampling.sampler import Request
+from outlines_phi import AutoPhi, EmptyLanguageError, ExactPhi, Guarantee, LocalPhi, OneStepPhi
+from outlines_phi.lm import TableModel
 from outlines_phi_workbench.suite.reference import enumerate_language
+from tests.inner import (
+    DEAD,
+    AncestralSampler,
+    AutoSampler,
+    BoundsTree,
+    Evaluator,
+    ExactSampler,
+    Node,
+    Request,
+    ResidualAttempts,
+    frequencies,
+    grow_trees,
+    noise_floor,
+    preexpand,
+    rank,
+    total_variation,
+)
 from tests.languages import (
     ALPHA,
     GRAMMARS,

@@ -10,14 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from outlines_phi.drafting.forced import ForcedDrafter
-from outlines_phi.lm.forest import SequenceTrees
-from outlines_phi.lm.model import LanguageModel, TokenTrees, WrappedModel
-from outlines_phi.phi.onestep import LocalPhi
-from outlines_phi.phi.tree import ahead
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.drafted_stepper import Prefetch
-from outlines_phi.sampling.sampler import Sampler
+from outlines_phi import LocalPhi
+from outlines_phi.drafting import ForcedDrafter
+from outlines_phi.lm import LanguageModel, SequenceTrees, TokenTrees
+from tests.inner import AncestralSampler, Prefetch, Sampler, WrappedModel, ahead
 from tests.languages import LANGUAGES
 from tests.sampling.test_laws import SAMPLERS
 

@@ -9,16 +9,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from outlines_phi.drafting.combine import FirstOf
-from outlines_phi.drafting.earlier_texts import TreeDrafter
-from outlines_phi.errors import BudgetError
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.sampling.drafted_stepper import Prefetch
-from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.phi_options import Effort, ExactPhi
-from outlines_phi.sampling.rejection.attempts import Attempt, Attempts, RejectionAttempts
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
+from outlines_phi import BudgetError, Effort, ExactPhi, Guarantee
+from outlines_phi.drafting import FirstOf, TreeDrafter
+from tests.inner import (
+    Attempt,
+    Attempts,
+    ExactSampler,
+    Prefetch,
+    RejectionAttempts,
+    TreeStore,
+    frequencies,
+    noise_floor,
+    total_variation,
+)
 from tests.languages import ALPHA, GRAMMARS, Language, p_value
 from tests.sampling.banning import ids
 from tests.sampling.foreseen import LOOP, NAMES, WORDS, ahead, drafters

@@ -16,33 +16,48 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from outlines_phi.drafting.combine import AdaptedLength, FirstOf
-from outlines_phi.drafting.drafter import Drafter, DraftRun, Site
-from outlines_phi.drafting.earlier_texts import PromptLookupDrafter, TreeDrafter
-from outlines_phi.drafting.forced import ForcedDrafter
-from outlines_phi.drafting.model_drafter import ModelDrafter
-from outlines_phi.errors import UnsupportedError
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
-from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
-from outlines_phi.guides.table import Table
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.numerics.distributions import Distributions
-from outlines_phi.phi import branches, state_values
-from outlines_phi.phi.dp_bigram import BigramDPPhi
-from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
-from outlines_phi.phi.learned import LearnedPhi
-from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
-from outlines_phi.phi.state_values import StateValues
-from outlines_phi.sampling import coupling as kernel
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.coupling import Chains, Proposals
-from outlines_phi.sampling.drafted_stepper import Prefetch
-from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.sampler import Request
-from outlines_phi.settings import SamplingSettings
+from outlines_phi import (
+    BannedPhrases,
+    BigramDPPhi,
+    Draws,
+    Guarantee,
+    LearnedPhi,
+    LocalPhi,
+    OneStepPhi,
+    SamplingSettings,
+    StateValues,
+    UnsupportedError,
+)
+from outlines_phi.drafting import (
+    AdaptedLength,
+    Drafter,
+    DraftRun,
+    FirstOf,
+    ForcedDrafter,
+    ModelDrafter,
+    PromptLookupDrafter,
+    Site,
+    TreeDrafter,
+)
+from outlines_phi.guides import Table
+from outlines_phi.lm import TableModel
+from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun, state_values
 from outlines_phi_workbench.suite.reference import enumerate_language
+from tests.inner import (
+    AncestralSampler,
+    Chains,
+    Distributions,
+    Need,
+    PhraseGuide,
+    Prefetch,
+    Proposals,
+    Request,
+    branches,
+    frequencies,
+    noise_floor,
+    total_variation,
+)
+from tests.inner import coupling as kernel
 from tests.languages import (
     ALPHA,
     AND_OPEN,

@@ -14,35 +14,43 @@ from pydantic import BaseModel, Field
 from torch import Tensor
 
 import outlines_phi
-from outlines_phi.drafting.combine import AdaptedLength
-from outlines_phi.drafting.drafter import Draft, Drafter, Site
-from outlines_phi.drafting.earlier_texts import TreeDrafter
-from outlines_phi.drafting.forced import ForcedDrafter
-from outlines_phi.errors import DraftError, UnsupportedError
-from outlines_phi.lm import bundled
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.numerics.transfers import Exchange
-from outlines_phi.phi.estimator import Prefixes
-from outlines_phi.phi.learned import LearnedEstimate, LearnedPhi
-from outlines_phi.phi.onestep import LocalPhi
-from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.phi.tree.tree import BoundsTree
-from outlines_phi.sampling import drafted_stepper, window_walks
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.drafted_stepper import Prefetch
-from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.lookahead import LookaheadSampler
-from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi, LookaheadPhi
-from outlines_phi.sampling.ranking import rank
-from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.sampling.resolve import sampler_for
-from outlines_phi.sampling.sampler import Request, Sampler
-from outlines_phi.sampling.smc import SMC
-from outlines_phi.settings import SamplingSettings
+from outlines_phi import (
+    SMC,
+    AutoPhi,
+    Effort,
+    ExactPhi,
+    Guarantee,
+    LearnedPhi,
+    LocalPhi,
+    LookaheadPhi,
+    SamplingSettings,
+    UnsupportedError,
+)
+from outlines_phi.drafting import AdaptedLength, Draft, Drafter, ForcedDrafter, Site, TreeDrafter
+from outlines_phi.errors import DraftError
+from outlines_phi.lm import TableModel
+from outlines_phi.phi import Prefixes
+from outlines_phi.phi.learned import LearnedEstimate
+from outlines_phi.sampling import drafted_stepper
 from tests.drafting.runs import Scripted
 from tests.drafting.texts import CANONICAL
+from tests.inner import (
+    AncestralSampler,
+    AutoSampler,
+    BoundsTree,
+    Evaluator,
+    ExactSampler,
+    Exchange,
+    LookaheadSampler,
+    Prefetch,
+    Request,
+    Sampler,
+    TreeStore,
+    bundled,
+    rank,
+    sampler_for,
+    window_walks,
+)
 from tests.languages import ALPHA, GRAMMARS, PROMPT, VOCABULARY, Language, deviation, p_value, z
 from tests.sampling.banning import NESTED as BANS
 from tests.sampling.banning import SHORT, WHOLE, Banned, ids

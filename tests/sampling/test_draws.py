@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from outlines_phi import Draws, ExactPhi, Guarantee, LocalPhi
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.sampling.draw import Draw, Population
+from outlines_phi import Draw, Draws, ExactPhi, Guarantee, LocalPhi
+from outlines_phi.sampling import Population
 from outlines_phi.sampling.draws import DrawCounts
-from outlines_phi.sampling.resolve import sampler_for
+from tests.inner import TreeStore, sampler_for
 from tests.languages import LANGUAGES
 
 

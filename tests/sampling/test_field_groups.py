@@ -9,23 +9,21 @@ from typing import Any
 import pytest
 from outlines.types import regex
 
-from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.guide import Guide
-from outlines_phi.guides.phrases.ban_language import ProductGuide, banned
-from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
-from outlines_phi.guides.table import Table
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.onestep import LocalPhi
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.plugin.types.output_types import from_guidance
+from outlines_phi import (
+    BannedPhrases,
+    Draw,
+    ExactPhi,
+    FieldsPhi,
+    Guarantee,
+    LocalPhi,
+    SamplingSettings,
+    Vocabulary,
+    from_guidance,
+)
+from outlines_phi.guides import FSMGuide, Guide, Table
+from outlines_phi.lm import TableModel
 from outlines_phi.plugin.types.tables import CompiledTypes
-from outlines_phi.sampling.draw import Draw, Guarantee
-from outlines_phi.sampling.phi_options import ExactPhi, FieldsPhi
-from outlines_phi.sampling.resolve import sampler_for
-from outlines_phi.sampling.sampler import Request
-from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from tests.inner import PhraseGuide, ProductGuide, Request, TreeStore, banned, sampler_for
 from tests.languages import ALPHA, VOCABULARY, p_value
 from tests.sampling.records import Blocks
 

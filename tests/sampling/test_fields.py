@@ -7,14 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from outlines_phi.errors import BudgetError, UnsupportedError
-from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.table import Table
-from outlines_phi.phi.constraint import TextConstraint
-from outlines_phi.phi.onestep import LocalPhi
-from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.phi_options import ExactPhi, FieldsPhi
+from outlines_phi import BudgetError, ExactPhi, FieldsPhi, Guarantee, LocalPhi, TextConstraint, UnsupportedError
+from outlines_phi.guides import FSMGuide, Table
+from tests.inner import compile_regex
 from tests.languages import ALPHA, p_value, z
 from tests.sampling.records import TEXTS, VOCABULARY, Record, ids
 

@@ -9,17 +9,11 @@ from functools import cache, partial
 import numpy as np
 import pytest
 
-from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
-from outlines_phi.guides.table import Table
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.tree.best_first import grow_trees
-from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.tree import BoundsTree
-from outlines_phi.sampling.phi_options import Effort
-from outlines_phi.sampling.rejection.attempts import FrozenWalks, RejectionAttempts, ResidualAttempts
-from outlines_phi.settings import SamplingSettings
+from outlines_phi import BannedPhrases, Effort, SamplingSettings
+from outlines_phi.guides import Table
+from outlines_phi.lm import TableModel
 from outlines_phi_workbench.suite.reference import Reference, enumerate_language
+from tests.inner import BoundsTree, Evaluator, FrozenWalks, PhraseGuide, RejectionAttempts, ResidualAttempts, grow_trees
 from tests.languages import ALPHA, PROMPT, VOCABULARY, p_value
 
 BUDGET = 3

@@ -8,22 +8,22 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from outlines_phi.drafting.combine import AdaptedLength, FirstOf
-from outlines_phi.drafting.drafter import Drafter
-from outlines_phi.drafting.earlier_texts import PromptLookupDrafter, TreeDrafter
-from outlines_phi.drafting.forced import EndingDrafter, ForcedDrafter
-from outlines_phi.drafting.model_drafter import ModelDrafter
-from outlines_phi.errors import EmptyLanguageError
-from outlines_phi.guides.grammar.notation.reader import read_grammar
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.dp_bigram import BigramDPPhi, StateSpace
-from outlines_phi.phi.onestep import LocalPhi
-from outlines_phi.phi.tree import preexpand
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.drafted_stepper import Prefetch
-from outlines_phi.sampling.phi_options import ExactPhi
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
+from outlines_phi import BigramDPPhi, EmptyLanguageError, ExactPhi, LocalPhi
+from outlines_phi.drafting import (
+    AdaptedLength,
+    Drafter,
+    EndingDrafter,
+    FirstOf,
+    ForcedDrafter,
+    ModelDrafter,
+    PromptLookupDrafter,
+    TreeDrafter,
+)
+from outlines_phi.guides import read_grammar
+from outlines_phi.lm import TableModel
+from outlines_phi.phi.dp_bigram import StateSpace
 from tests.guides.grammar.definition import Definition
+from tests.inner import AncestralSampler, ExactSampler, Prefetch, preexpand
 from tests.languages import (
     ALPHA,
     DRAWS,

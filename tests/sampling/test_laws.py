@@ -11,18 +11,17 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
-from outlines_phi.phi.dp_bigram import BigramDPPhi
-from outlines_phi.phi.learned import LearnedPhi
-from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
-from outlines_phi.phi.tree import preexpand
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi
-from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.sampling.sampler import Sampler
+from outlines_phi import AutoPhi, BigramDPPhi, Draws, ExactPhi, Guarantee, LearnedPhi, LocalPhi, OneStepPhi
+from tests.inner import (
+    AncestralSampler,
+    AutoSampler,
+    ExactSampler,
+    Sampler,
+    frequencies,
+    noise_floor,
+    preexpand,
+    total_variation,
+)
 from tests.languages import (
     ALPHA,
     AND_OPEN,

@@ -8,23 +8,24 @@ from typing import Any
 
 import pytest
 
-from outlines_phi.errors import BudgetError, InterruptedDraws, UnsupportedError, too_small
-from outlines_phi.lm import watch
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.lm.watch import limited
-from outlines_phi.phi.onestep import LocalPhi
-from outlines_phi.phi.tree import preexpand
-from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi, LookaheadPhi
-from outlines_phi.sampling.ranking import rank
-from outlines_phi.sampling.rejection.attempts import Attempts
-from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.sampling.sampler import Request, Sampler
+from outlines_phi import AutoPhi, BudgetError, Effort, ExactPhi, Guarantee, LocalPhi, LookaheadPhi, UnsupportedError
+from outlines_phi.errors import InterruptedDraws, too_small
+from outlines_phi.lm import TableModel
 from outlines_phi_workbench.suite.reference import CertifiedWalk
+from tests.inner import (
+    AncestralSampler,
+    Attempts,
+    AutoSampler,
+    Evaluator,
+    ExactSampler,
+    Request,
+    Sampler,
+    TreeStore,
+    limited,
+    preexpand,
+    rank,
+    watch,
+)
 from tests.languages import ALPHA, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 
 WORDS, LOOP, NESTED, BOTTLENECK = LANGUAGES

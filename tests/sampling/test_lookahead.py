@@ -9,27 +9,39 @@ from functools import cache
 import numpy as np
 import pytest
 
-from outlines_phi.errors import BudgetError, UnsupportedError
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
-from outlines_phi.guides.phrases.ban_language import ProductGuide
-from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
-from outlines_phi.guides.table import Table
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.numerics.weights import log_sum
-from outlines_phi.phi.onestep import LocalPhi
-from outlines_phi.sampling import window_walks as windows
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.lookahead import LookaheadSampler
-from outlines_phi.sampling.phi_options import Effort, ExactPhi, LookaheadPhi
-from outlines_phi.sampling.rejection.attempts import Attempt, Attempts, descend
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.sampling.sampler import Request
-from outlines_phi.sampling.window_walks import NormalizerWalk, WindowAttempts
-from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi import (
+    BannedPhrases,
+    BudgetError,
+    Draws,
+    Effort,
+    ExactPhi,
+    Guarantee,
+    LocalPhi,
+    LookaheadPhi,
+    SamplingSettings,
+    UnsupportedError,
+    Vocabulary,
+)
+from outlines_phi.guides import Table
+from outlines_phi.lm import TableModel
+from outlines_phi.sampling.rejection.attempts import descend
+from tests.inner import (
+    AncestralSampler,
+    Attempt,
+    Attempts,
+    ExactSampler,
+    LookaheadSampler,
+    NormalizerWalk,
+    PhraseGuide,
+    ProductGuide,
+    Request,
+    WindowAttempts,
+    frequencies,
+    log_sum,
+    noise_floor,
+    total_variation,
+)
+from tests.inner import window_walks as windows
 from tests.languages import ALPHA, GRAMMARS, LANGUAGES, Language, p_value
 from tests.sampling.banning import (
     NESTED,

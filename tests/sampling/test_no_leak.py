@@ -7,12 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
-from outlines_phi.guides.table import Table
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.sampling.sampler import Request
-from outlines_phi.settings import SamplingSettings
+from outlines_phi import BannedPhrases, SamplingSettings
+from outlines_phi.guides import Table
+from outlines_phi.lm import TableModel
+from tests.inner import PhraseGuide, Request
 from tests.leaks import leaks
 from tests.sampling.hostile import CASES, LEVELS, Case, Level, cases, levels, of
 

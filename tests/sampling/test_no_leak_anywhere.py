@@ -15,17 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from outlines_phi.errors import EmptyLanguageError
-from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.phrases.ban_language import banned
-from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.lookahead import LookaheadSampler
-from outlines_phi.sampling.resolve import sampler_for
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi import BannedPhrases, EmptyLanguageError, Vocabulary
+from outlines_phi.guides import FSMGuide
 from tests.guides.banning import bans, vocabularies
+from tests.inner import AncestralSampler, LookaheadSampler, TreeStore, banned, compile_regex, sampler_for
 from tests.leaks import leaks
 from tests.sampling.hostile import CASES, LEVELS, MERGES, Case, Level, levels, of
 

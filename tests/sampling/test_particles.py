@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from outlines_phi.numerics.weights import at_quantiles, effective_size, log_mean, normalized, scaled
-from outlines_phi.sampling.smc import Ancestors, systematic
+from outlines_phi.numerics.weights import effective_size, normalized
+from outlines_phi.sampling.smc import Ancestors
+from tests.inner import at_quantiles, log_mean, scaled, systematic
 
 ROUNDS = 8_000
 WEIGHTS = {

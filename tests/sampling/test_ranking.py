@@ -7,13 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from outlines_phi.errors import BudgetError, EmptyLanguageError, UnsupportedError
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.sampling import ranking
-from outlines_phi.sampling.phi_options import Effort, ExactPhi
-from outlines_phi.sampling.ranking import Ranking, rank
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
+from outlines_phi import BudgetError, Effort, EmptyLanguageError, ExactPhi, UnsupportedError
+from outlines_phi.sampling import Ranking, ranking
 from outlines_phi_workbench.suite.reference import count_prefixes
+from tests.inner import ExactSampler, TreeStore, rank
 from tests.languages import AND_OPEN, LANGUAGES, VOCABULARY, Language
 
 EFFORT = Effort(tokens=100_000)

@@ -9,19 +9,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
-from outlines_phi.guides.table import Table
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.tree.tree import Node
-from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.lookahead import LookaheadSampler
-from outlines_phi.sampling.phi_options import ExactPhi, LookaheadPhi
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.sampling.sampler import Request
+from outlines_phi import BannedPhrases, Draws, ExactPhi, LookaheadPhi, SamplingSettings, Vocabulary
+from outlines_phi.guides import Table
+from outlines_phi.lm import TableModel
 from outlines_phi.sampling.window_walks import lost_at
-from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from tests.inner import ExactSampler, LookaheadSampler, Node, PhraseGuide, Request
 
 VOCABULARY = Vocabulary.from_tokens(["<eos>", "a", "b", "ab", " ", "c"], 0)
 PROMPT = (4,)

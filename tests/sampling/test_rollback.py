@@ -14,20 +14,14 @@ from outlines.types import Regex
 from torch import Tensor
 
 import outlines_phi
-from outlines_phi.drafting.drafter import Drafter
-from outlines_phi.lm import bundled
-from outlines_phi.lm.model import LanguageModel
-from outlines_phi.lm.transformers.transformers_model import TransformersModel
-from outlines_phi.numerics.transfers import Exchange, Rows
-from outlines_phi.phi import branches
-from outlines_phi.phi.estimator import Prefixes, ProposalPhi
-from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.drafted_stepper import DraftedStepper, Prefetch
-from outlines_phi.sampling.sampler import Request
+from outlines_phi import LocalPhi, OneStepPhi, SamplingSettings
+from outlines_phi.drafting import Drafter
+from outlines_phi.lm import LanguageModel, TransformersModel
+from outlines_phi.phi import Prefixes, ProposalPhi
+from outlines_phi.sampling.drafted_stepper import DraftedStepper
 from outlines_phi.sampling.stepper import BaseStepper, Trajectory
-from outlines_phi.settings import SamplingSettings
 from tests.drafting.runs import table_of
+from tests.inner import AncestralSampler, Exchange, Prefetch, Request, Rows, branches, bundled
 from tests.languages import LANGUAGES
 from tests.lm import gardens
 from tests.precision import NATS

@@ -10,17 +10,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from outlines_phi.errors import EmptyLanguageError, UnsupportedError
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
-from outlines_phi.guides.guide import DONE
-from outlines_phi.numerics.weights import log_mean
-from outlines_phi.phi.constraint import TextConstraint
-from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
+from outlines_phi import (
+    SMC,
+    Draws,
+    EmptyLanguageError,
+    Guarantee,
+    LocalPhi,
+    OneStepPhi,
+    TextConstraint,
+    UnsupportedError,
+)
 from outlines_phi.sampling import smc
-from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.smc import SMC, Particles, SMCSampler, systematic
+from outlines_phi.sampling.smc import Particles
 from outlines_phi_workbench.suite.reference import enumerate_language
+from tests.inner import DONE, SMCSampler, frequencies, log_mean, noise_floor, systematic, total_variation
 from tests.languages import ALPHA, AND_OPEN, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 
 WORDS, LOOP, NESTED, BOTTLENECK = LANGUAGES

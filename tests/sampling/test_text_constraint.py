@@ -14,24 +14,37 @@ import pytest
 import torch
 from torch import Tensor
 
-from outlines_phi.errors import BudgetError, ConstraintError, EmptyLanguageError, UnsupportedError
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.constraint import TextConstraint
-from outlines_phi.phi.estimator import ProposalPhi
-from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
-from outlines_phi.phi.tree import preexpand
-from outlines_phi.phi.tree.store import TreeStore
+from outlines_phi import (
+    SMC,
+    AutoPhi,
+    BudgetError,
+    Effort,
+    EmptyLanguageError,
+    ExactPhi,
+    LocalPhi,
+    OneStepPhi,
+    TextConstraint,
+    UnsupportedError,
+)
+from outlines_phi.errors import ConstraintError
+from outlines_phi.lm import TableModel
+from outlines_phi.phi import ProposalPhi
 from outlines_phi.phi.tree.tree import NODE_BYTES
 from outlines_phi.sampling import stepper
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.awrs import AllowedDraw
-from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi
-from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.sampling.resolve import sampler_for
-from outlines_phi.sampling.sampler import Request, Sampler
-from outlines_phi.sampling.smc import SMC
+from tests.inner import (
+    AllowedDraw,
+    AncestralSampler,
+    AutoSampler,
+    ExactSampler,
+    Request,
+    Sampler,
+    TreeStore,
+    frequencies,
+    noise_floor,
+    preexpand,
+    sampler_for,
+    total_variation,
+)
 from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 from tests.sampling.test_awrs import outcomes
 

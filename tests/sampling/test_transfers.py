@@ -14,31 +14,44 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from outlines_phi.drafting.forced import ForcedDrafter
+from outlines_phi import (
+    SMC,
+    AutoPhi,
+    BigramDPPhi,
+    ExactPhi,
+    LearnedPhi,
+    LocalPhi,
+    LookaheadPhi,
+    OneStepPhi,
+    SamplingSettings,
+    StateValues,
+    Vocabulary,
+)
+from outlines_phi.drafting import ForcedDrafter
 from outlines_phi.errors import ModelError
-from outlines_phi.lm.model import Evaluation, LanguageModel, TokenTrees, WrappedModel
-from outlines_phi.lm.transformers.forward import Forward
-from outlines_phi.lm.transformers.packed import PackedTrees
-from outlines_phi.lm.transformers.rows import RowTrees
-from outlines_phi.numerics import transfers
-from outlines_phi.numerics.transfers import AnswerCheck, Rows
-from outlines_phi.phi import estimator
-from outlines_phi.phi.dp_bigram import BigramDPPhi
-from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
-from outlines_phi.phi.learned import LearnedPhi
-from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
-from outlines_phi.phi.state_values import StateValues
-from outlines_phi.phi.tree import ahead, preexpand
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.drafted_stepper import Prefetch
-from outlines_phi.sampling.lookahead import LookaheadSampler
-from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
-from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.sampling.sampler import Request, Sampler
-from outlines_phi.sampling.smc import SMC, SMCSampler
-from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi.lm import LanguageModel, TokenTrees
+from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun, estimator
+from tests.inner import (
+    AncestralSampler,
+    AnswerCheck,
+    AutoSampler,
+    Evaluation,
+    ExactSampler,
+    Forward,
+    LookaheadSampler,
+    Need,
+    PackedTrees,
+    Prefetch,
+    Request,
+    Rows,
+    RowTrees,
+    Sampler,
+    SMCSampler,
+    WrappedModel,
+    ahead,
+    preexpand,
+    transfers,
+)
 from tests.languages import LANGUAGES
 from tests.lm.gardens import SIZE, build
 from tests.sampling.banning import SHORT

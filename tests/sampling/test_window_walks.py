@@ -11,18 +11,24 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.guides.table import Table
+from outlines_phi import Effort, LookaheadPhi, SamplingSettings
+from outlines_phi.guides import Table
+from outlines_phi.lm import LanguageModel, TokenTrees
 from outlines_phi.lm.forest import Forest
-from outlines_phi.lm.model import Evaluation, LanguageModel, ModelCounts, TokenTrees
-from outlines_phi.numerics.transfers import Rows
-from outlines_phi.phi.tree.tree import BoundsTree
-from outlines_phi.phi.tree.window import PhraseWindows, Renewal
-from outlines_phi.sampling import window_walks as windows
-from outlines_phi.sampling.lookahead import LookaheadSampler
-from outlines_phi.sampling.phi_options import Effort, LookaheadPhi
-from outlines_phi.sampling.sampler import Request
-from outlines_phi.sampling.window_walks import WASTE, EvaluatedText, NormalizerWalk, WindowAttempts, WindowTree
-from outlines_phi.settings import SamplingSettings
+from outlines_phi.sampling.window_walks import WASTE, EvaluatedText, WindowTree
+from tests.inner import (
+    BoundsTree,
+    Evaluation,
+    LookaheadSampler,
+    ModelCounts,
+    NormalizerWalk,
+    PhraseWindows,
+    Renewal,
+    Request,
+    Rows,
+    WindowAttempts,
+)
+from tests.inner import window_walks as windows
 from tests.sampling.banning import NESTED, SHORT, VOCABULARY, WHOLE, Banned, SlowGuide
 
 cases = pytest.mark.parametrize("case", [SHORT, NESTED], ids=str)

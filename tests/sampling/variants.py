@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from outlines_phi.phi.tree.tree import BoundsTree, Node
-from outlines_phi.sampling.rejection.attempts import Attempt, Attempts, RejectionAttempts
+from tests.inner import Attempt, Attempts, BoundsTree, Node, RejectionAttempts
 
 WALK = RejectionAttempts._walk
 RECOMPUTE = Node.recompute

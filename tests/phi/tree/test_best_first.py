@@ -7,14 +7,10 @@ import pytest
 
 from outlines_phi import SamplingSettings, Vocabulary
 from outlines_phi.guides import FSMGuide, Table
-from outlines_phi.guides.guide import DONE
 from outlines_phi.lm import TableModel
-from outlines_phi.phi.tree import best_first
-from outlines_phi.phi.tree import tree as tree_module
-from outlines_phi.phi.tree.best_first import Frontier, ModeSearch, grow_trees
-from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.tree import BoundsTree
-from outlines_phi.regex.patterns import compile_regex
+from outlines_phi.phi.tree.best_first import Frontier, ModeSearch
+from tests.inner import DONE, BoundsTree, Evaluator, best_first, compile_regex, grow_trees
+from tests.inner import tree as tree_module
 from tests.languages import AND_OPEN, PROMPT, Language
 
 PATTERNS = ("(ab|ba|c){1,3}x?", "(ab|c)*x", r"(\(\)|\(a\)){1,2}", "[abc]{2}x{2}", "a*(b|cc?)", "[abcx]{0,3}")

@@ -7,21 +7,23 @@ import numpy as np
 import pytest
 
 from outlines_phi import BudgetError, Effort, ExactPhi, SamplingSettings, TextConstraint, Vocabulary
-from outlines_phi.fidelity.probabilities import probabilities
 from outlines_phi.guides import FSMGuide, Table
-from outlines_phi.guides.guide import DONE
 from outlines_phi.lm import TableModel
-from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.preexpand import BESIDE, expand_for_walks, usual_tokenizations
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.phi.tree.tree import BoundsTree
-from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.sampling.ranking import rank
-from outlines_phi.sampling.rejection.attempts import RejectionAttempts
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.sampling.sampler import Request
 from outlines_phi.vocabulary.trie import merged_tokens
 from outlines_phi_workbench.suite.reference import count_prefixes
+from tests.inner import (
+    DONE,
+    BoundsTree,
+    Evaluator,
+    ExactSampler,
+    RejectionAttempts,
+    Request,
+    TreeStore,
+    compile_regex,
+    probabilities,
+    rank,
+)
 from tests.languages import ALPHA, DRAWS, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, GrammarLanguage, Language, p_value
 from tests.sampling.variants import without_coin
 

@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.guides.guide import DONE
-from outlines_phi.numerics.weights import log_sum
-from outlines_phi.phi.tree import best_first, evaluator
-from outlines_phi.phi.tree.best_first import enumerate_together
-from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.phi.tree.tree import BoundsTree
+from outlines_phi.phi.tree import evaluator
+from tests.inner import DONE, BoundsTree, Evaluator, TreeStore, best_first, enumerate_together, log_sum
 from tests.languages import AND_OPEN, LANGUAGES, PROMPT, Language
 
 WORDS, LOOP = LANGUAGES[:2]

@@ -7,10 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from outlines_phi.phi.tree import ahead, preexpand
-from outlines_phi.phi.tree.tree import BoundsTree, Node
-from outlines_phi.sampling.phi_options import ExactPhi
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
+from outlines_phi import ExactPhi
+from tests.inner import BoundsTree, ExactSampler, Node, ahead, preexpand
 from tests.languages import ALPHA, GRAMMARS, LANGUAGES, OPEN, Language, p_value, pooled_p_value
 
 WORDS, LOOP, _, BOTTLENECK = LANGUAGES

@@ -17,30 +17,41 @@ from outlines.types import regex
 from pydantic import BaseModel, Field
 
 import outlines_phi
+from outlines_phi import (
+    AutoPhi,
+    BudgetError,
+    Draws,
+    Effort,
+    EmptyLanguageError,
+    ExactPhi,
+    FidelityWarning,
+    Guarantee,
+    LocalPhi,
+    SamplingSettings,
+    UnsupportedError,
+    Vocabulary,
+)
 from outlines_phi.drafting.combine import COST
-from outlines_phi.errors import BudgetError, EmptyLanguageError, FidelityWarning, UnsupportedError
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
-from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.guide import DONE
-from outlines_phi.guides.table import Table
-from outlines_phi.lm import bundled
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.numerics.weights import log_sum
-from outlines_phi.phi.onestep import LocalPhi
-from outlines_phi.phi.tree import preexpand
+from outlines_phi.guides import FSMGuide, Table
+from outlines_phi.lm import TableModel
 from outlines_phi.phi.tree.state_averages import BackedUpValues
-from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.plugin.call import CallOptions
-from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi
 from outlines_phi.sampling.rejection.adaptive_proposal import STATE, AdaptiveTrajectories
-from outlines_phi.sampling.rejection.auto_sampler import AutoSampler, TwoStages
-from outlines_phi.sampling.sampler import Request
-from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi.sampling.rejection.auto_sampler import TwoStages
+from tests.inner import (
+    DONE,
+    AncestralSampler,
+    AutoSampler,
+    Request,
+    TreeStore,
+    bundled,
+    compile_regex,
+    frequencies,
+    log_sum,
+    noise_floor,
+    preexpand,
+    total_variation,
+)
 from tests.languages import (
     ALPHA,
     AND_OPEN,

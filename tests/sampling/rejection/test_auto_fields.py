@@ -7,17 +7,13 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from outlines_phi.errors import FidelityWarning, InterruptedDraws
-from outlines_phi.guides.json_schema.json_guide import JSONGuide
-from outlines_phi.guides.table import Table
-from outlines_phi.lm import watch
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.sampling import lookahead, window_walks
-from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.phi_options import AutoPhi, FieldsPhi
+from outlines_phi import AutoPhi, FidelityWarning, FieldsPhi, Guarantee
+from outlines_phi.errors import InterruptedDraws
+from outlines_phi.guides import JSONGuide, Table
+from outlines_phi.lm import TableModel
+from outlines_phi.sampling import lookahead
 from outlines_phi.sampling.rejection import auto_sampler
-from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
+from tests.inner import AutoSampler, TreeStore, watch, window_walks
 from tests.languages import ALPHA, p_value
 from tests.sampling.records import VOCABULARY, Record, ids
 

@@ -8,14 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from outlines_phi.errors import FidelityWarning
-from outlines_phi.fidelity.comparison import frequencies, total_variation
-from outlines_phi.numerics.weights import draw, scaled
-from outlines_phi.phi.tree import preexpand
-from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.phi_options import AutoPhi
+from outlines_phi import AutoPhi, FidelityWarning, Guarantee
 from outlines_phi.sampling.rejection.adaptive_proposal import last_state
-from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
+from tests.inner import AutoSampler, draw, frequencies, preexpand, scaled, total_variation
 from tests.languages import ALPHA, LANGUAGES, Language, pooled_p_value
 
 Pick = Callable[[np.ndarray, np.random.Generator], int]

@@ -8,16 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.errors import BudgetError
-from outlines_phi.phi.onestep import LocalPhi
-from outlines_phi.phi.tree import preexpand
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.phi.tree.tree import BoundsTree
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.phi_options import Effort, ExactPhi
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
+from outlines_phi import BudgetError, Draws, Effort, ExactPhi, Guarantee, LocalPhi
+from tests.inner import AncestralSampler, BoundsTree, ExactSampler, TreeStore, preexpand
 from tests.languages import ALPHA, LANGUAGES, Language, p_value
 
 WORDS, LOOP = LANGUAGES[:2]

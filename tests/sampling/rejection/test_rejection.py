@@ -7,14 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from outlines_phi.errors import BudgetError
-from outlines_phi.phi.tree import preexpand
-from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.tree import BoundsTree
-from outlines_phi.sampling.phi_options import Effort, ExactPhi
+from outlines_phi import BudgetError, Effort, ExactPhi
 from outlines_phi.sampling.rejection import attempts
-from outlines_phi.sampling.rejection.attempts import RejectionAttempts
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
+from tests.inner import BoundsTree, Evaluator, ExactSampler, RejectionAttempts, preexpand
 from tests.languages import (
     ALPHA,
     AND_OPEN,
