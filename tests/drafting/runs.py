@@ -40,7 +40,7 @@ def propose(drafter: Drafter, run: DraftRun, sites: Sequence[Site], length: int 
 
 @dataclass(frozen=True)
 class Scripted(Drafter):
-    """A drafter of proposals that a function makes of every site, with a count of the calls."""
+    """A drafter of proposals that a function makes of every site."""
 
     answer: Callable[[Site, int], Any]
     drawn: bool = False
@@ -56,10 +56,9 @@ class Scripted(Drafter):
 
 class ScriptedDrafting(Drafting):
     def __init__(self, answer: Callable[[Site, int], Any]) -> None:
-        self.answer, self.asked = answer, list[tuple[Site, int]]()
+        self.answer = answer
 
     def propose(
         self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
     ) -> list[Draft]:
-        self.asked += zip(sites, lengths, strict=True)
         return [self.answer(site, length) for site, length in zip(sites, lengths, strict=True)]

@@ -4,6 +4,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -22,18 +23,12 @@ from outlines_phi.lm.watch import (
     watching,
 )
 from tests.inner import (
-    AncestralSampler,
-    AutoSampler,
-    ExactSampler,
     ModelCounts,
-    Request,
-    Sampler,
     TreeStore,
     limited,
-    preexpand,
     watch,
 )
-from tests.languages import LANGUAGES, PROMPT, VOCABULARY, Language
+from tests.languages import LANGUAGES, PROMPT, VOCABULARY, sample
 
 WORDS = LANGUAGES[0]
 
@@ -154,50 +149,37 @@ def interruption() -> Iterator[Interruption]:
     INTERRUPTION.reset(token)
 
 
-def request(language: Language, lm: TableModel | WatchedModel, seed: int | None) -> Request:
-    return Request(lm=lm, table=language.table, prompts=[PROMPT], settings=language.settings(seed), n=40)
-
-
-def asking_at(call: int, interruption: Interruption) -> TableModel:
+class AskingAt:
     """A model that is asked to stop during its ``call``-th call."""
-    calls: list[tuple[int, ...]] = []
 
-    def law(sequence: tuple[int, ...]) -> object:
-        calls.append(sequence)
-        if len(calls) == call:
-            interruption.ask()
+    def __init__(self, call: int, interruption: Interruption) -> None:
+        self.call, self.interruption, self.calls = call, interruption, 0
+        self.lm = TableModel(VOCABULARY, self.law)  # type: ignore[arg-type]
+
+    def law(self, sequence: tuple[int, ...]) -> object:
+        self.calls += 1
+        if self.calls == self.call:
+            self.interruption.ask()
         return LANGUAGE.lm.next_logits(sequence)
 
-    model = TableModel(VOCABULARY, law)  # type: ignore[arg-type]
-    model.calls = calls  # type: ignore[attr-defined]
-    return model
+
+SAMPLERS = {"exact": ExactPhi(), "certified": ExactPhi(tolerance=1e-9), "auto": AutoPhi(), "weighted": LocalPhi()}
 
 
-SAMPLERS: dict[str, Callable[[TreeStore], Sampler]] = {
-    "exact": lambda store: ExactSampler(ExactPhi(), store),
-    "certified": lambda store: ExactSampler(ExactPhi(tolerance=1e-9), store),
-    "auto": lambda store: AutoSampler(AutoPhi(), store),
-    "weighted": lambda _: AncestralSampler(LocalPhi()),
-}
-
-
+@pytest.mark.usefixtures("grown")  # else one call is all there is
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_no_call_is_made_after_the_flag(name: str, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preexpand, "SHORT", 0)  # else one call is all there is
-    store = TreeStore()
-    sampler = SAMPLERS[name](store)
-    model = asking_at(1, interruption)
-    for seed in (None, 3):
+def test_no_call_is_made_after_the_flag(name: str, interruption: Interruption) -> None:
+    store, model, calls = TreeStore(), AskingAt(1, interruption), set()
+    for seed in (None, 3, None):
+        request = replace(LANGUAGE.request(40, seed), lm=WatchedModel(model.lm))
         with pytest.raises(Interrupted):
-            sampler.sample(request(LANGUAGE, WatchedModel(model), seed))
+            sample(SAMPLERS[name], request, store=store)
         assert len(store) == 0
-    first_call = len(model.calls)  # type: ignore[attr-defined]
-    with pytest.raises(Interrupted):
-        sampler.sample(request(LANGUAGE, WatchedModel(model), None))
-    assert len(model.calls) == first_call  # type: ignore[attr-defined]
+        calls.add(model.calls)
+    assert len(calls) == 1
     interruption.asked = False
-    expected = SAMPLERS[name](TreeStore()).sample(request(LANGUAGE, LANGUAGE.lm, 3))
-    assert sampler.sample(request(LANGUAGE, model, 3)) == expected
+    request = LANGUAGE.request(40, 3)
+    assert sample(SAMPLERS[name], replace(request, lm=model.lm), store=store) == sample(SAMPLERS[name], request)
 
 
 def test_no_handler_of_exceptions_holds_it_up() -> None:

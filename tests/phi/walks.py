@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
@@ -27,7 +28,16 @@ def states_of(guide: Guide, depth: int) -> list[int]:
     return found
 
 
-def run_of(language: Language, *, prompts: Sequence[Ids] = (PROMPT,), seed: int = 0, **options: object) -> SampledRun:
+def with_part(language: Language, name: str, part: object) -> Language:
+    """Return a language with another model, as ``lm``, or ``table``."""
+    found = replace(language)
+    object.__setattr__(found, name, part)
+    return found
+
+
+def run_of(
+    language: Language, *, prompts: Sequence[Ids] = (PROMPT,), seed: int | None = 0, **options: object
+) -> SampledRun:
     """A run whose prompts are evaluated."""
     run = SampledRun(
         lm=language.lm,
@@ -36,7 +46,7 @@ def run_of(language: Language, *, prompts: Sequence[Ids] = (PROMPT,), seed: int 
         prompts=list(prompts),
         budgets=[language.budget] * len(prompts),
         branches=Branches(language.lm.trees(prompts)),
-        stream=lambda row: np.random.default_rng((seed, row)),
+        stream=lambda row: np.random.default_rng((seed or 0, row)),
     )
     run.branches.plant()
     return run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
@@ -21,12 +22,12 @@ from outlines_phi.phi import Prefixes, ProposalPhi
 from outlines_phi.sampling.drafted_stepper import DraftedStepper
 from outlines_phi.sampling.stepper import BaseStepper, Trajectory
 from tests.drafting.runs import table_of
-from tests.inner import AncestralSampler, Exchange, Prefetch, Request, Rows, branches, bundled
-from tests.languages import LANGUAGES
+from tests.inner import Exchange, Prefetch, Request, Rows, branches, bundled
+from tests.languages import LANGUAGES, sample
 from tests.lm import gardens
 from tests.precision import NATS
-from tests.sampling.drafters import Drawn, Fixed, always, law_of, ranked
-from tests.sampling.test_drafted_stepper import ESTIMATORS, drawn, fixed, same, speculative
+from tests.sampling.drafters import Drawn, Fixed, always, drawn, fixed, law_of, ranked
+from tests.sampling.test_drafted_stepper import ESTIMATORS, same, walks
 
 
 def replayed(request: Request, phi: ProposalPhi, walk: Trajectory) -> tuple[Trajectory, Tensor]:
@@ -98,13 +99,9 @@ class TestRollback:
 
         if not sound:
             monkeypatch.setattr(DraftedStepper, "_decide", stays)
-        language = LANGUAGES[0]
-        drafter = Fixed(ranked(language.lm, -1))
-        if sound:
-            check_rollback(language.request(9, 1, rows=2), LocalPhi(), drafter, 4, 0, 1e-9)
-            return
-        with pytest.raises(AssertionError):
-            check_rollback(language.request(9, 1, rows=2), LocalPhi(), drafter, 4, 0, 1e-9)
+        request = LANGUAGES[0].request(9, 1, rows=2)
+        with nullcontext() if sound else pytest.raises(AssertionError):
+            check_rollback(request, LocalPhi(), Fixed(ranked(LANGUAGES[0].lm, -1)), 4, 0, 1e-9)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +114,7 @@ QUESTIONS = ("Question: is the bakery open on Monday? Answer: ", "Is it? ")
 
 def asked(model: outlines_phi.PhiTransformers, n: int, seed: int, pattern: Any) -> Request:
     table = outlines_phi.Generator(model, pattern).logits_processor.table
-    prompts = [tuple(model._prompt_ids(question)) for question in QUESTIONS]
+    prompts = [tuple(model.hf_tokenizer.encode(question)) for question in QUESTIONS]
     return Request(
         lm=model.lm, table=table, prompts=prompts, settings=SamplingSettings(max_new_tokens=14, seed=seed), n=n
     )
@@ -165,9 +162,8 @@ class TestPackedTrees:
     @pytest.mark.parametrize("place", [0, 1, -1])
     def test_draws_are_those_without_a_draft(self, model: outlines_phi.PhiTransformers, place: int) -> None:
         request = asked(model, 20, 3, self.ANSWERS)
-        plain = AncestralSampler(OneStepPhi()).sample(request)
-        drafter = Fixed(ranked(Read(model.lm), place))  # type: ignore[arg-type]
-        found = speculative(OneStepPhi(), drafter, 4).sample(asked(model, 20, 3, self.ANSWERS))
+        plain = sample(OneStepPhi(), request)
+        found = walks(OneStepPhi(), Fixed(ranked(Read(model.lm), place)), request, 4)  # type: ignore[arg-type]
         same(found, plain, NATS)
         assert found[0].counts.calls < plain[0].counts.calls or place
 

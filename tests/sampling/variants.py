@@ -34,6 +34,14 @@ def cut_by_length(self: Attempts, attempt: Attempt) -> bool | None:
     return False if success is None and len(attempt.node.tokens()) >= 2 else success
 
 
+WRONG = {
+    "no thinning coin": ("_walk", without_coin),
+    "first to finish": ("_read_in_order", first_to_finish),
+    "attempts cut by a token budget": ("_walk", cut_by_length),
+}
+"""Methods of :class:`RejectionAttempts`, and what is wrong in their place."""
+
+
 def keep_bounds_after_eviction(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget subtrees but keep their bounds, with the coin of a fresh node, which takes its bound to be 1 whatever was kept."""
     fresh: set[Node] = set()
