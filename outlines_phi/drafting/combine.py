@@ -17,7 +17,7 @@ from torch import Tensor
 from ..errors import UnsupportedError
 from ..guides.table import Table
 from ..numerics.checks import check_amounts
-from .drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site
+from .drafter import NOTHING, Draft, Drafter, Drafting, DraftRun, Proposer, Site
 
 
 @final
@@ -127,6 +127,9 @@ FORGETTING = 0.95
 HITS, TESTS = 3.0, 4.0
 """The counts of the prior of the rate, as if so many of so many tokens had been accepted."""
 
+SILENT_HITS = 1.0
+"""Those hits where the first tests cost nothing."""
+
 TRIED = 16
 """The period, in tokens of a text, of a draft all the same: what is not tried is never found to be better."""
 
@@ -155,7 +158,9 @@ def best_length(acceptance: float, cost: float, most: int, walks: int = 2) -> in
 class AdaptedLength(Drafter):
     """Another drafter's proposals, as long as its running acceptance makes worth while (:func:`best_length`), down to none.
 
-    So a text that cannot be guessed costs as good as no drafts. One token is tried now and then all the same.
+    So a text that cannot be guessed costs as good as no drafts. Where a proposal costs next to nothing (:attr:`Drafter.cheap`), one
+    is made at every site and compared with the text that is written there, whether it pays to evaluate it or not; of other
+    drafters, one token is tried now and then.
 
     The outcome of a draft is read from the texts that go on from its site in later rounds: the length depends on rounds that are
     over, never on the random numbers of the one that it is for. Each prompt has a rate of its own.
@@ -187,15 +192,15 @@ class AdaptedLength(Drafter):
         return self.drafter.sampled
 
     def begin(self, run: DraftRun) -> Drafting:
-        return _Adapted(Proposer(self.drafter, run), self.cost)
+        return _Adapted(Proposer(self.drafter, run), self.cost, silent=self.drafter.cheap)
 
 
 @final
 class Acceptance:
     """The share of tested tokens that were accepted; old tests are forgotten little by little."""
 
-    def __init__(self) -> None:
-        self._hits, self._tests = HITS, TESTS
+    def __init__(self, hits: float = HITS) -> None:
+        self._hits, self._tests = hits, TESTS
 
     @property
     def rate(self) -> float:
@@ -213,9 +218,10 @@ class Acceptance:
 class _Adapted(Drafting):
     checked = True
 
-    def __init__(self, proposer: Proposer, cost: float) -> None:
-        self._proposer, self._cost = proposer, cost
-        self._acceptance: dict[int, Acceptance] = defaultdict(Acceptance)
+    def __init__(self, proposer: Proposer, cost: float, *, silent: bool) -> None:
+        self._proposer, self._cost, self._silent = proposer, cost, silent
+        hits = SILENT_HITS if silent else HITS
+        self._acceptance: dict[int, Acceptance] = defaultdict(lambda: Acceptance(hits))
         # Per site, the round of its last drafts, and these: several where they are drawn.
         self._waiting: OrderedDict[tuple[int, tuple[int, ...]], tuple[int, list[Draft]]] = OrderedDict()
         self._round = self._longest = 0
@@ -228,13 +234,15 @@ class _Adapted(Drafting):
             self._learn(site)
         walks = Counter(site.row for site in sites)  # other prompts do not count: the draws of one would depend on them
         best = [self._best(site, length, walks[site.row]) for site, length in zip(sites, lengths, strict=True)]
-        drafts = self._proposer.propose(sites, best, streams)
+        least = int(self._silent)
+        asked = [max(length, min(least, most)) for length, most in zip(best, lengths, strict=True)]
+        drafts = self._proposer.propose(sites, asked, streams)
         for site, draft in zip(sites, drafts, strict=True):
             self._remember(site, draft)
-        return drafts
+        return [draft if length else NOTHING for length, draft in zip(best, drafts, strict=True)]
 
     def _best(self, site: Site, most: int, walks: int) -> int:
-        tried = int(len(site.tokens) % TRIED == 0)
+        tried = int(not self._silent and len(site.tokens) % TRIED == 0)
         return max(best_length(self._acceptance[site.row].rate, self._cost, most, walks), min(tried, most))
 
     def _learn(self, site: Site) -> None:

@@ -160,9 +160,13 @@ class Drafter(ABC):
     ----------
     name
         Its name in messages.
+    cheap
+        True if a deterministic proposal costs next to nothing, as what is looked up does: :class:`AdaptedLength` asks for one at
+        every token then, and compares.
     """
 
     name: ClassVar[str]
+    cheap: ClassVar[bool] = False
 
     @property
     def sampled(self) -> bool:

@@ -42,6 +42,7 @@ class TreeDrafter(Drafter):
     """
 
     name: ClassVar[str] = "tree"
+    cheap: ClassVar[bool] = True
 
     def begin(self, run: DraftRun) -> Drafting:
         trees = run.trees
@@ -185,6 +186,7 @@ class PromptLookupDrafter(Drafter):
 
     ngram: int = 3
     name: ClassVar[str] = "prompt_lookup"
+    cheap: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_counts("PromptLookupDrafter", ngram=self.ngram)

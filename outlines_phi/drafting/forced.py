@@ -71,6 +71,7 @@ class EndingDrafter(Drafter):
     """
 
     name: ClassVar[str] = "ending"
+    cheap: ClassVar[bool] = True
 
     def begin(self, run: DraftRun) -> Drafting:
         return _encoded(run, "ending")

@@ -54,17 +54,18 @@ class Prefetching:
     """The drafts of a call whose sampler keeps evaluated texts in trees.
 
     Its walks draw by random numbers of their own, of which the drafter knows nothing, so drafts that come with distributions need
-    no coupling here, and a wrong draft costs time alone. Walks that fail do so on the way along a draft, too: a chain is as long
-    as pays at the share of drafted nodes that walks have come to (:func:`~outlines_phi.drafting.combine.best_length`).
+    no coupling here, and a wrong draft costs time alone.
 
-    ``drafted``: How many of a prompt's latest nodes were drafted, and to how many of these walks have come.
+    ``drafted``: How many of a prompt's latest nodes were drafted, and to how many of these walks have come, where many walks fail:
+    they do so on the way along a draft, too, and a chain is as long as pays at that share
+    (:func:`~outlines_phi.drafting.combine.best_length`). None where a drafter's own account (:class:`AdaptedLength`) is enough.
     """
 
     def __init__(
         self,
         options: Prefetch,
         request: Request,
-        drafted: Callable[[int], tuple[int, int]],
+        drafted: Callable[[int], tuple[int, int]] | None = None,
         trees: Sequence[BoundsTree] | None = None,
     ) -> None:
         self._length, self._prompts, self._drafted = options.length, request.prompts, drafted
@@ -89,8 +90,10 @@ class Prefetching:
         return [draft.tokens for draft in drafts]
 
     def _best(self, row: int, waiting: int) -> int:
-        drafted, followed = self._drafted(row)
         most = min(self._length, self._room // waiting)
+        if self._drafted is None:
+            return most
+        drafted, followed = self._drafted(row)
         return best_length((HITS + followed) / (TESTS + drafted), COST, most, waiting)
 
     def below(self, waiting: Sequence[tuple[BoundsTree, Node]]) -> list[tuple[int, ...]]:

@@ -91,7 +91,7 @@ class EvaluatedTexts:
     def __init__(self, request: Request, draft: Prefetch | None = None, evaluator: Evaluator | None = None) -> None:
         self._request = request
         self.tallies = [DraftTally() for _ in request.prompts]
-        self._drafts = None if draft is None else Prefetching(draft, request, self._drafted)
+        self._drafts = None if draft is None else Prefetching(draft, request)
         self._trees = request.lm.trees(request.prompts) if evaluator is None else evaluator.forest
         self.counts = self._trees.counts  # the cost of the model calls so far
         self._known = {} if evaluator is None else dict(_known_texts(evaluator))
@@ -122,9 +122,6 @@ class EvaluatedTexts:
         distributions = self._distributions(evaluation.rows, self._contexts(wanted, ahead))
         for text, log_p in zip(texts, distributions, strict=True):
             text.log_p = log_p
-
-    def _drafted(self, row: int) -> tuple[int, int]:
-        return self.tallies[row].drafted, self.tallies[row].followed
 
     def _ahead(
         self, wanted: Mapping[EvaluatedText, Callable[[], Site]], first: int

@@ -54,6 +54,12 @@ class Scripted(Drafter):
         return ScriptedDrafting(self.answer)
 
 
+class CheapScripted(Scripted):
+    """The same, which says that its proposals cost nothing."""
+
+    cheap = True
+
+
 class ScriptedDrafting(Drafting):
     def __init__(self, answer: Callable[[Site, int], Any]) -> None:
         self.answer = answer

@@ -13,7 +13,7 @@ from outlines_phi.drafting import AdaptedLength, Draft, FirstOf, ForcedDrafter, 
 from outlines_phi.drafting.combine import HITS, SECOND, TESTS, TRIED, Acceptance, best_length
 from outlines_phi.drafting.drafter import check_length
 from outlines_phi.errors import DraftError
-from tests.drafting.runs import Scripted, propose, run_of, site_of, table_of
+from tests.drafting.runs import CheapScripted, Scripted, propose, run_of, site_of, table_of
 from tests.inner import NOTHING, Proposer
 from tests.languages import VOCABULARY
 
@@ -59,7 +59,15 @@ def test_the_rate_forgets() -> None:
     assert acceptance.rate > 0.9
 
 
-def lengths(right: float, *, drawn: bool = False, rows: int = 1, rounds: int = 60, most: int = 8) -> list[list[int]]:
+def lengths(
+    right: float,
+    *,
+    drawn: bool = False,
+    rows: int = 1,
+    rounds: int = 60,
+    most: int = 8,
+    made: type[Scripted] = Scripted,
+) -> list[list[int]]:
     """Return the lengths proposed to walks that accept each token with a probability of their own, round by round."""
     run = run_of(TABLE, prompts=[(1, 2)] * rows)
 
@@ -96,6 +104,24 @@ def test_lengths_follow_the_acceptance(drawn: bool) -> None:
     assert set(hopeless) == {0, 1} and sum(hopeless) == len(hopeless) // TRIED  # one token is tried now and then
     middle = np.mean(lengths(0.6, drawn=drawn)[10:])
     assert 1.5 < middle < 6
+
+
+@pytest.mark.parametrize(("right", "least", "most"), [(0.0, 0, 0), (0.6, 0.5, 6), (1.0, 7, 8)])
+def test_what_costs_nothing_to_propose_is_compared_before_it_is_evaluated(
+    right: float, least: float, most: float
+) -> None:
+    run, rng = run_of(TABLE), np.random.default_rng(0)
+    drafter = AdaptedLength(CheapScripted(lambda site, length: Draft((C,) * length)))
+    proposer, site, found = Proposer(drafter, run), site_of(run, budget=401), []
+    while site.remaining > 20:
+        (draft,) = proposer.propose([site], [8], [rng])
+        found.append(len(draft.tokens))
+        for _ in range(len(draft.tokens) + 1):
+            token = C if rng.random() < right else A
+            site = site.after(token, TABLE)
+            if token == A:
+                break
+    assert found[0] == 0 and least <= np.mean(found[10:]) <= most
 
 
 def test_what_others_draft_behind_a_draft_does_not_accept_it() -> None:

@@ -31,6 +31,9 @@ TRIAL = 8
 """Trial walks of the proposal: they show how long candidates walk, and the tree how texts end."""
 
 
+TRIED_FROM = 0.9
+"""The share of the first stage's cost from which trial walks go beside it: before, attempts mostly end it without them."""
+
 MOST_FAILED = 32
 """Attempts by the model alone for each draw: where the tree knows that more would fail, no more are launched before fields."""
 
@@ -67,8 +70,8 @@ class TwoStages:
 
     Until an attempt has succeeded, that is as much as a single weighted draw would cost: where none does, many draws wait no
     longer than one. A model call over ``n`` prefixes costs ``1 + COST (n - 1)``. Weighted draws alone would come in rounds, each as
-    many calls long as its longest walk has tokens. What that is, is learned from the walks so far: attempts, and, from half of it
-    on, some trial walks of the candidates' proposal, which are used for nothing else. It is looked at before every launch. Where
+    many calls long as its longest walk has tokens. What that is, is learned from the walks so far: attempts, and, towards its
+    end, some trial walks of the candidates' proposal, which are used for nothing else. It is looked at before every launch. Where
     it is used up the second stage begins for good, in the same calls as the attempts that are still under way. If these draw what
     was missing, the candidates are dropped, all of them.
 
@@ -116,7 +119,7 @@ class TwoStages:
             if self._cost >= most:
                 # Here exactness is given up for the draws that are missing: nothing is launched at them any more.
                 self.attempts.stop()
-            elif self._trial is None and self._cost >= most / 2:
+            elif self._trial is None and self._cost >= TRIED_FROM * most:
                 trial = self._trial = self._walks([TRIAL], Stream.DIAGNOSTIC)
                 self.attempts.others = lambda: trial.waiting
         waiting = self.attempts.advance()
