@@ -291,7 +291,8 @@ def test_a_draw_is_that_of_its_seed_whatever_is_drawn_beside_it(name: str, road:
     assert sampler.sample(language.request(20, seed=9))[0].items == first.items
     assert sampler.sample(language.request(20, seed=9, rows=4))[0].items == first.items
     assert ids(*sampler.sample(language.request(20, seed=10))) != ids(first)
-    assert name not in EXACT or sampler.sample(language.request(40, seed=9))[0].items[:20] == first.items
+    # Draws under a certificate are numbered; those of rejection depend on how many attempts walk at once.
+    assert "certified" not in name or ids(*sampler.sample(language.request(40, seed=9)))[:20] == ids(first)
 
 
 def test_rows_that_share_a_stream_fail_the_same_test(monkeypatch: pytest.MonkeyPatch) -> None:
