@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -201,6 +202,29 @@ def unbiased(draws: Draws, phi: float) -> bool:
     """Return True if the mean weight is Phi within four standard errors, all draws counted."""
     w = np.exp(draws.log_w)
     return abs(w.mean() - phi) < 4 * w.std() / math.sqrt(len(w)) + 1e-9
+
+
+def errors_of(results: Iterable[Draws], language: Language) -> tuple[float, float]:
+    """Return the errors of ``E[w] = Phi`` and ``E[w f] = Phi mu*(f)`` over the means of calls; f is being the likeliest member."""
+    mu, w, f = language.reference().mu, [], []
+    top = max(mu, key=lambda y: mu[y])
+    for draws in results:
+        w.append(np.exp(draws.log_w).mean())
+        f.append(sum(math.exp(draw.log_w) for draw in draws if draw.token_ids == top) / len(draws.log_w))
+    phi = math.exp(language.reference().log_phi)
+    return z(np.array(w) / phi, 1.0), z(np.array(f) / phi, mu[top])
+
+
+def streamed(sampler: Any, request: Request, check: Callable[[Any], None] = lambda walk: None) -> list[Ids]:
+    """Return the texts of a stream, row by row, each of which only ever grows; ``check`` sees every walk that has."""
+    texts: dict[tuple[int, int], Ids] = {}
+    for grown in sampler.steps(request):
+        for walk in grown:
+            before = texts.get((walk.row, walk.number), ())
+            assert tuple(walk.tokens[: len(before)]) == before and len(walk.tokens) > len(before)
+            texts[walk.row, walk.number] = tuple(walk.tokens)
+            check(walk)
+    return [texts[key] for key in sorted(texts)]
 
 
 def p_value(outcomes: list[tuple[int, ...]], law: dict[tuple[int, ...], float]) -> float:

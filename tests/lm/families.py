@@ -153,7 +153,7 @@ def in_form(family: str, attention: str, dtype: str) -> Any:
 SIZE, LAYERS, CONTEXT, ORIGINAL = 64, 4, 64, 16
 BORDER, WIDE = 8, 24  # the second one lies beyond what a short trial sees
 LARGEST = 3_000_000  # parameters; what is larger is not worth a walk
-ADAPTERS_NOT_BUILT = {
+NOT_BUILT = {
     "dots3_note": "text, vision and audio whose sizes are checked against each other; its text is dots3_note_text",
     "gemma3n": "its vision model needs timm; its text is gemma3n_text",
     "gemma4_assistant": "drafts for another model from the cache of that one; makes no keys or values of its own",

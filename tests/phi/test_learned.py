@@ -13,7 +13,7 @@ import outlines_phi
 from outlines_phi import AutoPhi, Draws, LearnedPhi, LocalPhi, StateValues
 from outlines_phi.phi import Prefixes, learned
 from tests.inner import DONE, TreeStore, bundled
-from tests.languages import AND_OPEN, LANGUAGES, Language, deviation, sample, z
+from tests.languages import AND_OPEN, LANGUAGES, Language, deviation, errors_of, sample, z
 from tests.phi.walks import mean_weight, paths
 
 languages = pytest.mark.parametrize("language", AND_OPEN, ids=str)
@@ -48,14 +48,7 @@ def test_weights_of_walks_that_learn_are_unbiased() -> None:
 
     The errors of seven languages are added: a bias of all shows as in 350 calls of one.
     """
-    errors = []
-    for language in AND_OPEN:
-        reference = language.reference()
-        phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
-        results = sample(LearnedPhi(), language.request(32, seed=5, rows=50))
-        w = np.array([np.exp(draws.log_w).mean() for draws in results]) / phi
-        f = [sum(math.exp(d.log_w) for d in draws if d.token_ids == top) / len(draws.log_w) for draws in results]
-        errors.append((z(w, 1.0), z(np.array(f) / phi, reference.mu[top])))
+    errors = [errors_of(sample(LearnedPhi(), each.request(32, seed=5, rows=50)), each) for each in AND_OPEN]
     assert all(deviation(column) < 3.5 for column in zip(*errors, strict=True))
 
 

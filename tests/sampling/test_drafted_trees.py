@@ -63,6 +63,7 @@ from tests.languages import (
     Ids,
     Language,
     deviation,
+    errors_of,
     frequencies,
     ids,
     joint,
@@ -71,6 +72,7 @@ from tests.languages import (
     pairs,
     pooled_p_value,
     sample,
+    streamed,
     total_variation,
     tree_of,
     z,
@@ -237,16 +239,11 @@ def test_weights_of_trajectories_that_learn_are_unbiased() -> None:
     """E[w f] = Phi mu*(f) over runs of trajectories that learn between rounds; 150 runs of each of two languages."""
     errors = []
     for language in (LOOP, GRAMMARS[2]):
-        reference, w, f = language.reference(), [], []
-        phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
+        results: list[Draws] = []
         for seed, (frontier, name) in enumerate(product((None, LearnedPhi()), FEW)):
-            request = language.request(40, seed=seed, rows=25)
-            estimator = AutoPhi(share=0, candidates=1, frontier=frontier)
-            for draws in sample(estimator, request, drafter=drafters(language)[name]):
-                w.append(np.exp(draws.log_w).mean() / phi)
-                tops = sum(math.exp(draw.log_w) for draw in draws if draw.token_ids == top)
-                f.append(tops / len(draws.log_w) / phi)
-        errors.append((z(np.array(w), 1.0), z(np.array(f), reference.mu[top])))
+            phi, request = AutoPhi(share=0, candidates=1, frontier=frontier), language.request(40, seed=seed, rows=25)
+            results += sample(phi, request, drafter=drafters(language)[name])
+        errors.append(errors_of(results, language))
     assert all(deviation(column) < 3.5 for column in zip(*errors, strict=True))
 
 
@@ -282,8 +279,7 @@ class TestLookahead:
 
     def test_a_stream_commits_what_a_call_draws(self) -> None:
         sampler = LookaheadSampler(LookaheadPhi(), Prefetch(drafters(BANS)["likeliest"], 3))
-        ends = {walk.number: walk for step in sampler.steps(BANS.request(20, 4)) for walk in step}
-        assert [tuple(ends[i].tokens) for i in sorted(ends)] == ids(*sampler.sample(BANS.request(20, 4)))
+        assert streamed(sampler, BANS.request(20, 4)) == ids(*sampler.sample(BANS.request(20, 4)))
 
     def test_the_cache_is_tidied_as_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(window_walks, "WASTE", 0)

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ from tests.inner import (
     total_variation,
 )
 from tests.inner import window_walks as windows
-from tests.languages import ALPHA, GRAMMARS, LANGUAGES, Language, ids, p_value, sample, unbiased, z
+from tests.languages import ALPHA, GRAMMARS, LANGUAGES, Language, ids, p_value, sample, streamed, unbiased, z
 from tests.sampling.banning import (
     NESTED,
     SHORT,
@@ -190,16 +191,13 @@ def test_a_draw_depends_on_nothing_else_of_the_call() -> None:
     assert ids(first)[:3] == alone != other and ids(first) != ids(second)
 
 
-def test_steps_commit_what_sample_returns_and_never_take_it_back() -> None:
-    for phi in (LookaheadPhi(), LookaheadPhi(release="early")):
-        sampler, seen = LookaheadSampler(phi), {}
-        for grown in sampler.steps(NESTED.request(50, 6)):
-            for walk in grown:
-                before = seen.get(walk.number, [])
-                assert walk.tokens[: len(before)] == before and len(walk.tokens) > len(before)
-                assert not NESTED.bad(tuple(walk.tokens))
-                seen[walk.number] = list(walk.tokens)
-        assert [tuple(seen[i]) for i in range(50)] == ids(sampler.sample(NESTED.request(50, 6))[0])
+@pytest.mark.parametrize("phi", [LookaheadPhi(), LookaheadPhi(release="early")], ids=["window", "early"])
+def test_steps_commit_what_sample_returns_and_never_take_it_back(phi: LookaheadPhi) -> None:
+    def check(walk: Any) -> None:
+        assert not NESTED.bad(tuple(walk.tokens))
+
+    sampler, request = LookaheadSampler(phi), NESTED.request(50, 6)
+    assert streamed(sampler, request, check) == ids(*sampler.sample(request))
 
 
 def test_where_nothing_waits_a_token_costs_a_model_token() -> None:

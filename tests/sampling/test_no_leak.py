@@ -35,8 +35,6 @@ from outlines_phi.lm import TableModel
 from outlines_phi.phi.estimator import Phi
 from tests.guides.banning import bans, vocabularies
 from tests.inner import (
-    AncestralSampler,
-    LookaheadSampler,
     PhraseGuide,
     ProductGuide,
     Request,
@@ -46,7 +44,7 @@ from tests.inner import (
     compile_regex,
     sampler_for,
 )
-from tests.languages import ids, sample
+from tests.languages import ids, sample, streamed
 from tests.leaks import leaks, wanting
 from tests.vocabulary.test_vocabulary import sentencepiece_bpe
 
@@ -389,20 +387,12 @@ def test_nothing_banned_is_drawn_from_a_warped_law(options: dict[str, float], na
 
 @pytest.mark.parametrize(("case", "name"), halves(CASES, ["mask", "lookahead", "short windows", "early"]))
 def test_what_a_stream_has_released_is_clean_and_stays(case: Case, name: str) -> None:
-    level = LEVELS[name]
-    request = case.request(level, n=2)
-    sampler = level.drawing()
-    assert isinstance(sampler, AncestralSampler | LookaheadSampler)
-    written: dict[tuple[int, int], list[int]] = {}
-    for grown in sampler.steps(request):
-        for walk in grown:
-            before = written.get((walk.row, walk.number), [])
-            assert walk.tokens[: len(before)] == before
-            written[walk.row, walk.number] = list(walk.tokens)
-            text, prompt = case.vocabulary.decode(walk.tokens), case.prompts[walk.row].encode()
-            assert not leaks(case.ban, text, prompt, ended=walk.finished)
-    drawn = [list(draw.token_ids) for draws in level.draw(request) for draw in draws]
-    assert drawn == [written[row, i] for row in range(len(case.prompts)) for i in range(2)]
+    def check(walk: Any) -> None:
+        text, prompt = case.vocabulary.decode(walk.tokens), case.prompts[walk.row].encode()
+        assert not leaks(case.ban, text, prompt, ended=walk.finished)
+
+    level, request = LEVELS[name], case.request(LEVELS[name], n=2)
+    assert streamed(level.drawing(), request, check) == ids(*level.draw(request))
 
 
 @levels

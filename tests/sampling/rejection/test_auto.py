@@ -58,6 +58,7 @@ from tests.languages import (
     VOCABULARY,
     Language,
     deviation,
+    errors_of,
     ids,
     p_value,
     pooled_p_value,
@@ -79,22 +80,12 @@ pytestmark = [
 ]
 
 
-def sums(results: list[Draws], language: Language) -> tuple[np.ndarray, np.ndarray]:
-    """Return, per row, the mean of w and of w f over its trajectories, in units of Phi; f is being the likeliest member."""
-    reference = language.reference()
-    phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
-    w = np.array([np.exp(draws.log_w).mean() for draws in results]) / phi
-    f = [sum(math.exp(draw.log_w) for draw in draws if draw.token_ids == top) / len(draws.log_w) for draws in results]
-    return w, np.array(f) / phi
-
-
 def test_weights_of_learning_trajectories_are_unbiased() -> None:
     """E[w f] = Phi mu*(f) over runs of 48 trajectories in 3 rounds, each of which learns from those before it."""
     errors = []
     for language in AND_OPEN:
         rows = 5 * ROWS if language.name == "Dyck" else ROWS  # a few of whose trajectories weigh most
-        w, f = sums(sample(WEIGHTED, language.request(48, seed=5, rows=rows)), language)
-        errors.append((z(w, 1.0), z(f, max(language.reference().mu.values()))))
+        errors.append(errors_of(sample(WEIGHTED, language.request(48, seed=5, rows=rows)), language))
     assert all(deviation(column) < 3.5 for column in zip(*errors, strict=True))
 
 
@@ -112,8 +103,8 @@ def test_scoring_all_trajectories_by_the_last_proposal_is_caught(monkeypatch: py
 
     monkeypatch.setattr(AdaptiveTrajectories, "advance", rescoring)
     for language in (WORDS, LOOP):
-        w, _ = sums(sample(WEIGHTED, language.request(48, seed=5, rows=ROWS)), language)
-        assert abs(z(w, 1.0)) > 5
+        error, _ = errors_of(sample(WEIGHTED, language.request(48, seed=5, rows=ROWS)), language)
+        assert abs(error) > 5
 
 
 def rescored(values: BackedUpValues, node) -> list[float]:
@@ -137,8 +128,7 @@ def test_a_picked_draw_has_the_mean_weight_of_its_candidates() -> None:
     for language in AND_OPEN:
         reference = language.reference()
         results = sample(AutoPhi(share=0), language.request(1, seed=6, rows=2 * ROWS))
-        w, f = sums(results, language)
-        errors.append((z(w, 1.0), z(f, max(reference.mu.values()))))
+        errors.append(errors_of(results, language))
         for (draw,) in results:
             assert draw.candidates == 32 and 1 <= draw.ess <= 32 and draw.guarantee == Guarantee.WEIGHTED
         distance = total_variation(frequencies(ids(*results)), reference.mu)
@@ -249,8 +239,7 @@ def test_a_small_memory_changes_no_law() -> None:
     errors = []
     for phi in (WEIGHTED, AutoPhi(share=0.1)):
         request = LOOP.request(8, seed=9, rows=2 * ROWS)
-        w, f = sums(sample(phi, request, store=TreeStore(6_000 * 2 * ROWS)), LOOP)
-        errors.append((z(w, 1.0), z(f, max(LOOP.reference().mu.values()))))
+        errors.append(errors_of(sample(phi, request, store=TreeStore(6_000 * 2 * ROWS)), LOOP))
     assert all(deviation(column) < 3.5 for column in zip(*errors, strict=True))
 
 
