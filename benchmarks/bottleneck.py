@@ -42,7 +42,7 @@ from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.rejection.adaptive_proposal import MASK, ROUND, AdaptiveTrajectories
-from outlines_phi.sampling.rejection.tree_call import TreeCall
+from outlines_phi.sampling.rejection.exact_sampler import TreeCall
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 from outlines_phi_workbench.suite.languages import canonical

@@ -49,10 +49,11 @@ from outlines_phi.numerics.distributions import Distributions
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.coupling import Chains, Proposals, verify
-from outlines_phi.sampling.drafted_stepper import DraftState, Prefetch
 from outlines_phi.sampling.draws import Draws
+from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.resolve import DRAFT_LENGTH
 from outlines_phi.sampling.sampler import Request
+from outlines_phi.sampling.stepper import DraftState
 from outlines_phi.settings import SamplingSettings
 
 NAMES = ("Bram", "Cleo", "Dara", "Edda", "Finn", "Greta", "Hugo", "Ines", "Jonas", "Kaya")

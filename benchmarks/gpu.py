@@ -28,8 +28,8 @@ from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi
+from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request, Sampler

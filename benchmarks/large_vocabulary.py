@@ -24,7 +24,7 @@ from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
-from outlines_phi.phi.tree import ahead
+from outlines_phi.phi.tree import evaluator
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling.ancestral import AncestralSampler
@@ -114,7 +114,7 @@ def main(
         for sampler, build in SAMPLERS.items():
             if only and sampler not in only.split(","):
                 continue
-            many, ahead.MANY = ahead.MANY, len(vocabulary) if "whole" in sampler else ahead.MANY
+            many, evaluator.MANY = evaluator.MANY, len(vocabulary) if "whole" in sampler else evaluator.MANY
             found = []
             for repeat in range(repeats + 1):
                 settings = SamplingSettings(max_new_tokens=LENGTH, seed=repeat)
@@ -127,7 +127,7 @@ def main(
             beside, calls, tokens, forward = min(found[1:])
             held = node_kilobytes(lm, table, n) if sampler.startswith("exact") else ""
             report.add(name, sampler, calls, tokens, forward, beside, held)
-            ahead.MANY = many
+            evaluator.MANY = many
     report.add("any", "softmax and multinomial alone", "", "", "", stock, "")
     report.write(n=n, vocabulary=len(vocabulary), length=LENGTH, repeats=repeats, text=TEXT)
 

@@ -66,7 +66,7 @@ def steps_timed() -> Iterator[list[float]]:
 
         return step
 
-    with mock.patch.multiple(Stepper, first=timed(Stepper.first), advance=timed(Stepper.advance)):
+    with mock.patch.multiple(Stepper, advance=timed(Stepper.advance)):
         yield seconds
 
 

@@ -27,9 +27,10 @@ from outlines_phi.numerics.distributions import Distributions
 from outlines_phi.numerics.transfers import AnswerCheck, Exchange, Rows
 from outlines_phi.numerics.weights import at_quantiles, draw, log_mean, log_sum, scaled
 from outlines_phi.phi import branches
-from outlines_phi.phi.branches import Branches
+from outlines_phi.phi.branches import Branches, Prefix
 from outlines_phi.phi.estimator import Need
-from outlines_phi.phi.tree import ahead, best_first, preexpand, tree
+from outlines_phi.phi.tree import best_first, preexpand, tree
+from outlines_phi.phi.tree import evaluator as ahead
 from outlines_phi.phi.tree.best_first import enumerate_together, grow_trees
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.evidence import Evidence, Wave
@@ -41,13 +42,12 @@ from outlines_phi.sampling import coupling, window_walks
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.awrs import AllowedDraw
 from outlines_phi.sampling.coupling import Chains, Proposals
-from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.lookahead import LookaheadSampler
+from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.ranking import rank
 from outlines_phi.sampling.rejection.attempts import Attempt, Attempts, FrozenWalks, RejectionAttempts, ResidualAttempts
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
-from outlines_phi.sampling.rejection.certify import Certification
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
+from outlines_phi.sampling.rejection.exact_sampler import Certification, ExactSampler
 from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.sampler import Request, Sampler
 from outlines_phi.sampling.smc import SMCSampler, systematic

@@ -114,6 +114,13 @@ class ByteAutomaton:
         accepting = np.concatenate([[False], ~self.accepting])
         return ByteAutomaton(targets, self.byte_class, self.start + 1, accepting).trim()
 
+    def without_empty(self) -> ByteAutomaton:
+        """Return the automaton of the same texts but the empty one; positions are not kept."""
+        if not self.accepting[self.start]:
+            return self
+        again = np.concatenate([self.targets, self.targets[[self.start]]])  # a start that no text leads back to
+        return ByteAutomaton(again, self.byte_class, len(self), np.append(self.accepting, False)).trim()
+
     def trim(self) -> ByteAutomaton:
         """Return the same language without the states that no text reaches or that no text leads to acceptance from."""
         source, column = np.nonzero(self.targets)

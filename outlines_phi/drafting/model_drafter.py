@@ -16,7 +16,7 @@ from ..guides.guide import DEAD, DONE
 from ..lm.model import LanguageModel
 from ..numerics.checks import check_kind
 from ..numerics.weights import columns_at
-from ..phi.branches import Branches
+from ..phi.branches import Branches, Prefix
 from ..vocabulary.vocabulary import Vocabulary
 from .drafter import Draft, Drafter, Drafting, DraftRun, Site
 
@@ -83,12 +83,12 @@ class ModelDrafter(Drafter):
 
 @dataclass(eq=False)
 class _Chain:
-    """A draft in the making: where it has arrived, the node there, and its tokens with their distributions."""
+    """A draft in the making: where it has arrived, and its tokens with their distributions."""
 
     site: Site
     length: int
     rng: np.random.Generator
-    node: int = -1
+    way: list[Prefix] = field(default_factory=list)  # To where it has arrived, from what was evaluated last
     tokens: list[int] = field(default_factory=list)
     log_r: list[Tensor] = field(default_factory=list)
 
@@ -113,52 +113,34 @@ class ModelDrafting(Drafting):
         self._model, self._greedy, self._run = drafter.model, drafter.greedy, run
         self.trees = drafter.model.trees(run.prompts)
         self._branches = Branches(self.trees)
-        self._nodes: dict[tuple[int, int], int] = {}  # by parent and token
-        self._logits: dict[int, Tensor] = {}  # of the prompts, and of what this round has read
-        self._queue: list[tuple[int, int]] = []  # the nodes of the next call
-        self._compacted = 0
+        self._prompts = [Prefix(-1, -1, row) for row in range(len(run.prompts))]
 
     def propose(
         self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
     ) -> list[Draft]:
         rooms = [self._room(site, length) for site, length in zip(sites, lengths, strict=True)]
         chains = [_Chain(*asked) for asked in zip(sites, rooms, streams, strict=True)]
-        growing = [chain for chain in chains if not chain.finished]
-        self._tidy(growing)
+        growing, answered = [chain for chain in chains if not chain.finished], list[Prefix]()
         for chain in growing:
-            chain.node = chain.site.row
-            for i, token in enumerate(chain.site.tokens, 1):
-                chain.node = self._node(chain.node, token, wanted=i == len(chain.site.tokens))
+            chain.way = list(self._prompts[chain.site.row].along(chain.site.tokens))
+        self._tidy(growing)
         while growing:
-            self._evaluate()
+            wanted = [at for chain in growing for at in chain.way if at.node < 0 or at is chain.way[-1]]
+            wanted = list(dict.fromkeys(wanted))
+            for at, logits in zip(wanted, self._branches.reach(wanted).whole(), strict=True):
+                at.answer = logits
+            answered += wanted
             growing = self._draw(growing)
             for chain in growing:
-                chain.node = self._node(chain.node, chain.tokens[-1], wanted=True)
-        self._logits = dict(enumerate(self._branches.plant()[1].whole())) if self._branches.planted else {}
+                chain.way = [chain.way[-1].foreseen(chain.tokens[-1])]
+        for at in answered:
+            at.answer = None
         return [chain.draft() for chain in chains]
 
     def _room(self, site: Site, length: int) -> int:
         """Return the number of tokens that the model's context leaves for a draft: the last of them is drawn, never read."""
         context = self._model.max_length
         return length if context is None else min(length, context - len(site.prompt) - len(site.tokens) + 1)
-
-    def _node(self, parent: int, token: int, *, wanted: bool) -> int:
-        """Return the node of ``token`` after ``parent``: queued for the next call if new, or if its logits were not kept."""
-        node = self._nodes.get((parent, token))
-        first = self.trees.next_node
-        if node is None or (wanted and node < first and node not in self._logits):
-            node = self._nodes[parent, token] = first + len(self._queue)
-            self._queue.append((parent, token))
-        return node
-
-    def _evaluate(self) -> None:
-        """Evaluate the queue in one call; the prompts with the first."""
-        pairs, first, planted = self._queue, self.trees.next_node, self._branches.planted
-        self._queue = []
-        if pairs or not planted:
-            self._logits.update(enumerate(self._branches.evaluate(pairs).whole(), first))
-        if not planted:
-            self._logits.update(enumerate(self._branches.plant()[1].whole()))
 
     def _draw(self, chains: Sequence[_Chain]) -> list[_Chain]:
         """Take every chain one token further; return those that go on."""
@@ -186,34 +168,24 @@ class ModelDrafting(Drafting):
 
     def _log_r(self, chains: Sequence[_Chain]) -> Tensor:
         """Return ``log r`` after each chain, ``[n, V]``: one row for those at the same node; ``nan`` where there is none."""
-        place: dict[int, int] = {}
+        sites: dict[Prefix, Site] = {}
         for chain in chains:
-            place.setdefault(chain.node, len(place))
-        heads = {place[chain.node]: chain.site for chain in reversed(chains)}
-        sites = [heads[i] for i in range(len(place))]
-        logits = _resized(torch.stack([self._logits[node] for node in place]), len(self._run.vocabulary))
-        contexts = ((*site.prompt, *site.tokens) for site in sites)
+            sites.setdefault(chain.way[-1], chain.site)
+        place = {at: i for i, at in enumerate(sites)}
+        logits = _resized(torch.stack([at.answer for at in sites]), len(self._run.vocabulary))
+        contexts = ((*site.prompt, *site.tokens) for site in sites.values())
         log_p = self._run.settings.log_p(logits, self._run.vocabulary, contexts)
-        bias = [self._run.table.bias(site.state, site.remaining, log_p.device) for site in sites]
+        bias = [self._run.table.bias(site.state, site.remaining, log_p.device) for site in sites.values()]
         log_r = torch.log_softmax(log_p + torch.stack(bias), -1)
-        return log_r if len(place) == len(chains) else log_r[[place[chain.node] for chain in chains]]
+        return log_r if len(place) == len(chains) else log_r[[place[chain.way[-1]] for chain in chains]]
 
     def _tidy(self, chains: Sequence[_Chain]) -> None:
         """Give back what is not on the way to a text, where that outweighs the texts."""
-        if not self._branches.planted or self.trees.next_node - self._compacted <= WASTE:
-            return
-        kept: set[int] = set()
-        for chain in chains:
-            node: int | None = chain.site.row
-            for token in chain.site.tokens:
-                node = None if node is None else self._nodes.get((node, token))
-                if node is None:
-                    break
-                kept.add(node)
-        if self.trees.next_node - self._compacted > max(WASTE, len(kept)):
-            self.trees.compact(sorted(kept))
-            self._nodes = {pair: node for pair, node in self._nodes.items() if node in kept}
-            self._compacted = self.trees.next_node
+        kept = {at for chain in chains for at in chain.way}
+        nodes = sorted(at.node for at in kept if at.node >= 0)
+        if self._branches.planted and self._branches.tidy(nodes, len(nodes), WASTE):
+            for at in [*self._prompts, *kept]:
+                at.children = {token: below for token, below in at.children.items() if below in kept}
 
 
 def check_vocabularies(drafts: Vocabulary, target: Vocabulary) -> None:

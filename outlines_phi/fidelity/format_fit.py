@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import final
 
 from ..numerics.weights import log_mass_text
-from ..phi.tree.beginnings import Beginnings
+from ..phi.tree.distribution import Beginnings
 
 LOW = -5.0
 """``log Phi`` below which a format is said to fit badly: the model itself would write it less than once in 148 texts."""

@@ -1,12 +1,10 @@
-"""Token trees of a run that evaluate every prefix once, drafted or not."""
+"""The prefixes that a run has evaluated: each once, while a walk may come back to it, drafted or not."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import final
-
-import torch
-from torch import Tensor
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, final
 
 from ..lm.model import TokenTrees
 from ..numerics.transfers import Rows
@@ -15,84 +13,132 @@ WASTE = 2048  # Nodes that a run may grow by, whatever its walks need, before th
 
 
 @final
-class Branches:
-    """Token trees that walks grow; a prefix that was drafted for one walk, and that another then chooses, costs no second
-    evaluation.
+@dataclass
+class DraftTally:
+    """The number of prefixes after a prompt that a drafter foresaw, and of those that walks have come to."""
+
+    drafted: int = 0
+    followed: int = 0
+
+
+@final
+class Prefix:
+    """A prompt and what was written after it, with the model's answer once that is known.
+
+    It holds those one token longer that were asked for, and none that is shorter: it lives as long as a walk may come back to
+    it, and is freed by being forgotten.
+
+    ``parent``, ``token``: The model's node of the prefix without its last token, and that token; -1 for a prompt.
+    ``node``: The model's node of the prefix; -1 before it is evaluated.
+    ``answer``: What is kept of the distribution of the next token, ``[V]``: logits, or ``log p``. ``None`` where nothing is; the
+        prefix is evaluated then, for the first time or once more, where a walk comes to it.
+    ``children``: The prefixes one token longer, by that token.
+    ``ahead``: Where a drafter foresaw it and no walk has come to it since: who counts that.
     """
 
-    def __init__(self, trees: TokenTrees) -> None:
-        self.trees = trees
-        # Node and logits of what was drafted and not visited yet.
-        self._seen: dict[tuple[int, int], tuple[int, Tensor]] = {}
-        self._compacted = 0
-        self._planted: tuple[list[int], Rows] | None = None
+    __slots__ = ("ahead", "answer", "children", "node", "parent", "token")
+
+    def __init__(self, parent: int, token: int, node: int = -1, answer: Any = None) -> None:
+        self.parent, self.token, self.node, self.answer = parent, token, node, answer
+        self.children: dict[int, Prefix] = {}
+        self.ahead: DraftTally | None = None
 
     @property
-    def planted(self) -> bool:
-        """True if the prompts have been evaluated."""
-        return self._planted is not None
+    def held(self) -> int:
+        """The node that the model has to keep for it: its own, or its parent's where it is evaluated anew."""
+        return self.parent if self.answer is None and self.token >= 0 else self.node
 
-    def plant(self) -> tuple[list[int], Rows]:
-        """Return the nodes of the prompts and their ``[P, V]`` logits, evaluated the first time."""
-        if self._planted is None:
+    def child(self, token: int) -> Prefix:
+        """Return the prefix that is ``token`` longer, which a walk has come to."""
+        child = self.foreseen(token)
+        if child.ahead is not None:
+            child.ahead.followed += 1
+            child.ahead = None
+        return child
+
+    def foreseen(self, token: int) -> Prefix:
+        """Return the prefix that is ``token`` longer, which a walk may come to."""
+        if token not in self.children:
+            self.children[token] = Prefix(self.node, token)
+        return self.children[token]
+
+    def along(self, tokens: Iterable[int]) -> Iterator[Prefix]:
+        """Yield this prefix and those that ``tokens`` lead to."""
+        yield (prefix := self)
+        for token in tokens:
+            yield (prefix := prefix.foreseen(token))
+
+    def walk(self) -> Iterator[Prefix]:
+        """Yield this prefix and all longer ones that it holds."""
+        stack = [self]
+        while stack:
+            prefix = stack.pop()
+            yield prefix
+            stack.extend(prefix.children.values())
+
+
+@final
+class Branches:
+    """Token trees of a model that walks grow, and give back.
+
+    ``planted``: True if the prompts have been evaluated.
+    """
+
+    def __init__(self, trees: TokenTrees, *, planted: bool = False) -> None:
+        self.trees, self.planted = trees, planted
+        self._compacted = 0
+        self._prompts: Rows | None = None
+
+    def plant(self) -> Rows:
+        """Return the ``[P, V]`` logits of the prompts, the nodes 0 to ``P - 1``, which are evaluated the first time."""
+        if self._prompts is None:
             self.evaluate(())
-        assert self._planted is not None
-        return self._planted
+        assert self._prompts is not None  # else others have planted the trees, and know what was answered
+        return self._prompts
 
-    def reach(self, parents: Sequence[int], tokens: Sequence[int]) -> tuple[list[int], Rows]:
-        """Return the nodes and the ``[n, V]`` logits of distinct pairs that walks have come to, and forget them.
+    def reach(self, prefixes: Sequence[Prefix]) -> Rows:
+        """Return the ``[n, V]`` logits of distinct prefixes, each below an evaluated one or one that stands before it.
 
-        One call evaluates the new ones, and new prompts. ``parents`` are nodes, or ``~i`` for that of the ``i``-th pair, which
-        stands before it: what lies below another pair counts as drafted, and is kept.
+        One call evaluates those of which no answer is kept, and new prompts.
         """
-        first, nodes, new = self.trees.next_node, list[int](), list[tuple[int, int]]()
-        pairs, seen = list[tuple[int, int]](), dict[int, Tensor]()
-        for i, (parent, token) in enumerate(zip(parents, tokens, strict=True)):
-            pairs.append((nodes[~parent] if parent < 0 else parent, token))
-            if pairs[i] in self._seen:
-                node, seen[i] = self._seen[pairs[i]]
-            else:
-                node = first + len(new)
-                new.append(pairs[i])
-            nodes.append(node)
-        logits = self.evaluate(new) if new or self._planted is None else self.plant()[1][:0]
-        if seen:
-            rest = iter(logits.each())
-            logits = logits.of([seen[i] if i in seen else next(rest) for i in range(len(pairs))])
-        for i, parent in enumerate(parents):
-            if parent < 0:
-                self._seen[pairs[i]] = nodes[i], logits.matrix[logits.places[i]]
-            else:
-                self._seen.pop(pairs[i], None)
-        return nodes, logits
+        first, new = self.trees.next_node, dict[Prefix, tuple[int, int]]()
+        for prefix in prefixes:
+            if prefix.answer is None and prefix.token >= 0:
+                # Its parent as of now: one that stands behind it is evaluated once more, for a draft.
+                new[prefix], prefix.node = (prefix.parent, prefix.token), first + len(new)
+            for below in prefix.children.values():
+                below.parent = prefix.node
+        logits = self.evaluate(list(new.values())) if new else self.plant()[:0]
+        if len(new) == len(prefixes):
+            return logits
+        prompts = self.plant()
+        if all(prefix.token < 0 for prefix in prefixes):
+            return Rows(prompts.matrix, prompts.within([prefix.node for prefix in prefixes]), prompts.check)
+        rest, roots = dict(zip(new, logits.each(), strict=True)), prompts.each()
+        known = (roots[prefix.node] if prefix.token < 0 else prefix.answer for prefix in prefixes)
+        return logits.of([rest.get(prefix, row) for prefix, row in zip(prefixes, known, strict=True)])
 
     def evaluate(self, pairs: Sequence[tuple[int, int]]) -> Rows:
         """Return the logits of new nodes, ``[n, V]``; the prompts are evaluated with the first ones."""
         parents, tokens = [parent for parent, _ in pairs], [token for _, token in pairs]
-        if self._planted is not None:
+        if self.planted:
             return self.trees.extend(parents, tokens).rows
-        evaluation = self.trees.roots(parents, tokens)
+        evaluation, self.planted = self.trees.roots(parents, tokens), True
         prompts = len(evaluation.nodes) - len(pairs)
         kept = evaluation.rows[:prompts]
         # A part alone would hold the memory of the whole.
-        self._planted = list(evaluation.nodes[:prompts]), kept.of(kept.each()) if pairs else kept
+        self._prompts = kept.of(kept.each()) if pairs else kept
         return evaluation.rows[prompts:]
 
-    def prune(self, nodes: Iterable[int], wanted: Iterable[tuple[int, int]] = ()) -> None:
-        """Forget the drafts below ``nodes``, but for the pairs that the walk visits next."""
-        below, visited = set(nodes), set(wanted)
-        kept = [pair for pair in self._seen if pair[0] in below and pair in visited]
-        # A row alone would hold the memory of all that was evaluated with it.
-        logits = torch.stack([self._seen[pair][1] for pair in kept]) if kept else ()
-        seen = {pair: entry for pair, entry in self._seen.items() if pair[0] not in below}
-        self._seen = seen | {pair: (self._seen[pair][0], row) for pair, row in zip(kept, logits, strict=True)}
-
     def compact(self, nodes: Iterable[int]) -> None:
-        """Give back the memory of every node that is neither in ``nodes``, waiting to be visited, nor above one of these."""
-        self.trees.compact([*nodes, *(node for node, _ in self._seen.values())])
+        """Give back the memory of every node that is neither in ``nodes`` nor above one of these."""
+        self.trees.compact([*nodes])
         self._compacted = self.trees.next_node
 
-    def tidy(self, depths: Mapping[int, int]) -> None:
-        """Compact once the drafts in vain outweigh the paths to the nodes, given with their depths."""
-        if self.trees.next_node - self._compacted > max(WASTE, sum(depths.values())):
-            self.compact(depths)
+    def tidy(self, nodes: Iterable[int], size: int, waste: int | None = None) -> bool:
+        """Compact once the nodes in vain may outweigh the paths to ``nodes``, about ``size`` nodes; return whether it was done."""
+        waste = WASTE if waste is None else waste
+        outweighed = self.trees.next_node - self._compacted > max(waste, size)
+        if outweighed:
+            self.compact(nodes)
+        return outweighed

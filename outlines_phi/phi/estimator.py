@@ -36,10 +36,6 @@ class Prefixes(NamedTuple):
     # step, see `reached`.
     drafted: Sequence[bool] = ()
 
-    def arranged(self, order: Sequence[int]) -> Prefixes:
-        """Return the prefixes in another order."""
-        return Prefixes._make([column[i] for i in order] if column else () for column in self)
-
 
 def doubling(total: int, first: int) -> list[int]:
     """Return the sizes of the rounds of ``total`` walks, between which a proposal learns: each as large as all before."""

@@ -35,10 +35,9 @@ from ..phi.tree.evidence import Evidence
 from ..phi.tree.tree import BoundsTree
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws
-from ..sampling.greedy import greedy_lines
 from ..sampling.phi_options import AutoPhi, Effort
-from ..sampling.ranking import Ranking
-from ..sampling.rejection.certify import Certification
+from ..sampling.ranking import Ranking, greedy_lines
+from ..sampling.rejection.exact_sampler import Certification
 from ..sampling.sampler import Request
 from ..sampling.smc import SMC
 from .call import (

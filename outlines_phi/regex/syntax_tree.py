@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 from .code_points import EVERYTHING, CodePoints
@@ -83,15 +83,20 @@ class End:
     """Nothing follows."""
 
 
+class Leaf:
+    """A part that grammars have, and no regular expression."""
+
+
 @final
 @dataclass(frozen=True)
-class RuleName:
-    """A reference to a rule of a grammar; in no regular expression."""
+class RuleName(Leaf):
+    """A reference to a rule of a grammar; ``at`` is the offset at which it is written, 0 where that is not told."""
 
     rule: str
+    at: int = field(default=0, compare=False)
 
 
-Node = Chars | Sequence | Choice | Repeat | Ahead | Behind | First | Beginning | End | RuleName
+Node = Chars | Sequence | Choice | Repeat | Ahead | Behind | First | Beginning | End | Leaf
 
 EMPTY = Sequence(())
 ANYTHING = Repeat(Chars(EVERYTHING), 0, None)
@@ -109,6 +114,11 @@ def parts_of(tree: Node) -> Iterator[Node]:
             case Repeat(inner) | Ahead(inner) | Behind(inner) | First(inner):
                 waiting.append(inner)
     return reversed(found)
+
+
+def rules_of(tree: Node) -> Iterator[RuleName]:
+    """Yield the references to rules in a tree, as they are written."""
+    return (part for part in parts_of(tree) if isinstance(part, RuleName))
 
 
 def blocks_of(tree: Node) -> tuple[Node, ...]:

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar, final
 
-from ..errors import UnsupportedError
-from ..phi.branches import Branches
+from ..phi.branches import Prefix
 from ..phi.estimator import ProposalPhi
-from .drafted_stepper import DraftedStepper, Prefetch
 from .draw import Draw, Guarantee
 from .draws import DrawCounts, Draws
+from .prefetch import Prefetch
 from .sampler import Request, Sampler
 from .stepper import Observer, Stepper, Trajectory
 
-Group = TypeVar("Group")
+Unit = TypeVar("Unit")
 
 TOGETHER = 512
 """Prefixes that grow at a time: a tree's attention costs as the square of its nodes."""
@@ -50,7 +49,7 @@ class AncestralSampler(Sampler):
         stepper.follow(lambda: walks, request.n * len(request.prompts))
         for size in self.phi.rounds(request.n):
             walks += (together := stepper.launch(size))
-            for _ in grow(stepper, together):
+            for _ in grow_walks(stepper, together):
                 pass
         return [
             _draws_of(request, stepper, [walk for walk in walks if walk.row == row], request.budgets[row])
@@ -63,74 +62,76 @@ class AncestralSampler(Sampler):
         A token is final when it is drawn: a trajectory only ever grows.
         """
         stepper = self._stepper(request)
-        return chain.from_iterable(grow(stepper, stepper.launch(size)) for size in self.phi.rounds(request.n))
+        return chain.from_iterable(grow_walks(stepper, stepper.launch(size)) for size in self.phi.rounds(request.n))
 
-    def _stepper(self, request: Request) -> Stepper | DraftedStepper:
-        if self.draft is None or not (self.draft.asked or request.constraint is None):
-            return Stepper(request, self.phi, self.observer, weighted=request.weighted)
-        if self.observer is not None:
-            raise UnsupportedError(
-                "Leave out the draft or the observer: a step that follows a draft is not one token long."
-            )
-        if request.constraint is not None:
-            raise UnsupportedError(
-                f"{request.constraint} was given beside a draft; a constraint is asked about few tokens of a step, so the "
-                "distribution that a draft would be held against is not known. Leave out one of them; a type or a regex "
-                "in place of the constraint goes with drafts."
-            )
-        return DraftedStepper(request, self.phi, self.draft)
+    def _stepper(self, request: Request) -> Stepper:
+        draft = self.draft if self.draft is not None and (self.draft.asked or request.constraint is None) else None
+        return Stepper(request, self.phi, self.observer, draft, weighted=request.weighted)
 
 
-def grow(stepper: Stepper | DraftedStepper, walks: Sequence[Trajectory]) -> Iterator[Sequence[Trajectory]]:
-    """Take ``walks``, at the start, to their ends, a limited number of prefixes at a time.
+def grow(
+    stepper: Stepper,
+    units: Sequence[Unit],
+    moving: Callable[[Unit], Iterable[Trajectory]],
+    settled: Callable[[Sequence[Unit]], Sequence[Unit]],
+) -> Iterator[Sequence[Unit]]:
+    """Take units of walks to their ends, few prefixes at a time, and yield those that have grown after every model call.
 
-    Yields them all, then those that have grown after every model call.
+    Those that began last go first. ``moving`` returns the walks of a unit that go on, ``settled`` the units after a step. All begin
+    together; then a unit is never split.
     """
-    together = min(TOGETHER, stepper.room) if isinstance(stepper, DraftedStepper) else TOGETHER
-
-    def advance(group: Sequence[Trajectory]) -> list[list[Trajectory]]:
-        stepper.advance(group)
-        return _groups(group, together)
-
-    stepper.first(walks)
-    yield walks
-    yield from depth_first(stepper.branches, _groups(walks, together), advance, lambda group: group)
-
-
-def depth_first(
-    branches: Branches,
-    groups: list[Group],
-    advance: Callable[[Group], list[Group]],
-    walks_of: Callable[[Group], Iterable[Trajectory]],
-) -> Iterator[Group]:
-    """Take groups of walks to their ends, those that began last first, and yield each group after its model call.
-
-    ``advance`` returns the groups that one becomes; ``walks_of`` those whose prefixes it needs.
-    """
+    groups: list[list[Unit]] = [list(units)]
     while groups:
         group = groups.pop()
-        below = advance(group)
+        stepper.advance([walk for unit in group for walk in moving(unit)])
+        below = _groups(settled(group), moving, min(TOGETHER, stepper.room))
         yield group
         groups += below
-        needed = {walk.node: len(walk.tokens) for waiting in groups for walk in walks_of(waiting)}
+        walks = (walk for waiting in groups for unit in waiting for walk in moving(unit))
+        needed = {walk.at.held: len(walk.tokens) for walk in walks}
         if below:
-            branches.tidy(needed)
+            stepper.branches.tidy(needed, sum(needed.values()))
         elif groups:
-            branches.compact(needed)
+            stepper.branches.compact(needed)
 
 
-def _groups(walks: Sequence[Trajectory], together: int) -> list[list[Trajectory]]:
-    """Return the trajectories that go on, in groups of few prefixes; no prefix is in two groups, so none is evaluated twice."""
-    prefixes: dict[tuple[int, int], list[Trajectory]] = {}
-    for walk in walks:
-        if not walk.finished:
-            prefixes.setdefault((walk.node, walk.tokens[-1]), []).append(walk)
-    sharing = list(prefixes.values())
-    starts = range(0, len(sharing), together)
-    return [[walk for same in sharing[i : i + together] for walk in same] for i in starts]
+def _groups(units: Sequence[Unit], moving: Callable[[Unit], Iterable[Trajectory]], together: int) -> list[list[Unit]]:
+    """Return the units that go on, in groups of few prefixes."""
+    groups: list[list[Unit]] = []
+    prefixes: set[Prefix] = set()
+    for unit in units:
+        own = {walk.at for walk in moving(unit)}
+        if own and (not groups or len(prefixes | own) > together):
+            groups.append([])
+            prefixes = set()
+        if own:
+            groups[-1].append(unit)
+            prefixes |= own
+    return groups
 
 
-def _draws_of(request: Request, stepper: Stepper | DraftedStepper, walks: Sequence[Trajectory], budget: int) -> Draws:
+def grow_walks(stepper: Stepper, walks: Sequence[Trajectory]) -> Iterator[Sequence[Trajectory]]:
+    """Take ``walks``, at the start, to their ends; yield those that have grown after every model call.
+
+    No prefix is in two groups, so none is evaluated twice.
+    """
+    for group in grow(stepper, _sharing([walks]), _unfinished, _sharing):
+        yield list(chain.from_iterable(group))
+
+
+def _unfinished(walks: Sequence[Trajectory]) -> list[Trajectory]:
+    return [walk for walk in walks if not walk.finished]
+
+
+def _sharing(groups: Sequence[Sequence[Trajectory]]) -> list[list[Trajectory]]:
+    """Return the unfinished walks of some groups, those on one prefix together."""
+    prefixes: dict[Prefix, list[Trajectory]] = {}
+    for walk in _unfinished(list(chain.from_iterable(groups))):
+        prefixes.setdefault(walk.at, []).append(walk)
+    return list(prefixes.values())
+
+
+def _draws_of(request: Request, stepper: Stepper, walks: Sequence[Trajectory], budget: int) -> Draws:
     """Return the draws that finished ``walks`` of one prompt are."""
     items = tuple(
         Draw.of(
@@ -143,6 +144,6 @@ def _draws_of(request: Request, stepper: Stepper | DraftedStepper, walks: Sequen
         for walk in walks
         if not walk.failed
     )
-    drafted = stepper.draft_counts(walks) if isinstance(stepper, DraftedStepper) else {}
+    drafted = stepper.draft_counts(walks)
     counts = DrawCounts(**vars(stepper.branches.trees.counts), **drafted, attempts=len(walks), accepted=len(items))
     return Draws(items=items, counts=counts, budget=budget, failures=len(walks) - len(items))

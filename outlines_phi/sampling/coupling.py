@@ -55,6 +55,8 @@ def verify(distributions: Distributions, chains: Chains, proposals: Proposals | 
     own_tokens = distributions.draw(chains.rows.clamp_min(0).reshape(-1), chains.uniforms.reshape(-1)).view(
         batch, longest + 1
     )
+    if not longest:  # nothing was drafted for anybody
+        return CouplingResult(torch.zeros_like(chains.lengths), torch.where(chains.rows < 0, -1, own_tokens)[:, 0])
     follows = own_tokens[:, :longest] == chains.tokens
     if proposals is not None:
         keeps = _keeps(distributions, chains, proposals)

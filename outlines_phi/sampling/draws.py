@@ -14,7 +14,7 @@ from ..errors import EmptyLanguageError, UnsupportedError, ValueReadError
 from ..numerics.checks import counted, is_number, shown
 from ..numerics.marginals import Marginals
 from ..numerics.weights import effective_size, log_mass_text, log_mean, normalized, scaled
-from ..phi.tree.beginnings import Beginnings
+from ..phi.tree.distribution import Beginnings
 from .draw import Certificate, Draw, Guarantee, Population, TextSequence, numbers_of
 
 

@@ -15,18 +15,19 @@ from ..drafting.drafter import Site
 from ..errors import COST, BudgetError, UnsupportedError
 from ..lm.watch import Progress, follow
 from ..numerics.weights import draw
+from ..phi.branches import Prefix
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.tree import Node
 from ..phi.tree.window import Windows
 from .ancestral import TOGETHER
-from .drafted_stepper import Prefetch
 from .draw import Draw
 from .draws import DrawCounts, Draws
 from .phi_options import FieldsPhi, LookaheadPhi
+from .prefetch import Prefetch
 from .rejection.adaptive_proposal import AdaptiveTrajectories, Candidate, pick
 from .sampler import Request, Sampler, Stream
 from .stepper import Trajectory
-from .window_walks import WINDOW_BYTES, EvaluatedText, EvaluatedTexts, NormalizerWalk, WindowAttempts, WindowTree
+from .window_walks import WINDOW_BYTES, EvaluatedTexts, NormalizerWalk, WindowAttempts, WindowTree
 
 FAILING = 4
 """Failed attempts at a window after which nothing is drafted for further ones."""
@@ -55,7 +56,7 @@ class Account:
 class CommittingWalk:
     """One draw in the making: what is committed, and the window under way.
 
-    ``trajectory``, ``text``: The draw, at the start, and the prompt, whose token ids are ``prompt``.
+    ``trajectory``: The draw, at the start of a text, after the token ids of ``prompt``.
     ``diagnostics``: A random stream for all that the draw itself does not depend on.
     """
 
@@ -64,14 +65,13 @@ class CommittingWalk:
         windows: Windows,
         phi: LookaheadPhi | FieldsPhi,
         trajectory: Trajectory,
-        text: EvaluatedText,
         prompt: tuple[int, ...],
         diagnostics: np.random.Generator,
     ) -> None:
         self.trajectory, self.account = trajectory, Account(trajectory)
         self._windows, self._phi, self._prompt, self._diagnostics = windows, phi, prompt, diagnostics
         self._normalizers: list[NormalizerWalk] = []
-        self._begin(text, ())
+        self._begin(())
 
     @property
     def under_way(self) -> bool:
@@ -82,13 +82,13 @@ class CommittingWalk:
     def _writing(self) -> bool:
         return not (self.trajectory.finished or self.account.exhausted)
 
-    def held(self) -> Iterator[EvaluatedText]:
+    def held(self) -> Iterator[Prefix]:
         """Yield the texts that the walk may come back to."""
         for normalizer in self._normalizers:
             yield from normalizer.window.text.walk()
         yield from self._tree.text.walk()
 
-    def advance(self) -> dict[EvaluatedText, Callable[[], Site]]:
+    def advance(self) -> dict[Prefix, Callable[[], Site]]:
         """Go on as far as known distributions lead, and commit the windows that end; return the texts whose distributions are
         wanted next.
 
@@ -107,6 +107,8 @@ class CommittingWalk:
                 self.account.turns += 1
                 break
             self._settle()
+        if not self._writing:
+            self.trajectory.at = Prefix(-1, -1)  # the draw outlives the texts that it was made from
         return {tree.text_of(node): partial(self._site, tree, node) for tree, node in waiting}
 
     @property
@@ -119,10 +121,10 @@ class CommittingWalk:
         written = (*walk.tokens[: tree.written], *node.tokens())
         return Site(walk.row, self._prompt, written, node.state, node.remaining)
 
-    def _begin(self, text: EvaluatedText, queue: Sequence[int]) -> None:
-        """Begin a window at ``text``; its first attempt has drawn ``queue`` already."""
+    def _begin(self, queue: Sequence[int]) -> None:
+        """Begin a window at what is committed; its first attempt has drawn ``queue`` already."""
         walk = self.trajectory
-        self._tree = WindowTree(self._windows, walk.state, walk.remaining, text, len(walk.tokens))
+        self._tree = WindowTree(self._windows, walk.state, walk.remaining, walk.at, len(walk.tokens))
         self._candidates: AdaptiveTrajectories | None = None
         first = self._tree.plant(queue) if queue else None
         self._attempts = WindowAttempts(
@@ -182,11 +184,11 @@ class CommittingWalk:
         kept = self._windows.final(tokens, states)
         last = path[kept - 1]
         text = tree.text_of(last)
-        walk.node, walk.state, walk.log_p = text.parent, states[kept - 1], walk.log_p + last.log_p
+        walk.at, walk.state, walk.log_p = text, states[kept - 1], walk.log_p + last.log_p
         walk.tokens += tokens[:kept]
         walk.remaining -= kept
         if not walk.finished:
-            self._begin(text, tokens[kept:])
+            self._begin(tokens[kept:])
 
     def _states(self, tokens: Sequence[int]) -> list[int]:
         """Return the guide state after each of ``tokens``, which a window's tree does not tell where it ends."""
@@ -202,7 +204,7 @@ class CommittingWalk:
         An attempt fails where its next token would be a dead one: one is drawn in proportion to ``p``, and the phrase that it
         completes is counted.
         """
-        log_p, windows = self._tree.text_of(node).log_p, self._windows
+        log_p, windows = self._tree.text_of(node).answer, self._windows
         if log_p is None or not windows.names:
             return
         dead = np.exp(log_p, dtype=np.float64)
@@ -321,10 +323,10 @@ class Lookahead:
         walks = []
         for row, i in numbers:
             rng = request.stream(row, self._first + i)
-            trajectory = Trajectory(row, i, rng, row, request.starts[row], request.budgets[row])
+            trajectory = Trajectory(row, i, rng, roots[row], request.starts[row], request.budgets[row])
             diagnostics = request.stream(row, Stream.DIAGNOSTIC + i)
             prompt = request.prompts[row]
-            walks.append(CommittingWalk(self._windows, self._phi, trajectory, roots[row], prompt, diagnostics))
+            walks.append(CommittingWalk(self._windows, self._phi, trajectory, prompt, diagnostics))
         self._accounts += [walk.account for walk in walks]
         return walks
 
@@ -348,7 +350,7 @@ class Lookahead:
         if wanted:
             self._texts.evaluate(wanted, drafted)
         size = sum(len(walk.trajectory.tokens) for walk in walks)
-        self._texts.tidy(lambda: (text for walk in walks for text in walk.held()), size)
+        self._texts.tidy((text for walk in walks for text in walk.held()), size)
 
     def _rejections(self, row: int) -> dict[str, int]:
         """Return the number of attempts that each phrase has cost the draws of a prompt, by its name."""

@@ -11,9 +11,10 @@ from ..errors import BudgetError
 from ..lm.model import ModelCounts
 from ..lm.watch import Progress, current, follow, limited
 from ..numerics.checks import check_amounts, check_counts, check_fits, check_kind
+from ..numerics.transfers import Exchange
 from ..numerics.weights import bounds_text
-from ..phi.tree.beginnings import Beginnings
 from ..phi.tree.best_first import ModeSearch, grow_trees
+from ..phi.tree.distribution import Beginnings
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.preexpand import USUAL, expand_usual
 from ..phi.tree.store import TreeStore, afresh
@@ -176,3 +177,31 @@ def _shortfall(row: int, results: Sequence[Ranking], effort: Effort) -> BudgetEr
         partial=results,
         log_z_bounds=ranking.log_z_bounds,
     )
+
+
+def greedy_lines(request: Request, most: int) -> list[str]:
+    """Return the line that the likeliest token at every step writes after each prompt, of at most ``most`` tokens.
+
+    It ends with the end of sequence or the first newline after a character, and knows nothing of the table of ``request``.
+    """
+    lm, trees = request.lm, request.lm.trees(request.prompts)
+    written: list[list[int]] = [[] for _ in request.prompts]
+    rows, evaluation = list(range(len(written))), trees.roots()
+    while True:
+        exchange = Exchange(evaluation.rows)
+        contexts = [(*request.prompts[row], *written[row]) for row in rows]
+        log_p = request.settings.log_p(exchange.rows(range(len(rows)))(), lm.vocabulary, contexts)
+        (best,) = exchange.read(log_p.argmax(-1))
+        standing: dict[int, int] = {}
+        for row, node, token, context in zip(rows, evaluation.nodes, best.tolist(), contexts, strict=True):
+            if token in lm.vocabulary.eos_ids:
+                continue
+            written[row].append(token)
+            fits = len(written[row]) < most and (lm.max_length is None or len(context) + 1 < lm.max_length)
+            if fits and b"\n" not in lm.vocabulary.decode(written[row]).lstrip():
+                standing[row] = node
+        if not standing:
+            break
+        rows = list(standing)
+        evaluation = trees.extend(list(standing.values()), [written[row][-1] for row in rows])
+    return [lm.vocabulary.decode(ids).decode(errors="replace").strip().partition("\n")[0] for ids in written]

@@ -9,9 +9,9 @@ from ..errors import UnsupportedError
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.tree.store import TreeStore
 from .ancestral import AncestralSampler
-from .drafted_stepper import Prefetch
 from .lookahead import LookaheadSampler
 from .phi_options import AutoPhi, ExactPhi, FieldsPhi, LookaheadPhi
+from .prefetch import Prefetch
 from .rejection.auto_sampler import AutoSampler
 from .rejection.exact_sampler import ExactSampler
 from .sampler import Sampler

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
+from operator import attrgetter
 from typing import Literal, final, get_args
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..lm.model import ModelCounts
 from ..numerics.checks import check_counts, check_fits, check_shares
 from ..numerics.weights import at_quantiles, effective_size, log_mean, normalized, scaled
 from ..phi.estimator import ProposalPhi
-from .ancestral import TOGETHER, depth_first, grow
+from .ancestral import grow, grow_walks
 from .draw import Draw, Guarantee, Population
 from .draws import DrawCounts, Draws
 from .sampler import Request, Sampler, Stream
@@ -48,14 +49,9 @@ class Particles:
         """Those that take the next step."""
         return [walk for walk in self.walks if not walk.finished]
 
-    @property
-    def finished(self) -> bool:
-        """True if no particle goes on."""
-        return not self.moving
-
     def settle(self) -> None:
         """Resample, if it is time after a step."""
-        if not self.finished and effective_size(scaled(_log_w(self.walks))) < self._threshold * len(self.walks):
+        if self.moving and effective_size(scaled(_log_w(self.walks))) < self._threshold * len(self.walks):
             self._resample()
 
     def _resample(self) -> None:
@@ -71,7 +67,7 @@ def _continued(walk: Trajectory, place: Trajectory, log_w: float) -> Trajectory:
     """Return a copy of ``walk`` in the place of another."""
     # By hand: copy() takes four times as long, for every particle of every resampling.
     return Trajectory(
-        walk.row, place.number, place.rng, walk.node, walk.state, walk.remaining, list(walk.tokens), walk.log_p, log_w
+        walk.row, place.number, place.rng, walk.at, walk.state, walk.remaining, list(walk.tokens), walk.log_p, log_w
     )
 
 
@@ -177,13 +173,14 @@ class SMCSampler(Sampler):
         if self.options.resample == "never":  # particles have nothing to do with one another, so any may begin together
             for together in self.phi.rounds(n * size):
                 walks += (begun := stepper.launch(together))
-                for _ in grow(stepper, begun):
+                for _ in grow_walks(stepper, begun):
                     pass
             walks, runs = [], self._runs(request, sorted(walks, key=lambda walk: (walk.row, walk.number)))
         else:
             for together in self.phi.rounds(n):
-                runs += (waiting := self._runs(request, stepper.launch(together * size)))
-                _advance(stepper, waiting)
+                runs += (begun_runs := self._runs(request, stepper.launch(together * size)))
+                for _ in grow(stepper, begun_runs, attrgetter("moving"), _settled):
+                    pass
         return picks(request, runs, stepper.branches.trees.counts)
 
     def _runs(self, request: Request, walks: Sequence[Trajectory]) -> list[Particles]:
@@ -192,40 +189,10 @@ class SMCSampler(Sampler):
         return [self.options.begin(request, walks[first : first + size]) for first in range(0, len(walks), size)]
 
 
-def _advance(stepper: Stepper, runs: Sequence[Particles]) -> None:
-    """Take every run to its end, step by step."""
-
-    def advance(group: Sequence[Particles]) -> list[list[Particles]]:
-        stepper.advance([walk for run in group for walk in run.moving])
-        return settled(group)
-
-    def settled(group: Sequence[Particles]) -> list[list[Particles]]:
-        for run in group:
-            run.settle()
-        return _groups(group)
-
-    def unfinished(group: Sequence[Particles]) -> list[Trajectory]:
-        return [walk for run in group for walk in run.walks if not walk.finished]
-
-    stepper.first([walk for run in runs for walk in run.walks])
-    for _ in depth_first(stepper.branches, settled(runs), advance, unfinished):
-        pass
-
-
-def _groups(runs: Sequence[Particles]) -> list[list[Particles]]:
-    """Return the runs that go on, in groups of few prefixes; the particles of a run stay together."""
-    groups: list[list[Particles]] = []
-    prefixes: set[tuple[int, int]] = set()
+def _settled(runs: Sequence[Particles]) -> Sequence[Particles]:
     for run in runs:
-        if run.finished:
-            continue
-        own = {(walk.node, walk.tokens[-1]) for walk in run.walks if not walk.finished}
-        if not groups or len(prefixes | own) > TOGETHER:
-            groups.append([])
-            prefixes = set()
-        groups[-1].append(run)
-        prefixes |= own
-    return groups
+        run.settle()
+    return runs
 
 
 def population_of(request: Request, run: Particles, drawn: dict[tuple[int, ...], Draw]) -> Population:

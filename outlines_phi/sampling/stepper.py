@@ -1,26 +1,34 @@
-"""Walks that draw token by token: what one is, and what all those of a call stand on."""
+"""Walks that draw token by token, or several at a time along a draft (theory.md, sections 4.1 and 7.2)."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, final
+from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from ..drafting.drafter import NOTHING, Draft, Site
 from ..errors import EmptyLanguageError, UnsupportedError
-from ..guides.guide import DONE
+from ..guides.guide import DEAD, DONE
 from ..lm.watch import Progress, follow
 from ..numerics.distributions import Distributions, together
-from ..numerics.transfers import Exchange, Rows
-from ..phi.branches import Branches
+from ..numerics.transfers import Exchange
+from ..phi.branches import Branches, Prefix
 from ..phi.constraint import Constraint
 from ..phi.estimator import Prefixes, ProposalPhi, SampledRun
 from .awrs import draw_allowed
+from .coupling import Chains, Proposals, verify
+from .prefetch import Prefetch
 from .sampler import Request, Stream
+
+KEPT = 2**28
+"""Logits that a round may keep of drafts: 1 GiB in single precision."""
 
 
 @dataclass(eq=False)
@@ -31,7 +39,7 @@ class Trajectory:
     row: int
     number: int
     rng: np.random.Generator  # Its random stream
-    node: int  # The node it stands on, in the run's branches
+    at: Prefix  # What it has written, among the prefixes of the run
     # The guide state, and the tokens that may still be written
     state: int
     remaining: int
@@ -51,75 +59,28 @@ class Trajectory:
         return self.log_w == -math.inf
 
 
-class BaseStepper:
-    """The walks of a call: their launch, the distributions of where they stand, and their accounts. Who takes them further inherits
-    from it.
+@dataclass(eq=False)
+class DraftState:
+    """The drafts of a walk, from round to round."""
 
-    ``weighted``: Whether anybody will read the weights of the walks.
-    """
+    stream: np.random.Generator  # Of its drafts, apart from its own
+    # Numbers of the walk's own stream that no token has used yet. Token `i` of a walk uses number `i` and no other, so a walk
+    # that follows deterministic drafts writes, token for token, what it would have written without.
+    ahead: list[float] = field(default_factory=list)
+    drafted: int = 0
+    followed: int = 0
+    turns: int = 0
 
-    def __init__(self, request: Request, phi: ProposalPhi, *, weighted: bool = True) -> None:
-        self._request = request
-        self.branches = Branches(request.lm.trees(request.prompts))
-        self._run = SampledRun(
-            lm=request.lm,
-            table=request.table,
-            settings=request.settings,
-            prompts=request.prompts,
-            budgets=request.budgets,
-            branches=self.branches,
-            stream=lambda row: request.stream(row, Stream.ESTIMATE),
-        )
-        self.estimate = phi.begin(self._run)
-        # Under truncation or a constraint a text that can only end may still be refused.
-        refusing = bool(request.settings.truncation) or request.constraint is not None
-        self._ends_free = not weighted and not refusing and self.estimate.stateless
-        self._launched = 0
+    def uniforms(self, walk: Trajectory, n: int) -> list[float]:
+        """Return the next ``n`` numbers of the stream of ``walk``; they stay its next ones until it writes tokens."""
+        if len(self.ahead) < n:
+            self.ahead += walk.rng.random(n - len(self.ahead)).tolist()
+        return self.ahead[:n]
 
-    def launch(self, n: int) -> list[Trajectory]:
-        """Return ``n`` more walks of every prompt, at the start; the estimator has learned from those before."""
-        request = self._request
-        self.estimate.learn()
-        numbers = range(self._launched, self._launched + n)
-        self._launched += n
-        return [
-            Trajectory(row, i, request.stream(row, i), row, request.starts[row], request.budgets[row])
-            for row in range(len(request.prompts))
-            for i in numbers
-        ]
-
-    def follow(self, walks: Callable[[], Iterable[Trajectory]], wanted: int, particles: int = 1) -> None:
-        """Let the finished ones of ``walks()`` tell how far the call has come; so many of them make one of the draws ``wanted``."""
-
-        def progress() -> Progress:
-            finished = sum(walk.finished for walk in walks())
-            counts = self.branches.trees.counts
-            return Progress.of(counts, draws=finished // particles, wanted=wanted, attempts=finished)
-
-        follow(progress)
-
-    def distributions(self, prefixes: Prefixes, exchange: Exchange) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-        """Return the function of ``log p`` and ``log p + log h``, ``[n, V]``, of raw logits after ``prefixes``."""
-        scores = self.estimate.step(prefixes, exchange)
-
-        def distributions(logits: Tensor) -> tuple[Tensor, Tensor]:
-            log_p = self._run.log_p(logits, zip(prefixes.rows, prefixes.tokens, strict=True))
-            return log_p, scores(log_p)
-
-        return distributions
-
-    def take(self, walk: Trajectory, token: int, log_p: float, log_w: float) -> None:
-        """Let ``walk`` write ``token``, which has ``log p`` and adds ``log p - log q`` to the weight."""
-        walk.log_p, walk.log_w = walk.log_p + log_p, walk.log_w + log_w
-        walk.tokens.append(token)
-        walk.state = self._request.table.advance(walk.state, token, walk.remaining)
-        walk.remaining -= 1
-
-    def end_free(self, walk: Trajectory) -> None:
-        """Let ``walk`` end without the model where its text can only end, if weights are not read: its own is not known then."""
-        table = self._request.table
-        if self._ends_free and not walk.finished and table.only_ends(walk.state, walk.remaining):
-            self.take(walk, table.vocabulary.eos_ids[0], math.nan, math.nan)
+    def observe(self, drafted: int, followed: int, written: int) -> None:
+        """Count a round, by its tokens that were drafted, kept, and written in all."""
+        self.turns, self.drafted, self.followed = self.turns + 1, self.drafted + drafted, self.followed + followed
+        del self.ahead[:written]
 
 
 class Observer(Protocol):
@@ -144,107 +105,320 @@ class Observer(Protocol):
 
 
 @final
-class Stepper(BaseStepper):
-    """Takes walks one token further: the estimator's ``log h`` on the distribution of each prefix, one choice per walk.
+class Batch:
+    """The distinct prefixes of a round, with the site of each: where walks stand, then what was drafted for them."""
 
-    ``log_w`` of a walk grows by ``log S(y) - log h(yv)`` (theory.md, section 4.1). Where the request has a constraint, ``S`` is
-    the mass of what it allows too, of which :mod:`~outlines_phi.sampling.awrs` has an unbiased estimate.
+    def __init__(self, walks: Sequence[Trajectory], request: Request) -> None:
+        self._table, self.sites = request.table, dict[Prefix, Site]()
+        for walk in walks:
+            if walk.at not in self.sites:
+                prompt = request.prompts[walk.row]
+                self.sites[walk.at] = Site(walk.row, prompt, tuple(walk.tokens), walk.state, walk.remaining)
+        self.standing = len(self.sites)
 
-    Raises :class:`UnsupportedError`: an observer of a request with a constraint, whose mass no step knows.
+    def chain(self, prefix: Prefix, tokens: Sequence[int]) -> list[Prefix | None]:
+        """Return ``prefix`` and those along a draft; ``None`` after a token that ends the text, or cannot be written."""
+        chain: list[Prefix | None] = [prefix]
+        for token in tokens:
+            below = prefix.foreseen(token)
+            if below not in self.sites:
+                site = self.sites[prefix].after(token, self._table)
+                if site.state in (DEAD, DONE):
+                    return [*chain, None]
+                self.sites[below] = site
+            prefix = below
+            chain.append(prefix)
+        return chain
+
+    def prefixes(self, order: Sequence[int]) -> Prefixes:
+        """Return the prefixes in another order."""
+        nodes, sites = [prefix.node for prefix in self.sites], list(self.sites.values())
+        return Prefixes(
+            rows=[sites[i].row for i in order],
+            nodes=[nodes[i] for i in order],
+            states=[sites[i].state for i in order],
+            remaining=[sites[i].remaining for i in order],
+            tokens=[sites[i].tokens for i in order],
+            drafted=[i >= self.standing for i in order] if len(sites) > self.standing else (),
+        )
+
+
+class Step(NamedTuple):
+    """A walk in a round, with the draft that was made for it."""
+
+    walk: Trajectory
+    # The rows of the distributions of its next token, and of that after each drafted one; -1 after one that ends the text, or
+    # cannot be written
+    rows: list[int]
+    draft: Draft
+
+
+@final
+class Stepper:
+    """The walks of a call: their launch, the distributions of where they stand, their accounts, and their steps.
+
+    A step evaluates where every walk stands, with the chains that were drafted for it, in one model call, and the distributions
+    ``q_h`` of all positions, in one call of the estimator; :func:`~outlines_phi.sampling.coupling.verify` then tells how far each
+    walk goes: as many tokens as its draft holds good for, and one more. ``log_w`` of a walk grows by ``log S(y) - log h(yv)`` with
+    each (theory.md, section 4.1). Where the request has a constraint, ``S`` is the mass of what it allows too, of which
+    :mod:`~outlines_phi.sampling.awrs` has an unbiased estimate.
+
+    The distribution of a position depends on the text before it and on what was known before the round: an estimator learns
+    between rounds of walks, and only from where walks have been.
+
+    ``weighted``: Whether anybody will read the weights of the walks.
+
+    Raises :class:`UnsupportedError`: an observer of a request with a constraint, whose mass no step knows; a draft beside either.
     """
 
     def __init__(
-        self, request: Request, phi: ProposalPhi, observer: Observer | None = None, *, weighted: bool = True
+        self,
+        request: Request,
+        phi: ProposalPhi,
+        observer: Observer | None = None,
+        draft: Prefetch | None = None,
+        *,
+        weighted: bool = True,
     ) -> None:
-        if observer is not None and request.constraint is not None:
+        constraint = request.constraint
+        if draft is not None and observer is not None:
             raise UnsupportedError(
-                f"An observer was given beside {request.constraint}, which is asked about few tokens of a step, so the "
+                "Leave out the draft or the observer: a step that follows a draft is not one token long."
+            )
+        if draft is not None and constraint is not None:
+            raise UnsupportedError(
+                f"{constraint} was given beside a draft; a constraint is asked about few tokens of a step, so the "
+                "distribution that a draft would be held against is not known. Leave out one of them; a type or a regex "
+                "in place of the constraint goes with drafts."
+            )
+        if observer is not None and constraint is not None:
+            raise UnsupportedError(
+                f"An observer was given beside {constraint}, which is asked about few tokens of a step, so the "
                 "distribution of a step is not known; leave out one of them."
             )
-        super().__init__(request, phi, weighted=weighted or observer is not None)
-        self._observer = observer
+        self._request, self._observer, self._draft = request, observer, draft
+        self.branches = Branches(request.lm.trees(request.prompts))
+        self._run = SampledRun(
+            lm=request.lm,
+            table=request.table,
+            settings=request.settings,
+            prompts=request.prompts,
+            budgets=request.budgets,
+            branches=self.branches,
+            stream=lambda row: request.stream(row, Stream.ESTIMATE),
+        )
+        self.estimate = phi.begin(self._run)
+        # Under truncation or a constraint a text that can only end may still be refused.
+        refusing = bool(request.settings.truncation) or constraint is not None
+        unread = not weighted and observer is None
+        self._ends_free = unread and not refusing and self.estimate.stateless
+        self._proposer = None if draft is None else draft.proposer(request)
+        self._states: dict[Trajectory, DraftState] = {}
+        self._launched = 0
 
-    def first(self, walks: Sequence[Trajectory]) -> None:
-        """Evaluate the prompts and draw the first token of every walk."""
-        self._step(walks, *self.branches.plant())
+    @property
+    def room(self) -> int:
+        """The number of drafts of full length that a round may evaluate."""
+        length = 0 if self._draft is None else self._draft.length
+        return max(1, KEPT // (len(self._request.table.vocabulary) * (length + 1)))
+
+    def launch(self, n: int) -> list[Trajectory]:
+        """Return ``n`` more walks of every prompt, at the start; the estimator has learned from those before."""
+        request = self._request
+        self.estimate.learn()
+        numbers = range(self._launched, self._launched + n)
+        self._launched += n
+        roots = [Prefix(-1, -1, row) for row in range(len(request.prompts))]
+        walks = [
+            Trajectory(row, i, request.stream(row, i), root, request.starts[row], request.budgets[row])
+            for row, root in enumerate(roots)
+            for i in numbers
+        ]
+        if self._draft is not None:
+            self._states |= {walk: DraftState(request.stream(walk.row, Stream.DRAFT + walk.number)) for walk in walks}
+        return walks
+
+    def follow(self, walks: Callable[[], Iterable[Trajectory]], wanted: int, particles: int = 1) -> None:
+        """Let the finished ones of ``walks()`` tell how far the call has come; so many of them make one of the draws ``wanted``."""
+
+        def progress() -> Progress:
+            finished = sum(walk.finished for walk in walks())
+            counts = self.branches.trees.counts
+            return Progress.of(counts, draws=finished // particles, wanted=wanted, attempts=finished)
+
+        follow(progress)
+
+    def draft_counts(self, walks: Sequence[Trajectory]) -> dict[str, int]:
+        """Return the counts of the drafts of some walks, as in :class:`~outlines_phi.sampling.draws.DrawCounts`."""
+        if self._draft is None:
+            return {}
+        states = [self._states[walk] for walk in walks]
+        return {
+            "drafted": sum(state.drafted for state in states),
+            "followed": sum(state.followed for state in states),
+            "written": sum(len(walk.tokens) for walk in walks),
+            "turns": sum(state.turns for state in states),
+        }
+
+    def distributions(self, prefixes: Prefixes, exchange: Exchange) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """Return the function of ``log p`` and ``log p + log h``, ``[n, V]``, of raw logits after ``prefixes``."""
+        scores = self.estimate.step(prefixes, exchange)
+
+        def distributions(logits: Tensor) -> tuple[Tensor, Tensor]:
+            log_p = self._run.log_p(logits, zip(prefixes.rows, prefixes.tokens, strict=True))
+            return log_p, scores(log_p)
+
+        return distributions
+
+    def take(self, walk: Trajectory, token: int, log_p: float, log_w: float) -> None:
+        """Let ``walk`` write ``token``, which has ``log p`` and adds ``log p - log q`` to the weight."""
+        walk.log_p, walk.log_w = walk.log_p + log_p, walk.log_w + log_w
+        walk.tokens.append(token)
+        walk.at = walk.at.child(token)
+        walk.state = self._request.table.advance(walk.state, token, walk.remaining)
+        walk.remaining -= 1
+
+    def end_free(self, walk: Trajectory) -> None:
+        """Let ``walk`` end without the model where its text can only end, if weights are not read: its own is not known then."""
+        table = self._request.table
+        if self._ends_free and not walk.finished and table.only_ends(walk.state, walk.remaining):
+            self.take(walk, table.vocabulary.eos_ids[0], math.nan, math.nan)
 
     def advance(self, walks: Sequence[Trajectory]) -> None:
-        """Evaluate every distinct prefix that unfinished ``walks`` stand on, in one call, and draw the next token of each."""
-        new = dict.fromkeys((walk.node, walk.tokens[-1]) for walk in walks)
-        nodes, logits = self.branches.reach([parent for parent, _ in new], [token for _, token in new])
-        arrived = dict(zip(new, nodes, strict=True))
-        for walk in walks:
-            walk.node = arrived[walk.node, walk.tokens[-1]]
-        self._step(walks, nodes, logits)
+        """Evaluate every distinct prefix that unfinished ``walks`` stand on, with drafts, and take each of them further."""
+        batch = Batch(walks, self._request)
+        drafts = self._drafts(walks, [batch.sites[walk.at] for walk in walks])
+        chains = [batch.chain(walk.at, draft.tokens) for walk, draft in zip(walks, drafts, strict=True)]
+        prefixes, sites = list(batch.sites), list(batch.sites.values())
+        logits = self.branches.reach(prefixes)
+        # Neighbours of one guide state are treated together: prefixes, and the walks on them.
+        order = sorted(range(len(sites)), key=lambda i: (sites[i].state, sites[i].remaining))
+        place: dict[Prefix | None, int] = {prefixes[i]: row for row, i in enumerate(order)}
+        steps = [
+            Step(walk, [place.get(at, -1) for at in chain], draft)
+            for walk, draft, chain in zip(walks, drafts, chains, strict=True)
+        ]
+        steps.sort(key=lambda step: step.rows[0])
+        came = self._take_steps(steps, order, batch, Exchange(logits))
+        if self._draft is not None:
+            self.estimate.reached(sorted(row for row in came if order[row] >= batch.standing))
+        answers = dict(zip(prefixes, logits.each(), strict=True))
+        for prefix in prefixes:
+            prefix.answer = None
+        for at in {walk.at for walk in walks if not walk.finished} & answers.keys():
+            at.answer = answers[at].clone()  # a row alone would hold the memory of all that was evaluated with it
 
-    def _step(self, walks: Sequence[Trajectory], nodes: Sequence[int], logits: Rows) -> None:
-        """Draw the next token of every walk from the distribution of the node it stands on: few rows at a time, one transfer."""
-        standing: dict[int, list[Trajectory]] = {}
-        for walk in walks:
-            standing.setdefault(walk.node, []).append(walk)
-        # Neighbours of one guide state are treated together.
-        alike = sorted(standing.values(), key=lambda same: (same[0].state, same[0].remaining))
-        moving = [walk for same in alike for walk in same]
-        # An estimator with a state is asked about a step as a whole, and an observer told of it.
-        apart = self.estimate.stateless and self._observer is None
-        size = together(logits.matrix) if apart else len(alike)
-        position = {node: i for i, node in enumerate(nodes)}
-        places = [position[same[0].node] for same in alike]
-        rows = [row % size for row, same in enumerate(alike) for _ in same]
-        constraint = self._request.constraint
-        if self._observer is not None or constraint is not None:
-            logits.read()  # what others see before it is read below is checked before
-        exchange = Exchange(logits)
-        logits_of = exchange.rows(places)
-        uniforms = [] if constraint else [walk.rng.random() for walk in moving]
-        sent = exchange.send(np.array(rows), np.array(uniforms))
-        parts = [slice(start, start + size) for start in range(0, len(alike), size)]
-        asked = [self.distributions(_prefixes([same[0] for same in alike[part]]), exchange) for part in parts]
-        first, chosen = 0, list[Tensor]()
-        for part, distributions in zip(parts, asked, strict=True):
-            here = slice(first, first := first + sum(map(len, alike[part])))
-            log_p, scores = distributions(logits_of(part))
-            index, quantiles = sent()
-            chosen.append(self._choose(moving[here], rows[here], index[here], quantiles[here], log_p, scores))
-        (read,) = exchange.read(torch.cat(chosen, -1))
-        for walk, token, log_s, *account in zip(moving, *read.tolist(), strict=True):
-            if log_s > -math.inf:
-                self.take(walk, int(token), *account)
-                self.end_free(walk)
-            else:
-                walk.log_w = -math.inf
-        self.branches.prune(nodes, ((walk.node, walk.tokens[-1]) for walk in walks if not walk.finished))
+    def _drafts(self, walks: Sequence[Trajectory], sites: Sequence[Site]) -> list[Draft]:
+        """Return a draft per walk. Drafts that are drawn are as many chains: where memory has no room some walks go without."""
+        if self._proposer is None or self._draft is None:
+            return [NOTHING] * len(walks)
+        lengths = [self._draft.length] * len(walks)
+        if self._draft.drafter.sampled:
+            lengths[self.room :] = [0] * (len(walks) - self.room)
+        return self._proposer.propose(sites, lengths, [self._states[walk].stream for walk in walks])
+
+    def _take_steps(self, steps: Sequence[Step], order: Sequence[int], batch: Batch, exchange: Exchange) -> set[int]:
+        """Let every walk write what it keeps of its draft and the token after it; return the rows that walks have come to.
+
+        Few rows at a time where they are many, and one transfer each way.
+        """
+        # An estimator with a state is asked about a step as a whole, an observer is told of one, and chains have rows anywhere.
+        apart = self._draft is None and self._observer is None and self.estimate.stateless
+        size = together(exchange.answer.matrix) if apart else len(order)
+        if self._observer is not None or self._request.constraint is not None:
+            exchange.answer.read()  # what others see before it is read below is checked before
+        logits_of, sent = exchange.rows(order), exchange.send(*self._arrays(steps))
+        firsts, heads = range(0, len(order), size), [step.rows[0] for step in steps]
+        asked = [self.distributions(batch.prefixes(order[first : first + size]), exchange) for first in firsts]
+        chosen = list[Tensor]()
+        for first, distributions in zip(firsts, asked, strict=True):
+            here = slice(bisect_left(heads, first), bisect_left(heads, first + size))
+            log_p, scores = distributions(logits_of(slice(first, first + size)))
+            rows, tokens, lengths, uniforms, drawn, drawn_from = sent()
+            chains = Chains(rows[here] - first, tokens[here], lengths[here], uniforms[here])
+            log_r = [step.draft.log_r.to(log_p.device) for step in steps if step.draft.log_r is not None]
+            proposals = Proposals(drawn, drawn_from, torch.cat(log_r)) if log_r else None
+            chosen.append(
+                self._choose(steps[here], [head - first for head in heads[here]], chains, proposals, log_p, scores)
+            )
+        (read,) = exchange.read(torch.cat(chosen))
+        came = set[int]()
+        for step, (accepted, *account) in zip(steps, read.tolist(), strict=True):
+            self._write(step, int(accepted), *account)
+            came.update(step.rows[: int(accepted) + 1])
+        return came - {-1}
+
+    def _write(self, step: Step, accepted: int, token: float, log_s: float, *accounts: float) -> None:
+        """Let a walk write the ``accepted`` tokens of its draft and ``token``, with ``log p`` and ``log p - log q`` of each."""
+        walk, last, allowed = step.walk, step.rows[accepted], log_s > -math.inf
+        written = [*step.draft.tokens[:accepted], int(token)]
+        if last < 0 or not allowed:  # no distribution, or nothing in it, to draw a further token from
+            written.pop()
+        if walk in self._states:
+            self._states[walk].observe(len(step.rows) - 1, accepted, len(written))
+        half = len(accounts) // 2
+        for account in zip(written, accounts[:half], accounts[half:], strict=False):
+            self.take(walk, *account)
+        if last >= 0 and not allowed:
+            walk.log_w = -math.inf
+        self.end_free(walk)
+
+    def _arrays(self, steps: Sequence[Step]) -> list[NDArray[Any]]:
+        """Return the parts of :class:`Chains`, the indices of the drawn drafts, and the rows of :class:`Proposals` of each."""
+        lengths = np.array([len(step.rows) - 1 for step in steps])
+        longest = int(lengths.max())
+        rows = np.full((len(steps), longest + 1), -1)
+        tokens = np.zeros((len(steps), longest), dtype=np.int64)
+        uniforms = np.zeros((len(steps), longest + 1))
+        for i, (step, size) in enumerate(zip(steps, lengths.tolist(), strict=True)):
+            rows[i, : size + 1], tokens[i, :size] = step.rows, step.draft.tokens[:size]
+            if self._request.constraint is None:
+                uniforms[i, : size + 1] = self._uniforms(step.walk, size + 1)
+        drawn = [(i, len(step.draft.log_r)) for i, step in enumerate(steps) if step.draft.log_r is not None]
+        drawn_from, first = np.zeros((len(drawn), longest), dtype=np.int64), 0
+        for place, (_, length) in enumerate(drawn):
+            drawn_from[place, :length] = range(first, first := first + length)
+        return [rows, tokens, lengths, uniforms, np.array([i for i, _ in drawn], dtype=np.int64), drawn_from]
+
+    def _uniforms(self, walk: Trajectory, n: int) -> Sequence[float] | NDArray[np.float64]:
+        return self._states[walk].uniforms(walk, n) if walk in self._states else walk.rng.random(n)
 
     def _choose(
         self,
-        walks: Sequence[Trajectory],
-        rows: Sequence[int],
-        index: Tensor,
-        uniforms: Tensor,
+        steps: Sequence[Step],
+        heads: Sequence[int],
+        chains: Chains,
+        proposals: Proposals | None,
         log_p: Tensor,
         scores: Tensor,
     ) -> Tensor:
-        """Draw one token per walk from the row of ``scores`` that ``rows`` names, and ``index`` on the device.
+        """Draw what each walk writes, ``heads`` being the rows that they stand on.
 
-        Returns ``[4, n]`` float64: the token, ``log S``, ``log p`` of the token, and ``log p - log q``.
+        Returns ``[n, 3 + 2 (K + 1)]`` float64: how many tokens of the draft are kept, the token after them, ``log S`` there, and
+        ``log p`` and ``log p - log q`` of the tokens.
         """
-        constraint = self._request.constraint
+        rows, constraint = chains.rows.clamp_min(0), self._request.constraint
         if constraint is None:
             distributions = Distributions.of(scores)
-            tokens, log_s = distributions.draw(index, uniforms), distributions.log_s[index]
+            accepted, tokens = verify(distributions, chains, proposals)
+            log_s = distributions.log_s[rows]
         else:
-            tokens, log_s = self._draw_allowed(walks, rows, scores.double(), constraint)
+            accepted = torch.zeros_like(chains.lengths)
+            tokens, log_s = self._draw_allowed([step.walk for step in steps], heads, scores.double(), constraint)
         if self._observer is not None:
-            draws = [(walk.row, walk.number) for walk in walks]
-            self._observer.step(draws, rows, tokens.tolist(), log_p, scores.double())
+            draws = [(step.walk.row, step.walk.number) for step in steps]
+            self._observer.step(draws, heads, tokens.tolist(), log_p, scores.double())
+        own = tokens.clamp_min(0)[:, None]
+        written = torch.cat([chains.tokens, own], 1).scatter(1, accepted[:, None], own)
+        log_p_v, log_q_v = log_p[rows, written].double(), scores[rows, written].double() - log_s
+        head = torch.stack([accepted, tokens], 1).double()
         # log p - log q = log S - log h
-        log_p_v, log_q_v = log_p[index, tokens].double(), scores[index, tokens].double() - log_s
-        return torch.stack([tokens.double(), log_s, log_p_v, log_p_v - log_q_v])
+        return torch.cat([head, log_s.gather(1, accepted[:, None]), log_p_v, log_p_v - log_q_v], 1)
 
     def _draw_allowed(
         self, walks: Sequence[Trajectory], rows: Sequence[int], scores: Tensor, constraint: Constraint
     ) -> tuple[Tensor, Tensor]:
-        """Return a token per walk that ``constraint`` allows too, and the estimate of the log of the mass that both allow.
+        """Return a token per walk that ``constraint`` allows too, and an estimate of the log of the mass that both allow.
 
         Raises :class:`EmptyLanguageError`: the constraint allows no first token of a prompt: not one draw of any number would
         be completed.
@@ -269,15 +443,5 @@ class Stepper(BaseStepper):
                     "about unfinished texts too, and has to allow every beginning of what it allows."
                 )
         tokens = torch.tensor([max(0, outcome.token) for outcome in outcomes], device=scores.device)
-        return tokens, torch.tensor([outcome.log_s for outcome in outcomes], dtype=scores.dtype, device=scores.device)
-
-
-def _prefixes(walks: Sequence[Trajectory]) -> Prefixes:
-    """Return the prefixes that ``walks`` stand on, all distinct."""
-    return Prefixes(
-        rows=[walk.row for walk in walks],
-        nodes=[walk.node for walk in walks],
-        states=[walk.state for walk in walks],
-        remaining=[walk.remaining for walk in walks],
-        tokens=[walk.tokens for walk in walks],
-    )
+        log_s = torch.tensor([outcome.log_s for outcome in outcomes], dtype=scores.dtype, device=scores.device)
+        return tokens, log_s[:, None]

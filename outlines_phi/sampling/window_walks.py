@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import final
 
@@ -15,70 +14,18 @@ from ..drafting.drafter import Site
 from ..guides.guide import DEAD, DONE
 from ..numerics.transfers import Rows
 from ..numerics.weights import draw, log, log_difference, log_sum, ratio
+from ..phi.branches import Branches, DraftTally, Prefix
 from ..phi.tree.best_first import TreeWalks
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.tree import BoundsTree, Node
 from ..phi.tree.window import Windows
-from .drafted_stepper import Prefetch, Prefetching
 from .phi_options import Effort
-from .rejection.attempts import Attempt, Attempts, descend, unweighted
+from .prefetch import Prefetch, Prefetching
+from .rejection.attempts import Attempt, Attempts, ResidualWalk, descend
 from .sampler import Request
 
 WASTE = 512
 """Nodes that the model's cache may grow by, however short the texts, before those that no walk needs are given back."""
-
-
-@final
-@dataclass
-class DraftTally:
-    """The number of texts of a prompt that were evaluated because a drafter foresaw them, and of those that walks have come to."""
-
-    drafted: int = 0
-    followed: int = 0
-
-
-@final
-class EvaluatedText:
-    """A prompt and what was written after it, with its distribution once that is known.
-
-    It holds those one token longer that were asked for, and none that is shorter: it lives as long as a walk may come back to
-    it, and is freed by being forgotten.
-
-    ``parent``, ``token``: The model's node of the text without its last token, and that token; -1 for a prompt.
-    ``handle``: The model's node of the text; -1 before it is evaluated.
-    ``log_p``: ``[V]``, the distribution of the next token; ``None`` before the text is evaluated.
-    ``children``: The texts one token longer, by that token.
-    ``ahead``: Where a drafter foresaw it and no walk has come to it since: who counts that.
-    """
-
-    __slots__ = ("ahead", "children", "handle", "log_p", "parent", "token")
-
-    def __init__(self, parent: int, token: int, handle: int = -1, log_p: NDArray[np.floating] | None = None) -> None:
-        self.parent, self.token, self.handle, self.log_p = parent, token, handle, log_p
-        self.children: dict[int, EvaluatedText] = {}
-        self.ahead: DraftTally | None = None
-
-    def child(self, token: int) -> EvaluatedText:
-        """Return the text that is ``token`` longer, which a walk has come to."""
-        child = self.foreseen(token)
-        if child.ahead is not None:
-            child.ahead.followed += 1
-            child.ahead = None
-        return child
-
-    def foreseen(self, token: int) -> EvaluatedText:
-        """Return the text that is ``token`` longer, which a walk may come to."""
-        if token not in self.children:
-            self.children[token] = EvaluatedText(self.handle, token)
-        return self.children[token]
-
-    def walk(self) -> Iterator[EvaluatedText]:
-        """Yield this text and all longer ones that it holds."""
-        stack = [self]
-        while stack:
-            text = stack.pop()
-            yield text
-            stack.extend(text.children.values())
 
 
 @final
@@ -92,68 +39,61 @@ class EvaluatedTexts:
         self._request = request
         self.tallies = [DraftTally() for _ in request.prompts]
         self._drafts = None if draft is None else Prefetching(draft, request)
-        self._trees = request.lm.trees(request.prompts) if evaluator is None else evaluator.forest
-        self.counts = self._trees.counts  # the cost of the model calls so far
+        if evaluator is None:
+            self._branches = Branches(request.lm.trees(request.prompts))
+        else:
+            self._branches = Branches(evaluator.forest, planted=evaluator.planted)
+        self.counts = self._branches.trees.counts  # the cost of the model calls so far
         self._known = {} if evaluator is None else dict(_known_texts(evaluator))
-        self._roots = {row: text.log_p for row, text in self._known.items()}
-        self._compacted = 0
+        self._roots = {row: text.answer for row, text in self._known.items()}
 
-    def root(self, row: int) -> EvaluatedText:
+    def root(self, row: int) -> Prefix:
         """Return the prompt ``row``, with what was known below it; all other prompts are evaluated in one call, the first time."""
         if row in self._known:
             return self._known.pop(row)  # walks hold it from now on
         if row not in self._roots:
-            self._roots.update(enumerate(self._distributions(self._trees.roots().rows, self._request.prompts)))
-        return EvaluatedText(-1, -1, row, self._roots[row])
+            self._roots.update(enumerate(self._distributions(self._branches.plant(), self._request.prompts)))
+        return Prefix(-1, -1, row, self._roots[row])
 
-    def evaluate(self, wanted: Mapping[EvaluatedText, Callable[[], Site]], drafted: Set[EvaluatedText]) -> None:
+    def evaluate(self, wanted: Mapping[Prefix, Callable[[], Site]], drafted: Set[Prefix]) -> None:
         """Give every wanted text its distribution, in one model call, and those that a drafter foresees after it theirs.
 
         ``drafted``: Those of them that are drafted for.
         ``wanted``: Texts one token longer than evaluated ones, and what tells where each stands; asked only where the drafter
         or ``p`` depends on it.
         """
-        first = self._trees.next_node
-        for i, text in enumerate(wanted):
-            text.handle = first + i  # beforehand, for those below
-        ahead = self._ahead({text: wanted[text] for text in wanted if text in drafted}, first + len(wanted))
+        ahead = self._ahead({text: wanted[text] for text in wanted if text in drafted})
         texts = [*wanted, *ahead]
-        evaluation = self._trees.extend([text.parent for text in texts], [text.token for text in texts])
-        distributions = self._distributions(evaluation.rows, self._contexts(wanted, ahead))
+        distributions = self._distributions(self._branches.reach(texts), self._contexts(wanted, ahead))
         for text, log_p in zip(texts, distributions, strict=True):
-            text.log_p = log_p
+            text.answer = log_p
 
-    def _ahead(
-        self, wanted: Mapping[EvaluatedText, Callable[[], Site]], first: int
-    ) -> dict[EvaluatedText, Sequence[int]]:
-        """Return the foreseen texts after ``wanted`` ones, with their token ids; ``first`` is the handle of the first of them."""
+    def _ahead(self, wanted: Mapping[Prefix, Callable[[], Site]]) -> dict[Prefix, Sequence[int]]:
+        """Return the foreseen texts after ``wanted`` ones, with their token ids."""
         if self._drafts is None:
             return {}
-        ahead: dict[EvaluatedText, Sequence[int]] = {}
+        ahead: dict[Prefix, Sequence[int]] = {}
         sites = [site() for site in wanted.values()]
         for at, site, tokens in zip(wanted, sites, self._drafts.chains(sites), strict=True):
             tally = self.tallies[site.row]
             tally.drafted += len(tokens)
             for length, token in enumerate(tokens, 1):
                 at = at.foreseen(token)  # new, as all that is below a text without a distribution
-                at.handle, at.ahead = first + len(ahead), tally
+                at.ahead = tally
                 ahead[at] = (*site.prompt, *site.tokens, *tokens[:length])
         return ahead
 
     def _contexts(
-        self, wanted: Mapping[EvaluatedText, Callable[[], Site]], ahead: Mapping[EvaluatedText, Sequence[int]]
+        self, wanted: Mapping[Prefix, Callable[[], Site]], ahead: Mapping[Prefix, Sequence[int]]
     ) -> Iterator[Sequence[int]]:
         for site in wanted.values():
             yield (*(at := site()).prompt, *at.tokens)
         yield from ahead.values()
 
-    def tidy(self, held: Callable[[], Iterable[EvaluatedText]], size: int) -> None:
+    def tidy(self, held: Iterable[Prefix], size: int) -> None:
         """Give back what no walk needs where it may outweigh the rest: ``held`` texts and all above them, about ``size`` nodes."""
-        if self._trees.next_node - self._compacted > max(WASTE, size):
-            later = (text for root in self._known.values() for text in root.walk())  # of walks that are to begin
-            kept = chain(held(), later)
-            self._trees.compact([text.parent if text.log_p is None else text.handle for text in kept])
-            self._compacted = self._trees.next_node
+        later = (text for root in self._known.values() for text in root.walk())  # of walks that are to begin
+        self._branches.tidy((text.held for text in chain(held, later)), size, WASTE)
 
     def _distributions(self, rows: Rows, contexts: Iterable[Sequence[int]]) -> list[NDArray[np.floating]]:
         logits = rows.unchecked(range(len(rows)))
@@ -162,19 +102,19 @@ class EvaluatedTexts:
         return [row.copy() for row in log_p] if len(log_p) > 1 else list(log_p)
 
 
-def _known_texts(evaluator: Evaluator) -> Iterator[tuple[int, EvaluatedText]]:
+def _known_texts(evaluator: Evaluator) -> Iterator[tuple[int, Prefix]]:
     """Yield the prompts whose trees an evaluator has expanded, by row, with the texts below them."""
     for row, tree in enumerate(evaluator.trees):
-        texts = dict[Node, EvaluatedText]()
+        texts = dict[Node, Prefix]()
         # Whole rows of the vocabulary: those that memory has no room for are evaluated a second time where a walk comes to them.
         most = max(1, WINDOW_BYTES // (4 * len(tree.table.vocabulary) * len(evaluator.trees)))
         for node, handle, log_p in islice(evaluator.evaluated(tree), most):
             if node.parent is None:
-                texts[node] = EvaluatedText(-1, -1, handle, log_p)
+                texts[node] = Prefix(-1, -1, handle, log_p)
                 yield row, texts[node]
             elif node.parent in texts:
                 above = texts[node.parent]
-                texts[node] = above.children[node.token] = EvaluatedText(above.handle, node.token, handle, log_p)
+                texts[node] = above.children[node.token] = Prefix(above.node, node.token, handle, log_p)
 
 
 WINDOW_BYTES = 2**28
@@ -192,12 +132,12 @@ class WindowTree:
     ``text``, ``written``: The text that the window begins at, and how many tokens it has, the prompt's not counted.
     """
 
-    def __init__(self, windows: Windows, state: int, remaining: int, text: EvaluatedText, written: int) -> None:
+    def __init__(self, windows: Windows, state: int, remaining: int, text: Prefix, written: int) -> None:
         self.windows, self.text, self.written = windows, text, written
         self.tree = windows.tree(state, remaining)
         self._texts = {self.tree.root: text}
 
-    def text_of(self, node: Node) -> EvaluatedText:
+    def text_of(self, node: Node) -> Prefix:
         """Return the text of ``node``."""
         if node not in self._texts:
             assert node.parent is not None
@@ -208,7 +148,7 @@ class WindowTree:
         """Return the prefix ``tokens`` of the window, whose distributions are known but for the last."""
         node = self.tree.root
         for token in tokens:
-            log_p = self.text_of(node).log_p
+            log_p = self.text_of(node).answer
             assert log_p is not None
             self.tree.expand(node, log_p)
             assert node.distribution is not None
@@ -219,14 +159,14 @@ class WindowTree:
     def grow(self, walks: TreeWalks) -> list[Node]:
         """Take ``walks`` as far as they go without the model; return the nodes that they wait for, none when they have ended."""
         while nodes := walks.advance():
-            if unknown := [node for node in nodes if self.text_of(node).log_p is None]:
+            if unknown := [node for node in nodes if self.text_of(node).answer is None]:
                 return unknown
             self.tree.propagate([self._learn(node) for node in nodes])
         return []
 
     def _learn(self, node: Node) -> Node:
         """Give ``node`` its distribution, or have the window end there; return the deepest node whose bounds are to be summed."""
-        log_p = self.text_of(node).log_p
+        log_p = self.text_of(node).answer
         assert log_p is not None
         if not node.expanded and self.windows.ends_before(node, log_p):
             node.end()
@@ -301,38 +241,31 @@ def lost_at(node: Node, log_bound: float, rng: np.random.Generator) -> Node:
 class NormalizerWalk:
     """An unbiased estimate of ``Psi(r)`` of a window, from one walk after the accepted attempt (theory.md, section 6.3).
 
-    It goes down as a residual attempt (:class:`~outlines_phi.sampling.rejection.attempts.ResidualAttempts`), and below what was
-    expanded at its launch by ``p`` of the live tokens, whose masses multiply to ``s``. It is launched with the probability ``c``,
-    such that the estimate is never below ``(1 - COARSENESS) U`` where ``c < 1``.
+    It is a :class:`~outlines_phi.sampling.rejection.attempts.ResidualWalk` without coins, of which the share ``s`` is left. It is
+    launched with the probability ``c``, such that the estimate is never below ``(1 - COARSENESS) U`` where ``c < 1``.
     """
 
     def __init__(self, window: WindowTree, rng: np.random.Generator) -> None:
         self.window, self.tree = window, window.tree
-        self._rng = rng
         root = window.tree.root
         self._log_lower, self._log_gap = root.log_lower, root.log_gap
         self._chance = min(1.0, ratio(root.log_gap, root.log_upper) / COARSENESS)
-        self._node: Node | None = root if rng.random() < self._chance else None
-        self._descending = True
-        self._log_success = 0.0
+        self._walk = ResidualWalk(self.tree, rng, coins=False)
+        if rng.random() >= self._chance:
+            self._walk.node = None
 
     def advance(self) -> list[Node]:
         """Walk as far as distributions are known; return the node that the walk waits for, none when the estimate is there."""
-        node = self._node
-        while node is not None and node.state != DONE and node.distribution is not None:
-            if self._descending and node.expanded:
-                node = self.tree.choose_undecided(node, self._rng)
-                self._descending = node.expanded
-                continue
-            self._log_success += (log_live := min(0.0, node.log_live))
-            node = self.tree.choose(node, unweighted, self._rng) if log_live > -math.inf else None
-        self._node = node if node is not None and node.state != DONE else None
-        return [] if self._node is None else [self._node]
+        self._walk.descend()
+        if self._walk.arrived:
+            self._walk.go_on()
+        return [] if self._walk.waiting is None else [self._walk.waiting]
 
     @property
     def log_estimate(self) -> float:
         """``log Psi_hat``, with ``Psi_hat = Lo + (U - Lo) (1 - (1 - s) / c)``."""
-        if self._chance == 1 or self._log_success == 0:
-            return log_sum([self._log_lower, self._log_gap + self._log_success])
-        log_missed = log(-math.expm1(self._log_success) / self._chance) + self._log_gap
+        log_success = self._walk.log_success
+        if self._chance == 1 or log_success == 0:
+            return log_sum([self._log_lower, self._log_gap + log_success])
+        log_missed = log(-math.expm1(log_success) / self._chance) + self._log_gap
         return log_difference(log_sum([self._log_lower, self._log_gap]), log_missed)

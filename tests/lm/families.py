@@ -58,7 +58,7 @@ WEIGHT_KINDS: dict[str, dict[str, Any]] = {
     "VERA": PROJECTIONS,
     "WAVEFT": {**PROJECTIONS, "n_frequency": 10},
 }
-NOT_BUILT = {
+ADAPTERS_NOT_BUILT = {
     "ADAMSS": "needs scikit-learn",
     "MULTITASK_PROMPT_TUNING": "its forward pass needs the number of a task beside the tokens",
     "POLY": "its forward pass needs the number of a task beside the tokens",

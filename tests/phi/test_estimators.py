@@ -22,7 +22,7 @@ from outlines_phi.guides import table as tables
 from outlines_phi.lm import TableModel
 from outlines_phi.phi import ProposalPhi, StepPhi, dp_bigram
 from outlines_phi.phi.state_values import KeptValues
-from tests.inner import DEAD, DONE, Branches, branches
+from tests.inner import DEAD, DONE, Branches, Prefix, branches
 from tests.languages import LANGUAGES, OF_EVERY_KIND, VOCABULARY, Language, ids, sample
 from tests.phi.looking import LookingPhi
 from tests.phi.walks import ManyPartitions, mean_weight, no_floor, paths, states_of
@@ -98,38 +98,39 @@ def law(*tokens: int, row: int = 0) -> torch.Tensor:
 
 
 def test_chains_are_evaluated_with_the_prompts_in_one_call() -> None:
-    branches = Branches(LM.trees(PROMPTS))
-    nodes, logits = branches.reach([0, ~0, ~1, 1], [5, 6, 7, 5])
-    assert nodes == [2, 3, 4, 5] and branches.trees.counts.calls == 1
+    branches, root = Branches(LM.trees(PROMPTS)), Prefix(-1, -1, 0)
+    chain = [*root.along((5, 6, 7))][1:] + [Prefix(-1, -1, 1).child(5)]
+    logits = branches.reach(chain)
+    assert [prefix.node for prefix in chain] == [2, 3, 4, 5] and branches.trees.counts.calls == 1
     assert torch.equal(logits.whole(), torch.stack([law(5), law(5, 6), law(5, 6, 7), law(5, row=1)]))
-    roots, planted = branches.plant()
-    assert roots == [0, 1] and torch.equal(planted.whole(), torch.stack([law(), law(row=1)]))
+    assert torch.equal(branches.plant().whole(), torch.stack([law(), law(row=1)]))
     assert branches.trees.counts.calls == 1
 
 
 def test_what_was_drafted_is_not_evaluated_again() -> None:
     """By a chain that another walk did not follow."""
-    branches = Branches(LM.trees(PROMPTS))
-    nodes, _ = branches.reach([0, ~0, ~1], [5, 6, 7])
+    branches, root = Branches(LM.trees(PROMPTS)), Prefix(-1, -1, 0)
+    chain = [*root.along((5, 6, 7))]
+    for prefix, answer in zip(chain, branches.reach(chain).each(), strict=True):
+        prefix.answer = answer
     assert branches.trees.counts.tokens == 3
-    again, logits = branches.reach([nodes[0], ~0], [6, 7])
-    assert again == nodes[1:] and branches.trees.counts.tokens == 3
+    logits = branches.reach(chain[2:])
+    assert branches.trees.counts.tokens == 3
     assert torch.equal(logits.whole(), torch.stack([law(5, 6), law(5, 6, 7)]))
 
 
 def test_nothing_asked_for_costs_the_prompts_alone() -> None:
     branches = Branches(LM.trees(PROMPTS))
     for _ in range(2):
-        nodes, logits = branches.reach([], [])
-        assert nodes == [] and logits.whole().shape == (0, len(VOCABULARY))
+        assert branches.reach([]).whole().shape == (0, len(VOCABULARY))
         assert branches.trees.counts.calls == 1
 
 
 def test_what_no_walk_wants_is_forgotten() -> None:
-    branches = Branches(LM.trees(PROMPTS))
-    nodes, _ = branches.reach([0, ~0, ~1], [5, 6, 7])
-    branches.prune(nodes, [(nodes[0], 6)])
-    branches.reach([nodes[0], nodes[1]], [6, 7])
+    branches, root = Branches(LM.trees(PROMPTS)), Prefix(-1, -1, 0)
+    chain = [*root.along((5, 6, 7))][1:]
+    chain[1].answer = branches.reach(chain).each()[1]
+    branches.reach(chain[1:])
     assert branches.trees.counts.tokens == 4  # the second below a chain that was given up
 
 

@@ -65,12 +65,12 @@ class Step(NamedTuple):
 def steps(run: SampledRun, estimate: Estimate, row: int = 0) -> Iterator[Step]:
     """Ask an estimator at every prefix that has any probability, in the order of depth."""
     level = [((), run.table.start, row)]
-    logits = run.branches.plant()[1][row : row + 1].whole()
+    logits = run.branches.plant()[row : row + 1].whole()
     for remaining in range(run.budgets[row], 0, -1):
         if remaining < run.budgets[row]:
-            nodes, rows = run.branches.reach([node for *_, node in level], [ids[-1] for ids, *_ in level])
-            logits = rows.whole()
-            level = [(ids, state, node) for (ids, state, _), node in zip(level, nodes, strict=True)]
+            first = run.branches.trees.next_node
+            logits = run.branches.evaluate([(node, ids[-1]) for ids, _, node in level]).whole()
+            level = [(ids, state, node) for node, (ids, state, _) in enumerate(level, first)]
         if not level:
             return
         ids, states, nodes = (list(column) for column in zip(*level, strict=True))
@@ -84,7 +84,6 @@ def steps(run: SampledRun, estimate: Estimate, row: int = 0) -> Iterator[Step]:
             for token, target in children(run.table, step):
                 if target != DONE:
                     below.append(((*written, token), target, node))
-        run.branches.prune(nodes, ((node, ids[-1]) for ids, _, node in below))
         level = below
 
 

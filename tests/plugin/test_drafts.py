@@ -42,7 +42,7 @@ from outlines_phi.drafting import (
 from outlines_phi.errors import DraftError, VocabularyError
 from outlines_phi.lm import TransformersModel, bundled
 from outlines_phi.plugin.drafts import resolve_draft
-from outlines_phi.sampling import drafted_stepper
+from outlines_phi.sampling import prefetch
 from tests.precision import near, near_log
 
 PROMPT = "Person: Nora is a teacher in Paris. JSON: "
@@ -110,7 +110,7 @@ class TestDrafts:
         self, phi: str, model: PhiTransformers, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Nor where memory has no room for the drafts of all prompts: what a tree knows decides which coins are thrown."""
-        monkeypatch.setattr(drafted_stepper, "AT_ONCE", 32 * len(model.lm.vocabulary))
+        monkeypatch.setattr(prefetch, "AT_ONCE", 32 * len(model.lm.vocabulary))
         generator, prompts = outlines_phi.Generator(model, Person, phi=phi), [PROMPT] * 17
         together = generator.sample_batch(prompts, 1, seed=list(range(17)))
         alone = [generator.sample(PROMPT, 1, seed=seed) for seed in range(17)]

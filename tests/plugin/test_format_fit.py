@@ -17,7 +17,7 @@ from outlines_phi.errors import UnsupportedError
 from outlines_phi.fidelity import FormatFit
 from outlines_phi.fidelity.format_fit import LOW, REMEDIES
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.tree.beginnings import Beginnings, FirstToken
+from outlines_phi.phi.tree.distribution import Beginnings, FirstToken
 from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.languages import VOCABULARY
 

@@ -33,6 +33,7 @@ from outlines_phi.lm import TableModel
 from outlines_phi.phi import ProposalPhi
 from outlines_phi.phi.tree.tree import NODE_BYTES
 from outlines_phi.sampling import stepper
+from outlines_phi.sampling.rejection.attempts import ResidualWalk
 from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.inner import (
     DEAD,
@@ -40,7 +41,6 @@ from tests.inner import (
     AncestralSampler,
     BoundsTree,
     Evaluator,
-    Node,
     Request,
     ResidualAttempts,
     TreeStore,
@@ -249,18 +249,17 @@ def residual_means(runs: int, together: int) -> np.ndarray:
     return np.array(means)
 
 
-def without_coin(self: ResidualAttempts, number: int) -> Node | None:
-    node = self._places[number]
-    while node is not None and node.expanded and node.distribution is not None:
-        node = self.tree.choose(node, lambda child: child.log_gap, self._streams[number])
-    return None if node is None or node.state == DEAD else node
+def without_coin(self: ResidualWalk) -> None:
+    while (node := self.node) is not None and not self.arrived and node.distribution is not None:
+        self.node = self.tree.choose(node, lambda child: child.log_gap, self._rng)
+    self.node, self.arrived = None if self.node is None or self.node.state == DEAD else self.node, True
 
 
 @pytest.mark.parametrize("coin", [True, False], ids=["right", "no coin"])
 def test_residual_attempts_that_rule_things_out_for_one_another(coin: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: a walk that forgets by which gap it was chosen succeeds too often."""
     if not coin:
-        monkeypatch.setattr(ResidualAttempts, "_descend", without_coin)
+        monkeypatch.setattr(ResidualWalk, "descend", without_coin)
     error = z(residual_means(600, 16), 1.0)
     assert abs(error) < 3.5 if coin else error > 10
 
@@ -317,7 +316,6 @@ def paths(
         patch.setattr(stepper, "draw_allowed", scripted)
         steps = stepper.Stepper(request, phi)
         (walk,) = steps.launch(1)
-        steps.first([walk])
         while not walk.finished:
             steps.advance([walk])
         yield p, walk

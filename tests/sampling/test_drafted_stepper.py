@@ -44,6 +44,7 @@ from outlines_phi.drafting import (
 from outlines_phi.guides import Table
 from outlines_phi.lm import TableModel
 from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun, state_values
+from outlines_phi.sampling.stepper import Stepper, Trajectory
 from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.inner import (
     AncestralSampler,
@@ -411,22 +412,22 @@ class TestCosts:
         language = replace(LANGUAGES[1], budget=30, scale=0.5)
         kept, held = list[int](), list[tuple[int, int]]()
         monkeypatch.setattr(branches, "WASTE", 0)
-        compact, prune = branches.Branches.compact, branches.Branches.prune
+        compact, advance = branches.Branches.compact, Stepper.advance
 
         def counted(self: branches.Branches, nodes: Any) -> None:
             compact(self, nodes := list(nodes))
             forest = self.trees._forest  # type: ignore[attr-defined]
             kept.append(int(forest.alive[: len(forest)].sum()) - sum(forest.depth[node] for node in nodes))
 
-        def weighed(self: branches.Branches, *arguments: Any) -> None:
-            prune(self, *arguments)
-            rows = [logits for _, logits in self._seen.values()]
+        def weighed(self: Stepper, walks: Sequence[Trajectory]) -> None:
+            advance(self, walks)
+            rows = {walk.at: walk.at.answer for walk in walks if walk.at.answer is not None}.values()
             storages = {logits.untyped_storage().data_ptr(): logits.untyped_storage().nbytes() for logits in rows}
             held.append((sum(storages.values()), sum(logits.nbytes for logits in rows)))
 
         plain = sample(LocalPhi(), language.request(9, 8))
         monkeypatch.setattr(branches.Branches, "compact", counted)
-        monkeypatch.setattr(branches.Branches, "prune", weighed)
+        monkeypatch.setattr(Stepper, "advance", weighed)
         same(walks(LocalPhi(), Fixed(ranked(language.lm, -1)), language.request(9, 8), 5), plain)
         assert len(kept) > 3 and max(kept) <= 1  # the prompt, and the ways to the walks
         walks(LocalPhi(), drawn(LANGUAGES[0])["another model"], LANGUAGES[0].request(60, seed=2), 4)
@@ -436,7 +437,7 @@ class TestCosts:
         """Some walks go without a chain where memory has no room for all; the law stays."""
         language, drafter = LANGUAGES[0], drawn(LANGUAGES[0])["cold"]
         (everyone,) = walks(LocalPhi(), drafter, language.request(N, 7), 4)
-        monkeypatch.setattr("outlines_phi.sampling.drafted_stepper.KEPT", len(VOCABULARY) * 5 * 50)
+        monkeypatch.setattr("outlines_phi.sampling.stepper.KEPT", len(VOCABULARY) * 5 * 50)
         (some,) = walks(LocalPhi(), drafter, language.request(N, 7), 4)
         assert p_value(ids(some), language.reference().mask) > ALPHA
         assert 0 < some.counts.drafted < everyone.counts.drafted / 4

@@ -35,7 +35,7 @@ from outlines_phi.errors import DraftError
 from outlines_phi.lm import TableModel
 from outlines_phi.phi import Prefixes
 from outlines_phi.phi.learned import LearnedEstimate
-from outlines_phi.sampling import drafted_stepper
+from outlines_phi.sampling import prefetch
 from tests.drafting.runs import Scripted
 from tests.drafting.texts import CANONICAL
 from tests.inner import (
@@ -337,7 +337,7 @@ class TestCounts:
     def test_what_fits_the_memory_is_drafted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The walks of a prompt share its room, three prompts do not."""
         asked: list[int] = []
-        monkeypatch.setattr(drafted_stepper, "AT_ONCE", 3 * len(VOCABULARY))
+        monkeypatch.setattr(prefetch, "AT_ONCE", 3 * len(VOCABULARY))
         drafter = Scripted(lambda site, length: asked.append(length) or Draft(()))  # type: ignore[func-returns-value]
         sample(ExactPhi(width=4), LOOP.request(20, 1, rows=3), drafter=drafter, length=4)
         assert max(asked) == 3 and min(asked) == 1

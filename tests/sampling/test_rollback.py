@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -17,8 +16,7 @@ from outlines_phi import LocalPhi, OneStepPhi, SamplingSettings
 from outlines_phi.drafting import Drafter
 from outlines_phi.lm import LanguageModel, TransformersModel
 from outlines_phi.phi import Prefixes, ProposalPhi
-from outlines_phi.sampling.drafted_stepper import DraftedStepper
-from outlines_phi.sampling.stepper import BaseStepper, Trajectory
+from outlines_phi.sampling.stepper import Step, Stepper, Trajectory
 from tests.drafting.runs import table_of
 from tests.inner import Exchange, Prefetch, Request, Rows, branches
 from tests.languages import LANGUAGES, sample
@@ -30,39 +28,38 @@ from tests.sampling.test_drafted_stepper import ESTIMATORS, same, walks
 
 def replayed(request: Request, phi: ProposalPhi, walk: Trajectory) -> tuple[Trajectory, Tensor]:
     """Write the tokens of a walk one at a time, in a run of its own; return its account, and the logits where it stands."""
-    run = BaseStepper(request, phi)
+    run = Stepper(request, phi)
     fresh = run.launch(1)[walk.row]
-    nodes, logits = run.branches.plant()
-    law = logits.take([walk.row])
+    law = run.branches.plant().take([walk.row])
     for i, token in enumerate(walk.tokens):
-        here = Prefixes([walk.row], [fresh.node], [fresh.state], [fresh.remaining], [list(fresh.tokens)])
+        here = Prefixes([walk.row], [fresh.at.node], [fresh.state], [fresh.remaining], [list(fresh.tokens)])
         log_p, scores = run.distributions(here, Exchange(Rows.all(law)))(law)
         gain = scores[0].double().logsumexp(-1) - scores[0, token].double() + log_p[0, token].double()
         run.take(fresh, token, float(log_p[0, token]), float(gain))
         if i + 1 < len(walk.tokens) or not fresh.finished:
-            (fresh.node,), rows = run.branches.reach([fresh.node], [token])
-            law = rows.whole()
+            law = run.branches.reach([fresh.at]).whole()
     return fresh, law[0]
 
 
 def check_rollback(request: Request, phi: ProposalPhi, drafter: Drafter, length: int, rounds: int, near: float) -> None:
     """After any round state, account, text and next law are those of a fresh run over the accepted tokens."""
-    stepper = DraftedStepper(request, phi, Prefetch(drafter, length))
+    stepper = Stepper(request, phi, draft=Prefetch(drafter, length))
     walks = stepper.launch(request.n)
-    stepper.first(walks)
+    stepper.advance(walks)
     for _ in range(rounds):
         going = [walk for walk in walks if not walk.finished]
         if not going:
             break
         stepper.advance(going)
-        stepper.branches.tidy({walk.node: len(walk.tokens) for walk in walks if not walk.finished})
+        going = [walk for walk in walks if not walk.finished]
+        stepper.branches.tidy([walk.at.held for walk in going], sum(len(walk.tokens) for walk in going))
     for walk in walks:
         fresh, law = replayed(request, phi, walk)
         assert (fresh.state, fresh.remaining, fresh.tokens) == (walk.state, walk.remaining, walk.tokens)
         assert walk.log_p == pytest.approx(fresh.log_p, abs=near)
         assert walk.log_w == pytest.approx(fresh.log_w, abs=near)
         if not walk.finished:
-            found = stepper.branches.trees.extend([walk.node], [walk.tokens[-1]]).logits[0]
+            found = stepper.branches.evaluate([(walk.at.parent, walk.tokens[-1])]).whole()[0]
             assert (found.float() - law.float()).abs().max() <= near
 
 
@@ -87,16 +84,15 @@ class TestRollback:
 
     @pytest.mark.parametrize("sound", [True, False], ids=["sound", "on the rejected draft"])
     def test_a_walk_that_stays_on_its_rejected_draft_fails(self, sound: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-        decide = DraftedStepper._decide
+        write = Stepper._write
 
-        def stays(self: DraftedStepper, walks: Sequence[Trajectory], chains: Sequence[Any], *rest: Any) -> set[int]:
-            came = decide(self, walks, chains, *rest)
-            for walk, chain in zip(walks, chains, strict=True):
-                walk.node = rest[0][chain.rows[-1]]
-            return came
+        def stays(self: Stepper, step: Step, *rest: Any) -> None:
+            *_, last = step.walk.at.along(step.draft.tokens)
+            write(self, step, *rest)
+            step.walk.at = last.child(step.walk.tokens[-1])
 
         if not sound:
-            monkeypatch.setattr(DraftedStepper, "_decide", stays)
+            monkeypatch.setattr(Stepper, "_write", stays)
         request = LANGUAGES[0].request(9, 1, rows=2)
         with nullcontext() if sound else pytest.raises(AssertionError):
             check_rollback(request, LocalPhi(), Fixed(ranked(LANGUAGES[0].lm, -1)), 4, 0, 1e-9)

@@ -19,7 +19,7 @@ from outlines_phi import (
     TextConstraint,
 )
 from outlines_phi.numerics.weights import effective_size, normalized
-from outlines_phi.sampling import smc
+from outlines_phi.sampling import ancestral, smc
 from outlines_phi.sampling.smc import Ancestors, Particles
 from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.inner import (
@@ -250,7 +250,7 @@ def test_one_model_call_per_step_and_equal_prefixes_once(option: SMC) -> None:
 def test_a_run_does_not_depend_on_later_ones(option: SMC, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = draw(WORDS, option, 4, 9).items
     assert draw(WORDS, option, 9, 9).items[:4] == alone
-    monkeypatch.setattr(smc, "TOGETHER", 5)  # runs in turns
+    monkeypatch.setattr(ancestral, "TOGETHER", 5)  # runs in turns
     assert draw(WORDS, option, 4, 9).items == alone
 
 

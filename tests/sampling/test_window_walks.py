@@ -15,7 +15,7 @@ from outlines_phi import Effort, LookaheadPhi, SamplingSettings
 from outlines_phi.guides import Table
 from outlines_phi.lm import LanguageModel, TokenTrees
 from outlines_phi.lm.forest import Forest
-from outlines_phi.sampling.window_walks import WASTE, EvaluatedText, WindowTree
+from outlines_phi.sampling.window_walks import WASTE, WindowTree
 from tests.inner import (
     BoundsTree,
     Evaluation,
@@ -23,6 +23,7 @@ from tests.inner import (
     ModelCounts,
     NormalizerWalk,
     PhraseWindows,
+    Prefix,
     Renewal,
     Request,
     Rows,
@@ -42,11 +43,11 @@ def run(ground: WindowTree, walks: WindowAttempts | NormalizerWalk, case: Banned
     while nodes := ground.grow(walks):
         for node in nodes:
             text = ground.text_of(node)
-            text.handle, text.log_p, handle = handle, np.log(case.p(node.tokens())), handle + 1
+            text.node, text.answer, handle = handle, np.log(case.p(node.tokens())), handle + 1
 
 
 def ground(table: Table, budget: int, log_p: np.ndarray) -> WindowTree:
-    return WindowTree(PhraseWindows(table, Renewal(16)), table.start, budget, EvaluatedText(-1, -1, 0, log_p), 0)
+    return WindowTree(PhraseWindows(table, Renewal(16)), table.start, budget, Prefix(-1, -1, 0, log_p), 0)
 
 
 @cases
@@ -93,7 +94,7 @@ def test_as_many_attempts_go_at_once_as_have_failed() -> None:
     while waiting := here.grow(attempts):
         flight.append((len(attempts.failed), len(waiting)))
         for node in waiting:
-            here.text_of(node).handle, here.text_of(node).log_p = 1, here.text.log_p
+            here.text_of(node).node, here.text_of(node).answer = 1, here.text.answer
     assert all(count <= max(1, min(3, failed)) for failed, count in flight)
     assert max(count for _, count in flight) == 3
 
@@ -146,7 +147,7 @@ def test_memory_is_flat_over_a_long_text(phi: LookaheadPhi) -> None:
     settings = SamplingSettings(max_new_tokens=LONG, seed=0)
     request = Request(lm=model, table=table, prompts=[(1,)], settings=settings)
     gc.collect()
-    before = alive(EvaluatedText), alive(BoundsTree)
+    before = alive(Prefix), alive(BoundsTree)
     checked = 0
     for (walk,) in LookaheadSampler(phi).steps(request):
         written = len(walk.tokens)
@@ -154,7 +155,7 @@ def test_memory_is_flat_over_a_long_text(phi: LookaheadPhi) -> None:
             checked = written // 500
             kept = int(model.latest.forest.alive[: model.latest.next_node].sum())
             assert kept <= 2 * written + 2 * WASTE
-            assert alive(EvaluatedText) - before[0] < 40 and alive(BoundsTree) - before[1] < 8
+            assert alive(Prefix) - before[0] < 40 and alive(BoundsTree) - before[1] < 8
             assert table.bytes < 2**20
     text = b"".join(VOCABULARY.tokens[token] for token in walk.tokens)
     assert checked == 4 and written == LONG and not any(phrase in text for phrase in (b"abc", b"bb", b"caa"))

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,23 +136,6 @@ class Grammar:
             )
         kept = [s for s, terminal in enumerate(without.terminals) if terminal.ignored or s in without.reachable]
         return without._keep(kept, without.reachable, lambda production: True)
-
-    def unit_cycle(self) -> tuple[str, ...] | None:
-        """Return nonterminals ``A, B, .., A`` that each derive the next alone, or ``None`` if no symbol derives itself.
-
-        With such a cycle one word has infinitely many derivations.
-        """
-        successors: dict[int, dict[int, None]] = {}
-        for production in self.productions:
-            for place, symbol in enumerate(production.body):
-                rest = production.body[:place] + production.body[place + 1 :]
-                if symbol >= len(self.terminals) and self.nullable.issuperset(rest):
-                    successors.setdefault(production.head, {})[symbol] = None
-        try:
-            TopologicalSorter(successors).prepare()
-        except CycleError as error:
-            return tuple(map(self.name, reversed(error.args[1])))
-        return None
 
     def _nonterminals(self) -> range:
         return range(len(self.terminals), len(self.terminals) + len(self.nonterminals))

@@ -60,8 +60,8 @@ class TextReading:
     of these matches is the next one, of all kinds that match it, unless a lazy one matches before. So a text is cut in one way.
     """
 
-    def __init__(self, productions: Productions, text: bytes, machines: dict[JSONValue, Machine]) -> None:
-        self._productions, self._text, self._machines = productions, text, machines
+    def __init__(self, productions: Productions, text: bytes) -> None:
+        self._productions, self._text = productions, text
         self.pieces: list[Piece] = []
         self._completed: list[dict[int, set[int]]] = []
         self.holds = self._read()
@@ -147,9 +147,7 @@ class TextReading:
 
     def _end(self, value: JSONValue, at: int) -> int:
         """Return the end of the longest JSON value that begins at a byte; ``at`` if none does."""
-        if value not in self._machines:
-            self._machines[value] = Machine(value.template, blanks=value.blanks)
-        machine, longest = self._machines[value], at
+        machine, longest = value.machine, at
         place: Configuration | None = machine.start
         for end in range(at, len(self._text)):
             assert place is not None
@@ -250,7 +248,7 @@ def grammar_of(rules: GuidanceRules, productions: Productions) -> Grammar:
     any can, and falls back where a longer one fails. Both cut a text alike if none of these holds (``b`` may be the first byte
     after a lexeme of ``L``):
 
-    - two kinds match one text;
+    - two kinds match one text, one of which ends where it first matches, and the other does not;
     - a text of ``L``, and it with ``b`` behind it, begin one of another kind;
     - a text of ``L`` with ``b`` behind it begins a longer one of ``L``, and is none;
     - a text of ``L`` that ends where it first matches begins one of another kind.
@@ -259,7 +257,7 @@ def grammar_of(rules: GuidanceRules, productions: Productions) -> Grammar:
     ------
     GrammarError
         It has JSON values, a lexeme that may be empty, or ends with what is taken away, or lexemes for which one of these holds,
-        with a shortest such text; or a rule derives itself.
+        with a shortest such text.
     """
     for value in rules.values:
         raise rules.error("JSON values beside recursion cannot be read. Write the values out as rules", value.at)
@@ -285,14 +283,7 @@ def grammar_of(rules: GuidanceRules, productions: Productions) -> Grammar:
         len(lexemes),
     )
     _check_apart(rules, grammar)
-    grammar = grammar.reduced()
-    if cycle := grammar.unit_cycle():
-        names = list(dict.fromkeys(name.lstrip("_") for name in cycle))
-        raise GrammarError(
-            f"Rules derive themselves, {' -> '.join([*names, names[0]])}, so a text has infinitely many trees. Remove one of these "
-            "alternatives, or let what is repeated have at least one lexeme."
-        )
-    return grammar
+    return grammar.reduced()
 
 
 def _check_apart(rules: GuidanceRules, grammar: Grammar) -> None:
@@ -302,6 +293,8 @@ def _check_apart(rules: GuidanceRules, grammar: Grammar) -> None:
     behind = (follow.astype(np.float32) @ alive[1].T.astype(np.float32) > 0) | [[one.lazy] for one in lexemes]  # [T, C]
 
     for one, other in combinations(range(len(lexemes)), 2):
+        if lexemes[one].lazy == lexemes[other].lazy:
+            continue  # a text is of both, and the rules tell which
         both = ByteAutomaton(joint.targets, joint.byte_class, 1, matched[:, one] & matched[:, other])
         if not both.is_empty:
             raise _refused(rules, lexemes[one], lexemes[other], both.shortest(), "both match")
@@ -345,7 +338,6 @@ class GuidanceGrammar:
         self.text = text
         self._rules = GuidanceRules(text)
         self._productions = Productions.of(self._rules)
-        self._machines: dict[JSONValue, Machine] = {}
         if self._rules.cycle:
             _ = self._grammar
         elif self._rules.values:
@@ -395,11 +387,11 @@ class GuidanceGrammar:
 
     def holds(self, text: str) -> bool:
         """Return True if the grammar derives a text."""
-        return TextReading(self._productions, text.encode(), self._machines).holds
+        return TextReading(self._productions, text.encode()).holds
 
     def captures(self, text: str) -> dict[str, str | list[str]]:
         """Return the captures of a text of the grammar, by name."""
-        reading = TextReading(self._productions, text.encode(), self._machines)
+        reading = TextReading(self._productions, text.encode())
         if not reading.holds:
             raise ValueError(f"{text!r:.80} is not in the format.")
         return reading.captures

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -11,14 +11,16 @@ from typing import Any, NamedTuple, TypeAlias, final
 from ...automata.automaton import ByteAutomaton
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ...regex.patterns import compile_lexeme
+from ...regex.syntax_tree import EMPTY, Choice, Leaf, Node, Repeat, RuleName, Sequence, rules_of
+from ..json_schema.machine.machine import Machine
 from ..json_schema.reading.schema import Schema
 from ..json_schema.reading.template import Template
-from .notation import Attribute, Definition, EitherOf, InTurn, NamedPart, Nested, RepeatedPart, Spelled, Values, parse
+from .notation import Attribute, Definition, Nested, Spelled, Values, parse
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Lexeme:
+class Lexeme(Leaf):
     """A kind of lexeme; two that are written alike are one."""
 
     name: str  # its name in the grammar, or its text
@@ -41,16 +43,18 @@ class Lexeme:
 
 @final
 @dataclass(frozen=True, eq=False)
-class JSONValue:
+class JSONValue(Leaf):
     """A JSON value that a schema is true of."""
 
     template: Template
     blanks: str | None  # the blanks between its tokens, as a ``Machine`` of JSON takes them
     at: int  # where it is first written, an offset
 
+    @cached_property
+    def machine(self) -> Machine:
+        """The machine of its texts."""
+        return Machine(self.template, blanks=self.blanks)
 
-Tree: TypeAlias = Lexeme | JSONValue | NamedPart | InTurn | EitherOf | RepeatedPart
-"""A part of a rule; names are those of rules."""
 
 START = "start"
 
@@ -82,7 +86,7 @@ class Capture(NamedTuple):
 class Rule(NamedTuple):
     """The tree of a rule, the capture of its text, and that of the text that ends it."""
 
-    body: Tree
+    body: Node
     capture: Capture | None
     ending: Capture | None
 
@@ -120,7 +124,9 @@ class GuidanceRules:
     def cycle(self) -> tuple[str, ...] | None:
         """Rules of which each holds the next one, the last and the first of them being one; ``None`` without recursion."""
         try:
-            TopologicalSorter({name: set(_named(rule.body)) for name, rule in self.rules.items()}).prepare()
+            TopologicalSorter(
+                {name: {used.rule for used in rules_of(rule.body)} for name, rule in self.rules.items()}
+            ).prepare()
         except CycleError as error:
             return tuple(reversed(error.args[1]))
         return None
@@ -146,7 +152,7 @@ class GuidanceRules:
                 continue
             rule = _ScopeReader(self, named, prefix).rule(named[name])
             self.rules[prefix + name] = rule
-            local = [other.removeprefix(prefix) for other in _named(rule.body)]
+            local = [used.rule.removeprefix(prefix) for used in rules_of(rule.body)]
             waiting += [other for other in local if other in named]
 
     def lexeme(self, name: str, pattern: str, at: int, **said: Any) -> Lexeme:
@@ -259,26 +265,26 @@ class _ScopeReader:
             )
         return found
 
-    def _tree(self, part: Any) -> Tree:
+    def _tree(self, part: Any) -> Node:
         match part:
-            case InTurn():
-                return InTurn(tuple(self._tree(one) for one in part.parts))
-            case EitherOf():
-                return EitherOf(tuple(self._tree(one) for one in part.parts))
-            case RepeatedPart():
-                return RepeatedPart(self._tree(part.part), part.least, part.most)
-            case NamedPart() if not part.name.isupper():
+            case Sequence(parts):
+                return Sequence(tuple(map(self._tree, parts)))
+            case Choice(parts):
+                return Choice(tuple(map(self._tree, parts)))
+            case Repeat(once, least, most):
+                return Repeat(self._tree(once), least, most)
+            case RuleName(name) if not name.isupper():
                 self._find(part)
-                return NamedPart(self._prefix + part.name, part.at)
+                return RuleName(self._prefix + name, part.at)
             case Values():
                 return self._rules.value(part.schema, part.at)
             case Nested():
                 prefix = f"{self._prefix}{part.at}."
                 self._rules._scope(part.definitions, prefix, part.at)
-                return NamedPart(prefix + START, part.at)
+                return RuleName(prefix + START, part.at)
             case Spelled("", _):
-                return InTurn(())
-        name = part.name if isinstance(part, NamedPart) else self._written(part.at)
+                return EMPTY
+        name = part.rule if isinstance(part, RuleName) else self._written(part.at)
         plain = {"lazy": False, "endings": (), "hidden": False}
         return self._rules.lexeme(name, self._pattern(part, part.at, ()), part.at, **plain)
 
@@ -287,32 +293,29 @@ class _ScopeReader:
         match part:
             case Spelled():
                 return part.pattern
-            case InTurn():
-                return "".join(f"(?:{self._pattern(one, at, within)})" for one in part.parts)
-            case EitherOf():
-                return "|".join(f"(?:{self._pattern(one, at, within)})" for one in part.parts)
-            case RepeatedPart():
-                bounds = f"{{{part.least},{'' if part.most is None else part.most}}}"
-                return f"(?:{self._pattern(part.part, at, within)}){bounds}"
-            case NamedPart():
+            case Sequence(parts):
+                return "".join(f"(?:{self._pattern(one, at, within)})" for one in parts)
+            case Choice(parts):
+                return "|".join(f"(?:{self._pattern(one, at, within)})" for one in parts)
+            case Repeat(once, least, most):
+                return f"(?:{self._pattern(once, at, within)}){{{least},{'' if most is None else most}}}"
+            case RuleName(name):
                 definition = self._find(part)
-                if part.name in within:
-                    raise self._rules.error(f"terminal {part.name!r} uses itself; only rules may", part.at)
+                if name in within:
+                    raise self._rules.error(f"terminal {name!r} uses itself; only rules may", part.at)
                 if not definition.is_terminal:
-                    raise self._rules.error(
-                        f"rule {part.name!r} cannot be a part of one lexeme; terminals can", part.at
-                    )
-                return self._pattern(definition.body, definition.at, (*within, part.name))
+                    raise self._rules.error(f"rule {name!r} cannot be a part of one lexeme; terminals can", part.at)
+                return self._pattern(definition.body, definition.at, (*within, name))
         raise self._rules.error(
             "this cannot be a part of one lexeme. Leave out the attributes of the rule (`stop`, `suffix`, `lazy`), "
             "or write a regular expression in its place",
             part.at,
         )
 
-    def _find(self, name: NamedPart) -> Definition:
-        if name.name not in self._named:
-            raise self._rules.error(f"{name.name!r} is not defined; define it", name.at)
-        return self._named[name.name]
+    def _find(self, name: RuleName) -> Definition:
+        if name.rule not in self._named:
+            raise self._rules.error(f"{name.rule!r} is not defined; define it", name.at)
+        return self._named[name.rule]
 
     def _written(self, at: int) -> str:
         """Return the text at an offset, up to the end of its line."""
@@ -323,18 +326,6 @@ class _ScopeReader:
 def _capture(own: str, written: Any) -> Capture:
     name = own if written is True else str(written)
     return Capture(name.removeprefix(LIST), name.startswith(LIST))
-
-
-def _named(tree: Any) -> Iterator[str]:
-    """Yield the rules that a tree names."""
-    match tree:
-        case NamedPart():
-            yield tree.name
-        case InTurn() | EitherOf():
-            for part in tree.parts:
-                yield from _named(part)
-        case RepeatedPart():
-            yield from _named(tree.part)
 
 
 Symbol: TypeAlias = int | Lexeme | JSONValue
@@ -379,23 +370,23 @@ class Productions:
         self.names.append(name)
         return len(self.bodies) - 1
 
-    def _alternatives(self, tree: Tree, numbers: dict[str, int], waiting: list[str], owner: str) -> list[Body]:
-        parts = tree.parts if isinstance(tree, EitherOf) else (tree,)
+    def _alternatives(self, tree: Node, numbers: dict[str, int], waiting: list[str], owner: str) -> list[Body]:
+        parts = tree.branches if isinstance(tree, Choice) else (tree,)
         return [self._body(part, numbers, waiting, owner) for part in parts]
 
     def _body(self, tree: Any, numbers: dict[str, int], waiting: list[str], owner: str) -> Body:
         match tree:
-            case InTurn():
-                return tuple(symbol for part in tree.parts for symbol in self._body(part, numbers, waiting, owner))
-            case NamedPart():
-                waiting.append(tree.name)
-                return (self._number(tree.name, numbers),)
-            case EitherOf():
+            case Sequence(parts):
+                return tuple(symbol for part in parts for symbol in self._body(part, numbers, waiting, owner))
+            case RuleName(name):
+                waiting.append(name)
+                return (self._number(name, numbers),)
+            case Choice():
                 number = self._new(f"__{owner}")
                 self.bodies[number] = self._alternatives(tree, numbers, waiting, owner)
                 return (number,)
-            case RepeatedPart():
-                (once,) = self._alternatives(InTurn((tree.part,)), numbers, waiting, owner)
+            case Repeat():
+                once = self._body(tree.part, numbers, waiting, owner)
                 more: Body = ()
                 if tree.most is None:
                     number = self._new(f"__{owner}")

@@ -7,7 +7,8 @@ all that match end; a lazy one ends as soon as it matches, and all beside it. Bo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import cache
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -15,19 +16,19 @@ from numpy.typing import NDArray
 
 from ...automata.automaton import DEAD, ByteAutomaton, explored, joint_classes, position_between
 from ...errors import GrammarError, UnsupportedError
+from ...regex.syntax_tree import Choice, Node, Repeat, RuleName, Sequence
 from ..json_schema.formula import Formula
 from ..json_schema.reading.template import END, Piece, Template
-from .guidance_rules import START, GuidanceRules, JSONValue, Lexeme, Tree
-from .notation import EitherOf, InTurn, NamedPart, RepeatedPart
+from .guidance_rules import START, GuidanceRules, JSONValue, Lexeme
 
 MOST_POSITIONS = 5_000
 
 
-WHOLE = NamedPart(START, 0)
+WHOLE = RuleName(START, 0)
 """The rule of a whole text."""
 
 
-def template_of(rules: GuidanceRules, tree: Tree = WHOLE) -> Template:
+def template_of(rules: GuidanceRules, tree: Node = WHOLE) -> Template:
     """Return the template of rules without recursion, or of a part of them: its pieces of bytes are the automata of the lexemes.
 
     Raises
@@ -43,39 +44,39 @@ def template_of(rules: GuidanceRules, tree: Tree = WHOLE) -> Template:
                 return Template.of_bytes(tree.automaton)
             case JSONValue():
                 return tree.template
-            case NamedPart():
-                if tree.name not in known:
-                    known[tree.name] = _checked(of(rules.rules[tree.name].body))
-                return known[tree.name]
-            case InTurn():
-                return Template.sequence(_checked(of(part)) for part in tree.parts)
-            case EitherOf():
-                return _checked(Template.one_of([_checked(of(part)) for part in tree.parts]))
-            case RepeatedPart():
-                return _checked(of(tree.part).repeated(tree.least, tree.most))
+            case RuleName():
+                if tree.rule not in known:
+                    known[tree.rule] = _checked(of(rules.rules[tree.rule].body))
+                return known[tree.rule]
+            case Sequence(parts):
+                return Template.sequence(_checked(of(part)) for part in parts)
+            case Choice(parts):
+                return _checked(Template.one_of([_checked(of(part)) for part in parts]))
+            case Repeat(once, least, most):
+                return _checked(of(once).repeated(least, most))
         raise AssertionError(tree)
 
     return _checked(of(tree))
 
 
-def blocks_of(rules: GuidanceRules) -> list[int]:
+def blocks_of(rules: GuidanceRules) -> tuple[int, ...]:
     """Return the block that each piece of :func:`template_of` is in, as of :func:`position_between`: parts are what is captured.
 
     Captures inside of others, of repeats, and of alternatives are not seen.
     """
-    found, block, waiting = list[int](), 0, list[Tree]([WHOLE])
+    found, block, waiting = list[int](), 0, list[Node]([WHOLE])
     while waiting:
         part = waiting.pop()
-        rule = rules.rules[part.name] if isinstance(part, NamedPart) else None
+        rule = rules.rules[part.rule] if isinstance(part, RuleName) else None
         captured = rule is not None and bool(rule.capture or rule.ending)
-        if isinstance(part, InTurn):
+        if isinstance(part, Sequence):
             waiting += reversed(part.parts)
         elif rule is not None and not captured:
             waiting.append(rule.body)
         else:
             found += [block + captured] * len(template_of(rules, part).pieces)
             block += 2 * captured
-    return found
+    return tuple(found)
 
 
 def _checked(template: Template) -> Template:
@@ -108,7 +109,7 @@ class LexemeMatch:
     While it steps, a :class:`GrammarError` where what ends a lexeme and is taken away is not the beginning of what follows.
     """
 
-    def __init__(self, template: Template, lexemes: Sequence[Lexeme], text: str) -> None:
+    def __init__(self, template: Template, lexemes: tuple[Lexeme, ...], text: str) -> None:
         self.template, self.lexemes, self._text = template, lexemes, text
         number = {one.automaton: place for place, one in enumerate(lexemes)}
         self._kind = [number.get(piece) if isinstance(piece, ByteAutomaton) else None for piece in template.pieces]
@@ -123,10 +124,8 @@ class LexemeMatch:
         self._automata = [one.automaton for one in lexemes]
         self._moves = [one.targets[:, one.byte_class[self.first]].tolist() for one in self._automata]
         self._accepting = [one.accepting.tolist() for one in self._automata]
-        self._rows: dict[Row, tuple[tuple[int, int], ...]] = {}
-        self._after: dict[tuple[Row, frozenset[int]], Row] = {}
         self._reading: set[Row] = set()
-        self._known: dict[MatchState, list[MatchState | None]] = {}
+        self.begun, self.after, self.steps = cache(self._begun), cache(self._row_after), cache(self._steps)
 
     def entered(self, positions: Iterable[int]) -> Row:
         """Return the row before some positions; those that may be empty are passed."""
@@ -141,20 +140,15 @@ class LexemeMatch:
                     waiting += self.template.follow[place]
         return frozenset(found)
 
-    def begun(self, row: Row) -> tuple[tuple[int, int], ...]:
+    def _begun(self, row: Row) -> tuple[tuple[int, int], ...]:
         """Return the lexemes that a row allows, at their beginnings."""
-        if row not in self._rows:
-            kinds = sorted({kind for place in row if place != END and (kind := self._kind[place]) is not None})
-            self._rows[row] = tuple((kind, self.lexemes[kind].automaton.start) for kind in kinds)
-        return self._rows[row]
+        kinds = sorted({kind for place in row if place != END and (kind := self._kind[place]) is not None})
+        return tuple((kind, self.lexemes[kind].automaton.start) for kind in kinds)
 
-    def after(self, row: Row, kinds: frozenset[int]) -> Row:
+    def _row_after(self, row: Row, kinds: frozenset[int]) -> Row:
         """Return the row after a lexeme of some kinds."""
-        key = (row, kinds)
-        if key not in self._after:
-            places = [place for place in row if place != END and self._kind[place] in kinds]
-            self._after[key] = self.entered(after for place in places for after in self.template.follow[place])
-        return self._after[key]
+        places = [place for place in row if place != END and self._kind[place] in kinds]
+        return self.entered(after for place in places for after in self.template.follow[place])
 
     def rests(self, state: MatchState) -> Row:
         """Return the row of the text before if the pending lexeme ends here; empty where it may not."""
@@ -163,13 +157,8 @@ class LexemeMatch:
     def _ended(self, state: MatchState) -> frozenset[int]:
         return frozenset(kind for kind, at in state.pending if self._accepting[kind][at])
 
-    def steps(self, state: MatchState) -> list[MatchState | None]:
-        """Return the state after a byte of each class; ``None`` where there is none."""
-        if state not in self._known:
-            self._known[state] = self._steps(state)
-        return self._known[state]
-
     def _steps(self, state: MatchState) -> list[MatchState | None]:
+        """Return the state after a byte of each class; ``None`` where there is none."""
         pending = state.pending or self.begun(state.row)
         columns = (
             zip(*(self._moves[kind][at] for kind, at in pending), strict=True) if pending else [()] * len(self.first)
@@ -246,17 +235,22 @@ class LexemeMatch:
         return explored(starts, self.steps, check)
 
     def automaton(
-        self, row: Row, goal: int, states: dict[MatchState, int], targets: NDArray[np.int32], blocks: Sequence[int] = ()
+        self,
+        row: Row,
+        goal: int,
+        states: dict[MatchState, int],
+        targets: NDArray[np.int32],
+        blocks: tuple[int, ...] = (),
     ) -> ByteAutomaton:
         """Return the automaton of what leads from a row to where a position comes next; it tells the ``blocks`` of the pieces."""
         accepting, position = [False, *(goal in self.rests(state) for state in states)], None
         if (parts := (max(blocks, default=0) + 1) // 2) > 0:
-            found = [0, *(self._position(state, [*blocks, 2 * parts], parts) for state in states)]
+            found = [0, *(self._position(state, (*blocks, 2 * parts), parts) for state in states)]
             position = np.array(found, dtype=np.int16) if any(found) else None
         start = states[MatchState(row)]
         return ByteAutomaton(targets, self.byte_class, start, np.array(accepting), position).trim()
 
-    def _position(self, state: MatchState, blocks: Sequence[int], parts: int) -> int:
+    def _position(self, state: MatchState, blocks: tuple[int, ...], parts: int) -> int:
         kinds = {kind for kind, _ in state.pending}
         here = [blocks[place] for place in state.row if not kinds or (place != END and self._kind[place] in kinds)]
         return position_between(min(here), max(*here, *(blocks[place] for place in self.rests(state)), 0), parts)

@@ -8,67 +8,45 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, final
 
 from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedInput, VisitError
 
 from ...errors import GrammarError
 from ...regex.patterns import literal
+from ...regex.syntax_tree import Choice, Leaf, Node, Repeat, RuleName, Sequence
 
 
-class Spelled(NamedTuple):
+@final
+@dataclass(frozen=True)
+class Spelled(Leaf):
     """Texts that a regular expression matches, in the dialect of Outlines."""
 
     pattern: str
     at: int  # where it is written, an offset
 
 
-class NamedPart(NamedTuple):
-    """Definition of a rule or a terminal of that name."""
-
-    name: str
-    at: int
-
-
-class Values(NamedTuple):
+@final
+@dataclass(frozen=True, eq=False)
+class Values(Leaf):
     """The JSON values that a schema is true of: ``%json``."""
 
     schema: Any
     at: int
 
 
-class InTurn(NamedTuple):
-    """Parts one after the other."""
-
-    parts: tuple[Any, ...]
-
-
-class EitherOf(NamedTuple):
-    """Alternatives."""
-
-    parts: tuple[Any, ...]
-
-
-class RepeatedPart(NamedTuple):
-    """A part some times in a row; ``None`` is no bound."""
-
-    part: Any
-    least: int
-    most: int | None
-
-
-class Nested(NamedTuple):
+@final
+@dataclass(frozen=True, eq=False)
+class Nested(Leaf):
     """A grammar inside another one: ``%lark``."""
 
     definitions: tuple[Definition, ...]
     at: int
-
-
-Part: TypeAlias = Spelled | NamedPart | Values | InTurn | EitherOf | RepeatedPart | Nested
 
 
 class Attribute(NamedTuple):
@@ -83,7 +61,7 @@ class Definition(NamedTuple):
 
     name: str
     attributes: Mapping[str, Attribute]
-    body: Part
+    body: Node
     at: int
 
     @property
@@ -259,16 +237,14 @@ class _TreeMaker(Transformer[Token, Any]):
         word = statement.split()[0]
         raise self._error(_UNREAD.get(word, f"`{word}` is not read; write the rules out"), statement)
 
-    def choice(self, *parts: Part) -> Part:
-        return parts[0] if len(parts) == 1 else EitherOf(parts)
+    def choice(self, *parts: Node) -> Node:
+        return parts[0] if len(parts) == 1 else Choice(parts)
 
-    def sequence(self, *parts: Part) -> Part:
-        return parts[0] if len(parts) == 1 else InTurn(parts)
+    def sequence(self, *parts: Node) -> Node:
+        return parts[0] if len(parts) == 1 else Sequence(parts)
 
-    def repeat(self, part: Part, how: Token | tuple[int, int | None]) -> Part:
-        return RepeatedPart(
-            part, *({"*": (0, None), "+": (1, None), "?": (0, 1)}[how] if isinstance(how, Token) else how)
-        )
+    def repeat(self, part: Node, how: Token | tuple[int, int | None]) -> Node:
+        return Repeat(part, *({"*": (0, None), "+": (1, None), "?": (0, 1)}[how] if isinstance(how, Token) else how))
 
     def least(self, count: Token) -> tuple[int, None]:
         return self.both(count)[0], None
@@ -276,8 +252,8 @@ class _TreeMaker(Transformer[Token, Any]):
     def most(self, count: Token) -> tuple[int, int]:
         return 0, self.both(count)[1]
 
-    def between(self, part: Part, *bounds: Token) -> Part:
-        return RepeatedPart(part, *self.both(*bounds))
+    def between(self, part: Node, *bounds: Token) -> Node:
+        return Repeat(part, *self.both(*bounds))
 
     def both(self, least: Token, most: Token | None = None) -> tuple[int, int]:
         most = least if most is None else most
@@ -285,39 +261,39 @@ class _TreeMaker(Transformer[Token, Any]):
             raise self._error("a repeat takes two whole numbers, the smaller one first", least)
         return int(least), int(most)
 
-    def maybe(self, part: Part) -> Part:
-        return RepeatedPart(part, 0, 1)
+    def maybe(self, part: Node) -> Node:
+        return Repeat(part, 0, 1)
 
-    def range(self, first: Token, last: Token) -> Part:
+    def range(self, first: Token, last: Token) -> Node:
         ends = [self._string(one) for one in (first, last)]
         if any(len(end) != 1 for end in ends) or ends[0] > ends[1]:
             raise self._error('a range is between two characters, the smaller one first, as in `"a".."z"`', first)
         return Spelled("[" + "-".join(literal(end) for end in ends) + "]", _at(first))
 
-    def spelled(self, value: Token) -> Part:
+    def spelled(self, value: Token) -> Node:
         text = self._string(value)
         return Spelled(literal(text, ignore_case=value.endswith("i")), _at(value))
 
-    def matched(self, value: Token) -> Part:
+    def matched(self, value: Token) -> Node:
         pattern, _, flags = value[1:].rpartition("/")
         if "l" in flags:
             raise self._error("the flag `l` is not read; leave it out", value)
         return Spelled(f"(?{flags}:{pattern})" if flags else pattern, _at(value))
 
-    def named(self, name: Token) -> Part:
-        return NamedPart(str(name), _at(name))
+    def named(self, name: Token) -> Node:
+        return RuleName(str(name), _at(name))
 
-    def special(self, token: Token) -> Part:
+    def special(self, token: Token) -> Node:
         said = f"the special token {str(token)} writes no text here"
         raise self._error(f"{said}. Leave it out: the end of the grammar ends the text", token)
 
-    def reference(self, name: Token) -> Part:
+    def reference(self, name: Token) -> Node:
         raise self._error("the grammar that this refers to is not here; write it in this place, `%lark { ... }`", name)
 
-    def values(self, value: Token) -> Part:
+    def values(self, value: Token) -> Node:
         return Values(self._objects[_at(value)], _at(value))
 
-    def chunks(self, value: Token) -> Part:
+    def chunks(self, value: Token) -> Node:
         said = self._objects[_at(value)]
         match said:
             case {"substring_chunks": [*chunks]}:
@@ -339,7 +315,7 @@ class _TreeMaker(Transformer[Token, Any]):
             )
         return Spelled(_substrings(written), _at(value))
 
-    def nested(self, keyword: Token, definitions: tuple[Definition, ...]) -> Part:
+    def nested(self, keyword: Token, definitions: tuple[Definition, ...]) -> Node:
         return Nested(definitions, _at(keyword))
 
     def _string(self, token: Token) -> str:
@@ -354,7 +330,7 @@ class _TreeMaker(Transformer[Token, Any]):
 _MOST_WRITTEN = 200_000
 
 
-def _substrings(chunks: Sequence[str]) -> str:
+def _substrings(chunks: list[str]) -> str:
     """Return the pattern of some chunks in a row, or none."""
     rest, ways = "", []
     for chunk in reversed(chunks):

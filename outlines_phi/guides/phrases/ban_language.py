@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...automata.automaton import ByteAutomaton, explored, joint_classes
+from ...automata.prefix_match import whole_characters
 from ...errors import EmptyLanguageError, UnsupportedError, VocabularyError
 from ...regex.patterns import compile_regex
 from ...vocabulary.classes import EOS, refine
@@ -475,7 +476,7 @@ def _writes(guide: PhraseGuide) -> bool:
     """Return True if tokens can write a character at the start of a text; also where that takes too long to see."""
     row, tokens = guide.row(guide.start), guide.vocabulary.tokens
     allowed = np.flatnonzero(row.targets[row.partition.class_of] > DONE).tolist()
-    if any(_is_text(tokens[token]) for token in allowed):
+    if any(token and whole_characters(token) == token for token in (tokens[number] for number in allowed)):
         return True  # nearly always, and seen at the first token
     if not allowed:
         return False
@@ -490,10 +491,3 @@ def _writes(guide: PhraseGuide) -> bool:
         except EmptyLanguageError:
             return False
     return True
-
-
-def _is_text(token: bytes) -> bool:
-    try:
-        return bool(token.decode())
-    except UnicodeDecodeError:
-        return False

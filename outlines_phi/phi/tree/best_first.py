@@ -6,7 +6,7 @@ import heapq
 import math
 from bisect import insort
 from collections.abc import Iterator, Sequence
-from typing import Protocol, final
+from typing import Protocol, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,10 @@ SPECULATION = 4
 BEAM = 8  # Prefixes of the beam that finds the first members, where no more members are asked for
 
 
+OpenTokens: TypeAlias = Iterator[tuple[float, int]]
+"""``log p`` and the token of some prefixes one token longer, by falling ``log p``."""
+
+
 @final
 class Frontier:
     """The prefixes of a tree, in any state, that wait for their distribution, by falling ``log p(y)``.
@@ -45,8 +49,8 @@ class Frontier:
 
     def __init__(self, tree: BoundsTree) -> None:
         self._tree = tree
-        self._heap: list[tuple[float, int, Node, int]] = []
-        self._order: dict[Node, NDArray[np.int64]] = {}
+        # Of each entry a node, or a token below one and those that follow it.
+        self._heap: list[tuple[float, int, Node, int, OpenTokens | None]] = []
         self._ticket = 0
         self._forgotten = -math.inf
         for node in list(tree.walk()):
@@ -61,21 +65,19 @@ class Frontier:
     def offer(self, node: Node) -> None:
         """Queue the open part of a node: itself before its evaluation, else its free tokens by falling probability, lazily."""
         if not node.expanded or (node.distribution is None and node.log_rest > -math.inf):
-            self._push(node.log_p, node, -1)
+            self._push(node.log_p, node)
         elif node.distribution is not None and node.log_rest > -math.inf:
-            self._push_free(node, 0)
+            self._push_next(node, self._open(node))
 
     def pop(self) -> Node | None:
         """Take the likeliest open prefix, as a node; ``None`` where none is left."""
         self._settle()
         while self._heap:
-            _, _, node, rank = heapq.heappop(self._heap)
-            if rank < 0:
+            _, _, node, token, rest = heapq.heappop(self._heap)
+            if rest is None:
                 return node
-            assert node.distribution is not None
-            token = int(node.distribution.moves.tokens[self._order[node][rank]])
-            child = self._tree.child(node, token, node.distribution.moves.target(token))
-            self._push_free(node, rank + 1)
+            child = self._tree.child(node, token, self._tree.target(node, token))
+            self._push_next(node, rest)
             if child.state not in (DEAD, DONE):
                 return child
             self._settle()
@@ -84,19 +86,18 @@ class Frontier:
     def make_nodes(self, least: float) -> None:
         """Make nodes of all open prefixes of at least ``log p = least`` and give up the others, for eviction."""
         heap, self._heap = self._heap, []
-        for _, _, node, rank in heap:
-            if rank < 0:
-                self._push(node.log_p, node, rank)
+        for _, _, node, _, rest in heap:
+            if rest is None:
+                self._push(node.log_p, node)
                 continue
             assert node.distribution is not None
-            self._order.pop(node, None)
             open_ = np.flatnonzero(self._free(node) > -np.inf)
             log_p = node.log_p + node.distribution.log_scale + node.distribution.log_free[open_].astype(np.float64)
             self._forgotten = max(self._forgotten, log_p[log_p < least].max(initial=-math.inf))
             likely = open_[log_p >= least]
             for token in node.distribution.moves.tokens[likely].tolist():
                 child = self._tree.child(node, token, node.distribution.moves.target(token))
-                self._push(child.log_p, child, -1)
+                self._push(child.log_p, child)
 
     def _free(self, node: Node) -> NDArray[np.floating]:
         """Return the free part that is open: what ends the text is not, unless a constraint has still to be asked about it."""
@@ -107,38 +108,33 @@ class Frontier:
     def _settle(self) -> None:
         """Drop settled entries from the top of the heap."""
         while self._heap:
-            _, _, node, rank = self._heap[0]
-            if rank < 0:
-                if node.distribution is None:
-                    return
-                heapq.heappop(self._heap)
-            else:
-                assert node.distribution is not None
-                if node.distribution.log_free[self._order[node][rank]] > -math.inf:
-                    return
-                heapq.heappop(self._heap)
-                self._push_free(node, rank + 1)
+            _, _, node, token, rest = self._heap[0]
+            p = node.distribution
+            if p is None or (rest is not None and p.log_p(token) > -math.inf):
+                return
+            heapq.heappop(self._heap)
+            if rest is not None:
+                self._push_next(node, rest)
 
-    def _push_free(self, node: Node, rank: int) -> None:
-        """Queue the next free token of a node, from a short list of its likeliest that is made anew when it is used up."""
-        assert node.distribution is not None
-        free = self._free(node)
-        order = self._order.get(node, np.empty(0, dtype=np.int64))
-        # A token that a walk has materialised since is offered as a child already, and is free no more.
-        while rank < order.size and free[order[rank]] == -math.inf:
-            rank += 1
-        if rank == order.size:
-            order = self._order[node] = _likeliest(free)
-            rank = 0
-        if order.size:
-            self._push(node.log_p + node.distribution.log_scale + float(free[order[rank]]), node, rank)
-        else:
-            del self._order[node]
+    def _open(self, node: Node) -> OpenTokens:
+        """Yield ``log p`` and the token of open free tokens, from short lists of the likeliest, each made when it is needed."""
+        while (order := _likeliest(self._free(node))).size:
+            for place in order.tolist():
+                p = node.distribution
+                assert p is not None
+                # A token that a walk has materialised since is offered as a child already, and is free no more.
+                if p.log_free[place] > -math.inf:
+                    yield node.log_p + p.log_scale + float(p.log_free[place]), int(p.moves.tokens[place])
 
-    def _push(self, log_p: float, node: Node, rank: int) -> None:
+    def _push_next(self, node: Node, tokens: OpenTokens) -> None:
+        if (following := next(tokens, None)) is not None:
+            log_p, token = following
+            self._push(log_p, node, token, tokens)
+
+    def _push(self, log_p: float, node: Node, token: int = -1, rest: OpenTokens | None = None) -> None:
         if log_p > -math.inf:
             self._ticket += 1
-            heapq.heappush(self._heap, (-log_p, self._ticket, node, rank))
+            heapq.heappush(self._heap, (-log_p, self._ticket, node, token, rest))
 
 
 def _likeliest(free: NDArray[np.floating]) -> NDArray[np.int64]:

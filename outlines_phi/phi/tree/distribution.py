@@ -6,14 +6,15 @@ Everything is a log probability: a token may be the only one that can still succ
 from __future__ import annotations
 
 import math
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...guides.guide import DONE
+from ...guides.guide import DEAD, DONE
 from ...guides.table import Moves
 from ...numerics.weights import draw, log, log_sum, scaled
+from ...vocabulary.vocabulary import Vocabulary
 
 AHEAD_BYTES, ENTRY_BYTES = 450, 100  # Measured footprint of tokens drawn ahead: of none, and of each, on CPython 3.11
 
@@ -189,24 +190,12 @@ class Distribution:
         log_p = float(self.log_free[place])
         return (int(self.moves.tokens[place]), log_p + self.log_scale) if log_p > -math.inf else None
 
-    def draw(self, rng: np.random.Generator) -> int:
-        """Draw a free token in proportion to its probability."""
-        return self._draw(self.log_free, rng)
-
-    def draw_undecided(self, rng: np.random.Generator) -> int:
-        """Draw a free token that does not end the text in proportion to its probability."""
-        return self._draw(self.unended(), rng)
-
-    def draw_leading_to(self, place: int, rng: np.random.Generator, *, by_h: bool) -> int:
-        """Draw a free token of the ``place``-th of the destinations in proportion to its probability, times ``h`` if need be."""
-        tokens = self.moves.leading_to(place)
-        weights = scaled(self.log_with_h(tokens) if by_h else self.log_free[tokens])
-        return int(self.moves.tokens[tokens[draw(weights, rng)]])
-
-    def draw_ended(self, rng: np.random.Generator) -> int:
-        """Draw a free token that ends the text in proportion to its probability."""
-        ended = self.moves.ended
-        return int(self.moves.tokens[ended[draw(scaled(self.log_free[ended]), rng)]])
+    def draw(
+        self, rng: np.random.Generator, places: NDArray[np.int64] | slice = slice(None), *, by_h: bool = False
+    ) -> int:
+        """Draw one of the free tokens at some places in proportion to its probability, times ``h`` if need be."""
+        weights = scaled(self.log_with_h(places) if by_h else self.log_free[places])
+        return int(self.moves.tokens[places][draw(weights, rng)])
 
     def log_with_h(self, tokens: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.floating]:
         """Return ``log(p h)`` of the free tokens at some places, but for :attr:`log_scale`."""
@@ -227,5 +216,44 @@ class Distribution:
             free[self.moves.ended] = -math.inf
         return free
 
-    def _draw(self, log_free: NDArray[np.floating], rng: np.random.Generator) -> int:
-        return int(self.moves.tokens[draw(scaled(log_free), rng)])
+
+SHOWN, LIVE = 5, 3
+"""The number of likeliest first tokens that are kept, and of those that the format allows."""
+
+
+class FirstToken(NamedTuple):
+    """A first token: what it writes (empty for special tokens), its probability, and whether the format allows it."""
+
+    text: str
+    p: float
+    live: bool
+
+    def __str__(self) -> str:
+        return f"{self.text!r} {self.p:.2g}" if self.text else f"the end {self.p:.2g}"
+
+
+@final
+class Beginnings(NamedTuple):
+    """The likeliest first tokens of free text and of the format, the likeliest first, and the log probability of all live ones."""
+
+    tokens: tuple[FirstToken, ...]
+    log_live: float
+
+    @classmethod
+    def of(cls, log_p: NDArray[np.floating], moves: Moves, log_live: float, vocabulary: Vocabulary) -> Beginnings:
+        """Return those of the distribution ``log_p[V]`` after a prompt, ``moves`` being what the format allows there."""
+        live = moves.tokens[_largest(log_p[moves.tokens], LIVE)]
+        likeliest = sorted({*_largest(log_p, SHOWN).tolist(), *live.tolist()}, key=lambda token: -log_p[token])
+        written = [vocabulary.tokens[token].decode(errors="replace") for token in likeliest]
+        rows = zip(written, np.exp(log_p[likeliest]).tolist(), likeliest, strict=True)
+        return cls(tuple(FirstToken(text, p, moves.target(token) != DEAD) for text, p, token in rows), log_live)
+
+    def listed(self, *, live: bool) -> str:
+        """Return the likeliest tokens that are live, or those that are not, with their probabilities, as a text."""
+        some = [str(token) for token in self.tokens if token.live == live and token.p > 0]
+        return ", ".join(some[:LIVE]) or "nothing"
+
+
+def _largest(values: NDArray[np.floating], n: int) -> NDArray[np.int64]:
+    """Return the places of the ``n`` largest values."""
+    return np.argpartition(values, -n)[-n:] if values.size > n else np.arange(values.size)

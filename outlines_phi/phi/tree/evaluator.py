@@ -2,26 +2,97 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property, partial
 from itertools import chain
 from typing import TypeAlias, final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ...guides.guide import DEAD, DONE
+from ...guides.table import Table
 from ...lm.model import Evaluation, LanguageModel, ModelCounts, TokenTrees
-from ...numerics.distributions import together
+from ...numerics.distributions import add_rows, draw_ahead, together
 from ...numerics.transfers import Exchange
 from ...settings import SamplingSettings
 from ..branches import Branches
 from ..estimator import Estimate, Prefixes, ProposalPhi, SampledRun
-from .ahead import WideNodes, is_wide, numbers
+from .distribution import TokensAhead
 from .store import StaleTreesError
 from .tree import BoundsTree, Node
+
+MANY = 4096
+"""Of a node with more live tokens than this some are drawn ahead, where that will do: all others are never read from the device."""
+
+AHEAD = 16
+"""Tokens drawn ahead of a node. One whose tokens are used up is evaluated a second time, and then held whole."""
+
+
+@final
+class WideNodes:
+    """Nodes of one model call whose distributions stay on the device.
+
+    ``nodes``: The nodes, with the random numbers that the tokens drawn ahead of each take.
+    ``rows``: The rows of the answer that are theirs.
+    ``log_p``: ``log p``, ``[n, V]``, of the logits of some of the nodes.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        nodes: Mapping[Node, NDArray[np.float64]],
+        rows: Sequence[int],
+        log_p: Callable[[Sequence[Node], Tensor], Tensor],
+        exchange: Exchange,
+    ) -> None:
+        self.nodes, self._nodes = nodes, list(nodes)
+        self._table, self._log_p, self._logits = table, log_p, exchange.rows(rows)
+        self._ends = [table.can_end(node.state, node.remaining) for node in self._nodes]
+        # The tokens of each node whose probability is asked for by name: its children, and the end.
+        eos, pairs = table.vocabulary.eos_ids[0], zip(self._nodes, self._ends, strict=True)
+        self._named = [list(dict.fromkeys([*node.children, *([eos] if end else [])])) for node, end in pairs]
+        self._few, size = together(exchange.answer.matrix), exchange.answer.matrix.shape[-1]
+        at = [place % self._few * size + token for place, named in enumerate(self._named) for token in named]
+        self._sent = exchange.send(np.array(at, dtype=np.int64), np.array([*nodes.values()]).reshape(-1, AHEAD))
+
+    def draw(self) -> Tensor:
+        """Return the scores to be read of the nodes, on the device."""
+        if not self.nodes:
+            return self._logits().new_empty(0, dtype=torch.float64)
+        at, quantiles = self._sent()
+        blocks = [slice(start, start + self._few) for start in range(0, len(self._nodes), self._few)]
+        taken = at.split([sum(map(len, self._named[here])) for here in blocks])
+        named, drawn = list[Tensor](), list[Tensor]()
+        for here, where in zip(blocks, taken, strict=True):
+            scores = self._masked(here, self._log_p(self._nodes[here], self._logits(here)))
+            named.append(scores.view(-1)[where].double())
+            scores.view(-1)[where] = -math.inf
+            drawn.append(draw_ahead(scores, quantiles[here]).view(-1))
+        return torch.cat(named + drawn)
+
+    def tokens(self, read: Sequence[float]) -> Iterator[TokensAhead]:
+        """Yield the tokens drawn ahead of each node, given what was read of all of them."""
+        log_named, drawn = iter(read), read[sum(map(len, self._named)) :]
+        for place, (node, end, named) in enumerate(zip(self._nodes, self._ends, self._named, strict=True)):
+            row = drawn[place * (2 * AHEAD + 1) : (place + 1) * (2 * AHEAD + 1)]
+            yield TokensAhead(
+                dict(zip(named, log_named, strict=False)),
+                {int(token): x for token, x in zip(row[:AHEAD], row[AHEAD:-1], strict=True) if x > -math.inf},
+                row[-1],
+                can_end=end,
+                ending=self._table.guide.open and node.remaining <= 1,
+            )
+
+    def _masked(self, part: slice, log_p: Tensor) -> Tensor:
+        """Return ``log_p``, ``[n, V]``, with ``-inf`` where a token is not live."""
+        biases = [self._table.bias(node.state, node.remaining, log_p.device) for node in self._nodes[part]]
+        return add_rows(log_p, biases, out=log_p)
+
 
 Foresight: TypeAlias = Callable[[Sequence[tuple[BoundsTree, Node]]], Sequence[Sequence[int]]]
 """Tells of each node that walks wait for what will probably follow: a chain of tokens, which may be wrong, or empty."""
@@ -38,6 +109,7 @@ class Evaluator:
     earlier call, a compacted cache), its path is evaluated again inside the same call.
 
     ``trees``: in the order of the prompts.
+    ``planted``: True if the prompts have been evaluated.
     ``frontier``: the estimator that is asked about the next tokens of every node that gets its distribution; ``None`` for none.
     ``stream``: A random stream per prompt, for a frontier that draws.
     ``ahead``: A random stream per prompt, for tokens drawn ahead of walks that need nothing else; ``None`` where every distribution
@@ -59,7 +131,7 @@ class Evaluator:
         self.trees = trees
         self._row = {tree.root: row for row, tree in enumerate(trees)}
         self._handles = dict(self._row)
-        self._planted = False
+        self.planted = False
         self._looked_at = 0  # nodes that an estimator has asked for
         self._compacted = 0  # nodes that the last compaction kept
         self._ahead: defaultdict[BoundsTree, list[Node]] = defaultdict(list)
@@ -76,7 +148,7 @@ class Evaluator:
                     settings=settings,
                     prompts=[tuple(prompt) for prompt in prompts],
                     budgets=[tree.budget for tree in trees],
-                    branches=Branches(self.forest),
+                    branches=Branches(self.forest, planted=True),  # it is asked about what has been evaluated
                     stream=stream,
                 )
             )
@@ -101,7 +173,7 @@ class Evaluator:
 
     def evaluated(self, tree: BoundsTree) -> Iterator[tuple[Node, int, NDArray[np.float32]]]:
         """Yield the nodes of ``tree`` that the model holds, parents first, each with its handle and ``log p[V]`` of live tokens."""
-        for node in tree.walk() if self._planted else ():
+        for node in tree.walk() if self.planted else ():
             if node.distribution is not None and node in self._handles:
                 row = np.full(len(tree.table.vocabulary), -np.inf, dtype=np.float32)
                 free = node.distribution.log_free
@@ -134,7 +206,7 @@ class Evaluator:
             return
         ahead = self._foreseen(pairs, foresight) if foresight else []
         beside = self._likely(pairs)
-        if not self._planted:
+        if not self.planted:
             pairs = list(dict.fromkeys([*((tree, tree.root) for tree in self.trees), *pairs]))
         pairs += beside + ahead
         for tree, node in ahead:
@@ -142,7 +214,7 @@ class Evaluator:
         new = self._missing_paths([node for _, node in pairs])
         if new and self._compact(new):
             new = self._missing_paths([node for _, node in pairs])
-        if new or not self._planted:
+        if new or not self.planted:
             self._evaluate(pairs, new, {node for _, node in beside + ahead})
         changed: dict[BoundsTree, list[Node]] = {}
         for tree, node in pairs:
@@ -159,7 +231,7 @@ class Evaluator:
 
     def confirm(self) -> None:
         """Evaluate the prompts of trees that earlier calls have grown, if an opaque model was not asked yet: they may be stale."""
-        if not self._planted and self._lm.opaque and any(tree.root.distribution is not None for tree in self.trees):
+        if not self.planted and self._lm.opaque and any(tree.root.distribution is not None for tree in self.trees):
             self._evaluate((), (), frozenset())
 
     def _foreseen(
@@ -182,9 +254,9 @@ class Evaluator:
             parents.append(self._handles[node.parent])
             self._handles[node] = first + place
         tokens = [node.token for node in new]
-        evaluation = self.forest.extend(parents, tokens) if self._planted else self.forest.roots(parents, tokens)
-        evaluated = new if self._planted else [*self._row, *new]
-        self._planted = True
+        evaluation = self.forest.extend(parents, tokens) if self.planted else self.forest.roots(parents, tokens)
+        evaluated = new if self.planted else [*self._row, *new]
+        self.planted = True
         self._learn(pairs, evaluation, {node: i for i, node in enumerate(evaluated)}, ahead)
 
     def _learn(
@@ -236,9 +308,11 @@ class Evaluator:
         """Return those of ``nodes`` of which tokens are drawn ahead, neighbours of one state together."""
         table, uniforms = self.trees[0].table, dict[Node, NDArray[np.float64]]()
         if self._streams is not None:
-            # Random numbers follow the order of the call.
-            for node in sorted((node for node in nodes if is_wide(node, table)), key=index.__getitem__):
-                uniforms[node] = numbers(self._streams[self._prompt(node, node.path())])
+            # New nodes but the prompts; random numbers follow the order of the call.
+            new = [node for node in nodes if node.parent is not None and not node.expanded]
+            for node in sorted(new, key=index.__getitem__):
+                if table.live_count(node.state, node.remaining) > MANY:
+                    uniforms[node] = self._streams[self._prompt(node, node.path())].random(AHEAD)
         wide = {node: uniforms[node] for node in sorted(uniforms, key=lambda node: (node.state, node.remaining))}
         return WideNodes(table, wide, [index[node] for node in wide], self._log_p, exchange)
 
@@ -286,7 +360,7 @@ class Evaluator:
         """Return the nodes to evaluate so that ``nodes`` have a distribution, ancestors first."""
         missing: dict[Node, None] = {}
         for node in nodes:
-            if node.distribution is not None or (node in self._row and not self._planted):
+            if node.distribution is not None or (node in self._row and not self.planted):
                 continue
             chain = [node]
             while chain[-1].parent is not None and chain[-1].parent not in self._handles:

@@ -18,8 +18,7 @@ from ...guides.table import Moves, Table
 from ...numerics.weights import log_difference, log_sum, ratio, scaled
 from ...settings import SamplingSettings
 from ..constraint import Constraint
-from .beginnings import Beginnings
-from .distribution import UNKNOWN, Distribution, TokensAhead
+from .distribution import UNKNOWN, Beginnings, Distribution, TokensAhead
 
 NODE_BYTES = 600  # Measured footprint of a node without its distribution, on CPython 3.11
 NEVER = -1  # When a node was last visited that a draft was evaluated for, and no walk has come to
@@ -187,7 +186,7 @@ class BoundsTree:
 
     def visit(self, node: Node) -> None:
         """Take note that a walk stands at ``node``."""
-        self.expansions += not node.visited
+        self.expansions += node.touched == NEVER
         node.touched = self.clock
 
     def child(self, node: Node, token: int, target: int) -> Node:
@@ -302,19 +301,26 @@ class BoundsTree:
         self._log_upper = min(self._log_upper, self.root.log_upper)
         self._log_lower = max(self._log_lower, self.root.log_lower)
 
-    def choose(self, node: Node, log_weight: Callable[[Node], float], rng: np.random.Generator) -> Node:
-        """Draw a child of a node with a distribution in proportion to ``p(child) weight(child)``, a free token's weight being 1."""
-        assert node.distribution is not None
-        return _made(self._choose(node, log_weight, node.log_rest, node.distribution.draw, rng))
+    def choose(
+        self,
+        node: Node,
+        log_weight: Callable[[Node], float],
+        rng: np.random.Generator,
+        log_rest: float | None = None,
+        places: NDArray[np.int64] | slice = slice(None),
+    ) -> Node:
+        """Draw a child of a node with a distribution in proportion to ``p(child) weight(child)``, a free token's weight being 1.
 
-    def choose_held(self, node: Node, log_weight: Callable[[Node], float], rng: np.random.Generator) -> Node:
-        """As :meth:`choose`, but the weight of a free token that does not end the text is 0."""
+        ``log_rest``, ``places``: the log mass of the free tokens to choose from, and where they are: all of them by default.
+        """
 
         def draw(rng: np.random.Generator) -> int:
             assert node.distribution is not None
-            return node.distribution.draw_ended(rng)
+            return node.distribution.draw(rng, places)
 
-        return _made(self._choose(node, log_weight, node.log_ends, draw, rng))
+        child = self._choose(node, log_weight, node.log_rest if log_rest is None else log_rest, draw, rng)
+        assert child is not None  # a whole distribution always has the token that is drawn from it
+        return child
 
     def choose_since(self, node: Node, since: int, rng: np.random.Generator) -> Node | None:
         """Draw a child but the first ``since`` of an evaluated node in proportion to ``p(child) U(child)``.
@@ -326,11 +332,11 @@ class BoundsTree:
 
     def choose_undecided(self, node: Node, rng: np.random.Generator) -> Node:
         """Draw a child of a node with a distribution in proportion to ``p(child) (U - Lo)(child)``."""
-        free = node.distribution
+        free, log_gap = node.distribution, attrgetter("log_gap")
         assert free is not None
         if self.constraint is not None:
-            return _made(self._choose(node, attrgetter("log_gap"), node.log_rest, free.draw, rng))
-        return _made(self._choose(node, attrgetter("log_gap"), free.log_undecided(), free.draw_undecided, rng))
+            return self.choose(node, log_gap, rng)
+        return self.choose(node, log_gap, rng, free.log_undecided(), np.flatnonzero(free.unended() > -np.inf))
 
     def _choose(
         self,
@@ -405,11 +411,6 @@ class BoundsTree:
             node = stack.pop()
             yield node
             stack.extend(node.children.values())
-
-
-def _made(node: Node | None) -> Node:
-    assert node is not None  # a whole distribution always has the token that is drawn from it
-    return node
 
 
 def refuse_impossible(trees: Sequence[BoundsTree], settings: SamplingSettings) -> None:

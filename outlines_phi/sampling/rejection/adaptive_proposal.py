@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, final
 
@@ -12,8 +14,189 @@ from numpy.typing import NDArray
 from ...guides.guide import DEAD, DONE
 from ...lm.watch import check_interruption
 from ...numerics.weights import draw, effective_size, log, log_mean, log_sum, scaled
-from ...phi.tree.state_averages import BackedUpValues
+from ...phi.state_values import EMPTY, Observed
 from ...phi.tree.tree import BoundsTree, Node
+
+FLOOR = 1e-3  # Of the value of a state that is taken as usual, to the largest among its siblings
+
+
+class FreeMass(NamedTuple):
+    """The free part of a node's distribution by target."""
+
+    states: NDArray[np.integer]  # The targets, and the log probability `log_mass[k]` of `states[k]`
+    log_mass: NDArray[np.float64]
+    # `[k]`: the log of the sum of `p h` over the same tokens; `log_mass` itself where no estimator says anything
+    log_expected: NDArray[np.float64]
+
+
+@final
+class BackedUpValues:
+    """An estimate ``V`` of Phi at every prefix of a tree, and beyond it, as logs.
+
+    ``V(y) = sum_v p(v|y) V(yv)`` at expanded prefixes, held within the bounds ``[Lo, U]``. An unexpanded prefix has ``V = h c(s)``:
+    what an estimator says of it (1 without one), and what ``V / h`` was at the expanded prefixes in its guide state, in the mean
+    (the geometric one: contexts differ by orders of magnitude, and an arithmetic mean lets the few best promise too much for all
+    others); a state without a visit is taken for an average one among its siblings. Phi is the least solution of its
+    recursion, so visited states start at the values that their distributions alone give (:class:`Knowledge`). Of a large tree only
+    the prefixes that were visited last are backed up, with all above them, so that a tree kept from many calls costs no more than
+    one of a few. Not the likeliest: the way past a bottleneck is never among those. The numbers stand still between two calls of
+    :meth:`refresh`. They may miss a prefix (be 0 where Phi is not), so a proposal needs a part that does not.
+    """
+
+    SWEEPS = 8
+    SETTLED = 0.05  # largest change of the log of a state's value that ends the sweeps
+    NODES = 2000
+
+    def __init__(self, tree: BoundsTree) -> None:
+        self._tree = tree
+        self._of_node: dict[Node, float] = {}
+        self._of_state: dict[int, float] = {}
+        self._free: dict[Node, tuple[int, FreeMass]] = {}
+        self._beyond: dict[Node, NDArray[np.float64]] = {}
+        self._usual: dict[Node, NDArray[np.float64]] = {}
+        self._seen: set[Node] = set()
+        self._known = EMPTY
+
+    def refresh(self) -> None:
+        """Back up all values from what the tree knows by now."""
+        known = (node for node in self._tree.walk() if node.expanded and node.state != DONE)
+        latest = heapq.nlargest(self.NODES, known, key=lambda node: node.touched)
+        nodes = list(dict.fromkeys([self._tree.root, *(above for node in latest for above in node.path())]))
+        nodes.sort(key=lambda node: node.remaining)  # children first
+        self._free = {node: self._free[node] for node in nodes if node in self._free and node.distribution is not None}
+        self._observe(nodes)
+        self._of_state = self._first(nodes)
+        for _ in range(self.SWEEPS):
+            if self._sweep(nodes) < self.SETTLED:
+                break
+        self._beyond, self._usual = {}, {}
+
+    def _observe(self, nodes: Sequence[Node]) -> None:
+        """Learn from distributions that were not there before, the latest visited last."""
+        new = [
+            node for node in nodes if node.distribution is not None and node.state != DEAD and node not in self._seen
+        ]
+        self._seen.update(new)
+        observed = []
+        for node in sorted(new, key=lambda node: node.touched):
+            observed.append(Observed(node.state, self.free(node).states, np.exp(self._log_mass(node))[None]))
+        self._known = self._known.after(observed)
+
+    def _first(self, nodes: Sequence[Node]) -> dict[int, float]:
+        """Return the values that sweeps begin with: those of distributions alone, over those of estimators at the same prefixes."""
+        by_state: dict[int, list[float]] = defaultdict(list)
+        for node in nodes:
+            if node.state != DEAD:
+                by_state[node.state].append(log(node.h))
+        log_values = self._known.log_values(np.array(list(by_state), dtype=np.int64))
+        found = {}
+        for (state, log_h), log_v in zip(by_state.items(), log_values.tolist(), strict=True):
+            promised = _mean(log_h) if max(log_h) > -math.inf else 0.0
+            found[state] = log_v - promised if log_v > -math.inf else self._of_state.get(state, -math.inf)
+        return self._of_state | found
+
+    def usual(self, node: Node) -> NDArray[np.float64]:
+        """Return the log value of each target state of an evaluated node, by state alone; none far below its siblings."""
+        if node not in self._usual:
+            free = self.free(node)
+            log_v = self._known.log_values(free.states)
+            done = free.states == DONE
+            inner = log_v[(log_v > -np.inf) & ~done]
+            log_v = np.where(np.isnan(log_v), inner.mean() if inner.size else 0.0, log_v)
+            least = log_v[~done].max(initial=-np.inf) + math.log(FLOOR)
+            self._usual[node] = np.where(done, 0.0, np.maximum(log_v, least))
+        return self._usual[node]
+
+    def _sweep(self, nodes: Sequence[Node]) -> float:
+        """Back up once from the deepest nodes to the root; return the largest change of the log of a state's value."""
+        self._beyond = {}
+        self._of_node = values = {}
+        by_state: dict[int, list[float]] = defaultdict(list)
+        for node in nodes:
+            values[node] = self._backed_up(node)
+            if node.state != DEAD and node.h > 0:
+                by_state[node.state].append(values[node] - math.log(node.h))
+        before = self._of_state
+        self._of_state = before | {state: _mean(found) for state, found in by_state.items()}
+        return max((_distance(before[state], self._of_state[state]) for state in by_state), default=0.0)
+
+    def of(self, node: Node, child: Node) -> float:
+        """Return ``log V`` of a child of an evaluated node."""
+        if child.state == DONE:
+            return 0.0
+        if child in self._of_node:  # a child that was ruled out during the round keeps the value that it was chosen by
+            return self._of_node[child]
+        assert node.distribution is not None
+        target = node.distribution.moves.target(child.token)
+        if target == DONE:  # ruled out when the node was expanded
+            return -math.inf
+        return log(child.h) + float(self.beyond(node)[self.free(node).states.searchsorted(target)])
+
+    def beyond(self, node: Node) -> NDArray[np.float64]:
+        """Return ``log c``, ``c = V / h``, of what an evaluated node has not expanded, by target, in the order of :meth:`free`.
+
+        The siblings of a target without a visit are all others, the expanded ones too.
+        """
+        if node not in self._beyond:
+            states, log_mass = self.free(node).states.tolist(), self._log_mass(node)
+            known = np.array([0.0 if state == DONE else self._of_state.get(state, np.nan) for state in states])
+            live = known > -np.inf  # not nan
+            log_shared = log_sum(log_mass[live].tolist())
+            if log_shared > -math.inf:
+                known[np.isnan(known)] = log_sum((log_mass[live] + known[live]).tolist()) - log_shared
+            else:
+                known[~live] = 0.0
+            self._beyond[node] = known
+        return self._beyond[node]
+
+    def _log_mass(self, node: Node) -> NDArray[np.float64]:
+        """Return the log probability of each target of an evaluated node, in the order of :meth:`free`."""
+        free = self.free(node)
+        log_mass = free.log_mass.copy()
+        live = [child for child in node.children.values() if child.state != DEAD]
+        places = free.states.searchsorted([child.state for child in live])
+        np.logaddexp.at(log_mass, places, [child.log_step for child in live])
+        return log_mass
+
+    def free(self, node: Node) -> FreeMass:
+        """Return the free part of an evaluated node by target."""
+        count, free = self._free.get(node, (-1, None))
+        if free is None or count != len(node.children):
+            p = node.distribution
+            assert p is not None
+            states = p.moves.destinations.states
+            log_mass: NDArray[np.float64] = np.full(len(states), -np.inf)
+            log_expected = log_mass
+            if p.log_free.size:
+                log_mass = p.moves.log_masses(p.log_free) + p.log_scale
+                log_expected = p.moves.log_masses(p.log_with_h()) + p.log_scale if p.h.ndim else log_mass
+            free = FreeMass(states, log_mass, log_expected)
+            self._free[node] = (len(node.children), free)
+        return free
+
+    def _backed_up(self, node: Node) -> float:
+        if node.state == DEAD:
+            return -math.inf
+        if node.distribution is None:  # evicted: only its children and its bounds are left
+            usual = self._of_state[node.state] + log(node.h)
+            inner = (child for child in node.children.values() if child.state != DONE)
+            inside = (child.log_step + self._of_node.get(child, usual) for child in inner)
+            value = log_sum([*inside, node.log_rest + usual, node.log_lower])
+        else:
+            beyond = (self.free(node).log_expected + self.beyond(node)).tolist()
+            value = log_sum([*beyond, *(child.log_step + self.of(node, child) for child in node.children.values())])
+        return min(max(value, node.log_lower), node.log_upper)
+
+
+def _mean(log_values: Sequence[float]) -> float:
+    """Return the log of the geometric mean of the positive ones; ``-inf`` where there is none."""
+    positive = [log_v for log_v in log_values if log_v > -math.inf]
+    return math.fsum(positive) / len(positive) if positive else -math.inf
+
+
+def _distance(before: float, after: float) -> float:
+    return 0.0 if before == after else abs(after - before)
+
 
 MASK, STATE, TREE = 0, 1, 2
 SHARES = (0.1, 0.4, 0.5)
@@ -149,7 +332,9 @@ class AdaptiveTrajectories:
         if place < 0:
             child = choices.children[choice]
         else:
-            token = node.distribution.draw_leading_to(place, trajectory.rng, by_h=trajectory.part == TREE)
+            token = node.distribution.draw(
+                trajectory.rng, node.distribution.moves.leading_to(place), by_h=trajectory.part == TREE
+            )
             child = self.tree.child(node, token, int(choices.targets[place]))
         of_state, of_tree = choices.log_values[:, choice].tolist()
         log_values = (0.0, of_state, of_tree if place < 0 else log(child.h) + of_tree)

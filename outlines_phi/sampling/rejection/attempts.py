@@ -238,7 +238,6 @@ class FrozenWalks(Attempts):
         self._log_weight = lambda node: frozen.get(node, 0.0 if upper or node.state == DONE else -math.inf)
 
     def _walk(self, attempt: Attempt) -> bool | None:
-        choose = self.tree.choose if self._upper else self.tree.choose_held
         while (node := attempt.node).state not in (DONE, DEAD):
             self.tree.visit(node)
             log_free = node.log_rest if self._upper else node.log_ends
@@ -247,13 +246,63 @@ class FrozenWalks(Attempts):
             shares = (child.log_step + self._log_weight(child) for child in node.children.values())
             if max(log_free, *shares, -math.inf) == -math.inf:
                 return False
-            attempt.node = choose(node, self._log_weight, attempt.rng)
+            ended = node.distribution.moves.ended if node.distribution is not None and not self._upper else slice(None)
+            attempt.node = self.tree.choose(node, self._log_weight, attempt.rng, log_free, ended)
         return node.state == DONE
 
 
-def unweighted(node: Node) -> float:
-    """Weigh every child alike, by ``log 1``: a choice by ``p`` alone."""
-    return 0.0
+@final
+class ResidualWalk:
+    """A walk at what is undecided: by ``p(v|y) (U - Lo)(yv)`` to a prefix that was unexpanded at its launch, then by ``p``.
+
+    On its way it may lose, of the gap that it was chosen by, what others have decided since, and then the mass of dead tokens.
+    With ``coins`` it fails with the probability of what is lost; without, ``log_success`` is the share that is left.
+
+    ``node``: Where it stands; ``None`` once it has failed.
+    ``arrived``: True if it has come to the prefix.
+    """
+
+    def __init__(self, tree: BoundsTree, rng: np.random.Generator, *, coins: bool) -> None:
+        self.tree, self._rng, self._coins = tree, rng, coins
+        self._log_gap = tree.root.log_gap
+        self.node: Node | None = tree.root if self._log_gap > -math.inf else None
+        self.arrived, self.log_success = False, 0.0
+
+    @property
+    def waiting(self) -> Node | None:
+        """The node that it waits for; ``None`` where it has ended."""
+        return None if self.node is None or self.node.state == DONE else self.node
+
+    def descend(self) -> None:
+        """Go down what is expanded; to the prefix, unless a distribution on the way was dropped."""
+        while not self.arrived and (node := self.node) is not None and node.expanded and node.distribution is not None:
+            self._go(node, node.log_gap, self._log_gap, self.tree.choose_undecided)
+            self._log_gap = -math.inf if self.node is None else self.node.log_gap
+        self.arrived |= self.waiting is None or not self.waiting.expanded
+
+    def go_on(self) -> None:
+        """Go on from the prefix as far as distributions are known."""
+        while (node := self.waiting) is not None and node.distribution is not None:
+            self._go(node, node.log_live, 0.0, self._choose_live)
+
+    def _choose_live(self, node: Node, rng: np.random.Generator) -> Node:
+        return self.tree.choose(node, lambda child: 0.0, rng)
+
+    def _go(
+        self,
+        node: Node,
+        log_left: float,
+        log_whole: float,
+        choose: Callable[[Node, np.random.Generator], Node],
+    ) -> None:
+        self.tree.visit(node)
+        if self._coins:
+            lost = self._rng.random() >= ratio(log_left, log_whole)
+        else:
+            self.log_success += min(0.0, log_left - log_whole)
+            lost = log_left == -math.inf
+        child = None if lost else choose(node, self._rng)
+        self.node = None if child is None or child.state == DEAD else child
 
 
 @final
@@ -261,66 +310,38 @@ class ResidualAttempts:
     """Unbiased estimator of the normaliser within the bounds of a tree: ``Z_hat = Lo + (U - Lo) 1[success]`` of walks that are
     launched after the draws (theory.md, section 5.7).
 
-    Each goes down in proportion to ``p(v|y) (U - Lo)(yv)`` to a prefix that was unexpanded at the launch, with the coin of
-    rejection on the way, and on from there by ``p`` alone. All walks reach their prefix before the first of them expands anything.
+    Each is a :class:`ResidualWalk` with coins. All walks reach their prefix before the first of them expands anything.
 
     ``width``: Walks that go on from their prefixes at once, at most; the next one goes on where one has finished.
     """
 
     def __init__(self, tree: BoundsTree, streams: list[np.random.Generator], *, width: int) -> None:
-        self.tree, self._streams, self._width = tree, streams, width
+        self.tree, self._width = tree, width
         self._log_lower, self._log_gap = tree.root.log_lower, tree.root.log_gap
-        self._descending = self._log_gap > -math.inf
-        self._places: list[Node | None] = [tree.root if self._descending else None for _ in streams]
-        self._log_gaps = [self._log_gap] * len(streams)
-        self._walking: list[int] = []
+        self._walks = [ResidualWalk(tree, rng, coins=True) for rng in streams]
+        self._walking = self._walks
 
     def advance(self) -> list[Node]:
         """Walk every attempt as far as it goes without the model; return the nodes they wait for, none when all are finished."""
-        if self._descending:
-            self._places = [self._descend(number) for number in range(len(self._places))]
-            below = [node for node in self._places if node is not None and node.state != DONE]
-            evicted = [node for node in below if node.expanded and node.distribution is None]
-            if evicted:
-                return evicted
-            self._descending = False
-            self._walking = [number for number, node in enumerate(self._places) if node is not None]
-        waiting: list[int] = []
-        rest = iter(self._walking)
-        while len(waiting) < self._width and (number := next(rest, None)) is not None:
-            node = self._places[number]
-            assert node is not None
-            node = self._places[number] = self._continue(node, self._streams[number])
-            if node is not None and node.state != DONE:
-                waiting.append(number)
-        self._walking = [*waiting, *rest]
-        return [node for number in waiting if (node := self._places[number]) is not None]
+        for each in self._walks:
+            each.descend()
+        if evicted := [walk.node for walk in self._walks if walk.node is not None and not walk.arrived]:
+            return evicted
+        going, rest = list[ResidualWalk](), iter(self._walking)
+        while len(going) < self._width and (walk := next(rest, None)) is not None:
+            walk.go_on()
+            if walk.waiting is not None:
+                going.append(walk)
+        self._walking = [*going, *rest]
+        return [walk.node for walk in going if walk.node is not None]
 
     @property
     def successes(self) -> int:
         """The number of finished attempts that found a member."""
-        return sum(node is not None for node in self._places)
+        return sum(walk.node is not None for walk in self._walks)
 
     @property
     def log_estimates(self) -> tuple[float, ...]:
         """``log Z_hat`` of each finished attempt."""
         success = log_sum([self._log_lower, self._log_gap])
-        return tuple(self._log_lower if node is None else success for node in self._places)
-
-    def _descend(self, number: int) -> Node | None:
-        node, rng = self._places[number], self._streams[number]
-        while node is not None and node.expanded and node.distribution is not None:
-            self.tree.visit(node)
-            if rng.random() >= ratio(node.log_gap, self._log_gaps[number]):
-                return None
-            node = self.tree.choose_undecided(node, rng)
-            self._log_gaps[number] = node.log_gap
-        return None if node is None or node.state == DEAD else node
-
-    def _continue(self, node: Node, rng: np.random.Generator) -> Node | None:
-        while node.state != DONE and node.distribution is not None:
-            self.tree.visit(node)
-            if rng.random() >= ratio(node.log_live, 0.0):
-                return None
-            node = self.tree.choose(node, unweighted, rng)
-        return node if node.state != DEAD else None
+        return tuple(self._log_lower if walk.node is None else success for walk in self._walks)

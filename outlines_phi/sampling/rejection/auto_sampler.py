@@ -17,15 +17,15 @@ from ...numerics.weights import log_mean
 from ...phi.estimator import doubling
 from ...phi.tree.store import TreeStore, afresh
 from ...phi.tree.tree import Node, refuse_impossible
-from ..drafted_stepper import Prefetch
 from ..draw import NO_DISTANCE, Guarantee
 from ..draws import Draws, middle
 from ..lookahead import Lookahead
 from ..phi_options import AutoPhi, Effort, FieldsPhi
+from ..prefetch import Prefetch
 from ..sampler import Request, Sampler, Stream
 from .adaptive_proposal import ROUND, AdaptiveTrajectories, Candidate, pick
 from .attempts import Attempts, RejectionAttempts
-from .tree_call import TreeCall
+from .exact_sampler import TreeCall
 
 TRIAL = 8
 """Trial walks of the proposal: they show how long candidates walk, and the tree how texts end."""
@@ -259,16 +259,14 @@ class AutoSampler(Sampler):
         rest = Draws(items=(), budget=call.trees[index].budget) if fields is None else fields.draws()[index]
         exact = [call.draw(node, log_w=middle(bounds), guarantee=Guarantee.EXACT) for node in attempts.accepted]
         items = (*exact, *rest)
-        read = attempts.read + rest.counts.attempts
-        return Draws(
-            items=items,
-            counts=call.counts(index, items, turns=attempts.turns, attempts=read),
-            budget=call.trees[index].budget,
+        return call.draws(
+            index,
+            items,
+            turns=attempts.turns,
+            attempts=attempts.read + rest.counts.attempts,
             failures=rest.failures,
-            log_z_bounds=bounds,
             rejections=rest.rejections,
             certificate=NO_DISTANCE if not rest.items and not rest.failures else None,
-            beginnings=call.trees[index].beginnings,
         )
 
     def _stages(self, call: TreeCall, index: int) -> TwoStages:
@@ -294,14 +292,13 @@ class AutoSampler(Sampler):
                 )
         exact = (call.draw(node, log_w=log_z, guarantee=Guarantee.EXACT) for node in attempts.accepted)
         items = (*exact, *picked)
-        return Draws(
-            items=items,
-            counts=call.counts(index, items, turns=turns, attempts=attempts.read + len(trajectories)),
-            budget=tree.budget,
+        return call.draws(
+            index,
+            items,
+            turns=turns,
+            attempts=attempts.read + len(trajectories),
             failures=len(attempts.accepted) + missing - len(items),
-            log_z_bounds=bounds,
             certificate=NO_DISTANCE if not missing else None,
-            beginnings=tree.beginnings,
         )
 
 

@@ -3,26 +3,217 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import final
+from typing import Any, final
 
-from ...errors import COST, BudgetError
-from ...lm.watch import current, follow, limited
-from ...numerics.weights import log_mean
-from ...phi.tree.best_first import grow_trees
-from ...phi.tree.preexpand import expand_usual
+import numpy as np
+
+from ...errors import COST, BudgetError, InterruptedDraws
+from ...lm.watch import Progress, current, follow, limited
+from ...numerics.weights import log_difference, log_mean, ratio
+from ...phi.estimator import ProposalPhi
+from ...phi.tree.best_first import BestFirst, TreeWalks, grow_trees, is_decided
+from ...phi.tree.evaluator import Evaluator, Foresight
+from ...phi.tree.evidence import Evidence, Wave
+from ...phi.tree.preexpand import expand_for_walks, expand_usual
 from ...phi.tree.store import TreeStore, afresh
-from ...phi.tree.tree import BoundsTree, refuse_impossible
-from ..drafted_stepper import Prefetch
-from ..draw import NO_DISTANCE, Certificate, Guarantee
-from ..draws import Draws, middle
-from ..phi_options import ExactPhi
+from ...phi.tree.tree import BoundsTree, Node, refuse_impossible
+from ..draw import NO_DISTANCE, Certificate, Draw, Guarantee
+from ..draws import DrawCounts, Draws, middle
+from ..phi_options import Effort, ExactPhi
+from ..prefetch import Prefetch, Prefetching
 from ..sampler import Request, Sampler, Stream
 from .attempts import Attempts, FrozenWalks, RejectionAttempts, ResidualAttempts
-from .certify import Certification
-from .tree_call import TreeCall
+
+RECENT = 128
+"""Drafted nodes of a prompt that tell whether further ones pay."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TreeCall:
+    """A request with the trees of its prompts."""
+
+    request: Request
+    trees: Sequence[BoundsTree]  # The tree of each prompt, in their order
+    evaluator: Evaluator  # Expands the nodes of all trees
+    foresight: Foresight | None  # The drafts of the walks; `None` without a drafter
+    max_bytes: int  # Memory that each tree may take
+
+    @classmethod
+    def begin(
+        cls,
+        request: Request,
+        trees: Sequence[BoundsTree],
+        max_bytes: int,
+        draft: Prefetch | None = None,
+        frontier: ProposalPhi | None = None,
+        expand: Callable[[Sequence[BoundsTree], Evaluator], None] = expand_for_walks,
+        *,
+        ahead: bool = False,
+    ) -> TreeCall:
+        """Return the call with the trees of short languages expanded by ``expand``.
+
+        ``frontier`` is the estimator that is asked about every prefix that the trees meet. With ``ahead`` tokens may be drawn
+        ahead in place of whole distributions: for attempts by rejection, which go down and look at nothing.
+        """
+        evaluator = Evaluator(
+            request.lm,
+            request.settings,
+            request.prompts,
+            trees,
+            frontier=frontier,
+            stream=partial(request.stream, number=Stream.ESTIMATE),
+            ahead=partial(request.stream, number=Stream.AHEAD) if ahead else None,
+        )
+        drafted = partial(evaluator.drafted, latest=RECENT)
+        foresight = None if draft is None else Prefetching(draft, request, drafted, trees).below
+        expand(trees, evaluator)
+        return cls(request, trees, evaluator, foresight, max_bytes)
+
+    def attempts(
+        self, kind: Callable[..., Attempts], row: int, *, width: int, effort: Effort, **options: int
+    ) -> Attempts:
+        """Return the attempts of the prompt ``row``, ready to be grown."""
+        stream = partial(self.request.stream, row)
+        limits = {"width": width, "effort": effort, "max_bytes": self.max_bytes}
+        return kind(self.trees[row], self.request.n, stream, **limits, **options)
+
+    def grow(self, rows: Sequence[TreeWalks]) -> None:
+        """Take the walks of some prompts to their ends, in shared model calls."""
+        grow_trees(rows, self.evaluator, self.foresight)
+
+    def progress(self, draws: int, attempts: int) -> Progress:
+        """Return the progress of the call."""
+        return Progress.of(
+            self.evaluator.counts,
+            draws=draws,
+            wanted=self.request.n * len(self.trees),
+            attempts=attempts,
+            log_bounds=[tree.log_bounds for tree in self.trees],
+        )
+
+    def draw(self, node: Node, **attributes: object) -> Draw:
+        """Return the draw that ``node`` stands for, a finished text."""
+        return Draw.of(self.request.table.guide, node.tokens(), log_p=node.log_p, **attributes)
+
+    def draws(self, row: int, items: Sequence[Draw], *, turns: int, attempts: int, **attributes: Any) -> Draws:
+        """Return the draws of a prompt with their cost; their walks have waited ``turns`` times for the model."""
+        tree, drafted = self.trees[row], {}
+        if self.foresight is not None:
+            ahead, followed = self.evaluator.drafted(row)
+            written = sum(len(item.token_ids) for item in items)
+            drafted = {"drafted": ahead, "followed": followed, "written": written, "turns": turns}
+        return Draws(
+            items=tuple(items),
+            counts=DrawCounts(**vars(self.evaluator.counts), **drafted, attempts=attempts, accepted=len(items)),
+            budget=tree.budget,
+            beginnings=tree.beginnings,
+            **{"log_z_bounds": tree.log_bounds, **attributes},
+        )
+
+    @contextmanager
+    def handing_over(self, draws: Callable[[], Sequence[Draws]]) -> Iterator[None]:
+        """Let Ctrl-C carry the exact ``draws()`` that there are by then, if there are any."""
+        try:
+            yield
+        except KeyboardInterrupt as error:
+            if any(made := draws()):
+                raise InterruptedDraws.of(made, self.request.n).with_traceback(error.__traceback__) from None
+            raise
+
+
+FIRST = 64  # Model tokens of the first of several turns of enumeration
+
+
+@final
+@dataclass(eq=False)
+class Certification:
+    """Grows one tree until its bounds certify a total variation to ``mu*``: until ``U - Lo <= tolerance * Lo``.
+
+    At a confidence below 1 enumeration and residual attempts take turns, each until it has cost as much as all turns before it.
+    """
+
+    tree: BoundsTree
+    tolerance: float
+    confidence: float
+    stream: Callable[[int], np.random.Generator]  # That of each attempt; their numbers begin at `Stream.CONFIDENCE`
+    effort: Effort  # Tokens and attempts at most; what has begun is finished. The time is that of the watched call
+    width: int  # Attempts in flight
+    max_bytes: int = 2**40  # Memory that the tree may take, give or take one call
+    evidence: Evidence = field(default_factory=Evidence)
+
+    def __post_init__(self) -> None:
+        self._last, self._watch = self.tree.expansions + self.effort.tokens, current()
+        self._turns = self._take_turns()
+
+    @property
+    def certain(self) -> bool:
+        """True if the bounds alone certify the tolerance."""
+        return is_decided(self.tree, self.tolerance)
+
+    @property
+    def reached(self) -> bool:
+        """True if the tolerance is certified, for certain or at the confidence."""
+        log_goal = self.tree.root.log_lower - math.log1p(-self.tolerance)
+        return self.certain or self.evidence.rules_out(log_goal, 1 - self.confidence)
+
+    @property
+    def certificate(self) -> Certificate:
+        """The certificate by now, reached or not."""
+        total_variation = ratio(log_difference(self._log_upper, self.tree.root.log_lower), self._log_upper)
+        certain = self.certain or not self.evidence.attempts
+        return Certificate(total_variation=total_variation, confidence=1.0 if certain else self.confidence)
+
+    @property
+    def log_bounds(self) -> tuple[float, float]:
+        """Bounds of log Phi: those of the certificate where it holds at a confidence, else the tree's, which are certain."""
+        certain = self.certain or not self.reached
+        return self.tree.log_bounds if certain else (self.tree.root.log_lower, self._log_upper)
+
+    @property
+    def _log_upper(self) -> float:
+        root, alpha = self.tree.root, 0.0 if self.certain else 1 - self.confidence
+        return max(root.log_lower, min(root.log_upper, self.evidence.log_limit(alpha)))
+
+    @property
+    def _goes_on(self) -> bool:
+        return not self.reached and self.tree.expansions < self._last and not self._watch.over
+
+    def advance(self) -> list[Node]:
+        """Return the nodes to expand next; none when the tolerance is certified or the effort is spent."""
+        return next(self._turns, [])
+
+    def _take_turns(self) -> Iterator[list[Node]]:
+        tree, evidence, first, before, spent = self.tree, self.evidence, self.tree.expansions, -1, 0
+        attempts, part = (self.effort.attempts, 2 / 3) if self.confidence < 1 else (0, 1.0)
+        share = FIRST if attempts else self.effort.tokens
+        while self._goes_on and tree.expansions + evidence.attempts > before:
+            before = tree.expansions + evidence.attempts
+            # A third of what is left is for attempts: enumeration that ends undecided certifies less than they do.
+            enumerated = min(share, math.ceil(part * (self._last - tree.expansions)))
+            search = BestFirst(tree, self.tolerance, enumerated, self.max_bytes)
+            while not self.reached and (nodes := search.advance()):
+                yield nodes
+            share = max(share, 2 * (tree.expansions - first))
+            while self._goes_on and tree.expansions < first + share and evidence.attempts < attempts:
+                root, number, begun = tree.root, evidence.attempts, tree.expansions
+                # As many as there were, so that their number doubles; no more than the tokens are for at the cost of those before.
+                cost = max(1.0, spent / number if number else tree.fewest_tokens(root))
+                affordable = math.ceil((min(first + share, self._last) - begun) / cost)
+                last = min(number + min(max(self.width, number), affordable), attempts)
+                log_lower, log_gap = root.log_lower, root.log_gap
+                streams = [self.stream(Stream.CONFIDENCE + i) for i in range(number, last)]
+                walks = ResidualAttempts(tree, streams, width=self.width)
+                while nodes := walks.advance():
+                    tree.drop_distributions(self.max_bytes)
+                    yield nodes
+                spent += tree.expansions - begun
+                evidence.add(Wave(log_lower, log_gap, len(streams), walks.successes))
+
 
 MOST = 512
 """Attempts in flight of all prompts together, at most, where many draws are wanted and most attempts succeed."""
@@ -53,32 +244,14 @@ class ExactSampler(Sampler):
         Raises :class:`EmptyLanguageError`: truncation leaves no member of the language any probability.
         Raises :class:`DraftError`: the drafter raised, or proposed what is no draft.
         """
-        with limited(self.phi.effort.seconds), self.store.lend(*request.tree_key, starts=request.starts) as trees:
-            share = self.store.share(len(trees))
-            if self.phi.tolerance > 0:
-                call = TreeCall.begin(request, trees, share, self.draft, expand=expand_usual)
+        phi = self.phi
+        with limited(phi.effort.seconds), self.store.lend(*request.tree_key, starts=request.starts) as trees:
+            share, draft = self.store.share(len(trees)), self.draft
+            if phi.tolerance > 0:
+                call = TreeCall.begin(request, trees, share, draft, expand=expand_usual)
                 return self._draw(call, self._certify(call))
             # Residual attempts tell what ends a text from what does not, and go by whole distributions.
-            return self._draw(TreeCall.begin(request, trees, share, self.draft, ahead=not self.phi.normalizers))
-
-    def _draw(self, call: TreeCall, certified: Sequence[Certification] = ()) -> list[Draws]:
-        """Draw for every prompt; where certificates were asked for, those that have one, whatever becomes of the others."""
-        # As they are now: draws may make the bounds better, but not the distribution that is frozen here.
-        stated = [(row.certificate, row.log_bounds) for row in certified]
-        kinds: dict[int, Callable[..., Attempts]] = dict.fromkeys(range(len(call.trees)), RejectionAttempts)
-        if certified:
-            kinds = {i: partial(FrozenWalks, upper=row.certain) for i, row in enumerate(certified) if row.reached}
-        most = MOST // len(call.trees)
-        rows = {
-            index: call.attempts(kind, index, width=self.phi.width, effort=self.phi.effort, most=most)
-            for index, kind in kinds.items()
-        }
-        results = self._finish(call, rows, stated)
-        if len(rows) < len(call.trees):
-            self._refuse_certificate(certified, results)
-        if not all(row.satisfied for row in rows.values()):
-            self._refuse(call.request, list(rows.values()), results)
-        return results
+            return self._draw(TreeCall.begin(request, trees, share, draft, ahead=not phi.normalizers), ())
 
     def _certify(self, call: TreeCall) -> list[Certification]:
         follow(lambda: call.progress(0, 0))
@@ -91,33 +264,37 @@ class ExactSampler(Sampler):
         grow_trees(rows, call.evaluator)
         return rows
 
-    def _finish(
-        self,
-        call: TreeCall,
-        rows: Mapping[int, Attempts],
-        stated: Sequence[tuple[Certificate, tuple[float, float]]] = (),
-    ) -> list[Draws]:
-        """Take the attempts of some prompts to their ends; return the draws of all prompts, under the certificates ``stated``."""
-        trees, attempts = call.trees, list(rows.values())
-        known = stated
+    def _draw(self, call: TreeCall, certified: Sequence[Certification]) -> list[Draws]:
+        """Draw for every prompt; where certificates were asked for, those that have one, whatever becomes of the others."""
+        phi, trees = self.phi, call.trees
+        kinds: dict[int, Callable[..., Attempts]] = dict.fromkeys(range(len(trees)), RejectionAttempts)
+        if certified:
+            kinds = {i: partial(FrozenWalks, upper=row.certain) for i, row in enumerate(certified) if row.reached}
+        limits = {"width": phi.width, "most": MOST // len(trees)}
+        rows = {index: call.attempts(kind, index, effort=phi.effort, **limits) for index, kind in kinds.items()}
+        # Certificates as they are now: draws may make the bounds better, but not the distribution that is frozen here.
+        stated = [(row.certificate, row.log_bounds) for row in certified]
         estimates: Sequence[tuple[float, ...]] = [()] * len(trees)
 
         def results() -> list[Draws]:
+            known = stated or [(NO_DISTANCE, tree.log_bounds) for tree in trees]
             return [
-                self._draws(call, index, rows[index], log_bounds, each, certificate)
-                if index in rows
-                else Draws(items=(), budget=trees[index].budget, log_z_bounds=log_bounds, certificate=certificate)
-                for index, ((certificate, log_bounds), each) in enumerate(
-                    zip(known or _exactly(trees), estimates, strict=True)
-                )
+                self._draws(call, index, rows.get(index), *each)
+                for index, each in enumerate(zip(known, estimates, strict=True))
             ]
 
+        attempts = list(rows.values())
         follow(lambda: call.progress(sum(len(row.accepted) for row in attempts), sum(row.read for row in attempts)))
         with call.handing_over(results):
             call.grow(attempts)
-            known = stated or _exactly(trees)  # before anything else is expanded
-            if len(rows) == len(trees) and all(row.satisfied for row in attempts):
+            satisfied = all(row.satisfied for row in attempts)
+            stated = stated or [(NO_DISTANCE, tree.log_bounds) for tree in trees]  # before anything else is expanded
+            if phi.normalizers and satisfied and len(rows) == len(trees):
                 estimates = self._normalize(call)
+        if len(rows) < len(trees):
+            self._refuse_certificate(certified, results())
+        if not satisfied:
+            self._refuse(call.request, attempts, results())
         return results()
 
     def _normalize(self, call: TreeCall) -> Sequence[tuple[float, ...]]:
@@ -133,22 +310,26 @@ class ExactSampler(Sampler):
         self,
         call: TreeCall,
         index: int,
-        row: Attempts,
-        log_bounds: tuple[float, float],
+        row: Attempts | None,
+        known: tuple[Certificate, tuple[float, float]],
         log_estimates: tuple[float, ...],
-        certificate: Certificate,
     ) -> Draws:
-        known = max(log_estimates, default=-math.inf) > -math.inf
-        log_w = log_mean(log_estimates) if known else middle(log_bounds)
-        items = tuple(call.draw(node, log_w=log_w, guarantee=self._guarantee(certificate)) for node in row.accepted)
-        return Draws(
-            items=items,
-            counts=call.counts(index, items, turns=row.turns, attempts=row.read),
-            budget=row.tree.budget,
+        """Return the draws of a prompt; none where its ``row`` of attempts was not begun."""
+        certificate, log_bounds = known
+        if row is None:
+            return Draws(items=(), budget=call.trees[index].budget, log_z_bounds=log_bounds, certificate=certificate)
+        estimated = max(log_estimates, default=-math.inf) > -math.inf
+        log_w = log_mean(log_estimates) if estimated else middle(log_bounds)
+        guarantee = self._guarantee(certificate)
+        items = tuple(call.draw(node, log_w=log_w, guarantee=guarantee) for node in row.accepted)
+        return call.draws(
+            index,
+            items,
+            turns=row.turns,
+            attempts=row.read,
             log_z_bounds=log_bounds,
             log_normalizers=log_estimates,
             certificate=certificate,
-            beginnings=row.tree.beginnings,
         )
 
     def _guarantee(self, certificate: Certificate) -> Guarantee:
@@ -189,7 +370,3 @@ class ExactSampler(Sampler):
             draws=results,
             log_z_bounds=(low, high),
         )
-
-
-def _exactly(trees: Sequence[BoundsTree]) -> list[tuple[Certificate, tuple[float, float]]]:
-    return [(NO_DISTANCE, tree.log_bounds) for tree in trees]

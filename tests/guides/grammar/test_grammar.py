@@ -99,52 +99,9 @@ def test_the_helpers_of_repeats_are_not_named() -> None:
     assert len(caught) == 1 and "__" not in str(caught[0].message)
 
 
-@pytest.mark.parametrize(
-    ("rows", "cycle"),
-    [
-        ([(S, (S,)), (S, (0,))], ("s", "s")),
-        ([(S, (X,)), (X, (Y,)), (Y, (X,)), (Y, (0,))], ("x", "y", "x")),
-        ([(S, (X, S)), (S, (0,)), (X, ())], ("s", "s")),
-        ([(S, (S, X)), (S, (0,)), (X, (1,))], None),
-        ([(S, (X,)), (S, (Y,)), (X, (Y,)), (Y, (0,))], None),
-        ([(S, (0, S)), (S, ())], None),
-    ],
-)
-def test_unit_cycles(rows: list[tuple[int, tuple[int, ...]]], cycle: tuple[str, ...] | None) -> None:
-    assert grammar(*rows).unit_cycle() == cycle
-
-
-@fixed
-@given(grammars)
-def test_a_unit_cycle_is_one(found: Grammar) -> None:
-    number = {name: symbol for symbol, name in enumerate(found.nonterminals, S)}
-
-    def derives(head: int, symbol: int) -> bool:
-        """Return True if ``head`` derives ``symbol`` in one production, all else empty."""
-        return any(
-            found.nullable.issuperset(p.body[:place] + p.body[place + 1 :])
-            for p in found.productions
-            if p.head == head
-            for place, each in enumerate(p.body)
-            if each == symbol
-        )
-
-    reached = {(a, b) for a in range(S, Y + 1) for b in range(S, Y + 1) if derives(a, b)}
-    while more := {(a, d) for a, b in reached for c, d in reached if b == c} - reached:
-        reached |= more
-    cycle = found.unit_cycle()
-    assert (cycle is not None) is any(a == b for a, b in reached)
-    if cycle:
-        assert cycle[0] == cycle[-1] and len(cycle) > 1
-        assert all(derives(number[a], number[b]) for a, b in zip(cycle, cycle[1:], strict=False))
-
-
 def test_a_long_chain_of_rules_is_no_recursion() -> None:
     length = 5_000
     names = tuple(f"r{number}" for number in range(length))
     chain = [Production(1 + number, (2 + number,)) for number in range(length - 1)]
     found = Grammar((A,), names, (*chain, Production(length, (0,))), 1)
     assert found.reduced() == found
-    assert found.unit_cycle() is None
-    looped = Grammar((A,), names, (*chain, Production(length, (0,)), Production(length, (1,))), 1)
-    assert len(looped.unit_cycle() or ()) == length + 1

@@ -45,6 +45,9 @@ RECURSIVE = [
     'start: e\ne: A | e "b" A\nA: /a+/',
     'start: e\ne: A | "b" e "c"\nA: /a(aa)?/',
     'start: e\ne: x | "a" e "b"\nx[suffix="c"]: /c*b/',
+    'start: e\ne: f | "a" | "b" e\nf: e',
+    "start: e\ne: A | B e\nA: /[ab]/\nB: /[bc]/",
+    'start: e\ne: x | y e "c"\nx[lazy]: /[ab]/\ny[lazy]: /b/',
 ]
 
 
@@ -121,7 +124,7 @@ def test_what_reads_a_text_agrees_with_what_guides_it(seed: int) -> None:
 
 APART = [
     ('start: e\ne: A | "(" e ")" | e B\nA: /a+/\nB: /aab/', "A and B may go on, or end within, 'aa'"),
-    ("start: e\ne: A | B e\nA: /[ab]/\nB: /[bc]/", "A and B both match 'b'"),
+    ("start: e\ne: x | B e\nx[lazy]: /[ab]/\nB: /[bc]/", "B and x both match 'b'"),
     ('start: e\ne: A | e "."\nA: /[0-9]+(\\.[0-9]+)?/', "A may go on, or end within, '0.'"),
     ('start: e\ne: x | "bc" e\nx[lazy]: /b/', 'x and "bc"'),
 ]

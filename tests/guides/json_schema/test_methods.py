@@ -34,10 +34,10 @@ from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.constraint import TextConstraint
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.lookahead import LookaheadSampler
 from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
+from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request

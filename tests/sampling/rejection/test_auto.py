@@ -34,9 +34,8 @@ from outlines_phi.drafting.combine import COST
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.lm import TableModel
 from outlines_phi.numerics.weights import draw as at_weights
-from outlines_phi.phi.tree.state_averages import BackedUpValues
 from outlines_phi.plugin.call import CallOptions
-from outlines_phi.sampling.rejection.adaptive_proposal import STATE, AdaptiveTrajectories, last_state
+from outlines_phi.sampling.rejection.adaptive_proposal import STATE, AdaptiveTrajectories, BackedUpValues, last_state
 from outlines_phi.sampling.rejection.auto_sampler import TwoStages
 from tests.inner import (
     DONE,

@@ -111,15 +111,16 @@ def enumerate_language(
         stream=lambda row: np.random.default_rng((settings.seed or 0, row)),
     )
     estimates = [phi.begin(run) for phi in chosen.values()]
-    (root,), logits = branches.plant()
-    level, seen = [_Prefix((), table.start if start is None else start, root, 0.0, np.zeros(len(chosen)))], 1
+    logits = branches.plant()
+    level, seen = [_Prefix((), table.start if start is None else start, 0, 0.0, np.zeros(len(chosen)))], 1
     reference = Reference({}, {name: {} for name in chosen})
     for remaining in range(budget, 0, -1):
         below: list[_Prefix] = []
         for part in (level[begin : begin + ROWS] for begin in range(0, len(level), ROWS)):
             if remaining < budget:
-                nodes, logits = branches.reach([prefix.node for prefix in part], [prefix.ids[-1] for prefix in part])
-                for prefix, node in zip(part, nodes, strict=True):
+                first = branches.trees.next_node
+                logits = branches.evaluate([(prefix.node, prefix.ids[-1]) for prefix in part])
+                for node, prefix in enumerate(part, first):
                     prefix.node = node
             for child in _children(run, estimates, logits, part, remaining):
                 if child.state == DONE:
@@ -132,7 +133,6 @@ def enumerate_language(
                 raise UnsupportedError(
                     f"The language has more than {max_prefixes} prefixes; give a smaller one or a larger max_prefixes."
                 )
-        branches.prune((prefix.node for prefix in level), ((prefix.node, prefix.ids[-1]) for prefix in below))
         seen, level = seen + len(below), below
     return reference
 

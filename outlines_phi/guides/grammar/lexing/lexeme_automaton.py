@@ -94,6 +94,8 @@ def automaton_of(terminal: Terminal) -> ByteAutomaton:
         raise kind(f"the terminal {terminal.name} cannot be read: {error}") from None
     if automaton.is_empty:
         raise GrammarError(f"the terminal {terminal.name} matches nothing: {terminal.pattern!r:.80}")
+    if terminal.committed:
+        automaton = automaton.without_empty()
     if automaton.accepting[automaton.start]:
         raise GrammarError(
             f"the terminal {terminal.name} matches the empty text: {terminal.pattern!r:.80}. A lexeme has at least one byte; let "

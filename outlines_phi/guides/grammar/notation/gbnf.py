@@ -6,16 +6,15 @@ rule says is read into a tree; :mod:`~outlines_phi.guides.grammar.notation.scann
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from ....errors import GrammarError
 from ....regex.code_points import AFTER_SURROGATES, CODE_POINTS, FIRST_SURROGATE, both, others, ranges
-from ....regex.syntax_tree import Chars, Choice, Node, Repeat, RuleName, Sequence
-from .source import check_writable
+from ....regex.syntax_tree import Chars, Choice, Node, Repeat, RuleName, Sequence, rules_of
+from .source import check_writable, meant
 
 
 class GBNFRule(NamedTuple):
@@ -49,8 +48,7 @@ def read_gbnf(text: str, starts: Iterable[str]) -> dict[str, GBNFRule]:
     rules = _GBNFText(text).rules()
     for start in starts:
         if start not in rules:
-            close = difflib.get_close_matches(start, rules, n=1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
+            hint = meant(start, rules)
             raise GrammarError(
                 f"there is no rule {start!r} to start with; {hint}Define it, or name another with `start=`", text, 0
             )
@@ -65,7 +63,6 @@ class _GBNFText:
     text: str
     at: int = 0
     depth: int = 0
-    used: dict[str, int] = field(default_factory=dict)  # where each rule is first used
 
     def rules(self) -> dict[str, GBNFRule]:
         """Read all rules."""
@@ -88,13 +85,10 @@ class _GBNFText:
                     "`|`"
                 )
             self._skip(_BLANK_LINES)
-        for name, at in self.used.items():
-            if name not in rules:
-                close = difflib.get_close_matches(name, rules, n=1)
-                raise self._error(
-                    f"rule {name!r} is not defined; {f'did you mean {close[0]!r}? ' if close else ''}Define it, or leave it out",
-                    at,
-                )
+        for used in (used for rule in rules.values() for used in rules_of(rule.body)):
+            if used.rule not in rules:
+                hint = meant(used.rule, rules)
+                raise self._error(f"rule {used.rule!r} is not defined; {hint}Define it, or leave it out", used.at)
         return rules
 
     def _choice(self, *, nested: bool) -> Node:
@@ -138,9 +132,8 @@ class _GBNFText:
                 'the text that it has, as in `"abc"`; special tokens write nothing and are never drawn inside a text'
             )
         if _NAME.match(self.text, self.at):
-            at, name = self.at, self._name()
-            self.used.setdefault(name, at)
-            return RuleName(name)
+            at = self.at
+            return RuleName(self._name(), at)
         return None
 
     def _literal(self) -> Node:

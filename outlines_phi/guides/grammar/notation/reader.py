@@ -13,7 +13,6 @@ terminals. Two things differ from a parser that Lark would build:
 
 from __future__ import annotations
 
-import difflib
 import re
 import warnings
 from collections import deque
@@ -35,7 +34,7 @@ from ..grammar import Grammar, Production, Terminal
 from ..lexing.lexeme_automaton import automaton_of
 from .gbnf import read_gbnf
 from .scannerless import over_lexemes
-from .source import Imports, Source
+from .source import Imports, Source, meant
 
 MOST_WRITTEN = 100_000
 """The most characters of all terminals with those inside them written out, and of all templates with their arguments."""
@@ -405,10 +404,8 @@ def grammar_text(name: str) -> str:
     if found := re.fullmatch(r"dyck-([0-9]{1,3})", name):
         return dyck(int(found[1]))
     if name not in NAMES:
-        close = difflib.get_close_matches(name, NAMES, n=1)
         raise UnsupportedError(
-            f"there is no grammar {name!r}; {f'did you mean {close[0]!r}? ' if close else ''}"
-            f"There are {', '.join(NAMES)} and dyck-n"
+            f"there is no grammar {name!r}; {meant(name, NAMES)}There are {', '.join(NAMES)} and dyck-n"
         )
     return (_FOLDER / f"{name}.lark").read_text(encoding="utf-8")
 

@@ -11,21 +11,21 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from itertools import chain, combinations, count, groupby, pairwise
+from itertools import chain, combinations, count, groupby
 from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
 
 from ....automata.automaton import DEAD, ByteAutomaton, Product
 from ....errors import GrammarError, OutlinesPhiError, warn_of_grammar
-from ....regex.code_points import CODE_POINTS, CodePoints, both, cut, ranges
+from ....regex.code_points import CodePoints
 from ....regex.patterns import compile_regex, literal
-from ....regex.syntax_tree import EMPTY, Chars, Choice, Node, Repeat, RuleName, Sequence
+from ....regex.syntax_tree import EMPTY, Chars, Choice, Node, Repeat, RuleName, Sequence, rules_of
 from ..grammar import Grammar, Production, Terminal, followers
 from ..lexing.lexeme_automaton import joint
-from .gbnf import VALID, GBNFRule
+from .gbnf import GBNFRule
 
 _MOST_WRITTEN = 10_000
 """The most characters of the pattern of a terminal."""
@@ -57,38 +57,13 @@ class Pieces:
             return None
 
     def automaton(self, terminal: Node) -> ByteAutomaton | None:
-        """Return the automaton of a terminal, ``None`` where it is too large."""
+        """Return the automaton of a regular expression, ``None`` where it is too large."""
         if terminal not in self._automata:
             try:
                 self._automata[terminal] = compile_regex(self.written(terminal))
             except OutlinesPhiError:
                 self._automata[terminal] = None
         return self._automata[terminal]
-
-    def nonempty(self, expression: Node) -> Node | None:
-        """Return a symbol that derives the same texts but the empty one; ``None`` if there are no others."""
-        if not self.is_nullable(expression):
-            return expression
-        match expression:
-            case RuleName(rule):
-                return self.nonempty(self.rules[rule].body)
-            case Choice(alternatives):
-                return _alternation(map(self.nonempty, alternatives))
-            case Repeat(part, _, most):
-                first = self.nonempty(part)
-                return None if first is None or most == 0 else Repeat(first, 1, most)
-        assert isinstance(expression, Sequence)
-        ways = (
-            (first, *expression.parts[place + 1 :])
-            for place, part in enumerate(expression.parts)
-            if (first := self.nonempty(part)) is not None
-        )
-        return _alternation(map(concatenation, ways))
-
-    def is_nullable(self, expression: Node) -> bool:
-        """Return True if a regular expression derives the empty text, as far as it has an automaton."""
-        automaton = self.automaton(expression)
-        return automaton is not None and bool(automaton.accepting[automaton.start])
 
     def written(self, expression: Node) -> str:
         match expression:
@@ -118,11 +93,6 @@ def concatenation(parts: Iterable[Node]) -> Node:
     """Return one part after another."""
     found = tuple(parts)
     return found[0] if len(found) == 1 else Sequence(found)
-
-
-def _alternation(alternatives: Iterable[Node | None]) -> Node | None:
-    found = tuple(dict.fromkeys(each for each in alternatives if each is not None))
-    return found[0] if len(found) == 1 else Choice(found) if found else None
 
 
 def class_of(points: CodePoints) -> str:
@@ -177,18 +147,13 @@ def _runs(expression: Node) -> Iterator[Node]:
                 yield Sequence(expression.parts[first:last])
 
 
-def _needed(rules: Mapping[str, GBNFRule], start: str) -> set[str]:
+def _needed(rules: Mapping[str, GBNFRule], start: str) -> Collection[str]:
     """Return the rules that are used in what ``start`` derives, and itself."""
-    found, pending = {start}, [rules[start].body]
-    while pending:
-        match pending.pop():
-            case RuleName(rule) if rule not in found:
-                found.add(rule)
-                pending.append(rules[rule].body)
-            case Choice(parts) | Sequence(parts):
-                pending += parts
-            case Repeat(part):
-                pending.append(part)
+    found = {start: None}
+    for rule in (waiting := [start]):  # it grows
+        new = [used.rule for used in rules_of(rules[rule].body) if used.rule not in found]
+        found.update(dict.fromkeys(new))
+        waiting += dict.fromkeys(new)
     return found
 
 
@@ -213,7 +178,6 @@ class _Cut:
         self._made: list[_Made] = []
         self._size = 0
         self._numbers: dict[Node, int] = {}
-        self._sources: dict[Node, set[Node]] = {}  # of a terminal: what it is that is not empty
         self._waiting: list[str] = []
         self._rule, self._line = start, 0  # the rule that is cut
         self._of_rule(start)
@@ -221,7 +185,6 @@ class _Cut:
             self._rule = self._waiting.pop(0)
             body, self._line = self._pieces.rules[self._rule]
             self._define(self._numbers[RuleName(self._rule)], body)
-        self._split_classes()
         found = (symbol for made in self._made for symbol in made.body if not isinstance(symbol, int))
         self._terminals = list(dict.fromkeys(found))
 
@@ -233,7 +196,7 @@ class _Cut:
             wrong = self._prolonged()
         apart = {self._terminals[i] for i in wrong if not isinstance(self._terminals[i], Chars)}
         assert bool(apart) == bool(wrong), "single characters are never taken apart"
-        return apart.union(*(self._sources.get(terminal, ()) for terminal in apart))
+        return apart
 
     def grammar(self) -> Grammar:
         """Return the grammar of a cut without conflicts."""
@@ -264,7 +227,7 @@ class _Cut:
 
     @cached_property
     def _joint(self) -> Product:
-        return joint([automaton for t in self._terminals if (automaton := self._pieces.automaton(t))])
+        return joint([automaton.without_empty() for t in self._terminals if (automaton := self._pieces.automaton(t))])
 
     def _prolonged(self) -> set[int]:
         """Return the terminals that go on behind a complete lexeme with a byte with which what may follow that begins."""
@@ -275,28 +238,6 @@ class _Cut:
         next_bytes = follow.astype(np.float32) @ begins.T.astype(np.float32) > 0  # [T, C]
         wrong = (joined.matched.astype(np.float32) @ next_bytes.astype(np.float32) > 0) & (joined.targets != DEAD)
         return set(np.flatnonzero((joined.places[joined.targets[wrong]] != DEAD).any(axis=0)).tolist())
-
-    def _split_classes(self) -> None:
-        """Make terminals of single characters of the largest classes that no class in the rules cuts in two."""
-        sets = list(dict.fromkeys(s.points for made in self._made for s in made.body if isinstance(s, Chars)))
-        bounds, classes, members = cut(sets)
-        runs: dict[int, list[tuple[int, int]]] = {}
-        for kind, (low, after) in zip(classes, pairwise([*bounds, CODE_POINTS]), strict=True):
-            runs.setdefault(int(kind), []).append((int(low), int(after) - 1))
-        parts = {kind: Chars(both(ranges(*found), VALID)) for kind, found in runs.items()}
-        by_class = {points: [parts[kind] for kind in found] for points, found in zip(sets, members, strict=True)}
-        single = {points: found[0] for points, found in by_class.items() if len(found) == 1}
-        number = {points: self._new(f"__{class_of(points)}") for points in by_class if points not in single}
-
-        def split(symbol: Symbol) -> Symbol:
-            if not isinstance(symbol, Chars):
-                return symbol
-            return single.get(symbol.points) or number[symbol.points]
-
-        self._made = [made._replace(body=tuple(map(split, made.body))) for made in self._made]
-        for points, head in number.items():
-            for part in by_class[points]:
-                self._add(head, [part])
 
     def _of_rule(self, name: str) -> int:
         if RuleName(name) not in self._numbers:
@@ -381,15 +322,14 @@ class _Cut:
 
     def _terminal(self, expression: Node) -> list[Symbol]:
         """Return the symbols of a regular expression: a terminal, that may be left out where it may be empty."""
-        found = self._pieces.nonempty(expression)
-        if found is None:
+        automaton = self._pieces.automaton(expression)
+        if automaton is None or not automaton.accepting[automaton.start]:
+            return [expression]
+        if automaton.without_empty().is_empty:
             return []
-        if not self._pieces.is_nullable(expression):
-            return [found]
-        self._sources.setdefault(found, set()).add(expression)
-        optional = Choice((EMPTY, found))
+        optional = Choice((EMPTY, expression))
         if optional not in self._numbers:
             self._numbers[optional] = self._new(f"__{self._rule}_{len(self._names)}")
             self._add(self._numbers[optional], [])
-            self._add(self._numbers[optional], [found])
+            self._add(self._numbers[optional], [expression])
         return [self._numbers[optional]]

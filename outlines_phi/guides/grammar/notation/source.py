@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -42,6 +42,12 @@ def check_writable(text: str) -> None:
         zero = found[0] == "\0"
         what = r"a zero character is written `\x00`" if zero else "a lone surrogate has no UTF-8; remove it"
         raise GrammarError(what, _UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text), found.start())
+
+
+def meant(name: str, names: Iterable[str], otherwise: str = "") -> str:
+    """Return the question whether the name was meant that is closest to ``name``; ``otherwise`` where none is close."""
+    close = difflib.get_close_matches(name, list(names), n=1)
+    return f"did you mean {close[0]!r}? " if close else otherwise
 
 
 _DEFINED = re.compile(r"\s*(?:\{[^}\n]*\}\s*)?(?:\.\s*[+-]?\d+\s*)?:")
@@ -118,10 +124,9 @@ class Source:
         written = [name for name in rules if name in self.defined] or list(rules)
         if not written:
             return self._error(f"the grammar has no rule. Define one, as in `{start}: ...`", 0)
-        close = difflib.get_close_matches(start, written, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"the rules are {_listed(written)}."
+        hint = meant(start, written, f"the rules are {_listed(written)}. ")
         return self.error(
-            f"there is no rule {start!r} to start with; {hint} Define it, or name another with `start=`", written[0]
+            f"there is no rule {start!r} to start with; {hint}Define it, or name another with `start=`", written[0]
         )
 
     def unexpected(self, error: UnexpectedInput) -> GrammarError:
