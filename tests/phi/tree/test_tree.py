@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -159,6 +160,26 @@ def test_a_compacted_cache_is_evaluated_again(monkeypatch: pytest.MonkeyPatch) -
     assert enumerate_together([roomy_tree], roomy, 0.0, max_tokens=100_000, width=2) == [True]
     assert tight.counts.tokens > roomy.counts.tokens
     assert math.exp(small.root.log_upper) == pytest.approx(math.exp(roomy_tree.root.log_upper), rel=1e-12)
+
+
+def test_a_long_path_is_seldom_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that holds nothing in vain may double before it is looked through again: log2(48 / 4) times, not 48."""
+    language = Language("deep", "a{48}", 49, seed=2)
+    tree, deep = planted(language)
+    monkeypatch.setattr(evaluator, "MAX_CACHED", 4)
+    compact, sizes = deep.forest.compact, list[int]()
+
+    def counted(keep: Sequence[int]) -> None:
+        sizes.append(len(keep))
+        compact(keep)
+
+    monkeypatch.setattr(deep.forest, "compact", counted)
+    node = tree.root
+    for _ in range(47):
+        deep.expand([(tree, node)])
+        node = tree.child(node, 1, language.table.advance(node.state, 1, node.remaining))
+    assert 2 <= len(sizes) <= math.log2(48)
+    assert deep.counts.tokens == 46
 
 
 @pytest.mark.parametrize("tokens", [1, 3, 6])
