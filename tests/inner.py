@@ -27,7 +27,7 @@ from outlines_phi.numerics.distributions import Distributions
 from outlines_phi.numerics.transfers import AnswerCheck, Exchange, Rows
 from outlines_phi.numerics.weights import at_quantiles, draw, log_mean, log_sum, scaled
 from outlines_phi.phi import branches
-from outlines_phi.phi.branches import Branches, Prefix
+from outlines_phi.phi.branches import Branch, Branches
 from outlines_phi.phi.estimator import Need
 from outlines_phi.phi.tree import best_first, preexpand, tree
 from outlines_phi.phi.tree import evaluator as ahead

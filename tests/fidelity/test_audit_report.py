@@ -4,6 +4,7 @@ import html
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -357,6 +358,16 @@ def test_losses_are_found_in_their_field(leak: str, other: str) -> None:
     assert worst.masked == pytest.approx(0.5, abs=0.03) and worst.model == pytest.approx(1 / 6, abs=0.03)
     assert abs(worst.masked - worst.model) > worst.noise > 0
     assert other not in {one.field for one in report.pooled.distortions}
+
+
+@pytest.mark.parametrize("language", LANGUAGES[:2], ids=str)
+def test_shares_under_masking_are_those_of_completed_draws(language: Language) -> None:
+    traces = many(language, top_k=6)
+    completed = Counter(trace.text for trace in traces if not trace.failed)
+    found = audited([traces]).pooled.distortions
+    assert found and completed.total() < len(traces)
+    for one in found:
+        assert one.masked == pytest.approx(completed[one.value] / completed.total(), rel=1e-12)
 
 
 def test_the_excess_of_all_places_is_the_symmetric_divergence() -> None:

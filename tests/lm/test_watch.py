@@ -9,13 +9,12 @@ from dataclasses import replace
 import pytest
 
 from outlines_phi import AutoPhi, ExactPhi, LocalPhi, Progress
-from outlines_phi.lm import LanguageModel, TableModel, TokenTrees
+from outlines_phi.lm import TableModel, TokenTrees
 from outlines_phi.lm.watch import (
     INTERRUPTION,
     Interrupted,
     Interruption,
     Watch,
-    WatchedModel,
     WatchedTrees,
     current,
     follow,
@@ -42,21 +41,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 def test_every_member_of_the_interface_is_handed_on() -> None:
-    for interface, copy in ((TokenTrees, WatchedTrees), (LanguageModel, WatchedModel)):
-        public = {name for name in vars(interface) if not name.startswith("_")}
-        assert all(getattr(copy, name) is not getattr(interface, name) for name in public)
-
-
-def test_it_is_the_same_law() -> None:
-    lm, other = WORDS.lm, LANGUAGES[1].lm
-    wrapped = WatchedModel(lm)
-    assert {lm: 1}[wrapped] == {wrapped: 1}[lm] == 1  # type: ignore[index]
-    assert wrapped == WatchedModel(lm) and wrapped != WatchedModel(other)
-    assert wrapped.version() == lm.version() and wrapped.fingerprint() == lm.fingerprint()
+    public = {name for name in vars(TokenTrees) if not name.startswith("_")}
+    assert all(getattr(WatchedTrees, name) is not getattr(TokenTrees, name) for name in public)
 
 
 def test_nobody_needs_to_watch() -> None:
-    trees = WatchedModel(WORDS.lm).trees([PROMPT])
+    trees = WatchedTrees(WORDS.lm.trees([PROMPT]))
     trees.roots()
     assert trees.counts.calls == 1
     follow(lambda: pytest.fail("nobody asked"))  # type: ignore[arg-type, return-value]
@@ -65,7 +55,7 @@ def test_nobody_needs_to_watch() -> None:
 def test_progress_is_told_when_the_next_call_begins_and_at_the_end(clock: Callable[[float], None]) -> None:
     told: list[Progress] = []
     tokens = iter(range(3))
-    trees = WatchedModel(WORDS.lm).trees([PROMPT])
+    trees = WatchedTrees(WORDS.lm.trees([PROMPT]))
 
     def tell(watched: Watch) -> None:
         assert watched.progress is not None
@@ -93,7 +83,7 @@ def test_a_call_that_failed_tells_nothing_more() -> None:
 
 def test_what_is_told_goes_up_between_two_calls() -> None:
     """An exception of who is told leaves the trees of the model as they were."""
-    trees = WatchedModel(WORDS.lm).trees([PROMPT])
+    trees = WatchedTrees(WORDS.lm.trees([PROMPT]))
 
     def fail(_: Watch) -> None:
         raise ZeroDivisionError
@@ -171,7 +161,7 @@ SAMPLERS = {"exact": ExactPhi(), "certified": ExactPhi(tolerance=1e-9), "auto": 
 def test_no_call_is_made_after_the_flag(name: str, interruption: Interruption) -> None:
     store, model, calls = TreeStore(), AskingAt(1, interruption), set()
     for seed in (None, 3, None):
-        request = replace(LANGUAGE.request(40, seed), lm=WatchedModel(model.lm))
+        request = replace(LANGUAGE.request(40, seed), lm=model.lm)
         with pytest.raises(Interrupted):
             sample(SAMPLERS[name], request, store=store)
         assert len(store) == 0

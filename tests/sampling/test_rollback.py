@@ -16,7 +16,7 @@ from outlines_phi import LocalPhi, OneStepPhi, SamplingSettings
 from outlines_phi.drafting import Drafter
 from outlines_phi.lm import LanguageModel, TransformersModel
 from outlines_phi.phi import Prefixes, ProposalPhi
-from outlines_phi.sampling.stepper import Step, Stepper, Trajectory
+from outlines_phi.sampling.stepper import Stepper, Trajectory, WalkStep
 from tests.drafting.runs import table_of
 from tests.inner import Exchange, Prefetch, Request, Rows, branches
 from tests.languages import LANGUAGES, sample
@@ -86,7 +86,7 @@ class TestRollback:
     def test_a_walk_that_stays_on_its_rejected_draft_fails(self, sound: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         write = Stepper._write
 
-        def stays(self: Stepper, step: Step, *rest: Any) -> None:
+        def stays(self: Stepper, step: WalkStep, *rest: Any) -> None:
             *_, last = step.walk.at.along(step.draft.tokens)
             write(self, step, *rest)
             step.walk.at = last.child(step.walk.tokens[-1])

@@ -18,12 +18,12 @@ from outlines_phi.lm.forest import Forest
 from outlines_phi.sampling.window_walks import WASTE, WindowTree
 from tests.inner import (
     BoundsTree,
+    Branch,
     Evaluation,
     LookaheadSampler,
     ModelCounts,
     NormalizerWalk,
     PhraseWindows,
-    Prefix,
     Renewal,
     Request,
     Rows,
@@ -47,7 +47,7 @@ def run(ground: WindowTree, walks: WindowAttempts | NormalizerWalk, case: Banned
 
 
 def ground(table: Table, budget: int, log_p: np.ndarray) -> WindowTree:
-    return WindowTree(PhraseWindows(table, Renewal(16)), table.start, budget, Prefix(-1, -1, 0, log_p), 0)
+    return WindowTree(PhraseWindows(table, Renewal(16)), table.start, budget, Branch(-1, -1, 0, log_p), 0)
 
 
 @cases
@@ -147,7 +147,7 @@ def test_memory_is_flat_over_a_long_text(phi: LookaheadPhi) -> None:
     settings = SamplingSettings(max_new_tokens=LONG, seed=0)
     request = Request(lm=model, table=table, prompts=[(1,)], settings=settings)
     gc.collect()
-    before = alive(Prefix), alive(BoundsTree)
+    before = alive(Branch), alive(BoundsTree)
     checked = 0
     for (walk,) in LookaheadSampler(phi).steps(request):
         written = len(walk.tokens)
@@ -155,7 +155,7 @@ def test_memory_is_flat_over_a_long_text(phi: LookaheadPhi) -> None:
             checked = written // 500
             kept = int(model.latest.forest.alive[: model.latest.next_node].sum())
             assert kept <= 2 * written + 2 * WASTE
-            assert alive(Prefix) - before[0] < 40 and alive(BoundsTree) - before[1] < 8
+            assert alive(Branch) - before[0] < 40 and alive(BoundsTree) - before[1] < 8
             assert table.bytes < 2**20
     text = b"".join(VOCABULARY.tokens[token] for token in walk.tokens)
     assert checked == 4 and written == LONG and not any(phrase in text for phrase in (b"abc", b"bb", b"caa"))

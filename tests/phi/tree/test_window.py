@@ -11,7 +11,7 @@ from outlines_phi import LookaheadPhi, UnsupportedError
 from outlines_phi.numerics.weights import log
 from outlines_phi.phi.tree.window import Ending, Release
 from outlines_phi.sampling.phi_options import WINDOW
-from tests.guides.banning import assert_same
+from tests.guides.walking import assert_same
 from tests.inner import DONE, BoundsTree, Evidence, Node, PhraseWindows, Renewal, Wave
 from tests.languages import LANGUAGES
 from tests.sampling.banning import VOCABULARY, Banned, Ends, Ids, released, renewed
