@@ -37,6 +37,14 @@ def copies() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def grown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trees that only walks grow: small finite languages are not expanded whole before the first of them."""
+    from tests.inner import preexpand
+
+    monkeypatch.setattr(preexpand, "SHORT", 0)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Pause the collector: none of the imports and tests is garbage."""

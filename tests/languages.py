@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from outlines_phi import SamplingSettings, Vocabulary
+from outlines_phi import SMC, Draws, SamplingSettings, Vocabulary
 from outlines_phi.automata.prefix_match import PrefixMatch, boundary
+from outlines_phi.drafting import Drafter
 from outlines_phi.guides import CFGGuide, FSMGuide, Table, read_grammar
 from outlines_phi.lm import TableModel
-from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.sampling.sampler import Request
 from outlines_phi_workbench.suite.reference import Reference, enumerate_language
 from tests.chi_square import ChiSquare
+from tests.inner import (
+    BoundsTree,
+    Request,
+    TreeStore,
+    compile_regex,
+    frequencies,
+    noise_floor,
+    sampler_for,
+    total_variation,
+)
+
+Ids = tuple[int, ...]
 
 VOCABULARY = Vocabulary.from_tokens(["<eos>", "a", "b", "ab", "ba", "c", "cc", "x", "aa", "(", ")", "()"], 0)
 PROMPT = (1, 2)
@@ -145,6 +157,74 @@ OPEN = (
 
 OF_EVERY_KIND = (*LANGUAGES, *GRAMMARS[:3])
 AND_OPEN = (*OF_EVERY_KIND, *OPEN)
+
+
+def sample(
+    phi: object,
+    request: Request,
+    *,
+    store: TreeStore | None = None,
+    smc: SMC | None = None,
+    drafter: Drafter | None = None,
+    length: int = 3,
+) -> list[Draws]:
+    """Return the draws of a request by the sampler that an estimator stands for, of which no other draws have grown a tree."""
+    return sampler_for(phi, TreeStore() if store is None else store, smc, drafter, length).sample(request)  # type: ignore[arg-type]
+
+
+def tree_of(store: TreeStore, request: Request) -> BoundsTree:
+    """Return the tree that a store keeps for the one prompt of a request without a seed."""
+    with store.lend(*request.tree_key) as (tree,):
+        return tree
+
+
+def ids(*results: Draws) -> list[Ids]:
+    return [draw.token_ids for draws in results for draw in draws]
+
+
+def pairs(results: Iterable[Draws]) -> list[tuple[Ids, ...]]:
+    """Return the draws of each prompt together."""
+    return [tuple(ids(draws)) for draws in results]
+
+
+def joint(law: dict[Ids, float]) -> dict[tuple[Ids, Ids], float]:
+    """Return the law of two independent draws."""
+    return {(a, b): p * q for a, p in law.items() for b, q in law.items()}
+
+
+def correct(draws: Draws, mu: dict[Ids, float], slack: float = 0.005) -> bool:
+    """Return True if the weighted frequencies of draws are mu*, but for the noise of their effective sample size."""
+    weighted = frequencies(ids(draws), draws.weights)
+    return total_variation(weighted, mu) < 3 * noise_floor(mu, max(1, int(draws.ess))) + slack
+
+
+def unbiased(draws: Draws, phi: float) -> bool:
+    """Return True if the mean weight is Phi within four standard errors, all draws counted."""
+    w = np.exp(draws.log_w)
+    return abs(w.mean() - phi) < 4 * w.std() / math.sqrt(len(w)) + 1e-9
+
+
+def errors_of(results: Iterable[Draws], language: Language) -> tuple[float, float]:
+    """Return the errors of ``E[w] = Phi`` and ``E[w f] = Phi mu*(f)`` over the means of calls; f is being the likeliest member."""
+    mu, w, f = language.reference().mu, [], []
+    top = max(mu, key=lambda y: mu[y])
+    for draws in results:
+        w.append(np.exp(draws.log_w).mean())
+        f.append(sum(math.exp(draw.log_w) for draw in draws if draw.token_ids == top) / len(draws.log_w))
+    phi = math.exp(language.reference().log_phi)
+    return z(np.array(w) / phi, 1.0), z(np.array(f) / phi, mu[top])
+
+
+def streamed(sampler: Any, request: Request, check: Callable[[Any], None] = lambda walk: None) -> list[Ids]:
+    """Return the texts of a stream, row by row, each of which only ever grows; ``check`` sees every walk that has."""
+    texts: dict[tuple[int, int], Ids] = {}
+    for grown in sampler.steps(request):
+        for walk in grown:
+            before = texts.get((walk.row, walk.number), ())
+            assert tuple(walk.tokens[: len(before)]) == before and len(walk.tokens) > len(before)
+            texts[walk.row, walk.number] = tuple(walk.tokens)
+            check(walk)
+    return [texts[key] for key in sorted(texts)]
 
 
 def p_value(outcomes: list[tuple[int, ...]], law: dict[tuple[int, ...], float]) -> float:

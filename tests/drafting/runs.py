@@ -8,12 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from outlines_phi.drafting.drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site
-from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.table import Table
-from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi import SamplingSettings, Vocabulary
+from outlines_phi.drafting import Draft, Drafter, Drafting, DraftRun, Site
+from outlines_phi.guides import FSMGuide, Table
+from tests.inner import Proposer, compile_regex
 from tests.languages import PROMPT, VOCABULARY
 
 
@@ -42,7 +40,7 @@ def propose(drafter: Drafter, run: DraftRun, sites: Sequence[Site], length: int 
 
 @dataclass(frozen=True)
 class Scripted(Drafter):
-    """A drafter of proposals that a function makes of every site, with a count of the calls."""
+    """A drafter of proposals that a function makes of every site."""
 
     answer: Callable[[Site, int], Any]
     drawn: bool = False
@@ -64,10 +62,9 @@ class CheapScripted(Scripted):
 
 class ScriptedDrafting(Drafting):
     def __init__(self, answer: Callable[[Site, int], Any]) -> None:
-        self.answer, self.asked = answer, list[tuple[Site, int]]()
+        self.answer = answer
 
     def propose(
         self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
     ) -> list[Draft]:
-        self.asked += zip(sites, lengths, strict=True)
         return [self.answer(site, length) for site, length in zip(sites, lengths, strict=True)]

@@ -11,14 +11,13 @@ import pytest
 from outlines.types.dsl import JsonSchema, to_regex
 from pydantic import BaseModel, Field
 
-from outlines_phi.drafting.forced import ForcedDrafter, ForcedTexts
-from outlines_phi.guides.guide import DONE, Guide
-from outlines_phi.guides.table import Table
+from outlines_phi.drafting import Drafter, EndingDrafter, FirstOf, ForcedDrafter
+from outlines_phi.guides import Guide, Table
 from tests.drafting.runs import propose, run_of, site_of, table_of
 from tests.drafting.texts import CANONICAL, REAL, guides
+from tests.inner import DONE, ForcedTexts
 from tests.languages import VOCABULARY
 
-LETTERS = {token: written for token, written in enumerate(VOCABULARY.tokens) if len(written) == 1}
 PATTERNS = (
     "abcx",
     "(ab|ac)c{2}x",
@@ -38,10 +37,10 @@ def members(pattern: str, alphabet: str) -> list[str]:
 
 
 def written(guide: Guide, text: str) -> int:
-    """Return the state after ``text``, letter by letter."""
+    """Return the state after ``text``, byte by byte."""
     state = guide.start
-    for letter in text.encode():
-        state = guide.advance(state, next(token for token, byte in LETTERS.items() if byte == bytes([letter])))
+    for byte in text.encode():
+        state = guide.advance(state, guide.vocabulary.tokens.index(bytes([byte])))
     return state
 
 
@@ -78,21 +77,15 @@ def test_a_long_text_is_followed_as_far_as_is_asked() -> None:
         (r"a,[\n]{2}b", b",", b"a,\n\nb"),
         (r"a, b", b"", b"a, b"),
         (r"a,[ ]?bb?", b",", b"a, b"),
+        ("a:[ ]?[0-9]", b":", b"a: "),  # a blank that changes nothing else is written before a choice
+        ("a:[ ]?[0-9]", b"", b"a:"),
+        ("a:[ 0-9]{2}", b":", b"a:"),  # here it would be a character of the value
+        ("a:[ 0-9]*x", b":", b"a:"),
     ],
 )
 def test_optional_blanks_are_written_by_habit(kind: str, pattern: str, spaced: bytes, text: bytes) -> None:
     guide = guides(pattern, REAL)[kind]
     assert ForcedTexts(guide).after(guide.start, b"", spaced, 100)[0] == text
-
-
-@pytest.mark.parametrize("kind", ["bytes", "tokens"])
-def test_a_blank_that_changes_nothing_else_is_written_before_a_choice(kind: str) -> None:
-    guide = guides("a:[ ]?[0-9]", REAL)[kind]
-    assert ForcedTexts(guide).after(guide.start, b"", b":", 100)[0] == b"a: "
-    assert ForcedTexts(guide).after(guide.start, b"", b"", 100)[0] == b"a:"
-    for pattern in ("a:[ 0-9]{2}", "a:[ 0-9]*x"):  # here it would be a character of the value
-        free = guides(pattern, REAL)[kind]
-        assert ForcedTexts(free).after(free.start, b"", b":", 100)[0] == b"a:"
 
 
 class Address(BaseModel):
@@ -111,30 +104,27 @@ NESTED = table_of(to_regex(JsonSchema(Person)), REAL)
 TEXT = '{"name": "Ada", "age": 36, "job": "baker", "address": {"street": "Long Lane", "city": "Oslo"}}'
 
 
-def replayed(tokens: list[int], **options: object) -> list[tuple[str, str]]:
+def replayed(tokens: list[int], table: Table = NESTED, drafter: Drafter | None = None) -> list[tuple[str, str]]:
     """Return, call for call, the draft and what a walk that writes ``tokens`` goes on with."""
-    run, at, calls = run_of(NESTED, **options), 0, []
+    run, at, calls = run_of(table, encode=CANONICAL.encode), 0, []
     while at < len(tokens):
-        (draft,) = propose(ForcedDrafter(), run, [site_of(run, tokens[:at], budget=200)], length=8)
-        kept = 0
-        while at + kept < len(tokens) and draft.tokens[kept : kept + 1] == tuple(tokens[at + kept : at + kept + 1]):
-            kept += 1
+        (draft,) = propose(drafter or ForcedDrafter(), run, [site_of(run, tokens[:at], budget=200)], length=8)
+        kept = len(os.path.commonprefix([draft.tokens, tuple(tokens[at:])]))
         calls.append((REAL.decode(draft.tokens).decode(), REAL.decode(tokens[at : at + kept + 1]).decode()))
         at += kept + 1
     return calls
 
 
 def test_a_nested_record_is_drafted_as_the_tokenizer_writes_it() -> None:
+    """Nothing of it is thrown away: on a canonical text forced text is always right."""
     tokens = CANONICAL.encode(TEXT)
-    calls = replayed(tokens, encode=CANONICAL.encode)
-    for draft, taken in calls:
-        assert taken.startswith(draft)  # nothing of it is thrown away: on a canonical text forced text is always right
-    assert len(tokens) / len(calls) > 2.5
+    calls = replayed(tokens)
+    assert all(taken.startswith(draft) for draft, taken in calls) and len(tokens) / len(calls) > 2.5
 
 
 def test_other_spacing_is_taken_up() -> None:
     compact = TEXT.replace(", ", ",").replace(": ", ":")
-    calls = replayed(CANONICAL.encode(compact), encode=CANONICAL.encode)
+    calls = replayed(CANONICAL.encode(compact))
     drafts = [draft for draft, _ in calls]
     assert drafts[0] == '{"name": "'  # nothing is known yet
     assert any('"age":' in draft and ": " not in draft for draft in drafts)
@@ -196,3 +186,45 @@ def test_the_work_is_kept_with_the_table() -> None:
     for _ in range(3):
         propose(ForcedDrafter(), run, [site_of(run, budget=200)])
         assert 0 < len(asked) < 20
+
+
+class Short(BaseModel):
+    name: str = Field(max_length=20)
+    age: int
+    city: str
+
+
+PATTERN = to_regex(JsonSchema(Short))
+
+
+@pytest.mark.parametrize("kind", ["bytes", "tokens"])
+@pytest.mark.parametrize(
+    ("pattern", "beginning", "ending"),
+    [
+        (PATTERN, '{"name": "Ada', '", "age": '),
+        (PATTERN, '{"name": "Ada", "age": 3', ', "city": "'),
+        (PATTERN, '{"name": "Ada", "age": 36, "city": "Oslo', '"}'),
+        (PATTERN, '{"name": "', ""),  # no value has begun
+        (PATTERN, '{"name": "Ada", "age": ', ""),
+        (PATTERN, '{"name": "Ada", "age": 0', ""),  # forced: nothing to guess
+        (PATTERN, "", ""),
+        ("[ab]+(c|d)", "ab", ""),  # two ways out
+        ("[ab]+cab", "ab", "cab"),
+        ("[ab]{3,5}cab", "ab", ""),  # too short to end
+        ("[ab]{3,5}cab", "aba", "cab"),
+    ],
+)
+def test_the_way_out_of_a_value(kind: str, pattern: str, beginning: str, ending: str) -> None:
+    guide = guides(pattern, REAL)[kind]
+    text, end = ForcedTexts(guide).ending(written(guide, beginning), beginning[-1:].encode(), b",:", 100)
+    assert text.decode() == ending
+    assert end == written(guide, beginning + ending)
+
+
+def test_short_values_cost_no_calls_of_their_own() -> None:
+    tokens, table = CANONICAL.encode('{"name": "Ada", "age": 36, "city": "Oslo"}'), table_of(PATTERN, REAL)
+    forced, both = (
+        len(replayed(tokens, table, FirstOf(parts)))
+        for parts in ((ForcedDrafter(),), (ForcedDrafter(), EndingDrafter()))
+    )
+    assert both < forced and len(tokens) / both > 2.5

@@ -12,19 +12,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outlines_phi import SamplingSettings, UnsupportedError, Vocabulary
+from outlines_phi.drafting import Draft, DraftRun, ModelDrafter, Site
 from outlines_phi.drafting import model_drafter as drafting_model
-from outlines_phi.drafting.drafter import Draft, DraftRun, Proposer, Site
-from outlines_phi.drafting.model_drafter import ModelDrafter
-from outlines_phi.errors import ModelError, UnsupportedError, VocabularyError
-from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.lm import bundled
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.lm.transformers.transformers_model import TransformersModel
-from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi.errors import ModelError, VocabularyError
+from outlines_phi.lm import TableModel
 from tests.drafting.runs import propose, run_of, site_of, table_of
+from tests.inner import DEAD, DONE, Proposer
 from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
-from tests.precision import SHARE
 
 SMALL = TableModel.random(VOCABULARY, seed=77, scale=1.0)
 SIZE = len(VOCABULARY)
@@ -227,34 +222,3 @@ def test_a_law_of_nothing_but_nan_is_a_model_error() -> None:
     broken = TableModel(VOCABULARY, lambda text: np.full(SIZE, math.nan))
     with pytest.raises(ModelError, match="NaN"):
         propose(ModelDrafter(broken), run, [site_of(run)])
-
-
-def test_a_real_model() -> None:
-    hf_model, tokenizer = bundled.load()
-    lm = TransformersModel.with_tokenizer(hf_model, tokenizer)
-    table = table_of(r'\{"name": "[A-Z][a-z]{1,8}", "age": [1-9][0-9]\}', lm.vocabulary)
-    prompts = [tuple(tokenizer.encode(text)) for text in ("Person: Nora is a baker. JSON: ", "Character: ")]
-    run = run_of(table, prompts=prompts, settings=SamplingSettings(temperature=0.8, top_k=50))
-    proposer = Proposer(ModelDrafter(lm), run)
-    sites = [site_of(run, row=row % 2, budget=60) for row in range(4)]
-    rng, checked = np.random.default_rng(3), 0
-    for _ in range(4):
-        calls = proposer._drafting.trees.counts.calls  # type: ignore[attr-defined]
-        drafts = proposer.propose(sites, [3, 3, 2, 3], [np.random.default_rng((9, i)) for i in range(4)])
-        assert proposer._drafting.trees.counts.calls - calls <= 3  # type: ignore[attr-defined]
-        for site, draft in zip(sites, drafts, strict=True):
-            here = site
-            for token, log_r in zip(draft.tokens, () if draft.log_r is None else draft.log_r, strict=True):
-                assert log_r.dtype == torch.float32
-                checked += 1
-                with torch.no_grad():
-                    logits = hf_model(torch.tensor([[*here.prompt, *here.tokens]])).logits[0, -1:]
-                log_p = run.settings.log_p(logits, lm.vocabulary, ())[0]
-                live = np.zeros(len(log_p), dtype=bool)
-                live[table.moves(here.state, here.remaining).tokens] = True
-                law = torch.where(torch.from_numpy(live), log_p, -math.inf).softmax(-1)
-                assert torch.allclose(log_r.exp(), law, atol=SHARE)
-                here = here.after(token, table)
-        sites = [moved(run, site, draft, rng) for site, draft in zip(sites, drafts, strict=True)]
-        sites = [site if site.state != DONE else site_of(run, row=site.row, budget=60) for site in sites]
-    assert checked > 20

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_phi.drafting.earlier_texts import PromptLookupDrafter
-from outlines_phi.errors import UnsupportedError
-from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi import UnsupportedError, Vocabulary
+from outlines_phi.drafting import PromptLookupDrafter
 from tests.drafting.runs import propose, run_of, site_of, table_of
+from tests.inner import DEAD, DONE
 from tests.languages import VOCABULARY
 
 EOS, A, B, AB, BA, C, CC, X = range(8)
@@ -80,40 +79,35 @@ def test_bad_options(ngram: object) -> None:
         PromptLookupDrafter(ngram)  # type: ignore[arg-type]
 
 
-class TestBlanks:
-    """A word that begins a value has no blank before it, and is another token than in the sentence that it stands in."""
+SPELLED = ("", '"', "green", " green", " tea", " for", ".", " caf\u00e9", "tea", "x", " ", "5", " 7", "12")
+BLANKS = table_of('[a-z\u00e9 .0-9]*"', Vocabulary.from_tokens(SPELLED, 0))
 
-    SPELLED = ("", '"', "green", " green", " tea", " for", ".", " caf\u00e9", "tea", "x", " ", "5", " 7", "12")
-    END, QUOTE, GREEN, _GREEN, _TEA, _FOR, DOT, _CAFE, TEA, X, BLANK, FIVE, _SEVEN, TWELVE = range(len(SPELLED))
-    TABLE = table_of('[a-z\u00e9 .0-9]*"', Vocabulary.from_tokens(SPELLED, END))
 
-    def drafted(self, prompt: tuple[int, ...], written: tuple[int, ...], length: int = 2) -> tuple[int, ...]:
-        run = run_of(self.TABLE, prompts=[prompt])
-        return propose(PromptLookupDrafter(), run, [site_of(run, written)], length)[0].tokens
-
-    def test_a_value_goes_on_as_the_prompt_does(self) -> None:
-        assert self.drafted((self.X, self._GREEN, self._TEA, self._FOR), (self.GREEN,)) == (self._TEA, self._FOR)
-        assert self.drafted((self.GREEN, self._CAFE, self.DOT), (self._GREEN,)) == (self._CAFE,)
-        assert self.drafted((self._GREEN, self._TEA), (self.X,)) == ()
-
-    def test_what_stands_around_the_phrase_does_not_come_with_it(self) -> None:
-        prompt = (self._GREEN, self._TEA, self.DOT, self._FOR)
-        assert self.drafted(prompt, (self.GREEN,)) == (self._TEA,)
-        assert self.drafted(prompt, (self.GREEN, self._TEA)) == ()
-        assert self.drafted(prompt, (self._GREEN, self._TEA)) == (self.DOT, self._FOR)
-
-    def test_blanks_alone_and_special_tokens_are_words_of_their_own(self) -> None:
-        prompt = (self.X, self.BLANK, self._TEA, self.X, self.END)
-        assert self.drafted(prompt, (self.X, self.BLANK)) == (self._TEA, self.X)
-        assert self.drafted((self.END, self._TEA), (self.BLANK,)) == ()
-
-    def test_what_agrees_has_to_have_a_word_in_it(self) -> None:
-        assert self.drafted((self.X, self.DOT, self._TEA), (self.GREEN, self.DOT)) == ()
-        assert self.drafted((self.X, self.DOT, self._TEA), (self.X, self.DOT)) == (self._TEA, self.X)
-
-    def test_or_two_digits(self) -> None:
-        assert self.drafted((self.FIVE, self.DOT), (self.FIVE,)) == ()
-        assert self.drafted((self.DOT,), (self.FIVE, self.FIVE)) == ()
-        assert self.drafted((self._SEVEN, self.FIVE, self.X), (self._SEVEN, self.FIVE)) == (self.X, self._SEVEN)
-        assert self.drafted((self.FIVE, self.DOT, self.X), (self.FIVE, self.DOT)) == ()
-        assert self.drafted((self.TWELVE, self.DOT), (self.TWELVE,)) == (self.DOT, self.TWELVE)
+@pytest.mark.parametrize(
+    ("prompt", "written", "drafted"),
+    [
+        # A word that begins a value has no blank before it, and is another token than in the sentence that it stands in.
+        (["x", " green", " tea", " for"], ["green"], [" tea", " for"]),
+        (["green", " caf\u00e9", "."], [" green"], [" caf\u00e9"]),
+        ([" green", " tea"], ["x"], []),
+        # What stands around the phrase does not come with it.
+        ([" green", " tea", ".", " for"], ["green"], [" tea"]),
+        ([" green", " tea", ".", " for"], ["green", " tea"], []),
+        ([" green", " tea", ".", " for"], [" green", " tea"], [".", " for"]),
+        # Blanks alone and special tokens are words of their own.
+        (["x", " ", " tea", "x", ""], ["x", " "], [" tea", "x"]),
+        (["", " tea"], [" "], []),
+        # What agrees has to have a word in it, or two digits.
+        (["x", ".", " tea"], ["green", "."], []),
+        (["x", ".", " tea"], ["x", "."], [" tea", "x"]),
+        (["5", "."], ["5"], []),
+        (["."], ["5", "5"], []),
+        ([" 7", "5", "x"], [" 7", "5"], ["x", " 7"]),
+        (["5", ".", "x"], ["5", "."], []),
+        (["12", "."], ["12"], [".", "12"]),
+    ],
+)
+def test_words_with_a_blank_and_without(prompt: list[str], written: list[str], drafted: list[str]) -> None:
+    run = run_of(BLANKS, prompts=[tuple(map(SPELLED.index, prompt))])
+    (draft,) = propose(PromptLookupDrafter(), run, [site_of(run, tuple(map(SPELLED.index, written)))], 2)
+    assert [SPELLED[token] for token in draft.tokens] == drafted

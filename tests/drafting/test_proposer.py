@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.drafting.combine import AdaptedLength, FirstOf
-from outlines_phi.drafting.drafter import NOTHING, Draft, Drafter, DraftRun, Proposer, Site
-from outlines_phi.drafting.model_drafter import ModelDrafter
+from outlines_phi.drafting import AdaptedLength, Draft, Drafter, Drafting, DraftRun, FirstOf, ModelDrafter, Site
 from outlines_phi.errors import DraftError, ModelError
-from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.lm.table_model import TableModel
+from outlines_phi.lm import TableModel
 from tests.drafting.runs import Scripted, propose, run_of, site_of, table_of
+from tests.inner import DEAD, DONE, NOTHING, Proposer
 from tests.languages import VOCABULARY
 
 EOS, A, B, AB, BA, C, CC, X = range(8)
@@ -78,45 +76,48 @@ def test_a_finished_text_is_not_asked_about() -> None:
     assert [draft.tokens for draft in propose(drafter, run, sites)] == [(), (), (C,)]
 
 
-@pytest.mark.parametrize("token", [-1, SIZE, 1.0, "a", True, None])
-def test_tokens_outside_the_vocabulary_are_refused(token: Any) -> None:
-    with pytest.raises(DraftError, match=f"'scripted' proposed the token .* 0 to {SIZE - 1}"):
-        one(Draft((C, token)))
+def excluding(token: int) -> torch.Tensor:
+    return uniform(1).index_fill(1, torch.tensor([token]), -math.inf).log_softmax(-1)
 
 
-@pytest.mark.parametrize(
-    "log_r",
-    [
-        uniform(1),
-        uniform(3),
-        uniform(2, SIZE - 1),
-        uniform(2)[0],
-        torch.zeros(2, SIZE, dtype=torch.long),
-        np.full((2, SIZE), -math.log(SIZE)),
-    ],
-    ids=["short", "long", "narrow", "flat", "whole numbers", "numpy"],
-)
-def test_laws_of_another_shape_are_refused(log_r: Any) -> None:
-    with pytest.raises(DraftError, match=rf"expected floating point log_r of shape \(2, {SIZE}\)"):
-        one(Draft((C, C), log_r), drawn=True)
+def on(*tokens: int) -> torch.Tensor:
+    """A distribution that is uniform on some tokens."""
+    law = torch.full((1, SIZE), -math.inf)
+    return law.index_fill(1, torch.tensor(tokens), -math.log(len(tokens)))
 
 
-@pytest.mark.parametrize(
-    "log_r",
-    [
-        uniform(2) + 0.01,
-        uniform(2) - 0.01,
-        uniform(2).exp(),
-        torch.full((2, SIZE), math.nan),
-        torch.full((2, SIZE), -math.inf),
-        torch.full((2, SIZE), math.inf),
-        uniform(2).index_fill(0, torch.tensor([1]), -3.0),
-    ],
-    ids=["more", "less", "probabilities", "nan", "nothing", "infinite", "second"],
-)
-def test_laws_that_do_not_sum_to_one_are_refused(log_r: torch.Tensor) -> None:
-    with pytest.raises(DraftError, match="expected 1"):
-        one(Draft((C, C), log_r), drawn=True)
+REFUSED: dict[str, tuple[Any, bool, str]] = {
+    **{
+        f"the token {token!r}": (Draft((C, token)), False, "proposed the token")
+        for token in (-1, SIZE, 1.0, "a", True, None)
+    },
+    "short": (Draft((C, C), uniform(1)), True, "shape"),
+    "long": (Draft((C, C), uniform(3)), True, "shape"),
+    "narrow": (Draft((C, C), uniform(2, SIZE - 1)), True, "shape"),
+    "flat": (Draft((C, C), uniform(2)[0]), True, "shape"),
+    "whole numbers": (Draft((C, C), torch.zeros(2, SIZE, dtype=torch.long)), True, "floating point"),
+    "numpy": (Draft((C, C), uniform(2).numpy()), True, "floating point"),  # type: ignore[arg-type]
+    "more": (Draft((C, C), uniform(2) + 0.01), True, "expected 1"),
+    "less": (Draft((C, C), uniform(2) - 0.01), True, "expected 1"),
+    "probabilities": (Draft((C, C), uniform(2).exp()), True, "expected 1"),
+    "nan": (Draft((C, C), torch.full((2, SIZE), math.nan)), True, "expected 1"),
+    "nothing": (Draft((C, C), torch.full((2, SIZE), -math.inf)), True, "expected 1"),
+    "infinite": (Draft((C, C), torch.full((2, SIZE), math.inf)), True, "expected 1"),
+    "the second": (Draft((C, C), uniform(2).index_fill(0, torch.tensor([1]), -3.0)), True, "expected 1"),
+    "excluded": (Draft((C,), excluding(C)), True, "probability 0"),
+    "half precision": (Draft((C,), on(A, C).bfloat16()), True, "single precision"),
+    "on no device": (Draft((C,), uniform(1).to("meta")), True, "device"),
+    "not announced": (Draft((C,), uniform(1)), False, "sampled = True"),
+    **{
+        f"no draft: {answer}": (answer, False, "a Draft") for answer in (None, (C,), Draft(torch.tensor([C])), Draft(C))
+    },  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize(("answer", "drawn", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_is_no_draft_of_its_law_is_refused(answer: Any, drawn: bool, words: str) -> None:
+    with pytest.raises(DraftError, match=f"'scripted'.*{words}"):
+        one(answer, drawn=drawn)
 
 
 def test_what_is_cut_off_is_no_law_of_a_draft() -> None:
@@ -126,32 +127,10 @@ def test_what_is_cut_off_is_no_law_of_a_draft() -> None:
         one(Draft((A, B, A), log_r), drawn=True)
 
 
-def test_a_token_that_its_own_law_excludes_is_refused() -> None:
-    log_r = uniform(1).index_fill(1, torch.tensor([C]), -math.inf).log_softmax(-1)
-    with pytest.raises(DraftError, match=f"token {C}, which has probability 0"):
-        one(Draft((C,), log_r), drawn=True)
-
-
-def test_a_law_in_half_precision_has_to_be_one_all_the_same() -> None:
-    law = torch.full((1, SIZE), -math.inf)
-    law[0, C] = 0.0
-    draft = one(Draft((C,), law.bfloat16()), drawn=True)
+def test_a_law_in_half_precision_that_is_one_all_the_same_is_taken() -> None:
+    draft = one(Draft((C,), on(C).bfloat16()), drawn=True)
     assert draft.log_r is not None and draft.log_r.dtype == torch.float32
-    law[0, [A, C]] = math.log(0.5)
-    assert one(Draft((C,), law), drawn=True).tokens == (C,)
-    with pytest.raises(DraftError, match="in single precision"):
-        one(Draft((C,), law.bfloat16()), drawn=True)
-
-
-def test_laws_have_to_be_announced() -> None:
-    with pytest.raises(DraftError, match="sampled = True"):
-        one(Draft((C,), uniform(1)))
-
-
-@pytest.mark.parametrize("answer", [None, (C,), Draft(torch.tensor([C])), Draft(C)], ids=str)  # type: ignore[arg-type]
-def test_what_is_no_draft_is_refused(answer: Any) -> None:
-    with pytest.raises(DraftError, match="expected a Draft"):
-        one(answer)
+    assert one(Draft((C,), on(A, C)), drawn=True).tokens == (C,)
 
 
 @dataclass(frozen=True)
@@ -180,27 +159,33 @@ def test_a_drafter_that_raises_is_named() -> None:
         propose(Scripted(lambda site, length: {}[length]), run, [site_of(run)])
 
 
-def test_one_draft_per_site() -> None:
+class Answering(Drafting):
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def propose(self, *asked: Any) -> Any:
+        return self.answer
+
+
+@pytest.mark.parametrize("answer", [[], [NOTHING] * 2, None], ids=["none", "two", "nothing"])
+def test_one_draft_per_site(answer: Any) -> None:
     run = run_of(TABLE)
-    proposer = Proposer(Scripted(lambda site, length: NOTHING), run)
-    for answer in ([], [NOTHING] * 2, None):
-        proposer._drafting.propose = lambda *_, answer=answer: answer  # type: ignore[method-assign]
-        with pytest.raises(DraftError, match="for 1 sites; expected a list with one Draft per site"):
-            proposer.propose([site_of(run)], [3], [np.random.default_rng(0)])
+    with pytest.raises(DraftError, match="one Draft per site"):
+        propose(Broken(Answering(answer)), run, [site_of(run)], 3)
 
 
 @pytest.mark.parametrize("drawn", [False, True])
 def test_walks_at_one_site_share_a_deterministic_draft_alone(drawn: bool) -> None:
-    run = run_of(TABLE, prompts=[(1, 2), (1, 2)])
+    run, asked = run_of(TABLE, prompts=[(1, 2), (1, 2)]), []
 
     def answer(site: Site, length: int) -> Draft:
+        asked.append((site.row, site.tokens, length))
         return Draft((C,), uniform(1) if drawn else None)
 
-    proposer = Proposer(Scripted(answer, drawn), run)
     sites = [site_of(run), site_of(run), site_of(run, row=1), site_of(run, (C,)), site_of(run)]
-    drafts = proposer.propose(sites, [3, 3, 3, 3, 2], [np.random.default_rng(i) for i in range(5)])
+    streams = [np.random.default_rng(i) for i in range(5)]
+    drafts = Proposer(Scripted(answer, drawn), run).propose(sites, [3, 3, 3, 3, 2], streams)
     assert [draft.tokens for draft in drafts] == [(C,)] * 5
-    asked = [(site.row, site.tokens, length) for site, length in proposer._drafting.asked]  # type: ignore[attr-defined]
     shared = [(0, (), 3), (1, (), 3), (0, (C,), 3), (0, (), 2)]
     assert asked == ([shared[0], *shared] if drawn else shared)
 
@@ -227,8 +212,3 @@ def test_laws_are_checked_once_and_those_of_the_package_never(
     assert checked == ["scripted"]
     with pytest.raises(DraftError, match="'scripted' gave a distribution whose probabilities sum to"):
         propose(wrapped(Scripted(lambda site, length: Draft((C,), uniform(1) + 0.01), True)), run, [site_of(run)], 1)
-
-
-def test_laws_without_numbers_are_refused() -> None:
-    with pytest.raises(DraftError, match="on the device 'meta'"):
-        one(Draft((C,), uniform(1).to("meta")), drawn=True)

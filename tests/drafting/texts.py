@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.guide import Guide, Row
-from outlines_phi.lm import bundled
+from outlines_phi import Vocabulary
+from outlines_phi.guides import FSMGuide, Guide
 from outlines_phi.vocabulary.canonical import CanonicalTokenization
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.drafting.runs import table_of
+from tests.inner import Row, bundled
 
 _, TOKENIZER = bundled.load()
 REAL = Vocabulary.from_tokenizer(TOKENIZER)

@@ -1,6 +1,7 @@
 """The members of a small guide, found by walking it."""
 
-from outlines_phi.guides.guide import DEAD, DONE, Guide
+from outlines_phi.guides import Guide
+from tests.inner import DEAD, DONE
 
 
 def members(guide: Guide, budget: int) -> set[tuple[int, ...]]:

@@ -4,6 +4,7 @@ import html
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -11,25 +12,45 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from outlines_phi import Draws, Effort, EmptyLanguageError, LocalPhi, SamplingSettings, UnsupportedError, Vocabulary
-from outlines_phi.fidelity import bias, plots
-from outlines_phi.fidelity.audit_report import AuditReport, audit_traces
-from outlines_phi.fidelity.bias import Interval, IntervalEstimate, measure
-from outlines_phi.fidelity.findings import log_weights
-from outlines_phi.fidelity.traces import END, ROOT, Trace, TraceRecorder, tree_bounds
+from outlines_phi import (
+    AuditReport,
+    Draws,
+    Effort,
+    EmptyLanguageError,
+    LocalPhi,
+    SamplingSettings,
+    UnsupportedError,
+    Vocabulary,
+)
+from outlines_phi.fidelity import plots
+from outlines_phi.fidelity.bias import IntervalEstimate
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.lm import TableModel
-from outlines_phi.lm.model import ModelCounts
-from outlines_phi.phi.tree.best_first import grow_trees
-from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.evidence import Evidence, Wave
-from outlines_phi.phi.tree.tree import BoundsTree
-from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.rejection.exact_sampler import Certification
-from outlines_phi.sampling.sampler import Request
 from outlines_phi_workbench.suite.reference import Reference
+from tests.inner import (
+    END,
+    ROOT,
+    AncestralSampler,
+    BoundsTree,
+    Certification,
+    Evaluator,
+    Evidence,
+    Interval,
+    ModelCounts,
+    Request,
+    Trace,
+    TraceRecorder,
+    Wave,
+    audit_traces,
+    bias,
+    compile_regex,
+    grow_trees,
+    log_weights,
+    measure,
+    tree_bounds,
+)
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, Language
 
 ALPHA = 0.1
@@ -71,6 +92,12 @@ def true_kl(reference: Reference) -> float:
     )
 
 
+def missed(estimates: list[tuple[IntervalEstimate, float]]) -> np.ndarray:
+    """Return, for each interval, 1 if it misses the truth."""
+    limits = [(estimate.interval.low - 1e-9, truth, estimate.interval.high + 1e-9) for estimate, truth in estimates]
+    return np.array([not low <= truth <= high for low, truth, high in limits], dtype=float)
+
+
 @laws
 def test_traces_are_the_draws(language: Language, options: dict[str, int]) -> None:
     """The observer changes nothing; legal mass and margin are those of the model's law at every step."""
@@ -87,19 +114,17 @@ def test_traces_are_the_draws(language: Language, options: dict[str, int]) -> No
         state, sequence = language.table.start, list(PROMPT)
         for step, (log_s, margin) in enumerate(zip(trace.log_legal, trace.margin, strict=True)):
             logits = language.lm.logits(sequence)
-            p = request.settings.log_p(_tensor(logits), language.lm.vocabulary, [sequence])[0].exp().numpy()
+            p = (
+                request.settings.log_p(torch.from_numpy(logits)[None], language.lm.vocabulary, [sequence])[0]
+                .exp()
+                .numpy()
+            )
             legal = p[language.table.moves(state, language.budget - step).tokens]
             assert math.exp(log_s) == pytest.approx(legal.sum(), abs=1e-9)
             if step < len(trace.token_ids):
                 assert margin == pytest.approx(math.log(p.max() / legal.max()), abs=1e-9)
                 state = language.table.guide.advance(state, trace.token_ids[step])
                 sequence.append(trace.token_ids[step])
-
-
-def _tensor(logits: np.ndarray) -> object:
-    import torch
-
-    return torch.from_numpy(logits)[None]
 
 
 @languages
@@ -134,13 +159,9 @@ def test_intervals_hold_at_their_rate(tree: bool, monkeypatch: pytest.MonkeyPatc
         for i in range(COUNTED):
             traces = many(language, **options)[i * N : (i + 1) * N]
             found = measure([log_weights(traces)], [tree_bounds(traces) if tree else (0.0, 1.0)], ALPHA)
-            for j, (interval, truth) in enumerate(
-                [(found.phi.interval, phi), (found.tv.interval, tv), (found.failed.interval, failed)]
-            ):
-                misses[law][j] += not interval.low - 1e-9 <= truth <= interval.high + 1e-9
+            misses[law] += missed([(found.phi, phi), (found.tv, tv), (found.failed, failed)])
             above[law] += found.tv.interval.low > tv + 1e-9
             widths.append(found.tv.interval.width)
-        print(f"{law}, tree {tree}: misses {misses[law]} of {COUNTED}, TV {tv:.3f}, mean width {np.mean(widths):.3f}")
         assert np.mean(widths) < 0.7, law
         assert misses[law].max() <= 2 * ALPHA * COUNTED, law
     assert (sum(misses.values()) <= ALPHA * COUNTED * len(LAWS)).all()
@@ -168,14 +189,12 @@ def test_residual_attempts_narrow_the_intervals_which_hold_at_their_rate(
         found, without = measure([log_w], certain, ALPHA, [row.evidence]), measure([log_w], certain, ALPHA)
         assert found.residual is not None and found.attempts == row.evidence.attempts > 0
         assert found.certain == without.certain and found.residual.low == found.certain.low
-        for j, (interval, truth) in enumerate([(found.phi.interval, phi), (found.tv.interval, tv)]):
-            misses[j] += not interval.low - 1e-9 <= truth <= interval.high + 1e-9
+        misses += missed([(found.phi, phi), (found.tv, tv)])
         narrower.append(without.phi.interval.high / found.phi.interval.high)
         louder = Evidence()
         for wave in row.evidence.waves:
             louder.add(wave._replace(log_lower=wave.log_lower - math.log(4), log_gap=wave.log_gap - math.log(4)))
         wrong += not phi <= measure([log_w], certain, ALPHA, [louder]).phi.interval.high
-    print(f"{language}: misses {misses} of {audits}, {np.mean(narrower):.2f} times narrower above")
     assert (misses <= ALPHA * audits).all() and np.mean(narrower) > 1.05
     assert wrong > 0.5 * audits
 
@@ -248,11 +267,10 @@ def test_a_phi_too_small_for_a_float_is_measured_all_the_same() -> None:
     """Weights scaled by exp(-900): the same TV, KL and effective sample size, and log Phi lower by 900."""
     log_w = log_weights(many(LANGUAGES[0])[:500])
     here, there = (measure([log_w - shift], [(0.0, 1.0)], ALPHA) for shift in (0.0, 900.0))
-    assert there.log_phi.value == pytest.approx(here.log_phi.value - 900)
-    assert there.log_phi.interval.low == pytest.approx(here.log_phi.interval.low - 900)
-    assert there.tv.value == pytest.approx(here.tv.value)
-    assert there.tv.interval.low == pytest.approx(here.tv.interval.low)
-    assert there.kl.value == pytest.approx(here.kl.value)
+    for name, lower in (("log_phi", 900), ("tv", 0), ("kl", 0)):
+        one, other = getattr(here, name), getattr(there, name)
+        assert other.value == pytest.approx(one.value - lower)
+        assert other.interval.low == pytest.approx(one.interval.low - lower)
     assert there.ess == pytest.approx(here.ess)
 
 
@@ -269,6 +287,10 @@ def test_several_prompts_are_averaged() -> None:
         assert estimate.interval.low <= truth <= estimate.interval.high
         assert estimate.interval.width < 0.2
     assert pooled.kl.value == pytest.approx(np.mean([finding.bias.kl.value for finding in report.findings]))
+    for name in ("nats", "excess"):  # of all prompts, at each step
+        parts = [{loss.place: getattr(loss, name) for loss in finding.steps} for finding in report.findings]
+        means = {loss.place: np.mean([part.get(loss.place, 0.0) for part in parts]) for loss in report.pooled.steps}
+        assert {loss.place: getattr(loss, name) for loss in report.pooled.steps} == pytest.approx(means)
     assert pooled.draws == 4000
     assert [finding.name for finding in report.findings] == ["prompt 0", "prompt 1"]
     assert "all 2 prompts" in " ".join(str(report).split())
@@ -338,6 +360,16 @@ def test_losses_are_found_in_their_field(leak: str, other: str) -> None:
     assert other not in {one.field for one in report.pooled.distortions}
 
 
+@pytest.mark.parametrize("language", LANGUAGES[:2], ids=str)
+def test_shares_under_masking_are_those_of_completed_draws(language: Language) -> None:
+    traces = many(language, top_k=6)
+    completed = Counter(trace.text for trace in traces if not trace.failed)
+    found = audited([traces]).pooled.distortions
+    assert found and completed.total() < len(traces)
+    for one in found:
+        assert one.masked == pytest.approx(completed[one.value] / completed.total(), rel=1e-12)
+
+
 def test_the_excess_of_all_places_is_the_symmetric_divergence() -> None:
     traces = many(LANGUAGES[0])[:4000]
     report = audited([traces])
@@ -395,62 +427,51 @@ def test_failures_are_counted_placed_and_said() -> None:
     assert any("top_k=6" in warning and f"{failures} draws" in warning for warning in report.warnings)
 
 
-def test_text_and_markdown_hold_the_numbers() -> None:
-    report = records("a")
-    tv = report.pooled.bias.tv
-    for written in (str(report), report.to_markdown()):
-        text = " ".join(written.split())
-        assert f"{tv.value:.3f}" in text and f"{tv.interval.low:.3f} ... {tv.interval.high:.3f}" in text
-        assert "95% confidence" in text and "is at most this TV" in text
-        assert "bootstrap" in text and "max_new_tokens=8" in text and "a prompt" in text
-    table = [line for line in report.to_markdown().splitlines() if line.startswith("|")]
-    assert any(line.startswith("| a | ") and "100%" in line for line in table)
-    assert all(line.endswith("|") for line in table)
-
-
 NEGATIVE_ZERO = re.compile(r"-0(\.0+)?(?![\d.])")
 """Zero with a sign, alone in a cell or a sentence."""
 
+FORMS = {"text": str, "markdown": AuditReport.to_markdown, "page": AuditReport.to_html}
 
-def test_every_form_names_the_outermost_value_and_gives_no_zero_a_sign() -> None:
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_holds_the_numbers_names_the_outermost_value_and_gives_no_zero_a_sign(form: str) -> None:
     """Excess and limits are differences of floats, which rounding leaves as -0.000; keys and punctuation are a place."""
-    report = records(None, constant=True)
+    report = records("a")
+    text, tv = " ".join(html.unescape(FORMS[form](report)).split()), report.pooled.bias.tv
+    for words in (f"{tv.value:.3f}", f"{tv.interval.low:.3f} ... {tv.interval.high:.3f}", "95% confidence", "a prompt"):
+        assert words in text
+    assert "bootstrap" in text and "max_new_tokens=8" in text
+    fair = records(None, constant=True)
     hostile = replace(
-        report.pooled,
-        places=tuple(replace(loss, nats=1.0, excess=-1e-9, margin=-1e-12) for loss in report.pooled.places),
+        fair.pooled,
+        places=tuple(replace(loss, nats=1.0, excess=-1e-9, margin=-1e-12) for loss in fair.pooled.places),
         bias=replace(
-            report.pooled.bias,
+            fair.pooled.bias,
             tv=IntervalEstimate(-1e-17, Interval(-1e-17, 0.0)),
             log_phi=IntervalEstimate(-1e-9, Interval(-1.0, -0.0)),
         ),
     )
-    shown = replace(report, pooled=hostile, findings=(hostile,))
-    for written in (str(shown), shown.to_markdown(), shown.to_html()):
-        assert NEGATIVE_ZERO.findall(written) == [] and "0.000" in written
-        assert "(whole value)" in written and "(end of text)" in written and "$" not in written
-    assert NEGATIVE_ZERO.search(f"{-1e-9:+.3f}")
+    written = FORMS[form](replace(fair, pooled=hostile, findings=(hostile,)))
+    assert NEGATIVE_ZERO.findall(written) == [] and "0.000" in written and NEGATIVE_ZERO.search(f"{-1e-9:+.3f}")
+    assert "(whole value)" in written and "(end of text)" in written and "$" not in written
 
 
-def test_the_page_has_charts_of_its_numbers() -> None:
-    page = records("a").to_html()
+def test_the_page_has_charts_of_its_numbers_escapes_and_is_self_contained() -> None:
+    page, report = records("a").to_html(), records("a").pooled
     labels = re.findall(r'<svg [^>]*aria-label="([^"]*)">', page)
-    assert labels == [
-        "Distance to the conditioned distribution",
-        "Legal mass lost, by field",
-        "Most distorted values",
-    ]
-    report = records("a").pooled
+    assert [label.split()[0] for label in labels] == ["Distance", "Legal", "Most"]
     (distance, losses, values) = re.findall(r"<svg .*?</svg>", page, re.DOTALL)
     low, high = (250 + 390 * limit for limit in report.bias.tv.interval)
     assert f'x1="{low:.2f}"' in distance and f'x2="{high:.2f}"' in distance
-    assert f">{report.places[1].nats:.3f}<" in losses and ">a<" in losses and 'class="part"' in losses
+    assert f">{report.places[1].nats:.3f}<" in losses and ">a<" in losses
     assert all(
         f">a: {one.value}<" in html.unescape(values) and f">{one.masked:.3f}<" in values for one in report.distortions
     )
-    several = audited([many(LANGUAGES[0])[:50]] * 20, [f"prompt {i}" for i in range(20)]).to_html()
+    names = ["<script>", *(f"prompt {i}" for i in range(19))]
+    several = audited([many(LANGUAGES[0])[:50]] * 20, names).to_html()
     assert re.findall(r"<svg .*?</svg>", several, re.DOTALL)[0].count('class="mark"') == plots.ROWS
-    fair = records(None, constant=True).to_html()
-    assert fair.count("<svg") == 2 and "matplotlib" not in fair
+    assert "&lt;script&gt;" in several and "<script>" not in several and "http" not in several
+    assert several.count("<section") == several.count("</section>")
 
 
 HOSTILE = "a`b|c <img src=x> ![x](y)\n| *z* &amp; \\"
@@ -492,23 +513,13 @@ def test_reports_are_saved_by_suffix(suffix: str, start: bytes, tmp_path: Path) 
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_the_page_escapes_and_is_self_contained() -> None:
-    page = audited([many(LANGUAGES[0])[:50]] * 2, ["<script>", "b"]).to_html()
-    assert "&lt;script&gt;" in page and "<script>" not in page and "http" not in page
-    assert page.count("<section") == page.count("</section>") == 5 + page.count("<svg") and "<svg" in page
-
-
-def test_the_figure_shows_places_and_values() -> None:
+def test_the_figure_shows_places_and_values(tmp_path: Path) -> None:
     left, right = records("a").figure().axes
     assert [tick.get_text() for tick in left.get_yticklabels()] == ["a"]
     assert {tick.get_text() for tick in right.get_yticklabels()} == {'a: "x"', 'a: "y"'}
-    bars = {round(patch.get_width(), 6) for patch in left.patches}
-    assert round(records("a").pooled.places[1].nats, 6) in bars
-
-
-def test_a_figure_without_values_is_drawn(tmp_path: Path) -> None:
-    records(None, constant=True).save(tmp_path / "fair.png")
-    audited([many(LANGUAGES[0])[:50]]).save(tmp_path / "steps.png")
+    assert round(records("a").pooled.places[1].nats, 6) in {round(patch.get_width(), 6) for patch in left.patches}
+    for report in (records(None, constant=True), audited([many(LANGUAGES[0])[:50]])):  # without values
+        report.save(tmp_path / "figure.png")
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -539,14 +550,16 @@ def test_an_interrupted_write_keeps_the_old_file(tmp_path: Path, monkeypatch: py
     assert path.read_text() == "old" and len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.parametrize("confidence", [0, 1, 95, True, "high", math.nan])
+def test_a_confidence_is_between_0_and_1(confidence: object) -> None:
+    with pytest.raises(UnsupportedError, match="confidence"):
+        audited([many(LANGUAGES[0])[:10]], confidence=confidence)
+
+
 def test_audits_of_nothing_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="No prompts"):
-        audited([])
-    with pytest.raises(UnsupportedError, match="at least 2"):
-        audited([many(LANGUAGES[0])[:1]])
-    for confidence in (0, 1, 95, True, "high", math.nan):
-        with pytest.raises(UnsupportedError, match="confidence"):
-            audited([many(LANGUAGES[0])[:10]], confidence=confidence)
+    for traces, words in (([], "No prompts"), ([many(LANGUAGES[0])[:1]], "at least 2")):
+        with pytest.raises(UnsupportedError, match=words):
+            audited(traces)
     failed = Trace(log_legal=[-math.inf], margin=[math.inf])
     with pytest.raises(EmptyLanguageError, match="top_k=1"):
         audited([[failed, failed]], settings=SamplingSettings(top_k=1))

@@ -4,6 +4,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,18 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from outlines_phi import BudgetError, EmptyLanguageError, ValueReadError
+from outlines_phi import BudgetError, EmptyLanguageError, Probabilities, ValueReadError
 from outlines_phi.fidelity import probabilities as module
-from outlines_phi.fidelity.comparison import total_variation
-from outlines_phi.fidelity.probabilities import Probabilities, probabilities
 from outlines_phi.guides.guide_texts import list_texts
-from outlines_phi.lm import TableModel, watch
+from outlines_phi.lm import TableModel
 from outlines_phi.numerics.marginals import frozen
-from outlines_phi.phi.tree import preexpand
-from outlines_phi.phi.tree.best_first import enumerate_together
-from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi_workbench.suite.reference import count_prefixes
+from tests.inner import BoundsTree, Evaluator, enumerate_together, probabilities, total_variation, watch
 from tests.languages import AND_OPEN, LANGUAGES, PROMPT, VOCABULARY, Language
 
 
@@ -61,12 +57,26 @@ def found(
     language: Language, *, reader: Reader | None = None, tokens: int = 100_000, tolerance: float = 0.0, **settings: Any
 ) -> Probabilities:
     """Return the probabilities of a fresh tree, at the tolerance that the tokens suffice for."""
-    tree = BoundsTree(language.table, language.budget)
-    limits = {"tolerance": tolerance, "max_tokens": tokens}
     try:
-        return probabilities(language.lm, language.settings(**settings), [PROMPT], [tree], reader=reader, **limits)[0]
+        return of_prompts(language, [PROMPT], reader=reader, tokens=tokens, tolerance=tolerance, **settings)[0]
     except BudgetError as error:
         return error.partial[0]
+
+
+def of_prompts(
+    language: Language,
+    prompts: list[tuple[int, ...]],
+    *,
+    reader: Reader | None = None,
+    tokens: int = 100_000,
+    tolerance: float = 0.0,
+    tree: BoundsTree | None = None,
+    **settings: Any,
+) -> list[Probabilities]:
+    """Return the probabilities after some prompts, by fresh trees, or a given one."""
+    trees = [tree or BoundsTree(language.table, language.budget) for _ in prompts]
+    limits = {"reader": reader, "tolerance": tolerance, "max_tokens": tokens}
+    return probabilities(language.lm, language.settings(**settings), prompts, trees, **limits)  # type: ignore[arg-type]
 
 
 def truth(language: Language, reader: Reader | None = None) -> dict[Hashable, float]:
@@ -209,9 +219,9 @@ def test_nothing_reached_is_said() -> None:
     assert all(math.isnan(entry.p) and (entry.lo, entry.hi) == (0.0, 1.0) for entry in result.entries)
 
 
+@pytest.mark.usefixtures("grown")
 @pytest.mark.parametrize("tolerance", [0.5, 0.1, 0.01])
-def test_the_tolerance_is_kept(tolerance: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preexpand, "SHORT", 0)
+def test_the_tolerance_is_kept(tolerance: float) -> None:
     for language in LAWS:
         result = found(language, tolerance=tolerance)
         lower, upper = map(math.exp, result.log_z_bounds)
@@ -230,15 +240,13 @@ def test_a_small_finite_language_takes_few_calls() -> None:
 def test_prompts_share_calls_and_keep_their_laws() -> None:
     language = LANGUAGES[1]
     prompts = [PROMPT, (3, 4), (5,)]
-    trees = [BoundsTree(language.table, language.budget) for _ in prompts]
-    together = probabilities(language.lm, language.settings(), prompts, trees, tolerance=0.0, max_tokens=10_000)
+    together = of_prompts(language, prompts)
     assert together[0].counts.calls <= 9
     for prompt, result in zip(prompts, together, strict=True):
-        tree = BoundsTree(language.table, language.budget)
-        (alone,) = probabilities(language.lm, language.settings(), [prompt], [tree], tolerance=0.0, max_tokens=10_000)
-        assert result.entries == alone.entries
+        assert result.entries == of_prompts(language, [prompt])[0].entries
 
 
+@pytest.mark.usefixtures("grown")
 @pytest.mark.parametrize(
     "spoil", [lambda tree: tree.drop_distributions(0), lambda tree: tree.evict(0)], ids=["laws", "subtrees"]
 )
@@ -246,12 +254,8 @@ def test_evicted_trees_have_bounds_that_hold(spoil: Callable[[BoundsTree], None]
     for language in LAWS:
         law, tree = truth(language), BoundsTree(language.table, language.budget)
         for tokens in (6, 30):
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(preexpand, "SHORT", 0)
-                try:
-                    probabilities(language.lm, language.settings(), [PROMPT], [tree], tolerance=0.0, max_tokens=tokens)
-                except BudgetError:
-                    pass
+            with suppress(BudgetError):
+                of_prompts(language, [PROMPT], tokens=tokens, tree=tree)
             spoil(tree)
             result = module._probabilities(tree, None, None, module.ModelCounts())[0]
             assert all(entry.lo - 1e-12 <= law[entry.value] <= entry.hi + 1e-12 for entry in result.entries)
@@ -259,10 +263,8 @@ def test_evicted_trees_have_bounds_that_hold(spoil: Callable[[BoundsTree], None]
 
 class TestErrors:
     def test_too_little_effort_carries_the_bounds(self) -> None:
-        language = LANGUAGES[1]
-        tree = BoundsTree(language.table, language.budget)
-        with pytest.raises(BudgetError, match=r"short of tolerance=0.0.*\.partial has the probabilities") as caught:
-            probabilities(language.lm, language.settings(), [PROMPT], [tree], tolerance=0.0, max_tokens=4)
+        with pytest.raises(BudgetError, match=r"short of tolerance=0.0.*\.partial has") as caught:
+            of_prompts(LANGUAGES[1], [PROMPT], tokens=4)
         (partial,) = caught.value.partial
         assert caught.value.log_z_bounds == partial.log_z_bounds
         assert any(entry.hi > entry.lo for entry in partial.entries)
@@ -296,15 +298,7 @@ def test_reading_counts_against_the_time_of_the_call(
     with watch.watching(), watch.limited(2.0) as call:
         clock[0] += spent
         with pytest.raises(BudgetError, match=r"texts found were not read; the error's .partial has") as caught:
-            probabilities(
-                language.lm,
-                language.settings(),
-                [PROMPT] * 2,
-                [BoundsTree(language.table, language.budget) for _ in range(2)],
-                tolerance=0.0,
-                max_tokens=100_000,
-                reader=slow,
-            )
+            of_prompts(language, [PROMPT] * 2, reader=slow)
         assert call.seconds <= spent + 2.0
     for result in caught.value.partial:
         assert result.entries and not result.complete

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlines_phi.fidelity.traces import END, ROOT, byte_places, field_values
+from outlines_phi.fidelity.traces import byte_places, field_values
+from tests.inner import END, ROOT
 
 KEYS = st.text(alphabet='ab" \\.é', max_size=4)
 SCALARS = (

@@ -8,7 +8,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi import Vocabulary
 
 SIZE = 64
 LLAMA = {

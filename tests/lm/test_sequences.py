@@ -8,9 +8,9 @@ import pytest
 
 from outlines_phi.errors import ModelError
 from outlines_phi.lm import TableModel, TokenTrees, sequences
-from outlines_phi.lm.model import WrappedModel
 from outlines_phi.lm.sequences import Entry, SequencePaths
 from outlines_phi.testing import check_language_model
+from tests.inner import WrappedModel
 from tests.lm.gardens import SIZE, VOCABULARY
 
 TABLE = TableModel.random(VOCABULARY, seed=2, max_length=40)

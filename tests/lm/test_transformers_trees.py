@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.lm.transformers.forward import Forward
-from outlines_phi.lm.transformers.packed import PackedTrees, divided
-from outlines_phi.lm.transformers.rows import RowTrees
-from outlines_phi.lm.transformers.slots import TreeMask, eightfold
+from outlines_phi.lm.transformers.packed import divided
+from outlines_phi.lm.transformers.slots import eightfold
 from outlines_phi.testing import TreeGrowth
+from tests.inner import Forward, PackedTrees, RowTrees, TreeMask
 from tests.lm.gardens import CONFIGS, SIZE, build, evaluate
 from tests.precision import NATS
 
@@ -192,15 +191,6 @@ def test_wrong_masks_are_seen(monkeypatch, fault, name: str, attention: str) -> 
     assert relative_error(gardener, model) > 1000 * TOLERANCE
     packed, plain, reference = in_bfloat16(name, attention)
     assert total_variation(packed, reference) > 3 * total_variation(plain, reference)
-
-
-@pytest.mark.parametrize("name", ["gpt2", "qwen3"])
-def test_wrong_positions_are_seen(monkeypatch, name: str) -> None:
-    positions = TreeMask.positions
-    monkeypatch.setattr(TreeMask, "positions", lambda mask, layout: positions(mask, layout) + 1)
-    model = build(name, "sdpa")
-    gardener = grown(PackedTrees(forward(model), PROMPTS["ragged"]), PROMPTS["ragged"])
-    assert relative_error(gardener, model) > 1000 * TOLERANCE
 
 
 def test_every_table_entry_is_tried() -> None:

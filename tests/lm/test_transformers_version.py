@@ -10,7 +10,7 @@ import peft
 import pytest
 import torch
 
-from outlines_phi.lm.transformers.transformers_model import TransformersModel
+from outlines_phi.lm import TransformersModel
 from tests.lm.gardens import VOCABULARY, build, evaluate
 
 SENTENCE = [5, 6, 7]

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from outlines_phi.errors import ModelError
-from outlines_phi.lm.model import TokenTrees, WrappedModel
-from outlines_phi.lm.table_model import TableModel
+from outlines_phi.lm import TableModel, TokenTrees
 from outlines_phi.lm.vllm.session_trees import SessionTrees
 from outlines_phi.lm.vllm.sessions import Asked, Sessions
 from outlines_phi.testing import check_language_model
+from tests.inner import WrappedModel
 from tests.lm.gardens import SIZE, VOCABULARY
 
 LONGEST = 30

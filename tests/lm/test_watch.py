@@ -4,32 +4,30 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
-from outlines_phi import AutoPhi, ExactPhi, LocalPhi
-from outlines_phi.lm import TableModel, TokenTrees, watch
-from outlines_phi.lm.model import ModelCounts
+from outlines_phi import AutoPhi, ExactPhi, LocalPhi, Progress
+from outlines_phi.lm import TableModel, TokenTrees
 from outlines_phi.lm.watch import (
     INTERRUPTION,
     Interrupted,
     Interruption,
-    Progress,
     Watch,
     WatchedTrees,
     current,
     follow,
-    limited,
     turn,
     watching,
 )
-from outlines_phi.phi.tree import preexpand
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.sampling.sampler import Request, Sampler
-from tests.languages import LANGUAGES, PROMPT, VOCABULARY, Language
+from tests.inner import (
+    ModelCounts,
+    TreeStore,
+    limited,
+    watch,
+)
+from tests.languages import LANGUAGES, PROMPT, VOCABULARY, sample
 
 WORDS = LANGUAGES[0]
 
@@ -141,50 +139,37 @@ def interruption() -> Iterator[Interruption]:
     INTERRUPTION.reset(token)
 
 
-def request(language: Language, lm: TableModel, seed: int | None) -> Request:
-    return Request(lm=lm, table=language.table, prompts=[PROMPT], settings=language.settings(seed), n=40)
-
-
-def asking_at(call: int, interruption: Interruption) -> TableModel:
+class AskingAt:
     """A model that is asked to stop during its ``call``-th call."""
-    calls: list[tuple[int, ...]] = []
 
-    def law(sequence: tuple[int, ...]) -> object:
-        calls.append(sequence)
-        if len(calls) == call:
-            interruption.ask()
+    def __init__(self, call: int, interruption: Interruption) -> None:
+        self.call, self.interruption, self.calls = call, interruption, 0
+        self.lm = TableModel(VOCABULARY, self.law)  # type: ignore[arg-type]
+
+    def law(self, sequence: tuple[int, ...]) -> object:
+        self.calls += 1
+        if self.calls == self.call:
+            self.interruption.ask()
         return LANGUAGE.lm.next_logits(sequence)
 
-    model = TableModel(VOCABULARY, law)  # type: ignore[arg-type]
-    model.calls = calls  # type: ignore[attr-defined]
-    return model
+
+SAMPLERS = {"exact": ExactPhi(), "certified": ExactPhi(tolerance=1e-9), "auto": AutoPhi(), "weighted": LocalPhi()}
 
 
-SAMPLERS: dict[str, Callable[[TreeStore], Sampler]] = {
-    "exact": lambda store: ExactSampler(ExactPhi(), store),
-    "certified": lambda store: ExactSampler(ExactPhi(tolerance=1e-9), store),
-    "auto": lambda store: AutoSampler(AutoPhi(), store),
-    "weighted": lambda _: AncestralSampler(LocalPhi()),
-}
-
-
+@pytest.mark.usefixtures("grown")  # else one call is all there is
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_no_call_is_made_after_the_flag(name: str, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preexpand, "SHORT", 0)  # else one call is all there is
-    store = TreeStore()
-    sampler = SAMPLERS[name](store)
-    model = asking_at(1, interruption)
-    for seed in (None, 3):
+def test_no_call_is_made_after_the_flag(name: str, interruption: Interruption) -> None:
+    store, model, calls = TreeStore(), AskingAt(1, interruption), set()
+    for seed in (None, 3, None):
+        request = replace(LANGUAGE.request(40, seed), lm=model.lm)
         with pytest.raises(Interrupted):
-            sampler.sample(request(LANGUAGE, model, seed))
+            sample(SAMPLERS[name], request, store=store)
         assert len(store) == 0
-    first_call = len(model.calls)  # type: ignore[attr-defined]
-    with pytest.raises(Interrupted):
-        sampler.sample(request(LANGUAGE, model, None))
-    assert len(model.calls) == first_call  # type: ignore[attr-defined]
+        calls.add(model.calls)
+    assert len(calls) == 1
     interruption.asked = False
-    expected = SAMPLERS[name](TreeStore()).sample(request(LANGUAGE, LANGUAGE.lm, 3))
-    assert sampler.sample(request(LANGUAGE, model, 3)) == expected
+    request = LANGUAGE.request(40, 3)
+    assert sample(SAMPLERS[name], replace(request, lm=model.lm), store=store) == sample(SAMPLERS[name], request)
 
 
 def test_no_handler_of_exceptions_holds_it_up() -> None:

@@ -11,12 +11,20 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from outlines_phi import Draw, Draws, EmptyLanguageError, Guarantee, LocalPhi, UnsupportedError, ValueReadError
-from outlines_phi.fidelity.probabilities import Probabilities, probabilities
-from outlines_phi.numerics.marginals import Marginals, leaves
-from outlines_phi.phi.tree.tree import BoundsTree
+from outlines_phi import (
+    Draw,
+    Draws,
+    EmptyLanguageError,
+    Guarantee,
+    LocalPhi,
+    Marginals,
+    Probabilities,
+    UnsupportedError,
+    ValueReadError,
+)
+from outlines_phi.numerics.marginals import leaves
 from outlines_phi.sampling import Certificate
-from outlines_phi.sampling.ancestral import AncestralSampler
+from tests.inner import AncestralSampler, BoundsTree, probabilities
 from tests.languages import LANGUAGES, PROMPT, VOCABULARY, Language
 
 languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)

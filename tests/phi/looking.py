@@ -7,9 +7,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from outlines_phi.guides.guide import DONE
-from outlines_phi.guides.table import Moves, Table
-from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
+from outlines_phi.guides import Table
+from outlines_phi.guides.table import Moves
+from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun
+from tests.inner import DONE, Need
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,10 @@ import pytest
 import torch
 
 import outlines_phi
-from outlines_phi import AutoPhi, Draws, LearnedPhi, LocalPhi, UnsupportedError
-from outlines_phi.guides.guide import DONE
-from outlines_phi.lm import bundled
+from outlines_phi import AutoPhi, Draws, LearnedPhi, LocalPhi, StateValues
 from outlines_phi.phi import Prefixes, learned
-from outlines_phi.phi.state_values import KeptValues, StateValues
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.resolve import sampler_for
-from tests.languages import AND_OPEN, GRAMMARS, LANGUAGES, Language, deviation
+from tests.inner import DONE, TreeStore, bundled
+from tests.languages import AND_OPEN, LANGUAGES, Language, deviation, errors_of, sample, z
 from tests.phi.walks import mean_weight, paths
 
 languages = pytest.mark.parametrize("language", AND_OPEN, ids=str)
@@ -31,30 +26,8 @@ def taught(language: Language, draws: int = 64, **options: object) -> StateValue
     """Values of some unseeded draws, as a start that does not move."""
     torch.manual_seed(0)
     values = StateValues()
-    AncestralSampler(LearnedPhi(values)).sample(language.request(draws, seed=None, **options))
+    sample(LearnedPhi(values), language.request(draws, seed=None, **options))
     return values.copy()
-
-
-@pytest.mark.parametrize("options", [{}, {"top_k": 5}], ids=["whole law", "top_k=5"])
-@pytest.mark.parametrize("language", LANGUAGES, ids=str)
-def test_the_mean_weight_is_phi_by_summation(language: Language, options: dict) -> None:
-    """sum over paths of q w = Phi for values that stand still; also where truncation leaves states that look hopeless."""
-    values = taught(language, **options)
-    assert len(values) > 1
-    phi = math.exp(language.reference(**options).log_phi)
-    assert mean_weight(paths(language, LearnedPhi(values), **options)) == pytest.approx(phi, rel=1e-9)
-
-
-@pytest.mark.parametrize("options", [{}, {"top_k": 7}], ids=["whole law", "top_k=7"])
-@pytest.mark.parametrize("language", GRAMMARS[:3], ids=str)
-def test_the_mean_weight_is_phi_for_what_is_kept_of_a_grammar(language: Language, options: dict) -> None:
-    """Values cannot be given along, for the states of a grammar have no name; what is known at the start of a call stands still."""
-    kept = KeptValues()
-    torch.manual_seed(0)
-    AncestralSampler(LearnedPhi(kept)).sample(language.request(64, seed=None, **options))
-    assert len(kept.of(language.lm, language.table, language.settings(**options))) > 3
-    phi = math.exp(language.reference(**options).log_phi)
-    assert mean_weight(paths(language, LearnedPhi(kept), seed=None, **options)) == pytest.approx(phi, rel=1e-9)
 
 
 def test_without_a_floor_mass_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,15 +48,7 @@ def test_weights_of_walks_that_learn_are_unbiased() -> None:
 
     The errors of seven languages are added: a bias of all shows as in 350 calls of one.
     """
-    errors = []
-    for language in AND_OPEN:
-        reference = language.reference()
-        phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
-        results = AncestralSampler(LearnedPhi()).sample(language.request(32, seed=5, rows=50))
-        w = np.array([np.exp(draws.log_w).mean() for draws in results]) / phi
-        f = [sum(math.exp(d.log_w) for d in draws if d.token_ids == top) / len(draws.log_w) for draws in results]
-        errors.append((z(w, 1.0), z(np.array(f) / phi, reference.mu[top])))
-    print(errors)
+    errors = [errors_of(sample(LearnedPhi(), each.request(32, seed=5, rows=50)), each) for each in AND_OPEN]
     assert all(deviation(column) < 3.5 for column in zip(*errors, strict=True))
 
 
@@ -97,7 +62,7 @@ def test_scoring_all_walks_by_the_last_values_is_caught(monkeypatch: pytest.Monk
         return kept[-1][0]
 
     monkeypatch.setattr(LearnedPhi, "begin", noting)
-    results = AncestralSampler(LearnedPhi()).sample(LOOP.request(16, seed=5, rows=120))
+    results = sample(LearnedPhi(), LOOP.request(16, seed=5, rows=120))
     ((estimate, run),) = kept
     estimate.learn()
     w = [
@@ -120,10 +85,6 @@ def rescored(estimate: learned.LearnedEstimate, run, row: int, ids: tuple[int, .
     return log_q
 
 
-def z(values: np.ndarray, mean: float) -> float:
-    return float((values.mean() - mean) / (values.std() / math.sqrt(len(values))))
-
-
 def ess(found) -> float:  # type: ignore[no-untyped-def]
     """``(E w)^2 / E w^2``, by summation."""
     square = math.fsum(math.exp(path.log_q + 2 * path.log_w) for path in found if path.log_q > -math.inf)
@@ -144,7 +105,7 @@ def test_rounds_double() -> None:
 
 class TestKept:
     def draw(self, store: TreeStore, seed: int | None, **options: object) -> Draws:
-        return sampler_for(LearnedPhi(), store).sample(LATE.request(16, seed, **options))[0]
+        return sample(LearnedPhi(), LATE.request(16, seed, **options), store=store)[0]
 
     def values(self, store: TreeStore, **options: object) -> StateValues:
         return store.values.of(LATE.lm, LATE.table, LATE.settings(**options))
@@ -169,18 +130,16 @@ class TestKept:
         assert self.draw(TreeStore(), 3).items == first.items
 
     def test_a_seeded_call_starts_from_what_was_given(self) -> None:
-        values = taught(LATE)
+        values, request = taught(LATE), LATE.request(16, 3)
         torch.manual_seed(0)
-        sampler = AncestralSampler(LearnedPhi(values))
-        first = sampler.sample(LATE.request(16, 3))[0]
-        AncestralSampler(LearnedPhi(values)).sample(LATE.request(64, None))
-        assert sampler.sample(LATE.request(16, 3))[0].items == first.items
-        assert first.items != AncestralSampler(LearnedPhi(StateValues())).sample(LATE.request(16, 3))[0].items
+        (first,) = sample(LearnedPhi(values), request)
+        sample(LearnedPhi(values), LATE.request(64, None))
+        assert sample(LearnedPhi(values), request)[0].items == first.items
+        assert sample(LearnedPhi(StateValues()), request)[0].items != first.items
 
     def test_prompts_of_a_batch_do_not_depend_on_one_another(self) -> None:
-        request = LATE.request(32, 3, rows=2)
-        both = AncestralSampler(LearnedPhi()).sample(replace(request, prompts=[(1, 2), (4, 3)]))
-        assert both[0].items == AncestralSampler(LearnedPhi()).sample(LATE.request(32, 3))[0].items
+        both = sample(LearnedPhi(), replace(LATE.request(32, 3, rows=2), prompts=[(1, 2), (4, 3)]))
+        assert both[0].items == sample(LearnedPhi(), LATE.request(32, 3))[0].items
 
     def test_few_distributions_of_an_output_type_are_kept(self) -> None:
         store = TreeStore()
@@ -208,16 +167,15 @@ class TestKept:
 
 def test_learning_costs_no_model_call() -> None:
     """Walks of one round evaluate what masked ones do: each prefix once."""
-    draws = AncestralSampler(LearnedPhi()).sample(LATE.request(8, seed=1))[0]
+    (draws,) = sample(LearnedPhi(), LATE.request(8, seed=1))
     assert draws.counts.tokens == len({draw.token_ids[:i] for draw in draws for i in range(1, len(draw.token_ids))})
 
 
 @pytest.mark.parametrize("frontier", [LearnedPhi(), outlines_phi.OneStepPhi()], ids=["learned", "onestep"])
 def test_trees_of_several_frontiers_are_apart(frontier: LearnedPhi) -> None:
     store = TreeStore()
-    for phi in (AutoPhi(share=0), AutoPhi(share=0, frontier=frontier)):
-        sampler_for(phi, store).sample(LATE.request(4, seed=None))
-        sampler_for(phi, store).sample(LATE.request(4, seed=None))
+    for phi in [AutoPhi(share=0), AutoPhi(share=0, frontier=frontier)] * 2:
+        sample(phi, LATE.request(4, seed=None), store=store)
     assert len(store) == 2
 
 
@@ -233,12 +191,3 @@ class TestProcessor:
         exact = outlines_phi.Generator(model, ANSWER).sample(PROMPT, 200, seed=0, phi="exact", max_new_tokens=12)
         w = np.exp(processor.log_w())
         assert abs(w.mean() - math.exp(exact.log_z)) < 4 * w.std() / math.sqrt(len(w)) + 1e-6
-
-    def test_values_of_another_type_are_refused(self) -> None:
-        model = outlines_phi.from_transformers(*bundled.load())
-        values = StateValues()
-        outlines_phi.PhiLogitsProcessor(model, ANSWER, phi=LearnedPhi(values), max_new_tokens=12)
-        with pytest.raises(UnsupportedError, match="another output type"):
-            outlines_phi.PhiLogitsProcessor(model, OTHER, phi=LearnedPhi(values), max_new_tokens=12)
-        with pytest.raises(UnsupportedError, match=r"temperature=1\.0.*temperature=0\.7"):
-            outlines_phi.Generator(model, ANSWER).sample(PROMPT, 1, phi=LearnedPhi(values), temperature=0.7)

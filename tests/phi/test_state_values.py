@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi import LearnedPhi, UnsupportedError
-from outlines_phi.guides.guide import DONE
+from outlines_phi import LearnedPhi, StateValues, UnsupportedError
 from outlines_phi.lm import TableModel
-from outlines_phi.phi.state_values import EMPTY, STEPS, Knowledge, Observed, StateValues
-from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.phi.state_values import EMPTY, STEPS, Knowledge, Observed
+from tests.inner import DONE, AncestralSampler
 from tests.languages import LANGUAGES, VOCABULARY
 from tests.phi.walks import ManyPartitions
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from outlines_phi import UnsupportedError, Vocabulary
-from outlines_phi.phi.constraint import TextConstraint, all_of
+from outlines_phi import TextConstraint, UnsupportedError, Vocabulary
+from outlines_phi.phi.constraint import all_of
 
 EURO = "€".encode()
 VOCABULARY = Vocabulary.from_tokens(["<eos>", "a", EURO[:1], EURO[1:], "b", "é"], 0)

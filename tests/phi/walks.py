@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
@@ -9,11 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outlines_phi.guides.guide import DEAD, DONE, Guide, Row
-from outlines_phi.guides.table import Table
-from outlines_phi.phi.branches import Branches
-from outlines_phi.phi.estimator import Estimate, Prefixes, ProposalPhi, SampledRun
-from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
+from outlines_phi.guides import Guide, Table
+from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun
+from tests.inner import DEAD, DONE, EOS, NEVER, Branches, Partition, Row
 from tests.languages import PROMPT, VOCABULARY, Language
 
 Ids = tuple[int, ...]
@@ -29,7 +28,16 @@ def states_of(guide: Guide, depth: int) -> list[int]:
     return found
 
 
-def run_of(language: Language, *, prompts: Sequence[Ids] = (PROMPT,), seed: int = 0, **options: object) -> SampledRun:
+def with_part(language: Language, name: str, part: object) -> Language:
+    """Return a language with another model, as ``lm``, or ``table``."""
+    found = replace(language)
+    object.__setattr__(found, name, part)
+    return found
+
+
+def run_of(
+    language: Language, *, prompts: Sequence[Ids] = (PROMPT,), seed: int | None = 0, **options: object
+) -> SampledRun:
     """A run whose prompts are evaluated."""
     run = SampledRun(
         lm=language.lm,
@@ -38,7 +46,7 @@ def run_of(language: Language, *, prompts: Sequence[Ids] = (PROMPT,), seed: int 
         prompts=list(prompts),
         budgets=[language.budget] * len(prompts),
         branches=Branches(language.lm.trees(prompts)),
-        stream=lambda row: np.random.default_rng((seed, row)),
+        stream=lambda row: np.random.default_rng((seed or 0, row)),
     )
     run.branches.plant()
     return run

@@ -1,4 +1,4 @@
-"""A guide that bans phrases, and the laws of look-aheads, by plain Python: slow, small, and independent of the package's own."""
+"""The laws of look-aheads by plain Python: slow, small, and independent of the package's own."""
 
 from __future__ import annotations
 
@@ -6,26 +6,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Row
-from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.phrase_guide import BanningGuide
-from outlines_phi.guides.table import Table
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.sampler import Request
-from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi import BannedPhrases, SamplingSettings, Vocabulary
+from outlines_phi.guides import Table
+from outlines_phi.lm import TableModel
+from tests.inner import PhraseGuide, Request
+from tests.languages import Ids
 
 VOCABULARY = Vocabulary.from_tokens(["<eos>", "a", "b", "ab", "ba", "c"], 0)
 PROMPT = (1, 5)
-
-Ids = tuple[int, ...]
 
 
 def waiting(text: bytes, phrases: tuple[bytes, ...]) -> int:
@@ -35,56 +27,9 @@ def waiting(text: bytes, phrases: tuple[bytes, ...]) -> int:
     )
 
 
-@final
-class SlowGuide(BanningGuide):
-    """Free text without some phrases; a state is the end of the text that may begin one. Every token is a class."""
-
-    open: ClassVar[bool] = True
-
-    def __init__(self, vocabulary: Vocabulary, phrases: tuple[bytes, ...]) -> None:
-        self.vocabulary, self.phrases, self.start = vocabulary, BannedPhrases(phrases), 2
-        self._banned = phrases
-        self._ends = [b""]
-        classes = np.arange(len(vocabulary), dtype=np.int32) + EOS + 1
-        for token, spelled in enumerate(vocabulary.tokens):
-            classes[token] = classes[token] if spelled else NEVER
-        classes[vocabulary.eos_ids[0]] = EOS
-        self._partition = Partition(classes, len(vocabulary) + EOS + 1)
-        self._rows: dict[int, Row] = {}
-
-    def row(self, state: int) -> Row:
-        if state not in self._rows:
-            targets = np.full(self._partition.size, DEAD, dtype=np.int32)
-            if state not in (DEAD, DONE):
-                targets[EOS] = DONE
-                for token, spelled in enumerate(self.vocabulary.tokens):
-                    if spelled and not self._completed(state, token):
-                        targets[self._partition.class_of[token]] = self._state(self._ends[state - 2] + spelled)
-            self._rows[state] = Row(self._partition, targets)
-        return self._rows[state]
-
-    def _completed(self, state: int, token: int) -> list[int]:
-        text = self._ends[state - 2] + self.vocabulary.tokens[token]
-        return [i for i, phrase in enumerate(self._banned) if phrase in text]
-
-    def _state(self, text: bytes) -> int:
-        end = text[len(text) - waiting(text, self._banned) :]
-        if end not in self._ends:
-            self._ends.append(end)
-        return self._ends.index(end) + 2
-
-    def min_tokens(self, state: int) -> int:
-        return UNREACHABLE if state == DEAD else 0
-
-    def describe(self, state: int) -> str:
-        return repr(self._ends[state - 2])
-
-    def pending(self, state: int) -> int:
-        return len(self._ends[state - 2])
-
-    def phrases_at(self, state: int, tokens: NDArray[np.integer]) -> NDArray[np.int64]:
-        completed = [self._completed(state, int(token)) if self.vocabulary.tokens[token] else [] for token in tokens]
-        return np.array([found[0] if found else -1 for found in completed])
+def without(*phrases: bytes | str, **options: bool) -> Table:
+    """Return the table of free text without some phrases, which begin in the text."""
+    return Table(PhraseGuide(VOCABULARY, BannedPhrases(phrases, **{"across_prompt": False, **options})))
 
 
 Ends = Callable[[tuple[bytes, ...], int, float], bool]
@@ -126,7 +71,7 @@ class Banned:
 
     @cached_property
     def table(self) -> Table:
-        return Table(SlowGuide(VOCABULARY, self.phrases))
+        return without(*self.phrases)
 
     @cached_property
     def lm(self) -> TableModel:
@@ -223,10 +168,6 @@ class Banned:
 def normal(law: dict[Ids, float]) -> dict[Ids, float]:
     assert math.isclose(sum(law.values()), 1.0, rel_tol=1e-9), sum(law.values())
     return law
-
-
-def ids(draws: Draws) -> list[Ids]:
-    return [draw.token_ids for draw in draws]
 
 
 SHORT, NESTED = (

@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from outlines_phi.drafting.drafter import Draft, Drafter, Drafting, DraftRun, Site
-from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.lm.table_model import TableModel
+from outlines_phi.drafting import Draft, Drafter, Drafting, DraftRun, Site
+from outlines_phi.lm import TableModel
+from tests.inner import DEAD, DONE
+from tests.languages import VOCABULARY, Language
 
 Choice = Callable[[Site, DraftRun], int]
 Law = Callable[[Site, DraftRun], Tensor]
@@ -122,3 +123,37 @@ def always(token: int) -> Law:
         return log_r
 
     return law
+
+
+OTHER = TableModel.random(VOCABULARY, seed=99, scale=1.5)
+DEAD_TOKEN = 7
+
+
+def fixed(language: Language) -> dict[str, Drafter]:
+    """Return drafters of a rule: good, bad, of no use, and in the way."""
+    return {
+        "likeliest": Fixed(ranked(language.lm, 0)),
+        "second": Fixed(ranked(language.lm, 1)),
+        "least likely": Fixed(ranked(language.lm, -1)),
+        "of another model": Fixed(ranked(OTHER, 0)),
+        "dead": Fixed(constant(DEAD_TOKEN)),
+        "end of sequence": Fixed(constant(0)),
+        "nothing": Fixed(constant(-1)),
+    }
+
+
+def drawn(language: Language) -> dict[str, Drafter]:
+    """Return drafters of a law."""
+    return {
+        "same law": Drawn(law_of(language.lm)),
+        "masked": Drawn(law_of(language.lm, masked=True)),
+        "cold": Drawn(law_of(language.lm, 0.3, masked=True)),
+        "another model": Drawn(law_of(OTHER)),
+        "always one": Drawn(always(3)),
+        "always dead": Drawn(always(DEAD_TOKEN)),
+        "always the end": Drawn(always(0)),
+    }
+
+
+def drafter_of(language: Language, name: str) -> Drafter:
+    return {**fixed(language), **drawn(language)}[name]

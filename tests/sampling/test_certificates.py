@@ -3,31 +3,63 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
 import pytest
 import torch
 
-from outlines_phi.errors import BudgetError, UnsupportedError
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
-from outlines_phi.guides.guide import DONE
-from outlines_phi.phi.onestep import LocalPhi
-from outlines_phi.phi.tree import preexpand
-from outlines_phi.phi.tree.best_first import enumerate_together, grow_trees
-from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.evidence import Evidence
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.phi.tree.tree import BoundsTree
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.draw import Certificate, Guarantee
-from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi
-from outlines_phi.sampling.rejection.attempts import FrozenWalks, ResidualAttempts
-from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
-from outlines_phi.sampling.rejection.exact_sampler import Certification, ExactSampler
-from outlines_phi.sampling.sampler import Request, Sampler
-from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, Language, p_value
+from outlines_phi import (
+    AutoPhi,
+    BannedPhrases,
+    BudgetError,
+    Draws,
+    Effort,
+    ExactPhi,
+    Guarantee,
+    LocalPhi,
+    SamplingSettings,
+)
+from outlines_phi.guides import Table
+from outlines_phi.lm import TableModel
+from outlines_phi.sampling import Certificate
+from outlines_phi_workbench.suite.reference import CertifiedWalk, Reference, enumerate_language
+from tests.inner import (
+    DONE,
+    BoundsTree,
+    Certification,
+    Evaluator,
+    Evidence,
+    ExactSampler,
+    FrozenWalks,
+    PhraseGuide,
+    RejectionAttempts,
+    ResidualAttempts,
+    TreeStore,
+    enumerate_together,
+    frequencies,
+    grow_trees,
+    noise_floor,
+    preexpand,
+    total_variation,
+)
+from tests.languages import (
+    ALPHA,
+    GRAMMARS,
+    LANGUAGES,
+    OF_EVERY_KIND,
+    PROMPT,
+    VOCABULARY,
+    Ids,
+    Language,
+    ids,
+    p_value,
+    sample,
+    tree_of,
+    z,
+)
 from tests.sampling.test_constraint import Merged
 from tests.sampling.test_constraint import reference as constrained_reference
 
@@ -39,9 +71,7 @@ CONFIDENCE = 0.8
 REPEATS = 50
 
 
-@pytest.fixture(autouse=True)
-def trees_grow_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preexpand, "SHORT", 0)
+pytestmark = pytest.mark.usefixtures("grown")
 
 
 def planted(language: Language, constraint: Merged | None = None) -> tuple[BoundsTree, Evaluator]:
@@ -93,10 +123,7 @@ def test_certificates_hold_at_their_rate(case: int) -> None:
     true = [distance(language, row.tree) for row in rows]
     wrong = sum(row.certificate.total_variation < tv - 1e-9 for row, tv in zip(rows, true, strict=True))
     stated = np.mean([row.certificate.total_variation for row in rows])
-    certain = np.mean([math.exp(row.tree.root.log_gap) / math.exp(row.tree.root.log_upper) for row in rows])
-    print(
-        f"{language}: {wrong} wrong of {REPEATS}, true {np.mean(true):.3f}, stated {stated:.3f}, certain {certain:.3f}"
-    )
+    certain = np.mean([math.exp(row.tree.root.log_gap - row.tree.root.log_upper) for row in rows])
     assert wrong <= (1 - CONFIDENCE) * REPEATS
     assert stated < 0.95 * certain
     for row, tv in zip(rows, true, strict=True):
@@ -143,7 +170,7 @@ def point(evidence: Evidence) -> float:
 
 def confident(language: Language, n: int, store: TreeStore, **options: float) -> Draws:
     phi = ExactPhi(confidence=CONFIDENCE, **{"tolerance": 0.3, "effort": Effort(tokens=1500), **options})  # type: ignore[arg-type]
-    return ExactSampler(phi, store).sample(language.request(n, seed=None))[0]
+    return sample(phi, language.request(n, seed=None), store=store)[0]
 
 
 def test_the_law_of_confident_draws_is_that_of_the_known_members() -> None:
@@ -152,11 +179,9 @@ def test_the_law_of_confident_draws_is_that_of_the_known_members() -> None:
     torch.manual_seed(1)
     draws = confident(LONG, 20_000, store)
     assert draws.guarantee is Guarantee.CONFIDENT and len(draws) == 20_000
-    (tree,) = store._trees.values()
-    mu = LONG.reference().mu
-    held = {ids: mu[ids] for ids in members(tree)}
-    law = {ids: p / math.fsum(held.values()) for ids, p in held.items()}
-    drawn = [draw.token_ids for draw in draws]
+    tree, mu, drawn = tree_of(store, LONG.request(1, None)), LONG.reference().mu, ids(draws)
+    held = {y: mu[y] for y in members(tree)}
+    law = {y: p / math.fsum(held.values()) for y, p in held.items()}
     assert p_value(drawn, law) > ALPHA
     assert total_variation(frequencies(drawn), law) < 3 * noise_floor(law, len(drawn))
     assert p_value(drawn, mu) < ALPHA
@@ -183,45 +208,38 @@ def test_confident_draws_say_what_they_are() -> None:
     assert f"CONFIDENT (TV at most {certificate.total_variation:.4g} at 0.8 confidence)" in repr(draws)
 
 
-def test_a_seeded_call_repeats_itself_and_more_draws_begin_like_fewer() -> None:
-    sampler = ExactSampler(ExactPhi(tolerance=0.3, confidence=CONFIDENCE))
-    first = sampler.sample(LONG.request(20, seed=9))[0]
-    assert sampler.sample(LONG.request(20, seed=9))[0] == first
-    assert sampler.sample(LONG.request(40, seed=9))[0].texts[:20] == first.texts
-    assert sampler.sample(LONG.request(20, seed=10))[0].texts != first.texts
-
-
 def test_a_certificate_that_is_certain_stays_certain() -> None:
     """Enumeration alone reaches the tolerance first: the confidence is 1 and the law that of the U-walk."""
     draws = confident(NESTED, 3000, TreeStore(), tolerance=1e-9)
     assert draws.guarantee is Guarantee.CERTIFIED
     assert draws.certificate is not None and draws.certificate.confidence == 1
-    assert p_value([draw.token_ids for draw in draws], NESTED.reference().mu) > ALPHA
+    assert p_value(ids(draws), NESTED.reference().mu) > ALPHA
 
 
 @pytest.mark.parametrize(
-    ("sampler", "guarantee", "certificate"),
+    ("phi", "guarantee", "certificate"),
     [
-        (ExactSampler(ExactPhi()), Guarantee.EXACT, Certificate(total_variation=0.0)),
-        (AutoSampler(AutoPhi()), Guarantee.EXACT, Certificate(total_variation=0.0)),
-        (AncestralSampler(LocalPhi()), Guarantee.WEIGHTED, None),
-        (AutoSampler(AutoPhi(share=0)), Guarantee.WEIGHTED, None),
+        (ExactPhi(), Guarantee.EXACT, Certificate(total_variation=0.0)),
+        (AutoPhi(), Guarantee.EXACT, Certificate(total_variation=0.0)),
+        (LocalPhi(), Guarantee.WEIGHTED, None),
+        (AutoPhi(share=0), Guarantee.WEIGHTED, None),
     ],
     ids=["exact", "auto", "local", "auto, weighted"],
 )
 def test_exact_draws_are_at_no_distance_and_weighted_ones_at_an_unknown_one(
-    sampler: Sampler, guarantee: Guarantee, certificate: Certificate | None
+    phi: object, guarantee: Guarantee, certificate: Certificate | None
 ) -> None:
-    draws = sampler.sample(WORDS.request(3, seed=1))[0]
+    (draws,) = sample(phi, WORDS.request(3, seed=1))
     assert (draws.guarantee, draws.certificate) == (guarantee, certificate)
 
 
 def test_a_certified_distance_is_that_of_the_bounds_it_was_drawn_under() -> None:
-    draws = ExactSampler(ExactPhi(tolerance=0.05)).sample(LOOP.request(5, seed=1))[0]
+    (draws,) = sample(ExactPhi(tolerance=0.05), LOOP.request(5, seed=1))
     lower, upper = np.exp(draws.log_z_bounds)
-    assert draws.certificate is not None
-    assert draws.certificate.total_variation == pytest.approx((upper - lower) / upper)
-    assert draws.certificate.total_variation <= 0.05 and draws.certificate.confidence == 1
+    assert draws.certificate is not None and draws.certificate.confidence == 1
+    assert (
+        draws.certificate.total_variation == pytest.approx((upper - lower) / upper) and (upper - lower) / upper <= 0.05
+    )
 
 
 def test_several_draws_are_further_than_one() -> None:
@@ -232,46 +250,33 @@ def test_several_draws_are_further_than_one() -> None:
     assert Certificate(total_variation=1e-17).for_draws(10**9) == pytest.approx(1e-8)
 
 
-def test_guarantees_are_ordered() -> None:
-    assert sorted(Guarantee) == [
-        Guarantee.APPROXIMATE, Guarantee.FIELDWISE, Guarantee.WEIGHTED, Guarantee.CONFIDENT, Guarantee.CERTIFIED, Guarantee.EXACT
-    ]  # fmt: skip
-
-
 def test_what_was_reached_is_said_where_it_falls_short() -> None:
-    sampler = ExactSampler(ExactPhi(tolerance=0.01, confidence=0.9, effort=Effort(tokens=300)))
-    with pytest.raises(
-        BudgetError,
-        match=r"^Give a larger tolerance.*; what \d+ residual attempts certify: TV at most 0\.\d+ at 0\.9 confidence\.$",
-    ) as caught:
-        sampler.sample(LONG.request(5, seed=1))
-    (draws,) = caught.value.draws
+    phi = ExactPhi(tolerance=0.01, confidence=0.9, effort=Effort(tokens=300))
+    words = r"^Give a larger tolerance.*; what \d+ residual attempts certify: TV at most 0\.\d+ at 0\.9 confidence\.$"
+    with pytest.raises(BudgetError, match=words) as caught:
+        sample(phi, LONG.request(5, seed=1))
+    (draws,), (lower, upper) = caught.value.draws, np.exp(caught.value.log_z_bounds)
     assert len(draws) == 0 and draws.certificate.confidence == 0.9 and 0.01 < draws.certificate.total_variation < 1
-    lower, upper = np.exp(caught.value.log_z_bounds)
     assert lower <= phi_of(LONG) <= upper
-    with pytest.raises(
-        BudgetError, match=r"confidence=0\.95 for residual attempts.*what that certifies: TV at most .* for certain\.$"
-    ):
-        ExactSampler(ExactPhi(tolerance=0.01, effort=Effort(tokens=300))).sample(LONG.request(5, seed=1))
+    with pytest.raises(BudgetError, match=r"confidence=0\.95 .*TV at most .* for certain\.$"):
+        sample(ExactPhi(tolerance=0.01, effort=Effort(tokens=300)), LONG.request(5, seed=1))
 
 
 def test_prompts_that_are_certified_are_drawn_beside_one_that_is_not() -> None:
     """Phi differs from prompt to prompt, and so does what a tolerance costs."""
-    settings = LONG.settings(seed=3)
+    request, phi = LONG.request(4, 3), ExactPhi(tolerance=0.3, confidence=0.9, effort=Effort(tokens=330))
     prompts = [(1, 2), (5, 1), (3, 4), (2, 2)]
-    phi = ExactPhi(tolerance=0.3, confidence=0.9, effort=Effort(tokens=330))
-    alone = []
-    for prompt in prompts:
-        request = Request(lm=LONG.lm, table=LONG.table, prompts=[prompt], settings=settings, n=4)
+
+    def drawn(*prompts: Ids) -> list[int]:
         try:
-            alone.append(len(ExactSampler(phi).sample(request)[0]))
-        except BudgetError:
-            alone.append(0)
-    assert set(alone) == {0, 4}
-    with pytest.raises(BudgetError, match=r"Prompt \d: enumeration left") as caught:
-        ExactSampler(phi).sample(Request(lm=LONG.lm, table=LONG.table, prompts=prompts, settings=settings, n=4))
-    assert {len(draws) for draws in caught.value.draws} == {0, 4}
-    assert all(draws.certificate is not None for draws in caught.value.draws)
+            results = sample(phi, replace(request, prompts=prompts))
+        except BudgetError as error:
+            assert "Prompt" in str(error) and all(draws.certificate is not None for draws in error.draws)
+            results = error.draws
+        return list(map(len, results))
+
+    alone = [n for prompt in prompts for n in drawn(prompt)]
+    assert set(alone) == {0, 4} == set(drawn(*prompts))
 
 
 def test_the_effort_is_kept() -> None:
@@ -315,20 +320,95 @@ def test_attempts_are_the_same_however_many_walk_at_once() -> None:
     assert estimates[0] == estimates[1] == estimates[2] and len(set(estimates[0])) == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"tolerance": 0.1, "confidence": 0}, r"confidence=0\) was given; expected a number between 0 and 1"),
-        ({"tolerance": 0.1, "confidence": 1.0}, "between 0 and 1"),
-        ({"tolerance": 0.1, "confidence": 95}, "between 0 and 1"),
-        ({"tolerance": 0.1, "confidence": True}, "between 0 and 1"),
-        ({"tolerance": 0.1, "confidence": "high"}, "between 0 and 1"),
-        ({"tolerance": 0.1, "confidence": math.nan}, "between 0 and 1"),
-        ({"confidence": 0.95}, r"Leave confidence out, or .* ExactPhi\(tolerance=0\.05, confidence=0\.95\)"),
-        ({"tolerance": True}, r"tolerance=True\) was given"),
-        ({"tolerance": 1.0, "confidence": 0.9}, r"\[0, 1\)"),
-    ],
-)
-def test_bad_input_is_refused(options: dict[str, object], message: str) -> None:
-    with pytest.raises(UnsupportedError, match=message):
-        ExactPhi(**options)  # type: ignore[arg-type]
+BUDGET = 3
+FREE_LM = TableModel.random(VOCABULARY, seed=11, scale=1.5)
+TABLE = Table(PhraseGuide(VOCABULARY, BannedPhrases(["cx"])))
+SETTINGS = SamplingSettings(max_new_tokens=BUDGET)
+A = VOCABULARY.tokens.index(b"a")
+
+
+FREE = enumerate_language(FREE_LM, TABLE, PROMPT, SETTINGS, BUDGET)
+
+
+class EndsWithA:
+    """A text that comes to its limit ends with the token ``a``."""
+
+    further, bytes = 2, 0
+
+    def allows(self, tokens: Sequence[int], *, finished: bool) -> bool:
+        return not finished or len(tokens) < BUDGET or tokens[-1] == A
+
+
+@pytest.mark.parametrize("max_bytes", [2**30, 0], ids=["kept", "laws dropped"])
+def test_confident_draws_are_of_all_members_that_the_lower_bound_counts(max_bytes: int) -> None:
+    tree = BoundsTree(TABLE, BUDGET)
+    evaluator = Evaluator(FREE_LM, SETTINGS, [PROMPT], [tree])
+    node, wanted = tree.root, [tree.root]
+    for token in (A, A):  # the last of these has one token left
+        node = tree.child(node, token, tree.target(node, token))
+        wanted.append(node)
+    evaluator.expand((tree, each) for each in wanted)
+    expanded = {each.tokens() for each in wanted}
+    mu = {ids: p for ids, p in FREE.mu.items() if ids[:-1] in expanded}
+    assert math.exp(tree.root.log_lower) == pytest.approx(sum(mu.values()) * math.exp(FREE.log_phi))
+    attempts = FrozenWalks(
+        tree, 4000, partial(stream, 1), upper=False, width=64, effort=Effort(tokens=10**6), max_bytes=max_bytes
+    )
+    grow_trees([attempts], evaluator)
+    law = {ids: p / sum(mu.values()) for ids, p in mu.items()}
+    drawn = [each.tokens() for each in attempts.accepted]
+    assert len(drawn) == 4000 and set(drawn) <= set(law)
+    assert p_value(drawn, law) > ALPHA
+
+
+def test_ends_that_a_constraint_may_refuse_are_not_counted_beforehand() -> None:
+    """Bounds hold and residual attempts are unbiased, in trees that have seen a single draw."""
+    phi = sum(math.exp(log_p) for ids, log_p in FREE.log_p.items() if ids[-1] in (A, 0))
+    estimates = []
+    for seed in range(400):
+        tree = BoundsTree(TABLE, BUDGET, EndsWithA())
+        evaluator = Evaluator(FREE_LM, SETTINGS, [PROMPT], [tree])
+        row = RejectionAttempts(tree, 1, partial(stream, seed), width=4, effort=Effort(), max_bytes=2**30)
+        grow_trees([row], evaluator)
+        lower, upper = np.exp(tree.log_bounds)
+        assert lower <= phi + 1e-12 and phi <= upper + 1e-12
+        residual = ResidualAttempts(tree, [stream(seed, 1000 + i) for i in range(16)], width=16)
+        grow_trees([residual], evaluator)
+        estimates.append(float(np.mean(np.exp(residual.log_estimates))))
+    assert np.std(estimates) / math.sqrt(len(estimates)) < 0.02 * phi and abs(z(np.array(estimates), phi)) < 3
+
+
+languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
+
+
+@pytest.fixture(autouse=True)
+def never_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No language is small enough to be expanded whole beforehand."""
+    monkeypatch.setattr(preexpand, "SHORT", 0)
+
+
+def walk(language: Language, phi: ExactPhi) -> Reference:
+    law = language.lm, language.table, PROMPT, language.settings(), language.budget
+    return enumerate_language(*law, estimators={"walk": CertifiedWalk(phi.tolerance, phi.effort.tokens)})
+
+
+@languages
+def test_it_is_the_law_of_certified_draws(language: Language) -> None:
+    phi = ExactPhi(tolerance=0.5)
+    laws = walk(language, phi)
+    drawn = ExactSampler(phi).sample(language.request(4000, seed=1))[0]
+    assert p_value([draw.token_ids for draw in drawn], laws.distribution("walk")) > ALPHA
+    assert drawn.certificate is not None
+    assert total_variation(laws.distribution("walk"), laws.mu) <= drawn.certificate.total_variation + 1e-12
+
+
+@languages
+def test_without_tolerance_it_is_the_conditioned_law(language: Language) -> None:
+    """Backward induction over the whole tree: the distance is that of rounding."""
+    laws = walk(language, ExactPhi(tolerance=1e-15))
+    assert total_variation(laws.distribution("walk"), laws.mu) < 1e-12
+
+
+def test_an_effort_that_does_not_do_is_said() -> None:
+    with pytest.raises(BudgetError, match="tolerance=1e-06 when its 3 model tokens were used"):
+        walk(LANGUAGES[0], ExactPhi(tolerance=1e-6, effort=Effort(tokens=3)))

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from outlines_phi.numerics import distributions
-from outlines_phi.numerics.distributions import BLOCK, Distributions
-from outlines_phi.sampling import coupling as kernel
-from outlines_phi.sampling.coupling import Chains, Proposals, verify
+from outlines_phi.numerics.distributions import BLOCK
+from outlines_phi.sampling.coupling import verify
+from tests.inner import Chains, Distributions, Proposals, distributions
+from tests.inner import coupling as kernel
 
 GRID = 20_000
 """Quantiles that the uniforms run through: the law of what comes out is known to a few in so many."""

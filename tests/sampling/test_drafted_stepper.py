@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -16,47 +16,72 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from outlines_phi.drafting.combine import AdaptedLength, FirstOf
-from outlines_phi.drafting.drafter import Drafter, DraftRun, Site
-from outlines_phi.drafting.earlier_texts import PromptLookupDrafter, TreeDrafter
-from outlines_phi.drafting.forced import ForcedDrafter
-from outlines_phi.drafting.model_drafter import ModelDrafter
-from outlines_phi.errors import UnsupportedError
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
-from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
-from outlines_phi.guides.table import Table
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.numerics.distributions import Distributions
-from outlines_phi.phi import branches, state_values
-from outlines_phi.phi.dp_bigram import BigramDPPhi
-from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
-from outlines_phi.phi.learned import LearnedPhi
-from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
-from outlines_phi.phi.state_values import StateValues
-from outlines_phi.sampling import coupling as kernel
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.coupling import Chains, Proposals
-from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.prefetch import Prefetch
-from outlines_phi.sampling.sampler import Request
+from outlines_phi import (
+    BannedPhrases,
+    BigramDPPhi,
+    Draws,
+    Guarantee,
+    LearnedPhi,
+    LocalPhi,
+    OneStepPhi,
+    SamplingSettings,
+    StateValues,
+    TextConstraint,
+    UnsupportedError,
+)
+from outlines_phi.drafting import (
+    AdaptedLength,
+    Drafter,
+    DraftRun,
+    EndingDrafter,
+    FirstOf,
+    ForcedDrafter,
+    ModelDrafter,
+    PromptLookupDrafter,
+    Site,
+    TreeDrafter,
+)
+from outlines_phi.guides import Table
+from outlines_phi.lm import TableModel
+from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun, state_values
 from outlines_phi.sampling.stepper import Stepper, Trajectory
-from outlines_phi.settings import SamplingSettings
 from outlines_phi_workbench.suite.reference import enumerate_language
+from tests.inner import (
+    AncestralSampler,
+    Chains,
+    Distributions,
+    Need,
+    PhraseGuide,
+    Prefetch,
+    Proposals,
+    Request,
+    branches,
+    frequencies,
+    noise_floor,
+    total_variation,
+)
+from tests.inner import coupling as kernel
 from tests.languages import (
     ALPHA,
     AND_OPEN,
+    GRAMMARS,
     LANGUAGES,
     PROMPT,
     VOCABULARY,
     Language,
+    correct,
+    ids,
+    joint,
     p_value,
+    pairs,
     pooled_p_value,
     power,
+    sample,
+    streamed,
+    unbiased,
 )
 from tests.phi.looking import LookingPhi
-from tests.sampling.drafters import Drawn, Fixed, always, constant, law_of, ranked
+from tests.sampling.drafters import OTHER, Drawn, Fixed, constant, drafter_of, drawn, fixed, law_of, ranked
 
 ESTIMATORS = {
     "local": LocalPhi,
@@ -65,8 +90,7 @@ ESTIMATORS = {
     "looking": LookingPhi,
     "learned": LearnedPhi,
 }
-OTHER = TableModel.random(VOCABULARY, seed=99, scale=1.5)
-DEAD_TOKEN, N, EACH = 7, 4_000, 520
+N, EACH = 4_000, 520
 """Draws of a language alone (power 0.99 against a bias of 5 %), and of each of seven under each of seven drafters, whose statistics
 are added (0.99 against 4 % of all, 0.95 against 7 % of one drafter)."""
 
@@ -74,40 +98,12 @@ languages = pytest.mark.parametrize("language", AND_OPEN, ids=str)
 estimators = pytest.mark.parametrize("phi", ESTIMATORS)
 
 
-def speculative(phi: ProposalPhi, drafter: Drafter, length: int = 8) -> AncestralSampler:
-    return AncestralSampler(phi, draft=Prefetch(drafter, length))
-
-
-def fixed(language: Language) -> dict[str, Drafter]:
-    return {
-        "likeliest": Fixed(ranked(language.lm, 0)),
-        "second": Fixed(ranked(language.lm, 1)),
-        "least likely": Fixed(ranked(language.lm, -1)),
-        "of another model": Fixed(ranked(OTHER, 0)),
-        "dead": Fixed(constant(DEAD_TOKEN)),
-        "end of sequence": Fixed(constant(0)),
-        "nothing": Fixed(constant(-1)),
-    }
-
-
-def drawn(language: Language) -> dict[str, Drafter]:
-    return {
-        "same law": Drawn(law_of(language.lm)),
-        "masked": Drawn(law_of(language.lm, masked=True)),
-        "cold": Drawn(law_of(language.lm, 0.3, masked=True)),
-        "another model": Drawn(law_of(OTHER)),
-        "always one": Drawn(always(3)),
-        "always dead": Drawn(always(DEAD_TOKEN)),
-        "always the end": Drawn(always(0)),
-    }
-
-
-def ids(results: Sequence[Draws]) -> list[tuple[int, ...]]:
-    return [draw.token_ids for draws in results for draw in draws]
+def walks(phi: object, drafter: Drafter, request: Request, length: int = 3) -> list[Draws]:
+    return sample(phi, request, drafter=drafter, length=length)
 
 
 def same(results: Sequence[Draws], others: Sequence[Draws], tolerance: float = 1e-9) -> None:
-    assert ids(results) == ids(others)
+    assert ids(*results) == ids(*others)
     for draws, theirs in zip(results, others, strict=True):
         assert draws.failures == theirs.failures and draws.budget == theirs.budget
         for draw, other in zip(draws, theirs, strict=True):
@@ -125,42 +121,32 @@ class TestDeterministicDrafts:
         monkeypatch.setattr(
             state_values, "STEPS", 10**6
         )  # of each state all steps are kept, so that their order is none
-        plain = AncestralSampler(ESTIMATORS[phi]()).sample(language.request(10, 3, rows=2))
+        request = language.request(10, 3, rows=2)
+        plain = sample(ESTIMATORS[phi](), request)
         place = list(ESTIMATORS).index(phi) + AND_OPEN.index(language)
         for i, (length, drafter) in enumerate(zip((1, 2, 3, 4, 6, 20, 5), fixed(language).values(), strict=True)):
             if (i + place) % 2:  # every drafter under every estimator, and of every language
                 continue
-            sampler = speculative(ESTIMATORS[phi](), drafter, length)
-            same(sampler.sample(language.request(10, 3, rows=2)), plain)
+            same(walks(ESTIMATORS[phi](), drafter, request, length), plain)
 
     @pytest.mark.parametrize("options", [{"top_k": 4}, {"temperature": 0.5}, {"repetition_penalty": 1.7}])
     def test_under_every_setting(self, options: dict[str, float]) -> None:
         """Truncation fails walks in the middle of a draft, too."""
-        language = LANGUAGES[0]
-        request = language.request(300, 4, **options)
-        plain = AncestralSampler(LocalPhi()).sample(request)
-        for drafter in fixed(language).values():
-            same(speculative(LocalPhi(), drafter, 4).sample(language.request(300, 4, **options)), plain)
+        request = LANGUAGES[0].request(300, 4, **options)
+        plain = sample(LocalPhi(), request)
+        for drafter in fixed(LANGUAGES[0]).values():
+            same(walks(LocalPhi(), drafter, request, 4), plain)
         assert "top_k" not in options or plain[0].failures
 
     def test_free_text_within_its_budget(self) -> None:
         """An open guide ends with its budget, in the middle of a draft."""
-        table = Table(PhraseGuide(VOCABULARY, BannedPhrases(["ab"])))
-        lm = TableModel.random(VOCABULARY, seed=2)
-
-        def request() -> Request:
-            return Request(
-                lm=lm,
-                table=table,
-                prompts=[PROMPT],
-                settings=SamplingSettings(max_new_tokens=5, seed=3),
-                n=100,
-            )
-
-        plain = AncestralSampler(LocalPhi()).sample(request())
-        assert any(0 not in draw.token_ids for draw in plain[0]) and any(0 in draw.token_ids for draw in plain[0])
+        lm, table = TableModel.random(VOCABULARY, seed=2), Table(PhraseGuide(VOCABULARY, BannedPhrases(["ab"])))
+        settings = SamplingSettings(max_new_tokens=5, seed=3)
+        request = Request(lm=lm, table=table, prompts=[PROMPT], settings=settings, n=100)
+        plain = sample(LocalPhi(), request)
+        assert {0 in draw.token_ids for draw in plain[0]} == {True, False}
         for length in (1, 3, 9):
-            same(speculative(LocalPhi(), Fixed(ranked(lm, 0)), length).sample(request()), plain)
+            same(walks(LocalPhi(), Fixed(ranked(lm, 0)), request, length), plain)
 
     def test_what_was_drafted_in_vain_teaches_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(state_values, "STEPS", 10**6)
@@ -168,9 +154,7 @@ class TestDeterministicDrafts:
         known = []
         for drafter in (None, *fixed(language).values()):
             values = StateValues()
-            phi = LearnedPhi(values)
-            sampler = AncestralSampler(phi) if drafter is None else speculative(phi, drafter, 5)
-            sampler.sample(language.request(40, 1, rows=2))
+            sample(LearnedPhi(values), language.request(40, 1, rows=2), drafter=drafter, length=5)
             known.append((sorted(values.known.at.tolist()), values.known.log_v))
         for at, log_v in known[1:]:
             assert at == known[0][0]
@@ -185,8 +169,8 @@ class TestDeterministicDrafts:
             rng = np.random.default_rng((seed, *site.tokens))
             return -1 if rng.random() < 0.2 else ranked(language.lm, int(rng.integers(2)))(site, run)
 
-        plain = AncestralSampler(OneStepPhi()).sample(language.request(6, seed, rows=2))
-        same(speculative(OneStepPhi(), Fixed(choose), length).sample(language.request(6, seed, rows=2)), plain)
+        request = language.request(6, seed, rows=2)
+        same(walks(OneStepPhi(), Fixed(choose), request, length), sample(OneStepPhi(), request))
 
 
 @final
@@ -237,27 +221,20 @@ class TestDrawnDrafts:
             for language in AND_OPEN:
                 law = language.reference().mask
                 length = 1 + (len(name) + len(language.name)) % 6
-                sampler = speculative(LocalPhi(), drawn(language)[name], length)
-                found = ids(sampler.sample(language.request(n, 7 + i)))
-                distance, floor = total_variation(frequencies(found), law), noise_floor(law, n)
-                print(f"{language}, {name}, {length}: TV {distance:.4f}, floor {floor:.4f}")
-                assert distance < 3 * floor, language
+                found = ids(*walks(LocalPhi(), drawn(language)[name], language.request(n, 7 + i), length))
+                assert total_variation(frequencies(found), law) < 3 * noise_floor(law, n), language
                 samples.append((found, law))
             assert pooled_p_value(samples) > ALPHA / len(names), name
             everything += samples
         assert pooled_p_value(everything) > ALPHA
 
-    def test_any_length(self) -> None:
+    def test_any_length_and_never_the_conditioned_law(self) -> None:
+        """The control: the projected law is not the conditioned one."""
         language, found = LANGUAGES[1], []
         for length in range(1, 7):
-            sampler = speculative(LocalPhi(), drawn(language)["cold"], length)
-            found += ids(sampler.sample(language.request(EACH, length)))
-        assert p_value(found, language.reference().mask) > ALPHA
-
-    def test_the_projected_law_is_not_the_conditioned_one(self) -> None:
-        language = LANGUAGES[0]
-        found = ids(speculative(LocalPhi(), drawn(language)["cold"], 4).sample(language.request(N, 7)))
-        assert p_value(found, language.reference().mu) < ALPHA
+            found += ids(*walks(LocalPhi(), drawn(language)["cold"], language.request(EACH, length), length))
+        reference = language.reference()
+        assert p_value(found, reference.mask) > ALPHA > p_value(found, reference.mu)
 
     def test_exact_phi_draws_the_conditioned_law(self) -> None:
         """FVO-Spec: with ``h = Phi`` drafts leave exactly ``mu*``, and every weight is ``Phi`` of the prompt."""
@@ -266,45 +243,32 @@ class TestDrawnDrafts:
         assert power(n, 0.05, samples=2 * len(names)) >= 0.99
         for i, (name, language) in enumerate(product(names, LANGUAGES[:2])):
             reference = language.reference()
-            drafter = {**fixed(language), **drawn(language)}[name]
-            (draws,) = speculative(OraclePhi(language), drafter, 4).sample(language.request(n, 7 + i))
-            samples.append((ids([draws]), reference.mu))
-            assert p_value(ids([draws]), reference.mask) < ALPHA
+            (draws,) = walks(OraclePhi(language), drafter_of(language, name), language.request(n, 7 + i), 4)
+            samples.append((ids(draws), reference.mu))
+            assert p_value(ids(draws), reference.mask) < ALPHA
             assert draws.log_w == pytest.approx([reference.log_phi] * n, abs=1e-9)
             assert draws.counts.drafted or name == "always dead"
         assert pooled_p_value(samples) > ALPHA
 
     @pytest.mark.parametrize("phi", ["onestep", "dp-bigram", "looking"])
     def test_every_estimator_has_its_own_law(self, phi: str) -> None:
-        language = LANGUAGES[0]
-        own = ESTIMATORS[phi]()
-        settings = language.settings()
-        reference = enumerate_language(
-            language.lm, language.table, PROMPT, settings, language.budget, estimators={phi: own}
-        )
-        law = {y: math.exp(log_q) for y, log_q in reference.log_q[phi].items()}
-        assert sum(law.values()) == pytest.approx(1.0)
-        sampler = speculative(own, drawn(language)["cold"], 4)
-        found = ids(sampler.sample(language.request(N // 2, 5)))
-        assert p_value(found, law) > ALPHA
-        assert p_value(found, reference.mu) < ALPHA
+        language, own = LANGUAGES[0], {phi: ESTIMATORS[phi]()}
+        law = language.lm, language.table, PROMPT, language.settings(), language.budget
+        reference = enumerate_language(*law, estimators=own)
+        found = ids(*walks(own[phi], drawn(language)["cold"], language.request(N // 2, 5), 4))
+        assert p_value(found, reference.distribution(phi)) > ALPHA > p_value(found, reference.mu)
 
     @estimators
     def test_weights_are_unbiased_and_correct_the_proposal(self, phi: str) -> None:
         """E[w] = Phi within four standard errors: learned values, too, whose law moves from round to round."""
-        language = LANGUAGES[0]
-        reference, n = language.reference(), 1500
-        draws = speculative(ESTIMATORS[phi](), drawn(language)["cold"], 3).sample(language.request(n, 3))[0]
-        w = np.exp(draws.log_w)
-        assert abs(w.mean() - math.exp(reference.log_phi)) < 4 * w.std() / math.sqrt(n) + 1e-9
-        weighted = frequencies((draw.token_ids for draw in draws), draws.weights)
-        assert total_variation(weighted, reference.mu) < 3 * noise_floor(reference.mu, int(draws.ess)) + 0.005
+        language, reference = LANGUAGES[0], LANGUAGES[0].reference()
+        (draws,) = walks(ESTIMATORS[phi](), drawn(language)["cold"], language.request(1500, 3))
+        assert unbiased(draws, math.exp(reference.log_phi)) and correct(draws, reference.mu)
 
     def test_every_draw_knows_the_law_that_it_was_drawn_from(self) -> None:
-        language = LANGUAGES[0]
-        reference = language.reference()
+        language, reference = LANGUAGES[0], LANGUAGES[0].reference()
         for drafter in drawn(language).values():
-            for draw in speculative(LocalPhi(), drafter, 4).sample(language.request(100, 3))[0]:
+            for draw in walks(LocalPhi(), drafter, language.request(100, 3), 4)[0]:
                 assert draw.log_p == pytest.approx(reference.log_p[draw.token_ids], abs=1e-9)
                 assert draw.log_w == pytest.approx(draw.log_p - reference.log_mask[draw.token_ids], abs=1e-6)
 
@@ -312,50 +276,12 @@ class TestDrawnDrafts:
     def test_walks_are_independent_unless_they_share_a_draft(self, shared: bool) -> None:
         """Two draws of one prompt, many times: each has the law either way; the pair has it only with a draft each."""
         language = LANGUAGES[1]
-        mu = language.reference().mask
-        drafter = replace(drawn(language)["masked"], shared=shared)
-        found: list[tuple[Any, ...]] = []
+        mu, drafter, found = language.reference().mask, replace(drawn(language)["masked"], shared=shared), []
         for seed in range(6):  # rows are streams of their own; a fault of sharing is one of each
-            results = speculative(LocalPhi(), drafter, 4).sample(language.request(2, seed, rows=250))
-            found += [tuple(draw.token_ids for draw in draws) for draws in results]
-        joint = {(a, b): p * q for a, p in mu.items() for b, q in mu.items()}
-        alike = sum(a == b for a, b in found) / len(found)
-        chance = sum(p * p for p in mu.values())
-        spread = math.sqrt(chance * (1 - chance) / len(found))
-        assert (abs(alike - chance) < 4 * spread) == (not shared)
-        if not shared:
-            assert p_value(found, joint) > ALPHA
-
-    @languages
-    def test_a_prompt_alone_draws_the_same(self, language: Language) -> None:
-        """Nothing of a draw depends on the rows beside it."""
-        place = AND_OPEN.index(language)
-        for drafter in (*drawn(language).values(), *fixed(language).values())[place % 2 :: 2]:
-            sampler = speculative(OneStepPhi(), drafter, 3)
-            alone = sampler.sample(language.request(8, 5))
-            together = sampler.sample(language.request(8, 5, rows=4))
-            same(alone, together[:1])
-
-    @pytest.mark.parametrize("of_rows", [True, False], ids=["a stream per row", "one stream"])
-    def test_rows_that_share_a_stream_fail_the_same_test(self, of_rows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-        stream = Request.stream
-        shared: dict[Request, np.random.Generator] = {}
-        if not of_rows:
-            monkeypatch.setattr(
-                Request, "stream", lambda self, row, i: shared.setdefault(self.settings, stream(self, 0, 0))
-            )
-        language = LANGUAGES[1]
-        sampler = speculative(OneStepPhi(), drawn(language)["cold"], 3)
-        alone = sampler.sample(language.request(20, 5))
-        shared.clear()
-        together = sampler.sample(language.request(20, 5, rows=4))
-        assert (ids(alone) == ids(together[:1])) == of_rows
-
-    def test_same_seed_same_draws(self) -> None:
-        language = LANGUAGES[1]
-        sampler = speculative(LearnedPhi(), drawn(language)["cold"], 4)
-        first = ids(sampler.sample(language.request(20, 9)))
-        assert ids(sampler.sample(language.request(20, 9))) == first != ids(sampler.sample(language.request(20, 10)))
+            found += pairs(walks(LocalPhi(), drafter, language.request(2, seed, rows=250), 4))
+        alike, chance = np.mean([a == b for a, b in found]), sum(p * p for p in mu.values())
+        assert (abs(alike - chance) < 4 * math.sqrt(chance * (1 - chance) / len(found))) == (not shared)
+        assert shared or p_value(found, joint(mu)) > ALPHA  # type: ignore[arg-type]
 
 
 @final
@@ -388,23 +314,6 @@ class _Refreshed(Estimate):
         return scores
 
 
-def test_what_waits_holds_no_memory_but_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row of logits is a part of the answer about all that was drafted; what is kept of it is a row."""
-    language, held = LANGUAGES[0], []
-    advance = Stepper.advance
-
-    def counting(self: Stepper, walks: Sequence[Trajectory]) -> None:
-        advance(self, walks)
-        kept = {walk.at: walk.at.answer for walk in walks if walk.at.answer is not None}.values()
-        storages = {logits.untyped_storage().data_ptr(): logits.untyped_storage() for logits in kept}
-        held.append((sum(storage.nbytes() for storage in storages.values()), sum(logits.nbytes for logits in kept)))
-
-    monkeypatch.setattr(Stepper, "advance", counting)
-    speculative(LocalPhi(), drawn(language)["another model"], 4).sample(language.request(60, seed=2))
-    assert max(rows for _, rows in held) > 0
-    assert all(storage == rows for storage, rows in held)
-
-
 class TestControls:
     """Rules that look right and are not fail the tests that the right one passes."""
 
@@ -418,21 +327,20 @@ class TestControls:
         if rule != "right":
             monkeypatch.setattr(kernel, "_keeps", keeps)
         language = LANGUAGES[0]
-        found = ids(speculative(LocalPhi(), Drawn(law_of(OTHER, masked=True)), 3).sample(language.request(N // 2, 7)))
+        found = ids(*walks(LocalPhi(), Drawn(law_of(OTHER, masked=True)), language.request(N // 2, 7)))
         assert (p_value(found, language.reference().mask) > ALPHA) == (rule == "right")
 
     @pytest.mark.parametrize("draft", ["likeliest", "masked"])
     def test_an_estimate_refreshed_by_the_drafted_child(self, draft: str) -> None:
-        language = LANGUAGES[0]
-        drafter = {**fixed(language), **drawn(language)}[draft]
-        found = ids(speculative(RefreshedPhi(), drafter, 3).sample(language.request(N // 2, 7)))
-        right = ids(speculative(LocalPhi(), drafter, 3).sample(language.request(N // 2, 7)))
-        assert p_value(right, language.reference().mask) > ALPHA
-        assert p_value(found, language.reference().mask) < ALPHA
+        language, request = LANGUAGES[0], LANGUAGES[0].request(N // 2, 7)
+        wrong, right = (walks(phi, drafter_of(language, draft), request) for phi in (RefreshedPhi(), LocalPhi()))
+        law = language.reference().mask
+        assert p_value(ids(*right), law) > ALPHA > p_value(ids(*wrong), law)
 
 
 OWN = {
     "forced": ForcedDrafter(),
+    "ending": EndingDrafter(),
     "prompt_lookup": PromptLookupDrafter(1),
     "tree": TreeDrafter(),
     "greedy model": ModelDrafter(OTHER, greedy=True),
@@ -444,17 +352,17 @@ OWN = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", OWN)
-@pytest.mark.parametrize("language", [LANGUAGES[1], LANGUAGES[2]], ids=str)
+@pytest.mark.parametrize("language", [LANGUAGES[1], LANGUAGES[2], *GRAMMARS], ids=str)
 def test_the_drafters_of_the_package(name: str, language: Language) -> None:
-    sampler = speculative(LocalPhi(), OWN[name], 4)
     if not OWN[name].sampled:
-        plain = AncestralSampler(LocalPhi()).sample(language.request(100, 3, rows=2))
-        same(sampler.sample(language.request(100, 3, rows=2)), plain)
+        request = language.request(100, 3, rows=2)
+        same(walks(LocalPhi(), OWN[name], request, 4), sample(LocalPhi(), request))
         return
-    draws = sampler.sample(language.request(N // 2, 3))[0]
+    (draws,) = walks(LocalPhi(), OWN[name], language.request(N // 2, 3), 4)
     assert draws.counts.drafted
-    assert p_value(ids([draws]), language.reference().mask) > ALPHA
+    assert p_value(ids(draws), language.reference().mask) > ALPHA
 
 
 class TestCosts:
@@ -463,7 +371,7 @@ class TestCosts:
         language = replace(LANGUAGES[1], scale=60.0, budget=24)
         for length in (1, 2, 5):
             drafter = Fixed(ranked(language.lm, 0))
-            results = speculative(LocalPhi(), drafter, length).sample(language.request(1, 0, rows=3))
+            results = walks(LocalPhi(), drafter, language.request(1, 0, rows=3), length)
             size = len(results[0][0].token_ids)
             counts = results[0].counts
             assert size >= 4
@@ -473,10 +381,9 @@ class TestCosts:
 
     @estimators
     def test_no_draft_costs_what_no_drafter_costs(self, phi: str) -> None:
-        language = LANGUAGES[0]
-        plain = AncestralSampler(ESTIMATORS[phi]()).sample(language.request(25, 3, rows=2))[0].counts
-        sampler = speculative(ESTIMATORS[phi](), Fixed(constant(-1)), 4)
-        counts = sampler.sample(language.request(25, 3, rows=2))[0].counts
+        request = LANGUAGES[0].request(25, 3, rows=2)
+        plain = sample(ESTIMATORS[phi](), request)[0].counts
+        counts = walks(ESTIMATORS[phi](), Fixed(constant(-1)), request, 4)[0].counts
         assert (counts.calls, counts.prompt_tokens, counts.tokens) == (plain.calls, plain.prompt_tokens, plain.tokens)
         assert counts.drafted == counts.followed == 0 and counts.tokens_per_call == 1.0
         assert counts.turns == counts.written
@@ -485,7 +392,7 @@ class TestCosts:
     def test_a_round_is_one_call_and_counts_add_up(self, language: Language) -> None:
         place = AND_OPEN.index(language)
         for drafter in (*fixed(language).values(), *drawn(language).values())[place % 2 :: 2]:
-            sampler = speculative(LocalPhi(), drafter, 3)
+            sampler = AncestralSampler(LocalPhi(), draft=Prefetch(drafter, 3))
             rounds = len(list(sampler.steps(language.request(8, 1, rows=2))))
             results = sampler.sample(language.request(8, 1, rows=2))
             (calls,) = {draws.counts.calls for draws in results}
@@ -498,82 +405,71 @@ class TestCosts:
                 assert counts.written - counts.turns <= counts.followed <= counts.written
                 assert counts.attempts == counts.accepted == 8
 
-    def test_what_was_rejected_is_given_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_what_was_rejected_is_given_back_and_what_waits_holds_no_memory_but_its_own(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A row of logits is a part of the answer about all that was drafted; what is kept of it is a row."""
         language = replace(LANGUAGES[1], budget=30, scale=0.5)
-        kept: list[int] = []
+        kept, held = list[int](), list[tuple[int, int]]()
         monkeypatch.setattr(branches, "WASTE", 0)
-        compact = branches.Branches.compact
+        compact, advance = branches.Branches.compact, Stepper.advance
 
         def counted(self: branches.Branches, nodes: Any) -> None:
             compact(self, nodes := list(nodes))
             forest = self.trees._forest  # type: ignore[attr-defined]
             kept.append(int(forest.alive[: len(forest)].sum()) - sum(forest.depth[node] for node in nodes))
 
+        def weighed(self: Stepper, walks: Sequence[Trajectory]) -> None:
+            advance(self, walks)
+            rows = {walk.at: walk.at.answer for walk in walks if walk.at.answer is not None}.values()
+            storages = {logits.untyped_storage().data_ptr(): logits.untyped_storage().nbytes() for logits in rows}
+            held.append((sum(storages.values()), sum(logits.nbytes for logits in rows)))
+
+        plain = sample(LocalPhi(), language.request(9, 8))
         monkeypatch.setattr(branches.Branches, "compact", counted)
-        sampler = speculative(LocalPhi(), Fixed(ranked(language.lm, -1)), 5)
-        plain = AncestralSampler(LocalPhi()).sample(language.request(9, 8))
-        kept.clear()
-        same(sampler.sample(language.request(9, 8)), plain)
+        monkeypatch.setattr(Stepper, "advance", weighed)
+        same(walks(LocalPhi(), Fixed(ranked(language.lm, -1)), language.request(9, 8), 5), plain)
         assert len(kept) > 3 and max(kept) <= 1  # the prompt, and the ways to the walks
+        walks(LocalPhi(), drawn(LANGUAGES[0])["another model"], LANGUAGES[0].request(60, seed=2), 4)
+        assert max(rows for _, rows in held) > 0 and all(storage == rows for storage, rows in held)
 
     def test_many_drawn_chains_take_turns(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Some walks go without a chain where memory has no room for all; the law stays."""
-        language = LANGUAGES[0]
-        sampler = speculative(LocalPhi(), drawn(language)["cold"], 4)
-        (everyone,) = sampler.sample(language.request(N, 7))
+        language, drafter = LANGUAGES[0], drawn(LANGUAGES[0])["cold"]
+        (everyone,) = walks(LocalPhi(), drafter, language.request(N, 7), 4)
         monkeypatch.setattr("outlines_phi.sampling.stepper.KEPT", len(VOCABULARY) * 5 * 50)
-        (some,) = sampler.sample(language.request(N, 7))
-        assert p_value(ids([some]), language.reference().mask) > ALPHA
+        (some,) = walks(LocalPhi(), drafter, language.request(N, 7), 4)
+        assert p_value(ids(some), language.reference().mask) > ALPHA
         assert 0 < some.counts.drafted < everyone.counts.drafted / 4
-        fewer = speculative(LocalPhi(), Fixed(ranked(language.lm, 0)), 4)
-        same(fewer.sample(language.request(50, 7)), AncestralSampler(LocalPhi()).sample(language.request(50, 7)))
+        request = language.request(50, 7)
+        same(walks(LocalPhi(), Fixed(ranked(language.lm, 0)), request, 4), sample(LocalPhi(), request))
 
 
-class TestStreaming:
-    @pytest.mark.parametrize("name", ["likeliest", "masked"])
-    def test_texts_only_ever_grow_and_end_as_the_draws(self, name: str) -> None:
-        language = LANGUAGES[0]
-        drafter = {**fixed(language), **drawn(language)}[name]
-        sampler = speculative(LearnedPhi(), drafter, 4)
-        texts: dict[tuple[int, int], tuple[int, ...]] = {}
-        most = 0
-        for walks in sampler.steps(language.request(20, 6, rows=2)):
-            for walk in walks:
-                before = texts.get((walk.row, walk.number), ())
-                assert tuple(walk.tokens[: len(before)]) == before and len(walk.tokens) > len(before)
-                most = max(most, len(walk.tokens) - len(before))
-                texts[walk.row, walk.number] = tuple(walk.tokens)
-        assert most > 1
-        results = sampler.sample(language.request(20, 6, rows=2))
-        assert [texts[key] for key in sorted(texts)] == ids(results)
+@pytest.mark.parametrize("name", ["likeliest", "masked"])
+def test_texts_only_ever_grow_and_end_as_the_draws(name: str) -> None:
+    language = LANGUAGES[0]
+    sampler = AncestralSampler(LearnedPhi(), draft=Prefetch(drafter_of(language, name), 4))
+    steps, request = Counter[tuple[int, int]](), language.request(20, 6, rows=2)
+    texts = streamed(sampler, request, lambda walk: steps.update([(walk.row, walk.number)]))
+    assert texts == ids(*sampler.sample(request))
+    assert any(steps[key] < len(text) for key, text in zip(sorted(steps), texts, strict=True))
 
 
-class TestBadInput:
-    @pytest.mark.parametrize("length", [0, -1, 1.5, True, None])
-    def test_lengths(self, length: Any) -> None:
-        with pytest.raises(UnsupportedError, match="length"):
-            speculative(LocalPhi(), Fixed(constant(0)), length)
+@pytest.mark.parametrize("door", ["sample", "steps"])
+def test_a_constraint_is_refused(door: str) -> None:
+    constraint = TextConstraint(str.isalpha).over(VOCABULARY)
+    sampler = AncestralSampler(LocalPhi(), draft=Prefetch(Fixed(constant(0)), 2))
+    with pytest.raises(UnsupportedError, match="Leave out one"):
+        getattr(sampler, door)(replace(LANGUAGES[0].request(1, 0), constraint=constraint))
 
-    def test_a_constraint(self) -> None:
-        class Any_:
-            further, bytes = 1, 0
 
-            def allows(self, tokens: Sequence[int], *, finished: bool) -> bool:
-                return True
-
-        request = replace(LANGUAGES[0].request(1, 0), constraint=Any_())
-        sampler = speculative(LocalPhi(), Fixed(constant(0)), 2)
-        for door in (sampler.sample, sampler.steps):
-            with pytest.raises(UnsupportedError, match="Leave out one"):
-                door(request)
-
-    @languages
-    def test_nothing_outside_the_language_is_returned(self, language: Language) -> None:
-        """Any budget, whatever is drafted."""
-        least = language.table.guide.min_tokens(language.table.start)
-        for i, budget in enumerate((least, least + 1, language.budget), AND_OPEN.index(language)):
-            small = language.within(budget)
-            members = small.reference().mu
-            for drafter in (*fixed(small).values(), *drawn(small).values())[i % 2 :: 2]:
-                for draws in speculative(OneStepPhi(), drafter, 7).sample(small.request(5, 1, rows=3)):
-                    assert len(draws) == 5 and all(draw.token_ids in members for draw in draws)
+@languages
+def test_nothing_outside_the_language_is_returned(language: Language) -> None:
+    """Any budget, whatever is drafted."""
+    least = language.table.guide.min_tokens(language.table.start)
+    for i, budget in enumerate((least, least + 1, language.budget), AND_OPEN.index(language)):
+        small = language.within(budget)
+        members = small.reference().mu
+        for drafter in (*fixed(small).values(), *drawn(small).values())[i % 2 :: 2]:
+            for draws in walks(OneStepPhi(), drafter, small.request(5, 1, rows=3), 7):
+                assert len(draws) == 5 and all(draw.token_ids in members for draw in draws)

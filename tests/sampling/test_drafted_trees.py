@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
@@ -11,47 +12,292 @@ import numpy as np
 import pytest
 import torch
 from pydantic import BaseModel, Field
+from scipy import stats
 from torch import Tensor
 
 import outlines_phi
-from outlines_phi.drafting.combine import AdaptedLength
-from outlines_phi.drafting.drafter import Draft, Drafter, Site
-from outlines_phi.drafting.earlier_texts import TreeDrafter
-from outlines_phi.drafting.forced import ForcedDrafter
-from outlines_phi.errors import DraftError, UnsupportedError
-from outlines_phi.lm import bundled
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.numerics.transfers import Exchange
-from outlines_phi.phi.estimator import Prefixes
-from outlines_phi.phi.learned import LearnedEstimate, LearnedPhi
-from outlines_phi.phi.onestep import LocalPhi
-from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.phi.tree.tree import BoundsTree
-from outlines_phi.sampling import prefetch, window_walks
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.lookahead import LookaheadSampler
-from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi, LookaheadPhi
-from outlines_phi.sampling.prefetch import Prefetch
-from outlines_phi.sampling.ranking import rank
-from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.sampling.resolve import sampler_for
-from outlines_phi.sampling.sampler import Request, Sampler
-from outlines_phi.sampling.smc import SMC
-from outlines_phi.settings import SamplingSettings
+from outlines_phi import (
+    SMC,
+    AutoPhi,
+    BudgetError,
+    Draws,
+    Effort,
+    ExactPhi,
+    Guarantee,
+    LearnedPhi,
+    LocalPhi,
+    LookaheadPhi,
+    SamplingSettings,
+    UnsupportedError,
+)
+from outlines_phi.drafting import AdaptedLength, Draft, Drafter, FirstOf, ForcedDrafter, ModelDrafter, TreeDrafter
+from outlines_phi.errors import DraftError
+from outlines_phi.lm import TableModel
+from outlines_phi.phi import Prefixes
+from outlines_phi.phi.learned import LearnedEstimate
+from outlines_phi.sampling import prefetch
 from tests.drafting.runs import Scripted
 from tests.drafting.texts import CANONICAL
-from tests.languages import ALPHA, GRAMMARS, PROMPT, VOCABULARY, Language, deviation, p_value, z
+from tests.inner import (
+    Attempt,
+    Attempts,
+    BoundsTree,
+    Evaluator,
+    Exchange,
+    LookaheadSampler,
+    Prefetch,
+    RejectionAttempts,
+    Request,
+    TreeStore,
+    bundled,
+    rank,
+    sampler_for,
+    window_walks,
+)
+from tests.languages import (
+    ALPHA,
+    GRAMMARS,
+    LANGUAGES,
+    PROMPT,
+    VOCABULARY,
+    Ids,
+    Language,
+    deviation,
+    errors_of,
+    frequencies,
+    ids,
+    joint,
+    noise_floor,
+    p_value,
+    pairs,
+    pooled_p_value,
+    sample,
+    streamed,
+    total_variation,
+    tree_of,
+    z,
+)
 from tests.sampling.banning import NESTED as BANS
-from tests.sampling.banning import SHORT, WHOLE, Banned, ids
-from tests.sampling.foreseen import LATE, LOOP, WORDS, ahead, forced, names, walked
+from tests.sampling.banning import SHORT, WHOLE, Banned
+from tests.sampling.drafters import Fixed, constant, ranked
+from tests.sampling.test_constraint import Merged, constrained
+from tests.sampling.test_constraint import reference as constrained_reference
+from tests.sampling.test_drafted_stepper import OWN
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning"),
-    pytest.mark.usefixtures("only_walks_grow_trees"),
+    pytest.mark.usefixtures("grown"),
 ]
+WORDS, LOOP, _, LATE = LANGUAGES
+LONG = Language("long", "(a|b|ab|c)*x", 6, seed=5)
+ROWS, FRESH = 630, 3000
+"""Prompts of a language, shared by its drafters under a seed each; and prompts of the control."""
+WALK = RejectionAttempts._walk
+Texts = list[Ids]
+
+
+def drafters(language: Language | Banned) -> dict[str, Drafter]:
+    """Return drafters that are good, bad, of no use, in the way, and drawn from a law."""
+    lm, vocabulary = language.lm, language.table.vocabulary
+    return {
+        "likeliest": Fixed(ranked(lm, 0)),
+        "least likely": Fixed(ranked(lm, -1)),
+        "always the same": Fixed(constant(3)),
+        "always dead": Fixed(constant(vocabulary.eos_ids[0])),
+        "drawn": ModelDrafter(TableModel.random(vocabulary, seed=99)),
+        "drawn from the law": ModelDrafter(lm),
+    }
+
+
+NAMES = tuple(drafters(WORDS))
+FEW = ("likeliest", "least likely", "drawn")
+names = pytest.mark.parametrize("name", NAMES)
+
+
+@pytest.mark.parametrize(
+    ("language", "some"), [(WORDS, NAMES), *((each, ("likeliest", "drawn")) for each in (LOOP, GRAMMARS[2]))], ids=str
+)
+def test_draws_have_the_law_and_pairs_are_independent(language: Language, some: tuple[str, ...]) -> None:
+    """A drafter that changes the law of a seventh of these draws wholly is seen, as is a bias of all under any of them."""
+    mu, found, rows = language.reference().mu, [], ROWS // len(some)
+    for seed, name in enumerate(some):
+        request = language.request(2, seed, rows=rows)
+        found += pairs(sample(ExactPhi(width=8), request, drafter=drafters(language)[name]))
+    first, second = zip(*found, strict=True)
+    assert p_value(list(first), mu) > ALPHA and p_value(list(second), mu) > ALPHA
+    assert p_value(found, joint(mu)) > ALPHA  # type: ignore[arg-type]
+    assert total_variation(frequencies(first), mu) < 1.5 * noise_floor(mu, len(first))
+
+
+def of_lengths() -> tuple[Texts, Language]:
+    """Drafts of any length."""
+    found = [
+        sample(ExactPhi(width=8), WORDS.request(2, k, rows=ROWS // 3), drafter=drafters(WORDS)["likeliest"], length=k)
+        for k in (1, 2, 6)
+    ]
+    return [draws[0].token_ids for results in found for draws in results], WORDS
+
+
+def in_a_small_memory() -> tuple[Texts, Language]:
+    found = [
+        sample(ExactPhi(width=4), WORDS.request(800, 1), store=TreeStore(3_000), drafter=drafters(WORDS)[name])
+        for name in FEW[:2]
+    ]
+    return ids(*(draws for results in found for draws in results)), WORDS
+
+
+def of_a_mixed_set() -> tuple[Texts, Language]:
+    """The first exact draw of each prompt, beside weighted ones."""
+    first: Texts = []
+    for seed, name in enumerate(FEW):
+        request = WORDS.request(3, seed=seed, rows=100)
+        results = sample(AutoPhi(share=0.4, width=8), request, drafter=drafters(WORDS)[name])
+        assert len({draw.guarantee for draws in results for draw in draws}) == 2
+        first += [draws[0].token_ids for draws in results if draws[0].guarantee == Guarantee.EXACT]
+    assert len(first) > 150
+    return first, WORDS
+
+
+@pytest.mark.parametrize("made", [of_lengths, in_a_small_memory, of_a_mixed_set])
+def test_exact_draws_have_the_law(made: Callable[[], tuple[Texts, Language]]) -> None:
+    found, language = made()
+    assert p_value(found, language.reference().mu) > ALPHA
+
+
+def test_a_constraint_that_is_found_out_node_by_node() -> None:
+    constraint, found = Merged(even=True), []
+    for seed, name in enumerate(FEW):
+        request = constrained(LOOP, 1, seed, constraint, rows=200)
+        found += ids(*sample(ExactPhi(width=8), request, drafter=drafters(LOOP)[name]))
+    assert p_value(found, constrained_reference(LOOP, constraint)[1]) > ALPHA
+
+
+def test_the_drafters_of_the_package_leave_exact_draws_exact() -> None:
+    """From trees that start from nothing, a ninth of the draws under each drafter; the statistics of all grammars are added."""
+    samples = []
+    for language in GRAMMARS:
+        found: Texts = []
+        for seed, drafter in enumerate(OWN.values()):
+            found += ids(*sample(ExactPhi(width=8), language.request(3, seed=seed, rows=18), drafter=drafter))
+        samples.append((found, language.reference().mu))
+    assert pooled_p_value(samples) > ALPHA
+
+
+def coin_for_dead_tokens_alone(self: Attempts, attempt: Attempt) -> bool | None:
+    """Walk on from a fresh node with the probability of its live tokens, whatever is known of these by now."""
+    node = attempt.node
+    if node.distribution is not None:
+        attempt.log_bound = node.log_upper - node.log_live if node.log_live > -math.inf else attempt.log_bound
+    return WALK(self, attempt)
+
+
+def fresh(drafter: Drafter | None) -> Texts:
+    """Return a draw of each of many fresh trees, of those whose first attempt found one."""
+    phi = ExactPhi(width=1, effort=Effort(attempts=1))
+    with pytest.raises(BudgetError) as caught:
+        sample(phi, WORDS.request(1, 7, rows=FRESH), drafter=drafter)
+    return ids(*caught.value.draws)
+
+
+def test_a_coin_for_dead_tokens_alone_fails_with_a_draft(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: one attempt at a time meets no bound that another one refreshed, until a draft refreshes them."""
+    mu, likeliest = WORDS.reference().mu, drafters(WORDS)["likeliest"]
+    assert p_value(fresh(likeliest), mu) > ALPHA
+    monkeypatch.setattr(RejectionAttempts, "_walk", coin_for_dead_tokens_alone)
+    assert p_value(fresh(None), mu) > ALPHA > p_value(fresh(likeliest), mu)
+
+
+@pytest.mark.parametrize("memory", [2**30, 3_000 * 1000], ids=["roomy", "small"])
+def test_normalisers_stay_unbiased(memory: int) -> None:
+    """Also where attempts go down through nodes that have lost their laws, which a draft restores and nothing else."""
+    drafter = FirstOf((TreeDrafter(), drafters(WORDS)["likeliest"]))
+    phi, request = ExactPhi(normalizers=2, width=4), WORDS.request(2, 5, rows=250)
+    results = sample(phi, request, store=TreeStore(memory), drafter=drafter, length=4)
+    means = np.array([np.mean(draws.normalizers) for draws in results])
+    assert abs(z(means, math.exp(WORDS.reference().log_phi))) <= 4
+
+
+def two_sample(left: Texts, right: Texts) -> float:
+    """Return the p-value of "both are draws of one law", rare outcomes taken together."""
+    both = Counter(left) + Counter(right)
+    cells = [Counter(outcome if both[outcome] >= 20 else None for outcome in draws) for draws in (left, right)]
+    outcomes = sorted({*cells[0], *cells[1]}, key=repr)
+    return float(stats.chi2_contingency([[found[outcome] for outcome in outcomes] for found in cells]).pvalue)
+
+
+def test_certified_draws_have_the_law_of_those_without_a_draft() -> None:
+    phi, request = ExactPhi(tolerance=0.6, width=8), LONG.request(3000, seed=2)
+    (plain,) = sample(phi, request)
+    assert plain.guarantee == Guarantee.CERTIFIED
+    for name in FEW:
+        (draws,) = sample(phi, request, drafter=drafters(LONG)[name])
+        assert draws.certificate == plain.certificate and draws.counts.drafted > draws.counts.followed
+        assert two_sample(ids(draws), ids(plain)) > ALPHA
+
+
+def test_weights_of_trajectories_that_learn_are_unbiased() -> None:
+    """E[w f] = Phi mu*(f) over runs of trajectories that learn between rounds; 150 runs of each of two languages."""
+    errors = []
+    for language in (LOOP, GRAMMARS[2]):
+        results: list[Draws] = []
+        for seed, (frontier, name) in enumerate(product((None, LearnedPhi()), FEW)):
+            phi, request = AutoPhi(share=0, candidates=1, frontier=frontier), language.request(40, seed=seed, rows=25)
+            results += sample(phi, request, drafter=drafters(language)[name])
+        errors.append(errors_of(results, language))
+    assert all(deviation(column) < 3.5 for column in zip(*errors, strict=True))
+
+
+class TestLookahead:
+    def both(self, phi: LookaheadPhi, request: Request, case: Banned, name: str) -> tuple[Draws, Draws]:
+        """Return draws without a draft, and with one."""
+        return sample(phi, request)[0], sample(phi, request, drafter=drafters(case)[name])[0]
+
+    @pytest.mark.in_turn
+    @names
+    @pytest.mark.parametrize("release", ["window", "early"])
+    @pytest.mark.parametrize("case", [SHORT, BANS], ids=str)
+    def test_draws_are_those_without_a_draft(self, case: Banned, release: str, name: str) -> None:
+        """Token for token: the walks see the same laws in the same order."""
+        plain, drafted = self.both(LookaheadPhi(release=release), case.request(100, 1), case, name)  # type: ignore[arg-type]
+        assert [(d.token_ids, d.log_p) for d in drafted] == [(d.token_ids, d.log_p) for d in plain]
+        assert drafted.rejections == plain.rejections
+        assert drafted.counts.calls <= plain.counts.calls and drafted.counts.tokens >= plain.counts.tokens
+
+    @pytest.mark.full  # by the test above, as they have without a draft
+    @pytest.mark.parametrize("case", [SHORT, BANS], ids=str)
+    def test_windows_have_their_law(self, case: Banned) -> None:
+        drawn = sample(LookaheadPhi(), case.request(3000, 1), drafter=drafters(case)["likeliest"])
+        assert p_value(ids(*drawn), case.windows(WHOLE)[0]) > ALPHA
+
+    def test_weights_are_unbiased(self) -> None:
+        """The errors under all drafts are added."""
+        errors = []
+        for seed, name in enumerate(FEW):
+            (draws,) = sample(LookaheadPhi(weights=True), SHORT.request(900, seed), drafter=drafters(SHORT)[name])
+            errors.append(z(np.exp(draws.log_w), SHORT.phi()))
+        assert deviation(errors) < 4
+
+    def test_a_stream_commits_what_a_call_draws(self) -> None:
+        sampler = LookaheadSampler(LookaheadPhi(), Prefetch(drafters(BANS)["likeliest"], 3))
+        assert streamed(sampler, BANS.request(20, 4)) == ids(*sampler.sample(BANS.request(20, 4)))
+
+    def test_the_cache_is_tidied_as_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(window_walks, "WASTE", 0)
+        plain, drafted = self.both(LookaheadPhi(), BANS.request(50, 1), BANS, "least likely")
+        assert ids(drafted) == ids(plain)
+
+
+def forced(length: int) -> Language:
+    """Return a language of one text under a law that knows its spelling."""
+    written = [VOCABULARY.tokens.index(text) for text in (b"ab", b"x")]
+
+    def logits(sequence: tuple[int, ...]) -> np.ndarray:
+        spelled = [*written[:1] * length, written[1], 0]
+        return np.where(np.arange(len(VOCABULARY)) == spelled[len(sequence) - len(PROMPT)], 0.0, -30.0)
+
+    language = Language("forced", f"(ab){{{length}}}x", 3 * length, seed=0)
+    language.__dict__["lm"] = TableModel(VOCABULARY, logits)
+    return language
 
 
 class Person(BaseModel):
@@ -60,196 +306,93 @@ class Person(BaseModel):
     city: str = Field(max_length=20)
 
 
-FEW = ("likeliest", "least likely", "drawn")
-
-
-class TestAuto:
-    def test_weights_are_unbiased(self) -> None:
-        """E[w f] = Phi mu*(f) over runs of trajectories that learn between rounds; 150 runs of each."""
-        columns = zip(*(self.errors(language) for language in (LOOP, GRAMMARS[2])), strict=True)
-        assert all(deviation(column) < 3.5 for column in columns)
-
-    def errors(self, language: Language) -> tuple[float, float]:
-        reference, w, f = language.reference(), [], []
-        phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
-        for seed, (frontier, name) in enumerate(product((None, LearnedPhi()), FEW)):
-            sampler = AutoSampler(AutoPhi(share=0, candidates=1, frontier=frontier), draft=ahead(language, name))
-            for draws in sampler.sample(language.request(40, seed=seed, rows=25)):
-                weights = np.exp(draws.log_w)
-                w.append(weights.mean() / phi)
-                tops = sum(math.exp(draw.log_w) for draw in draws if draw.token_ids == top)
-                f.append(tops / len(weights) / phi)
-        return z(np.array(w), 1.0), z(np.array(f), reference.mu[top])
-
-    def test_exact_draws_of_a_mixed_set_are_exact(self) -> None:
-        first = []
-        for seed, name in enumerate(FEW):
-            sampler = AutoSampler(AutoPhi(share=0.4, width=8), draft=ahead(WORDS, name))
-            results = sampler.sample(WORDS.request(3, seed=seed, rows=100))
-            assert len({draw.guarantee for draws in results for draw in draws}) == 2
-            first += [draws[0].token_ids for draws in results if draws[0].guarantee == Guarantee.EXACT]
-        assert len(first) > 150 and p_value(first, WORDS.reference().mu) > ALPHA
-
-    def test_masking_fails_the_test_of_exact_draws(self) -> None:
-        masked = AncestralSampler(LocalPhi()).sample(WORDS.request(1, seed=8, rows=300))
-        assert p_value([draws[0].token_ids for draws in masked], WORDS.reference().mu) < ALPHA
-
-
-class TestLookahead:
-    @pytest.mark.in_turn
-    @names
-    @pytest.mark.parametrize("release", ["window", "early"])
-    @pytest.mark.parametrize("case", [SHORT, BANS], ids=str)
-    def test_draws_are_those_without_a_draft(self, case: Banned, release: str, name: str) -> None:
-        """Token for token: the walks see the same laws in the same order."""
-        phi = LookaheadPhi(release=release)  # type: ignore[arg-type]
-        plain, drafted = (
-            LookaheadSampler(phi, draft).sample(case.request(100, 1))[0] for draft in (None, ahead(case, name))
-        )
-        assert [(d.token_ids, d.log_p) for d in drafted] == [(d.token_ids, d.log_p) for d in plain]
-        assert drafted.rejections == plain.rejections
-        assert drafted.counts.calls <= plain.counts.calls
-        assert drafted.counts.tokens >= plain.counts.tokens
-
-    @pytest.mark.full  # by the test above, as they have without a draft
-    @pytest.mark.parametrize("case", [SHORT, BANS], ids=str)
-    def test_windows_have_their_law(self, case: Banned) -> None:
-        (draws,) = LookaheadSampler(LookaheadPhi(), ahead(case, "likeliest")).sample(case.request(3000, 1))
-        assert p_value(ids(draws), case.windows(WHOLE)[0]) > ALPHA
-
-    def test_weights_are_unbiased(self) -> None:
-        """The errors under all drafts are added."""
-        errors = []
-        for seed, name in enumerate(FEW):
-            sampler = LookaheadSampler(LookaheadPhi(weights=True), ahead(SHORT, name))
-            (draws,) = sampler.sample(SHORT.request(900, seed))
-            errors.append(z(np.exp(draws.log_w), SHORT.phi()))
-        assert deviation(errors) < 4
-
-    def test_a_stream_commits_what_a_call_draws(self) -> None:
-        sampler = LookaheadSampler(LookaheadPhi(), ahead(BANS, "likeliest"))
-        (draws,) = sampler.sample(BANS.request(20, 4))
-        ends = {walk.number: walk for step in sampler.steps(BANS.request(20, 4)) for walk in step}
-        assert [tuple(ends[i].tokens) for i in sorted(ends)] == ids(draws)
-
-    def test_the_cache_is_tidied_as_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(window_walks, "WASTE", 0)
-        plain, drafted = (
-            LookaheadSampler(LookaheadPhi(), draft).sample(BANS.request(50, 1))[0]
-            for draft in (None, ahead(BANS, "least likely"))
-        )
-        assert ids(drafted) == ids(plain)
-
-
 class TestCounts:
     @pytest.mark.parametrize("length", [1, 2, 4, 8])
-    def test_calls_fall_by_the_draft_length_where_drafts_are_right(self, length: int) -> None:
+    @pytest.mark.parametrize("phi", [ExactPhi(width=1), ExactPhi(), AutoPhi()], ids=["one", "exact", "auto"])
+    def test_calls_fall_by_the_draft_length_where_drafts_are_right(self, phi: object, length: int) -> None:
         """L laws are needed, and each call has K + 1 of them."""
-        language = forced(22)
-        laws = 24
-        draft = Prefetch(walked(language.lm, language.table, lambda logits: int(logits.argmax())), length)
-        for sampler in (
-            ExactSampler(ExactPhi(width=1), draft=draft),
-            ExactSampler(ExactPhi(), draft=draft),
-            AutoSampler(AutoPhi(), draft=draft),
-        ):
-            plain = replace(sampler, draft=None).sample(language.request(1, 1))[0].counts
-            counts = sampler.sample(language.request(1, 1))[0].counts
-            assert plain.calls == laws and counts.calls == math.ceil(laws / (length + 1))
-            assert counts.followed == counts.drafted == laws - counts.calls == counts.tokens - counts.calls + 1
-            assert counts.turns == counts.calls and counts.tokens_per_call > 0.85 * (length + 1)
-            assert (plain.drafted, plain.turns, plain.tokens) == (0, 0, laws - 1)
+        language, laws = forced(22), 24
+        plain = sample(phi, language.request(1, 1))[0].counts
+        counts = sample(phi, language.request(1, 1), drafter=Fixed(ranked(language.lm, 0)), length=length)[0].counts
+        assert plain.calls == laws and counts.calls == math.ceil(laws / (length + 1))
+        assert counts.followed == counts.drafted == laws - counts.calls == counts.tokens - counts.calls + 1
+        assert counts.turns == counts.calls and counts.tokens_per_call > 0.85 * (length + 1)
+        assert (plain.drafted, plain.turns, plain.tokens) == (0, 0, laws - 1)
 
     def test_forced_text_of_a_record_of_a_real_model(self) -> None:
         """Every other token of a record is forced, and the bundled model writes it as the tokenizer does."""
         model = outlines_phi.from_transformers(*bundled.load())
         table = model.table(Person, backend="outlines_core")  # blanks of few kinds
-        prompts = [tuple(model._prompt_ids(f"Person: {name}. JSON: ")) for name in ("Bob", "Clara", "Greta")]
+        prompts = [tuple(CANONICAL.encode(f"Person: {name}. JSON: ")) for name in ("Bob", "Clara", "Greta")]
         settings = SamplingSettings(max_new_tokens=60, seed=1)
         request = Request(lm=model.lm, table=table, prompts=prompts, settings=settings, n=2)
-        drafter = ForcedDrafter()
         for phi in (ExactPhi(), AutoPhi()):
-            plain, drafted = (
-                sampler_for(phi, TreeStore(), None, each, 8, CANONICAL.encode).sample(request)
-                for each in (None, drafter)
-            )
+            plain = sample(phi, request)
+            drafted = sampler_for(phi, TreeStore(), None, ForcedDrafter(), 8, CANONICAL.encode).sample(request)
             assert drafted[0].counts.calls <= 0.6 * plain[0].counts.calls
             for draws in drafted:
                 assert draws.counts.tokens_per_call > 1.8 and draws.counts.draft_acceptance > 0.7
                 assert all(Person.model_validate_json(draw.text) for draw in draws)
 
     def test_what_fits_the_memory_is_drafted(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(prefetch, "AT_ONCE", 3 * len(VOCABULARY))
+        """The walks of a prompt share its room, three prompts do not."""
         asked: list[int] = []
-
-        def answer(site: Site, length: int) -> Draft:
-            asked.append(length)
-            return Draft(())
-
-        sampler = ExactSampler(ExactPhi(width=4), draft=Prefetch(Scripted(answer), 4))
-        sampler.sample(LOOP.request(20, 1, rows=3))
-        assert max(asked) == 3 and min(asked) == 1  # the walks of a prompt share its room, three prompts do not
+        monkeypatch.setattr(prefetch, "AT_ONCE", 3 * len(VOCABULARY))
+        drafter = Scripted(lambda site, length: asked.append(length) or Draft(()))  # type: ignore[func-returns-value]
+        sample(ExactPhi(width=4), LOOP.request(20, 1, rows=3), drafter=drafter, length=4)
+        assert max(asked) == 3 and min(asked) == 1
 
     def test_the_longest_draft_is_found_by_what_is_accepted(self) -> None:
+        """Of wrong drafts hardly more than one a call is tried, where a fixed length has eight."""
         language = forced(60)
-        lm, table = language.lm, language.table
-        right = walked(lm, table, lambda logits: int(logits.argmax()))
-        wrong = walked(lm, table, lambda logits: int(logits.argmin()))
-
-        def counts(drafter: Drafter) -> int:
-            sampler = sampler_for(ExactPhi(width=1), TreeStore(), None, AdaptedLength(drafter), 8)
-            found = sampler.sample(language.request(1, 1))[0].counts
-            return found.drafted if drafter is wrong else found.calls
-
-        assert counts(right) <= 10
-        assert counts(wrong) < 2.2 * 60  # hardly more than one a call, where a fixed length has eight
+        right, wrong = (
+            sample(ExactPhi(width=1), language.request(1, 1), drafter=AdaptedLength(drafter), length=8)[0].counts
+            for drafter in (Fixed(ranked(language.lm, place)) for place in (0, -1))
+        )
+        assert right.calls <= 10 and wrong.drafted < 2.2 * 60
 
     @names
     def test_a_draft_that_is_wrong_costs_tokens_and_no_effort(self, name: str) -> None:
         """The tree has used as many nodes as walks have come to: the rest are drafts that were rejected."""
         for seed in range(20):
-            store = TreeStore()
+            store, request = TreeStore(), LATE.request(3, None)
             torch.manual_seed(seed)
-            counts = ExactSampler(ExactPhi(), store, ahead(LATE, name)).sample(LATE.request(3, None))[0].counts
-            (tree,) = store._trees.values()
+            counts = sample(ExactPhi(), request, store=store, drafter=drafters(LATE)[name])[0].counts
             assert 0 <= counts.followed <= counts.drafted
-            assert tree.expansions - 1 == counts.tokens - (counts.drafted - counts.followed)
+            assert tree_of(store, request).expansions - 1 == counts.tokens - (counts.drafted - counts.followed)
 
-    def test_dead_drafts_and_none_change_nothing_at_all(self) -> None:
-        for sampler, request in (
-            (ExactSampler(ExactPhi()), LOOP.request(20, 1, rows=3)),
-            (ExactSampler(ExactPhi(tolerance=0.3)), LOOP.request(20, 1, rows=3)),
-            (AutoSampler(AutoPhi(share=0.1)), LOOP.request(20, 1, rows=3)),
-            (LookaheadSampler(LookaheadPhi()), SHORT.request(20, 1, rows=3)),
-        ):
-            plain = sampler.sample(request)
-            for drafter in (Scripted(lambda site, length: Draft((0,))), Scripted(lambda site, length: Draft(()))):
-                drafted = replace(sampler, draft=Prefetch(drafter)).sample(request)
-                assert [draws.items for draws in drafted] == [draws.items for draws in plain]
-                for one, other in zip(drafted, plain, strict=True):
-                    assert replace(one.counts, written=0, turns=0) == other.counts
+    @pytest.mark.parametrize("drafter", [Fixed(constant(0)), Fixed(constant(-1))], ids=["dead", "none"])
+    @pytest.mark.parametrize(
+        ("phi", "case"),
+        [(ExactPhi(), LOOP), (ExactPhi(tolerance=0.3), LOOP), (AutoPhi(share=0.1), LOOP), (LookaheadPhi(), SHORT)],
+    )
+    def test_dead_drafts_and_none_change_nothing_at_all(
+        self, phi: object, case: Language | Banned, drafter: Drafter
+    ) -> None:
+        request = case.request(20, 1, rows=3)
+        for drafted, plain in zip(sample(phi, request, drafter=drafter), sample(phi, request), strict=True):
+            assert drafted.items == plain.items
+            assert replace(drafted.counts, written=0, turns=0) == plain.counts
 
     def test_paths_that_have_lost_their_laws_are_read_again_in_one_call(self) -> None:
-        def calls(draft: Prefetch | None) -> int:
-            store = TreeStore()
+        def calls(drafter: Drafter | None) -> int:
+            store, request = TreeStore(), LATE.request(40, None)
             torch.manual_seed(1)
-            ExactSampler(ExactPhi(), store).sample(LATE.request(1000, None))
-            (tree,) = store._trees.values()
-            bounds = tuple(map(math.exp, tree.log_bounds))
+            sample(ExactPhi(), LATE.request(1000, None), store=store)
+            tree = tree_of(store, request)
+            bounds = tree.log_bounds
             tree.drop_distributions(0)
-            found = ExactSampler(ExactPhi(width=1), store, draft).sample(LATE.request(40, None))[0]
-            assert tuple(map(math.exp, tree.log_bounds)) == pytest.approx(bounds)
-            assert p_value(ids(found), LATE.reference().mu) > ALPHA
+            (found,) = sample(ExactPhi(width=1), request, store=store, drafter=drafter)
+            assert tree.log_bounds == pytest.approx(bounds) and p_value(ids(found), LATE.reference().mu) > ALPHA
             return found.counts.calls
 
-        assert calls(Prefetch(TreeDrafter())) < calls(None) / 2
+        assert calls(TreeDrafter()) < calls(None) / 2
 
     def test_drafts_reach_neither_the_end_of_the_context_nor_that_of_the_budget(self) -> None:
         short = TableModel.random(VOCABULARY, seed=5, scale=1.5, max_length=5)
         request = replace(LOOP.request(30, 1), lm=short)
         assert request.budgets == (4,)
-        drafter = walked(short, LOOP.table, lambda logits: int(logits.argmax()))
-        (draws,) = ExactSampler(ExactPhi(), draft=Prefetch(drafter, 20)).sample(request)
+        (draws,) = sample(ExactPhi(), request, drafter=Fixed(ranked(short, 0)), length=20)
         assert len(draws) == 30 and draws.counts.drafted
 
 
@@ -258,23 +401,25 @@ class TestForesight:
         """Also those of a foresight that knows no guide."""
         tree = BoundsTree(LOOP.table, LOOP.budget)
         evaluator = Evaluator(LOOP.lm, LOOP.settings(), [PROMPT], [tree])
-        dead, end = VOCABULARY.tokens.index(b"b"), VOCABULARY.eos_ids[0]
-        live = VOCABULARY.tokens.index(b"c")
+        dead, live, x = map(VOCABULARY.tokens.index, (b"b", b"c", b"x"))
         evaluator.expand([(tree, tree.root)], lambda waiting: [(dead, live)])
         assert evaluator.drafted(0) == (0, 0) and evaluator.counts.tokens == 0
         node = tree.child(tree.root, live, tree.target(tree.root, live))
         evaluator.expand([(tree, node)], lambda waiting: [(live,) * 10])
         assert evaluator.drafted(0) == (LOOP.budget - 3, 0)  # what is left is x, and the end
         assert evaluator.counts.tokens == LOOP.budget - 2 and tree.expansions == 2
-        last = tree.child(tree.root, (x := VOCABULARY.tokens.index(b"x")), tree.target(tree.root, x))
-        evaluator.expand([(tree, last)], lambda waiting: [(end,)])
+        last = tree.child(tree.root, x, tree.target(tree.root, x))
+        evaluator.expand([(tree, last)], lambda waiting: [(VOCABULARY.eos_ids[0],)])
         assert evaluator.drafted(0) == (LOOP.budget - 3, 0)
         tree.visit(node.children[live])
         assert evaluator.drafted(0) == (LOOP.budget - 3, 1) and tree.expansions == 4
 
-    def test_an_estimator_learns_from_where_walks_have_been(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize(("name", "share"), [("likeliest", 0.1), ("always dead", 0.0)])
+    def test_an_estimator_learns_from_where_walks_have_been(
+        self, name: str, share: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """A drafted prefix is none until a walk has come to it."""
-        learned = {"drafted": 0, "reached": 0}
+        learned = Counter[str]()
         step, reach = LearnedEstimate.step, LearnedEstimate.reached
 
         def stepping(self: LearnedEstimate, prefixes: Prefixes, exchange: Exchange) -> Callable[[Tensor], Tensor]:
@@ -287,54 +432,42 @@ class TestForesight:
 
         monkeypatch.setattr(LearnedEstimate, "step", stepping)
         monkeypatch.setattr(LearnedEstimate, "reached", reaching)
-        for name, share in (("likeliest", 0.1), ("always dead", 0.0)):
-            learned.update(drafted=0, reached=0)
-            phi = AutoPhi(share=0, frontier=LearnedPhi())
-            (draws,) = AutoSampler(phi, draft=ahead(LOOP, name)).sample(LOOP.request(8, 2))
-            assert learned["drafted"] == draws.counts.drafted
-            assert share * draws.counts.drafted <= learned["reached"] <= draws.counts.followed
+        phi = AutoPhi(share=0, frontier=LearnedPhi())
+        (draws,) = sample(phi, LOOP.request(8, 2), drafter=drafters(LOOP)[name])
+        assert learned["drafted"] == draws.counts.drafted
+        assert share * draws.counts.drafted <= learned["reached"] <= draws.counts.followed
 
 
-class TestMode:
-    @names
-    def test_a_tree_that_drafts_have_grown_has_the_mode_it_has(self, name: str) -> None:
-        for language in (LOOP, LATE):
-            store = TreeStore()
-            torch.manual_seed(3)
-            ExactSampler(ExactPhi(), store, ahead(language, name)).sample(language.request(2, None))
-            request, effort = language.request(1, None), Effort()
-            (kept,), (fresh,) = (rank(request, 3, trees, effort=effort) for trees in (store, TreeStore()))
-            assert [item.token_ids for item in kept] == [item.token_ids for item in fresh]
-            assert [item.log_p for item in kept] == pytest.approx([item.log_p for item in fresh])
+@names
+@pytest.mark.parametrize("language", [LOOP, LATE], ids=str)
+def test_a_tree_that_drafts_have_grown_has_the_mode_it_has(language: Language, name: str) -> None:
+    store = TreeStore()
+    torch.manual_seed(3)
+    sample(ExactPhi(), language.request(2, None), store=store, drafter=drafters(language)[name])
+    request = language.request(1, None)
+    (kept,), (fresh,) = (rank(request, 3, trees, effort=Effort()) for trees in (store, TreeStore()))
+    assert [item.token_ids for item in kept] == [item.token_ids for item in fresh]
+    assert [item.log_p for item in kept] == pytest.approx([item.log_p for item in fresh])
 
 
-class TestDispatch:
-    def test_every_estimator_has_its_sampler(self) -> None:
-        drafter = TreeDrafter()
-        for phi, kind in (
-            (ExactPhi(), ExactSampler),
-            (AutoPhi(), AutoSampler),
-            (LookaheadPhi(), LookaheadSampler),
-            (LocalPhi(), AncestralSampler),
-        ):
-            assert type(sampler_for(phi, TreeStore(), None, drafter, 5)) is kind
+@pytest.mark.parametrize("length", [0, -1, 1.5, True, None])
+@pytest.mark.parametrize("phi", [ExactPhi(), LookaheadPhi(), LocalPhi()], ids=lambda phi: phi.name)
+def test_a_length_of_nothing_is_refused(phi: object, length: object) -> None:
+    with pytest.raises(UnsupportedError, match="length"):
+        sample(phi, LOOP.request(1, 1), drafter=TreeDrafter(), length=length)  # type: ignore[arg-type]
 
-    @pytest.mark.parametrize("length", [0, -1, 1.5, True])
-    @pytest.mark.parametrize("phi", [ExactPhi(), LookaheadPhi(), LocalPhi()], ids=lambda phi: phi.name)
-    def test_a_length_of_nothing_is_refused(self, phi: object, length: object) -> None:
-        with pytest.raises(UnsupportedError, match="draft length"):
-            sampler_for(phi, TreeStore(), None, TreeDrafter(), length)  # type: ignore[arg-type]
 
-    def test_particles_are_refused(self) -> None:
-        with pytest.raises(UnsupportedError, match="A draft was given with sampler=SMC"):
-            sampler_for(LocalPhi(), TreeStore(), SMC(particles=4), TreeDrafter())
+def test_particles_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="sampler=SMC"):
+        sample(LocalPhi(), LOOP.request(1, 1), smc=SMC(particles=4), drafter=TreeDrafter())
 
-    @pytest.mark.parametrize("sampler", [ExactSampler(ExactPhi()), AutoSampler(AutoPhi())], ids=["exact", "auto"])
-    def test_a_drafter_that_breaks_is_named(self, sampler: Sampler) -> None:
-        def broken(site: Site, length: int) -> Draft:
-            raise RuntimeError("out of order")
 
-        for answer in (broken, lambda site, length: Draft((len(VOCABULARY),))):
-            drafted = replace(sampler, draft=Prefetch(Scripted(answer)))  # type: ignore[type-var]
-            with pytest.raises(DraftError, match="'scripted'"):
-                drafted.sample(LOOP.request(1, 1))
+def broken(*_: object) -> Draft:
+    raise RuntimeError("out of order")
+
+
+@pytest.mark.parametrize("phi", [ExactPhi(), AutoPhi()], ids=["exact", "auto"])
+@pytest.mark.parametrize("answer", [broken, lambda *_: Draft((len(VOCABULARY),))], ids=["raises", "no token"])
+def test_a_drafter_that_breaks_is_named(phi: object, answer: Callable[..., Draft]) -> None:
+    with pytest.raises(DraftError, match="'scripted'"):
+        sample(phi, LOOP.request(1, 1), drafter=Scripted(answer))

@@ -12,24 +12,25 @@ import pytest
 import torch
 from torch import Tensor
 
-from outlines_phi.lm.forest import SequenceTrees
-from outlines_phi.lm.model import LanguageModel, TokenTrees, WrappedModel
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.numerics.weights import log_mean
-from outlines_phi.phi.onestep import LocalPhi
-from outlines_phi.phi.tree import tree
-from outlines_phi.phi.tree.best_first import enumerate_together
+from outlines_phi import AutoPhi, Effort, ExactPhi, LocalPhi
+from outlines_phi.lm import LanguageModel, SequenceTrees, TableModel, TokenTrees
 from outlines_phi.phi.tree.distribution import Distribution
-from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.phi.tree.tree import BoundsTree
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi
-from outlines_phi.sampling.ranking import rank
-from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.sampling.sampler import Request, Sampler
 from outlines_phi_workbench.suite.reference import Reference, enumerate_language
+from tests.inner import (
+    AncestralSampler,
+    AutoSampler,
+    BoundsTree,
+    Evaluator,
+    ExactSampler,
+    Request,
+    Sampler,
+    TreeStore,
+    WrappedModel,
+    enumerate_together,
+    log_mean,
+    rank,
+    tree,
+)
 from tests.languages import ALPHA, LANGUAGES, PROMPT, VOCABULARY, Language, pooled_p_value
 
 TEMPERATURES = (0.02, 0.05, 0.1, 0.3, 1.0)

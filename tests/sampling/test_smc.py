@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from outlines_phi.errors import EmptyLanguageError, UnsupportedError
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
-from outlines_phi.guides.guide import DONE
-from outlines_phi.numerics.weights import log_mean
-from outlines_phi.phi.constraint import TextConstraint
-from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
+from outlines_phi import (
+    SMC,
+    Draws,
+    EmptyLanguageError,
+    Guarantee,
+    LocalPhi,
+    OneStepPhi,
+    TextConstraint,
+)
+from outlines_phi.numerics.weights import effective_size, normalized
 from outlines_phi.sampling import ancestral, smc
-from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.smc import SMC, Particles, SMCSampler, systematic
+from outlines_phi.sampling.smc import Ancestors, Particles
 from outlines_phi_workbench.suite.reference import enumerate_language
-from tests.languages import ALPHA, AND_OPEN, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
+from tests.inner import (
+    DONE,
+    at_quantiles,
+    frequencies,
+    log_mean,
+    noise_floor,
+    scaled,
+    systematic,
+    total_variation,
+)
+from tests.languages import ALPHA, AND_OPEN, LANGUAGES, PROMPT, VOCABULARY, Language, correct, ids, p_value, sample, z
 
 WORDS, LOOP, NESTED, BOTTLENECK = LANGUAGES
 RUNS = 600
@@ -36,13 +47,12 @@ languages = pytest.mark.parametrize("language", AND_OPEN, ids=str)
 
 
 def draw(language: Language, option: SMC, n: int, seed: int = 1, **settings: float) -> Draws:
-    return SMCSampler(LocalPhi(), option).sample(language.request(n, seed, **settings))[0]
+    return sample(LocalPhi(), language.request(n, seed, **settings), smc=option)[0]
 
 
 def z_score(draws: Draws, phi: float) -> float:
     """Standard errors between the mean evidence and Phi."""
-    z = np.exp(draws.log_w)
-    return abs(z.mean() - phi) / (z.std() / math.sqrt(len(z)))
+    return abs(z(np.exp(draws.log_w), phi))
 
 
 @options
@@ -54,13 +64,11 @@ def test_evidence_is_unbiased_and_weights_correct_picks_and_populations(option: 
     assert z_score(draws, math.exp(reference.log_phi)) < 4
     assert all(draw.log_w == population.log_z for draw, population in zip(draws, draws.populations, strict=True))
     assert {draw.candidates for draw in draws} == {5}
-    weighted = frequencies((draw.token_ids for draw in draws), draws.weights)
-    tolerance = 3 * noise_floor(reference.mu, max(1, int(draws.ess))) + 0.005
-    assert total_variation(weighted, reference.mu) < tolerance
+    assert correct(draws, reference.mu)
     particles = [particle for population in draws.populations for particle in population]
     w = np.exp([particle.log_w for particle in particles])
     whole = frequencies((particle.token_ids for particle in particles), w / w.sum())
-    assert total_variation(whole, reference.mu) < tolerance
+    assert total_variation(whole, reference.mu) < 3 * noise_floor(reference.mu, max(1, int(draws.ess))) + 0.005
     likeliest = max(reference.mu, key=reference.mu.__getitem__)
     assert draws.expectation(lambda draw: draw.token_ids == likeliest) == pytest.approx(whole[likeliest])
 
@@ -148,18 +156,18 @@ def moments_of_two(language: Language) -> tuple[float, float, dict[tuple[int, ..
         below: dict[Pair, np.ndarray] = defaultdict(lambda: np.zeros(3))
         for (a, b), moments in here.items():
             for y, s, q, w in steps(a, states[a]):
-                for z, t, r, v in steps(b, states[b]):
-                    states[y], states[z] = s, t
+                for x, t, r, v in steps(b, states[b]):
+                    states[y], states[x] = s, t
                     after = q * r * moments * ((w + v) / 2) ** np.arange(3)
                     share = w / (w + v)
                     if s == t == DONE:
                         first, second = first + after[1], second + after[2]
                         picks[y] += share * after[1]
-                        picks[z] += (1 - share) * after[1]
+                        picks[x] += (1 - share) * after[1]
                         continue
                     both = 2 * min(share, 1 - share)
-                    heavier = y if share > 0.5 else z
-                    below[y, z] += both * after
+                    heavier = y if share > 0.5 else x
+                    below[y, x] += both * after
                     below[heavier, heavier] += (1 - both) * after
         here = {}
         for pair, moments in below.items():
@@ -190,10 +198,9 @@ def test_picks_of_large_populations_follow_the_conditioned_law() -> None:
     """One pick per independent run; with 12 particles the bias of a pick is 0.4 % here. Single particles are the control."""
     mu = NESTED.reference().mu
     draws = draw(NESTED, SMC(particles=12), 2500, seed=3)
-    assert p_value([draw.token_ids for draw in draws], mu) > ALPHA
+    assert p_value(ids(draws), mu) > ALPHA
     first = [population[0].token_ids for population in draws.populations]
-    assert p_value(first, NESTED.reference().mask) > ALPHA
-    assert p_value(first, mu) < ALPHA
+    assert p_value(first, NESTED.reference().mask) > ALPHA > p_value(first, mu)
 
 
 @options
@@ -222,7 +229,7 @@ def test_draws_say_what_they_are(option: SMC) -> None:
 def test_one_model_call_per_step_and_equal_prefixes_once(option: SMC) -> None:
     """All particles of all runs of all prompts; as many calls as the longest particle has tokens, at most the budget."""
     request = LOOP.request(4, 2, rows=3)
-    results = SMCSampler(LocalPhi(), option).sample(request)
+    results = sample(LocalPhi(), request, smc=option)
     (calls,) = {draws.counts.calls for draws in results}
     particles = [particle for draws in results for population in draws.populations for particle in population]
     longest = max(len(particle.token_ids) for particle in particles)
@@ -240,25 +247,18 @@ def test_one_model_call_per_step_and_equal_prefixes_once(option: SMC) -> None:
 
 
 @options
-def test_a_row_does_not_depend_on_the_others_nor_a_run_on_later_ones(
-    option: SMC, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sampler = SMCSampler(LocalPhi(), option)
-    alone = sampler.sample(WORDS.request(4, 9))[0]
-    together = sampler.sample(WORDS.request(4, 9, rows=3))
-    assert together[0].items == alone.items
-    assert together[1].items != alone.items
-    assert sampler.sample(WORDS.request(9, 9))[0].items[:4] == alone.items
-    assert sampler.sample(WORDS.request(4, 10))[0].items != alone.items
+def test_a_run_does_not_depend_on_later_ones(option: SMC, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = draw(WORDS, option, 4, 9).items
+    assert draw(WORDS, option, 9, 9).items[:4] == alone
     monkeypatch.setattr(ancestral, "TOGETHER", 5)  # runs in turns
-    assert sampler.sample(WORDS.request(4, 9))[0].items == alone.items
+    assert draw(WORDS, option, 4, 9).items == alone
 
 
 @options
 def test_draws_of_several_prompts_know_the_probability_after_their_own(option: SMC) -> None:
     prompts = [PROMPT, (3,), PROMPT, (1, 1, 4)]
     request = replace(WORDS.request(20, 9), prompts=prompts)
-    for prompt, draws in zip(prompts, SMCSampler(LocalPhi(), option).sample(request), strict=True):
+    for prompt, draws in zip(prompts, sample(LocalPhi(), request, smc=option), strict=True):
         log_p = enumerate_language(WORDS.lm, WORDS.table, prompt, request.settings, WORDS.budget).log_p
         for draw in [*draws, *(particle for population in draws.populations for particle in population)]:
             assert draw.log_p == pytest.approx(log_p[draw.token_ids], abs=1e-9)
@@ -276,8 +276,7 @@ def test_truncation_can_fail_particles_and_whole_runs(option: SMC) -> None:
     assert len(draws) + draws.failures == draws.counts.attempts == 1500
     assert draws.counts.accepted == len(draws) == len(draws.populations)
     assert z_score(draws, phi) < 4
-    alive = np.exp(draws.log_w[: len(draws)])
-    assert (alive.mean() - phi) / (alive.std() / math.sqrt(len(alive))) > 4
+    assert z(np.exp(draws.log_w[: len(draws)]), phi) > 4
     assert any(population.failures for population in draws.populations)
     assert 0 < draws.ess <= len(draws)
 
@@ -293,7 +292,7 @@ def test_nobody_is_left_where_truncation_leaves_nothing() -> None:
 
 @pytest.mark.parametrize("option", [OPTIONS["never"], OPTIONS["ess"]], ids=["never", "ess"])
 def test_any_proposal_may_be_followed(option: SMC) -> None:
-    draws = SMCSampler(OneStepPhi(), option).sample(WORDS.request(RUNS, 2))[0]
+    (draws,) = sample(OneStepPhi(), WORDS.request(RUNS, 2), smc=option)
     assert z_score(draws, math.exp(WORDS.reference().log_phi)) < 4
 
 
@@ -301,34 +300,70 @@ def test_any_proposal_may_be_followed(option: SMC) -> None:
 def test_a_constraint_in_python_is_followed_with_unbiased_evidence(option: SMC) -> None:
     """Each particle estimates the mass that the constraint allows by itself; the evidence is that of what it allows."""
     even = TextConstraint(lambda text: "bb" not in text, complete=lambda text: len(text) % 2 == 0)
-    p = {
-        y: math.exp(log_p)
-        for y, log_p in WORDS.reference().log_p.items()
-        if "bb" not in (text := VOCABULARY.decode(y).decode()) and len(text) % 2 == 0
-    }
-    assert 0.2 < len(p) / len(WORDS.reference().log_p) < 0.8
-    request = replace(WORDS.request(RUNS, 6), constraint=even.over(VOCABULARY))
-    draws = SMCSampler(LocalPhi(), option).sample(request)[0]
-    assert z_score(draws, sum(p.values())) < 4
-    assert {draw.token_ids for draw in draws} <= p.keys()
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: SMC(particles=0), "particles=0 was given to SMC; expected a whole number of at least 1"),
-        (lambda: SMC(particles=True), "particles=True"),
-        (lambda: SMC(particles=1, resample="ess"), "cannot be replaced by"),
-        (lambda: SMC(resample="always"), "expected 'never' or 'ess'"),  # type: ignore[arg-type]
-        (lambda: SMC(resample="ess", threshold=1.5), r"number in \(0, 1\]"),
-        (lambda: SMC(threshold=0.5), "no effect. Leave it out, or give resample='ess'"),
-    ],
-)
-def test_options_without_effect_or_out_of_range_are_refused(make: Callable[[], SMC], said: str) -> None:
-    with pytest.raises(UnsupportedError, match=said):
-        make()
+    log_p, texts = WORDS.reference().log_p, {y: VOCABULARY.decode(y).decode() for y in WORDS.reference().log_p}
+    p = {y: math.exp(log_p[y]) for y, text in texts.items() if "bb" not in text and len(text) % 2 == 0}
+    assert 0.2 < len(p) / len(log_p) < 0.8
+    (draws,) = sample(LocalPhi(), replace(WORDS.request(RUNS, 6), constraint=even.over(VOCABULARY)), smc=option)
+    assert z_score(draws, sum(p.values())) < 4 and set(ids(draws)) <= p.keys()
 
 
 def test_options_read_as_they_are_written() -> None:
     assert repr(SMC(particles=20, resample="ess", threshold=0.4)) == "SMC(particles=20, resample='ess', threshold=0.4)"
     assert SMC() == SMC(particles=50, resample="never")
+
+
+ROUNDS = 8_000
+WEIGHTS = {
+    "even": np.zeros(6),
+    "mixed": np.log(np.array([0.1, 3.0, 0.7, 0.7, 1.3, 0.02, 0.4])),
+    "one rules": np.array([-700.0, 0.0, -3.0, -900.0]),
+    "with failures": np.array([-math.inf, -2000.0, -2001.0, -math.inf, -2000.5, -math.inf]),
+    "all but one failed": np.array([-math.inf, -5.0, -math.inf]),
+}
+weights = pytest.mark.parametrize("log_w", WEIGHTS.values(), ids=WEIGHTS)
+
+
+def z_scores(resample: object, log_w: np.ndarray, seed: int) -> np.ndarray:
+    """Standard errors between the mean copies of each particle and ``N W_i``."""
+    rng = np.random.default_rng(seed)
+    copies = np.stack([np.bincount(resample(log_w, rng), minlength=len(log_w)) for _ in range(ROUNDS)])  # type: ignore[operator]
+    error = copies.std(axis=0) / math.sqrt(ROUNDS) + 1e-3
+    return np.abs(copies.mean(axis=0) - len(log_w) * normalized(log_w)) / error
+
+
+@weights
+def test_expected_copies_are_proportional_to_the_weights(log_w: np.ndarray) -> None:
+    assert z_scores(systematic, log_w, seed=1).max() < 4
+
+
+def test_the_same_test_fails_for_rounding_the_expected_copies() -> None:
+    def rounded(log_w: np.ndarray, rng: np.random.Generator) -> Ancestors:
+        copies = np.round(len(log_w) * normalized(log_w)).astype(int)
+        return np.repeat(np.arange(len(log_w)), copies)
+
+    assert z_scores(rounded, WEIGHTS["mixed"], seed=1).max() > 4
+
+
+@weights
+def test_there_are_as_many_in_order_none_of_weight_0_and_copies_within_one_of_their_expectation(
+    log_w: np.ndarray,
+) -> None:
+    rng, expected = np.random.default_rng(2), len(log_w) * normalized(log_w)
+    for _ in range(200):
+        ancestors = systematic(log_w, rng)
+        copies = np.bincount(ancestors, minlength=len(log_w))
+        assert len(ancestors) == len(log_w) and (np.diff(ancestors) >= 0).all() and (expected[ancestors] > 0).all()
+        assert (np.abs(copies - expected) < 1).all()
+    assert systematic(np.full(5, -3.0), rng).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_arithmetic_of_weights() -> None:
+    far = np.array([-5000.0, -5000.0 + math.log(3), -math.inf])
+    assert normalized(far) == pytest.approx([0.25, 0.75, 0.0])
+    assert log_mean(far) == pytest.approx(-5000 + math.log(4 / 3))
+    assert effective_size(scaled(far)) == pytest.approx(16 / 10)
+    dead = np.full(3, -math.inf)
+    assert log_mean(dead) == -math.inf
+    assert effective_size(scaled(dead)) == 0
+    assert not normalized(dead).any()
+    assert at_quantiles(np.array([0.0, 1.0, 0.0]), np.array([0.0, 1 - 2**-53])).tolist() == [1, 1]

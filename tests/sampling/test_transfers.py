@@ -14,31 +14,44 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from outlines_phi.drafting.forced import ForcedDrafter
+from outlines_phi import (
+    SMC,
+    AutoPhi,
+    BigramDPPhi,
+    ExactPhi,
+    LearnedPhi,
+    LocalPhi,
+    LookaheadPhi,
+    OneStepPhi,
+    SamplingSettings,
+    StateValues,
+    Vocabulary,
+)
+from outlines_phi.drafting import ForcedDrafter
 from outlines_phi.errors import ModelError
-from outlines_phi.lm.model import Evaluation, LanguageModel, TokenTrees, WrappedModel
-from outlines_phi.lm.transformers.forward import Forward
-from outlines_phi.lm.transformers.packed import PackedTrees
-from outlines_phi.lm.transformers.rows import RowTrees
-from outlines_phi.numerics import transfers
-from outlines_phi.numerics.transfers import AnswerCheck, Rows
-from outlines_phi.phi import estimator
-from outlines_phi.phi.dp_bigram import BigramDPPhi
-from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
-from outlines_phi.phi.learned import LearnedPhi
-from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
-from outlines_phi.phi.state_values import StateValues
-from outlines_phi.phi.tree import evaluator, preexpand
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.lookahead import LookaheadSampler
-from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
-from outlines_phi.sampling.prefetch import Prefetch
-from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.sampling.sampler import Request, Sampler
-from outlines_phi.sampling.smc import SMC, SMCSampler
-from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi.lm import LanguageModel, TokenTrees
+from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun, estimator
+from tests.inner import (
+    AncestralSampler,
+    AnswerCheck,
+    AutoSampler,
+    Evaluation,
+    ExactSampler,
+    Forward,
+    LookaheadSampler,
+    Need,
+    PackedTrees,
+    Prefetch,
+    Request,
+    Rows,
+    RowTrees,
+    Sampler,
+    SMCSampler,
+    WrappedModel,
+    ahead,
+    preexpand,
+    transfers,
+)
 from tests.languages import LANGUAGES
 from tests.lm.gardens import SIZE, build
 from tests.sampling.banning import SHORT
@@ -137,7 +150,7 @@ def transfers_of(sampler: Sampler, request: Request) -> tuple[Counter[str], int]
 @pytest.mark.parametrize("rows", [1, 20])
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_model_call_takes_one_read_and_one_upload(name: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluator, "MANY", 0)
+    monkeypatch.setattr(ahead, "MANY", 0)
     monkeypatch.setattr(preexpand, "SHORT", 0)
     make, once = SAMPLERS[name]
     make().sample(request_of(name, 20, rows))  # what is kept by guide state is sent
@@ -245,7 +258,7 @@ def operations(name: str, rows: int) -> float:
 @pytest.mark.filterwarnings("ignore::outlines_phi.FidelityWarning")
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_operations_do_not_grow_with_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluator, "MANY", 0)
+    monkeypatch.setattr(ahead, "MANY", 0)
     monkeypatch.setattr(preexpand, "SHORT", 0)
     assert operations(name, 40) < 1.5 * operations(name, 4)
 

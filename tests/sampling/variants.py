@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from outlines_phi.phi.tree.tree import BoundsTree, Node
-from outlines_phi.sampling.rejection.attempts import Attempt, Attempts, RejectionAttempts
+from tests.inner import Attempt, Attempts, BoundsTree, Node, RejectionAttempts
 
 WALK = RejectionAttempts._walk
 RECOMPUTE = Node.recompute
@@ -33,6 +32,14 @@ def cut_by_length(self: Attempts, attempt: Attempt) -> bool | None:
     """Give up an attempt that is long under way."""
     success = WALK(self, attempt)
     return False if success is None and len(attempt.node.tokens()) >= 2 else success
+
+
+WRONG = {
+    "no thinning coin": ("_walk", without_coin),
+    "first to finish": ("_read_in_order", first_to_finish),
+    "attempts cut by a token budget": ("_walk", cut_by_length),
+}
+"""Methods of :class:`RejectionAttempts`, and what is wrong in their place."""
 
 
 def keep_bounds_after_eviction(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.errors import ModelError, UnsupportedError
-from outlines_phi.lm import SequenceTrees, TableModel, TransformersModel
-from outlines_phi.lm.model import Evaluation, LanguageModel, ModelCounts, TokenTrees, WrappedModel
-from outlines_phi.numerics.transfers import Rows
+from outlines_phi import UnsupportedError
+from outlines_phi.errors import ModelError
+from outlines_phi.lm import LanguageModel, SequenceTrees, TableModel, TokenTrees, TransformersModel
 from outlines_phi.testing import check_language_model
+from tests.inner import Evaluation, ModelCounts, Rows, WrappedModel
 from tests.lm.gardens import VOCABULARY, build, evaluate
 
 TABLE = TableModel.random(VOCABULARY, seed=2, max_length=40)

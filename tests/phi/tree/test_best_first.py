@@ -1,21 +1,41 @@
 """The most probable members, against enumeration."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from outlines_phi import SamplingSettings, Vocabulary
+from outlines_phi import (
+    BudgetError,
+    Effort,
+    EmptyLanguageError,
+    ExactPhi,
+    SamplingSettings,
+    UnsupportedError,
+    Vocabulary,
+)
 from outlines_phi.guides import FSMGuide, Table
-from outlines_phi.guides.guide import DONE
 from outlines_phi.lm import TableModel
-from outlines_phi.phi.tree import best_first
-from outlines_phi.phi.tree import tree as tree_module
-from outlines_phi.phi.tree.best_first import Frontier, ModeSearch, grow_trees
-from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.tree import BoundsTree
-from outlines_phi.regex.patterns import compile_regex
-from tests.languages import AND_OPEN, PROMPT, Language
+from outlines_phi.phi.tree.best_first import Frontier, ModeSearch
+from outlines_phi.sampling import Ranking, ranking
+from outlines_phi_workbench.suite.reference import count_prefixes
+from tests.inner import (
+    DONE,
+    BoundsTree,
+    Evaluator,
+    ExactSampler,
+    TreeStore,
+    best_first,
+    compile_regex,
+    grow_trees,
+    rank,
+)
+from tests.inner import tree as tree_module
+from tests.languages import AND_OPEN, LANGUAGES, PROMPT, VOCABULARY, Language
 
 PATTERNS = ("(ab|ba|c){1,3}x?", "(ab|c)*x", r"(\(\)|\(a\)){1,2}", "[abc]{2}x{2}", "a*(b|cc?)", "[abcx]{0,3}")
 LAWS = [
@@ -26,13 +46,13 @@ LAWS = [
 
 
 def search(
-    language: Language, top: int = 1, *, tokens: int = 100_000, **options: object
+    language: Language, top: int = 1, *, tokens: int = 100_000, tree: BoundsTree | None = None, **options: Any
 ) -> tuple[ModeSearch, BoundsTree]:
-    """Search a fresh tree, without expanding a small language whole first."""
-    tree = BoundsTree(language.table, language.budget)
-    evaluator = Evaluator(language.lm, language.settings(**options), [PROMPT], [tree])
-    found = ModeSearch(tree, top, max_tokens=tokens)
-    grow_trees([found], evaluator)
+    """Search a tree, by default a fresh one, without expanding a small language whole first."""
+    limits = {name: options.pop(name) for name in ("tolerance", "max_bytes") if name in options}
+    tree = tree or BoundsTree(language.table, language.budget)
+    found = ModeSearch(tree, top, max_tokens=tokens, **limits)
+    grow_trees([found], Evaluator(language.lm, language.settings(**options), [PROMPT], [tree]))
     return found, tree
 
 
@@ -126,12 +146,8 @@ def test_ties_are_in_the_order_of_token_ids_whatever_the_road() -> None:
     flat = Language("flat", "[abc]{2}", 4, seed=0, scale=0.0)
     expected = best(flat, 5)
     for tokens in (0, 1, 3, 9):
-        tree = BoundsTree(flat.table, flat.budget)
-        evaluator = Evaluator(flat.lm, flat.settings(), [PROMPT], [tree])
-        if tokens:
-            grow_trees([ModeSearch(tree, 1, max_tokens=tokens)], evaluator)
-        found = ModeSearch(tree, 5, max_tokens=1000)
-        grow_trees([found], evaluator)
+        tree = search(flat, tokens=tokens)[1] if tokens else None
+        found, _ = search(flat, 5, tree=tree)
         assert [node.tokens() for node in found.members] == [ids for ids, _ in expected]
 
 
@@ -140,12 +156,9 @@ def test_ties_are_in_the_order_of_token_ids_whatever_the_road() -> None:
 )
 def test_a_tree_that_was_evicted_is_as_good(spoil: Callable[[BoundsTree], None]) -> None:
     for language in LAWS[::4]:
-        tree = BoundsTree(language.table, language.budget)
-        settings = language.settings()
-        grow_trees([ModeSearch(tree, 2, max_tokens=20)], Evaluator(language.lm, settings, [PROMPT], [tree]))
+        _, tree = search(language, 2, tokens=20)
         spoil(tree)
-        found = ModeSearch(tree, 4, max_tokens=100_000)
-        grow_trees([found], Evaluator(language.lm, settings, [PROMPT], [tree]))
+        found, _ = search(language, 4, tree=tree)
         assert [node.tokens() for node in found.members] == [ids for ids, _ in best(language, 4)]
 
 
@@ -154,9 +167,7 @@ def test_laws_are_dropped_under_a_memory_bound_and_nothing_is_lost(monkeypatch: 
     language = Language("wide", "[abcx]{4,5}", 7, seed=4, scale=0.5)
     roomy, tree = search(language, 3)
     assert tree.expansions > 100
-    tight = BoundsTree(language.table, language.budget)
-    found = ModeSearch(tight, 3, max_tokens=100_000, max_bytes=tree.bytes // 2)
-    grow_trees([found], Evaluator(language.lm, language.settings(), [PROMPT], [tight]))
+    found, tight = search(language, 3, max_bytes=tree.bytes // 2)
     assert found.finished
     assert [node.tokens() for node in found.members] == [node.tokens() for node in roomy.members]
     assert tight.distribution_bytes < tree.distribution_bytes // 2
@@ -166,31 +177,11 @@ def test_laws_are_dropped_under_a_memory_bound_and_nothing_is_lost(monkeypatch: 
 def test_a_tolerance_bounds_what_may_be_missing() -> None:
     fewer = 0
     for language in LAWS:
-        tree = BoundsTree(language.table, language.budget)
-        found = ModeSearch(tree, 1, tolerance=1.0, max_tokens=100_000)
-        grow_trees([found], Evaluator(language.lm, language.settings(), [PROMPT], [tree]))
+        found, tree = search(language, tolerance=1.0)
         assert found.members[0].log_p >= best(language, 1)[0][1] - math.log(2) - 1e-12
         assert found.bound <= found.members[0].log_p + math.log(2) + 1e-12
         fewer += tree.expansions < search(language)[1].expansions
     assert fewer
-
-
-def test_many_prompts_share_calls() -> None:
-    language = LAWS[2]
-    prompts = [PROMPT, (1, 3), (5, 5, 5), (2,)]
-    trees = [BoundsTree(language.table, language.budget) for _ in prompts]
-    evaluator = Evaluator(language.lm, language.settings(), prompts, trees)
-    rows = [ModeSearch(tree, 1, max_tokens=100_000) for tree in trees]
-    grow_trees(rows, evaluator)
-    alone = []
-    for prompt, row in zip(prompts, rows, strict=True):
-        tree = BoundsTree(language.table, language.budget)
-        single = Evaluator(language.lm, language.settings(), [prompt], [tree])
-        found = ModeSearch(tree, 1, max_tokens=100_000)
-        grow_trees([found], single)
-        assert found.members[0].tokens() == row.members[0].tokens()
-        alone.append(single.counts.calls)
-    assert evaluator.counts.calls == max(alone)
 
 
 LETTERS = [chr(0x4E00 + i) for i in range(900)]
@@ -264,3 +255,152 @@ def test_nodes_can_be_made_of_all_that_matters(root: BoundsTree) -> None:
     assert frontier.log_p == pytest.approx(expected[0], abs=1e-12)
     assert drained(frontier) == pytest.approx(expected[:41], abs=1e-12)
     assert frontier.log_p == pytest.approx(expected[41], abs=1e-12)  # given up, and still a bound
+
+
+EFFORT = Effort(tokens=100_000)
+LARGE = Language("large", "[abcx]{3,5}", 7, seed=31, scale=2.0)
+
+
+def ranked(language: Language, top: int, store: TreeStore | None = None, **options: object) -> Ranking:
+    limits = {name: options.pop(name) for name in ("effort", "tolerance", "reader") if name in options}
+    request = language.request(1, None, **options)  # type: ignore[arg-type]
+    return rank(request, top, store or TreeStore(), **{"effort": EFFORT, **limits})[0]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("language", [*AND_OPEN, LARGE], ids=str)
+@pytest.mark.parametrize("top", [1, 5])
+def test_it_is_the_top_of_the_enumeration(language: Language, top: int) -> None:
+    result, expected = ranked(language, top), best(language, top + 1)
+    assert [member.token_ids for member in result] == [ids for ids, _ in expected[:top]]
+    assert [member.log_p for member in result] == pytest.approx([log_p for _, log_p in expected[:top]])
+    assert result.texts == [language.table.guide.text(ids).decode() for ids, _ in expected[:top]]
+    assert (result.gap, result.certified, result.asked, result.budget) == (0.0, top, top, language.budget)
+    assert expected[top][1] <= result.log_p_bound + 1e-12
+    low, high = result.log_z_bounds
+    assert low - 1e-9 <= language.reference().log_phi <= high + 1e-9
+
+
+def test_calls_and_tokens_are_few() -> None:
+    """Of languages of up to 491 prefixes, and of a large one."""
+    small = [ranked(language, 3).counts for language in LANGUAGES]
+    assert all(counts.calls <= 7 and counts.tokens <= 50 for counts in small)
+    assert count_prefixes(LARGE.table, LARGE.budget, 512) is None
+    counts = ranked(LARGE, 1).counts
+    assert counts.calls <= 20 and counts.tokens < 200
+
+
+def test_more_than_there_are_says_that_these_are_all() -> None:
+    language = LANGUAGES[2]
+    result = ranked(language, 10_000)
+    assert len(result) == len(language.reference().log_p) < result.asked
+    assert result.complete and result.log_p_bound == -math.inf and result.gap == 0.0
+    assert "\nthese are all\nlog Phi -3.806" in str(result)
+    assert not ranked(language, 2).complete and "at most, all others\n" in str(ranked(language, 2))
+
+
+def test_what_draws_have_found_is_not_asked_again() -> None:
+    store, request = TreeStore(), LANGUAGES[1].request(20, None)
+    ExactSampler(ExactPhi(), store).sample(request)
+    assert ranked(LANGUAGES[1], 3, store).counts.calls == 0
+    first = ranked(LARGE, 2, store)
+    again = ranked(LARGE, 2, store)
+    assert again == Ranking(**{**vars(first), "counts": again.counts}) and again.counts.tokens == 0
+    seeded = rank(LARGE.request(1, 7), 2, store, effort=EFFORT)[0]
+    assert seeded.items == first.items and seeded.counts == first.counts
+
+
+def test_prompts_share_calls_and_have_the_rankings_of_each_alone() -> None:
+    prompts, store = [PROMPT, (1, 3), (5, 5, 5), (2,), PROMPT], TreeStore()
+    request = replace(LARGE.request(1, None), prompts=prompts)
+    together = rank(request, 2, store, effort=EFFORT)
+    alone = [rank(replace(request, prompts=[prompt]), 2, TreeStore(), effort=EFFORT)[0] for prompt in prompts]
+    assert len(store) == 4 and [each.items for each in together] == [each.items for each in alone]
+    assert together[0].counts.calls == max(each.counts.calls for each in alone)
+
+
+def test_an_interrupted_search_leaves_no_tree_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = TreeStore()
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ranking, "grow_trees", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ranked(LARGE, 1, store)
+    assert len(store) == 0
+
+
+def test_values_are_read_when_asked_for() -> None:
+    def refuse(text: str) -> int:
+        raise ValueError(text)
+
+    result = ranked(LANGUAGES[0], 2, reader=len)
+    assert result.values == [len(text) for text in result.texts]
+    with pytest.raises(ValueError, match=ranked(LANGUAGES[0], 1).texts[0]):
+        _ = ranked(LANGUAGES[0], 1, reader=refuse)[0].value
+    assert [member.text for member in result[:1]] == result.texts[:1]
+
+
+class TestErrors:
+    @pytest.mark.parametrize("top", [0, -1, 1.5, "3", True, None])
+    def test_top_is_a_count(self, top: object) -> None:
+        with pytest.raises(UnsupportedError, match=r"top=.* expected a whole number of at least 1"):
+            ranked(LANGUAGES[0], top)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("tolerance", [-0.1, math.nan, math.inf, "small", True])
+    def test_tolerance_is_a_number(self, tolerance: object) -> None:
+        with pytest.raises(UnsupportedError, match="expected a number of at least 0"):
+            ranked(LANGUAGES[0], 1, tolerance=tolerance)
+
+    def test_effort_is_an_effort(self) -> None:
+        with pytest.raises(UnsupportedError, match=r"expected Effort\(tokens=..., seconds=...\)"):
+            ranked(LANGUAGES[0], 1, effort=100)
+
+    @pytest.mark.parametrize("tokens", [1, 10, 20])
+    def test_too_little_effort_carries_the_best_and_the_bound(self, tokens: int) -> None:
+        with pytest.raises(
+            BudgetError, match=r"the search used its .* model tokens.* what is missing has at most"
+        ) as caught:
+            ranked(LARGE, 3, effort=Effort(tokens=tokens))
+        (partial,) = caught.value.partial
+        assert partial.gap > 0 and partial.certified < 3
+        assert caught.value.log_z_bounds == partial.log_z_bounds
+        listed = set(partial.texts)
+        missing = [log_p for ids, log_p in best(LARGE, 10_000) if VOCABULARY.decode(ids).decode() not in listed]
+        assert missing[0] <= partial.log_p_bound
+
+    def test_an_empty_law_names_the_truncation(self) -> None:
+        with pytest.raises(EmptyLanguageError, match="Prompt 0: .* under top_k=1"):
+            ranked(LANGUAGES[2], 1, top_k=1)
+
+
+SPELLED = Language("spelled", "(a|b){5}", 9, seed=53, scale=8.0)
+"""Usual spellings of 46 prefixes, under a law that may give little to them."""
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 4, 8, 16, 24, 32, 48, 64])
+def test_whatever_the_effort_nothing_false_is_proven(tokens: int) -> None:
+    """Prefixes that the effort does not pay for are no part of the tree."""
+    for seed in range(tokens % 7, 20, 2):
+        language = replace(SPELLED, seed=seed)
+        ((first, log_p),) = best(language, 1)
+        store = TreeStore()
+        try:
+            assert ranked(language, 1, store, effort=Effort(tokens=tokens))[0].token_ids == first
+        except BudgetError as error:
+            (known,) = error.partial
+            assert known.log_p_bound >= log_p - 1e-9 or known[0].token_ids == first
+        assert ranked(language, 1, store)[0].token_ids == first, "a kept tree holds what was proven of it"
+
+
+@pytest.mark.parametrize("top", [1, 10_000])
+def test_a_store_without_room(top: int) -> None:
+    """The store may drop laws as soon as the search is over."""
+    for seed in range(12):
+        language = Language("crowded", "[abc]{2,4}x{0,2}", 9, seed=seed, scale=3.0)
+        for tokens in (5, 10**5):
+            try:
+                found = ranked(language, top, TreeStore(20_000), effort=Effort(tokens=tokens))
+                assert found[0].token_ids == best(language, 1)[0][0]
+            except BudgetError:
+                pass

@@ -1,19 +1,51 @@
 """The token tree: bounds, laws, eviction."""
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 import torch
 
-from outlines_phi.guides.guide import DONE
-from outlines_phi.numerics.weights import log_sum
-from outlines_phi.phi.tree import best_first, evaluator
-from outlines_phi.phi.tree.best_first import enumerate_together
-from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.phi.tree.tree import BoundsTree
-from tests.languages import AND_OPEN, LANGUAGES, PROMPT, Language
+from outlines_phi import BudgetError, Effort, ExactPhi, SamplingSettings, TextConstraint, Vocabulary
+from outlines_phi.guides import FSMGuide, Table
+from outlines_phi.lm import TableModel
+from outlines_phi.phi.tree import evaluator
+from outlines_phi.phi.tree.preexpand import BESIDE, expand_for_walks, usual_tokenizations
+from outlines_phi.vocabulary.trie import merged_tokens
+from outlines_phi_workbench.suite.reference import count_prefixes
+from tests.inner import (
+    DONE,
+    BoundsTree,
+    Evaluator,
+    ExactSampler,
+    RejectionAttempts,
+    Request,
+    TreeStore,
+    best_first,
+    compile_regex,
+    enumerate_together,
+    log_sum,
+    probabilities,
+    rank,
+)
+from tests.languages import (
+    ALPHA,
+    AND_OPEN,
+    DRAWS,
+    GRAMMARS,
+    LANGUAGES,
+    PROMPT,
+    VOCABULARY,
+    GrammarLanguage,
+    Language,
+    ids,
+    p_value,
+    sample,
+    tree_of,
+)
+from tests.sampling.variants import without_coin
 
 WORDS, LOOP = LANGUAGES[:2]
 FAVOURITES = Language("favourites", "[abcx]{6}", 8, seed=4, scale=14.0)
@@ -120,8 +152,7 @@ def test_enumeration_takes_no_more_than_it_needs(
 
 def test_a_compacted_cache_is_evaluated_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds outlive the model's cache: paths are evaluated again, in the same call, and the result is the same."""
-    small = BoundsTree(LOOP.table, LOOP.budget)
-    tight = Evaluator(LOOP.lm, LOOP.settings(), [PROMPT], [small])
+    small, tight = planted(LOOP)
     with monkeypatch.context() as patch:
         patch.setattr(evaluator, "MAX_CACHED", 4)
         assert enumerate_together([small], tight, 0.0, max_tokens=100_000, width=2) == [True]
@@ -129,6 +160,34 @@ def test_a_compacted_cache_is_evaluated_again(monkeypatch: pytest.MonkeyPatch) -
     assert enumerate_together([roomy_tree], roomy, 0.0, max_tokens=100_000, width=2) == [True]
     assert tight.counts.tokens > roomy.counts.tokens
     assert math.exp(small.root.log_upper) == pytest.approx(math.exp(roomy_tree.root.log_upper), rel=1e-12)
+
+
+def test_a_long_path_is_seldom_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that holds nothing in vain may double before it is looked through again: log2(48 / 4) times, not 48."""
+    language = Language("deep", "a{48}", 49, seed=2)
+    tree, deep = planted(language)
+    monkeypatch.setattr(evaluator, "MAX_CACHED", 4)
+    compact, sizes = deep.forest.compact, list[int]()
+
+    def counted(keep: Sequence[int]) -> None:
+        sizes.append(len(keep))
+        compact(keep)
+
+    monkeypatch.setattr(deep.forest, "compact", counted)
+    node = tree.root
+    for _ in range(47):
+        deep.expand([(tree, node)])
+        node = tree.child(node, 1, language.table.advance(node.state, 1, node.remaining))
+    assert 2 <= len(sizes) <= math.log2(48)
+    assert deep.counts.tokens == 46
+
+
+@pytest.mark.parametrize("tokens", [1, 3, 6])
+def test_enumeration_spends_the_tokens_it_was_given(tokens: int) -> None:
+    tree, evaluator = planted(LOOP)
+    evaluator.expand([(tree, tree.root)])
+    assert enumerate_together([tree], evaluator, 0.0, max_tokens=tokens, width=1) == [False]
+    assert tree.expansions == 1 + tokens == 1 + evaluator.counts.tokens
 
 
 def test_a_store_keeps_trees_under_its_bound() -> None:
@@ -142,3 +201,179 @@ def test_a_store_keeps_trees_under_its_bound() -> None:
     assert store.tree(11, WORDS.table, WORDS.budget) is tree
     store.clear()
     assert len(store) == 0
+
+
+TEXTS = Language("texts", "abab|abba|baab|aabb|ccab", 7, seed=2)
+"""Of 5 texts, 11 prefixes of their usual tokenizations, and 46 live prefixes, under a law to which all tokenizations are alike."""
+
+WHOLE = count_prefixes(TEXTS.table, TEXTS.budget, 512) or 0
+
+
+def ready(language: Language = TEXTS) -> tuple[BoundsTree, Evaluator]:
+    tree = BoundsTree(language.table, language.budget)
+    evaluator = Evaluator(language.lm, language.settings(), [PROMPT], [tree])
+    expand_for_walks([tree], evaluator)
+    return tree, evaluator
+
+
+def usual(language: Language = TEXTS) -> set[tuple[int, ...]]:
+    """Return the prefixes of the usual tokenizations, the empty one included."""
+    tokenizations = usual_tokenizations(BoundsTree(language.table, language.budget)) or ()
+    return {tokens[:end] for tokens in tokenizations for end in range(len(tokens) + 1)}
+
+
+def expanded(tree: BoundsTree) -> set[tuple[int, ...]]:
+    return {node.tokens() for node in tree.walk() if node.distribution is not None}
+
+
+def open_prefixes(tree: BoundsTree) -> dict[tuple[int, ...], float]:
+    """Return every open prefix below an expanded node, with its ``log p``."""
+    found = {}
+    for node in list(tree.walk()):
+        if node.distribution is not None:
+            for token, target in zip(node.distribution.moves.tokens, node.distribution.moves.targets, strict=True):
+                child = tree.child(node, int(token), int(target))
+                if target != DONE and child.distribution is None:
+                    found[child.tokens()] = child.log_p
+    return found
+
+
+def test_usual_tokenizations_come_with_the_prompt() -> None:
+    tree, evaluator = ready()
+    assert expanded(tree) == usual() and len(usual()) < 16 < WHOLE and evaluator.counts.calls == 1
+    evaluator.expand([])
+    assert evaluator.counts.calls == 1
+
+
+def test_the_likeliest_open_prefixes_are_read_beside_another_one() -> None:
+    """They and no more, in one call; the walk's own is the least likely here."""
+    tree, evaluator = ready()
+    waiting = sorted(open_prefixes(tree).items(), key=lambda pair: -pair[1])
+    tokens = waiting[-1][0]
+    node = next(node for node in tree.walk() if node.tokens() == tokens)
+    evaluator.expand([(tree, node)])
+    assert len(waiting) > BESIDE
+    assert expanded(tree) == usual() | {tokens} | {tokens for tokens, _ in waiting[:BESIDE]}
+    assert evaluator.counts.calls == 2
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_draws_have_their_law_in_few_calls(seed: int) -> None:
+    """A model that cares nothing for usual tokenizations has most walks leave them."""
+    reference = TEXTS.reference()
+    (draws,) = sample(ExactPhi(), TEXTS.request(DRAWS, seed))
+    assert p_value(ids(draws), reference.mu) > ALPHA > p_value(ids(draws), reference.mask)
+    assert 2 < draws.counts.calls <= 8 and draws.counts.tokens < WHOLE
+
+
+@pytest.mark.parametrize("coin", [True, False], ids=["right", "no thinning coin"])
+def test_cold_trees_have_the_law(coin: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes read beside a walk depend on its place, and bias neither it nor the others of its tree."""
+    if not coin:
+        monkeypatch.setattr(RejectionAttempts, "_walk", without_coin)
+    results = sample(ExactPhi(), TEXTS.request(1, 1, rows=1500))
+    assert (p_value(ids(*results), TEXTS.reference().mu) > ALPHA) == coin
+
+
+def favouring(texts: list[str], share: float) -> tuple[TableModel, Table]:
+    """Return a model with a token for each piece of some texts, that gives usual tokenizations this share of every step."""
+    pieces = {text[a:b] for text in texts for a in range(len(text)) for b in range(a + 1, len(text) + 1)}
+    vocabulary = Vocabulary.from_tokens(["<eos>", *sorted(pieces, key=lambda piece: (len(piece), piece))], 0)
+    written = [merged_tokens(vocabulary, text.encode()) for text in texts]
+    after = {tokens[:end]: (*tokens, 0)[end] for tokens in written for end in range(len(tokens) + 1)}
+    rest = TableModel.random(vocabulary, seed=1, scale=2.0)
+
+    def log_p(tokens: tuple[int, ...]) -> np.ndarray:
+        odd = rest.logits(tokens)
+        p = (1 - share) * np.exp(odd - np.logaddexp.reduce(odd))
+        for prefix, token in after.items():
+            if tokens[len(PROMPT) :] == prefix:
+                p[token] += share / 2
+        return np.log(p)
+
+    return TableModel(vocabulary, log_p), Table(FSMGuide.from_automaton(compile_regex("|".join(texts)), vocabulary))
+
+
+@pytest.mark.parametrize(
+    "texts, most", [(["positive", "negative"], 15), (["Lisbon", "Paris", "Oslo", "Rio de Janeiro"], 40)]
+)
+@pytest.mark.parametrize("share", [0.7, 0.9, 0.999])
+def test_hundreds_of_odd_tokenizations_cost_next_to_nothing(texts: list[str], most: int, share: float) -> None:
+    lm, table = favouring(texts, share)
+    assert (count_prefixes(table, 20, 100_000) or 0) > 250
+    for seed in range(50):
+        request = Request(lm=lm, table=table, prompts=[PROMPT], settings=SamplingSettings(seed=seed, max_new_tokens=20))
+        assert sample(ExactPhi(), request)[0].counts.tokens <= most
+
+
+def test_an_enumeration_begins_with_usual_tokenizations() -> None:
+    """They are enough for a coarse tolerance."""
+    phi = math.exp(TEXTS.reference().log_phi)
+    law = Counter[str]()
+    for tokens, p in TEXTS.reference().mu.items():
+        law[VOCABULARY.decode(tokens).decode()] += p  # type: ignore[assignment]
+    for tolerance, calls, spent in ((1e4, 1, len(usual()) - 1), (1e-3, 6, WHOLE - 1), (0.0, 6, WHOLE - 1)):
+        tree = BoundsTree(TEXTS.table, TEXTS.budget)
+        (found,) = probabilities(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree], tolerance=tolerance, max_tokens=1000)
+        assert found.counts.calls <= calls and found.counts.tokens <= spent
+        lower, upper = tuple(map(math.exp, tree.log_bounds))
+        assert lower <= phi * (1 + 1e-12) and phi <= upper * (1 + 1e-12) and upper - lower <= tolerance * lower + 1e-12
+        for text, p in law.items():
+            assert found[text].lo - 1e-12 <= p <= found[text].hi + 1e-12
+
+
+@pytest.mark.parametrize("effort", [1, 5, 10, 12, 20, 40])
+def test_an_effort_of_few_tokens_reads_no_more(effort: int) -> None:
+    """The cost of usual tokenizations is part of it."""
+    tree = BoundsTree(TEXTS.table, TEXTS.budget)
+    with pytest.raises(BudgetError):
+        probabilities(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree], tolerance=0.0, max_tokens=effort)
+    assert tree.expansions <= effort + 1
+    store, request = TreeStore(), TEXTS.request(1, None)
+    kept = tree_of(store, request)
+    with pytest.raises(BudgetError):
+        rank(request, 10_000, store, effort=Effort(tokens=effort))
+    assert 0 < kept.expansions <= effort + 16, "give or take one call"
+
+
+def test_laws_that_were_dropped() -> None:
+    """To learn a law again is no reason to learn others."""
+    tree, evaluator = ready()
+    known, nodes = tree.log_bounds, tree.nodes
+    tree.drop_distributions(0)
+    dropped = [node for node in tree.walk() if node.expanded and node.distribution is None and node.state > 1]
+    evaluator.expand([(tree, dropped[0])])
+    assert dropped[0].distribution is not None and len(expanded(tree)) == 2
+    assert (tree.log_bounds, tree.nodes) == (known, nodes)
+
+
+def test_a_tree_that_is_known_is_not_read_again() -> None:
+    sampler = ExactSampler(ExactPhi(tolerance=1e-12))
+    first, second = (sampler.sample(TEXTS.request(400, None))[0] for _ in range(2))
+    assert 1 < first.counts.calls <= 6 and second.counts.calls == 0
+
+
+def test_budgets_and_constraints_cut_spellings() -> None:
+    tree, _ = ready(TEXTS.within(3))
+    assert {len(tokens) for tokens in expanded(tree)} == {0, 1, 2}
+    ruled_out = TextConstraint(lambda text: not text.startswith("cc")).over(VOCABULARY)
+    tree = BoundsTree(TEXTS.table, TEXTS.budget, ruled_out)
+    expand_for_walks([tree], Evaluator(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree]))
+    written = {VOCABULARY.decode(tokens) for tokens in expanded(tree)}
+    assert written and not any(text.startswith(b"cc") for text in written)
+
+
+def test_every_guide_and_every_start_has_usual_tokenizations() -> None:
+    grammar = GrammarLanguage("pets", 'start: ("a" | "ab") ("cc" | "x")', 6, seed=1)
+    assert {VOCABULARY.decode(tokens) for tokens in usual_tokenizations(BoundsTree(grammar.table, 6)) or ()} == {
+        b"acc", b"abcc", b"ax", b"abx",
+    }  # fmt: skip
+    within = TEXTS.table.guide.advance(TEXTS.table.start, 5)
+    assert usual_tokenizations(BoundsTree(TEXTS.table, 6, start=within)) == (merged_tokens(VOCABULARY, b"cab"),)
+
+
+def test_long_languages_are_left_to_their_walks() -> None:
+    for language in (LANGUAGES[1].within(60), GRAMMARS[0].within(60)):
+        tree, evaluator = ready(language)
+        assert usual_tokenizations(tree) is None
+        assert evaluator.counts.calls == 0 and not tree.root.expanded

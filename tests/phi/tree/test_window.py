@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from outlines_phi.errors import UnsupportedError
-from outlines_phi.guides.guide import DONE
+from outlines_phi import LookaheadPhi, UnsupportedError
 from outlines_phi.numerics.weights import log
-from outlines_phi.phi.tree.evidence import Evidence, Wave
-from outlines_phi.phi.tree.tree import BoundsTree, Node
-from outlines_phi.phi.tree.window import Ending, PhraseWindows, Release, Renewal
-from outlines_phi.sampling.phi_options import WINDOW, LookaheadPhi
+from outlines_phi.phi.tree.window import Ending, Release
+from outlines_phi.sampling.phi_options import WINDOW
 from tests.guides.walking import assert_same
+from tests.inner import DONE, BoundsTree, Evidence, Node, PhraseWindows, Renewal, Wave
 from tests.languages import LANGUAGES
 from tests.sampling.banning import VOCABULARY, Banned, Ends, Ids, released, renewed
 

@@ -1,52 +1,79 @@
-"""An estimator that looks ahead, the prefixes that several readers grow, and estimators of one step at a time."""
+"""The weights of every estimator, by summation; the prefixes that several readers grow; and estimators of one step at a time."""
 
+import ast
+import importlib
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from outlines_phi import LearnedPhi, LocalPhi, OneStepPhi
-from outlines_phi.guides import Table
+import outlines_phi
+from benchmarks.estimators import dp_frozen
+from benchmarks.estimators.dp_frozen import FrozenDPPhi
+from outlines_phi import BigramDPPhi, LearnedPhi, LocalPhi, OneStepPhi
+from outlines_phi.guides import Guide, Table
 from outlines_phi.guides import table as tables
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi import StepPhi, branches
-from outlines_phi.phi.branches import Branch, Branches
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.sampler import Request
-from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
+from outlines_phi.lm import TableModel
+from outlines_phi.phi import ProposalPhi, StepPhi, dp_bigram
+from outlines_phi.phi.state_values import KeptValues
+from tests.inner import DEAD, DONE, Branch, Branches, branches
+from tests.languages import LANGUAGES, OF_EVERY_KIND, VOCABULARY, Language, ids, sample
 from tests.phi.looking import LookingPhi
-from tests.phi.walks import mean_weight, paths, states_of
+from tests.phi.walks import ManyPartitions, mean_weight, no_floor, paths, states_of
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 
 
+def kept(language: Language, **options: Any) -> LearnedPhi:
+    """Return what is learned from some unseeded draws, which stands still during a call."""
+    values = KeptValues()
+    torch.manual_seed(0)
+    sample(LearnedPhi(values), language.request(64, seed=None, **options))
+    assert len(values.of(language.lm, language.table, language.settings(**options))) > 1
+    return LearnedPhi(values)
+
+
+PROPOSALS: dict[str, Callable[..., ProposalPhi]] = {
+    "looking": lambda *_, **__: LookingPhi(),
+    "looking at one": lambda *_, **__: LookingPhi(most=1, floor=1e-3),
+    "looking at all": lambda *_, **__: LookingPhi(most=99),
+    "bigram": lambda *_, **__: BigramDPPhi(),
+    "bigram, cut": lambda *_, **__: BigramDPPhi(tokens=2, states=3, max_bytes=200),
+    "bigram of the first state": lambda *_, **__: BigramDPPhi(states=1),
+    "frozen": lambda *_, **__: FrozenDPPhi(horizon=2, states=2),
+    "learned": kept,
+}
+
+
 @pytest.mark.in_turn
+@pytest.mark.parametrize("name", PROPOSALS)
 @languages
 @pytest.mark.parametrize("options", [{}, {"top_k": 5}, {"temperature": 0.5}], ids=str)
-@pytest.mark.parametrize(
-    "phi", [LookingPhi(), LookingPhi(most=1, floor=1e-3), LookingPhi(most=99)], ids=["2", "1", "all"]
-)
-def test_the_mean_weight_is_phi(phi: LookingPhi, options: dict[str, object], language: Language) -> None:
+def test_the_mean_weight_is_phi(name: str, options: dict[str, Any], language: Language) -> None:
     """``sum_y q(y) w(y) = Phi`` over all paths, and each weight is ``p / q``."""
-    found = paths(language, phi, **options)
+    found = paths(language, PROPOSALS[name](language, **options), seed=None, **options)
     assert mean_weight(found) == pytest.approx(math.exp(language.reference(**options).log_phi), rel=1e-9)
     assert all(path.log_w == pytest.approx(path.log_p - path.log_q, abs=1e-9) for path in found)
 
 
-def test_a_row_does_not_depend_on_the_others() -> None:
-    language, others = LANGUAGES[0], [PROMPT, (3,), (4, 5)]
-    request = Request(lm=language.lm, table=language.table, prompts=others, settings=language.settings(5), n=8)
-    together = AncestralSampler(LookingPhi()).sample(request)[0]
-    alone = AncestralSampler(LookingPhi()).sample(language.request(8, seed=5))[0]
-    assert [draw.token_ids for draw in together] == [draw.token_ids for draw in alone]
-    assert together.log_w == pytest.approx(alone.log_w, abs=1e-12)
+def test_without_a_floor_mass_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Power control: with top_k = 5 a surrogate rules out members that the law allows."""
+    monkeypatch.setattr(dp_bigram, "floored", no_floor)
+    language, options = LANGUAGES[0], {"top_k": 5}
+    found = mean_weight(paths(language, BigramDPPhi(), **options))
+    assert found < 0.999 * math.exp(language.reference(**options).log_phi)
 
 
 def test_what_was_looked_at_in_vain_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """And it changes no draw: the walks stand on what is kept."""
     language, phi, kept = LANGUAGES[0], LookingPhi(), []
-    usual = AncestralSampler(phi).sample(language.request(60, seed=2))[0]
+    (usual,) = sample(phi, language.request(60, seed=2))
     monkeypatch.setattr(branches, "WASTE", 3)
     compact = Branches.compact
 
@@ -56,8 +83,8 @@ def test_what_was_looked_at_in_vain_is_given_back(monkeypatch: pytest.MonkeyPatc
         kept.append(int(forest.alive[: len(forest)].sum()) / len(forest))
 
     monkeypatch.setattr(Branches, "compact", counting)
-    draws = AncestralSampler(phi).sample(language.request(60, seed=2))[0]
-    assert [draw.token_ids for draw in draws] == [draw.token_ids for draw in usual]
+    (draws,) = sample(phi, language.request(60, seed=2))
+    assert ids(draws) == ids(usual)
     assert draws.counts.tokens == usual.counts.tokens
     assert len(kept) > 1 and min(kept) < 0.6
 
@@ -159,3 +186,72 @@ def test_logits_do_as_well_as_log_probabilities(language: Language) -> None:
     assert torch.allclose(
         of_logits, phi.log_h(logits.log_softmax(-1)[None], table, table.start, left), rtol=1e-6, atol=1e-6
     )
+
+
+LEAST = 1e-250
+"""A floor that holds nothing back."""
+
+
+def naive(guide: Guide, p: list[float], horizon: int) -> Callable[[int, int, int], float]:
+    """``h_t(s)`` token by token, with ``left`` tokens to write and ``t`` steps until the horizon."""
+
+    @cache
+    def onward(state: int) -> list[tuple[float, int]]:
+        return [(p[v], target) for v in range(len(p)) if (target := guide.advance(state, v)) != DEAD]
+
+    @cache
+    def h(state: int, left: int, t: int) -> float:
+        if state == DONE:
+            return 1.0
+        if state == DEAD or guide.min_tokens(state) > left:
+            return 0.0
+        if t == 0:
+            return 1.0
+        return sum(mass * h(target, left - 1, t - 1) for mass, target in onward(state))
+
+    return h
+
+
+def test_it_imports_public_names_alone() -> None:
+    source = ast.parse(Path(dp_frozen.__file__).read_text(encoding="utf-8"))
+    ours = [
+        node for node in ast.walk(source) if isinstance(node, ast.ImportFrom) and "outlines_phi" in str(node.module)
+    ]
+    assert len(ours) == 2
+    for node in ours:
+        assert (node.module or "").removeprefix("outlines_phi.") in outlines_phi.__all__
+        assert {alias.name for alias in node.names} <= set(importlib.import_module(str(node.module)).__all__)
+
+
+@pytest.mark.parametrize(
+    ("language", "horizon", "wrap"),
+    [
+        *product(OF_EVERY_KIND, [1, 2, 3], [lambda guide: guide]),
+        *product(LANGUAGES, [12], [lambda guide: guide]),
+        *product(OF_EVERY_KIND, [2], [ManyPartitions]),
+    ],
+    ids=lambda value: "one partition" if "lambda" in str(value) else None,
+)
+def test_values_are_those_of_naive_recursion(language: Language, horizon: int, wrap: Callable[[Guide], Guide]) -> None:
+    guide = wrap(language.table.guide)
+    table = Table(guide)
+    phi = FrozenDPPhi(horizon=horizon, states=10**6, floor=LEAST)
+    log_p = torch.log_softmax(torch.from_numpy(np.random.default_rng(4).normal(size=len(VOCABULARY))), -1)
+    h = naive(guide, log_p.exp().tolist(), horizon)
+    for state in states_of(guide, 8):
+        after = [guide.advance(state, v) for v in range(len(VOCABULARY))]
+        for remaining in range(guide.min_tokens(state), 9):
+            log_h = phi.log_h(log_p[None], table, state, remaining)[0]
+            found = table.partition(state).spread(log_h).exp().tolist()
+            expected = [h(target, remaining - 1, horizon) for target in after]
+            assert found == pytest.approx(expected, rel=1e-9, abs=1e-240), (state, remaining)
+
+
+def test_what_it_keeps_counts_in_the_table() -> None:
+    table, phi = Table(LANGUAGES[0].table.guide), FrozenDPPhi()
+    log_p = torch.zeros(1, len(VOCABULARY))
+    phi.log_h(log_p, table, table.start, 7)
+    before = table.bytes
+    for remaining in (3, 5, 7):
+        phi.log_h(log_p + remaining, table, table.start, remaining)
+    assert table.bytes == before > 0
