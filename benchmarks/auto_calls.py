@@ -7,8 +7,6 @@ after one that asks for something else. Counts, not times: they are the same on 
 in ``docs/auto.md`` anew, from the kept results; ``python -m benchmarks.table auto_calls`` prints all of them.
 """
 
-from __future__ import annotations
-
 import datetime
 import enum
 import json

@@ -7,8 +7,6 @@ draws is compared with the distribution that its method should have, beside the 
 of the distribution itself stay. The page of banned phrases shows the result: ``python -m benchmarks.ban_page``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Annotated, NamedTuple

@@ -3,8 +3,6 @@
 python -m benchmarks.ban_page
 """
 
-from __future__ import annotations
-
 import statistics
 from pathlib import Path
 from typing import Any

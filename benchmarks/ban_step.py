@@ -8,8 +8,6 @@ read texts over the same 131k tokens. Ours read texts that keep beginning phrase
 visited before.
 """
 
-from __future__ import annotations
-
 import statistics
 from typing import Annotated
 
@@ -18,9 +16,8 @@ import typer
 
 from benchmarks.bans.lists import near, phrases
 from benchmarks.report import Report
-from benchmarks.schemas import SCHEMAS, pattern
+from benchmarks.schemas import SCHEMAS, pattern, tekken_vocabulary
 from benchmarks.step import per_step, stock_processor, texts
-from benchmarks.tekken import tekken_vocabulary
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide

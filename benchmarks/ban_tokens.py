@@ -5,8 +5,6 @@
 Counts, the same on every machine. An unconstrained draw of the same length costs a model token for every token but the last.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Annotated, TypeAlias

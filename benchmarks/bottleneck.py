@@ -17,21 +17,19 @@ their own squared weights over all seeds; ``mean w / Phi`` beside it says whethe
 where it is below a half nothing is said.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 import typer
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field
 from rich.progress import track
 
 import outlines_phi
-from benchmarks.auto import PROMPT, Stalled
 from benchmarks.estimators.dp_frozen import FrozenDPPhi
 from benchmarks.report import Report
 from outlines_phi.guides.table import Table
@@ -47,6 +45,17 @@ from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 from outlines_phi_workbench.suite.languages import canonical
 from outlines_phi_workbench.suite.reference import Reference, enumerate_language
+
+PROMPT = "Person: Nora is a teacher. JSON: "
+
+
+class Stalled(BaseModel):
+    """A record whose last field the model never writes: the improbable part comes late, after text that differs each time."""
+
+    name: str = Field(max_length=20)
+    age: int
+    colour: Literal["red", "green", "blue"]
+
 
 FIXED: tuple[ProposalPhi, ...] = (LocalPhi(), OneStepPhi(), FrozenDPPhi())
 LEARNING: tuple[ProposalPhi, ...] = (LearnedPhi(),)

@@ -3,8 +3,6 @@
 python -m benchmarks.bundled
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Annotated, Any, Literal

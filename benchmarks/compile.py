@@ -6,8 +6,6 @@ Each pattern is measured in a fresh process. The tokens' trie is in memory, comp
 compilation, and the two sides take turns.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import statistics
@@ -22,8 +20,7 @@ import outlines_core
 import typer
 
 from benchmarks.report import Report
-from benchmarks.schemas import SCHEMAS, pattern
-from benchmarks.tekken import tekken_vocabulary
+from benchmarks.schemas import SCHEMAS, pattern, tekken_vocabulary
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.numerics.cache import forget_parts
 from outlines_phi.regex.patterns import compile_regex

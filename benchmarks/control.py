@@ -27,8 +27,6 @@ but that total variation: whether a text ends where it does is told by the distr
 reads fewer distributions has more than that to guess.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

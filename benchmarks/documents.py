@@ -1,7 +1,5 @@
 """Documents of the shipped grammars, written at random, and what tokens a tokenizer would probably cut them into."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

@@ -6,8 +6,6 @@ Counts, not times: they are the same on every machine. Plain draws are token by 
 one prompt they share a prefix cache, as exact draws do.
 """
 
-from __future__ import annotations
-
 import statistics
 from typing import Annotated
 

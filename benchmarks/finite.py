@@ -5,8 +5,6 @@
 Each after a prompt that asks for something else; two of them also after one that asks for them.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from typing import Annotated, Any, Literal

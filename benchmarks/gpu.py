@@ -6,8 +6,6 @@ The weights are random, so that nothing is downloaded; free text has the length 
 waited for before and after each forward pass: nothing of one is counted as the other. It runs on a CPU too, with ``--shapes tiny``.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable
@@ -20,7 +18,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from benchmarks.large_vocabulary import TEXT
 from benchmarks.report import Report
 from benchmarks.scaling import first_tokens, free_text
-from benchmarks.tekken import tekken_vocabulary
+from benchmarks.schemas import tekken_vocabulary
 from outlines_phi.drafting.earlier_texts import PromptLookupDrafter
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.table import Table

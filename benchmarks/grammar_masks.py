@@ -7,8 +7,6 @@ added to logits here, a bit per token there. Steps are measured along documents 
 A step of ours is cold where its state has not been met. Each engine runs in processes of its own.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -28,7 +26,7 @@ from benchmarks.compile import forget_peak, peak_megabytes
 from benchmarks.documents import DOCUMENTS, many_rules, spelled
 from benchmarks.report import Report
 from benchmarks.schema_engines import llguidance_tokenizer, xgrammar_tokenizer
-from benchmarks.tekken import tekken_vocabulary
+from benchmarks.schemas import tekken_vocabulary
 from outlines_phi.guides.grammar.cfg_guide import CFGGuide
 from outlines_phi.guides.grammar.notation.reader import grammar_text, read_grammar
 from outlines_phi.guides.guide import DEAD, UNREACHABLE

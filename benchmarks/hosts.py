@@ -8,8 +8,6 @@ The bundled model in single precision, one thread, processor seconds: the same w
 tokens as a masked draw does, and does not end before.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

@@ -8,8 +8,6 @@ backslashes and control characters. Beside the samplers stands what sampling by 
 each row.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Annotated
@@ -19,7 +17,7 @@ import typer
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from benchmarks.report import Report
-from benchmarks.tekken import tekken_vocabulary
+from benchmarks.schemas import tekken_vocabulary
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.transformers.transformers_model import TransformersModel

@@ -8,8 +8,6 @@ decides about the rest of it; blanks that are free in all places, ``whitespace_p
 Counts, not times: they are the same on every machine.
 """
 
-from __future__ import annotations
-
 import statistics
 import warnings
 from typing import Annotated, Literal

@@ -13,8 +13,6 @@ vocabulary and seen two schemas, and sees these once more. Times are of the proc
 process has not seen.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
@@ -34,7 +32,7 @@ import typer
 from benchmarks.report import Report
 from benchmarks.schema_engines import ENGINES
 from benchmarks.schema_trials import SPELLINGS, TEXTS, VERDICTS, Outcome, Speller, Trial, tried
-from benchmarks.tekken import tekken_vocabulary
+from benchmarks.schemas import tekken_vocabulary
 
 PEERS = ("llguidance", "xgrammar")
 QUANTILES = (0.5, 0.9, 0.99, 1.0)

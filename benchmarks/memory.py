@@ -5,8 +5,6 @@ python -m benchmarks.memory
 Linux only: the resident set is read from /proc.
 """
 
-from __future__ import annotations
-
 import gc
 import resource
 import statistics

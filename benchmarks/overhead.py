@@ -9,8 +9,6 @@ forward is timed on its own and subtracted), and plain calls beside those of sto
 which all of it runs, so that other work on the machine counts little.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable

@@ -8,8 +8,6 @@ beside them. Each repetition measures both, one after the other; the figures are
 machine disturbs them.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import time

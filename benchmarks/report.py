@@ -1,7 +1,5 @@
 """The reports of benchmarks, printed and kept."""
 
-from __future__ import annotations
-
 import json
 import platform
 from datetime import date

@@ -10,8 +10,6 @@ slope of the log of its time over the log of what grows: 0 is the same cost per 
 once per draw, as it is used.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import time
@@ -30,7 +28,7 @@ from benchmarks.draws import JOBS, NAMES, Person
 from benchmarks.large_vocabulary import tiny
 from benchmarks.peers.client import GenLM
 from benchmarks.report import Report
-from benchmarks.tekken import tekken_vocabulary
+from benchmarks.schemas import tekken_vocabulary
 from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.table import Table

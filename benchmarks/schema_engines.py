@@ -3,8 +3,6 @@
 Objects are open where the schema says no other, and blanks between the tokens of JSON are allowed. All times are of one thread.
 """
 
-from __future__ import annotations
-
 import json
 import warnings
 from abc import ABC, abstractmethod

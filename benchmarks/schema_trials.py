@@ -1,7 +1,5 @@
 """The trial of an engine on one JSON schema, in a process of its own with bounds on time and memory."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

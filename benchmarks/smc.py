@@ -8,8 +8,6 @@ weights, when and whom to resample, copies, giving back the memory of prefixes t
 the end. It is measured as the processor time of the call less that of its steps, within the same run.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Iterator

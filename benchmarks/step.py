@@ -5,8 +5,6 @@
 Both walk the same texts over a 131k-token vocabulary; per batch size the median time of a step, and ratios.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable
@@ -18,8 +16,7 @@ import typer
 from outlines.backends.outlines_core import OutlinesCoreLogitsProcessor
 
 from benchmarks.report import Report
-from benchmarks.schemas import SCHEMAS, pattern
-from benchmarks.tekken import tekken_vocabulary
+from benchmarks.schemas import SCHEMAS, pattern, tekken_vocabulary
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DONE, UNREACHABLE
 from outlines_phi.guides.table import Table

@@ -1,7 +1,5 @@
 """Mixed calls of one model, as an application might make them: every road, and a prompt of its own for each."""
 
-from __future__ import annotations
-
 import asyncio
 import warnings
 from collections.abc import Callable

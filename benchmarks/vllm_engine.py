@@ -6,8 +6,6 @@ The bundled model in single precision on one thread, the whole engine in one pro
 masked draws have.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

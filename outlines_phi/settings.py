@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import final
 from weakref import WeakKeyDictionary
 
@@ -94,7 +94,7 @@ class SamplingSettings:
     @property
     def law_key(self) -> tuple[object, ...]:
         """Everything that ``p`` and the language depend on: all fields but the seed."""
-        return tuple(getattr(self, field.name) for field in fields(self) if field.name != "seed")
+        return tuple({**vars(self), "seed": None}.values())
 
     @property
     def truncation(self) -> str:

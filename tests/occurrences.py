@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
+from tests.leaks import occurrences
+
 SURROGATE = re.compile(rb"\xed[\xa0-\xbf]")
 
 
@@ -44,31 +46,15 @@ class Occurrences:
 
     def of(self, text: bytes, finished: bool = False) -> set[tuple[int, int, int, int]]:
         """All occurrences that no continuation can undo: phrase, first byte, and where they begin and end in what is searched."""
-        own = characters(text, finished)
+        own, found = characters(text, finished), set()
         bytes_before = [sum(map(width, own[:place])) for place in range(len(own))]
-        folded = [(f, place) for place, c in enumerate(own) for f in (c.casefold() if self.ignore_case else c)]
-        found = set()
         for index, phrase in enumerate(self.phrases):
-            if isinstance(phrase, str):
-                searched, places = [f for f, _ in folded], [place for _, place in folded]
-                wanted = phrase.casefold() if self.ignore_case else phrase
-                spans = [
-                    (start, start + len(wanted))
-                    for start in range(len(searched))
-                    if searched[start : start + len(wanted)] == list(wanted)
-                ]
-            else:
-                searched, places = own, list(range(len(own)))
-                flags = re.IGNORECASE if self.ignore_case else 0
-                spans = [
-                    (start, end)
-                    for start in range(len(own))
-                    for end in range(start + 1, len(own) + 1)
-                    if re.fullmatch(phrase.pattern, "".join(own[start:end]), flags | phrase.flags)
-                ]
+            folds = self.ignore_case and isinstance(phrase, str)
+            letters = [(f, place) for place, c in enumerate(own) for f in (c.casefold() if folds else c)]
+            searched = "".join(f for f, _ in letters)
             found |= {
-                (index, bytes_before[places[start]], start, end)
-                for start, end in spans
+                (index, bytes_before[letters[start][1]], start, end)
+                for start, end in occurrences(phrase, searched, self.ignore_case)
                 if not self.whole_word or self._is_whole(searched, start, end, finished)
             }
         return found
@@ -80,16 +66,6 @@ class Occurrences:
     def completed_at_end(self, text: bytes) -> tuple[int, ...]:
         """Return the phrases that the end of the text completes."""
         return tuple(sorted({index for index, *_ in self.of(text, True) - self.of(text)}))
-
-    def completed_after(self, prompt: bytes, text: bytes) -> tuple[int, ...]:
-        """Return the phrases that the last byte of a text after a prompt completes; one that lies in the prompt is none of them."""
-        before = self.of(prompt, True) | self.of(prompt + text[:-1])
-        return tuple(sorted({index for index, *_ in self.of(prompt + text) - before}))
-
-    def completed_after_at_end(self, prompt: bytes, text: bytes) -> tuple[int, ...]:
-        """Return the phrases that the end of a text after a prompt completes."""
-        before = self.of(prompt, True) | self.of(prompt + text)
-        return tuple(sorted({index for index, *_ in self.of(prompt + text, True) - before}))
 
     def pending(self, text: bytes, alphabet: Sequence[str]) -> int:
         """Return the length of the longest suffix that some continuation completes, in bytes."""

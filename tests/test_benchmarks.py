@@ -43,13 +43,11 @@ NEEDS_TEKKEN = pytest.mark.skipif(find_spec("mistral_common") is None, reason="t
 GENLM = os.environ.get("OUTLINES_PHI_GENLM_PYTHON", "")
 """The interpreter of an environment with genlm-control (benchmarks/peers/requirements.txt)."""
 
-RUNS: tuple[Any, ...] = (
-    ("auto", {"seeds": 1, "draws": "1"}, ["auto"]),
+RUNS: list[tuple[str, dict[str, Any], list[str]]] = [
     ("ban_tokens", {"draws": 1, "length": 20, "phrases": 5}, ["ban_tokens"]),
     ("bundled", {"n": 4, "cases": "a, answer"}, ["bundled"]),
     (
-        "drafting",
-        {"prompts": 1, "training": 3, "repeats": 1, "layers": 1, "hidden": 128},
+        "drafting", {"prompts": 1, "training": 3, "repeats": 1, "layers": 1, "hidden": 128},
         ["drafting", "drafting_sibling", "drafting_verify"],
     ),
     ("draws", {"prompts": 2, "n": 2}, ["batch", "first_draw", "many_draws"]),
@@ -59,23 +57,18 @@ RUNS: tuple[Any, ...] = (
     ("memory", {"calls": 6, "warm_up": 2, "every": 2}, ["memory"]),
     ("overhead", {"repeats": 2, "kept": 2}, ["overhead"]),
     ("smc", {"particles": 4, "repeats": 1}, ["smc"]),
-    pytest.param("ban_ready", {"counts": "20", "only": "whole_word"}, [], marks=NEEDS_TEKKEN),
-    pytest.param(
-        "ban_step", {"steps": 4, "repeats": 2, "counts": "20", "schema": "e-mail"}, ["ban_step"], marks=NEEDS_TEKKEN
-    ),
-    pytest.param("compile", {"repeats": 1, "only": "e-mail"}, [], marks=NEEDS_TEKKEN),
-    pytest.param(
-        "estimators.__main__",
-        {"steps": 2, "repeats": 1, "layers": 1, "hidden": 128},
-        ["estimators"],
-        marks=NEEDS_TEKKEN,
-    ),
-    pytest.param("large_vocabulary", {"n": 2, "repeats": 1, "only": "exact"}, ["large_vocabulary"], marks=NEEDS_TEKKEN),
-    pytest.param("gpu", {"shapes": "tiny", "batches": "2", "length": 8, "size": 2048}, ["gpu"], marks=NEEDS_TEKKEN),
-    pytest.param("grammar_masks", {"names": "arithmetic", "only": "ours", "count": 1}, [], marks=NEEDS_TEKKEN),
-    pytest.param("scaling", {"most": 4, "n": 1}, ["scaling"], marks=NEEDS_TEKKEN),
-    pytest.param("step", {"steps": 2, "repeats": 1, "schema": "e-mail"}, ["step"], marks=NEEDS_TEKKEN),
-)
+]  # fmt: skip
+OVER_TEKKEN: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("ban_step", {"steps": 4, "repeats": 2, "counts": "20", "schema": "e-mail"}, ["ban_step"]),
+    ("compile", {"repeats": 1, "only": "e-mail"}, []),
+    ("estimators.__main__", {"steps": 2, "repeats": 1, "layers": 1, "hidden": 128}, ["estimators"]),
+    ("large_vocabulary", {"n": 2, "repeats": 1, "only": "exact"}, ["large_vocabulary"]),
+    ("gpu", {"shapes": "tiny", "batches": "2", "length": 8, "size": 2048}, ["gpu"]),
+    ("grammar_masks", {"names": "arithmetic", "only": "ours", "count": 1}, []),
+    ("scaling", {"most": 4, "n": 1}, ["scaling"]),
+    ("step", {"steps": 2, "repeats": 1, "schema": "e-mail"}, ["step"]),
+]
+"""Benchmarks with tiny counts, and the results that each keeps."""
 
 
 @pytest.fixture
@@ -92,37 +85,49 @@ def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def kept(results: Path) -> dict[str, dict[str, Any]]:
-    return {path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))}
-
-
 @pytest.mark.filterwarnings("ignore")  # of the hosts that are measured beside this package
-@pytest.mark.parametrize(("name", "options", "expected"), RUNS)
+@pytest.mark.parametrize(
+    ("name", "options", "expected"), [*RUNS, *(pytest.param(*run, marks=NEEDS_TEKKEN) for run in OVER_TEKKEN)]
+)
 def test_every_benchmark_runs(name: str, options: dict[str, Any], expected: list[str], results: Path) -> None:
     with torch._dynamo.config.patch(disable=True):  # stock Outlines' kernels would be compiled for minutes
         importlib.import_module(f"benchmarks.{name}").main(**options)
     check_results(results, expected)
 
 
-def check_results(results: Path, expected: list[str]) -> None:
-    assert list(kept(results)) == expected
-    for result in kept(results).values():
+def check_results(results: Path, expected: list[str]) -> dict[str, dict[str, Any]]:
+    """Assert that these results were kept, each of them a table, and return them."""
+    found = {path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))}
+    assert list(found) == expected
+    for result in found.values():
         assert result["rows"] and all(len(row) == len(result["columns"]) for row in result["rows"])
         assert result["title"] in table.markdown(result)
+    return found
+
+
+def marked(results: Path, name: str) -> Path:
+    """Return a page with something old between markers."""
+    page = results / "page.md"
+    page.write_text(f"before\n<!-- {name}:start -->\nold\n<!-- {name}:end -->\nafter\n")
+    return page
+
+
+def rewritten(page: Path) -> str:
+    """Return the text of a page of which only what is between markers was replaced."""
+    text = page.read_text()
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
+    return text
 
 
 def test_the_page_of_bans_shows_what_was_kept(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ban_distances.main(n=20, distributions=2, top_k=2)
     check_results(results, ["ban_distances", "ban_random_distances"])
-    page, picture = results / "page.md", results / "bans.png"
-    page.write_text("before\n<!-- bans:start -->\nold\n<!-- bans:end -->\nafter\n")
-    monkeypatch.setattr(ban_page, "PAGE", page)
-    monkeypatch.setattr(ban_page, "PICTURE", picture)
+    monkeypatch.setattr(ban_page, "PAGE", marked(results, "bans"))
+    monkeypatch.setattr(ban_page, "PICTURE", results / "bans.png")
     ban_page.main()
-    text = page.read_text()
-    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
+    text = rewritten(ban_page.PAGE)
     assert all(f"| {method} |" in text for method in ban_page.METHODS)
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert ban_page.PICTURE.read_bytes().startswith(b"\x89PNG")
 
 
 def test_every_benchmark_is_run() -> None:
@@ -133,9 +138,8 @@ def test_every_benchmark_is_run() -> None:
         for path in paths
         if "typer.run(main)" in path.read_text()
     }
-    names = {getattr(run, "values", run)[0].removesuffix(".__main__") for run in RUNS}
-    names |= {"ban_distances", "control", "maskbench"}
-    names |= {"peers", "real"}
+    names = {name.removesuffix(".__main__") for name, *_ in (*RUNS, *OVER_TEKKEN)}
+    names |= {"ban_distances", "control", "maskbench", "peers", "real"}
     names |= {"ray_overhead", "vllm_engine"}  # which need environments of their own
     names |= {"auto_calls", "bottleneck", "fidelity", "real_model"}  # which the tests of the workbench run
     assert programs <= names, "a benchmark that no test runs breaks silently"
@@ -163,17 +167,12 @@ def test_schemas_are_measured_in_forks(results: Path, tmp_path: Path) -> None:
     (suite / "type.json").write_text(json.dumps(group))
     (suite / "optional" / "left.json").write_text("out")
     maskbench.main(maskbench=str(data), suite=str(suite), engines="ours;llguidance", texts=2, log=str(log))
-    found = kept(results)
-    assert list(found) == ["maskbench", "maskbench_times", "schema_suite"]
+    found = check_results(results, ["maskbench", "maskbench_times", "schema_suite"])
     ours, other = found["maskbench"]["rows"]
     assert ours[0] == "ours" and ours[1:7] == other[1:7] == [1, 1, 1, 0, 0, 0]
     assert ours[7:10] == ["1 of 3"] * 3 and ours[10:] == [4, 0, 0]
     assert [row[:2] for row in found["maskbench_times"]["rows"]] == [["ours", 2], ["llguidance", 2]]
     assert [row[1:] for row in found["schema_suite"]["rows"]] == [[2, 0, 0, 0, 0, 0]] * 2
-    for result in found.values():
-        assert all(len(row) == len(result["columns"]) for row in result["rows"]) and result["title"] in table.markdown(
-            result
-        )
     verdicts = [(line["name"], line["verdict"]) for line in map(json.loads, log.read_text().splitlines())]
     assert verdicts[:3] == [(name, name) for name in TASKS]
 
@@ -285,12 +284,10 @@ def test_confidences_are_scored_by_their_bins_and_read_from_their_tokens() -> No
 
 @pytest.fixture
 def peers_page(results: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = results / "peers.md"
-    path.write_text("before\n<!-- peers:start -->\nold\n<!-- peers:end -->\nafter\n")
-    monkeypatch.setattr(page, "PAGE", path)
+    monkeypatch.setattr(page, "PAGE", marked(results, "peers"))
     monkeypatch.setattr(page, "PICTURE", results / "peers.png")
     monkeypatch.setattr(peers, "roles", lambda: random_case(0))
-    return path
+    return page.PAGE
 
 
 def run_peers(genlm: str) -> None:
@@ -302,10 +299,8 @@ def run_peers(genlm: str) -> None:
 @pytest.mark.skipif(not (find_spec("llguidance") and find_spec("xgrammar")), reason="they are measured")
 def test_the_page_of_peers_shows_what_was_measured(results: Path, peers_page: Path) -> None:
     run_peers("none")
-    check_results(results, ["peers", "peers_bans", "peers_curves", "peers_masks"])
-    text = peers_page.read_text()
-    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
-    found = kept(results)
+    found = check_results(results, ["peers", "peers_bans", "peers_curves", "peers_masks"])
+    text = rewritten(peers_page)
     assert all(f"| {row[2]} |" in text for name in ("peers", "peers_bans") for row in found[name]["rows"])
     by = {row[1]: dict(zip(found["peers_masks"]["columns"], row, strict=True)) for row in found["peers_masks"]["rows"]}
     assert by["xgrammar"]["too few"] == by["xgrammar"]["too many"] == 0 < by["xgrammar"]["prefixes"]
@@ -350,6 +345,6 @@ def test_masks_that_differ_are_counted() -> None:
 @pytest.mark.skipif(not GENLM, reason="OUTLINES_PHI_GENLM_PYTHON names no environment with genlm-control")
 def test_the_comparison_with_genlm_control_runs(results: Path) -> None:
     control.main(python=GENLM, particles="2", runs=4, most=4, repeats=2, languages="enum, off-prompt")
-    draw, many = kept(results).values()
+    draw, many = check_results(results, ["control_draw", "control_many"]).values()
     assert [row[2] for row in draw["rows"]] == ["exact", "genlm-control, N = 2"]
     assert [row[2] for row in many["rows"]] == ["best", "0.1"]

@@ -208,15 +208,10 @@ def test_the_commands_of_a_page_have_their_options(page: Path) -> None:
     assert wrong_uses(page, OWN) == []
 
 
-def test_the_readme_is_one_screen() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 600
-
-
-def test_the_readme_names_the_tested_torch() -> None:
-    version = re.search(r"^torch==(\S+)", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
-    assert version and f"torch=={version[1]} --index-url" in (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def test_the_readme_names_the_pythons_of_the_package() -> None:
-    assert 'requires-python = ">=3.10,<3.14"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert "Python 3.10 to 3.13" in (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_readme_is_one_screen_and_names_the_tested_versions() -> None:
+    readme, constraints, project = (
+        (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "constraints.txt", "pyproject.toml")
+    )
+    torch_ = re.search(r"^torch==\S+", constraints, re.MULTILINE)
+    assert len(readme.split()) <= 600 and torch_ and f"{torch_[0]} --index-url" in readme
+    assert 'requires-python = ">=3.10,<3.14"' in project and "Python 3.10 to 3.13" in readme

@@ -1,7 +1,5 @@
 """The distributions and phrases that methods of banning are compared on."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

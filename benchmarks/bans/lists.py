@@ -1,7 +1,5 @@
 """Long lists of phrases, as people ban them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 A distribution may sum to less than 1: what is missing is the probability of coming to a place where every token is ruled out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeAlias

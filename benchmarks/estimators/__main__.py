@@ -9,8 +9,6 @@ h`` for every token) less that of the plain mask, along the same texts; tables a
 a type. Both are processor time of the one thread that works, so that other work on the machine does not count.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -23,9 +21,8 @@ from transformers import DynamicCache, Qwen3Config, Qwen3ForCausalLM
 
 from benchmarks.estimators.dp_frozen import FrozenDPPhi
 from benchmarks.report import Report
-from benchmarks.schemas import SCHEMAS, pattern
+from benchmarks.schemas import SCHEMAS, pattern, tekken_vocabulary
 from benchmarks.step import texts
-from benchmarks.tekken import tekken_vocabulary
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import UNREACHABLE
 from outlines_phi.guides.table import Table

@@ -13,8 +13,6 @@ then about **many draws** of one prompt at equal model tokens, of which ``peers_
 read, not drawn: they have no number of draws. ``peers_masks.json`` compares masks; ``peers_bans.json`` is about banned phrases.
 """
 
-from __future__ import annotations
-
 import warnings
 from importlib.metadata import version
 from typing import Annotated, NamedTuple

@@ -1,7 +1,5 @@
 """Bans of phrases: what one draw costs and how far it is from the exact distribution, by look-ahead and by its rivals."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

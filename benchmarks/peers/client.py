@@ -1,7 +1,5 @@
 """genlm-control as a process of its own, that answers in JSON."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The environment of genlm-control, which cannot live beside this package."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The small languages of the comparison with peers, each with its exact distribution over texts."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The masks of each library after the same prefixes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The requests to a Hugging Face model, counted at the model itself: the same code for every side of a comparison."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -1,7 +1,5 @@
 """The tables and the figure of ``docs/peers.md``, from the kept results."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

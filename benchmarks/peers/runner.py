@@ -12,8 +12,6 @@ A request with a ``table`` has no model and no pattern: the table holds the dist
 Its runs begin with empty caches; their meter is the number of distinct prefixes whose distribution was asked for.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

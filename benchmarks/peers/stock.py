@@ -1,7 +1,5 @@
 """Peers that live beside this package: Outlines' backends, assisted decoding of transformers, and plain rejection."""
 
-from __future__ import annotations
-
 import copy
 import re
 import statistics

@@ -1,7 +1,5 @@
 """A model that is a table, and a ban of phrases, as potentials of genlm-control; run in its environment."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -3,8 +3,6 @@
 python -m benchmarks.real
 """
 
-from __future__ import annotations
-
 import os
 from typing import Annotated
 

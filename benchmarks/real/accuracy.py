@@ -7,8 +7,6 @@ more correct: a draw is as right as the model is at its temperature. Each text i
 interval of 95 % resamples the texts. *Right* is every field of a record, *fields* the share of them; case does not count.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping

@@ -7,8 +7,6 @@ with a 95 % interval by resampling the draws; beside it stands the *floor*, what
 *Worth* is the effective sample size of a masked draw. Formats whose values are too many to enumerate have that alone.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import Counter

@@ -10,8 +10,6 @@ fields. The Brier score is the mean of ``(confidence - right)^2``, the calibrati
 share right|``, by the answers in a bin. Intervals of 95 % resample the texts.
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence

@@ -9,8 +9,6 @@ trial, in ``results/real/cost``: what was interrupted goes on where it was. With
 wall, the accelerator waited for, and the folder is ``results/real/cuda``.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 import warnings

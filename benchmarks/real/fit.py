@@ -6,8 +6,6 @@ Two tasks of ten prompts with one right answer each, by enumeration: as they are
 with texts that may go on after the value (``ends="open"``).
 """
 
-from __future__ import annotations
-
 import statistics
 import warnings
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ once, into ``.cache/real-model``: weights of 540 MB in float32, the tokenizer an
     python -m benchmarks.real.model
 """
 
-from __future__ import annotations
-
 import tempfile
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path

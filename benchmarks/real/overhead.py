@@ -6,8 +6,6 @@ Milliseconds of CPU of one thread for each model call of a record, the prompt's 
 are those over the prompt and over the tokens of the text that stock Outlines has drawn, one after the other.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

@@ -1,7 +1,5 @@
 """The tasks that the real model is measured at: ten prompts each, as a chat application would write them, and an output type."""
 
-from __future__ import annotations
-
 import datetime
 import enum
 import json

@@ -236,7 +236,7 @@ class Parts:
     A part has all draws of each of its rows, or the error, beside what stood there in the input.
     """
 
-    folder: Path
+    path: Path  # the folder
     form: str  # one of :data:`FORMS`
     column: str  # the column of the prompts in the input
     rows: Rows
@@ -251,28 +251,23 @@ class Parts:
             raise UnsupportedError(
                 f"Rename prompt, which a line has of its own: the input has it beside --column {self.column}."
             )
-        if self.folder.exists() and not self.folder.is_dir():
+        if self.path.exists() and not self.path.is_dir():
             raise UnsupportedError(
-                f"Give the path of a folder: --output {self.folder} is a file, and --ray writes parts."
+                f"Give the path of a folder: --output {self.path} is a file, and --ray writes parts."
             )
-        if not self.folder.parent.is_dir():
-            raise UnsupportedError(f"Make the folder {self.folder.parent} first: --output {self.folder} is in it.")
-        if self.folder.exists() and any(self.folder.iterdir()) and not (self.folder / RUN).exists():
+        if not self.path.parent.is_dir():
+            raise UnsupportedError(f"Make the folder {self.path.parent} first: --output {self.path} is in it.")
+        if self.path.exists() and any(self.path.iterdir()) and not (self.path / RUN).exists():
             raise UnsupportedError(
-                f"Give another folder, or empty it: --output {self.folder} has files that outlines-phi did not write."
+                f"Give another folder, or empty it: --output {self.path} has files that outlines-phi did not write."
             )
-
-    @property
-    def path(self) -> Path:
-        """The folder, as messages name it."""
-        return self.folder
 
     def saved(self) -> Saved:
         """Read the parts that were written.
 
         Raises :class:`UnsupportedError` where a part has another prompt than the input, or is of another form.
         """
-        begun, found = self.folder / RUN, dict[int, bool]()
+        begun, found = self.path / RUN, dict[int, bool]()
         header, _ = next(journal.records(begun), (None, 0)) if begun.exists() else (None, 0)
         for path in self._parts() if header is not None else ():
             if path.suffix != f".{self.form}":
@@ -290,7 +285,7 @@ class Parts:
         return Saved(header, found, 0 if header is None else begun.stat().st_size)
 
     def _parts(self) -> list[Path]:
-        return sorted(path for path in self.folder.glob("part-*") if path.suffix in (".jsonl", PARQUET))
+        return sorted(path for path in self.path.glob("part-*") if path.suffix in (".jsonl", PARQUET))
 
     def _read(self, path: Path) -> Iterator[tuple[int, Any, bool]]:
         try:
@@ -310,9 +305,9 @@ class Parts:
     @contextmanager
     def writing(self, header: Record, end: int) -> Iterator[Callable[[Sequence[Record]], None]]:
         """Lend the writer of the records of rows, as new parts now and then; no other run writes meanwhile."""
-        self.folder.mkdir(exist_ok=True)
-        with journal.Lines(self.folder / RUN, ()).writing(header, end):
-            for stale in (*self.folder.glob(".part-*"), *(() if end else self._parts())):
+        self.path.mkdir(exist_ok=True)
+        with journal.Lines(self.path / RUN, ()).writing(header, end):
+            for stale in (*self.path.glob(".part-*"), *(() if end else self._parts())):
                 stale.unlink()
             numbers = count(max((int(path.stem.removeprefix("part-")) + 1 for path in self._parts()), default=0))
             held: list[Record] = []
@@ -333,7 +328,7 @@ class Parts:
                     self._write(next(numbers), held)
 
     def _write(self, number: int, records: Sequence[Record]) -> None:
-        with replacing(self.folder / PART.format(number, self.form)) as draft:
+        with replacing(self.path / PART.format(number, self.form)) as draft:
             if self.form == "jsonl":
                 draft.write_bytes(b"".join(map(self._line, records)))
             else:

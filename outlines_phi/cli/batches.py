@@ -282,7 +282,7 @@ class Task:
             | {name: getattr(ban, name) for name in ("ignore_case", "whole_word", "across_prompt")},
             "phi": _told(self.call.phi),
             "sampler": options.sampler and asdict(options.sampler),
-            "draft": options.draft and {"names": options.draft.names, "length": options.draft.length},
+            "draft": options.draft and {"names": options.draft.names or "none", "length": options.draft.length},
             "n": self.n,
             "seed": self.seed,
             **self._ends,

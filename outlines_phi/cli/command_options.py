@@ -126,11 +126,13 @@ BANS: Rows = {
         True,
     ),
 }
+NO_DRAFTS = "none"  # The name that asks for no drafts, which `draft=[]` does elsewhere
+
 DRAFTS: Rows = {
     "draft": option(
         list[str] | None,
-        "What proposes tokens ahead; may be given several times, the first to ask leading.",
-        **one_of("--draft", list(DRAFTERS)),
+        f"What proposes tokens ahead; may be given several times, the first to ask leading; {NO_DRAFTS}: nothing does.",
+        **one_of("--draft", [*DRAFTERS, NO_DRAFTS]),
     ),
     "draft_length": option(int | None, f"Most tokens of a draft; {DRAFT_LENGTH} where there is one.", min=1),
 }
@@ -263,11 +265,16 @@ class Given(SimpleNamespace):
             refuse_without("--draft forced", "--draft", said)
         resample = {} if self.resample is None else {"resample": self.resample}
         sampler = None if self.particles is None else SMC(particles=self.particles, **resample)
-        draft = resolve_draft(self.draft, self.draft_length) if self.draft else None
+        drafters = [name for name in self.draft or () if name != NO_DRAFTS]
+        if drafters and drafters != self.draft:
+            raise UnsupportedError(
+                f"Leave --draft {NO_DRAFTS} out, or the others. It asks for no drafts, and {', '.join(drafters)} was given too."
+            )
+        draft = resolve_draft(drafters, self.draft_length) if self.draft else None
         keywords = self.keywords(sampler=sampler, draft=draft)
         call = Call.of(Correction().replaced_by(phi, ban), output_type, keywords)
         try:
-            sampler_for(call.phi or LocalPhi(), TreeStore(0), sampler, draft and ForcedDrafter())
+            sampler_for(call.phi or LocalPhi(), TreeStore(0), sampler, ForcedDrafter() if drafters else None)
         except UnsupportedError as error:
             raise UnsupportedError(f"{error} The option --particles gives sampler=SMC(...).") from error
         return call

@@ -96,7 +96,7 @@ def generate(
     if chosen is not None and output is not None:
         pool, form = chosen
         rows = read_rows(given.prompts or [], given.file, given.column)
-        parts = Parts(folder=output, form=form, column=given.column or COLUMN, rows=rows, file=given.file)
+        parts = Parts(path=output, form=form, column=given.column or COLUMN, rows=rows, file=given.file)
         options = {"token_ids": token_ids, "overwrite": overwrite, "quiet": quiet}
         raise typer.Exit(draw_into(parts, task, pool, batch_size, **options))
     prompts = given.read_prompts()

@@ -16,7 +16,7 @@ from ..guides.guide import DEAD, DONE
 from ..lm.model import LanguageModel
 from ..numerics.checks import check_kind
 from ..numerics.weights import columns_at
-from ..phi.branches import Branches, Prefix
+from ..phi.branches import Branch, Branches
 from ..vocabulary.vocabulary import Vocabulary
 from .drafter import Draft, Drafter, Drafting, DraftRun, Site
 
@@ -88,7 +88,7 @@ class _Chain:
     site: Site
     length: int
     rng: np.random.Generator
-    way: list[Prefix] = field(default_factory=list)  # To where it has arrived, from what was evaluated last
+    way: list[Branch] = field(default_factory=list)  # To where it has arrived, from what was evaluated last
     tokens: list[int] = field(default_factory=list)
     log_r: list[Tensor] = field(default_factory=list)
 
@@ -113,14 +113,14 @@ class ModelDrafting(Drafting):
         self._model, self._greedy, self._run = drafter.model, drafter.greedy, run
         self.trees = drafter.model.trees(run.prompts)
         self._branches = Branches(self.trees)
-        self._prompts = [Prefix(-1, -1, row) for row in range(len(run.prompts))]
+        self._prompts = [Branch(-1, -1, row) for row in range(len(run.prompts))]
 
     def propose(
         self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
     ) -> list[Draft]:
         rooms = [self._room(site, length) for site, length in zip(sites, lengths, strict=True)]
         chains = [_Chain(*asked) for asked in zip(sites, rooms, streams, strict=True)]
-        growing, answered = [chain for chain in chains if not chain.finished], list[Prefix]()
+        growing, answered = [chain for chain in chains if not chain.finished], list[Branch]()
         for chain in growing:
             chain.way = list(self._prompts[chain.site.row].along(chain.site.tokens))
         self._tidy(growing)
@@ -168,7 +168,7 @@ class ModelDrafting(Drafting):
 
     def _log_r(self, chains: Sequence[_Chain]) -> Tensor:
         """Return ``log r`` after each chain, ``[n, V]``: one row for those at the same node; ``nan`` where there is none."""
-        sites: dict[Prefix, Site] = {}
+        sites: dict[Branch, Site] = {}
         for chain in chains:
             sites.setdefault(chain.way[-1], chain.site)
         place = {at: i for i, at in enumerate(sites)}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import UnsupportedError
-from .comparison import WHOLE, Report, Sample, View, label
+from .comparison import WHOLE, Report, label
 from .findings import Findings
 from .report_text import number, shown, worst
 
@@ -82,57 +83,72 @@ def audit_panels(report: Findings) -> tuple[Panel, Panel, Panel]:
 
 
 COLORS = ("#e4572e", "#1b998b", "#5c6bc0", "#8d6e63")
-"""Of the samples, in their order."""
+"""Of the columns of a picture, in their order."""
 
 TRUTH, INK, FAINT = "#1c2330", "#3c4454", "#eef0f4"
 
 
+def comparison_panels(report: Report) -> list[list[Panel]]:
+    """Return a row of charts per field, one per sample: its frequencies as bars, the truth as a mark across each bar."""
+    return [
+        [
+            Panel(
+                f"{view.name}: {sample.name}, TV {view.distances[sample.name]:.3f}",
+                f"TV of noise {view.floor:.3f}, up to {view.limit:.3f}",
+                [
+                    Measured(
+                        label(value), "", part=view.frequencies[sample.name].get(value, 0.0), mark=p, low=p, high=p
+                    )
+                    for value in view.values[:ROWS]
+                    for p in (view.truth.get(value, 0.0),)
+                ],
+                min(1.0, 1.12 * view.largest),
+            )
+            for sample in report.samples
+        ]
+        for view in report.views
+        if view.name != WHOLE
+    ]
+
+
 def draw_reports(reports: Sequence[Report], path: Path, *, dpi: int = 160) -> None:
-    """Write a picture of ``reports`` to ``path``, in the format that its suffix names.
-
-    One row of panels per field, one column per sample: its frequencies as bars, the truth as a mark across each bar.
-    """
-    figure_of = figure_class()
-    from matplotlib.lines import Line2D
-
-    rows = [(report, view) for report in reports for view in report.views if view.name != WHOLE]
-    samples = reports[0].samples
-    heights = [min(len(view.values), ROWS) + 2.1 for _, view in rows]
-    figure = figure_of(figsize=(4.9 * len(samples), 0.27 * sum(heights) + 0.9), layout="constrained", facecolor="white")
-    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
-    axes = figure.subplots(len(rows), len(samples), squeeze=False, gridspec_kw={"height_ratios": heights})
-    for line, (report, view) in zip(axes, rows, strict=True):
-        for axis, sample, color in zip(line, report.samples, COLORS, strict=False):
-            _panel(axis, view, sample, color)
-        _caption(line[0], report, view)
-    for axis, sample, color in zip(axes[0], samples, COLORS, strict=False):
-        _write_above(axis, sample.name, 0.5, 40, ha="center", fontsize=13, fontweight="bold", color=color)
-    truth = Line2D([], [], color=TRUTH, marker="|", markersize=12, markeredgewidth=2.5, linestyle="none")
-    figure.legend(
-        [truth],
-        [f"truth: the model's own distribution, conditioned on the format      (bars: {reports[0].n:,} draws)"],
-        loc="outside lower center",
-        frameon=False,
-        fontsize=10,
+    """Write a picture of ``reports`` to ``path``, in the format that its suffix names."""
+    grid = [row for report in reports for row in comparison_panels(report)]
+    prompts = ", then ".join(repr(report.prompt.strip()) for report in reports)
+    title = (
+        f"{reports[0].n:,} draws after {prompts}\nmark: truth, the model's own distribution, conditioned on the format"
     )
+    figure = draw_panels(grid, title, 4.9)
+    for axis, panel in zip(figure.axes, chain(*grid), strict=True):
+        axis.set_xlim(0, panel.scale)
+        axis.xaxis.set_major_formatter(lambda p, _: f"{100 * p:.0f}%")
     figure.savefig(path, dpi=dpi)
 
 
 def audit_figure(report: Findings) -> Any:
     """Return a picture of an audit: where legal mass is lost, and the most distorted values."""
-    figure_of = figure_class()
-    bias, panels = report.pooled.bias, audit_panels(report)[1:]
-    height = 0.3 * max(3, *(len(panel.rows) for panel in panels)) + 1.7
-    figure = figure_of(figsize=(9.6, height), layout="constrained", facecolor="white")
-    for axis, panel in zip(figure.subplots(1, 2), panels, strict=True):
-        bars(axis, panel.rows, COLORS[0])
-        axis.set_title(panel.title, loc="left", fontsize=10, fontweight="bold", color=INK)
-        axis.set_xlabel(panel.remark, fontsize=7, color=INK)
+    bias = report.pooled.bias
     low, high = bias.tv.interval
     title = (
         f"Plain masking: TV to the conditioned distribution {number(low, '.2f')} to {number(high, '.2f')}, "
         f"Phi {bias.phi.value:.3g}, {bias.draws:,} draws"
     )
+    return draw_panels([audit_panels(report)[1:]], title, 4.8)
+
+
+def draw_panels(grid: Sequence[Sequence[Panel]], title: str, width: float) -> Any:
+    """Return a ``matplotlib.figure.Figure`` of rows of panels, ``width`` inches wide each; errors as :func:`figure_class`."""
+    heights = [max(3, *(len(panel.rows) for panel in row)) + 4 for row in grid]
+    columns = len(grid[0])
+    size = (width * columns, 0.3 * sum(heights) + 0.6)
+    figure = figure_class()(figsize=size, layout="constrained", facecolor="white")
+    axes = figure.subplots(len(grid), columns, squeeze=False, gridspec_kw={"height_ratios": heights})
+    for line, row in zip(axes, grid, strict=True):
+        # An audit has one colour; the samples of a comparison have one each.
+        for axis, panel, color in zip(line, row, COLORS if len(grid) > 1 else COLORS[:1] * columns, strict=False):
+            bars(axis, panel.rows, color)
+            axis.set_title(panel.title, loc="left", fontsize=10, fontweight="bold", color=INK)
+            axis.set_xlabel(panel.remark, fontsize=7, color=INK)
     figure.suptitle(title, fontsize=11, color=INK)
     return figure
 
@@ -176,31 +192,3 @@ def figure_class() -> Any:
     from matplotlib.figure import Figure
 
     return Figure
-
-
-def _panel(axis: Any, view: View, sample: Sample, color: str) -> None:
-    drawn = view.frequencies[sample.name]
-    rows = [
-        Measured(label(value), "", part=drawn.get(value, 0.0), mark=p, low=p, high=p)
-        for value in view.values[:ROWS]
-        for p in (view.truth.get(value, 0.0),)
-    ]
-    bars(axis, rows, color)
-    axis.set_xlim(0, min(1.0, 1.12 * view.largest))
-    axis.xaxis.set_major_formatter(lambda p, _: f"{100 * p:.0f}%")
-    axis.set_title(
-        f"TV {view.distances[sample.name]:.3f}  (noise {view.floor:.3f}, up to {view.limit:.3f})",
-        loc="right",
-        fontsize=9,
-        color=INK,
-    )
-
-
-def _caption(axis: Any, report: Report, view: View) -> None:
-    axis.set_title(view.name, loc="left", fontsize=11, fontweight="bold", color=INK)
-    if view is report.views[0]:
-        _write_above(axis, f"after {report.prompt.strip()!r}", 0, 22, fontsize=9, style="italic", color=INK)
-
-
-def _write_above(axis: Any, text: str, x: float, points: int, **style: Any) -> None:
-    axis.annotate(text, (x, 1), (0, points), "axes fraction", "offset points", **style)

@@ -173,6 +173,7 @@ class ForestTrees(TokenTrees):
     def __init__(self, prompts: Sequence[Sequence[int]], vocabulary_size: int, max_length: int | None) -> None:
         self.counts = ModelCounts()
         self._forest = Forest(prompts, vocabulary_size, max_length)
+        self._nothing: Rows | None = None  # the answer about no nodes
 
     @property
     def next_node(self) -> int:
@@ -180,12 +181,14 @@ class ForestTrees(TokenTrees):
 
     def roots(self, parents: Sequence[int] = (), tokens: Sequence[int] = ()) -> Evaluation:
         nodes = self._forest.plant(parents, tokens)
-        return Evaluation(nodes, self._begin(nodes))
+        rows = self._begin(nodes)
+        self._nothing = Rows.all(rows.matrix.new_empty(0, rows.matrix.shape[-1]))
+        return Evaluation(nodes, rows)
 
     def extend(self, parents: Sequence[int], tokens: Sequence[int]) -> Evaluation:
         nodes = self._forest.add(parents, tokens)
         try:
-            return Evaluation(nodes, self._grow(nodes))
+            return Evaluation(nodes, self._grow(nodes) if nodes or self._nothing is None else self._nothing)
         except BaseException:
             self._forest.withdraw(nodes)
             raise
@@ -193,13 +196,13 @@ class ForestTrees(TokenTrees):
     def compact(self, keep: Sequence[int]) -> None:
         self._forest.retain(keep)
 
-    @abstractmethod
     def _begin(self, nodes: range) -> Rows:
-        """Evaluate the prompts and the first nodes; return their logits ``[n, V]``."""
+        """Evaluate the prompts and the first nodes; return their logits ``[n, V]``. As :meth:`_grow`, unless overridden."""
+        return self._grow(nodes)
 
     @abstractmethod
     def _grow(self, nodes: range) -> Rows:
-        """Evaluate new nodes; return their logits ``[n, V]``. Where it raises, the nodes are withdrawn."""
+        """Evaluate new nodes, of which there are some; return their logits ``[n, V]``. Where it raises, they are withdrawn."""
 
 
 @final
@@ -224,6 +227,6 @@ class SequenceTrees(ForestTrees):
 
     def _grow(self, nodes: range) -> Rows:
         logits = self._logits([self._forest.sequence(node) for node in nodes])
-        self.counts.calls += bool(nodes)
+        self.counts.calls += 1
         self.counts.tokens += len(nodes)
         return Rows.all(logits)

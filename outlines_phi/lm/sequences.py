@@ -48,7 +48,7 @@ class Context(Protocol):
         """Forget all sequences."""
 
 
-class Branch(NamedTuple):
+class NewPath(NamedTuple):
     """A new path, to ``leaf``, and the sequence that is to hold it."""
 
     leaf: int
@@ -75,9 +75,6 @@ class SequencePaths(ForestTrees):
         self._tips: dict[int, int] = {}  # the node that each sequence in use ends at, the latest used last
         context.clear()
 
-    def _begin(self, nodes: range) -> Rows:
-        return self._grow(nodes)
-
     def _grow(self, nodes: range) -> Rows:
         try:
             return self._evaluated(nodes)
@@ -99,8 +96,7 @@ class SequencePaths(ForestTrees):
                 continue
             found |= logits
             leaves = leaves[len(branches) :]
-        rows = np.stack([found[node] for node in nodes]) if nodes else np.empty((0, self._context.size), np.float32)
-        return Rows.all(torch.from_numpy(rows))
+        return Rows.all(torch.from_numpy(np.stack([found[node] for node in nodes])))
 
     def compact(self, keep: Sequence[int]) -> None:
         super().compact(keep)
@@ -111,11 +107,11 @@ class SequencePaths(ForestTrees):
             if node != tip:
                 self._end_at(sequence, node)
 
-    def _branches(self, leaves: Sequence[int]) -> list[Branch]:
+    def _branches(self, leaves: Sequence[int]) -> list[NewPath]:
         """Return the branches that evaluate the first of ``leaves``: as many as there are sequences for."""
         through, tips = self._through(), {tip: sequence for sequence, tip in self._tips.items()}
         free = [sequence for sequence in range(self._context.sequences) if sequence not in self._tips]
-        branches, needed, given_up = list[Branch](), set[int](), set[int]()
+        branches, needed, given_up = list[NewPath](), set[int](), set[int]()
         for leaf in leaves:
             chain, base = [leaf], int(self._forest.parent[leaf])
             while base >= 0 and base not in through:
@@ -131,7 +127,7 @@ class SequencePaths(ForestTrees):
                     break
                 given_up.add(own)
             needed |= {own, source}
-            branches.append(Branch(leaf, tuple(reversed(chain)), base, source, own))
+            branches.append(NewPath(leaf, tuple(reversed(chain)), base, source, own))
         return branches
 
     def _through(self) -> dict[int, int]:
@@ -144,7 +140,7 @@ class SequencePaths(ForestTrees):
                 node = int(self._forest.parent[node])
         return through
 
-    def _evaluate(self, branches: Sequence[Branch]) -> dict[int, NDArray[np.float32]] | None:
+    def _evaluate(self, branches: Sequence[NewPath]) -> dict[int, NDArray[np.float32]] | None:
         """Return the logits after the nodes of some branches; ``None`` where there are not enough cells for so many.
 
         Raises :class:`ModelError`: there are not enough for one.
@@ -177,7 +173,7 @@ class SequencePaths(ForestTrees):
             self._tips[branch.sequence] = branch.leaf
         return dict(zip(wanted, found, strict=True))
 
-    def _fork(self, branch: Branch) -> None:
+    def _fork(self, branch: NewPath) -> None:
         """Let the sequence of a branch hold the path to its base."""
         self._tips.pop(branch.sequence, None)
         if branch.source < 0:

@@ -98,5 +98,4 @@ class TableModel(LanguageModel):
         return SequenceTrees(self._stacked, prompts, len(self.vocabulary), self.max_length)
 
     def _stacked(self, sequences: Sequence[tuple[int, ...]]) -> Tensor:
-        rows = [self.logits(sequence) for sequence in sequences]
-        return torch.from_numpy(np.stack(rows) if rows else np.empty((0, len(self.vocabulary))))
+        return torch.from_numpy(np.stack([self.logits(sequence) for sequence in sequences]))

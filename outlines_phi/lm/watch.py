@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import final
 
-from .model import Evaluation, ModelCounts, TokenTrees, WrappedModel
+from .model import Evaluation, ModelCounts, TokenTrees
 
 PATIENCE = 0.02  # Seconds between two looks at the flag while work waits for its turn
 
@@ -208,24 +208,8 @@ def follow(progress: Callable[[], Progress]) -> None:
 
 
 @final
-class WatchedModel(WrappedModel):
-    """A model that is watched between its calls; equal to ``lm``, so that what is kept for one serves the other."""
-
-    def __eq__(self, other: object) -> bool:
-        return self.lm == (other.lm if isinstance(other, WatchedModel) else other)
-
-    def __hash__(self) -> int:
-        return hash(self.lm)
-
-    def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
-        trees = WatchedTrees(self.lm.trees(prompts))
-        self.device = self.lm.device
-        return trees
-
-
-@final
 class WatchedTrees(TokenTrees):
-    """The token trees ``trees``; a call that is stopped before it has added no node."""
+    """The token trees ``trees`` of a call that is watched; a model call before which it is stopped has added no node."""
 
     def __init__(self, trees: TokenTrees) -> None:
         self._trees = trees

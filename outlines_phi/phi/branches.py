@@ -22,8 +22,8 @@ class DraftTally:
 
 
 @final
-class Prefix:
-    """A prompt and what was written after it, with the model's answer once that is known.
+class Branch:
+    """A prefix in the token trees: a prompt and what was written after it, with the model's answer once that is known.
 
     It holds those one token longer that were asked for, and none that is shorter: it lives as long as a walk may come back to
     it, and is freed by being forgotten.
@@ -40,7 +40,7 @@ class Prefix:
 
     def __init__(self, parent: int, token: int, node: int = -1, answer: Any = None) -> None:
         self.parent, self.token, self.node, self.answer = parent, token, node, answer
-        self.children: dict[int, Prefix] = {}
+        self.children: dict[int, Branch] = {}
         self.ahead: DraftTally | None = None
 
     @property
@@ -48,7 +48,7 @@ class Prefix:
         """The node that the model has to keep for it: its own, or its parent's where it is evaluated anew."""
         return self.parent if self.answer is None and self.token >= 0 else self.node
 
-    def child(self, token: int) -> Prefix:
+    def child(self, token: int) -> Branch:
         """Return the prefix that is ``token`` longer, which a walk has come to."""
         child = self.foreseen(token)
         if child.ahead is not None:
@@ -56,19 +56,19 @@ class Prefix:
             child.ahead = None
         return child
 
-    def foreseen(self, token: int) -> Prefix:
+    def foreseen(self, token: int) -> Branch:
         """Return the prefix that is ``token`` longer, which a walk may come to."""
         if token not in self.children:
-            self.children[token] = Prefix(self.node, token)
+            self.children[token] = Branch(self.node, token)
         return self.children[token]
 
-    def along(self, tokens: Iterable[int]) -> Iterator[Prefix]:
+    def along(self, tokens: Iterable[int]) -> Iterator[Branch]:
         """Yield this prefix and those that ``tokens`` lead to."""
         yield (prefix := self)
         for token in tokens:
             yield (prefix := prefix.foreseen(token))
 
-    def walk(self) -> Iterator[Prefix]:
+    def walk(self) -> Iterator[Branch]:
         """Yield this prefix and all longer ones that it holds."""
         stack = [self]
         while stack:
@@ -96,12 +96,12 @@ class Branches:
         assert self._prompts is not None  # else others have planted the trees, and know what was answered
         return self._prompts
 
-    def reach(self, prefixes: Sequence[Prefix]) -> Rows:
+    def reach(self, prefixes: Sequence[Branch]) -> Rows:
         """Return the ``[n, V]`` logits of distinct prefixes, each below an evaluated one or one that stands before it.
 
         One call evaluates those of which no answer is kept, and new prompts.
         """
-        first, new = self.trees.next_node, dict[Prefix, tuple[int, int]]()
+        first, new = self.trees.next_node, dict[Branch, tuple[int, int]]()
         for prefix in prefixes:
             if prefix.answer is None and prefix.token >= 0:
                 # Its parent as of now: one that stands behind it is evaluated once more, for a draft.

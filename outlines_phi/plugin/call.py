@@ -8,11 +8,13 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import Any, TypeAlias, final
 
+from outlines.backends.outlines_core import OutlinesCoreLogitsProcessor
 from outlines.processors import OutlinesLogitsProcessor
 from transformers import GenerationConfig
 
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.guide import Guide
+from ..guides.index import is_byte_level
 from ..guides.phrases.banned import BannedPhrases, Phrase
 from ..guides.phrases.phrase_guide import BanningGuide
 from ..guides.table import Table
@@ -29,7 +31,6 @@ from ..settings import SamplingSettings
 from .choices import (
     MEANT,
     MEANT_BY_DRAWS,
-    MISFITS,
     USED,
     Told,
     check_config,
@@ -204,23 +205,6 @@ def texts(draws: Draws, options: CallOptions) -> str | list[str]:
     return draws.texts[0] if len(draws) == 1 else draws.texts
 
 
-def search_options(
-    phi: Phi, keywords: dict[str, Any], defaults: GenerationConfig | None
-) -> tuple[CallOptions, dict[str, Any]]:
-    """Return the options of a call with ``do_sample=False``, and the limits of its search."""
-    refuse_misfits("do_sample=False", keywords)
-    if isinstance(phi, (ProposalPhi, LookaheadPhi, FieldsPhi)):
-        raise UnsupportedError(
-            "Give phi='exact' with do_sample=False, or phi=None for Hugging Face's step-by-step argmax. The most probable member "
-            f"is that of the conditioned distribution, whatever proposal (phi={phi.name!r}) draws would come from."
-        )
-    options = CallOptions.read({**keywords, "do_sample": None}, defaults)
-    return options, {
-        "tolerance": phi.tolerance if isinstance(phi, ExactPhi) else 0.0,
-        "effort": search_effort(phi, None),
-    }
-
-
 def check_closed(table: Table, door: str) -> None:
     """Refuse to search free text, of which ``door`` was asked: no text has a probability that could be ranked."""
     if table.guide.open and table.guide.match is None:
@@ -228,15 +212,6 @@ def check_closed(table: Table, door: str) -> None:
             "Give an output type, draw texts (sample()), or give phi=None and do_sample=False to a call for Hugging Face's "
             f"step-by-step argmax under the mask of the phrases. {door} was asked of free text with banned phrases."
         )
-
-
-def law_options(table: Table, door: str, keywords: dict[str, Any], defaults: GenerationConfig | None) -> CallOptions:
-    """Return the options that define the distribution that ``door`` is asked about."""
-    check_closed(table, door)
-    refuse_misfits(door, keywords)
-    known = [name for name in USED if all(name not in misfit.names for misfit in MISFITS[door])]
-    refuse_unknown(keywords, known, MEANT_BY_SEARCHES)
-    return CallOptions.read(keywords, defaults)
 
 
 def search_effort(phi: Phi | None, effort: Effort | None) -> Effort:
@@ -350,10 +325,9 @@ class Call:
         if language is None and correction.ban is None and not correction.chosen:
             # Free text is the model's own distribution already: a default has nothing to correct there.
             return cls(None, None, None, keywords)
-        ours = isinstance(language, TableLogitsProcessor)
-        own, allowed = (language.ban, language.table) if ours else (None, language)
-        if own is not None and isinstance(language, MaskLogitsProcessor) and not correction.chosen:
-            correction = replace(correction, level=LEVELS.get(own.level, Unset.UNSET))
+        if isinstance(language, MaskLogitsProcessor) and language.ban is not None and not correction.chosen:
+            correction = replace(correction, level=LEVELS.get(language.ban.level, Unset.UNSET))
+        allowed = language.table if isinstance(language, TableLogitsProcessor) else language
         guide = allowed.guide if isinstance(allowed, Table) else allowed
         free = guide is None or (isinstance(guide, Guide) and guide.open)
         phi = correction.estimator(keywords.get("sampler"), free=free, usual=usual)
@@ -361,12 +335,13 @@ class Call:
         # A look-ahead needs a guide that tells what is pending. One that does has the phrases already; what is kept out twice is
         # counted for no phrase.
         told = isinstance(guide, BanningGuide) or not isinstance(phi, LookaheadPhi)
-        return call if told else replace(call, ban=call.ban or own)
+        return call if told else replace(call, ban=call.ban or call.banned)
 
     @property
     def banned(self) -> BannedPhrases | None:
         """The bans of the call and of its language: of two, the one whose whole words have to know where a loop ends."""
-        own = self.language.ban if isinstance(self.language, TableLogitsProcessor) else None
+        language = self.language
+        own = language.guide.phrases if isinstance(language, Table) else getattr(language, "ban", None)
         return own if self.ban is None or (own is not None and own.whole_word) else self.ban
 
     @property
@@ -377,9 +352,38 @@ class Call:
     def table(self, compiled: CompiledTypes) -> Table:
         """Return the table of the language; errors as :meth:`CompiledTypes.without` and :meth:`CompiledTypes.open`."""
         table = compiled.without(self.language, self.ban, watched=isinstance(self.phi, LookaheadPhi))
+        if self.searched and self.phi is not None:
+            check_closed(table, "do_sample=False")
         return compiled.open(table, self.keywords.get("open_at")) if self.keywords.get("ends") == "open" else table
 
+    def options(self, defaults: GenerationConfig | None, *, weighted: bool = False) -> CallOptions:
+        """Return the options of draws, or of the search for the most probable texts; errors as :meth:`CallOptions.read`."""
+        keywords = self.keywords
+        if self.searched:
+            refuse_misfits("do_sample=False", keywords)
+            if isinstance(self.phi, (ProposalPhi, LookaheadPhi, FieldsPhi)):
+                raise UnsupportedError(
+                    "Give phi='exact' with do_sample=False, or phi=None for Hugging Face's step-by-step argmax. The most "
+                    "probable member is that of the conditioned distribution, whatever proposal "
+                    f"(phi={self.phi.name!r}) draws would come from."
+                )
+            keywords = {**keywords, "do_sample": None}
+        return CallOptions.read(keywords, defaults, self.banned, weighted=weighted)
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The limits of a search."""
+        return {"tolerance": getattr(self.phi, "tolerance", 0.0), "effort": search_effort(self.phi, None)}
+
     def processor(self, compiled: CompiledTypes) -> Any:
-        """Return the logits processor of the host's own loop; ``None`` where there is nothing to mask."""
-        as_it_is = self.ban is None and (self.language is None or isinstance(self.language, OutlinesLogitsProcessor))
-        return self.language if as_it_is else MaskLogitsProcessor(self.table(compiled), ban=self.banned)
+        """Return the logits processor of the host's own loop; ``None`` where there is nothing to mask.
+
+        It is a fresh one, so that no state is left of the last generation, but for processors that are not read here.
+        """
+        language = self.language
+        read = isinstance(language, MaskLogitsProcessor) or (
+            isinstance(language, OutlinesCoreLogitsProcessor) and is_byte_level(language.index)
+        )
+        if self.ban is None and not read and (language is None or isinstance(language, OutlinesLogitsProcessor)):
+            return language
+        return MaskLogitsProcessor(self.table(compiled), ban=self.banned)

@@ -79,7 +79,7 @@ CERTAIN = (ForcedDrafter, AdaptedLength, FirstOf)
 class DraftOptions:
     """The sources of a call's drafts, of ``length`` tokens at most: drafters and smaller models, the one to ask first leading.
 
-    None of them for no drafts at all: a call without ``draft=`` has :data:`USUAL` ones.
+    None of them for no drafts at all: a call without ``draft=`` has those of :data:`USUAL`.
 
     ``guesses`` are drafters to ask after all of them.
     """
@@ -136,8 +136,14 @@ def _source(given: object) -> Any:
     )
 
 
-USUAL = DraftOptions((ForcedDrafter(), PromptLookupDrafter()), guesses=(EndingDrafter(),))
-"""The drafts of a call without ``draft=``, where a drafted token costs little: what the format forces, and what the prompt says."""
+def in_turn(*drafters: Drafter) -> Drafter:
+    """Return the drafter that asks each of some in turn, those that guess with a length of their own."""
+    adapted = tuple(each if isinstance(each, CERTAIN) else AdaptedLength(each) for each in drafters)
+    return adapted[0] if len(adapted) == 1 else FirstOf(adapted)
+
+
+USUAL = in_turn(ForcedDrafter(), PromptLookupDrafter(), EndingDrafter())
+"""The drafter of a call without ``draft=``, where a drafted token costs little: of what the format forces, and the prompt says."""
 
 
 @final
@@ -153,10 +159,11 @@ class DraftSources:
     def of(self, options: DraftOptions | None, phi: Phi, tokenizer: Any) -> dict[str, Any]:
         """Return the arguments of ``sampler_for`` for the drafts of a call; errors as :meth:`drafter`."""
         encode = None if tokenizer is None else self.encode(tokenizer)
-        asked, drafts = options is not None, options or USUAL
-        if not drafts.sources or (not asked and getattr(self._lm, "road", PACKED) != PACKED):
-            return {"encode": encode}
-        return {"drafter": self.drafter(drafts, phi), "length": drafts.length, "encode": encode, "asked": asked}
+        if options is None:
+            packed = getattr(self._lm, "road", PACKED) == PACKED
+            return {"drafter": USUAL if packed else None, "encode": encode, "asked": False}
+        drafter = self.drafter(options, phi) if options.sources else None
+        return {"drafter": drafter, "length": options.length, "encode": encode}
 
     def drafter(self, options: DraftOptions, phi: Phi) -> Drafter:
         """Return the drafter that ``options`` stand for under ``phi``.
@@ -175,8 +182,7 @@ class DraftSources:
             source if isinstance(source, Drafter) else self._model(source, greedy=not isinstance(phi, ProposalPhi))
             for source in (*options.sources, *options.guesses)
         ]
-        adapted = tuple(each if isinstance(each, CERTAIN) else AdaptedLength(each) for each in drafters)
-        return adapted[0] if len(adapted) == 1 else FirstOf(adapted)
+        return in_turn(*drafters)
 
     def encode(self, tokenizer: Any) -> Encode | None:
         """Return the encoder of texts in tokens of ``tokenizer``, which is not kept alive; ``None`` where it adds to its texts."""
@@ -189,20 +195,16 @@ class DraftSources:
         return self._encoders[tokenizer]
 
     def _model(self, given: Any, *, greedy: bool) -> ModelDrafter:
-        model = self._language_model(given)
+        model = given if isinstance(given, LanguageModel) else getattr(given, "lm", None)  # of a model of this package
+        if not isinstance(model, LanguageModel):
+            if given not in self._models and isinstance(given, Transformers):
+                self._models[given] = TransformersModel.with_tokenizer(Borrowed(given.model), given.hf_tokenizer)
+            elif given not in self._models:
+                rows = getattr(given.get_output_embeddings(), "out_features", given.config.vocab_size)
+                self._models[given] = TransformersModel(Borrowed(given), _with_rows(self._lm.vocabulary, rows))
+            model = self._models[given]
         check_vocabularies(model.vocabulary, self._lm.vocabulary)
         return ModelDrafter(model, greedy)
-
-    def _language_model(self, given: Any) -> LanguageModel:
-        own = given if isinstance(given, LanguageModel) else getattr(given, "lm", None)  # of a model of this package
-        if isinstance(own, LanguageModel):
-            return own
-        if given not in self._models and isinstance(given, Transformers):
-            self._models[given] = TransformersModel.with_tokenizer(Borrowed(given.model), given.hf_tokenizer)
-        elif given not in self._models:
-            rows = getattr(given.get_output_embeddings(), "out_features", given.config.vocab_size)
-            self._models[given] = TransformersModel(Borrowed(given), _with_rows(self._lm.vocabulary, rows))
-        return self._models[given]
 
 
 def check_draft(model: Any, phi: Phi | None, options: DraftOptions | None) -> DraftOptions | None:

@@ -41,12 +41,13 @@ from ..sampling.rejection.exact_sampler import Certification
 from ..sampling.sampler import Request
 from ..sampling.smc import SMC
 from .call import (
+    MEANT_BY_SEARCHES,
     Ban,
     Call,
     CallOptions,
     Correction,
     Unset,
-    law_options,
+    check_closed,
     resolve_ban,
     search_effort,
 )
@@ -55,6 +56,7 @@ from .choices import (
     FIELDS,
     MEANT,
     MEANT_BY_DRAWS,
+    MISFITS,
     TRUNCATION,
     USED,
     Told,
@@ -258,7 +260,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         self.reader = str if self.output_type is None else reader(self.output_type)
         typed = self.output_type is not None
         self.unbanned = self.model.table(self.output_type, backend=self.backend) if typed else None
-        self.logits_processor = self._processor(self.correction)
+        self.logits_processor = self._made(self.correction).processor(self.model.compiled)
         if self.logits_processor is not None:  # A new generator says anew how its format fits.
             self.model.told_of_fit.discard(self.logits_processor.table)
 
@@ -275,10 +277,14 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         """The phrases that are never written; ``None`` where nothing is banned."""
         return self.correction.ban
 
-    def _processor(self, correction: Correction) -> Any:
-        """Return the table of the output type less the banned phrases; ``None`` for free text without a ban."""
-        call = Call.of(correction, self.unbanned, {"sampler": self.options.get("sampler")})
-        return call.processor(self.model.compiled)
+    def _made(self, correction: Correction) -> Call:
+        """Return the call of which the language is the output type less the banned phrases."""
+        return Call.of(correction, self.unbanned, {"sampler": self.options.get("sampler")})
+
+    @property
+    def _language(self) -> Table | None:
+        """The table of the output type less the banned phrases; ``None`` for free text without a ban."""
+        return self.logits_processor and self.logits_processor.table
 
     def _call(self, keywords: dict[str, Any]) -> Call:
         """Return a call with ``keywords``, and all of the generator's own that they leave out."""
@@ -289,21 +295,27 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         keywords = {name: value for name, value in self.options.items() if name not in unused} | keywords
         if correction is not self.correction:
             return Call.of(correction, self.unbanned, keywords)
-        # The processor keeps out what is banned already.
-        return Call.of(replace(correction, ban=None), self.logits_processor, keywords)
+        # The table is without what is banned.
+        return Call.of(replace(correction, ban=None), self._language, keywords)
 
-    def _law(self, keywords: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
-        """Return the table of a call that draws nothing, and its other keywords."""
-        processor = self.logits_processor
+    def _law(self, door: str, keywords: dict[str, Any]) -> tuple[Table, CallOptions]:
+        """Return the language and the options of the distribution that ``door``, which draws nothing, is asked about."""
+        language = self._language
         if "banned_phrases" in keywords:
-            processor = self._processor(self.correction.replaced_by(banned_phrases=keywords.pop("banned_phrases")))
+            correction = self.correction.replaced_by(banned_phrases=keywords.pop("banned_phrases"))
+            language = self._made(correction).table(self.model.compiled)
         keywords = {name: value for name, value in self.options.items() if name in OF_LANGUAGES} | keywords
-        return Call(None, processor, None, keywords).table(self.model.compiled), keywords
+        table = Call(None, language, None, keywords).table(self.model.compiled)
+        check_closed(table, door)
+        refuse_misfits(door, keywords)
+        known = [name for name in USED if all(name not in misfit.names for misfit in MISFITS[door])]
+        refuse_unknown(keywords, known, MEANT_BY_SEARCHES)
+        return table, CallOptions.read(keywords, self.model.defaults)
 
     @property
     def table(self) -> Table:
         """The compiled language of calls without further keywords."""
-        return self._law({})[0]
+        return Call(None, self._language, None, dict(self.options)).table(self.model.compiled)
 
     def __call__(self, prompt: Any, **keywords: Any) -> Any:
         """Return one text; a list of them where ``num_return_sequences`` is more than 1."""
@@ -329,16 +341,16 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
     def sample_batch(self, prompts: list[Any], n: int = 1, **keywords: Any) -> list[Draws]:
         """Return :meth:`sample` of every prompt, drawn in shared model calls."""
         call = self._call(keywords)
-        phi, keywords, table = call.phi, call.keywords, call.table(self.model.compiled)
-        if phi is None:
+        table = call.table(self.model.compiled)
+        if call.phi is None:
             raise UnsupportedError(
                 "Give phi='exact' or phi='local' (masking) to sample(), which has to know the distribution of its draws."
             )
-        refuse_misfits("sample()", keywords)
-        refuse_unknown(keywords, COUNTED, MEANT_BY_DRAWS)
-        options = replace(CallOptions.read(keywords, self.model.defaults), n=n)
+        refuse_misfits("sample()", call.keywords)
+        refuse_unknown(call.keywords, COUNTED, MEANT_BY_DRAWS)
+        options = replace(CallOptions.read(call.keywords, self.model.defaults), n=n)
         try:
-            results = self.model.draw(prompts, table, phi, options)
+            results = self.model.draw(prompts, table, call.phi, options)
         except (BudgetError, InterruptedDraws) as error:
             error.draws = [draws.read_by(self.reader) for draws in error.draws]
             raise
@@ -359,9 +371,8 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         self, prompts: list[Any], *, tolerance: float = 1e-3, effort: Effort | None = None, **settings: Any
     ) -> list[Probabilities]:
         """Return :meth:`probabilities` of every prompt, in shared model calls."""
-        table, keywords = self._law(settings)
         meant("tolerance", tolerance)
-        options = law_options(table, "probabilities()", keywords, self.model.defaults)
+        table, options = self._law("probabilities()", settings)
         keeps = isinstance(self.reader, ValueReader) and self.reader.keeps
         reader, limit = None if keeps else self.reader, search_effort(self.phi, effort)
         return self.model.probabilities(prompts, table, options, reader, tolerance=tolerance, effort=limit)
@@ -381,8 +392,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         self, prompts: list[Any], top: int = 1, *, tolerance: float = 0.0, effort: Effort | None = None, **settings: Any
     ) -> list[Ranking]:
         """Return :meth:`mode` of every prompt, in shared model calls."""
-        table, keywords = self._law(settings)
-        options = law_options(table, "mode()", keywords, self.model.defaults)
+        table, options = self._law("mode()", settings)
         limit = search_effort(self.phi, effort)
         return self.model.rank(prompts, table, options, top, self.reader, tolerance=tolerance, effort=limit)
 
@@ -421,8 +431,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         generators = [self, *(replace(self, output_type=form) for form in formats)]
         found: list[list[Draws]] = []
         for each in generators:
-            table, keywords = each._law(dict(settings))
-            options = law_options(table, "fit()", keywords, self.model.defaults)
+            table, options = each._law("fit()", dict(settings))
             self.model.told_of_fit.add(table)
             found.append(each.sample_batch(rows, phi=AutoPhi(share=0), sampler=None, draft=None, **settings))
         with self.model.asking(rows, table, options) as request:
@@ -506,8 +515,13 @@ def Generator(  # noqa: N802 - named as the host's own function
             "Give a type or banned_phrases=[...], or call the model itself: output_type=None was given, and free text "
             "has nothing to correct."
         )
-    own: dict[str, Any] = {"tokenization": tokenization, "constraint": constraint, "sampler": sampler}
-    own |= {"ends": ends, "open_at": open_at}
+    own: dict[str, Any] = {
+        "tokenization": tokenization,
+        "constraint": constraint,
+        "sampler": sampler,
+        "ends": ends,
+        "open_at": open_at,
+    }
     options = CallOptions.read({**own, "draft": draft, "draft_length": draft_length}, None)
     drafts = check_draft(model, correction.estimator(sampler), options.draft)
     own |= {"constraint": options.constraint, "draft": drafts}

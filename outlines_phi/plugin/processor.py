@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -163,8 +163,14 @@ class TableLogitsProcessor(OutlinesLogitsProcessor):
         """Forget the last generation."""
         self._prefixes.forget()
 
-    def process_logits(self, input_ids: Tensor, logits: Tensor) -> Tensor:
-        """Return the logits, ``[B, V]``, from which the host draws the next tokens after ``[B, prompt + generated]`` ids."""
+    def process_logits(self, input_ids: Any, logits: Any) -> Any:
+        """Return the logits, ``[B, V]``, from which the host draws the next tokens after ``[B, prompt + generated]`` ids.
+
+        Tensors of torch, or arrays of NumPy.
+        """
+        if isinstance(logits, np.ndarray):
+            ids = torch.from_numpy(np.array(input_ids, dtype=np.int64))
+            return self.process_logits(ids, torch.from_numpy(np.array(logits))).numpy()
         if logits.shape[-1] != len(self.table.vocabulary):
             raise UnsupportedError(
                 "Use the generator with the model that it was made for. The model gives "
@@ -179,8 +185,7 @@ class TableLogitsProcessor(OutlinesLogitsProcessor):
 
     def of_arrays(self, ids: NDArray[np.integer], logits: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return :meth:`process_logits` of one sequence, ``[V]`` after ``[n]`` ids, for loops without torch."""
-        rows = torch.from_numpy(np.array(ids, dtype=np.int64))[None]
-        masked: NDArray[np.floating] = self.process_logits(rows, torch.from_numpy(np.array(logits))[None])[0].numpy()
+        masked: NDArray[np.floating] = self.process_logits(ids[None], logits[None])[0]
         return masked
 
     @abstractmethod

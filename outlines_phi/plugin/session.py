@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 from weakref import WeakSet
 
 from outlines.generator import SteerableGenerator
+from outlines.processors import OutlinesLogitsProcessor
 from transformers import GenerationConfig
 
 from ..errors import OutlinesPhiError, UnsupportedError, warn_of_fit
@@ -22,7 +23,7 @@ from ..fidelity.probabilities import Probabilities, probabilities
 from ..guides.phrases.banned import BannedPhrases
 from ..guides.table import Table
 from ..lm.model import LanguageModel
-from ..lm.watch import WatchedModel, limited, turn
+from ..lm.watch import limited, turn
 from ..numerics.weights import log_mean
 from ..phi.constraint import all_of
 from ..phi.estimator import Phi
@@ -42,10 +43,8 @@ from .call import (
     CallOptions,
     Correction,
     Unset,
-    check_closed,
     resolve_ban,
     resolve_phi,
-    search_options,
     texts,
 )
 from .drafts import DraftSources
@@ -131,23 +130,8 @@ class PhiModel(Asynchronous, ABC):
         """Yield the text of a call piece by piece: only what is accepted, whole characters, never taken back."""
         return self.written_in_pieces(self._typed(output_type, backend, keywords), model_input)
 
-    def generate(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Any:
-        """Generate under a logits processor that Outlines built."""
-        return self.written(self._generated(output_type, keywords), model_input)
-
-    def generate_batch(self, model_input: list[Any], output_type: Any = None, **keywords: Any) -> list[Any]:
-        """Generate for several prompts; as :meth:`generate`."""
-        return self.written_batch(self._generated(output_type, keywords), model_input)
-
-    def generate_stream(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Pieces:
-        """Generate piece by piece under a logits processor that Outlines built; checked now, begun with the first piece."""
-        return self.written_in_pieces(self._generated(output_type, keywords), model_input)
-
-    def _generated(self, output_type: Any, keywords: dict[str, Any]) -> Call:
-        """Return the call of a generator of Outlines, which gives a logits processor, or to some hosts the type itself."""
-        if self.takes_types:
-            return self._typed(output_type, None, keywords)
-        return Call.of(self._correction(keywords), output_type, keywords, usual=None)
+    # A generator of Outlines calls these, with a logits processor, or for some hosts with the type itself.
+    generate, generate_batch, generate_stream = __call__, batch, stream
 
     def written(self, call: Call, prompt: Any) -> Any:
         """Return the text that a call asks for, or the list of texts."""
@@ -169,18 +153,15 @@ class PhiModel(Asynchronous, ABC):
         """Return a call for an output type; by the means of Outlines where nothing is corrected and it writes what we do not."""
         stock, correction = backend is not None and masks_only(backend), self._correction(keywords)
         plain = correction.ban is None and correction.estimator(keywords.get("sampler"), usual=None) is None
-        if (
-            output_type is not None
-            and plain
-            and (stock or self.takes_types or left_to_outlines(output_type, at_hand=self._at_hand))
-        ):
+        typed = output_type is not None and not isinstance(output_type, (OutlinesLogitsProcessor, Table))
+        if typed and plain and (stock or self.takes_types or left_to_outlines(output_type, at_hand=self._at_hand)):
             try:
                 return Call(None, self._outlines_form(output_type, backend), None, keywords)
             except Exception as error:  # what Outlines refuses stays with this package
                 if stock or isinstance(error, OutlinesPhiError):
                     raise
-        typed = output_type is not None and backend is not None
-        language = self.compiled.of_type(output_type, backend) if typed else output_type
+        read_here = output_type is not None and backend is not None
+        language = self.compiled.of_type(output_type, backend) if read_here else output_type
         return Call.of(correction, language, keywords, usual=None)
 
     def _outlines_form(self, output_type: Any, backend: str | None) -> Any:
@@ -208,10 +189,6 @@ class PhiModel(Asynchronous, ABC):
         if self.phi is not None:
             return replace(Correction().replaced_by(self.phi, ban), inherited=True)
         return Correction(level=unsaid if ban is None else LEVELS.get(ban.level, unsaid), ban=ban, inherited=True)
-
-    @cached_property
-    def _watched(self) -> WatchedModel:
-        return WatchedModel(self.lm)
 
     @cached_property
     def compiled(self) -> CompiledTypes:
@@ -244,20 +221,16 @@ class PhiModel(Asynchronous, ABC):
     def drawn(self, call: Call, prompts: Sequence[Any]) -> list[Any]:
         """Return a text of each prompt, or the list of those asked for: drawn, or with ``do_sample=False`` the most probable."""
         assert call.phi is not None
-        table = call.table(self.compiled)
+        table, options = call.table(self.compiled), call.options(self.defaults)
         if call.searched:
-            check_closed(table, "do_sample=False")
-            options, limits = search_options(call.phi, call.keywords, self.defaults)
-            rankings = self.rank(prompts, table, replace(options, n=1), options.n, **limits)
+            rankings = self.rank(prompts, table, replace(options, n=1), options.n, **call.limits)
             return [ranking.texts if options.n > 1 else ranking.texts[0] for ranking in rankings]
-        options = CallOptions.read(call.keywords, self.defaults, call.banned, weighted=False)
         return [texts(draws, options) for draws in self.draw(prompts, table, call.phi, options)]
 
     def streamed(self, call: Call, prompt: Any) -> Pieces:
         """Return the pieces of one draw, begun with the first."""
         assert call.phi is not None
-        options = CallOptions.read(call.keywords, self.defaults, call.banned, weighted=False)
-        table = call.table(self.compiled)
+        table, options = call.table(self.compiled), call.options(self.defaults)
         request = self._request([prompt], table, options)
         match self._sampler(call.phi, options):
             case AncestralSampler() | LookaheadSampler() as sampler:
@@ -276,7 +249,7 @@ class PhiModel(Asynchronous, ABC):
 
     def draw(self, inputs: Sequence[Any], table: Table, phi: Phi, options: CallOptions) -> list[Draws]:
         """Return the draws of every prompt: what all calls with ``phi=`` come down to."""
-        return self._answers(inputs, table, options, lambda request: self._sampler(phi, options).sample(request), phi)
+        return self._answers(inputs, table, options, self._sampler(phi, options).sample, phi)
 
     def rank(
         self,
@@ -357,8 +330,7 @@ class PhiModel(Asynchronous, ABC):
 
     def check_prompt(self, prompt: Any, table: Table, options: CallOptions) -> None:
         """Refuse a prompt that cannot be drawn, as far as that is known before any model call: too long, or empty."""
-        with self.asking([prompt], table, options):
-            pass
+        self._request([prompt], table, options)
 
     def _prompts(self, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
         """Return the token ids of prompts; refuse a text that holds special tokens of the chat template around it."""
@@ -389,7 +361,7 @@ class PhiModel(Asynchronous, ABC):
             self._canonical if options.tokenization == "canonical" else None,
         )
         return Request(
-            lm=self._watched,
+            lm=self.lm,
             table=table,
             prompts=self._prompts(inputs),
             settings=options.settings,

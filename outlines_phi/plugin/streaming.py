@@ -55,8 +55,7 @@ def telling(progress: Told, phi: Phi | None = None) -> Iterator[None]:
 class SlowCall:
     """Says once that a call for exact draws does not end soon, and what to do."""
 
-    def __init__(self) -> None:
-        self._said = False
+    _said = False
 
     def __call__(self, watch: Watch) -> None:
         """Log one line where it is time for it."""

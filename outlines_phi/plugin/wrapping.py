@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any, final
 from weakref import WeakKeyDictionary
@@ -128,22 +129,18 @@ def over_guidance(model: Any, **options: Any) -> PhiTransformers:
     return PhiTransformers(hf_model, tokenizer, **options)
 
 
-def _host(module: str, name: str) -> Callable[..., PhiModel]:
-    """Return the wrapper of the models of a host, whose library is imported when a model of it is wrapped."""
-    return lambda model, **options: _class(module, name).over(model, **options)
-
-
-def _class(module: str, name: str) -> Any:
-    return getattr(import_module(f".hosts.{module}", __package__), name)
+def _over(module: str, name: str, model: Any, **options: Any) -> PhiModel:
+    """Wrap a model of a host, whose library is imported now."""
+    return getattr(import_module(f".hosts.{module}", __package__), name).over(model, **options)
 
 
 HOSTS: dict[type, Callable[..., PhiModel]] = {
     Transformers: PhiTransformers.over,
-    LlamaCpp: _host("llamacpp", "PhiLlamaCpp"),
-    MLXLM: _host("mlx", "PhiMLXLM"),
-    VLLMOffline: _host("vllm_offline", "PhiVLLMOffline"),
-    VLLM: _host("vllm_server.phi_vllm", "PhiVLLM"),
-    AsyncVLLM: _host("vllm_server.phi_vllm", "PhiAsyncVLLM"),
+    LlamaCpp: partial(_over, "llamacpp", "PhiLlamaCpp"),
+    MLXLM: partial(_over, "mlx", "PhiMLXLM"),
+    VLLMOffline: partial(_over, "vllm_offline", "PhiVLLMOffline"),
+    VLLM: partial(_over, "vllm_server.phi_vllm", "PhiVLLM"),
+    AsyncVLLM: partial(_over, "vllm_server.phi_vllm", "PhiAsyncVLLM"),
 }
 """By the class of a model of Outlines: what makes one that takes ``phi=`` of it, with the options of :class:`PhiModel`."""
 
@@ -238,7 +235,7 @@ def from_vllm_offline(
         See :class:`outlines_phi.lm.vllm.vllm_model.VLLMModel`; or vLLM is not installed.
     """
     with needing("vllm", "from_vllm_offline"):
-        host = _class("vllm_offline", "PhiVLLMOffline")
+        host = import_module(".hosts.vllm_offline", __package__).PhiVLLMOffline
     made: PhiModel = host(llm, phi=phi, banned_phrases=banned_phrases, max_tree_bytes=max_tree_bytes)
     _ = made.lm  # raises why it cannot be corrected
     return made

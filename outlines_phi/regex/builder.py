@@ -10,7 +10,7 @@ import numpy as np
 
 from ..automata.automaton import position_between
 from ..format_limits import LimitError, current_limits
-from .code_automaton import CodeAutomaton, check_states
+from .code_automaton import CodeAutomaton, check_states, equivalent
 from .code_points import EVERYTHING, CodePoints, cut
 from .syntax_tree import (
     ANYTHING,
@@ -96,12 +96,13 @@ class LookAround(NamedTuple):
 
     @classmethod
     def least(cls, targets: list[list[int]], accepting: list[bool]) -> LookAround:
-        # The classes stand for code points here.
-        columns = np.arange(len(targets[0]), dtype=np.int32)
-        found = CodeAutomaton.of(columns, columns, np.array(targets, dtype=np.int32), np.array(accepting))
-        column = found.classes[np.searchsorted(found.bounds, columns, side="right") - 1]
-        table = found.targets[:, column].tolist()
-        return cls(table, found.accepting.tolist(), [set(row) == {state} for state, row in enumerate(table)])
+        rows = np.array(targets, dtype=np.int32)
+        block = equivalent(
+            rows, np.array(accepting)
+        )  # in the order of their first states, so the start stays the first
+        first = np.unique(block, return_index=True)[1]
+        table = block[rows[first]].tolist()
+        return cls(table, np.array(accepting)[first].tolist(), [set(row) == {state} for state, row in enumerate(table)])
 
 
 Rest = tuple[int, int, int]

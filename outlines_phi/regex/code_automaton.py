@@ -6,14 +6,14 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..automata.automaton import UNREACHABLE, distances
+from ..automata.automaton import DEAD, UNREACHABLE, distances, reachable
 from ..format_limits import LimitError, current_limits
 from .code_points import AFTER_SURROGATES, FIRST_SURROGATE, characters, cut
 
@@ -83,12 +83,10 @@ class CodeAutomaton:
         targets, accepting, start = block[targets[first]], accepting[first], int(block[0])
         # Columns in the order of their least code points, the equal ones merged.
         used = classes[np.sort(np.unique(classes, return_index=True)[1])]
-        number: dict[bytes, int] = {}
+        alike = numbered(np.ascontiguousarray(targets[:, used].T))
         column = np.zeros(targets.shape[1], dtype=np.int32)
-        for old in used.tolist():
-            column[old] = number.setdefault(targets[:, old].tobytes(), len(number))
-        kept = [int(used[(column[used] == new).argmax()]) for new in range(len(number))]
-        targets, classes = targets[:, kept], column[classes]
+        column[used] = alike
+        targets, classes = targets[:, used[np.unique(alike, return_index=True)[1]]], column[classes]
         changes = np.concatenate([[True], classes[1:] != classes[:-1]])
         order = _as_met(targets.tolist(), start)
         place = np.zeros(len(targets), dtype=np.int32)
@@ -171,30 +169,23 @@ class CodeAutomaton:
 
     def __and__(self, other: CodeAutomaton) -> CodeAutomaton:
         bounds = np.union1d(self.bounds, other.bounds).astype(np.int32)
-        left = self.classes[np.searchsorted(self.bounds, bounds, side="right") - 1]
-        right = other.classes[np.searchsorted(other.bounds, bounds, side="right") - 1]
+        left, right = (one.classes[np.searchsorted(one.bounds, bounds, side="right") - 1] for one in (self, other))
         pairs, classes = np.unique(left.astype(np.int64) * other.targets.shape[1] + right, return_inverse=True)
         left, right = np.divmod(pairs, other.targets.shape[1])
-        # A pair of states is one number, and -1 is any pair with a dead half.
-        width = len(other)
-        alive, other_alive = self.distances != UNREACHABLE, other.distances != UNREACHABLE
-        number = {0 if alive[0] and other_alive[0] else -1: 0}
-        rows = []
-        frontier = np.array(list(number), dtype=np.int64)
-        while len(frontier):
-            a, b = np.divmod(frontier, width)
-            a, b = self.targets[a][:, left].astype(np.int64), other.targets[b][:, right]
-            codes = np.where(alive[a] & other_alive[b] & (frontier >= 0)[:, None], a * width + b, -1)
-            found, inverse = np.unique(codes, return_inverse=True)
-            before = len(number)
-            numbers = np.array([number.setdefault(code, len(number)) for code in found.tolist()], dtype=np.int32)
-            check_states(len(number), "What restricts the string, taken together,")
-            rows.append(numbers[inverse.reshape(a.shape)])
-            frontier = found[numbers >= before]
-        pairs = np.fromiter(number, dtype=np.int64, count=len(number))
-        a, b = np.divmod(pairs, width)
-        accepting = np.where(pairs >= 0, self.accepting[a] & other.accepting[b], False)
-        return CodeAutomaton.of(bounds, classes.astype(np.int32), np.concatenate(rows), accepting)
+        tables = [self._behind_dead(left), other._behind_dead(right)]
+        start = [int(one.distances[0] != UNREACHABLE) for one in (self, other)]
+        check = partial(check_states, what="What restricts the string, taken together,")
+        places, targets = reachable(tables, start, check, 2)
+        a, b = places.T - 1
+        accepting = np.where(places.all(axis=1), self.accepting[a] & other.accepting[b], False)
+        # The dead state, the first of a product, goes behind all others: state 0 is the start.
+        targets = np.roll(targets - 1, -1, axis=0) % len(targets)
+        return CodeAutomaton.of(bounds, classes.astype(np.int32), targets, np.roll(accepting, -1))
+
+    def _behind_dead(self, columns: NDArray[np.integer]) -> NDArray[np.int32]:
+        """Return the columns of the table behind a dead state, which stands for all states that lead to no member."""
+        number = np.where(self.distances != UNREACHABLE, np.arange(1, len(self) + 1), DEAD).astype(np.int32)
+        return np.vstack([np.full_like(number, DEAD, shape=len(columns)), number[self.targets[:, columns]]])
 
     @cached_property
     def distances(self) -> NDArray[np.int32]:
@@ -261,20 +252,20 @@ def equivalent(
         _heights(targets, to_refuse != UNREACHABLE),
         np.zeros(states) if position is None else position,
     ]
-    block, blocks = numbered(np.stack(rows, axis=1).astype(np.int32))
+    block = numbered(np.stack(rows, axis=1).astype(np.int32))
     while True:
-        block, found = numbered(np.concatenate([block[:, None], block[targets]], axis=1))
-        if found == blocks:
-            return block
-        blocks = found
+        finer = numbered(np.concatenate([block[:, None], block[targets]], axis=1))
+        if finer.max() == block.max():
+            return finer
+        block = finer
 
 
-def numbered(rows: NDArray[np.int32]) -> tuple[NDArray[np.int32], int]:
-    """Return a number for each row, the same for equal rows, and how many numbers there are."""
+def numbered(rows: NDArray[np.int32], number: dict[bytes, int] | None = None) -> NDArray[np.int32]:
+    """Return a number for each row, the same for equal rows; ``number`` has those of known rows, and gets the others."""
+    number = {} if number is None else number
     data, width = rows.tobytes(), rows.shape[1] * rows.itemsize
-    number: dict[bytes, int] = {}
     found = [number.setdefault(data[at : at + width], len(number)) for at in range(0, len(data), width)]
-    return np.array(found, dtype=np.int32), len(number)
+    return np.array(found, dtype=np.int32)
 
 
 def _heights(targets: NDArray[np.int32], alive: NDArray[np.bool_]) -> NDArray[np.int32]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,130 +183,41 @@ def spelled(automaton: CodeAutomaton, in_bytes: InBytes, *, closing: int | None 
     """
     graph, root = in_bytes(tuple(automaton.bounds.tolist()), tuple(automaton.classes.tolist()))
     alive = np.flatnonzero(automaton.distances != UNREACHABLE)
+    if not len(alive):
+        return ByteAutomaton(np.zeros((1, 1), np.int32), np.zeros(256, np.uint8), DEAD, np.zeros(1, dtype=bool))
     number = np.zeros(len(automaton), dtype=np.int32)
     number[alive] = np.arange(1, len(alive) + 1)
-    ends = [] if closing is None or not len(alive) else [len(alive) + 1]
-    states = 1 + len(alive) + len(ends)  # with DEAD
-    # The first column is that of what spells nothing, the last one that of the closing byte.
-    leads = np.zeros((len(alive), graph.classes + 2), dtype=np.int32)
-    leads[:, 1:-1] = number[automaton.targets[alive]]
-    if ends:
-        leads[:, -1] = np.where(automaton.accepting[alive], ends[0], DEAD)
-    kinds, kind = np.unique(_alike(leads), axis=0, return_inverse=True)
-    forms: dict[Hashable, int] = {}
-    shapes = [_forks(graph, root, columns, closing, forms) for columns in kinds.tolist()]
-    rows = [np.flatnonzero(kind.reshape(-1) == each) for each in range(len(kinds))]
-    tables = [np.pad(leads[of], ((0, 0), (0, len(forks) - 1))) for of, forks in zip(rows, shapes, strict=True)]
-    uses: list[list[tuple[int, _Fork]]] = [[] for _ in forms]
-    for place, forks in enumerate(shapes):
-        for fork in forks[:-1]:
-            uses[fork.form].append((place, fork))
-    made = [
-        (of + 1, place, np.arange(len(of)), forks[-1])
-        for place, (of, forks) in enumerate(zip(rows, shapes, strict=True))
-    ]
-    for used in filter(None, uses):
-        # What leads to the same is the same state, wherever it occurs.
-        parts = [tables[place][:, fork.classes] for place, fork in used]
-        same, count = numbered(np.concatenate(parts))
-        first = np.flatnonzero(np.diff(np.maximum.accumulate(same), prepend=-1))
-        begin = 0
-        for (place, fork), part in zip(used, parts, strict=True):
-            end = begin + len(part)
-            tables[place][:, fork.column] = states + same[begin:end]
-            own = np.flatnonzero((first >= begin) & (first < end))
-            made.append((states + own, place, first[own] - begin, fork))
-            begin = end
-        states += count
-    if not made:
-        return ByteAutomaton(np.zeros((1, 1), np.int32), np.zeros(256, np.uint8), DEAD, np.zeros(1, dtype=bool))
-    # Bytes that are read alike share a column, in the order of the least byte of each; those that are never read have the last.
-    reads = np.array([fork.reads for *_, fork in made])
-    _, some, byte_class = np.unique(reads, axis=1, return_index=True, return_inverse=True)
-    order = np.lexsort((some, ~reads[:, some].any(axis=0)))
-    found = np.zeros((states, len(some)), dtype=np.int32)
-    for numbers, place, of, fork in made:
-        found[numbers] = tables[place][of[:, None], fork.reads[some[order]]]
-    accepting = np.zeros(states, dtype=bool)
-    accepting[ends or 1 + np.flatnonzero(automaton.accepting[alive])] = True
-    start, position = int(number[0]), None
-    if automaton.position is not None:
-        position = np.full(states, np.iinfo(np.int16).max, dtype=np.int16)
-        position[DEAD], position[number[alive]] = 0, automaton.position[alive]
-        within = found[len(alive) + 1 :]
-        for _ in range(_LONGEST - 1):
-            position[len(alive) + 1 :] = np.where(within == DEAD, position.max(), position[within]).min(axis=1)
-    columns = np.argsort(order)[byte_class.reshape(-1)].astype(np.uint8)
-    return ByteAutomaton(found, columns, start, accepting, position)
-
-
-class _Fork(NamedTuple):
-    """A place of the decision graph, as far as classes are told apart that lead to different states.
-
-    ``form`` is its number up to the classes that it leads to, ``classes``; ``column`` stands for it; ``reads``, ``int32[256]``,
-    is the column of each byte.
-    """
-
-    form: int
-    classes: list[int]
-    column: int
-    reads: NDArray[np.int32]
-
-
-def _alike(leads: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the first column of each row with the same number."""
-    order = np.argsort(leads, axis=1, kind="stable")
-    ordered = np.take_along_axis(leads, order, axis=1)
-    new = np.pad(np.diff(ordered, axis=1) != 0, ((0, 0), (1, 0)), constant_values=True)
-    firsts = np.maximum.accumulate(np.where(new, np.arange(leads.shape[1]), 0), axis=1)
-    found = np.empty_like(leads)
-    np.put_along_axis(found, order, np.take_along_axis(order, firsts, axis=1).astype(np.int32), axis=1)
-    return found
-
-
-def _forks(
-    graph: Spelling, root: int, columns: list[int], closing: int | None, forms: dict[Hashable, int]
-) -> list[_Fork]:
-    """Return the places of the graph that are told apart where some classes, in ``columns``, are alike; the root is the last."""
-    at = columns[1:-1]
-    live = sum(1 << place for place, column in enumerate(at) if column)
-    under: dict[int, tuple[int, tuple[int, ...]]] = {column: (-1, (column,)) for column in columns}
-    known: dict[tuple[int, tuple[int, ...]], int] = {}
-    found: list[_Fork] = []
-
-    def fork(edges: tuple[Edge, ...], *, is_root: bool = False) -> int:
-        classes = tuple(dict.fromkeys(one for *_, column in edges for one in under[column][1]))
-        key = tuple(
-            (first, last, under[column][0], *map(classes.index, under[column][1])) for first, last, column in edges
-        )
-        told = (forms.setdefault(key, len(forms)), classes)
-        if is_root or told not in known:
-            known[told] = column = len(columns) + len(found)
-            under[column] = told
-            reads = np.zeros(256, dtype=np.int32)
-            for first, last, to in edges:
-                reads[first : last + 1] = to
-            found.append(_Fork(told[0], list(classes), column, reads))
-        return known[told]
-
+    # Bytes that no place tells apart share a column; the byte that closes has one of its own.
+    ways = np.vstack([graph.table[graph.classes :], np.arange(256) == (NOWHERE if closing is None else closing)])
+    byte_class = numbered(np.ascontiguousarray(ways.T))
+    some = np.unique(byte_class, return_index=True)[1]
+    after = graph.table[:, some]
+    # `int32[P + 1, S]`: the state at each place before each state of the members; the last row is that of NOWHERE.
+    leads = np.zeros((len(after) + 1, len(alive)), dtype=np.int32)
+    leads[: graph.classes] = number[automaton.targets[alive]].T
+    # What leads to the same is the same state, wherever it occurs.
+    within = {bytes(4 * len(some)): DEAD}
+    behind = len(alive) + int(closing is not None)
     for place in range(graph.classes, root):
-        mapped = _mapped(graph.edges[place - graph.classes], at) if graph.below[place] & live else ()
-        at.append(fork(mapped) if mapped else DEAD)
-    top = _mapped(graph.edges[root - graph.classes], at) if root >= graph.classes else ()
-    closed = ((closing, closing, columns[-1]),) if closing is not None and columns[-1] else ()
-    fork((*top, *closed), is_root=True)
-    return found
-
-
-def _mapped(edges: tuple[Edge, ...], at: list[int]) -> tuple[Edge, ...]:
-    """Return ``edges`` with the state ``at`` their targets, without the dead ones."""
-    merged: list[Edge] = []
-    for first, last, place in edges:
-        target = at[place]
-        if target == DEAD:
-            continue
-        if merged and merged[-1][2] == target and merged[-1][1] + 1 == first:
-            merged[-1] = (merged[-1][0], last, target)
-        else:
-            merged.append((first, last, target))
-    return tuple(merged)
+        found = numbered(np.ascontiguousarray(leads[after[place]].T), within)
+        leads[place] = np.where(found == DEAD, DEAD, found + behind)
+    tops = leads[after[root]].T
+    accepting = np.zeros(behind + len(within), dtype=bool)
+    if closing is None:
+        accepting[1 : 1 + len(alive)] = automaton.accepting[alive]
+    else:
+        accepting[behind] = True
+        tops[:, byte_class[closing]] = np.where(automaton.accepting[alive], behind, DEAD)
+    inner = np.frombuffer(b"".join(within), dtype=np.int32).reshape(-1, len(some))
+    nothing = np.zeros((1, len(some)), dtype=np.int32)
+    targets = np.concatenate([nothing, tops, *[nothing] * (closing is not None), inner[1:]])
+    column = numbered(np.ascontiguousarray(targets.T))
+    targets, columns = targets[:, np.unique(column, return_index=True)[1]], column[byte_class].astype(np.uint8)
+    position = None
+    if automaton.position is not None:
+        position = np.full(len(targets), np.iinfo(np.int16).max, dtype=np.int16)
+        position[DEAD], position[number[alive]] = 0, automaton.position[alive]
+        to = targets[len(alive) + 1 :]
+        for _ in range(_LONGEST - 1):
+            position[len(alive) + 1 :] = np.where(to == DEAD, position.max(), position[to]).min(axis=1)
+    return ByteAutomaton(targets, columns, int(number[0]), accepting, position)

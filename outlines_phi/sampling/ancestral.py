@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar, final
 
-from ..phi.branches import Prefix
+from ..phi.branches import Branch
 from ..phi.estimator import ProposalPhi
 from .draw import Draw, Guarantee
 from .draws import DrawCounts, Draws
@@ -98,10 +98,10 @@ def grow(
 def _groups(units: Sequence[Unit], moving: Callable[[Unit], Iterable[Trajectory]], together: int) -> list[list[Unit]]:
     """Return the units that go on, in groups of few prefixes."""
     groups: list[list[Unit]] = []
-    prefixes: set[Prefix] = set()
+    prefixes: set[Branch] = set()
     for unit in units:
         own = {walk.at for walk in moving(unit)}
-        if own and (not groups or len(prefixes | own) > together):
+        if own and (not groups or len(prefixes) + len(own - prefixes) > together):
             groups.append([])
             prefixes = set()
         if own:
@@ -115,19 +115,16 @@ def grow_walks(stepper: Stepper, walks: Sequence[Trajectory]) -> Iterator[Sequen
 
     No prefix is in two groups, so none is evaluated twice.
     """
-    for group in grow(stepper, _sharing([walks]), _unfinished, _sharing):
+    for group in grow(stepper, _sharing([walks]), iter, _sharing):
         yield list(chain.from_iterable(group))
-
-
-def _unfinished(walks: Sequence[Trajectory]) -> list[Trajectory]:
-    return [walk for walk in walks if not walk.finished]
 
 
 def _sharing(groups: Sequence[Sequence[Trajectory]]) -> list[list[Trajectory]]:
     """Return the unfinished walks of some groups, those on one prefix together."""
-    prefixes: dict[Prefix, list[Trajectory]] = {}
-    for walk in _unfinished(list(chain.from_iterable(groups))):
-        prefixes.setdefault(walk.at, []).append(walk)
+    prefixes: dict[Branch, list[Trajectory]] = {}
+    for walk in chain.from_iterable(groups):
+        if not walk.finished:
+            prefixes.setdefault(walk.at, []).append(walk)
     return list(prefixes.values())
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import final
 
 import numpy as np
@@ -15,7 +14,7 @@ from ..drafting.drafter import Site
 from ..errors import COST, BudgetError, UnsupportedError
 from ..lm.watch import Progress, follow
 from ..numerics.weights import draw
-from ..phi.branches import Prefix
+from ..phi.branches import Branch
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.tree import Node
 from ..phi.tree.window import Windows
@@ -82,17 +81,15 @@ class CommittingWalk:
     def _writing(self) -> bool:
         return not (self.trajectory.finished or self.account.exhausted)
 
-    def held(self) -> Iterator[Prefix]:
+    def held(self) -> Iterator[Branch]:
         """Yield the texts that the walk may come back to."""
         for normalizer in self._normalizers:
             yield from normalizer.window.text.walk()
         yield from self._tree.text.walk()
 
-    def advance(self) -> dict[Prefix, Callable[[], Site]]:
-        """Go on as far as known distributions lead, and commit the windows that end; return the texts whose distributions are
-        wanted next.
-
-        With each comes what tells where it stands.
+    def advance(self) -> dict[Branch, Site]:
+        """Go on as far as known distributions lead, and commit the windows that end; return the texts, with their places, whose
+        distributions are wanted next.
         """
         waiting = []
         for normalizer in list(self._normalizers):
@@ -108,8 +105,8 @@ class CommittingWalk:
                 break
             self._settle()
         if not self._writing:
-            self.trajectory.at = Prefix(-1, -1)  # the draw outlives the texts that it was made from
-        return {tree.text_of(node): partial(self._site, tree, node) for tree, node in waiting}
+            self.trajectory.at = Branch(-1, -1)  # the draw outlives the texts that it was made from
+        return {tree.text_of(node): self._site(tree, node) for tree, node in waiting}
 
     @property
     def failing(self) -> bool:
@@ -385,25 +382,21 @@ class Lookahead:
     def _draws(self, row: int) -> Draws:
         accounts = self._of(row)
         items = [self._draw(one) for one in accounts if not (one.exhausted or one.trajectory.failed)]
+        written = sum(len(account.trajectory.tokens) for account in accounts)
+        turns = sum(account.turns for account in accounts)
+        drafted = {} if self._draft is None else {**vars(self._texts.tallies[row]), "written": written, "turns": turns}
         return Draws(
             items=tuple(items),
             counts=DrawCounts(
                 **vars(self._texts.counts),
                 attempts=sum(account.attempts for account in accounts),
                 accepted=sum(account.committed for account in accounts),
-                **self._drafted(row),
+                **drafted,
             ),
             budget=self._request.budgets[row],
             failures=sum(account.trajectory.failed for account in accounts),
             rejections=self._rejections(row),
         )
-
-    def _drafted(self, row: int) -> dict[str, int]:
-        if self._draft is None:
-            return {}
-        written = sum(len(account.trajectory.tokens) for account in self._of(row))
-        turns = sum(account.turns for account in self._of(row))
-        return {**vars(self._texts.tallies[row]), "written": written, "turns": turns}
 
     def _draw(self, account: Account) -> Draw:
         walk = account.trajectory

@@ -184,7 +184,7 @@ def greedy_lines(request: Request, most: int) -> list[str]:
 
     It ends with the end of sequence or the first newline after a character, and knows nothing of the table of ``request``.
     """
-    lm, trees = request.lm, request.lm.trees(request.prompts)
+    lm, trees = request.lm, request.trees()
     written: list[list[int]] = [[] for _ in request.prompts]
     rows, evaluation = list(range(len(written))), trees.roots()
     while True:

@@ -16,7 +16,8 @@ import torch
 
 from ..errors import ModelError, UnsupportedError, too_small
 from ..guides.table import Table
-from ..lm.model import LanguageModel
+from ..lm.model import LanguageModel, TokenTrees
+from ..lm.watch import WatchedTrees
 from ..numerics.checks import check_fits, counted, is_count
 from ..phi.constraint import Constraint
 from ..settings import SamplingSettings
@@ -120,6 +121,10 @@ class Request:
         if budget < least:
             raise too_small(budget, least)
         return budget
+
+    def trees(self) -> TokenTrees:
+        """Return token trees of the prompts, watched between their model calls."""
+        return WatchedTrees(self.lm.trees(self.prompts))
 
     @cached_property
     def _seed_of(self) -> Callable[[int], tuple[int, int]]:

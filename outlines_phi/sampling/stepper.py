@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, final
 
@@ -19,7 +19,7 @@ from ..guides.guide import DEAD, DONE
 from ..lm.watch import Progress, follow
 from ..numerics.distributions import Distributions, together
 from ..numerics.transfers import Exchange
-from ..phi.branches import Branches, Prefix
+from ..phi.branches import Branch, Branches
 from ..phi.constraint import Constraint
 from ..phi.estimator import Prefixes, ProposalPhi, SampledRun
 from .awrs import draw_allowed
@@ -39,7 +39,7 @@ class Trajectory:
     row: int
     number: int
     rng: np.random.Generator  # Its random stream
-    at: Prefix  # What it has written, among the prefixes of the run
+    at: Branch  # What it has written, among the prefixes of the run
     # The guide state, and the tokens that may still be written
     state: int
     remaining: int
@@ -109,16 +109,16 @@ class Batch:
     """The distinct prefixes of a round, with the site of each: where walks stand, then what was drafted for them."""
 
     def __init__(self, walks: Sequence[Trajectory], request: Request) -> None:
-        self._table, self.sites = request.table, dict[Prefix, Site]()
+        self._table, self.sites = request.table, dict[Branch, Site]()
         for walk in walks:
             if walk.at not in self.sites:
                 prompt = request.prompts[walk.row]
                 self.sites[walk.at] = Site(walk.row, prompt, tuple(walk.tokens), walk.state, walk.remaining)
         self.standing = len(self.sites)
 
-    def chain(self, prefix: Prefix, tokens: Sequence[int]) -> list[Prefix | None]:
+    def chain(self, prefix: Branch, tokens: Sequence[int]) -> list[Branch | None]:
         """Return ``prefix`` and those along a draft; ``None`` after a token that ends the text, or cannot be written."""
-        chain: list[Prefix | None] = [prefix]
+        chain: list[Branch | None] = [prefix]
         for token in tokens:
             below = prefix.foreseen(token)
             if below not in self.sites:
@@ -143,7 +143,7 @@ class Batch:
         )
 
 
-class Step(NamedTuple):
+class WalkStep(NamedTuple):
     """A walk in a round, with the draft that was made for it."""
 
     walk: Trajectory
@@ -197,7 +197,7 @@ class Stepper:
                 "distribution of a step is not known; leave out one of them."
             )
         self._request, self._observer, self._draft = request, observer, draft
-        self.branches = Branches(request.lm.trees(request.prompts))
+        self.branches = Branches(request.trees())
         self._run = SampledRun(
             lm=request.lm,
             table=request.table,
@@ -228,7 +228,7 @@ class Stepper:
         self.estimate.learn()
         numbers = range(self._launched, self._launched + n)
         self._launched += n
-        roots = [Prefix(-1, -1, row) for row in range(len(request.prompts))]
+        roots = [Branch(-1, -1, row) for row in range(len(request.prompts))]
         walks = [
             Trajectory(row, i, request.stream(row, i), root, request.starts[row], request.budgets[row])
             for row, root in enumerate(roots)
@@ -288,25 +288,35 @@ class Stepper:
         """Evaluate every distinct prefix that unfinished ``walks`` stand on, with drafts, and take each of them further."""
         batch = Batch(walks, self._request)
         drafts = self._drafts(walks, [batch.sites[walk.at] for walk in walks])
-        chains = [batch.chain(walk.at, draft.tokens) for walk, draft in zip(walks, drafts, strict=True)]
+        chains = [
+            batch.chain(walk.at, draft.tokens) if draft.tokens else [walk.at]
+            for walk, draft in zip(walks, drafts, strict=True)
+        ]
         prefixes, sites = list(batch.sites), list(batch.sites.values())
         logits = self.branches.reach(prefixes)
         # Neighbours of one guide state are treated together: prefixes, and the walks on them.
         order = sorted(range(len(sites)), key=lambda i: (sites[i].state, sites[i].remaining))
-        place: dict[Prefix | None, int] = {prefixes[i]: row for row, i in enumerate(order)}
+        place: dict[Branch | None, int] = {prefixes[i]: row for row, i in enumerate(order)}
         steps = [
-            Step(walk, [place.get(at, -1) for at in chain], draft)
+            WalkStep(walk, [place.get(at, -1) for at in chain], draft)
             for walk, draft, chain in zip(walks, drafts, chains, strict=True)
         ]
         steps.sort(key=lambda step: step.rows[0])
         came = self._take_steps(steps, order, batch, Exchange(logits))
         if self._draft is not None:
             self.estimate.reached(sorted(row for row in came if order[row] >= batch.standing))
-        answers = dict(zip(prefixes, logits.each(), strict=True))
-        for prefix in prefixes:
+            self._keep(
+                {walk.at for walk in walks if not walk.finished}, dict(zip(prefixes, logits.each(), strict=True))
+            )
+
+    def _keep(self, wanted: Set[Branch], answers: Mapping[Branch, Tensor]) -> None:
+        """Keep the answers about drafts that walks stand on next, and no others."""
+        for prefix in answers:
             prefix.answer = None
-        for at in {walk.at for walk in walks if not walk.finished} & answers.keys():
-            at.answer = answers[at].clone()  # a row alone would hold the memory of all that was evaluated with it
+        for prefix in wanted & answers.keys():
+            prefix.answer = answers[
+                prefix
+            ].clone()  # a row alone would hold the memory of all that was evaluated with it
 
     def _drafts(self, walks: Sequence[Trajectory], sites: Sequence[Site]) -> list[Draft]:
         """Return a draft per walk. Drafts that are drawn are as many chains: where memory has no room some walks go without."""
@@ -317,7 +327,9 @@ class Stepper:
             lengths[self.room :] = [0] * (len(walks) - self.room)
         return self._proposer.propose(sites, lengths, [self._states[walk].stream for walk in walks])
 
-    def _take_steps(self, steps: Sequence[Step], order: Sequence[int], batch: Batch, exchange: Exchange) -> set[int]:
+    def _take_steps(
+        self, steps: Sequence[WalkStep], order: Sequence[int], batch: Batch, exchange: Exchange
+    ) -> set[int]:
         """Let every walk write what it keeps of its draft and the token after it; return the rows that walks have come to.
 
         Few rows at a time where they are many, and one transfer each way.
@@ -348,7 +360,7 @@ class Stepper:
             came.update(step.rows[: int(accepted) + 1])
         return came - {-1}
 
-    def _write(self, step: Step, accepted: int, token: float, log_s: float, *accounts: float) -> None:
+    def _write(self, step: WalkStep, accepted: int, token: float, log_s: float, *accounts: float) -> None:
         """Let a walk write the ``accepted`` tokens of its draft and ``token``, with ``log p`` and ``log p - log q`` of each."""
         walk, last, allowed = step.walk, step.rows[accepted], log_s > -math.inf
         written = [*step.draft.tokens[:accepted], int(token)]
@@ -363,36 +375,37 @@ class Stepper:
             walk.log_w = -math.inf
         self.end_free(walk)
 
-    def _arrays(self, steps: Sequence[Step]) -> list[NDArray[Any]]:
+    def _arrays(self, steps: Sequence[WalkStep]) -> list[NDArray[Any]]:
         """Return the parts of :class:`Chains`, the indices of the drawn drafts, and the rows of :class:`Proposals` of each."""
         lengths = np.array([len(step.rows) - 1 for step in steps])
         longest = int(lengths.max())
-        rows = np.full((len(steps), longest + 1), -1)
-        tokens = np.zeros((len(steps), longest), dtype=np.int64)
-        uniforms = np.zeros((len(steps), longest + 1))
-        for i, (step, size) in enumerate(zip(steps, lengths.tolist(), strict=True)):
-            rows[i, : size + 1], tokens[i, :size] = step.rows, step.draft.tokens[:size]
-            if self._request.constraint is None:
-                uniforms[i, : size + 1] = self._uniforms(step.walk, size + 1)
+        width = longest + 1
+        rows = np.array([step.rows + [-1] * (width - len(step.rows)) for step in steps])
+        tokens = np.array([(*step.draft.tokens, *[0] * longest)[:longest] for step in steps], dtype=np.int64)
+        uniforms = np.array([self._uniforms(step.walk, len(step.rows), width) for step in steps])
         drawn = [(i, len(step.draft.log_r)) for i, step in enumerate(steps) if step.draft.log_r is not None]
         drawn_from, first = np.zeros((len(drawn), longest), dtype=np.int64), 0
         for place, (_, length) in enumerate(drawn):
             drawn_from[place, :length] = range(first, first := first + length)
         return [rows, tokens, lengths, uniforms, np.array([i for i, _ in drawn], dtype=np.int64), drawn_from]
 
-    def _uniforms(self, walk: Trajectory, n: int) -> Sequence[float] | NDArray[np.float64]:
-        return self._states[walk].uniforms(walk, n) if walk in self._states else walk.rng.random(n)
+    def _uniforms(self, walk: Trajectory, n: int, width: int) -> list[float]:
+        """Return the next ``n`` random numbers of a walk, and zeros up to ``width``; none of one that a constraint draws for."""
+        if self._request.constraint is not None:
+            return [0.0]
+        drawn = self._states[walk].uniforms(walk, n) if self._draft is not None else [walk.rng.random()]
+        return drawn + [0.0] * (width - n)
 
     def _choose(
         self,
-        steps: Sequence[Step],
+        steps: Sequence[WalkStep],
         heads: Sequence[int],
         chains: Chains,
         proposals: Proposals | None,
         log_p: Tensor,
         scores: Tensor,
     ) -> Tensor:
-        """Draw what each walk writes, ``heads`` being the rows that they stand on.
+        """Draw the tokens that each walk writes, ``heads`` being the rows that they stand on.
 
         Returns ``[n, 3 + 2 (K + 1)]`` float64: how many tokens of the draft are kept, the token after them, ``log S`` there, and
         ``log p`` and ``log p - log q`` of the tokens.

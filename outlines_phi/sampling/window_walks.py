@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain, islice
 from typing import final
 
@@ -14,7 +14,7 @@ from ..drafting.drafter import Site
 from ..guides.guide import DEAD, DONE
 from ..numerics.transfers import Rows
 from ..numerics.weights import draw, log, log_difference, log_sum, ratio
-from ..phi.branches import Branches, DraftTally, Prefix
+from ..phi.branches import Branch, Branches, DraftTally
 from ..phi.tree.best_first import TreeWalks
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.tree import BoundsTree, Node
@@ -40,41 +40,38 @@ class EvaluatedTexts:
         self.tallies = [DraftTally() for _ in request.prompts]
         self._drafts = None if draft is None else Prefetching(draft, request)
         if evaluator is None:
-            self._branches = Branches(request.lm.trees(request.prompts))
+            self._branches = Branches(request.trees())
         else:
             self._branches = Branches(evaluator.forest, planted=evaluator.planted)
         self.counts = self._branches.trees.counts  # the cost of the model calls so far
         self._known = {} if evaluator is None else dict(_known_texts(evaluator))
         self._roots = {row: text.answer for row, text in self._known.items()}
 
-    def root(self, row: int) -> Prefix:
+    def root(self, row: int) -> Branch:
         """Return the prompt ``row``, with what was known below it; all other prompts are evaluated in one call, the first time."""
         if row in self._known:
             return self._known.pop(row)  # walks hold it from now on
         if row not in self._roots:
             self._roots.update(enumerate(self._distributions(self._branches.plant(), self._request.prompts)))
-        return Prefix(-1, -1, row, self._roots[row])
+        return Branch(-1, -1, row, self._roots[row])
 
-    def evaluate(self, wanted: Mapping[Prefix, Callable[[], Site]], drafted: Set[Prefix]) -> None:
+    def evaluate(self, wanted: Mapping[Branch, Site], drafted: Set[Branch]) -> None:
         """Give every wanted text its distribution, in one model call, and those that a drafter foresees after it theirs.
 
+        ``wanted``: Texts one token longer than evaluated ones, and where each stands.
         ``drafted``: Those of them that are drafted for.
-        ``wanted``: Texts one token longer than evaluated ones, and what tells where each stands; asked only where the drafter
-        or ``p`` depends on it.
         """
-        ahead = self._ahead({text: wanted[text] for text in wanted if text in drafted})
-        texts = [*wanted, *ahead]
-        distributions = self._distributions(self._branches.reach(texts), self._contexts(wanted, ahead))
-        for text, log_p in zip(texts, distributions, strict=True):
+        contexts = {text: (*site.prompt, *site.tokens) for text, site in wanted.items()}
+        if self._drafts is not None:
+            contexts |= self._ahead({text: wanted[text] for text in wanted if text in drafted}, self._drafts)
+        rows = self._branches.reach(list(contexts))
+        for text, log_p in zip(contexts, self._distributions(rows, contexts.values()), strict=True):
             text.answer = log_p
 
-    def _ahead(self, wanted: Mapping[Prefix, Callable[[], Site]]) -> dict[Prefix, Sequence[int]]:
+    def _ahead(self, wanted: Mapping[Branch, Site], drafts: Prefetching) -> dict[Branch, tuple[int, ...]]:
         """Return the foreseen texts after ``wanted`` ones, with their token ids."""
-        if self._drafts is None:
-            return {}
-        ahead: dict[Prefix, Sequence[int]] = {}
-        sites = [site() for site in wanted.values()]
-        for at, site, tokens in zip(wanted, sites, self._drafts.chains(sites), strict=True):
+        ahead: dict[Branch, tuple[int, ...]] = {}
+        for (at, site), tokens in zip(wanted.items(), drafts.chains(list(wanted.values())), strict=True):
             tally = self.tallies[site.row]
             tally.drafted += len(tokens)
             for length, token in enumerate(tokens, 1):
@@ -83,14 +80,7 @@ class EvaluatedTexts:
                 ahead[at] = (*site.prompt, *site.tokens, *tokens[:length])
         return ahead
 
-    def _contexts(
-        self, wanted: Mapping[Prefix, Callable[[], Site]], ahead: Mapping[Prefix, Sequence[int]]
-    ) -> Iterator[Sequence[int]]:
-        for site in wanted.values():
-            yield (*(at := site()).prompt, *at.tokens)
-        yield from ahead.values()
-
-    def tidy(self, held: Iterable[Prefix], size: int) -> None:
+    def tidy(self, held: Iterable[Branch], size: int) -> None:
         """Give back what no walk needs where it may outweigh the rest: ``held`` texts and all above them, about ``size`` nodes."""
         later = (text for root in self._known.values() for text in root.walk())  # of walks that are to begin
         self._branches.tidy((text.held for text in chain(held, later)), size, WASTE)
@@ -102,19 +92,19 @@ class EvaluatedTexts:
         return [row.copy() for row in log_p] if len(log_p) > 1 else list(log_p)
 
 
-def _known_texts(evaluator: Evaluator) -> Iterator[tuple[int, Prefix]]:
+def _known_texts(evaluator: Evaluator) -> Iterator[tuple[int, Branch]]:
     """Yield the prompts whose trees an evaluator has expanded, by row, with the texts below them."""
     for row, tree in enumerate(evaluator.trees):
-        texts = dict[Node, Prefix]()
+        texts = dict[Node, Branch]()
         # Whole rows of the vocabulary: those that memory has no room for are evaluated a second time where a walk comes to them.
         most = max(1, WINDOW_BYTES // (4 * len(tree.table.vocabulary) * len(evaluator.trees)))
         for node, handle, log_p in islice(evaluator.evaluated(tree), most):
             if node.parent is None:
-                texts[node] = Prefix(-1, -1, handle, log_p)
+                texts[node] = Branch(-1, -1, handle, log_p)
                 yield row, texts[node]
             elif node.parent in texts:
                 above = texts[node.parent]
-                texts[node] = above.children[node.token] = Prefix(above.node, node.token, handle, log_p)
+                texts[node] = above.children[node.token] = Branch(above.node, node.token, handle, log_p)
 
 
 WINDOW_BYTES = 2**28
@@ -132,12 +122,12 @@ class WindowTree:
     ``text``, ``written``: The text that the window begins at, and how many tokens it has, the prompt's not counted.
     """
 
-    def __init__(self, windows: Windows, state: int, remaining: int, text: Prefix, written: int) -> None:
+    def __init__(self, windows: Windows, state: int, remaining: int, text: Branch, written: int) -> None:
         self.windows, self.text, self.written = windows, text, written
         self.tree = windows.tree(state, remaining)
         self._texts = {self.tree.root: text}
 
-    def text_of(self, node: Node) -> Prefix:
+    def text_of(self, node: Node) -> Branch:
         """Return the text of ``node``."""
         if node not in self._texts:
             assert node.parent is not None
@@ -206,13 +196,13 @@ class WindowAttempts(Attempts):
         if first is not None:
             attempt = Attempt(0, tree.root, rng)
             attempt.node, attempt.log_bound = first, first.log_upper
-            self._waiting, self._launched = [attempt], 1
+            self._waiting, self.launches.launched = [attempt], 1
 
     def _walk(self, attempt: Attempt) -> bool | None:
         arrived = descend(self.tree, attempt)
         if arrived is False:
             self.failed[attempt.number] = lost_at(attempt.node, attempt.log_bound, self._diagnostics)
-            self._width = min(self._most, len(self.failed))
+            self.launches.width = min(self._most, len(self.failed))
         return arrived
 
     def failures(self) -> Iterator[Node]:

@@ -63,16 +63,17 @@ def test_from_edges_keeps_every_edge(edges: list[tuple[int, int, int]]) -> None:
 
 @fixed
 @given(automata, automata)
-def test_product_is_intersection(a: ByteAutomaton, b: ByteAutomaton) -> None:
+def test_the_algebra_is_that_of_sets(a: ByteAutomaton, b: ByteAutomaton) -> None:
     assert language(a & b) == language(a) & language(b)
-
-
-@fixed
-@given(automata)
-def test_complement(a: ByteAutomaton) -> None:
     assert language(a.complement()) == set(TEXTS) - language(a)
     assert a.complement().accepts(b"c") != a.accepts(b"c")
     assert a.witness(a.complement().complement()) is None
+    text = a.witness(b)
+    if text is None:
+        assert language(a) == language(b)
+    else:
+        assert a.accepts(text) != b.accepts(text)
+        assert all(a.accepts(shorter) == b.accepts(shorter) for shorter in TEXTS if len(shorter) < len(text))
 
 
 @fixed
@@ -80,23 +81,9 @@ def test_complement(a: ByteAutomaton) -> None:
 def test_trim_keeps_the_language_and_only_useful_states(a: ByteAutomaton) -> None:
     trimmed = a.trim()
     assert language(trimmed) == language(a)
-    reached = {trimmed.start}
-    for text in TEXTS:
-        reached.add(trimmed.advance(trimmed.start, text))
+    reached = {trimmed.start, *(trimmed.advance(trimmed.start, text) for text in TEXTS)}
     assert set(range(1, len(trimmed))) <= reached
-    assert (trimmed.distances[1:] != UNREACHABLE).all()
-    assert trimmed.trim() is trimmed
-
-
-@fixed
-@given(automata, automata)
-def test_witness_tells_languages_apart(a: ByteAutomaton, b: ByteAutomaton) -> None:
-    text = a.witness(b)
-    if text is None:
-        assert language(a) == language(b)
-    else:
-        assert a.accepts(text) != b.accepts(text)
-        assert all(a.accepts(shorter) == b.accepts(shorter) for shorter in TEXTS if len(shorter) < len(text))
+    assert (trimmed.distances[1:] != UNREACHABLE).all() and trimmed.trim() is trimmed
 
 
 @fixed
@@ -193,31 +180,23 @@ def assert_lifted(automaton: ByteAutomaton, vocabulary: Vocabulary) -> None:
     assert list(by_action.values()) == list(range(FIRST, partition.size))
 
 
-@fixed
-@given(automata, vocabularies)
-def test_classes_are_the_distinct_actions(automaton: ByteAutomaton, vocabulary: Vocabulary) -> None:
-    assert_lifted(automaton, vocabulary)
+def weak(seed: int, states: NDArray[np.int32], whole: Any = lifting._weights) -> NDArray[np.uint64]:
+    """Weights under which the first three hashes tell transformations apart by their numbers of pairs only, or not at all."""
+    return np.full(len(states), max(seed, ~seed), dtype=np.uint64) if -4 < seed < 3 else whole(seed, states)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("CHUNK", lifting.CHUNK), ("CHUNK", 2), ("_weights", weak)],
+    ids=["plain", "chunks", "collisions"],
+)
 @fixed
 @given(automata, vocabularies)
-def test_small_chunks_change_nothing(automaton: ByteAutomaton, vocabulary: Vocabulary) -> None:
+def test_classes_are_the_distinct_actions(
+    name: str, value: Any, automaton: ByteAutomaton, vocabulary: Vocabulary
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lifting, "CHUNK", 2)
-        assert_lifted(automaton, vocabulary)
-
-
-@fixed
-@given(automata, vocabularies)
-def test_hash_collisions_change_nothing(automaton: ByteAutomaton, vocabulary: Vocabulary) -> None:
-    """The first three hashes tell lift apart by their numbers of pairs only, or not at all."""
-    whole = lifting._weights
-
-    def weak(seed: int, states: NDArray[np.int32]) -> NDArray[np.uint64]:
-        return np.full(len(states), max(seed, ~seed), dtype=np.uint64) if -4 < seed < 3 else whole(seed, states)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lifting, "_weights", weak)
+        patch.setattr(lifting, name, value)
         assert_lifted(automaton, vocabulary)
 
 
@@ -281,14 +260,11 @@ def differences(automaton: AhoCorasick, of: list[Word], text: Word) -> list[str]
 
 @often
 @given(words, texts)
-def test_every_text_leads_to_its_longest_end_that_begins_a_word(of: list[Word], text: Word) -> None:
-    assert differences(AhoCorasick.build(of, SYMBOLS), of, text) == []
-
-
-@often
-@given(words)
-def test_the_nodes_are_the_beginnings_of_words(of: list[Word]) -> None:
+def test_nodes_are_the_beginnings_of_words_and_texts_lead_to_their_longest_end_that_is_one(
+    of: list[Word], text: Word
+) -> None:
     automaton = AhoCorasick.build(of, SYMBOLS)
+    assert differences(automaton, of, text) == []
     begun = {word[:size] for word in of for size in range(len(word) + 1)}
     assert sorted(spelled(automaton, node) for node in range(len(automaton))) == sorted(begun)
     assert automaton.after.shape[1] == len({symbol for word in of for symbol in word}) + 1
@@ -305,13 +281,9 @@ def test_without_failures_occurrences_are_missed() -> None:
     assert "words" in differences(trie, of, text)
 
 
-def test_all_symbols_may_be_used() -> None:
-    automaton = AhoCorasick.build([(symbol,) for symbol in range(256)], 256)
-    assert automaton.after.shape == (257, 256) and automaton.words(256) == (255,)
-
-
-def test_a_thousand_words_take_one_row_for_each_beginning() -> None:
-    rng = random.Random(0)
+def test_all_symbols_may_be_used_and_a_thousand_words_take_one_row_for_each_beginning() -> None:
+    every, rng = AhoCorasick.build([(symbol,) for symbol in range(256)], 256), random.Random(0)
+    assert every.after.shape == (257, 256) and every.words(256) == (255,)
     of = list({bytes(rng.randrange(256) for _ in range(rng.randint(5, 40))) for _ in range(1000)})
     automaton = AhoCorasick.build(of, 256)
     assert len(automaton) == len({word[:size] for word in of for size in range(len(word) + 1)})

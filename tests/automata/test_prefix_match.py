@@ -88,36 +88,20 @@ def guide(pattern: str, after: str | None = None) -> FSMGuide:
 
 @pytest.mark.parametrize("after", AFTER)
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_the_guide_is_the_definition(pattern: str, after: str | None) -> None:
+def test_the_guide_is_the_definition_and_what_is_certain_of_a_text_only_grows(pattern: str, after: str | None) -> None:
     made = guide(pattern, after)
     assert_guide(made)
-    assert walked(Table(made), 3) == stopped(pattern, after, 3)
-
-
-@pytest.mark.parametrize("after", AFTER)
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_what_is_certain_of_a_text_only_grows(pattern: str, after: str | None) -> None:
-    made = guide(pattern, after)
-    for ids, member in walked(Table(made), 3).items():
+    found = walked(Table(made), 3)
+    assert found == stopped(pattern, after, 3) and made.match is not None
+    marked = made.match.marked
+    for ids, member in found.items():
         certain = [made.text(ids[:end], ended=False) for end in range(len(ids))] + [member]
         assert all(later.startswith(one) for one, later in zip(certain, certain[1:], strict=False)), (ids, certain)
-
-
-@pytest.mark.parametrize("after", AFTER)
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_where_members_end_inside_tokens(pattern: str, after: str | None) -> None:
-    """For all tokens at once what the text of each says by itself."""
-    made = guide(pattern, after)
-    assert made.match is not None
-    marked = made.match.marked
-    for ids, member in walked(Table(made), 3).items():
-        if ids[-1] == 0:
-            continue
-        before = VOCABULARY.decode(ids[:-1])
-        cut = int(made.match.cuts(marked.advance(marked.start, before), VOCABULARY)[ids[-1]])
-        whole = before.decode(errors="ignore").encode()
-        expected = {-1: made.match.text(before, ended=False), 0: whole}
-        assert member == expected.get(cut, before + VOCABULARY.tokens[ids[-1]][:cut]), ids
+        if ids[-1] != 0:  # where members end inside tokens: for all at once what the text of each says by itself
+            before, token = VOCABULARY.decode(ids[:-1]), VOCABULARY.tokens[ids[-1]]
+            cut = int(made.match.cuts(marked.advance(marked.start, before), VOCABULARY)[ids[-1]])
+            whole = before.decode(errors="ignore").encode()
+            assert member == {-1: certain[-2], 0: whole}.get(cut, before + token[:cut]), ids
 
 
 def test_a_boundary_is_known_by_its_first_bytes() -> None:

@@ -57,6 +57,11 @@ class Outer:
 def book(room: Literal["sea", "garden"], nights: Literal[1, 2]): ...
 """
 
+BAKERY = "Question: is the bakery open on Sunday? Answer: "
+MUSEUM = "Question: is the museum open on Monday? Answer: "
+ARIA = "New character: Aria. JSON: "
+LONG = "word " * 600  # Longer than the bundled model reads
+
 Cli = Callable[..., Any]
 
 
@@ -81,10 +86,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def cli(folder: Path) -> Cli:
-    """Call a command; returns its exit code, standard output and messages."""
+    """Call a command, the first words of which stand in one text; returns its exit code, standard output and messages."""
 
-    def call(*arguments: object, stdin: str | None = None) -> Any:
-        return CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin, env={"COLUMNS": "100"})
+    def call(words: str, *arguments: object, stdin: str | None = None) -> Any:
+        return CliRunner().invoke(app, [*words.split(), *map(str, arguments)], input=stdin, env={"COLUMNS": "100"})
 
     return call
 
@@ -102,8 +107,24 @@ def other_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def refused(result: Any, said: str, code: int = 2) -> None:
+    """Fail unless a command has ended with a code and a message that holds some words."""
+    assert result.exit_code == code and said in " ".join(result.stderr.split()), result.stderr
+
+
+def write(path: Path, prompts: list[Any]) -> Path:
+    """Write a file of prompts."""
+    path.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts), encoding="utf-8")
+    return path
+
+
+def saved(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a file, the first line left out."""
+    return records(path.read_text(encoding="utf-8"))
+
+
 def records(text: str) -> list[dict[str, Any]]:
-    """Return the records of a file or of the standard output, the first line left out."""
+    """Return the records of the standard output, the first line left out."""
     lines = [json.loads(line) for line in text.splitlines()]
     assert lines[0]["record"] == "run"
     return lines[1:]

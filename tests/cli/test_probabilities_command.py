@@ -6,17 +6,11 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
-import pytest
-
 from outlines_phi import Generator, from_transformers
 from outlines_phi.lm import bundled
 from tests.precision import near, near_log
 
-from .conftest import Cli
-
-BAKERY = "Question: is the bakery open on Sunday? Answer: "
-ARIA = "New character: Aria. JSON: "
-LONG = "word " * 600
+from .conftest import ARIA, BAKERY, LONG, Cli, refused
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -84,27 +78,9 @@ def test_a_prompt_fails_alone(cli: Cli, folder: Path) -> None:
     assert listed == {0, 2} == set(others) and all(low == 0 < high < 1 for low, high in others.values())
     wide = cli("probabilities", "--regex", "[a-z]{1,9}", "--effort", 60, "--tolerance", 0.99, BAKERY, LONG)
     assert wide.exit_code == 1 and "Failed: 1 of 2 prompts." in wide.stderr
-
-
-def test_prompts_that_leave_no_member_fail_alone(cli: Cli) -> None:
-    result = cli("probabilities", "--regex", "(yes|no) 9", "--top-k", 1, "--batch-size", 8, BAKERY, ARIA, BAKERY)
-    assert result.exit_code == 1 and "of 3 prompts." in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (("--regex", "a", "--tolerance", 2), "tolerance=2.0 was given"),
-        (("--regex", "a", "--seconds", -1), "seconds=-1.0"),
-        (("--regex", "a", "--temperature", 0), "temperature=0.0 was given"),
-        (("--ban", "a"), "No output type was given"),
-        (("--regex", "a", "--output", "no/p.jsonl"), "there is no folder no"),
-        (("--regex", "("), "never closed"),
-    ],
-)
-def test_what_cannot_be_used_is_said(given: tuple[Any, ...], said: str, cli: Cli) -> None:
-    result = cli("probabilities", *given, BAKERY)
-    assert result.exit_code == 2 and said.lower() in " ".join(result.stderr.split()).lower(), result.stderr
+    refused(
+        cli("probabilities --top-k 1 --batch-size 8 --regex", "(yes|no) 9", BAKERY, ARIA, BAKERY), "of 3 prompts.", 1
+    )
 
 
 def test_texts_that_begin_with_a_value(cli: Cli, folder: Path) -> None:
@@ -115,23 +91,9 @@ def test_texts_that_begin_with_a_value(cli: Cli, folder: Path) -> None:
     expected = Generator(model, Literal["yes", "no"], ends="open", open_at="[^a-z]").probabilities(BAKERY, tolerance=0)
     lines = read(folder / "p.jsonl")[:-1]
     assert {line["value"]: line["p"] for line in lines} == {entry.value: near(entry.p) for entry in expected.entries}
-    result = cli(
-        "generate", *options, "--n", 20, "--phi", "local", "--max-new-tokens", 1, "--output", "d.jsonl", BAKERY
-    )
-    assert result.exit_code == 0, result.stderr
+    assert cli("generate --n 20 --phi local --max-new-tokens 1 --output d.jsonl", *options, BAKERY).exit_code == 0
     header, *draws = read(folder / "d.jsonl")
-    assert (header["ends"], header["open_at"]) == ("open", "[^a-z]") and {draw["text"] for draw in draws} <= {
-        "yes",
-        "no",
-    }
-    for command, said in (
-        (
-            ("generate", "--type", "formats:Answer", "--n", 20, "--phi", "local", "--output", "d.jsonl", BAKERY),
-            "'open'",
-        ),
-        (("audit", "--from", "d.jsonl"), "Draw without --ends open to audit"),
-        (("probabilities", "--type", "formats:Character", "--ends", "open", ARIA), "Give a choice, such as Literal"),
-        (("probabilities", "--type", "formats:Answer", "--open-at", "x", ARIA), "Give ends='open'"),
-    ):
-        refused = cli(*command)
-        assert refused.exit_code == 2 and said in " ".join(refused.stderr.split()), refused.stderr
+    assert (header["ends"], header["open_at"]) == ("open", "[^a-z]")
+    assert {draw["text"] for draw in draws} <= {"yes", "no"}
+    refused(cli("generate --type formats:Answer --n 20 --phi local --output d.jsonl", BAKERY), "'open'")
+    refused(cli("audit --from d.jsonl"), "Draw without --ends open to audit")

@@ -15,9 +15,8 @@ from outlines_phi.cli import terminal as module
 from outlines_phi.cli.terminal import bar
 from outlines_phi.lm.watch import Progress
 
-from .conftest import Cli
+from .conftest import BAKERY, Cli
 
-BAKERY = "Question: is the bakery open on Sunday? Answer: "
 HALF = Progress(draws=5, wanted=10, attempts=12, calls=3, tokens=40, seconds=1.0, log_z_bounds=((-2.0, -1.0),))
 
 

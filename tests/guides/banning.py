@@ -1,18 +1,19 @@
 """Small vocabularies, banned phrases, and what they leave, by brute force and by Python's own string search."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
-from itertools import product
 
 import numpy as np
 from hypothesis import strategies as st
 
 from outlines_phi import BannedPhrases, Vocabulary
 from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.guides.guide import DEAD, DONE, Guide
+from outlines_phi.guides import Guide
+from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
 from outlines_phi.guides.phrases.matcher import PhraseMatcher
-from outlines_phi.testing.guide_conformance import reachable
+from tests.guides.walking import assert_same, ended, least_tokens, members
+from tests.leaks import BROKEN, leaks
 
 MERGES = Vocabulary(
     (b"", b"a", b"b", b"c", b" ", b"ab", b"bc", b"abc", b" a", b"ca", b"ab", b"a b", b"", b"bca"),
@@ -31,90 +32,30 @@ WORDS = Vocabulary.from_tokens(
 CHARACTERS = "abs _ßSé"
 
 
-def is_word(character: str) -> bool:
-    return character.isalnum() or character == "_"
+def is_free(phrases: BannedPhrases, pattern: str | None = None, prompt: bytes = b"") -> Callable[[bytes], bool]:
+    """Return the predicate of the texts of a pattern, or of all, that hold no phrase after ``prompt``."""
+
+    def check(text: bytes) -> bool:
+        own = text.decode(errors="surrogateescape")
+        is_text = pattern is None or not BROKEN.search(own) and re.fullmatch(pattern, own)
+        return bool(is_text) and not leaks(phrases, text, prompt)
+
+    return cache(check)
 
 
-def holds(phrases: BannedPhrases, text: bytes, prompt: bytes = b"") -> bool:
-    """Return True if an occurrence ends in ``text``, which is all there is after ``prompt``."""
-    before = prompt if phrases.across_prompt else b""
-    own = (before + text).decode(errors="surrogateescape")
-    ends, at = [], 0
-    for character in own:
-        at += len(character.encode(errors="surrogateescape"))
-        ends.append(at)
-    for phrase in phrases.phrases:
-        folds = phrases.ignore_case and isinstance(phrase, str)
-        searched = [(f, end) for c, end in zip(own, ends, strict=True) for f in (c.casefold() if folds else c)]
-        letters = "".join(f for f, _ in searched)
-        for start, stop in spans(phrase, letters, phrases.ignore_case):
-            whole = (start == 0 or not is_word(letters[start - 1])) and (
-                stop == len(letters) or not is_word(letters[stop])
-            )
-            if searched[stop - 1][1] > len(before) and (whole or not phrases.whole_word):
-                return True
-    return False
-
-
-def spans(phrase: str | re.Pattern[str], letters: str, ignore_case: bool) -> Iterator[tuple[int, int]]:
-    """Yield the spans of ``phrase`` in ``letters``, folded if case is ignored; a byte that is no UTF-8 matches nothing."""
-    if isinstance(phrase, str):
-        wanted = phrase.casefold() if ignore_case else phrase
-        yield from ((i, i + len(wanted)) for i in range(len(letters)) if letters[i : i + len(wanted)] == wanted)
-        return
-    flags = phrase.flags | (re.IGNORECASE if ignore_case else 0)
-    for start in range(len(letters)):
-        for stop in range(start + 1, len(letters) + 1):
-            letters_only = not any("\udc80" <= letter <= "\udcff" for letter in letters[start:stop])
-            if letters_only and re.fullmatch(phrase.pattern, letters[start:stop], flags):
-                yield start, stop
-
-
-def ended(guide: Guide, depth: int, start: int) -> set[tuple[int, ...]]:
-    """The token sequences of at most ``depth`` tokens that a guide lets end, without the end of sequence; by ``advance``."""
-    found, level = set(), [((), start)]
-    eos, advance = guide.vocabulary.eos_ids[0], cache(guide.advance)
-    for _ in range(depth + 1):
-        found |= {ids for ids, state in level if advance(state, eos) == DONE}
+def assert_language(guide: Guide, is_member: Callable[[bytes], bool], prompt: bytes = b"", depth: int = 3) -> None:
+    """Assert that the guide ends the members after ``prompt``, from every prefix in as few tokens as can be."""
+    allowed = members(guide.vocabulary, depth, is_member)
+    level, to_go = [((), guide.start_after(prompt))], least_tokens(allowed)
+    assert_same(ended(guide, depth, level[0][1]), allowed)
+    advance, min_tokens = cache(guide.advance), cache(guide.min_tokens)
+    for _ in range(depth):
+        for ids, state in level:
+            least, expected = min_tokens(state) - (not guide.open), to_go.get(ids, UNREACHABLE)
+            if min(least, expected) + len(ids) <= depth:  # longer members are not listed
+                assert least == expected, ids
         below = [((*ids, v), advance(state, v)) for ids, state in level for v in range(len(guide.vocabulary))]
         level = [(ids, state) for ids, state in below if state not in (DEAD, DONE)]
-    return found
-
-
-def sequences(vocabulary: Vocabulary, depth: int) -> Iterator[tuple[int, ...]]:
-    """All sequences of at most ``depth`` tokens that write something."""
-    spelled = [v for v, token in enumerate(vocabulary.tokens) if token]
-    for length in range(depth + 1):
-        yield from product(spelled, repeat=length)
-
-
-def members(vocabulary: Vocabulary, depth: int, is_member: Callable[[bytes], bool]) -> set[tuple[int, ...]]:
-    """The sequences whose text is a member; a text has many spellings."""
-    known = cache(is_member)
-    return {ids for ids in sequences(vocabulary, depth) if known(vocabulary.decode(ids))}
-
-
-def assert_same(found: set[tuple[int, ...]], expected: set[tuple[int, ...]]) -> None:
-    """Assert that two sets of sequences are one; of all that is wrong one is shown, as pytest takes minutes to compare big sets."""
-    wrong = min(found ^ expected, default=None)
-    assert wrong is None, f"{wrong} is {'found, and should not be' if wrong in found else 'not found'}"
-
-
-def assert_rows(guide: Guide, *starts: int) -> None:
-    """Assert that rows agree with ``advance`` in every state that tokens lead to."""
-    for state in {*reachable(guide, limit=60), *starts}:
-        row = guide.row(state)
-        assert guide.partition_of(state) is row.partition
-        by_row = row.targets[row.partition.class_of].tolist()
-        assert by_row == [guide.advance(state, v) for v in range(len(guide.vocabulary))], guide.describe(state)
-
-
-def least_tokens(everything: set[tuple[int, ...]]) -> dict[tuple[int, ...], int]:
-    """Return the distance to the end of every prefix of ``everything``, in tokens of the shortest member."""
-    to_go: dict[tuple[int, ...], int] = {}
-    for ids in sorted(everything, key=len, reverse=True):
-        to_go |= {ids[:end]: len(ids) - end for end in range(len(ids) + 1)}
-    return to_go
 
 
 phrase_texts = st.text(CHARACTERS, min_size=1, max_size=3)

@@ -1,18 +1,17 @@
 """Every guide obeys the laws, the laws refuse guides that do not, and texts are listed from small guides."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
-from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi import Vocabulary
+from outlines_phi.guides import FSMGuide
 from outlines_phi.guides.guide import DONE
 from outlines_phi.guides.guide_texts import list_texts
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.testing import assert_guide, assert_spells
 from outlines_phi.testing.guide_conformance import reachable
 from outlines_phi.vocabulary.classes import EOS, Partition
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from tests.guides.walking import assert_row
 from tests.languages import AND_OPEN, Language
 
 LETTERS = Vocabulary.from_tokens(["<eos>", *"abcxyz019.-", "ab", "bc", "abc", "ca", "01", "1.", ".0", "ab"], 0)
@@ -42,39 +41,30 @@ COARSE = Vocabulary.from_tokens(["<eos>", "aa", "aaa", "b", "ab", "cd"], 0)
 """Not every byte is a token, so some texts cannot be written."""
 
 
-@dataclass(frozen=True)
-class Case:
-    vocabulary: Vocabulary
-    pattern: str
-
-    def __str__(self) -> str:
-        return f"{self.pattern} over {len(self.vocabulary)} ids"
-
-
-CASES = (
-    Case(LETTERS, "abc"),
-    Case(LETTERS, "(ab|bc|ca){1,3}"),
-    Case(LETTERS, "a|ab|abc"),
-    Case(LETTERS, "a(bc)*"),
-    Case(LETTERS, r"-?(0|[1-9][0-9]*)(\.[0-9]+)?"),
-    Case(LETTERS, "[a-z]{2,5}"),
-    Case(LETTERS, "(a|b)*a(a|b){3}"),
-    Case(LETTERS, ".*"),
-    Case(LETTERS, ""),
-    Case(PARTIAL, "é"),
-    Case(PARTIAL, "aé?a*"),
-    Case(PARTIAL, "[^b]*"),
-    Case(PARTIAL, "(東|é)+b"),
-    Case(COARSE, "a*"),
-    Case(COARSE, "a{2,4}b?"),
-    Case(COARSE, "(a{5}|c|b)*"),
-)
+CASES = [
+    (LETTERS, "abc"),
+    (LETTERS, "(ab|bc|ca){1,3}"),
+    (LETTERS, "a|ab|abc"),
+    (LETTERS, "a(bc)*"),
+    (LETTERS, r"-?(0|[1-9][0-9]*)(\.[0-9]+)?"),
+    (LETTERS, "[a-z]{2,5}"),
+    (LETTERS, "(a|b)*a(a|b){3}"),
+    (LETTERS, ".*"),
+    (LETTERS, ""),
+    (PARTIAL, "é"),
+    (PARTIAL, "aé?a*"),
+    (PARTIAL, "[^b]*"),
+    (PARTIAL, "(東|é)+b"),
+    (COARSE, "a*"),
+    (COARSE, "a{2,4}b?"),
+    (COARSE, "(a{5}|c|b)*"),
+]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_lifted_guides(case: Case) -> None:
-    automaton = compile_regex(case.pattern)
-    guide = FSMGuide.from_automaton(automaton, case.vocabulary)
+@pytest.mark.parametrize(("vocabulary", "pattern"), CASES)
+def test_lifted_guides(vocabulary: Vocabulary, pattern: str) -> None:
+    automaton = compile_regex(pattern)
+    guide = FSMGuide.from_automaton(automaton, vocabulary)
     assert_guide(guide)
     assert_spells(guide, automaton)
 
@@ -120,6 +110,20 @@ def test_the_laws_refuse_a_broken_guide(rows: list[list[int]], fault: str) -> No
         assert_guide(table(rows))
 
 
+@pytest.mark.parametrize("method", ["advance", "mask", "distances_after", "live_classes"])
+def test_a_state_that_contradicts_its_row_is_found(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    guide, right = table([[0, DONE, 3, 0], [0, DONE, 0, 0]]), getattr(FSMGuide, method)
+    for state in reachable(guide):
+        assert_row(guide, state)
+    monkeypatch.setattr(
+        FSMGuide,
+        method,
+        lambda *given: 1 - right(*given).astype(int) if method == "live_classes" else right(*given) + 1,
+    )
+    with pytest.raises(AssertionError):
+        assert_row(guide, guide.start)
+
+
 @pytest.mark.parametrize("other", ["a", "a?b?", "b?", "a*"])
 def test_the_laws_refuse_another_language(other: str) -> None:
     with pytest.raises(AssertionError):
@@ -133,15 +137,11 @@ def test_they_are_the_texts_of_all_members(language: Language, budget: int) -> N
     assert list_texts(language.table, language.table.start, budget, 10_000) == sorted(expected)
 
 
-def test_a_text_is_listed_once_whatever_its_spellings() -> None:
-    language = Language("runs", "a{1,40}", 60, seed=0)
-    texts = list_texts(language.table, language.table.start, language.budget, 100)  # 165 million spellings
-    assert texts == [b"a" * n for n in range(1, 41)]
-
-
-def test_a_budget_counts_the_shortest_spelling() -> None:
-    language = Language("runs", "a{1,40}", 4, seed=0)
-    assert list_texts(language.table, language.table.start, 4, 100) == [b"a" * n for n in range(1, 7)]
+@pytest.mark.parametrize(("budget", "longest"), [(60, 40), (4, 6)])
+def test_a_text_is_listed_once_and_a_budget_counts_its_shortest_spelling(budget: int, longest: int) -> None:
+    """Of forty letters there are 165 million spellings."""
+    language = Language("runs", "a{1,40}", budget, seed=0)
+    assert list_texts(language.table, language.table.start, budget, 100) == [b"a" * n for n in range(1, longest + 1)]
 
 
 @pytest.mark.parametrize("pattern", ["a*", "[abcx]{20}"])

@@ -12,17 +12,17 @@ import pytest
 import torch
 
 from outlines_phi import BannedPhrases, UnsupportedError, Vocabulary
-from outlines_phi.guides import CFGGuide, Table
+from outlines_phi.guides import CFGGuide, Guide, JSONGuide, Table, read_grammar
 from outlines_phi.guides.grammar import cfg_guide as cfg_guide
-from outlines_phi.guides.grammar.completion import Completion
-from outlines_phi.guides.grammar.lexing.lexer import START
-from outlines_phi.guides.grammar.lexing.spanner import Spanner
-from outlines_phi.guides.grammar.notation.reader import grammar_text, read_grammar
+from outlines_phi.guides.grammar.lexing.lexer import Lexer
+from outlines_phi.guides.grammar.notation.reader import grammar_text
 from outlines_phi.guides.grammar.parsing.lr_tables import LRTables
-from outlines_phi.guides.guide import DEAD, DONE, Guide
+from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.phrases.ban_language import ProductGuide
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.lm import bundled
+from outlines_phi.vocabulary.trie import merged_tokens
+from tests.guides.json_schema.schemas import SMALL
 from tests.languages import GRAMMARS, LANGUAGES, VOCABULARY
 
 PLAIN = BannedPhrases(["aba", "c)"])
@@ -33,57 +33,40 @@ GUIDES: dict[str, Guide] = {
     "free text, whole words": PhraseGuide(VOCABULARY, WORDS),
     "regular, banned": ProductGuide(LANGUAGES[1].table.guide, PhraseGuide(VOCABULARY, WORDS)),
     **{language.name: language.table.guide for language in GRAMMARS},
+    "JSON": JSONGuide.of({"type": "array"}, SMALL, any_order=True),
     "grammar, banned": ProductGuide(GRAMMARS[1].table.guide, PhraseGuide(VOCABULARY, PLAIN)),
 }
 GRAMMAR, DOCUMENT = "c", b"int main() { int x = 3; while (x < 10) { x = x + f(y[2], 'a'); } return 0; }\n"
 
 
-@pytest.fixture(scope="module")
-def vocabulary() -> Vocabulary:
-    return Vocabulary.from_tokenizer(bundled.load()[1])
-
-
 @pytest.fixture
-def prepared(vocabulary: Vocabulary) -> CFGGuide:
-    return CFGGuide.of(read_grammar(grammar_text(GRAMMAR)), vocabulary)
+def prepared() -> CFGGuide:
+    return CFGGuide.of(read_grammar(grammar_text(GRAMMAR)), Vocabulary.from_tokenizer(bundled.load()[1]))
 
 
-def spelled(text: bytes, vocabulary: Vocabulary) -> list[int]:
-    """The longest token that fits, again and again."""
-    ids = {token: v for v, token in enumerate(vocabulary.tokens) if token}
-    found = []
-    while text:
-        end = next(end for end in range(len(text), 0, -1) if text[:end] in ids)
-        found.append(ids[text[:end]])
-        text = text[end:]
-    return [*found, vocabulary.eos_ids[0]]
-
-
-def states_along(guide: Guide, tokens: list[int]) -> list[int]:
-    states = [guide.start]
+def states_along(guide: Guide, text: bytes) -> list[int]:
+    """Return the states along a member of the language, without that of its end."""
+    tokens, states = merged_tokens(guide.vocabulary, text), [guide.start]
     for token in tokens:
         states.append(guide.advance(states[-1], token))
-    assert states[-1] == DONE
+    assert guide.advance(states[-1], guide.vocabulary.eos_ids[0]) == DONE
     return states
 
 
 def masks(guide: Guide, states: list[int]) -> list[tuple[Any, ...]]:
     """Return the mask of each state, token by token, and the distances to the end."""
-    found = []
-    for state in states:
-        row, distances = guide.row(state), guide.distances_after(state)
-        found.append((row.targets[row.partition.class_of].tolist(), distances[row.partition.class_of].tolist()))
-    return found
+    rows = [(guide.row(state), guide.distances_after(state)) for state in states]
+    return [tuple(x[row.partition.class_of].tolist() for x in (row.targets, distances)) for row, distances in rows]
 
 
-def assert_alike(guide: Guide, other: Guide, depth: int = 4) -> None:
+def assert_alike(guide: Guide, other: Guide, depth: int = 3) -> None:
     """Assert that two guides allow the same and are as far from the end, whatever they call their states."""
     pairs = {(guide.start, other.start)}
     for _ in range(depth):
         below = set()
         for state, theirs in pairs:
             assert guide.min_tokens(state) == other.min_tokens(theirs)
-            for token in range(len(VOCABULARY)):
+            for token in range(len(guide.vocabulary)):
                 after = guide.advance(state, token), other.advance(theirs, token)
                 assert (after[0] == DEAD, after[0] == DONE) == (after[1] == DEAD, after[1] == DONE)
                 below.add(after)
@@ -109,48 +92,41 @@ def test_what_a_device_holds_is_left_out() -> None:
 
 
 def test_states_that_were_met_keep_their_numbers(prepared: CFGGuide) -> None:
-    tokens = spelled(DOCUMENT, prepared.vocabulary)
-    states = states_along(prepared, tokens)
+    states = states_along(prepared, DOCUMENT)
     again: CFGGuide = pickle.loads(pickle.dumps(prepared))
     fresh = CFGGuide.of(prepared.grammar, prepared.vocabulary)
-    states_along(fresh, spelled(b"char c = 'c';", prepared.vocabulary))
-    assert masks(again, states[:-1]) == masks(prepared, states[:-1])
-    assert states_along(again, tokens) == states
+    states_along(fresh, b"char c = 'c';")
+    assert masks(again, states) == masks(prepared, states) and states_along(again, DOCUMENT) == states
     # Control: states are numbered as they are met, so a guide that has met others calls these otherwise.
-    assert states_along(fresh, tokens) != states
+    assert states_along(fresh, DOCUMENT) != states
 
 
 def test_another_process_sees_the_same_masks(prepared: CFGGuide) -> None:
-    states = states_along(prepared, spelled(DOCUMENT, prepared.vocabulary))[:-1]
-    product = GUIDES["grammar, banned"]
+    states, product = np.array(states_along(prepared, DOCUMENT)), GUIDES["grammar, banned"]
+    asked = (
+        (prepared.min_tokens_of, states),
+        (prepared.distances_after, states[9]),
+        (product.distances_after, product.start),
+    )
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        theirs = pool.submit(prepared.min_tokens_of, np.array(states)), pool.submit(prepared.distances_after, states[9])
-        allowed = pool.submit(product.live_classes, product.start, 6)
-        assert theirs[0].result().tolist() == prepared.min_tokens_of(np.array(states)).tolist()
-        assert theirs[1].result().tolist() == prepared.distances_after(states[9]).tolist()
-        assert allowed.result().tolist() == product.live_classes(product.start, 6).tolist()
+        theirs = [pool.submit(*call) for call in asked]
+        assert all(np.array_equal(found.result(), of(given)) for found, (of, given) in zip(theirs, asked, strict=True))
 
 
-def test_nothing_is_prepared_again(prepared: CFGGuide, monkeypatch: pytest.MonkeyPatch) -> None:
-    states = states_along(prepared, spelled(DOCUMENT, prepared.vocabulary))
-    expected = masks(prepared, states[:-1])
+def test_nothing_is_prepared_again_and_rows_take_no_room(prepared: CFGGuide, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data as large as the vocabulary for each state is left out."""
+    states = states_along(prepared, DOCUMENT)
+    expected = masks(prepared, states)
 
     def prepare(*_: object) -> None:
         raise AssertionError("tables were prepared")
 
-    for kind in (Spanner, Completion):
-        monkeypatch.setattr(kind, "__init__", prepare)
-    monkeypatch.setattr(LRTables, "of", prepare)
+    for kind in (Lexer, LRTables):
+        monkeypatch.setattr(kind, "of", prepare)
     with pytest.raises(AssertionError, match="prepared"):
         CFGGuide.of(prepared.grammar, prepared.vocabulary)
-    assert masks(pickle.loads(pickle.dumps(prepared)), states[:-1]) == expected
-
-
-def test_rows_and_classes_take_no_room(prepared: CFGGuide) -> None:
-    """Data as large as the vocabulary for each state is left out."""
-    assert b"Partition" in pickle.dumps(prepared.spanner.of_state(START)) and b"Partition" not in pickle.dumps(prepared)
-    assert prepared.row(prepared.start) and prepared._recent_row.cache_info().currsize == 1
-    assert pickle.loads(pickle.dumps(prepared))._recent_row.cache_info().currsize == 0
+    pickled = pickle.dumps(prepared)
+    assert b"Partition" not in pickled and masks(pickle.loads(pickled), states) == expected
 
 
 def test_other_threads_wait_while_a_guide_is_pickled() -> None:
@@ -160,11 +136,7 @@ def test_other_threads_wait_while_a_guide_is_pickled() -> None:
             pickled = pool.submit(pickle.dumps, guide)
             with pytest.raises(TimeoutError):
                 pickled.result(timeout=0.1)
-        with guide.spanner.growing:
-            waiting = pool.submit(pickle.dumps, guide)
-            with pytest.raises(TimeoutError):
-                waiting.result(timeout=0.1)
-        assert_alike(pickle.loads(pickled.result()), pickle.loads(waiting.result()))
+        assert_alike(guide, pickle.loads(pickled.result()))
 
 
 def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,7 @@ def test_a_dataset_loses_nothing_with_an_actor(tmp_path: Path, expected: dict[in
 def folder_run(folder: Path, model: Callable[[], Any], form: str = "jsonl", **options: Any) -> int:
     given = [({"prompt": prompt}, prompt) for prompt in PROMPTS]
     task = Task(load=model, model="bundled", output_type=ANSWER, type_name="answer", call=call(), n=2, seed=5)
-    parts = Parts(folder=folder, form=form, column="prompt", rows=given)
+    parts = Parts(path=folder, form=form, column="prompt", rows=given)
     return draw_into(parts, task, Pool(actors=2), 4, **options)
 
 

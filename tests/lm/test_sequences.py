@@ -152,7 +152,7 @@ def test_a_sequence_that_another_branch_needs_is_not_given_up(monkeypatch: pytes
     """Control: without that the wrong text is read, and it is seen."""
     branches = SequencePaths._branches
 
-    def greedy(self: SequencePaths, leaves: Sequence[int]) -> list[sequences.Branch]:
+    def greedy(self: SequencePaths, leaves: Sequence[int]) -> list[sequences.NewPath]:
         made = branches(self, leaves)
         return [branch._replace(source=made[0].source) for branch in made]
 

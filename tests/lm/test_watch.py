@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from outlines_phi import AutoPhi, ExactPhi, LocalPhi
-from outlines_phi.lm import LanguageModel, TableModel, TokenTrees, watch
+from outlines_phi.lm import TableModel, TokenTrees, watch
 from outlines_phi.lm.model import ModelCounts
 from outlines_phi.lm.watch import (
     INTERRUPTION,
@@ -16,7 +16,6 @@ from outlines_phi.lm.watch import (
     Interruption,
     Progress,
     Watch,
-    WatchedModel,
     WatchedTrees,
     current,
     follow,
@@ -44,21 +43,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 def test_every_member_of_the_interface_is_handed_on() -> None:
-    for interface, copy in ((TokenTrees, WatchedTrees), (LanguageModel, WatchedModel)):
-        public = {name for name in vars(interface) if not name.startswith("_")}
-        assert all(getattr(copy, name) is not getattr(interface, name) for name in public)
-
-
-def test_it_is_the_same_law() -> None:
-    lm, other = WORDS.lm, LANGUAGES[1].lm
-    wrapped = WatchedModel(lm)
-    assert {lm: 1}[wrapped] == {wrapped: 1}[lm] == 1  # type: ignore[index]
-    assert wrapped == WatchedModel(lm) and wrapped != WatchedModel(other)
-    assert wrapped.version() == lm.version() and wrapped.fingerprint() == lm.fingerprint()
+    public = {name for name in vars(TokenTrees) if not name.startswith("_")}
+    assert all(getattr(WatchedTrees, name) is not getattr(TokenTrees, name) for name in public)
 
 
 def test_nobody_needs_to_watch() -> None:
-    trees = WatchedModel(WORDS.lm).trees([PROMPT])
+    trees = WatchedTrees(WORDS.lm.trees([PROMPT]))
     trees.roots()
     assert trees.counts.calls == 1
     follow(lambda: pytest.fail("nobody asked"))  # type: ignore[arg-type, return-value]
@@ -67,7 +57,7 @@ def test_nobody_needs_to_watch() -> None:
 def test_progress_is_told_when_the_next_call_begins_and_at_the_end(clock: Callable[[float], None]) -> None:
     told: list[Progress] = []
     tokens = iter(range(3))
-    trees = WatchedModel(WORDS.lm).trees([PROMPT])
+    trees = WatchedTrees(WORDS.lm.trees([PROMPT]))
 
     def tell(watched: Watch) -> None:
         assert watched.progress is not None
@@ -95,7 +85,7 @@ def test_a_call_that_failed_tells_nothing_more() -> None:
 
 def test_what_is_told_goes_up_between_two_calls() -> None:
     """An exception of who is told leaves the trees of the model as they were."""
-    trees = WatchedModel(WORDS.lm).trees([PROMPT])
+    trees = WatchedTrees(WORDS.lm.trees([PROMPT]))
 
     def fail(_: Watch) -> None:
         raise ZeroDivisionError
@@ -151,7 +141,7 @@ def interruption() -> Iterator[Interruption]:
     INTERRUPTION.reset(token)
 
 
-def request(language: Language, lm: TableModel | WatchedModel, seed: int | None) -> Request:
+def request(language: Language, lm: TableModel, seed: int | None) -> Request:
     return Request(lm=lm, table=language.table, prompts=[PROMPT], settings=language.settings(seed), n=40)
 
 
@@ -186,11 +176,11 @@ def test_no_call_is_made_after_the_flag(name: str, interruption: Interruption, m
     model = asking_at(1, interruption)
     for seed in (None, 3):
         with pytest.raises(Interrupted):
-            sampler.sample(request(LANGUAGE, WatchedModel(model), seed))
+            sampler.sample(request(LANGUAGE, model, seed))
         assert len(store) == 0
     first_call = len(model.calls)  # type: ignore[attr-defined]
     with pytest.raises(Interrupted):
-        sampler.sample(request(LANGUAGE, WatchedModel(model), None))
+        sampler.sample(request(LANGUAGE, model, None))
     assert len(model.calls) == first_call  # type: ignore[attr-defined]
     interruption.asked = False
     expected = SAMPLERS[name](TreeStore()).sample(request(LANGUAGE, LANGUAGE.lm, 3))

@@ -11,7 +11,7 @@ from outlines_phi.guides import Table
 from outlines_phi.guides import table as tables
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi import StepPhi, branches
-from outlines_phi.phi.branches import Branches, Prefix
+from outlines_phi.phi.branches import Branch, Branches
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.sampler import Request
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
@@ -71,8 +71,8 @@ def law(*tokens: int, row: int = 0) -> torch.Tensor:
 
 
 def test_chains_are_evaluated_with_the_prompts_in_one_call() -> None:
-    branches, root = Branches(LM.trees(PROMPTS)), Prefix(-1, -1, 0)
-    chain = [*root.along((5, 6, 7))][1:] + [Prefix(-1, -1, 1).child(5)]
+    branches, root = Branches(LM.trees(PROMPTS)), Branch(-1, -1, 0)
+    chain = [*root.along((5, 6, 7))][1:] + [Branch(-1, -1, 1).child(5)]
     logits = branches.reach(chain)
     assert [prefix.node for prefix in chain] == [2, 3, 4, 5] and branches.trees.counts.calls == 1
     assert torch.equal(logits.whole(), torch.stack([law(5), law(5, 6), law(5, 6, 7), law(5, row=1)]))
@@ -82,7 +82,7 @@ def test_chains_are_evaluated_with_the_prompts_in_one_call() -> None:
 
 def test_what_was_drafted_is_not_evaluated_again() -> None:
     """By a chain that another walk did not follow."""
-    branches, root = Branches(LM.trees(PROMPTS)), Prefix(-1, -1, 0)
+    branches, root = Branches(LM.trees(PROMPTS)), Branch(-1, -1, 0)
     chain = [*root.along((5, 6, 7))]
     for prefix, answer in zip(chain, branches.reach(chain).each(), strict=True):
         prefix.answer = answer
@@ -100,7 +100,7 @@ def test_nothing_asked_for_costs_the_prompts_alone() -> None:
 
 
 def test_what_no_walk_wants_is_forgotten() -> None:
-    branches, root = Branches(LM.trees(PROMPTS)), Prefix(-1, -1, 0)
+    branches, root = Branches(LM.trees(PROMPTS)), Branch(-1, -1, 0)
     chain = [*root.along((5, 6, 7))][1:]
     chain[1].answer = branches.reach(chain).each()[1]
     branches.reach(chain[1:])

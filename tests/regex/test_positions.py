@@ -3,6 +3,7 @@
 import itertools
 import pickle
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from outlines_phi.guides.json_schema.strings.string_set import StringSet
 from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.regex.composed import Composed
 from outlines_phi.regex.patterns import compile_in_parts, compile_regex, searched
-from tests.guides.json_schema.strings.byte_spellings import quoted
+from tests.guides.json_schema.byte_spellings import quoted
 
 Parts = tuple[str, ...]
 """The texts before each group and of the group, in turn, and the rest."""
@@ -79,20 +80,12 @@ def positions(automaton: ByteAutomaton) -> dict[str, int]:
 
 
 @cases
-def test_the_language_is_that_without_names(parts: Parts) -> None:
+def test_every_state_is_at_one_position_of_the_same_language(parts: Parts) -> None:
     named, plain = compile_regex(pattern(parts)), compile_regex(joined(parts))
-    assert plain.position is None
-    assert named.witness(plain) is None
-    assert len(named) >= len(plain)
-
-
-@cases
-def test_every_state_is_at_one_position(parts: Parts) -> None:
-    found = positions(compile_regex(pattern(parts)))
-    if "(?" in pattern(parts).replace("(?P", "").replace("(?:", ""):
-        parts = tuple(
-            regex.sub(r"\(\?[!=][^)]*\)|\\b|\$", "", part) for part in parts
-        )  # looked at beyond a part of the pattern
+    assert plain.position is None and named.witness(plain) is None and len(named) >= len(plain)
+    found = positions(named)
+    if "(?" in pattern(parts).replace("(?P", "").replace("(?:", ""):  # looked at beyond a part of the pattern
+        parts = tuple(regex.sub(r"\(\?[!=][^)]*\)|\\b|\$", "", part) for part in parts)
     assert found == {text: position(text, parts) for text in found}
     assert len(set(found.values())) > 1
 
@@ -148,14 +141,10 @@ def test_guides_that_differ_in_their_positions_have_fingerprints_of_their_own() 
     assert len({FSMGuide.from_automaton(compile_regex(one), vocabulary).fingerprint() for one in patterns}) == 3
 
 
-def test_where_a_pattern_is_searched_names_are_nothing() -> None:
-    assert searched("(?P<x>a)b(?P<y>c)") == searched("abc")
-
-
 def test_a_pattern_with_groups_is_made_whole_where_others_are_not() -> None:
+    assert searched("(?P<x>a)b(?P<y>c)") == searched("abc")
     named = compile_in_parts(r"(?P<x>\w{1,60}), (?P<y>.{1,100})")
-    assert isinstance(named, ByteAutomaton)
-    assert named.position is not None
+    assert isinstance(named, ByteAutomaton) and named.position is not None
     assert isinstance(compile_in_parts(r"\w{1,60}, .{1,100}"), Composed)
     assert isinstance(compile_in_parts(r"(?P<x>\w{1,2000}), (?P<y>.)"), Composed)
 
@@ -252,34 +241,28 @@ def test_lengths_beside_states_are_those_of_the_automaton_of_both(monkeypatch: p
 
 @pytest.mark.parametrize("name", SETS)
 def test_members_come_by_their_sizes(name: str) -> None:
-    found = []
-    for text, size in members(SETS[name], ascii=False):
-        assert SETS[name].contains(text) and size == spelled_size(text) + 1
-        found.append((text, size))
-        if len(found) == 200:
-            break
+    found = list(itertools.islice(members(SETS[name], ascii=False), 200))
+    assert all(SETS[name].contains(text) and size == spelled_size(text) + 1 for text, size in found)
     sizes = [size for _, size in found]
     assert sizes == sorted(sizes) and len(set(found)) == len(found)
     automaton = quoted(SETS[name])
     assert sizes[0] == automaton.distances[automaton.start]
 
 
+def is_spelled(strings: StringSet, written: bytes) -> bool:
+    """Return True if the bytes after the opening quote spell a member."""
+    one: Any = begun(strings, ascii=False)
+    for byte in written:
+        one = one.after(byte)
+    return bool(ended(one))
+
+
 def test_values_have_no_automaton() -> None:
     """Thousands of values are spelled without a state for each of their bytes."""
     strings = StringSet.of_values(f"name {i}" for i in range(20_000))
-    one = begun(strings, ascii=False)
-    for byte in b'name 19999"':
-        following = one.after(byte)
-        assert following is not None
-        one = following
-    assert ended(one) and strings.automaton is None
+    assert is_spelled(strings, b'name 19999"') and strings.automaton is None
 
 
 def test_delete_is_written_as_it_is_and_as_python_writes_it() -> None:
-    for written in (b'a\x7f"', b'a\\u007f"', b'a\\u007F"'):
-        one = begun(StringSet.of_values(["a\x7f", "b"]), ascii=False)
-        for byte in written:
-            following = one.after(byte)
-            assert following is not None
-            one = following
-        assert ended(one)
+    strings = StringSet.of_values(["a\x7f", "b"])
+    assert all(is_spelled(strings, written) for written in (b'a\x7f"', b'a\\u007f"', b'a\\u007F"'))

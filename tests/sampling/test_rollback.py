@@ -24,7 +24,7 @@ from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.sampler import Request
-from outlines_phi.sampling.stepper import Step, Stepper, Trajectory
+from outlines_phi.sampling.stepper import Stepper, Trajectory, WalkStep
 from outlines_phi.settings import SamplingSettings
 from tests.drafting.runs import table_of
 from tests.languages import LANGUAGES
@@ -94,7 +94,7 @@ class TestRollback:
     def test_a_walk_that_stays_on_its_rejected_draft_fails(self, sound: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         write = Stepper._write
 
-        def stays(self: Stepper, step: Step, *rest: Any) -> None:
+        def stays(self: Stepper, step: WalkStep, *rest: Any) -> None:
             *_, last = step.walk.at.along(step.draft.tokens)
             write(self, step, *rest)
             step.walk.at = last.child(step.walk.tokens[-1])

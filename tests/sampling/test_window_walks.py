@@ -15,7 +15,7 @@ from outlines_phi.guides.table import Table
 from outlines_phi.lm.forest import Forest
 from outlines_phi.lm.model import Evaluation, LanguageModel, ModelCounts, TokenTrees
 from outlines_phi.numerics.transfers import Rows
-from outlines_phi.phi.branches import Prefix
+from outlines_phi.phi.branches import Branch
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.phi.tree.window import PhraseWindows, Renewal
 from outlines_phi.sampling import window_walks as windows
@@ -41,7 +41,7 @@ def run(ground: WindowTree, walks: WindowAttempts | NormalizerWalk, case: Banned
 
 def ground(case: Banned) -> WindowTree:
     windows_of = PhraseWindows(case.table, Renewal(16))
-    return WindowTree(windows_of, case.table.start, case.budget, Prefix(-1, -1, 0, np.log(case.p(()))), 0)
+    return WindowTree(windows_of, case.table.start, case.budget, Branch(-1, -1, 0, np.log(case.p(()))), 0)
 
 
 @cases
@@ -71,7 +71,7 @@ def test_a_walk_is_rare_where_little_is_undecided() -> None:
     rng, launched = np.random.default_rng(0), []
     log_p = np.log([0.9, 0.0495, 0.001, 0.0005, 0.0, 0.049], where=[True] * 4 + [False, True], out=np.full(6, -np.inf))
     for _ in range(2000):
-        here = WindowTree(PhraseWindows(case.table, Renewal(16)), 2, 3, Prefix(-1, -1, 0, log_p), 0)
+        here = WindowTree(PhraseWindows(case.table, Renewal(16)), 2, 3, Branch(-1, -1, 0, log_p), 0)
         here.grow(WindowAttempts(here.tree, rng, width=1, effort=Effort(), diagnostics=rng))
         launched.append(bool(here.grow(NormalizerWalk(here, rng))))
     assert math.exp(here.tree.root.log_gap) == pytest.approx(0.0015)
@@ -84,7 +84,7 @@ def test_as_many_attempts_go_at_once_as_have_failed() -> None:
     p = np.array([0, 0.25, 0.25, 0.25, 0.25, 1e-6])
     eight = PhraseWindows(Table(SlowGuide(VOCABULARY, phrases)), Renewal(16))
     with np.errstate(divide="ignore"):
-        here = WindowTree(eight, 2, 5, Prefix(-1, -1, 0, np.log(p / p.sum())), 0)
+        here = WindowTree(eight, 2, 5, Branch(-1, -1, 0, np.log(p / p.sum())), 0)
     attempts, flight = (
         WindowAttempts(
             here.tree, np.random.default_rng(0), width=3, effort=Effort(), diagnostics=np.random.default_rng(1)
@@ -147,7 +147,7 @@ def test_memory_is_flat_over_a_long_text(phi: LookaheadPhi) -> None:
     settings = SamplingSettings(max_new_tokens=LONG, seed=0)
     request = Request(lm=model, table=table, prompts=[(1,)], settings=settings)
     gc.collect()
-    before = alive(Prefix), alive(BoundsTree)
+    before = alive(Branch), alive(BoundsTree)
     checked = 0
     for (walk,) in LookaheadSampler(phi).steps(request):
         written = len(walk.tokens)
@@ -155,7 +155,7 @@ def test_memory_is_flat_over_a_long_text(phi: LookaheadPhi) -> None:
             checked = written // 500
             kept = int(model.latest.forest.alive[: model.latest.next_node].sum())
             assert kept <= 2 * written + 2 * WASTE
-            assert alive(Prefix) - before[0] < 40 and alive(BoundsTree) - before[1] < 8
+            assert alive(Branch) - before[0] < 40 and alive(BoundsTree) - before[1] < 8
             assert table.bytes < 2**20
     text = b"".join(VOCABULARY.tokens[token] for token in walk.tokens)
     assert checked == 4 and written == LONG and not any(phrase in text for phrase in (b"abc", b"bb", b"caa"))

@@ -2,6 +2,7 @@
 
 import errno
 from contextlib import nullcontext
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outlines_phi import Vocabulary
 from outlines_phi.lm import bundled
 from outlines_phi.numerics import cache
 from outlines_phi.numerics.cache import CACHE_VARIABLE, Cache
 from outlines_phi.vocabulary import trie as module
 from outlines_phi.vocabulary.trie import Trie, fewest_tokens, merged_tokens
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.languages import VOCABULARY
 
 fixed = settings(derandomize=True, deadline=None)
@@ -31,151 +32,133 @@ def spelling(trie: Trie, node: int) -> bytes:
 
 
 @fixed
-@given(st.lists(st.binary(max_size=4), min_size=1, max_size=30))
-def test_every_token_ends_where_its_bytes_lead(tokens: list[bytes]) -> None:
-    trie = Trie.build(tuple(tokens))
-    prefixes = {token[:length] for token in tokens for length in range(len(token) + 1)} | {b""}
-    assert sorted(spelling(trie, node) for node in range(len(trie))) == sorted(prefixes)
-    assert [spelling(trie, int(node)) for node in trie.node_of] == list(tokens)
-    assert {spelling(trie, int(node)) for node in np.flatnonzero(trie.is_end)} == {token for token in tokens if token}
-
-
-@fixed
 @given(st.lists(st.binary(max_size=4), min_size=1, max_size=30), st.data())
-def test_children_and_ids_of_several_nodes(tokens: list[bytes], data: st.DataObject) -> None:
+def test_the_trie_of_any_tokens(tokens: list[bytes], data: st.DataObject) -> None:
+    """Every token ends where its bytes lead; levels are depths; children and ids are those by definition, of any nodes."""
     trie = Trie.build(tuple(tokens))
-    nodes = np.array(data.draw(st.lists(st.integers(0, len(trie) - 1), max_size=5)), dtype=np.int64)
-    children, counts = trie.below(nodes)
-    expected = [[n for n in range(1, len(trie)) if trie.parent[n] == node] for node in nodes]
-    assert children.tolist() == sum(expected, []) and counts.tolist() == [len(below) for below in expected]
-    ids, counts = trie.ending(nodes)
-    expected = [[v for v in range(len(tokens)) if trie.node_of[v] == node] for node in nodes]
-    assert ids.tolist() == sum(expected, []) and counts.tolist() == [len(here) for here in expected]
-
-
-@given(st.lists(st.binary(max_size=4), min_size=1, max_size=30), st.data())
-@fixed
-def test_children_with_the_places_of_their_parents(tokens: list[bytes], data: st.DataObject) -> None:
-    """As by looking below each node, whether nodes are few or neighbours."""
-    trie = Trie.build(tuple(tokens))
+    written = [spelling(trie, node) for node in range(len(trie))]
+    assert sorted(written) == sorted({token[:length] for token in tokens for length in range(len(token) + 1)} | {b""})
+    assert [written[node] for node in trie.node_of] == tokens
+    assert {written[node] for node in np.flatnonzero(trie.is_end)} == {token for token in tokens if token}
+    assert [{*map(len, written[low:high])} for low, high in pairwise(trie.levels)] == [
+        {d} for d in range(len(trie.levels) - 1)
+    ]
+    assert trie.levels[-1] == len(trie) and (np.diff(trie.parent[1:].astype(int) * 256 + trie.byte[1:]) > 0).all()
     low = data.draw(st.integers(0, len(trie) - 1))
     span = range(low, data.draw(st.integers(low, len(trie) - 1)) + 1)
-    for nodes in (np.array(span), np.array(sorted(data.draw(st.sets(st.sampled_from(span)))), dtype=np.int64)):
-        children, places = trie.children(nodes)
-        expected, counts = trie.below(nodes)
-        assert children.tolist() == expected.tolist()
-        assert places.tolist() == np.repeat(np.arange(len(nodes)), counts).tolist()
-
-
-@fixed
-@given(st.lists(st.binary(max_size=4), min_size=1, max_size=30))
-def test_levels_are_depths_and_children_are_neighbours(tokens: list[bytes]) -> None:
-    trie = Trie.build(tuple(tokens))
-    for depth, (low, high) in enumerate(zip(trie.levels, trie.levels[1:], strict=False)):
-        assert {len(spelling(trie, node)) for node in range(low, high)} == {depth}
-    assert trie.levels[-1] == len(trie)
-    assert (np.diff(trie.parent[1:].astype(int) * 256 + trie.byte[1:]) > 0).all()
+    some = data.draw(st.lists(st.integers(0, len(trie) - 1), max_size=5))
+    for nodes in (
+        np.array(some, dtype=np.int64),
+        np.array(span),
+        np.array(sorted(data.draw(st.sets(st.sampled_from(span)))), dtype=np.int64),
+    ):
+        below = [[n for n in range(1, len(trie)) if trie.parent[n] == node] for node in nodes]
+        ids = [[v for v in range(len(tokens)) if trie.node_of[v] == node] for node in nodes]
+        for (found, counts), expected in ((trie.below(nodes), below), (trie.ending(nodes), ids)):
+            assert found.tolist() == sum(expected, []) and counts.tolist() == list(map(len, expected))
+        if (np.diff(nodes) > 0).all():
+            children, places = trie.children(nodes)
+            assert children.tolist() == sum(below, []) and places.tolist() == [
+                n for n, of in enumerate(below) for _ in of
+            ]
 
 
 @pytest.fixture
 def vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vocabulary:
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(module, "_memory", Cache(module._KEPT))
+    forget(monkeypatch)
     return Vocabulary.from_tokens(TOKENS, 0)
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty the memory."""
+    monkeypatch.setattr(module, "_memory", Cache(module._KEPT))
 
 
 def kept(tmp_path: Path) -> list[Path]:
     return list((tmp_path / "cache").glob("*"))
 
 
-def same(a: Trie, b: Trie) -> bool:
-    return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in ("parent", "byte", "levels", "node_of"))
+def is_right(vocabulary: Vocabulary) -> bool:
+    """Return True if the trie of a vocabulary is the one that is built of its tokens."""
+    found, built = Trie.of(vocabulary), Trie.build(vocabulary.tokens)
+    return all(
+        np.array_equal(getattr(found, name), getattr(built, name)) for name in ("parent", "byte", "levels", "node_of")
+    )
 
 
-def test_a_trie_is_built_once_in_a_process(vocabulary: Vocabulary) -> None:
-    assert Trie.of(vocabulary) is Trie.of(Vocabulary.from_tokens(TOKENS, 0))
-
-
-def test_memory_is_bounded(vocabulary: Vocabulary) -> None:
+def test_a_trie_is_built_once_and_memory_is_bounded(vocabulary: Vocabulary) -> None:
     first = Trie.of(vocabulary)
+    assert first is Trie.of(Vocabulary.from_tokens(TOKENS, 0))
     for i in range(module._KEPT):
         Trie.of(Vocabulary.from_tokens(["", f"{i}"], 0))
-    assert len(module._memory) == module._KEPT
     assert Trie.of(vocabulary) is not first
 
 
 def test_a_trie_is_read_back_from_disk(vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    built = Trie.of(vocabulary)
+    built, build = Trie.of(vocabulary), Trie.build
     assert [path.name for path in kept(tmp_path)] == [f"trie-2-{vocabulary.fingerprint}.npz"]
-    module._memory.clear()
+    forget(monkeypatch)
     monkeypatch.setattr(Trie, "build", None)
-    assert same(Trie.of(vocabulary), built)
+    read = Trie.of(vocabulary)
+    monkeypatch.setattr(Trie, "build", build)
+    assert read is not built and is_right(vocabulary)
 
 
-@pytest.mark.parametrize("damage", [b"", b"not a trie", None], ids=["empty", "garbage", "cut"])
-def test_a_damaged_file_is_built_again(vocabulary: Vocabulary, tmp_path: Path, damage: bytes | None) -> None:
-    built = Trie.of(vocabulary)
-    (path,) = kept(tmp_path)
-    path.write_bytes(path.read_bytes()[:-40] if damage is None else damage)
-    module._memory.clear()
-    assert same(Trie.of(vocabulary), built)
-    module._memory.clear()
-    assert cache.load_arrays(path.stem) is not None, "the damaged file was replaced"
-
-
-def test_any_bit_that_was_changed_is_found(vocabulary: Vocabulary, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["empty", "garbage", "cut", "of another vocabulary", "any bit"])
+def test_a_damaged_file_is_built_again(
+    vocabulary: Vocabulary, tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Flags of the archive, its directory, headers of arrays, and numbers."""
-    built = Trie.of(vocabulary)
+    other = Vocabulary.from_tokens(["", "x", "yz"], 0)
+    Trie.of(vocabulary)
     (path,) = kept(tmp_path)
     whole = path.read_bytes()
-    for place in range(0, len(whole), 7):
+    if damage == "of another vocabulary":
+        vocabulary, path = other, path.rename(path.with_name(f"trie-2-{other.fingerprint}.npz"))
+    for place in range(0, len(whole), 7) if damage == "any bit" else ():
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         assert cache.load_arrays(path.stem) is None and not path.exists()
-    module._memory.clear()
-    assert same(Trie.of(vocabulary), built) and path.read_bytes() == whole
+    if damage in ("empty", "garbage", "cut"):
+        path.write_bytes({"empty": b"", "garbage": b"not a trie", "cut": whole[:-40]}[damage])
+    for _ in range(2):
+        forget(monkeypatch)
+        assert is_right(vocabulary)
+        assert cache.load_arrays(path.stem) is not None, "the damaged file was replaced"
+    assert damage == "of another vocabulary" or path.read_bytes() == whole
 
 
-@pytest.mark.parametrize(
-    "error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()], ids=["full", "stopped"]
-)
+def no_space(*paths: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def stopped(*paths: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("refuse", [no_space, stopped])
 def test_a_full_disk_leaves_nothing_behind(
-    vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuse: object
 ) -> None:
-    def refuse(*paths: object) -> None:
-        raise error
-
     monkeypatch.setattr("outlines_phi.numerics.cache.os.replace", refuse)
-    with nullcontext() if isinstance(error, OSError) else pytest.raises(KeyboardInterrupt):
-        assert same(Trie.of(vocabulary), Trie.build(vocabulary.tokens))
+    with nullcontext() if refuse is no_space else pytest.raises(KeyboardInterrupt):
+        assert is_right(vocabulary)
     assert not kept(tmp_path)
 
 
-def test_a_file_for_another_vocabulary_is_not_used(vocabulary: Vocabulary, tmp_path: Path) -> None:
-    Trie.of(vocabulary)
-    (path,) = kept(tmp_path)
-    other = Vocabulary.from_tokens(["", "x", "yz"], 0)
-    path.rename(path.with_name(f"trie-2-{other.fingerprint}.npz"))
-    assert same(Trie.of(other), Trie.build(other.tokens))
-
-
-def test_the_cache_can_be_turned_off(vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CACHE_VARIABLE, "")
-    Trie.of(vocabulary)
-    assert not kept(tmp_path)
-
-
-def test_a_folder_that_cannot_be_made_is_no_error(
-    vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_a_trie_is_kept(vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nowhere if that is off or the folder cannot be made; by default in the folder of the platform."""
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "file"))
-    assert same(Trie.of(vocabulary), Trie.build(vocabulary.tokens))
-
-
-def test_the_platform_folder_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(CACHE_VARIABLE, raising=False)
-    folder = cache._folder()
-    assert folder is not None and folder.name == "outlines_phi"
+    for folder in ("", str(tmp_path / "file")):
+        monkeypatch.setenv(CACHE_VARIABLE, folder)
+        forget(monkeypatch)
+        assert is_right(vocabulary) and not kept(tmp_path)
+    monkeypatch.delenv(CACHE_VARIABLE)
+    monkeypatch.setattr(
+        cache.platformdirs, "user_cache_dir", lambda name, *more, **options: str(tmp_path / "cache" / name)
+    )
+    forget(monkeypatch)
+    assert is_right(vocabulary) and kept(tmp_path)
 
 
 TEXTS = st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=8, unique=True)
@@ -194,17 +177,12 @@ def spellings(vocabulary: Vocabulary, text: bytes) -> list[tuple[int, ...]]:
     return ways[max((written for written, found in ways.items() if found), key=len)]
 
 
+@settings(deadline=None)
 @given(TEXTS, st.text("abc", max_size=10))
-def test_no_spelling_is_shorter(tokens: list[str], text: str) -> None:
+def test_no_spelling_is_shorter_and_merged_tokens_are_one(tokens: list[str], text: str) -> None:
     vocabulary = Vocabulary.from_tokens(["<eos>", *tokens], 0)
-    found, all_of_them = fewest_tokens(vocabulary, text.encode()), spellings(vocabulary, text.encode())
-    assert found in all_of_them and len(found) == min(map(len, all_of_them))
-
-
-@given(TEXTS, st.text("abc", max_size=10))
-def test_merged_tokens_write_what_can_be_written(tokens: list[str], text: str) -> None:
-    vocabulary = Vocabulary.from_tokens(["<eos>", *tokens], 0)
-    assert merged_tokens(vocabulary, text.encode()) in spellings(vocabulary, text.encode())
+    found, ways = fewest_tokens(vocabulary, text.encode()), spellings(vocabulary, text.encode())
+    assert found in ways and len(found) == min(map(len, ways)) and merged_tokens(vocabulary, text.encode()) in ways
 
 
 def test_merged_tokens_are_those_of_a_tokenizer() -> None:

@@ -9,9 +9,9 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast
 
+from outlines_phi import Vocabulary
 from outlines_phi.errors import VocabularyError
 from outlines_phi.vocabulary import tokenizers as spelling
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 TEXT = [
     "the quick brown fox, jumps over 12 lazy dogs.\n",

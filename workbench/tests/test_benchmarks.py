@@ -1,7 +1,5 @@
 """The benchmarks that use the suite run, with tiny counts and into a folder of the test's own."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import typer
 
 from benchmarks import auto_calls, bottleneck, control, real_model
 from outlines_phi_workbench.suite.languages import SUITE
-from tests.test_benchmarks import check_results, results
+from tests.test_benchmarks import check_results, marked, results, rewritten
 
 __all__ = ["results"]
 
@@ -35,13 +33,10 @@ def test_every_benchmark_runs(
 
 
 def test_the_page_of_auto_shows_what_was_kept(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = results / "auto.md"
-    page.write_text("before\n<!-- auto_calls:start -->\nold\n<!-- auto_calls:end -->\nafter\n")
-    monkeypatch.setattr(auto_calls, "PAGE", page)
+    monkeypatch.setattr(auto_calls, "PAGE", marked(results, "auto_calls"))
     auto_calls.main(seeds=1, only="answer,int")
     check_results(results, ["auto_calls"])
-    text = page.read_text()
-    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
+    text = rewritten(auto_calls.PAGE)
     assert "| asks for the format | as dear, or dearer | 1 of 2 | 1 | 1 | 1 to 1 of 1 |" in text
 
 

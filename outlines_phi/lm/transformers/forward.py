@@ -6,7 +6,7 @@ import inspect
 import marshal
 import re
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, compress
 from operator import not_
@@ -77,30 +77,21 @@ class Forward:
         return self.hf_model.dtype
 
     @property
-    def config(self) -> Any:
-        """Its configuration."""
-        return self.hf_model.config
-
-    @property
     def triggers(self) -> list[int]:
         """The tokens at which an adapter sets in (activated LoRA); a model without one has none."""
         adapters = getattr(self.hf_model, "peft_config", None) or {}
         named = [getattr(adapter, "alora_invocation_tokens", None) for adapter in adapters.values()]
         return next((list(tokens) for tokens in named if tokens), [])
 
-    def structure(self) -> int:
-        """Return a value that changes with how it computes."""
-        return structure(self.hf_model)
-
     @property
     def attention(self) -> str:
         """Name of the attention implementation, ``"eager"`` or ``"sdpa"`` for example."""
-        return str(self.config._attn_implementation)
+        return str(self.hf_model.config._attn_implementation)
 
     @property
     def heads_in_memory(self) -> int:
         """The number of copies of a mask's worth of scores that one layer holds at a time."""
-        return getattr(self.config, "num_attention_heads", 1) if self.attention == "eager" else 1
+        return getattr(self.hf_model.config, "num_attention_heads", 1) if self.attention == "eager" else 1
 
     @torch.inference_mode()
     def __call__(
@@ -203,10 +194,15 @@ def structure(model: Any) -> int:
     values = [value for state in states for name, value in state.items() if name not in INTERNAL]
     kinds = list(map(type, values))
     dicts = list(compress(values, map(DICTS.__contains__, kinds)))
-    lists = compress(values, map(LISTS.__contains__, kinds))
-    within = chain(chain.from_iterable(dicts), chain.from_iterable(map(dict.values, dicts)), chain.from_iterable(lists))
+    lists = list(compress(values, map(LISTS.__contains__, kinds)))
+    values += chain(
+        chain.from_iterable(dicts), chain.from_iterable(map(dict.values, dicts)), chain.from_iterable(lists)
+    )
+    kinds = list(map(type, values))
+    plain = compress(values, map(PLAIN.__contains__, kinds))
+    others = compress(values, map(not_, map((PLAIN | TENSORS).__contains__, kinds)))
     # Written out, because -1 and -2 have one hash.
-    return hash(marshal.dumps((str(model.dtype), str(model.device), *_told(values), *_told(list(within))), 2))
+    return hash(marshal.dumps((str(model.dtype), str(model.device), *plain, *map(id, others)), 2))
 
 
 def hooks(model: Any) -> tuple[int, ...]:
@@ -231,13 +227,6 @@ def opaque(model: Any) -> bool:
     )
 
 
-def _told(values: Sequence[Any]) -> tuple[Any, ...]:
-    kinds = list(map(type, values))
-    plain = list(map(PLAIN.__contains__, kinds))
-    others = map(not_, map((PLAIN | TENSORS).__contains__, kinds))
-    return (*compress(values, plain), *map(id, compress(values, others)))
-
-
 def weights(model: Any) -> Hashable:
     """Return the write counters of all tensors, where they lie, and some of their numbers.
 
@@ -254,17 +243,13 @@ def weights(model: Any) -> Hashable:
         for tensor in tensors:
             # What is held elsewhere (offloaded, sharded, packed) is not here to be read.
             if type(tensor) in TENSORS and tensor.layout == torch.strided and not tensor.is_meta:
-                together.setdefault((tensor.dtype, tensor.device), []).append(_some(tensor))
+                # A few numbers, spread over it.
+                count = min(ENTRIES, tensor.numel())
+                spread = count and tensor.is_contiguous()
+                some = tensor.as_strided((count,), (tensor.numel() // count,)) if spread else tensor.reshape(-1)[:count]
+                together.setdefault((tensor.dtype, tensor.device), []).append(some)
         numbers = [torch.cat(group).view(torch.uint8).cpu().numpy().tobytes() for group in together.values()]
     return counters, hash(places), hash(tuple(numbers))
-
-
-def _some(tensor: Tensor) -> Tensor:
-    """Return a few numbers of a tensor, spread over it."""
-    count = min(ENTRIES, tensor.numel())
-    if count and tensor.is_contiguous():
-        return tensor.as_strided((count,), (tensor.numel() // count,))
-    return tensor.reshape(-1)[:count]
 
 
 def saved(model: Any) -> list[Tensor]:

@@ -42,7 +42,7 @@ class PackedTrees(ForestTrees):
             raise UnsupportedError("flexible attention takes no mask of its own for every slot")
         lengths = self._forest.prompt_lengths
         self._base = eightfold(int(lengths.max()) + gap)
-        self._mask = TreeMask(lengths, self._base, windows(forward.config))
+        self._mask = TreeMask(lengths, self._base, windows(forward.hf_model.config))
         self._used = np.zeros(len(lengths), dtype=np.int64)  # [R] node slots in use
         self._row = np.arange(len(lengths))  # per handle: the row of the cache that its children go to,
         self._slot = np.full(len(lengths), -1, dtype=np.int64)  # and its node slot there, -1 for a root
@@ -58,8 +58,6 @@ class PackedTrees(ForestTrees):
         return Rows.joined(parts, np.split(np.arange(nodes.stop), new[:1]))
 
     def _grow(self, nodes: range) -> Rows:
-        if not nodes:
-            return Rows.all(torch.empty(0, self._forward.size, dtype=self._dtype, device=self._device))
         self._settle(nodes)
         used = self._used.copy()
         try:

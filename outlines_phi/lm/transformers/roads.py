@@ -19,7 +19,7 @@ from ...errors import ModelError, UnsupportedError
 from ...numerics.transfers import Rows
 from ..forest import Forest, ForestTrees, grown
 from ..model import TokenTrees
-from .forward import Forward
+from .forward import Forward, structure
 from .packed import PackedTrees
 from .rows import RowTrees
 
@@ -93,10 +93,10 @@ def road(forward: Forward, length: int) -> str:
     tried = [0, *(border for border in forward.borders.all if border < length)]
     reasons, new = dict[str, str](), False
     verdicts = _VERDICTS.setdefault(forward.hf_model, {})
-    structure = 0 if forward.hf_model in _RESTLESS else forward.structure()
+    known = 0 if forward.hf_model in _RESTLESS else structure(forward.hf_model)
     for name in ROADS:
         for border in tried:
-            key = (structure, name, border)
+            key = (known, name, border)
             if key not in verdicts:
                 example = Example(forward, border)
                 verdicts[key], new = example.fault(name), True
@@ -159,13 +159,13 @@ class Example:
     def fault(self, name: str) -> str | None:
         """Return the fault of the model on a road, ``None`` if there is none. A trial that raised is made twice."""
         plain = self.plain  # first: a model that gives NaN by itself says so, and no road is blamed for it
-        before = self.forward.structure()
+        before = structure(self.forward.hf_model)
         trials: list[dict[str, int]] = [{}] if name != "packed" or not self.gap else [{}, {"gap": self.gap}]
         for options in trials:
             reason = self._fault(plain, partial(ROADS[name], **options))
             if reason is not None:
                 break
-        self.restless = self.forward.structure() != before
+        self.restless = structure(self.forward.hf_model) != before
         return reason
 
     def _fault(self, plain: Tensor, trees: Trees, *, again: bool = True) -> str | None:
@@ -251,12 +251,7 @@ class RegionTrees(ForestTrees):
         self._ahead = list(forward.borders.all)  # and those that no sequence has crossed yet
         self._roads = [road(forward, 0)]  # of each region
 
-    def _begin(self, nodes: range) -> Rows:
-        return self._evaluate(np.arange(nodes.stop))
-
     def _grow(self, nodes: range) -> Rows:
-        if not nodes:
-            return Rows.all(torch.empty(0, self._forward.size, dtype=self._forward.dtype, device=self._forward.device))
         parts = len(self._parts)
         try:
             return self._evaluate(np.arange(nodes.start, nodes.stop))

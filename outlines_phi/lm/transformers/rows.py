@@ -38,12 +38,7 @@ class RowTrees(ForestTrees):
         self._held: NDArray[np.int64] = np.empty(0, dtype=np.int64)  # [b] nodes of the cache's rows, ascending
         self._real: NDArray[np.bool_] = np.empty((0, 0), dtype=bool)  # [b, columns] where the cache is not padding
 
-    def _begin(self, nodes: range) -> Rows:
-        return self._evaluate(np.arange(nodes.stop))
-
     def _grow(self, nodes: range) -> Rows:
-        if not nodes:
-            return Rows.all(torch.empty(0, self._forward.size, dtype=self._forward.dtype, device=self._forward.device))
         new = np.arange(nodes.start, nodes.stop)
         try:
             follows = self._cache is not None and np.isin(self._forest.parent[new], self._held).all()

@@ -7,8 +7,6 @@ import weakref
 from collections.abc import Sequence
 from typing import final
 
-import torch
-
 from ...errors import ModelError
 from ...numerics.transfers import AnswerCheck, Rows
 from ..forest import ForestTrees
@@ -33,12 +31,7 @@ class SessionTrees(ForestTrees):
         self._tips: dict[int, str] = {}  # by the node that it ends at: a request that stays open
         weakref.finalize(self, sessions.close_later, self._tips)
 
-    def _begin(self, nodes: range) -> Rows:
-        return self._grow(nodes)
-
     def _grow(self, nodes: range) -> Rows:
-        if not nodes:
-            return Rows.all(torch.empty(0, self._forest.vocabulary_size))
         with self._sessions.turn:
             asked = self._asked(nodes)
             rows, cached = self._sessions.rows(asked)

@@ -17,6 +17,7 @@ from torch import Tensor
 from ...guides.guide import DEAD, DONE
 from ...guides.table import Table
 from ...lm.model import Evaluation, LanguageModel, ModelCounts, TokenTrees
+from ...lm.watch import WatchedTrees
 from ...numerics.distributions import add_rows, draw_ahead, together
 from ...numerics.transfers import Exchange
 from ...settings import SamplingSettings
@@ -156,7 +157,7 @@ class Evaluator:
     @cached_property
     def forest(self) -> TokenTrees:
         """The prompts as the model holds them, from the first node on that has to be evaluated."""
-        return self._lm.trees(self._prompts)
+        return WatchedTrees(self._lm.trees(self._prompts))
 
     @property
     def counts(self) -> ModelCounts:

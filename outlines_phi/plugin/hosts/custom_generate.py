@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, final
@@ -41,7 +41,7 @@ from ...phi.tree.store import TreeStore
 from ...sampling.draws import Draws
 from ...sampling.smc import SMC
 from ...vocabulary.vocabulary import Vocabulary
-from ..call import Ban, Call, CallOptions, Correction, Unset, check_closed, dead_end, search_options
+from ..call import Ban, Call, CallOptions, Correction, Unset, dead_end
 from ..choices import DEFAULTS, USED, Told
 from ..drafts import Borrowed, Drafts
 from ..processor import TableLogitsProcessor
@@ -181,56 +181,46 @@ def custom_generate(
         Something that cannot be used under a correction, or nothing to condition on.
     """
     given = {name: value for name, value in locals().items() if name in KEYWORDS}
-    correction = Correction().replaced_by(phi, banned_phrases)
     config = GenerationConfig() if generation_config is None else generation_config
     given["max_new_tokens"] = config.max_new_tokens
     given["max_length"] = length_of(max_length, config, model, input_ids.shape[1])
     keywords = said_beyond(config, model.generation_config) | {name: v for name, v in given.items() if v is not None}
     processor = next((each for each in logits_processor if isinstance(each, OutlinesLogitsProcessor)), None)
+    correction = Correction().replaced_by(phi, banned_phrases)
     call = Call.of(correction, processor if output_type is None else output_type, keywords)
     if call.phi is None or (call.language is None and call.ban is None):
         raise UnsupportedError(
             "Give output_type= and vocabulary=tokenizer, or leave custom_generate out for plain masking: phi=None or "
             "output_type=None was given, and free text has nothing to correct."
         )
-    options, limits = (
-        search_options(call.phi, keywords, config)
-        if call.searched
-        else (CallOptions.read(keywords, config, call.banned), {})
-    )
-    check_processors(logits_processor, config)
-    check_stops(stopping_criteria, config)
+    options = call.options(config, weighted=bool(config.return_dict_in_generate))
+    check_loop(logits_processor, stopping_criteria, config)
     if output_type is not None and processor is not None:
         raise UnsupportedError(
             f"Give output_type= or a {type(processor).__name__}, not both: each says what may be written."
         )
     session = _session(model, config, call.language, vocabulary)
     table = call.table(session.compiled)
-    if call.searched:
-        check_closed(table, "do_sample=False")
     session = during(session, options, vocabulary)
     prompts = prompts_of(input_ids, **prepared)
     pad = config.pad_token_id if config.pad_token_id is not None else table.vocabulary.eos_ids[0]
-    draws: tuple[Draws, ...] | None = None
-    found: Mapping[tuple[int, ...], Iterable[Any]]
+    copies, draws = Counter(prompts), None
     if call.searched:
-        distinct = list(dict.fromkeys(prompts))
-        rankings = session.rank(distinct, table, replace(options, n=1), options.n, **limits)
-        if (least := min(map(len, rankings))) < options.n:
+        found: Sequence[Any] = session.rank(list(copies), table, replace(options, n=1), options.n, **call.limits)
+        if (least := min(map(len, found))) < options.n:
             raise UnsupportedError(
                 f"Ask for at most num_return_sequences={least}, not {options.n}: with do_sample=False, only so many members of the "
                 "language have any probability."
             )
-        found = dict(zip(distinct, rankings, strict=True))
     else:
-        copies = Counter(prompts)
-        many = replace(options, n=options.n * max(copies.values()), weighted=bool(config.return_dict_in_generate))
+        many = replace(options, n=options.n * max(copies.values()))
         draws = tuple(session.draw(list(copies), table, call.phi, many))
         if failures := sum(each.failures for each in draws):
             raise dead_end(options, str(failures))
-        found = {prompt: iter(each) for prompt, each in zip(copies, draws, strict=True)}
+        found = list(map(iter, draws))
+    of = dict(zip(copies, found, strict=True))
     rows = [
-        (ids, each) for ids, prompt in zip(input_ids, prompts, strict=True) for each in islice(found[prompt], options.n)
+        (ids, each) for ids, prompt in zip(input_ids, prompts, strict=True) for each in islice(of[prompt], options.n)
     ]
     sequences = _joined(rows, pad)
     if not config.return_dict_in_generate:
@@ -319,8 +309,10 @@ def length_of(given: int | None, config: GenerationConfig, model: Any, prompt_le
     return None if config.max_length in (own, usual, min(usual, context)) else config.max_length
 
 
-def check_processors(processors: Sequence[Any], config: GenerationConfig) -> None:
-    """Refuse logits processors but those of transformers' own options, and more than one that says what may be written."""
+def check_loop(processors: Sequence[Any], criteria: Iterable[Any], config: GenerationConfig) -> None:
+    """Refuse logits processors and stopping criteria but those that transformers makes of its options, and more than one processor
+    that says what may be written.
+    """
     languages = [processor for processor in processors if isinstance(processor, OutlinesLogitsProcessor)]
     for processor in processors:
         attribute, option = WARPERS.get(type(processor), (None, None))
@@ -333,10 +325,6 @@ def check_processors(processors: Sequence[Any], config: GenerationConfig) -> Non
             )
     if len(languages) > 1:
         raise UnsupportedError(f"{len(languages)} processors that say what may be written were given; expected one.")
-
-
-def check_stops(criteria: Iterable[Any], config: GenerationConfig) -> None:
-    """Refuse stopping criteria other than those that transformers makes of its options."""
     for criterion in criteria:
         lengths = isinstance(criterion, MaxLengthCriteria) and criterion.max_length == config.max_length
         if not lengths and not isinstance(criterion, EosTokenCriteria):

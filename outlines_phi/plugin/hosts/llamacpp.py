@@ -16,7 +16,7 @@ from ...guides.index import END
 from ...lm.llamacpp.llamacpp_model import LlamaCppModel
 from ..mistakes import reading
 from ..processor import MaskLogitsProcessor
-from .transformers import SHOWN, LoopProcessor, MaskedLoop
+from .transformers import SHOWN, ByteTokenizer, LoopProcessor, MaskedLoop
 
 
 @final
@@ -31,9 +31,7 @@ class LlamaCppByteTokenizer(LlamaCppTokenizer):
         self.eos_token = "<end>"
         self._hf_tokenizer = self._hash = None
 
-    def convert_token_to_string(self, token: str) -> bytes:
-        """Return the bytes that ``token`` stands for; none for the end of sequence."""
-        return b"" if token == self.eos_token else bytes.fromhex(token)
+    convert_token_to_string = ByteTokenizer.convert_token_to_string
 
 
 @final

@@ -41,7 +41,9 @@ class PhiLogitsProcessor(TableLogitsProcessor):
     the k-th place, which none at all, ``top_k=0`` in the call, leaves alone). Repetition penalties and bans
     come before custom processors in Hugging Face's loop, so they are a part of ``p``.
 
-    Draws of ``q_h`` are proposals, not draws of ``mu*``: take :meth:`log_w` along.
+    Draws of ``q_h`` are proposals, not draws of ``mu*``: take :meth:`log_w` along. Where a token cannot be completed within the
+    length limit, logits are ``-inf``. Where top-k, or what stands before the processor, leaves a row no allowed token, which is a
+    draw of weight 0, an :class:`outlines_phi.EmptyLanguageError` is raised: a loop cannot record it.
 
     Parameters
     ----------
@@ -99,8 +101,6 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         check_counts("PhiLogitsProcessor", ", as in the loop", max_new_tokens=max_new_tokens)
         self.budget = max_new_tokens
         self.settings = loop_settings(given, getattr(hf_model, "generation_config", None), self.budget)
-        self.tensor_library_name = tensor_library_name
-        self._numpy = tensor_library_name == "numpy"
         self._stepped: deque[tuple[Prefix, Step]] = deque()
         super().__init__(compiled_for(model, tokenizer).without(output_type, self.ban), tensor_library_name)
         check_budget(self.table, self.budget)
@@ -128,17 +128,6 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         """Forget the last generation; needed only where a prompt is an earlier prompt with what was written after it."""
         super().reset()
         self._stepped.clear()
-
-    def process_logits(self, input_ids: Any, logits: Any) -> Any:
-        """Return ``[B, V]``: ``T (log p + log h)``, and ``-inf`` where a token cannot be completed within the length limit.
-
-        An :class:`outlines_phi.EmptyLanguageError` where top-k, or what stands before this processor, leaves a row no allowed
-        token: a draw of weight 0, which a loop cannot record.
-        """
-        if not self._numpy:
-            return super().process_logits(input_ids, logits)
-        ids, scores = torch.from_numpy(np.array(input_ids, dtype=np.int64)), torch.from_numpy(np.array(logits))
-        return super().process_logits(ids, scores).numpy()
 
     def log_w(self, sequences: Any = None) -> NDArray[np.float64]:
         """Return ``log p(y) - log q(y)`` of each row of the last generation, in nats.

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
-from outlines.backends.outlines_core import OutlinesCoreLogitsProcessor
 from outlines.models.transformers import Transformers, TransformerTokenizer
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedTokenizerBase
@@ -23,7 +22,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from ...errors import EmptyLanguageError, OutlinesPhiError, UnsupportedError, too_small
 from ...guides.guide import UNREACHABLE
-from ...guides.index import END, TOKENS, is_byte_level
+from ...guides.index import END, TOKENS
 from ...guides.table import Table
 from ...lm.transformers.transformers_model import TransformersModel
 from ...lm.watch import INTERRUPTION, Interruption
@@ -377,16 +376,12 @@ class PhiTransformers(PhiModel, Transformers):
         if not self._at_hand and call.ban is None:
             return call.language
         processor = call.processor(self.compiled)
-        ours = isinstance(processor, MaskLogitsProcessor)
-        if ours and processor.ban is not None:
-            ban, table = processor.ban, self.compiled.of(processor)
-            if ban.whole_word:
+        if isinstance(processor, MaskLogitsProcessor) and processor.ban is not None:
+            table, whole_word = processor.table, processor.ban.whole_word
+            if whole_word:
                 self._check_uncut(table, keywords)
-            budget = self._budget(table, keywords, longest) if table.guide.open or ban.whole_word else None
-            return MaskLogitsProcessor(table, ban=ban, budget=budget)
-        if ours or (isinstance(processor, OutlinesCoreLogitsProcessor) and is_byte_level(processor.index)):
-            # A fresh one for each generation, so that no state is left of the last one.
-            return MaskLogitsProcessor(self.compiled.of(processor))
+            if table.guide.open or whole_word:
+                processor.budget = self._budget(table, keywords, longest)
         return processor
 
     def _budget(self, table: Table, keywords: dict[str, Any], prompt_length: int) -> int:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from itertools import accumulate, repeat
@@ -43,7 +43,7 @@ from ...numerics.cache import kept
 from ...regex.patterns import compile_regex
 from ...vocabulary.vocabulary import Vocabulary
 from ..mistakes import no_format, too_deep
-from .pydantic_schemas import PythonSchema, UncheckedSchema, term_of
+from .pydantic_schemas import PythonSchema, SchemaText, UncheckedSchema, term_of
 
 Part: TypeAlias = str | tuple[Any, ...]
 """A regular expression, or what holds JSON values, in the form of the wire: ``("json", schema, whitespace_pattern, plain)``, the
@@ -55,15 +55,9 @@ texts of a schema, where the integers of a Python type (``plain``) have no fract
 @final
 @dataclass(frozen=True)
 class JSONText:
-    """Texts of JSON values and what they stand in: ``part`` is the whole; ``documents`` are schemas at hand, by their texts."""
+    """Texts of JSON values and what they stand in: ``part`` is the whole."""
 
     part: Part
-    documents: Mapping[str, Any] = field(default_factory=dict, compare=False)
-
-    @classmethod
-    def of(cls, term: Term) -> JSONText:
-        """Return the texts of a term."""
-        return cls(_part(term), {one.schema: one.document for one in _schemas(term) if isinstance(one, PythonSchema)})
 
     @property
     def whitespace_pattern(self) -> str | None:
@@ -80,8 +74,7 @@ class JSONText:
         """The texts, the schemas read; errors as :meth:`Schema.read`."""
         schemas: dict[Part, Schema] = {}
         for leaf in dict.fromkeys(_leaves(self.part)):
-            document = _document(leaf[1], self.documents)
-            schemas[leaf] = Schema.read(document, label=str(len(schemas) or ""), plain=leaf[3])
+            schemas[leaf] = Schema.read(_document(leaf[1]), label=str(len(schemas) or ""), plain=leaf[3])
         return _template(self.part, schemas)
 
     @cached_property
@@ -99,13 +92,13 @@ class JSONText:
         return str(self.part[1]) if self.part[0] == "json" else repr(self.part)
 
 
-def _document(schema: str, documents: Mapping[str, Any]) -> Any:
-    """Return the document of a schema: the one at hand, else its text read."""
+def _document(schema: str) -> Any:
+    """Return the document of a schema: the one beside its text, else that read."""
     current_limits().check(
         "source", len(schema.encode("utf-8", "surrogatepass")), "The number of bytes of the JSON schema"
     )
-    if schema in documents:
-        return documents[schema]
+    if isinstance(schema, SchemaText):
+        return schema.document
     try:
         return json.loads(schema, parse_float=Decimal, parse_int=_integer)
     except json.JSONDecodeError as error:
@@ -382,7 +375,7 @@ def to_language(output_type: Any) -> Language:
     _check(term, output_type)
     if not holds_json(term):
         return _to_regex(term, output_type)
-    return JSONText.of(term)
+    return JSONText(_part(term))
 
 
 def to_core_language(output_type: Any) -> str | GrammarText:
@@ -489,7 +482,7 @@ def to_json(schema: Any, whitespace_pattern: str | None) -> JsonSchema:
 def _read_schema(schema: str | dict[str, Any]) -> JsonSchema:
     try:
         text = schema if isinstance(schema, str) else json.dumps(schema)
-        json.loads(text)
+        return UncheckedSchema(json.loads(text, parse_float=Decimal), text)
     except json.JSONDecodeError as error:
         raise not_json(error) from error
     except RecursionError:
@@ -498,7 +491,6 @@ def _read_schema(schema: str | dict[str, Any]) -> JsonSchema:
         raise GrammarError(
             f"Give a dict of what JSON has, and smaller numbers. The schema cannot be read: {error}."
         ) from error
-    return UncheckedSchema(text)
 
 
 def _reason(error: Exception) -> str:

@@ -373,19 +373,22 @@ def _closed(schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
     return checked(found, after.__qualname__) if own else found
 
 
+class SchemaText(str):
+    """The text of a JSON schema, which is its name, beside the document: nothing reads it again."""
+
+    document: Any
+
+
 class UncheckedSchema(JsonSchema):
     """A JSON schema that is read by this package alone, which says by its JSON pointer what it cannot read."""
 
-    def __init__(self, schema: str, whitespace_pattern: str | None = None) -> None:
-        self.schema, self.whitespace_pattern = schema, whitespace_pattern
+    def __init__(self, document: Any, text: str | None = None) -> None:
+        self.schema, self.whitespace_pattern = SchemaText(json.dumps(document) if text is None else text), None
+        self.schema.document = document
 
 
 class PythonSchema(UncheckedSchema):
-    """The JSON schema of a Python type; its text is its name, and nothing reads it again."""
-
-    def __init__(self, document: JsonSchemaValue) -> None:
-        super().__init__(json.dumps(document))
-        self.document = document
+    """The JSON schema of a Python type."""
 
 
 def term_of(output_type: Any) -> Term:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -32,6 +33,51 @@ def success_rate(
 
 
 @final
+@dataclass
+class Launches:
+    """The rule by which attempts at the draws of a prompt are launched, whoever makes them.
+
+    ``wanted``: Draws that are to be made.
+    ``width``: Attempts in flight at most, at first. So many more with every step while most of those launched go on: as many as
+        draws are missing, up to ``most``.
+    ``effort``: When to stop launching.
+    ``together``: Attempts at one draw in flight at most, while none has succeeded.
+    ``launched``, ``successes``: How many were launched so far, and found a member.
+    """
+
+    wanted: int
+    width: int
+    effort: Effort
+    most: int
+    together: int = MOST_TOGETHER
+    launched: int = 0
+    successes: int = 0
+    grown: int = 0
+
+    def widen(self, failed: int) -> None:
+        """Let more be in flight at the next step, unless most of those launched have failed."""
+        if 2 * failed <= self.launched:
+            self.grown += self.width
+
+    def more(self, in_flight: int, finished: int, log_bounds: tuple[float, float], spent: int, least: int) -> int:
+        """Return the number of attempts to launch beside those in flight: while fewer successes are at hand or to be hoped for than
+        are wanted, within width and effort.
+
+        ``spent``, ``least``: The model tokens spent, and those that an attempt in flight will come to, at the least.
+        """
+        missing = self.wanted - self.successes
+        room = max(self.width, min(self.grown, self.most, missing))
+        hope = success_rate(self.successes, finished, *log_bounds, self.together)
+        attempts, tokens = self.effort.attempts * self.wanted, self.effort.tokens * self.wanted
+        flying, before = in_flight, self.launched - in_flight
+        while (
+            flying < room and flying * hope < missing and before + flying < attempts and spent + flying * least < tokens
+        ):
+            flying += 1
+        return flying - in_flight
+
+
+@final
 class Attempt:
     """One walk from the root.
 
@@ -56,10 +102,9 @@ class Attempts(ABC):
     is under way holds up the later ones; first-to-finish would favour short texts. What was launched after the last one read
     is dropped as a whole, finished or not: dropping by outcome would favour short texts too.
 
-    ``width``: Attempts in flight at most, at first. So many more with every model call while most of those launched go on:
-        as many as draws are missing, up to ``most``.
-    ``together``: Attempts at one draw in flight at most, while none has succeeded.
-    ``effort``: When to stop launching, counted over this prompt alone; its seconds are those of the call that is watched.
+    ``width``, ``most``, ``together``, ``effort``: As of :class:`Launches`, counted over this prompt alone; the seconds of an effort
+        are those of the call that is watched.
+    ``launches``: The rule, and how many were launched and succeeded so far.
     ``read``, ``accepted``, ``turns``: Walks read so far, the members that they found, and how often these waited for the model.
     ``longest``: The fewest tokens of a text that begins as the longest walk so far.
     ``others``: Where other walks on the tree stand: nothing on the way there is forgotten.
@@ -77,16 +122,13 @@ class Attempts(ABC):
         most: int = 0,
         together: int = MOST_TOGETHER,
     ) -> None:
-        self.tree, self._wanted, self._stream = tree, wanted, stream
-        self._width, self._most, self._together = width, most, together
-        self._effort, self._max_bytes = effort, max_bytes
+        self.tree, self._stream, self._max_bytes = tree, stream, max_bytes
+        self.launches = Launches(wanted, width, effort, most, together)
         self._watch = current()
         self._spent_before = tree.expansions
-        self._launched = self._grown = 0
         self._waiting: list[Attempt] = []
         self._finished: dict[int, Node | None] = {}
         self._turns: dict[int, int] = {}
-        self._successes = 0
         self.read = self.turns = 0
         self.accepted: list[Node] = []
         self.longest = tree.fewest_tokens(tree.root)
@@ -96,7 +138,7 @@ class Attempts(ABC):
     @property
     def satisfied(self) -> bool:
         """True if all wanted draws have been read."""
-        return len(self.accepted) >= self._wanted
+        return len(self.accepted) >= self.launches.wanted
 
     @property
     def impossible(self) -> bool:
@@ -118,9 +160,7 @@ class Attempts(ABC):
         Empty when the draws are complete, when nothing is possible, or when the effort is spent.
         """
         moving, self._waiting = self._waiting, []
-        failed = len(self._finished) + self.read - self._successes
-        if 2 * failed <= self._launched:
-            self._grown += self._width
+        self.launches.widen(len(self._finished) + self.read - self.launches.successes)
         while True:
             self._launch(moving)
             if not moving:
@@ -137,26 +177,16 @@ class Attempts(ABC):
         return self.waiting
 
     def _launch(self, moving: list[Attempt]) -> None:
-        """Launch while fewer successes are at hand or to be hoped for than are wanted, within width and effort."""
+        """Launch as many walks as :class:`Launches` says."""
         if self.stopped or self.satisfied or self.impossible or self._watch.over:
             return
-        root, effort = self.tree.root, self._effort
-        missing = self._wanted - self._successes
-        room = max(self._width, min(self._grown, self._most, missing))
-        finished = len(self._finished) + self.read
-        hope = success_rate(self._successes, finished, root.log_lower, root.log_upper, self._together)
-        # The model tokens of this call are those spent, and the least that the attempts in flight will come to.
+        root, launches = self.tree.root, self.launches
         spent, least = self.tree.expansions - self._spent_before, self.tree.table.guide.min_tokens(root.state)
-        in_flight = len(self._waiting) + len(moving)
-        while (
-            in_flight < room
-            and in_flight * hope < missing
-            and self._launched < effort.attempts * self._wanted
-            and spent + in_flight * least < effort.tokens * self._wanted
-        ):
-            moving.append(Attempt(self._launched, root, self._stream(self._launched)))
-            self._launched += 1
-            in_flight += 1
+        finished = len(self._finished) + self.read
+        log_bounds = root.log_lower, root.log_upper
+        many = launches.more(len(self._waiting) + len(moving), finished, log_bounds, spent, least)
+        first, launches.launched = launches.launched, launches.launched + many
+        moving += [Attempt(number, root, self._stream(number)) for number in range(first, first + many)]
 
     @abstractmethod
     def _walk(self, attempt: Attempt) -> bool | None:
@@ -176,7 +206,7 @@ class Attempts(ABC):
         self._finished[attempt.number] = attempt.node if success else None
         if success:
             self._turns[attempt.number] = attempt.turns
-        self._successes += success
+        self.launches.successes += success
 
     def _read_in_order(self) -> None:
         while self.read in self._finished and not self.satisfied:

@@ -320,7 +320,9 @@ class ExactSampler(Sampler):
             return Draws(items=(), budget=call.trees[index].budget, log_z_bounds=log_bounds, certificate=certificate)
         estimated = max(log_estimates, default=-math.inf) > -math.inf
         log_w = log_mean(log_estimates) if estimated else middle(log_bounds)
-        guarantee = self._guarantee(certificate)
+        guarantee = Guarantee.CERTIFIED if certificate.confidence == 1 else Guarantee.CONFIDENT
+        if self.phi.tolerance == 0:
+            guarantee = Guarantee.EXACT
         items = tuple(call.draw(node, log_w=log_w, guarantee=guarantee) for node in row.accepted)
         return call.draws(
             index,
@@ -331,11 +333,6 @@ class ExactSampler(Sampler):
             log_normalizers=log_estimates,
             certificate=certificate,
         )
-
-    def _guarantee(self, certificate: Certificate) -> Guarantee:
-        if self.phi.tolerance == 0:
-            return Guarantee.EXACT
-        return Guarantee.CERTIFIED if certificate.confidence == 1 else Guarantee.CONFIDENT
 
     def _refuse(self, request: Request, rows: Sequence[Attempts], results: list[Draws]) -> None:
         refuse_impossible([row.tree for row in rows], request.settings)

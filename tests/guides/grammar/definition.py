@@ -2,8 +2,8 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from functools import cached_property
+from collections.abc import Collection, Iterable, Sequence
+from functools import cache, cached_property
 from itertools import product
 from typing import NamedTuple
 
@@ -29,38 +29,46 @@ def in_python(pattern: str) -> str:
 
 
 class LongestMatch:
-    """Longest match with going back, over texts of an alphabet, ignored terminals left out."""
+    """Longest match with going back, over texts of an alphabet, ignored terminals left out unless ``every`` one is wanted.
 
-    def __init__(self, terminals: Sequence[Terminal], alphabet: Iterable[str]) -> None:
+    ``commits`` names (complete, longer) terminals between which the lexer does not go back; ``strict`` never goes back
+    (grammar-theory.md, section 2.2).
+    """
+
+    def __init__(
+        self,
+        terminals: Sequence[Terminal],
+        alphabet: Iterable[str],
+        *,
+        depth: int = DEPTH,
+        every: bool = False,
+        commits: Collection[tuple[str, str]] = (),
+        strict: bool = False,
+    ) -> None:
         self.terminals, self.alphabet = terminals, sorted(set(alphabet))
+        self.every, self.commits, self.strict = every, commits, strict
         self._compiled = [re.compile(in_python(terminal.pattern)) for terminal in terminals]
-        self._futures = ["".join(word) for n in range(DEPTH + 1) for word in product(self.alphabet, repeat=n)]
-        self._labels: dict[str, int | None] = {"": None}
-        self._begun: dict[str, bool] = {}
+        self._futures = ["".join(word) for n in range(depth + 1) for word in product(self.alphabet, repeat=n)]
         self._first: dict[tuple[Word | None, ...], str] = {}
         self._state: dict[str, str] = {}
         self._steps: dict[tuple[str, str], tuple[Word, str] | None] = {}
+        self.label, self.begun = cache(self._label), cache(self._begun)
 
-    def label(self, text: str) -> int | None:
+    def _label(self, text: str) -> int | None:
         """The terminal that ``text`` is a lexeme of."""
-        if text not in self._labels:
-            found = {t for t, each in enumerate(self.terminals) if not each.of and self._is_lexeme(t, text)}
-            found |= {t for t, each in enumerate(self.terminals) if each.of and found.issuperset(each.of)}
-            self._labels[text] = min(found, key=self._place, default=None)
-        return self._labels[text]
+        found = {t for t, each in enumerate(self.terminals) if text and not each.of and self._is_lexeme(t, text)}
+        found |= {t for t, each in enumerate(self.terminals) if each.of and found.issuperset(each.of)}
+        return min(found, key=self._place, default=None)
 
-    def begins(self, text: str) -> bool:
-        """Return True if ``text`` begins a lexeme."""
-        if text not in self._begun:
-            self._begun[text] = any(self.label(text + more) is not None for more in self._futures)
-        return self._begun[text]
+    def _begun(self, text: str) -> set[int]:
+        """The terminals of the lexemes that ``text`` begins."""
+        return {label for more in self._futures if (label := self.label(text + more)) is not None}
 
     def cut(self, text: str) -> tuple[Word, str] | None:
         """The terminals that are certain after ``text``, and what is pending; ``None`` where it cannot be cut."""
         word: Word = ()
-        while not self.begins(text):
-            size = self._longest(text)
-            if not size:
+        while text and not self.begun(text):
+            if not (size := self._longest(text)):
                 return None
             word, text = (*word, *self._counted(text[:size])), text[size:]
         return word, text
@@ -69,8 +77,7 @@ class LongestMatch:
         """The terminals of ``text`` as a whole."""
         word: Word = ()
         while text:
-            size = self._longest(text)
-            if not size:
+            if not (size := self._longest(text)):
                 return None
             word, text = (*word, *self._counted(text[:size])), text[size:]
         return word
@@ -105,11 +112,21 @@ class LongestMatch:
         return bool(matches(text)) and not any(matches(text[:end]) for end in ends)
 
     def _longest(self, text: str) -> int:
-        return max((size for size in range(len(text) + 1) if self.label(text[:size]) is not None), default=0)
+        """Return the length of the first lexeme, 0 where there is none or the lexer does not go back to it."""
+        furthest = max((n for n in range(1, len(text) + 1) if self.begun(text[:n])), default=0)
+        size = max((n for n in range(1, furthest + 1) if self.label(text[:n]) is not None), default=0)
+        if not size or size == furthest:
+            return size
+        names = [self.terminals[t].name for t in (self.label(text[:size]), *self.begun(text[: size + 1]))]  # type: ignore[index]
+        return (
+            0
+            if self.strict or self.commits and all((names[0], longer) in self.commits for longer in names[1:])
+            else size
+        )
 
     def _counted(self, lexeme: str) -> Word:
         label = self.label(lexeme)
-        return () if label is None or self.terminals[label].ignored else (label,)
+        return () if label is None or (self.terminals[label].ignored and not self.every) else (label,)
 
     def _place(self, number: int) -> tuple[int, ...]:
         terminal = self.terminals[number]

@@ -1,11 +1,13 @@
 """The fixtures of the grammar engine: small lexers and grammars with what is to be found in each."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import TypeVar
 
+from outlines_phi import Vocabulary
 from outlines_phi.guides.grammar.grammar import Grammar, Production, Terminal
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 ID, PLUS = Terminal("ID", "a+"), Terminal("PLUS", r"\+", literal=True)
 LP, RP = Terminal("LP", r"\(", literal=True), Terminal("RP", r"\)", literal=True)
@@ -13,6 +15,38 @@ IF, NAME = Terminal("IF", "if", literal=True), Terminal("NAME", "[if]+")
 NUM, WS = Terminal("NUM", "1+"), Terminal("WS", "_+", ignored=True)
 
 EOS = "<eos>"
+
+Letter = TypeVar("Letter")
+
+
+def literals(*texts: str) -> tuple[Terminal, ...]:
+    return tuple(Terminal(text.upper(), re.escape(text), literal=True) for text in texts)
+
+
+LETTERS = Terminal("NAME", "[A-Za-z_][A-Za-z0-9_]*")
+LEXERS: dict[str, tuple[tuple[Terminal, ...], str, bool]] = {
+    "CALC": ((ID, PLUS, WS), "a+_", False),
+    "DYCK": ((LP, RP, WS), "()_", False),
+    "KW": ((IF, NAME, WS), "if_", False),
+    "DEAD": ((NUM, LP, RP), "1()", False),
+    "FULL": ((Terminal("T", "[ab]+"),), "ab", False),
+    "REENT": ((Terminal("T", "(ab)*a"),), "ab", False),
+    "RANGE": ((Terminal("NUM", r"1+(\.1+)?"), Terminal("R", r"\.\.")), "1.", True),
+    "INDEX": ((Terminal("FLOAT", r"1+\.1+"), Terminal("INT", "1+"), Terminal("DOT", r"\.")), "1.", True),
+    "LETTERS": ((Terminal("N", "1+(e1+)?"), *literals("el"), Terminal("NAME", "[el][el1]*")), "1el", True),
+    "NESTED": ((Terminal("A", "a(bcd)?"), Terminal("B", "b(cb)?"), Terminal("C", "c")), "abcd", True),
+    "PHRASE": ((Terminal("BY", "a_+b"), Terminal("NAME", "[abc]+"), WS), "abc_", True),
+    "DOTS": (literals(".", "..."), ".a", True),
+    "LAZY": ((Terminal("C", "<[<>a]*>", shortest=True), Terminal("GT", ">"), Terminal("A", "a+")), "<>a", False),
+}
+"""Lexers, the letters of which their texts are, and whether they hold terminals back."""
+
+SPACE = Terminal("WS", r"[ \n]+", ignored=True)
+SYMBOLS = (Terminal("NAME", r"\w+"), *literals("→", "∀", "let", "in", "="), SPACE)
+C_LIKE = (
+    *literals("if", "int", "->", "-", "--", ".", "...", "/", "*"), Terminal("NAME", "[a-z]+"), SPACE,
+    Terminal("NUM", r"\d+(\.\d+)?(e-?\d+)?"), Terminal("COMMENT", r"/\*([^*]|\*+[^*/])*\*+/", ignored=True),
+)  # fmt: skip
 
 
 def grammar(terminals: tuple[Terminal, ...], rules: str) -> Grammar:
@@ -33,8 +67,8 @@ def vocabulary(*tokens: str) -> Vocabulary:
     return Vocabulary.from_tokens([*tokens, EOS], len(tokens))
 
 
-def words(alphabet: str | tuple[str, ...], longest: int) -> Iterator[tuple[str, ...]]:
-    """All words of at most ``longest`` letters."""
+def words(alphabet: Sequence[Letter], longest: int) -> Iterator[tuple[Letter, ...]]:
+    """All words of at most ``longest`` letters, shorter ones first."""
     for length in range(longest + 1):
         yield from product(alphabet, repeat=length)
 

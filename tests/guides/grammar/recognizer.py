@@ -1,32 +1,20 @@
 """An Earley recogniser, word by word, and random grammars: what the parser is compared with."""
 
-from collections.abc import Iterator
 from functools import cached_property
 
 from hypothesis import strategies as st
 
 from outlines_phi.guides.grammar.grammar import Grammar, Production, Terminal
+from tests.guides.grammar.fixtures import grammar as of_terminals
 
 Entry = tuple[int, tuple[int, ...], int, int]  # head, body, dot, origin
 Sets = tuple[frozenset[Entry], ...]
 
 
-def grammar(rules: str, start: str = "S") -> Grammar:
+def grammar(rules: str) -> Grammar:
     """A grammar from lines ``S: a S b | ``; lower case and signs are terminals, what begins with a capital is not."""
-    parsed = []
-    for line in filter(None, map(str.strip, rules.splitlines())):
-        head, _, alternatives = line.partition(":")
-        parsed += [(head.strip(), alternative.split()) for alternative in alternatives.split("|")]
-    words = list(dict.fromkeys(word for head, body in parsed for word in (head, *body)))
-    nonterminals = [word for word in words if word[0].isupper()]
-    terminals = [word for word in words if not word[0].isupper()]
-    number = {word: symbol for symbol, word in enumerate([*terminals, *nonterminals])}
-    return Grammar(
-        tuple(Terminal(name, name, literal=True) for name in terminals),
-        tuple(nonterminals),
-        tuple(Production(number[head], tuple(map(number.__getitem__, body))) for head, body in parsed),
-        number[start],
-    )
+    names = dict.fromkeys(rules.replace(":", " ").replace("|", " ").split())
+    return of_terminals(tuple(Terminal(name, name, literal=True) for name in names if not name[0].isupper()), rules)
 
 
 class Earley:
@@ -62,14 +50,6 @@ class Earley:
                 else:
                     here |= {(h, b, 0, len(before)) for h, b in self.rules if h == body[dot]}
         return frozenset(here)
-
-
-def words(terminals: int, length: int) -> Iterator[tuple[int, ...]]:
-    """All words of at most ``length`` terminals, shorter ones first."""
-    level: list[tuple[int, ...]] = [()]
-    for _ in range(length + 1):
-        yield from level
-        level = [(*word, terminal) for word in level for terminal in range(terminals)]
 
 
 @st.composite

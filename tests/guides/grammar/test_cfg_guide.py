@@ -1,24 +1,28 @@
 """The masks of grammars, against their definition, which shares no code with the engine."""
 
+import random
 import warnings
 from itertools import product
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_phi import BannedPhrases, Vocabulary
-from outlines_phi.errors import EmptyLanguageError, GrammarError, GrammarWarning
-from outlines_phi.guides import CFGGuide
-from outlines_phi.guides.grammar import cfg_guide, completion
+from outlines_phi import BannedPhrases, EmptyLanguageError, GrammarError, Vocabulary
+from outlines_phi.errors import GrammarWarning
+from outlines_phi.guides import CFGGuide, Guide, read_grammar
+from outlines_phi.guides.grammar import cfg_guide
 from outlines_phi.guides.grammar.grammar import Grammar, Terminal
-from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Guide
+from outlines_phi.guides.grammar.notation.reader import grammar_text
+from outlines_phi.guides.grammar.parsing.parser import Parser
+from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
 from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.testing import assert_guide
+from tests.guides.banning import is_free
 from tests.guides.grammar.definition import Definition
-from tests.guides.grammar.fixtures import FIXTURES, Fixture, grammar, vocabulary
+from tests.guides.grammar.fixtures import C_LIKE, FIXTURES, LEXERS, SYMBOLS, Fixture, grammar, vocabulary
 from tests.guides.grammar.recognizer import grammars
+from tests.guides.walking import assert_row, assert_same, ended, members, read, states_after, walk
 
 fixed = settings(derandomize=True, deadline=None, max_examples=60)
 WRITABLE = [fixture for fixture in FIXTURES if not fixture.empty]
@@ -28,6 +32,11 @@ def compiled(rules: Grammar, tokens: Vocabulary) -> CFGGuide:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GrammarWarning)
         return CFGGuide.of(rules, tokens)
+
+
+def assert_rows(built: CFGGuide, depth: int = 3) -> None:
+    for state in states_after(built, depth - 1):
+        assert_row(built, state)
 
 
 def assert_language(built: CFGGuide, rules: Grammar, depth: int) -> None:
@@ -45,19 +54,6 @@ def assert_language(built: CFGGuide, rules: Grammar, depth: int) -> None:
                     assert (target != DEAD) == definition.is_prefix((text + spelled).decode()), (text, spelled)
                     below.append((text + spelled, target))
         level = [(text, state) for text, state in below if state != DEAD]
-
-
-def assert_rows(built: CFGGuide, depth: int = 3) -> None:
-    """Assert that rows, the distances that need no rows, and ``advance``, which reads one token, agree."""
-    states = {built.start}
-    for _ in range(depth):
-        for state in states:
-            row, tokens = built.row(state), range(len(built.vocabulary))
-            one_by_one = [built.advance(state, token) for token in tokens]
-            assert row.targets[row.partition.class_of].tolist() == one_by_one, built.describe(state)
-            distances = built.distances_after(state)[row.partition.class_of]
-            assert distances.tolist() == built.min_tokens_of(np.array(one_by_one)).tolist(), built.describe(state)
-        states = {built.advance(s, v) for s in states for v in range(len(built.vocabulary))} - {DEAD, DONE}
 
 
 def ways_to_end(built: Guide, depth: int) -> dict[int, int]:
@@ -79,22 +75,104 @@ def ways_to_end(built: Guide, depth: int) -> dict[int, int]:
 def test_what_the_grammar_derives_and_nothing_else(fixture: Fixture) -> None:
     built = compiled(fixture.grammar, fixture.vocabulary)
     assert_language(built, fixture.grammar, depth=4)
-    assert_rows(built, depth=4)
+    assert_rows(built, 4)
     assert_guide(built, limit=300, shortest=False)
 
 
 @pytest.mark.parametrize("fixture", WRITABLE, ids=lambda fixture: fixture.id)
-def test_the_distance_is_an_upper_bound_that_a_token_lowers(fixture: Fixture) -> None:
+def test_the_distance_is_an_upper_bound_and_the_least_where_each_token_is_a_byte(fixture: Fixture) -> None:
     built = compiled(fixture.grammar, fixture.vocabulary)
     for state, least in ways_to_end(built, 3).items():
         assert least <= built.min_tokens(state) < UNREACHABLE, built.describe(state)
-
-
-@pytest.mark.parametrize("fixture", WRITABLE, ids=lambda fixture: fixture.id)
-def test_the_distance_is_the_least_where_each_token_is_a_byte(fixture: Fixture) -> None:
     built = compiled(fixture.grammar, vocabulary(*sorted({letter for token in fixture.tokens for letter in token})))
     for state, least in ways_to_end(built, 4).items():
         assert built.min_tokens(state) == least, built.describe(state)
+
+
+CUT: dict[str, tuple[tuple[Terminal, ...], tuple[str | bytes, ...]]] = {
+    **{name: (terminals, tuple(alphabet)) for name, (terminals, alphabet, _) in LEXERS.items()},
+    "SYMBOLS": (SYMBOLS, ("→", "∀x", "let ", "é", "in", "\n", "=", b"\xe2", b"\x86\x92", b"\x88", b"\x80y", "л→")),
+    "C_LIKE": (C_LIKE, ("if", "->", "1.", ".", "..1", "e", "-", "/*", "*/", "/**/", " x", "intx", "1e-", "*", "\n ")),
+}
+"""Terminals, and pieces of which tokens are that cut lexemes anywhere, and characters."""
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_tokens_that_cut_lexemes_anywhere(name: str) -> None:
+    """Rows beside single steps, and any cut of a text leads to the same state."""
+    terminals, pieces = CUT[name]
+    spelled = [piece if isinstance(piece, bytes) else piece.encode() for piece in pieces]
+    bytes_ = dict.fromkeys(bytes([byte]) for piece in spelled for byte in piece)
+    tokens = [*bytes_, *[b"".join(some) for n in (1, 2, 3) for some in product(spelled, repeat=n)][:200]]
+    rules = "\n".join(f"s: {t.name} s | s s | {t.name}" for t in terminals if not t.ignored)
+    built = compiled(
+        grammar(terminals, f"{rules}\ns: "), Vocabulary.from_tokens(["<eos>", *tokens, *tokens[-9:], b""], 0)
+    )
+    place = {token: number for number, token in enumerate(built.vocabulary.tokens) if token}
+    cuts = [(place[one], place[two], place[one + two]) for one, two in product(place, repeat=2) if one + two in place]
+    states, alive = set[int](), 0
+    for seed in range(8):
+        for state, targets in walk(built, random.Random(seed), 6):
+            found = [(built.advance(built.advance(state, one), two), int(targets[both])) for one, two, both in cuts]
+            assert [end for end, _ in found] == [end for _, end in found], built.describe(state)
+            states, alive = states | {state}, alive + sum(end != DEAD for end, _ in found)
+    assert alive > 20 and len(states) > 1
+
+
+TEXTS = {
+    "arithmetic": ["(1+2*(3/-(4-5)))*6", "((((((((7))))))))", "1+2*3-4/5+--6"],
+    "json": ['{"a": [1, {"b": [[[true]]]}, []], "c": null}', "[[[[[[[[0]]]]]]], {}]"],
+    "c": [
+        "int f(int a) { if (a) { while (b) { c = ((d + e[f(g, h)]) * 2 == 3) && k; } } else return (1); }",
+        "void m() { a = b = c ? d[e[f[g]]] : (((((h))))); { { { ; } } } }",
+    ],
+    "sql": ["SELECT a.b, c FROM d JOIN e ON ((a.b = 1 AND (c < 2 OR d >= 'x'))) WHERE (((a = b))) ORDER BY c;"],
+    # Right recursion, which is taken apart as a whole at its end, and a grammar that is not LALR(1).
+    'start: "a" start | "b" "a" | "(" start ")"': ["aaaaaaa(aa(aaaba)"],
+    'start: start "+" start | "a" | "(" start ")"': ["a+a+(a+(a+a)+a)"],
+}
+PIECES = [
+    ")", "))", ");", "]", "]]", "}", "}}", "],", "+(", "*", " = ", " AND ", ") OR (", "(((", "(a", "a", "aa", "aaa", "1", "{", ", ",
+]  # fmt: skip
+PRINTED = Vocabulary.from_tokens(["<eos>", *dict.fromkeys([*map(chr, range(32, 127)), "\n", *PIECES])], 0)
+
+
+def of_library(name: str) -> CFGGuide:
+    return CFGGuide.of(read_grammar(name if name.startswith("start") else grammar_text(name)), PRINTED)
+
+
+@pytest.mark.parametrize("kept", [None, 1])
+@pytest.mark.parametrize("name", TEXTS)
+def test_rows_and_distances_along_deep_texts(name: str, kept: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Distances from tops of stacks are those of tokens read from the whole stack, also where little is kept of it."""
+    if kept is not None:
+        monkeypatch.setattr(cfg_guide, "_TOP", kept)
+        monkeypatch.setattr(cfg_guide, "_KEPT_TOPS", kept)
+    built = of_library(name)
+    for text in TEXTS[name]:
+        states = [read(built, text[:place]) for place in range(0, len(text) + 1, 3)]
+        assert DEAD not in states, text
+        for state in states:
+            assert_row(built, state)
+        met = of_library(name)  # a guide that has met nothing is as far from the end
+        assert met.min_tokens(read(met, text)) == built.min_tokens(read(built, text))
+
+
+@pytest.mark.parametrize(
+    ("name", "opening", "middle", "closing"), [("arithmetic", "(1+2*", "1", "-3)"), ("json", '[{"a":', "0", "}]")]
+)
+def test_a_deeper_stack_is_not_parsed_again(
+    name: str, opening: str, middle: str, closing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built, calls, shift = of_library(name), list[int](), Parser.shift
+    shallow, deep = (opening * n + middle + closing * n for n in (8, 60))
+    for place in range(len(shallow)):
+        built.distances_after(read(built, shallow[:place]))
+    states = [read(built, deep[:place]) for place in range(len(deep))]
+    monkeypatch.setattr(Parser, "shift", lambda *given: calls.append(1) or shift(*given))
+    for state in states:
+        built.distances_after(state)
+    assert not calls
 
 
 TERMINALS = (
@@ -147,20 +225,13 @@ def test_a_longer_lexeme_that_fails_on_the_only_way_to_the_end() -> None:
     assert built.min_tokens(built.start) == 4
 
 
-def test_the_definition_finds_dead_ends_that_are_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rules", ["value: NUM | LP NUM NUM RP | LP", "value: NUM | NUM RP"])
+def test_the_definition_finds_what_is_left_open_or_out(rules: str) -> None:
+    """The control: masks of another language are told apart, and dead ends that are left open."""
     dead = next(fixture for fixture in FIXTURES if fixture.id == "DEAD")
-    built = compiled(dead.grammar, dead.vocabulary)
-    monkeypatch.setattr(completion.Completion, "distance", lambda *given: 9)
+    built = compiled(grammar(dead.grammar.terminals, rules), dead.vocabulary)
     with pytest.raises(AssertionError):
         assert_language(built, dead.grammar, depth=2)
-
-
-def test_the_oracle_finds_words_that_are_parsed_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    calc = FIXTURES[0]
-    of = cfg_guide.TerminalWords.of
-    monkeypatch.setattr(cfg_guide.TerminalWords, "of", lambda words, number: of([word[:1] for word in words], number))
-    with pytest.raises(AssertionError):
-        assert_rows(compiled(calc.grammar, calc.vocabulary))
 
 
 def test_what_cannot_be_written_is_refused() -> None:
@@ -170,15 +241,9 @@ def test_what_cannot_be_written_is_refused() -> None:
 
 
 def test_phrases_are_banned_from_a_grammar() -> None:
-    calc = FIXTURES[0]
-    built = banned(compiled(calc.grammar, calc.vocabulary), BannedPhrases(["a+a", "aaa"]))
-    definition, names = Definition(calc.grammar, ""), calc.vocabulary.tokens
-    level = [((), built.start)]
-    for _ in range(4):
-        for ids, state in level:
-            text = calc.vocabulary.decode(ids)
-            allowed = definition.is_member(text.decode()) and b"a+a" not in text and b"aaa" not in text
-            assert (built.advance(state, len(names) - 1) == DONE) == allowed, text
-        below = [((*ids, v), built.advance(state, v)) for ids, state in level for v in range(len(names) - 1)]
-        level = [(ids, state) for ids, state in below if state != DEAD]
-    assert any(b"+" in calc.vocabulary.decode(ids) for ids, _ in level)
+    calc, phrases = FIXTURES[0], BannedPhrases(["a+a", "aaa"])
+    built, definition = banned(compiled(calc.grammar, calc.vocabulary), phrases), Definition(calc.grammar, "")
+    free = is_free(phrases)
+    expected = members(calc.vocabulary, 4, lambda text: free(text) and definition.is_member(text.decode()))
+    assert_same(ended(built, 4), expected)
+    assert any(b"+" in calc.vocabulary.decode(ids) for ids in expected)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_phi.errors import EmptyLanguageError, GrammarWarning
+from outlines_phi import EmptyLanguageError
+from outlines_phi.errors import GrammarWarning
 from outlines_phi.guides.grammar.grammar import Grammar, Production, Terminal
 
 A, B, WS = Terminal("A", "a", literal=True), Terminal("B", "b"), Terminal("WS", " ", ignored=True)

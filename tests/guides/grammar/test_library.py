@@ -2,8 +2,10 @@
 
 import json
 import math
+import re
 import sqlite3
 import warnings
+from contextlib import closing
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -13,10 +15,12 @@ from lark import Lark
 from lark.exceptions import LarkError
 from outlines import grammars
 
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import UnsupportedError, Vocabulary
+from outlines_phi.guides import CFGGuide, read_grammar
 from outlines_phi.guides.grammar.notation import reader
-from outlines_phi.guides.grammar.notation.reader import read_grammar
+from tests.guides.walking import accepts
 
+SINGLE = Vocabulary.from_tokens(["<eos>", *(bytes([byte]) for byte in range(256))], 0)
 ALL = (*reader.NAMES, "dyck-1", "dyck-3", "dyck-10")
 
 
@@ -73,6 +77,25 @@ MEMBERS = {
         "theorem t : a → b ↔ c := by\n  have h : x = y := by simp [foo, ← bar] at h₁ h₂ <;> omega\n",
         "\ntheorem introduction (exactly : p) : p := by\n  exact exactly\n\n",
     ],
+    "sql": [
+        "SELECT * FROM t",
+        "select a, b as c, t.a, t.* from t where a = 1;",
+        "SELECT DISTINCT count(*), count(DISTINCT u.a), max(v.a, 1) FROM t AS u LEFT OUTER JOIN s AS v ON u.a = v.a CROSS JOIN t",
+        "SELECT t.a FROM t INNER JOIN s ON t.a = s.a WHERE t.b > 1 AND NOT t.b IN (1, 2)",
+        "SELECT a FROM t WHERE t.b IN (1) OR t.b BETWEEN 1 AND 2 + 3 AND t.a IS NOT NULL",
+        "SELECT a, count(*) FROM t WHERE b LIKE 'x%''y' GROUP BY a, b "
+        "HAVING count(*) > 2 ORDER BY a DESC, b ASC, a + b LIMIT 3 OFFSET 2",
+        "SELECT x.a FROM (SELECT a FROM t UNION ALL SELECT b FROM s) AS x",
+        "SELECT CASE WHEN a <> 1 THEN 'one' WHEN a <= 2 THEN 2.5 ELSE -a END, (SELECT max(a) FROM s), \"a\" FROM t",
+        "SELECT a FROM t WHERE EXISTS (SELECT * FROM s WHERE s.a NOT IN (SELECT b FROM t)) AND b NOT BETWEEN 1 AND 2",
+        "SELECT a || 'x' || b, -a * (b + 2) % 3 / 4 FROM t WHERE a NOT LIKE 'b'",
+        "INSERT INTO t VALUES (1, 'a'), (NULL, TRUE)",
+        "insert into t (a, b) values (1 + 2, 'b')",
+        "INSERT INTO t (a, b) SELECT a, b FROM s",
+        "UPDATE t SET a = a + 1, b = 'x' WHERE a >= 1 OR b = 'y'",
+        "DELETE FROM t WHERE a IN (1, 2)",
+        "DELETE FROM t;",
+    ],
 }
 OTHERS = {
     "arithmetic": ["", "1+", "(1", "1 2", "a", "1\n+2"],
@@ -96,13 +119,46 @@ OTHERS = {
         "theorem t : p := by rfl\n",
         "theorem t : p := by\n  cases h with\n",
     ],
+    "sql": [
+        "",
+        "SELECT",
+        "SELECT FROM t",
+        "SELECT a FROM",
+        "SELECT a,, b FROM t",
+        "SELECT a FROM t WHERE",
+        "SELECT a FROM t ORDER a",
+        "SELECT select FROM t",
+        "INSERT INTO t",
+        "INSERT t VALUES (1)",
+        "UPDATE t SET a",
+        "UPDATE SET a = 1",
+        "DELETE t",
+        "SELECT a FROM t JOIN",
+        "SELECT (a FROM t",
+        "SELECT 'a FROM t",
+        "SELECT a FROM t; SELECT b FROM t",
+    ],
 }
+
+
+def is_sql(text: str) -> bool:
+    """Return True if SQLite can prepare the statement."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.executescript("CREATE TABLE t (a, b); CREATE TABLE s (a, b);")
+        try:
+            return bool(database.execute(f"EXPLAIN {text}"))
+        except (sqlite3.Error, sqlite3.Warning):
+            return False
 
 
 @pytest.mark.parametrize("name", MEMBERS)
 def test_members_and_others(name: str) -> None:
-    assert [text for text in MEMBERS[name] if not is_member(name, text)] == []
-    assert [text for text in OTHERS[name] if is_member(name, text)] == []
+    """A database says the same of SQL, and a guide over single bytes of all."""
+    texts, expected = [*MEMBERS[name], *OTHERS[name]], [True] * len(MEMBERS[name]) + [False] * len(OTHERS[name])
+    assert [is_member(name, text) for text in texts] == expected
+    assert name != "sql" or list(map(is_sql, texts)) == expected
+    guide = CFGGuide.of(read_grammar(reader.grammar_text(name)), SINGLE)
+    assert [accepts(guide, text.encode()) for text in texts] == expected
 
 
 def test_lean_names_are_not_keywords_and_unicode_is_read() -> None:
@@ -111,91 +167,15 @@ def test_lean_names_are_not_keywords_and_unicode_is_read() -> None:
     assert [token.type for token in lexed if token.type.isalpha()] == ["EXACT", "NAME", "AT", "NAME"]
 
 
-SQL = [
-    "SELECT * FROM t",
-    "select a, b as c, t.a, t.* from t where a = 1;",
-    "SELECT DISTINCT count(*), count(DISTINCT u.a), max(v.a, 1) FROM t AS u LEFT OUTER JOIN s AS v ON u.a = v.a CROSS JOIN t",
-    "SELECT t.a FROM t INNER JOIN s ON t.a = s.a WHERE t.b > 1 AND NOT t.b IN (1, 2)",
-    "SELECT a FROM t WHERE t.b IN (1) OR t.b BETWEEN 1 AND 2 + 3 AND t.a IS NOT NULL",
-    "SELECT a, count(*) FROM t WHERE b LIKE 'x%''y' GROUP BY a, b "
-    "HAVING count(*) > 2 ORDER BY a DESC, b ASC, a + b LIMIT 3 OFFSET 2",
-    "SELECT x.a FROM (SELECT a FROM t UNION ALL SELECT b FROM s) AS x",
-    "SELECT CASE WHEN a <> 1 THEN 'one' WHEN a <= 2 THEN 2.5 ELSE -a END, (SELECT max(a) FROM s), \"a\" FROM t",
-    "SELECT a FROM t WHERE EXISTS (SELECT * FROM s WHERE s.a NOT IN (SELECT b FROM t)) AND b NOT BETWEEN 1 AND 2",
-    "SELECT a || 'x' || b, -a * (b + 2) % 3 / 4 FROM t WHERE a NOT LIKE 'b'",
-    "INSERT INTO t VALUES (1, 'a'), (NULL, TRUE)",
-    "insert into t (a, b) values (1 + 2, 'b')",
-    "INSERT INTO t (a, b) SELECT a, b FROM s",
-    "UPDATE t SET a = a + 1, b = 'x' WHERE a >= 1 OR b = 'y'",
-    "DELETE FROM t WHERE a IN (1, 2)",
-    "DELETE FROM t;",
-]
-NOT_SQL = [
-    "",
-    "SELECT",
-    "SELECT FROM t",
-    "SELECT a FROM",
-    "SELECT a,, b FROM t",
-    "SELECT a FROM t WHERE",
-    "SELECT a FROM t ORDER a",
-    "SELECT select FROM t",
-    "INSERT INTO t",
-    "INSERT t VALUES (1)",
-    "UPDATE t SET a",
-    "UPDATE SET a = 1",
-    "DELETE t",
-    "SELECT a FROM t JOIN",
-    "SELECT (a FROM t",
-    "SELECT 'a FROM t",
-    "SELECT a FROM t; SELECT b FROM t",
-]
-
-
-def is_sql(text: str) -> bool:
-    """Return True if SQLite can prepare the statement."""
-    database = sqlite3.connect(":memory:")
-    try:
-        database.executescript("CREATE TABLE t (a, b); CREATE TABLE s (a, b);")
-        database.execute(f"EXPLAIN {text}")
-        return True
-    except (sqlite3.Error, sqlite3.Warning):
-        return False
-    finally:
-        database.close()
-
-
-def test_sql_is_read_by_a_database() -> None:
-    assert [text for text in SQL if not is_member("sql", text)] == []
-    assert [text for text in SQL if not is_sql(text)] == []
-    assert [text for text in NOT_SQL if is_member("sql", text)] == []
-    assert [text for text in NOT_SQL if is_sql(text)] == []
-
-
 PIECES = ["{", "}", "[", "]", ",", ":", '"a"', "1", "null"]
 
 
 def test_json_is_what_json_readers_read() -> None:
     """All words of five pieces; and numbers and strings at their edges."""
     edges = [
-        "-0",
-        "01",
-        "1.",
-        ".5",
-        "+1",
-        "1e5",
-        "1E+05",
-        "-",
-        '"\\u00e9"',
-        '"\\u12"',
-        '"\\x"',
-        '"\\/"',
-        '"\t"',
-        '"\x7f"',
-        '"',
-        '"é"',
-        " 1\n",
-        "\f1",
-    ]
+        "-0", "01", "1.", ".5", "+1", "1e5", "1E+05", "-", '"\\u00e9"', '"\\u12"', '"\\x"', '"\\/"', '"\t"', '"\x7f"', '"',
+        '"é"', " 1\n", "\f1",
+    ]  # fmt: skip
     words = ["".join(word) for length in range(6) for word in product(PIECES, repeat=length)]
     found = 0
     for text in [*edges, *words]:
@@ -222,25 +202,22 @@ def test_json_and_arithmetic_have_the_rules_of_outlines() -> None:
 
 
 def is_balanced(word: str, pairs: tuple[str, ...]) -> bool:
-    closes, stack = {pair[1]: pair[0] for pair in pairs}, []
-    for character in word:
-        if character not in closes:
-            stack.append(character)
-        elif not stack or stack.pop() != closes[character]:
-            return False
-    return not stack
+    pattern = "|".join(map(re.escape, pairs))
+    while word != (word := re.sub(pattern, "", word)):
+        pass
+    return not word
 
 
 @pytest.mark.parametrize(("kinds", "longest"), [(1, 10), (2, 6), (3, 4)])
 def test_dyck_words(kinds: int, longest: int) -> None:
+    """As many as Catalan numbers say."""
     pairs = reader.BRACKETS[:kinds]
     for length in range(longest + 1):
         words = ["".join(word) for word in product("".join(pairs), repeat=length)]
         members = [word for word in words if is_member(f"dyck-{kinds}", word)]
         assert members == [word for word in words if is_balanced(word, pairs)]
         half = length // 2
-        catalan = math.comb(2 * half, half) // (half + 1)
-        assert len(members) == (kinds**half * catalan if length % 2 == 0 else 0)
+        assert len(members) == (0 if length % 2 else kinds**half * math.comb(2 * half, half) // (half + 1))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Texts that several terminals match are any of them that the rules can use, as Lark's Earley parser has it."""
 
 import random
-import re
 import warnings
 from collections.abc import Iterator
 from itertools import product
@@ -12,11 +11,12 @@ from lark.exceptions import GrammarError as LarkGrammarError
 from lark.exceptions import LarkError
 
 import outlines_phi
-from outlines_phi.errors import EmptyLanguageError, GrammarError, GrammarWarning, UnsupportedError
+from outlines_phi import EmptyLanguageError, GrammarError, UnsupportedError
+from outlines_phi.errors import GrammarWarning
 from outlines_phi.guides import CFGGuide, read_grammar
-from outlines_phi.guides.guide import DONE
 from outlines_phi.lm import bundled
 from tests.guides.grammar.fixtures import vocabulary
+from tests.guides.walking import accepts
 
 ASCII = [chr(code) for code in (10, *range(0x20, 0x7F))]
 KEYS = 'start: line+\nline: KEY ":" REST "\\n"\nKEY: /[a-z]+/\nREST: /[^\\n:]+/'
@@ -24,13 +24,6 @@ KEYS = 'start: line+\nline: KEY ":" REST "\\n"\nKEY: /[a-z]+/\nREST: /[^\\n:]+/'
 
 def compiled(text: str, tokens: list[str] = ASCII) -> CFGGuide:
     return CFGGuide.of(read_grammar(text), vocabulary(*tokens))
-
-
-def accepts(guide: CFGGuide, text: str) -> bool:
-    state, tokens = guide.start, guide.vocabulary.tokens
-    for letter in text:
-        state = guide.advance(state, tokens.index(letter.encode()))
-    return guide.advance(state, guide.vocabulary.eos_ids[0]) == DONE
 
 
 def lark_accepts(lark: Lark, text: str) -> bool:
@@ -85,20 +78,6 @@ EXAMPLES = {
 }
 
 
-@pytest.mark.parametrize(("text", "members", "others"), EXAMPLES.values(), ids=EXAMPLES)
-def test_examples(text: str, members: list[str], others: list[str]) -> None:
-    guide, lark = compiled(text, [*ASCII, "\t"]), Lark(text, parser="earley")
-    for sample in (*members, *others):
-        assert accepts(guide, sample) == lark_accepts(lark, sample) == (sample in members), sample
-
-
-@pytest.mark.parametrize("name", ["keys and values", "one pattern", "sections", "comments"])
-def test_examples_that_lark_reads_with_one_token_of_lookahead(name: str) -> None:
-    text, members, _ = EXAMPLES[name]
-    lark = Lark(text, parser="lalr")
-    assert all(lark_accepts(lark, sample) for sample in members)
-
-
 REPEATS = {
     "an optional list": ('start: "(" [NUM ","]* NUM ")"\nNUM: /[0-9]/', ["(1)", "(1,2)"], ["()", "(1,)"]),
     "a repeat of what may be empty": ("start: (NUM?)+\nNUM: /[0-9]/", ["", "12"], ["a"]),
@@ -111,19 +90,28 @@ REPEATS = {
 }
 
 
-@pytest.mark.parametrize(("text", "members", "others"), REPEATS.values(), ids=REPEATS)
-def test_repeats_of_what_may_be_empty(text: str, members: list[str], others: list[str]) -> None:
-    guide = compiled(text)
-    assert [accepts(guide, sample) for sample in members] == [True] * len(members)
-    assert not any(accepts(guide, sample) for sample in others)
+TOO_MANY = "start: " + " ".join(f'["a{number}"]' for number in range(30))
 
 
-def test_a_long_grammar_is_refused_before_it_is_read() -> None:
+@pytest.mark.parametrize("name", [*EXAMPLES, *REPEATS])
+def test_examples(name: str) -> None:
+    """Lark's Earley parser reads the first ones as well."""
+    text, members, others = (EXAMPLES | REPEATS)[name]
+    guide, samples = compiled(text, [*ASCII, "\t"]), [*members, *others]
+    expected = [sample in members for sample in samples]
+    assert [accepts(guide, sample) for sample in samples] == expected
+    if name in EXAMPLES:
+        lark = Lark(text, parser="earley")
+        assert [lark_accepts(lark, sample) for sample in samples] == expected
+
+
+def test_limits() -> None:
+    """A thousand strings are within them."""
     with outlines_phi.limits(source=100), pytest.raises(UnsupportedError, match="source=1"):
         read_grammar('start: "a"' + " " * 100)
-
-
-def test_a_thousand_strings_are_within_the_limits() -> None:
+    with outlines_phi.limits(states=100), pytest.raises(UnsupportedError, match="Write a smaller format"):
+        compiled(TOO_MANY)
+    assert accepts(compiled(TOO_MANY), "a3a7")
     assert accepts(compiled("start: " + " | ".join(f'"{number:x}q"' for number in range(1000))), "3e7q")
 
 
@@ -178,19 +166,10 @@ def test_random_grammars_are_those_of_lark() -> None:
     assert shared > 12 and taken > 12 and lalr > 1
 
 
-def test_a_set_that_is_left_out_is_found_out() -> None:
+def test_joint_terminals_are_made_once_and_have_names() -> None:
     guide = compiled(EXAMPLES["one pattern"][0])
-    (joint,) = (terminal for terminal in guide.grammar.terminals if terminal.of)
-    assert [guide.grammar.name(t) for t in joint.of] == ["A", "B"] and joint.name == "A or B"
+    assert [terminal.name for terminal in guide.grammar.terminals if terminal.of] == ["A or B"]
     assert CFGGuide.of(guide.grammar, guide.vocabulary).grammar == guide.grammar
-
-
-def test_draws_have_texts_of_both() -> None:
-    model = outlines_phi.from_transformers(*bundled.load())
-    draws = outlines_phi.Generator(model, read_grammar(KEYS), phi="local").sample(
-        "Person: ", 4, max_new_tokens=8, seed=0
-    )
-    assert all(re.fullmatch(r"([a-z]+:[^\n:]+\n)+", text) for text in draws.texts)
 
 
 def test_a_priority_that_takes_texts_is_warned_of() -> None:
@@ -254,10 +233,3 @@ def test_lexers_that_are_too_large_are_refused_before_their_tables_are_made(coun
     names = " | ".join(f"T{k}" for k in range(1, count + 1))
     with pytest.raises(UnsupportedError, match=r"limits\(states=[0-9]+\)"):
         compiled("\n".join([f"start: {names}", *terminals]))
-
-
-def test_a_limit_can_be_raised() -> None:
-    text = "start: " + " ".join(f'["a{number}"]' for number in range(30))
-    with outlines_phi.limits(states=100), pytest.raises(UnsupportedError, match="Write a smaller format"):
-        compiled(text)
-    assert accepts(compiled(text), "a3a7")

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from outlines_phi.guides.guide import DEAD, DONE, Guide
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi import Vocabulary
 
 HEADER = "%llguidance {}\n"
 BYTES = Vocabulary.from_tokens([bytes([byte]) for byte in range(256)] + [b"<eos>"], 256)
@@ -45,22 +44,6 @@ def accepted(grammar: str, tokens: Sequence[int], longest: int) -> set[tuple[int
     matcher = LLMatcher(wrapped, grammar, log_level=0)
     assert not matcher.is_error(), matcher.get_error()
     walk(matcher, ())
-    return found
-
-
-def allowed(guide: Guide, tokens: Sequence[int], longest: int) -> set[tuple[int, ...]]:
-    """The sequences of at most ``longest`` tokens that a guide allows, without the end of sequence."""
-    found: set[tuple[int, ...]] = set()
-    (end,) = guide.vocabulary.eos_ids
-
-    def walk(state: int, before: tuple[int, ...]) -> None:
-        if guide.advance(state, end) == DONE:
-            found.add(before)
-        for token in tokens if len(before) < longest else ():
-            if (after := guide.advance(state, token)) != DEAD:
-                walk(after, (*before, token))
-
-    walk(guide.start, ())
     return found
 
 

@@ -1,165 +1,265 @@
-"""The compiled walk beside that from node to node, to the bit and to the state; and what there is without a compiler."""
+"""Rows, masks and distances of schemas beside single steps and the validator; and what there is without a compiler."""
 
-from __future__ import annotations
-
+import json
 import random
 import shutil
 import warnings
-from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from outlines_phi.errors import EmptyLanguageError, SchemaWarning, UnsupportedError
-from outlines_phi.guides.guide import DEAD, packed
+from outlines_phi import BannedPhrases, EmptyLanguageError, SchemaWarning, UnsupportedError, Vocabulary
+from outlines_phi.guides import Guide, JSONGuide, Table
+from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.json_schema import compiled, token_forest
-from outlines_phi.guides.json_schema.json_guide import JSONGuide
 from outlines_phi.guides.json_schema.strings import string_set
-from outlines_phi.guides.json_schema.strings.quoting import composed, free
-from outlines_phi.guides.json_schema.strings.string_set import StringSet
-from outlines_phi.guides.json_schema.token_forest import Split, TokenForest
-from outlines_phi.guides.json_schema.walker import Walker
-from outlines_phi.plugin.ban import BannedPhrases
+from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.vocabulary import kernel
-from outlines_phi.vocabulary.vocabulary import Vocabulary
-from tests.golden.masks import FORMATS, MASKS, spelled, types_of
-
-from .test_walks import ONLY_ASCII, WHOLE, random_schema
-
-ESCAPED = Vocabulary(
-    (*WHOLE.tokens, b"\\u0061b", b'\\u0061"', b'x\\u00e9":'), (0,), np.ones(len(WHOLE) + 3, dtype=bool)
+from outlines_phi.vocabulary.trie import fewest_tokens
+from tests.guides.json_schema.schemas import (
+    ESCAPED,
+    LAID_OUT,
+    ONLY_ASCII,
+    SCHEMAS,
+    SETS,
+    SMALL,
+    WHOLE,
+    combined,
+    random_schema,
+    validator,
 )
-"""With tokens that go on behind a character spelled by its code."""
+from tests.guides.json_schema.test_templates import TEMPLATES
+from tests.guides.walking import random_text, read, walk
+
+QUOTING = b'"\\\xc3\xf0'
+BLANKS = [None, "", " ", r"[ \n]*", "\n ?"]
+LISTED: dict[str, Any] = {**SCHEMAS, **SETS, **LAID_OUT}
+COMPILED = bool(shutil.which("cc") or shutil.which("gcc"))
 
 
-def compiler() -> str | None:
-    return shutil.which("cc") or shutil.which("gcc")
+def extended(vocabulary: Vocabulary, token: bytes) -> Vocabulary:
+    """Return a vocabulary with one more token, of which nothing is kept yet."""
+    return Vocabulary.from_tokens(["<eos>", *vocabulary.tokens[1:], token], 0)
 
 
-def test_it_is_built_where_there_is_a_compiler() -> None:
-    assert kernel.library() is not None or compiler() is None, "run python hatch_build.py, or install the package anew"
-
-
-def same(guide: JSONGuide, state: int, seen: Counter[str]) -> bool:
-    """Return whether masks, targets, and what closes the value are those of the walk from node to node, for every token."""
-    walked = guide._walker.mask(guide._at(state)) is not None
-    seen["walked" if walked else "rows"] += 1
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Walker, "_told", lambda self, ask: None)
-        expected = guide._make_row(state)
-    of_token, of_token_now = expected.row.partition.class_of, guide.row(state).partition.class_of
-    now = guide._recent(state)
-    pairs = (now.row.targets, expected.row.targets), (now.closes, expected.closes), (now.alike, expected.alike)
-    return np.array_equal(guide.mask(state), packed(expected.row.targets[of_token] != DEAD)) and all(
-        np.array_equal(one[of_token_now], other[of_token]) for one, other in pairs
-    )
-
-
-def test_golden_masks_are_the_same() -> None:
-    seen = Counter[str]()
-    for mask in MASKS:
-        output_type, ban, _ = FORMATS[mask.format]
-        output_type = masks_type(output_type)
-        phrases = BannedPhrases(ban) if isinstance(ban, list) else ban
-        guide = types_of(mask.vocabulary).without(output_type, phrases).guide
-        state = guide.start_after(b"")
-        for token in spelled(guide.vocabulary.tokens, mask.prefix):
-            state = guide.advance(state, token)
-        if isinstance(guide, JSONGuide) and state > 1:
-            assert same(guide, state, seen), mask.name
-    assert seen["walked"] > 50 or compiler() is None
-
-
-def masks_type(output_type: Any) -> Any:
-    from outlines.types import JsonSchema
-
-    return JsonSchema(output_type) if isinstance(output_type, dict) else output_type
-
-
-@pytest.mark.parametrize("blanks", [None, "[ \\n]*", ""])
-@pytest.mark.parametrize("vocabulary", [WHOLE, ONLY_ASCII, ESCAPED], ids=["bytes", "ASCII", "escaped"])
-def test_masks_are_those_of_rows(vocabulary: Vocabulary, blanks: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(string_set, "MULTIPLIED", 0)
-    rng, seen = random.Random(5), Counter[str]()
-    while seen.total() < 700:
+def random_guides(
+    rng: random.Random, vocabulary: Vocabulary, make: Any = random_schema, **options: Any
+) -> Iterator[tuple[Any, JSONGuide]]:
+    """Yield random schemas that are taken, without end."""
+    while True:
+        document = make(rng)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", SchemaWarning)
-                guide = JSONGuide.of(random_schema(rng), vocabulary, blanks=blanks, any_order=rng.random() < 0.5)
+                yield document, JSONGuide.of(document, vocabulary, **options)
         except (EmptyLanguageError, UnsupportedError):
             continue
-        for _ in range(3):
-            state = guide.start
-            for _ in range(20):
-                assert same(guide, state, seen), guide.describe(state)
-                row = guide.row(state)
-                live = np.flatnonzero((row.targets > 1)[row.partition.class_of]).tolist()
-                if not live:
-                    break
-                quoting = [token for token in live if set(vocabulary.tokens[token]) & set(b'"\\\xc3\xf0')]
-                token = rng.choice(quoting if quoting and rng.random() < 0.6 else live)
-                state = guide.advance(state, token)
-                assert state != DEAD
-    assert seen["walked"] > 0.8 * seen.total() or compiler() is None
+
+
+def test_the_compiled_walk_is_built_where_there_is_a_compiler() -> None:
+    assert kernel.library() is not None or not COMPILED, "run python hatch_build.py, or install the package anew"
+
+
+@pytest.mark.parametrize("any_order", [False, True])
+@pytest.mark.parametrize(
+    ("vocabulary", "blanks"), [(WHOLE, None), (ONLY_ASCII, None), (ESCAPED, ""), (WHOLE, r"[ \n]*")]
+)
+def test_random_schemas(
+    vocabulary: Vocabulary, blanks: str | None, any_order: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows beside single steps, also where automata are walked side by side and not multiplied."""
+    monkeypatch.setattr(string_set, "MULTIPLIED", 0)
+    rng, rows = random.Random(3), 0
+    for _, guide in random_guides(rng, vocabulary, blanks=blanks, any_order=any_order):
+        rows += sum(1 for _ in range(2) for _ in walk(guide, rng, 14, QUOTING))
+        if rows > 300:
+            break
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_listed_schemas(name: str) -> None:
+    """With each kind of blanks; also that sizes in bytes are exact where no text is kept."""
+    for place, blanks in enumerate(BLANKS):
+        vocabulary = (WHOLE, SMALL)[(place + len(name)) % 2]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SchemaWarning)
+            guide = JSONGuide.of(LISTED[name], vocabulary, blanks=blanks)
+        single = [token for token, text in enumerate(vocabulary.tokens) if len(text) < 2]
+        for seed in range(2):
+            for state, targets in walk(guide, random.Random(seed), 12, QUOTING + b" \n"):
+                size, after = guide.far_from_end(np.array([state])), guide.far_from_end(targets[single])
+                exact = name in LAID_OUT and vocabulary is WHOLE
+                assert size == after.min() + 1 or (size > after.min() and not exact), guide.describe(state)
+
+
+TEMPLATE_TOKENS = Vocabulary.from_tokens(
+    [*WHOLE.tokens[:257], "ab", "[]", '["', "][", "[1]", "1,", "][1]<", "b[", "<<", "a<", "é", "[1]["], 0
+)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_templates(name: str) -> None:
+    guide = JSONGuide.of_template(TEMPLATES[name][0], TEMPLATE_TOKENS)
+    assert sum(1 for seed in range(4) for _ in walk(guide, random.Random(seed), 10, b"[]<")) > 4
+
+
+@pytest.mark.parametrize("name", [name for name in LISTED if name != "siblings in draft 7"])
+def test_texts_within_any_budget_are_valid(name: str) -> None:
+    check = validator(LISTED[name]).validate
+    guide = JSONGuide.of(LISTED[name], (WHOLE, SMALL)[len(name) % 2])
+    for seed, slack in enumerate((0, 0, 1, 2, 3, 5, 8, 13, 30)):
+        check(json.loads(random_text(guide, random.Random(seed), slack)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**9), st.booleans(), st.integers(0, 12))
+def test_a_member_is_completed_within_min_tokens_from_wherever_tokens_lead(
+    seed: int, any_order: bool, steps: int
+) -> None:
+    rng, text = random.Random(seed), b""
+    document, guide = next(random_guides(rng, WHOLE if seed % 2 else ONLY_ASCII, combined, any_order=any_order))
+    state = guide.start
+    for _ in range(steps):
+        row = guide.row(state)
+        live = np.flatnonzero(row.targets[row.partition.class_of] > DONE)
+        if not len(live):
+            break
+        token = int(rng.choice(live.tolist()))
+        state, text = guide.advance(state, token), text + guide.vocabulary.tokens[token]
+        assert guide.min_tokens(state) <= guide.far_from_end(np.array([state]))  # no more tokens than bytes
+    validator(document).validate(json.loads(text + random_text(guide, rng, 0, state)))
+
+
+NESTED: dict[str, Any] = {
+    "type": "object", "properties": {"a": {"type": "array", "items": {"enum": ["b", 1]}, "minItems": 2}, "c": {"type": "null"}},
+    "required": ["a", "c"], "additionalProperties": False,
+}  # fmt: skip
+
+
+def test_tokens_are_counted_where_bytes_were_too_many() -> None:
+    """The completion is one text, its rest that of the rest, and the count that of the fewest tokens that write it."""
+    guide = JSONGuide.of(NESTED, SMALL)
+    shortest = guide.shortest_text(guide.start)
+    assert json.loads(shortest) == {"a": [1, 1], "c": None}
+    least = len(fewest_tokens(SMALL, shortest)) + 1
+    assert guide.min_tokens(guide.start) == least < len(shortest)
+    table = Table(guide)
+    assert not len(table.moves(guide.start, least - 1).tokens) and len(table.moves(guide.start, least).tokens)
+    guide = JSONGuide.of(NESTED | {"properties": NESTED["properties"] | {"d": {"pattern": "^x+$"}}}, SMALL)
+    text = guide.shortest_text(guide.start)
+    assert all(guide.shortest_text(read(guide, text[:place])) == text[place:] for place in range(len(text)))
+
+
+def test_names_and_items_that_are_counted_are_told_apart() -> None:
+    """Each prefix of one is a state of its own, and the same one each time, though it is read when it is asked for."""
+    counted = JSONGuide.of({"type": "object", "minProperties": 2, "maxProperties": 2}, WHOLE)
+    state, quote = read(counted, b'{"xy":1,"x'), WHOLE.tokens.index(b'"')
+    assert counted.advance(read(counted, b"y", state), quote) == DEAD != counted.advance(state, quote)
+    guide = JSONGuide.of(SETS["strings"], SMALL)
+    state = read(guide, b'["')
+    row = guide.row(state)
+    live = row.targets[row.targets > DONE]
+    assert len(np.unique(live)) == len(live) > 90 and read(guide, b"a", state) == read(guide, b"a", state)
+
+
+def test_items_that_must_differ_hold_no_phrase() -> None:
+    """The numbers of such states are wider than 32 bits."""
+    document = {"type": "array", "uniqueItems": True, "items": {"type": "string", "maxLength": 3}, "minItems": 2}
+    guide = banned(JSONGuide.of(document, SMALL, blanks=""), BannedPhrases(["bb"]))
+    for seed in range(3):
+        text = random_text(guide, random.Random(seed), 6)
+        validator(document).validate(json.loads(text))
+        assert b"bb" not in text
+
+
+def test_guides_share_what_tokens_do_in_a_string() -> None:
+    first = JSONGuide.of({"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}}}, WHOLE)
+    assert first.row(read(first, b'{"k":"')).partition is first.row(read(first, b'{"k":"abc')).partition
+    other, again = (
+        JSONGuide.of({"type": "array", "items": {"type": "string", **more}}, WHOLE) for more in ({}, {"minLength": 0})
+    )
+    assert other.row(read(other, b'["')).partition is again.row(read(again, b'["x')).partition
+
+
+def test_states_are_made_as_deep_as_texts_are_and_no_deeper() -> None:
+    guide = JSONGuide.of({}, SMALL)
+    spaced, lines = b'{"a": {"b": [', b"".join(b"\n" + b" " * 4 * depth + b'"a": {' for depth in range(1, 80))
+    assert DEAD not in (read(guide, spaced * 40), read(guide, b"{" + lines)), "there is no deepest line"
+    one, two = (SMALL.tokens.index(token) for token in (b"[", b"[["))
+    even, odd = guide.start, guide.advance(guide.start, one)
+    for _ in range(3_000):
+        even, odd = guide.advance(even, two), guide.advance(odd, two)
+    assert guide.advance(even, one) == odd
+
+
+def test_a_mask_is_made_without_rows_by_the_compiled_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, rows, states, row = random.Random(5), list[int](), 0, JSONGuide.row
+    monkeypatch.setattr(JSONGuide, "row", lambda guide, state: rows.append(state) or row(guide, state))
+    for _, guide in random_guides(rng, WHOLE):
+        state = guide.start
+        for _ in range(20):
+            mask, states = guide.mask(state), states + 1
+            live = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")[1:]) + 1
+            if not len(live):
+                break
+            state = guide.advance(state, int(rng.choice(live.tolist())))
+        if states > 200:
+            break
+    assert len(rows) < 0.2 * states or not COMPILED
 
 
 @pytest.mark.parametrize(
     ("table", "module", "size"), [("MOST_STATES", compiled, 40), ("MOST_WORDS", token_forest, 200)]
 )
 def test_full_tables_are_begun_anew(table: str, module: Any, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    vocabulary = Vocabulary((*WHOLE.tokens, table.encode()), (0,), np.ones(len(WHOLE) + 1, dtype=bool))
     monkeypatch.setattr(module, table, size)
     names = {name: {"type": "string", "maxLength": 1 + place} for place, name in enumerate("abcdefgh")}
-    guide = JSONGuide.of({"type": "object", "properties": names, "required": list(names)}, vocabulary)
-    state, tables = guide.start, set[int]()
+    guide = JSONGuide.of(
+        {"type": "object", "properties": names, "required": list(names)}, extended(WHOLE, table.encode())
+    )
+    state, made = guide.start, set[int]()
     for byte in b'{"a":"","b":"x","c":"xyz","d":"xyz1","e":"12345","f":"","g":"x","h":""}':
-        assert same(guide, state, Counter())
-        tables.add(id(guide._walker._compiled))
-        state = guide.advance(state, vocabulary.tokens.index(bytes([byte])))
-    assert len(tables) > 1 or compiler() is None
+        assert np.array_equal(guide.mask(state), Guide.mask(guide, state))
+        made.add(id(guide._walker._compiled))
+        state = read(guide, [byte], state)
+    assert len(made) > 1 or not COMPILED
 
 
-def test_rows_serve_where_nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = JSONGuide.of({"type": "object", "properties": {"a": {"enum": ["x", "xy"]}}}, WHOLE)
-    vocabulary = Vocabulary((*WHOLE.tokens, b"plain"), (0,), np.ones(len(WHOLE) + 1, dtype=bool))
-    monkeypatch.setattr(token_forest, "library", lambda: None)
-    guide = JSONGuide.of({"type": "object", "properties": {"a": {"enum": ["x", "xy"]}}}, vocabulary)
-    assert TokenForest.of(vocabulary).tables is None
-    state = other = guide.start
-    for byte in b'{"a": "x':
-        masks = (mask.view(np.uint8) for mask in (guide.mask(state), expected.mask(other)))
-        assert np.array_equal(*(np.unpackbits(mask, bitorder="little")[: len(WHOLE)] for mask in masks))
-        token = WHOLE.tokens.index(bytes([byte]))
-        state, other = guide.advance(state, token), expected.advance(other, token)
-
-
-@pytest.mark.skipif(compiler() is None, reason="there is no compiler")
-@pytest.mark.parametrize("counted", [False, True])
-def test_splits_are_those_of_arrays(counted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The compiled walk of automata in a string, beside that of arrays level by level."""
-    vocabulary, forest = TokenForest.of(WHOLE), TokenForest.of(WHOLE).tables
+@pytest.mark.parametrize("room", [None, 3])
+def test_arrays_serve_where_nothing_was_compiled_or_there_is_no_room(
+    room: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same tokens are allowed, and lead to states of the same distance, along the same walks."""
     monkeypatch.setattr(string_set, "MULTIPLIED", 0)
-    every, pattern = free(ascii=False), composed(StringSet.matching("^a+é?b*$"), ascii=False)
-    cut = composed(StringSet.matching("a") & StringSet.of_lengths(3, 40), ascii=False)  # lengths beside the states
-    assert cut.most and forest
-    for begun in (
-        ((every, every.start),),
-        ((pattern, pattern.start),),
-        ((cut, cut.start),),
-        ((every, every.start), (pattern, pattern.start), (cut, cut.start)),
-    ):
-        for node in 0, *range(1, 200, 7):
-            split = Split(vocabulary, begun, node, counted=counted)
-            for walked, arrays in zip(split._ways, split._spread(vocabulary.nodes(node)), strict=True):
-                assert groups(walked) == groups(arrays)
-    monkeypatch.setattr(forest, "room", 3)
-    assert forest.spread(begun[:1], vocabulary.nodes(0), counted=counted) is None
-
-
-def groups(ways: token_forest.Ways) -> dict[tuple[int, ...], list[int]]:
-    cuts = ways.first.tolist()
-    return {
-        (*ways.states[g].tolist(), int(ways.characters[g])): sorted(ways.nodes[cuts[g] : cuts[g + 1]].tolist())
-        for g in range(len(ways.characters))
-    }
+    seen, compared = random.Random(4), 0
+    schemas = [document for _, (document, _) in zip(range(30), random_guides(seen, WHOLE), strict=False)]
+    expected = [JSONGuide.of(document, WHOLE) for document in schemas]
+    vocabulary = extended(WHOLE, b"plain" if room is None else b"small")
+    if room is None:
+        monkeypatch.setattr(token_forest, "library", lambda: None)
+    elif (tables := token_forest.TokenForest.of(vocabulary).tables) is not None:
+        monkeypatch.setattr(tables, "room", room)
+    for document, other in zip(schemas, expected, strict=True):
+        guide, rng = JSONGuide.of(document, vocabulary), random.Random(4)
+        state, theirs = guide.start, other.start
+        for _ in range(15):
+            found, known = (
+                one.distances_after(at)[one.partition_of(at).class_of[: len(WHOLE)]]
+                for one, at in ((guide, state), (other, theirs))
+            )
+            assert found.tolist() == known.tolist(), document
+            masks = (
+                np.unpackbits(one.mask(at).view(np.uint8), bitorder="little")[: len(WHOLE)]
+                for one, at in ((guide, state), (other, theirs))
+            )
+            assert np.array_equal(*masks)
+            live = np.flatnonzero((known < 10**6) & (known > 0)).tolist()
+            if not live:
+                break
+            token, compared = rng.choice(live), compared + 1
+            state, theirs = guide.advance(state, token), other.advance(theirs, token)
+    assert compared > 100

@@ -3,8 +3,6 @@
 The tokens cross the structure of JSON, and the law is that of a model that mostly writes what the schema allows.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict
@@ -16,63 +14,49 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from outlines_phi.drafting.drafter import Drafter
-from outlines_phi.drafting.earlier_texts import PromptLookupDrafter, TreeDrafter
-from outlines_phi.drafting.forced import ForcedDrafter
-from outlines_phi.drafting.model_drafter import ModelDrafter
+from outlines_phi import (
+    SMC,
+    AutoPhi,
+    BannedPhrases,
+    Draws,
+    ExactPhi,
+    LocalPhi,
+    LookaheadPhi,
+    TextConstraint,
+    Vocabulary,
+)
+from outlines_phi.drafting import Drafter, ForcedDrafter, ModelDrafter, PromptLookupDrafter, TreeDrafter
 from outlines_phi.fidelity.bias import measure
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.fidelity.findings import log_weights
 from outlines_phi.fidelity.probabilities import frozen
 from outlines_phi.fidelity.traces import tree_bounds
+from outlines_phi.guides import JSONGuide, Table
 from outlines_phi.guides.guide import DEAD
-from outlines_phi.guides.json_schema.json_guide import JSONGuide
 from outlines_phi.guides.phrases.ban_language import banned
-from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.table import Table
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.constraint import TextConstraint
-from outlines_phi.phi.onestep import LocalPhi
+from outlines_phi.lm import TableModel
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.lookahead import LookaheadSampler
-from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request
-from outlines_phi.sampling.smc import SMC, SMCSampler
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi.sampling.smc import Particles, SMCSampler
 from outlines_phi_workbench.suite.reference import Reference, enumerate_language
 from tests.fidelity.test_audit_report import draw as traced
 from tests.fidelity.test_audit_report import true_tv
 from tests.fidelity.test_probabilities import found
-from tests.languages import ALPHA, PROMPT, Language, p_value, pooled_p_value
+from tests.languages import ALPHA, PROMPT, Language, deviation, p_value, pooled_p_value
 from tests.phi.tree.test_best_first import best, greedy, search
 from tests.sampling.drafters import Drawn, Fixed, law_of, ranked
+from tests.sampling.test_laws import EXACT, PLANTED, WEIGHTED
 from tests.sampling.test_smc import mutant_keeps_weights, z_score
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
 
 CROSSING = [
-    '{"a":',
-    '"x"',
-    '": "',
-    '"},{"',
-    '[{"',
-    '"}]',
-    '":"',
-    'a":',
-    '"a',
-    "1,",
-    ",1",
-    "12",
-    "[1",
-    "1]",
-    "}}",
-    "x,",
-    "[[",
-]
+    '{"a":', '"x"', '": "', '"},{"', '[{"', '"}]', '":"', 'a":', '"a', "1,", ",1", "12", "[1", "1]", "}}", "x,", "[[",
+]  # fmt: skip
 TOKENS = Vocabulary.from_tokens(["<eos>", *map(chr, range(0x20, 0x7F)), "\n", *CROSSING], 0)
 N = 2_000
 
@@ -85,6 +69,7 @@ class Crossing(Language):
 
     blanks: ClassVar[str] = ""
     scale: float = 1.0
+    boost: float = 4.0
 
     @cached_property
     def table(self) -> Table:
@@ -101,7 +86,7 @@ class Crossing(Language):
             for token in sequence[len(PROMPT) :]:
                 state = guide.advance(state, token)
             row = guide.row(state)
-            return np.asarray(law(sequence)) + np.where(row.targets[row.partition.class_of] != DEAD, 4.0, 0.0)
+            return np.asarray(law(sequence)) + np.where(row.targets[row.partition.class_of] != DEAD, self.boost, 0.0)
 
         return TableModel(TOKENS, likely)
 
@@ -134,6 +119,8 @@ LANGUAGES = [
     Crossing("set", '{"type": "array", "uniqueItems": true, "items": {"enum": [1, 12, "x"]}}', 7, seed=13),
 ]  # fmt: skip
 KEYS, LISTED, ONE_OF = LANGUAGES[1:4]
+FLAT = [replace(language, boost=0.0) for language in LANGUAGES if language.name != "tree"]
+"""Under laws that know nothing of the schema; of the tree a few draws cannot tell, as proposals hardly write a member of it."""
 
 languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
 
@@ -165,6 +152,42 @@ def test_members_are_many_and_masks_are_biased(language: Language) -> None:
     assert not is_weighted_law(replace(draws, items=[replace(draw, log_w=0.0) for draw in draws]), reference.mu)
 
 
+@pytest.mark.in_turn
+@pytest.mark.parametrize("name", EXACT)
+@languages
+def test_exact_samplers_draw_the_conditioned_law(name: str, language: Language) -> None:
+    mu = language.reference().mu
+    (draws,) = EXACT[name]().sample(language.request(1_500, seed=3))
+    assert p_value(ids(draws), mu) > ALPHA
+    assert total_variation(frequencies(ids(draws)), mu) < 3 * noise_floor(mu, len(draws))
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_weights_are_unbiased_and_correct_the_proposal(name: str) -> None:
+    """The errors of all languages are added; weights from trees vary less than others."""
+    errors = []
+    for language in FLAT:
+        reference = language.reference()
+        (draws,) = WEIGHTED[name]().sample(language.request(500 if name in PLANTED else 1000, seed=3))
+        w = np.exp(draws.log_w - reference.log_phi)
+        if draws.ess > 30:  # else the mean of so few draws says nothing
+            errors.append((w.mean() - 1) / (w.std() / math.sqrt(len(w)) + 2.5e-4))
+        assert {draw.token_ids for draw in draws} <= set(reference.mu)
+        assert [draw.log_p for draw in draws] == pytest.approx([reference.log_p[y] for y in ids(draws)], abs=1e-6)
+        assert is_weighted_law(draws, reference.mu)
+    assert deviation(errors) < 4
+
+
+def test_weights_of_cold_trees_are_unbiased() -> None:
+    """One trajectory of each of many prompts of all languages, whose errors are added."""
+    errors = []
+    for language in FLAT:
+        results = AutoSampler(AutoPhi(share=0, candidates=1)).sample(language.request(1, seed=2, rows=100))
+        w = np.array([np.exp(draws[0].log_w) for draws in results]) / math.exp(language.reference().log_phi)
+        errors.append((w.mean() - 1) / (w.std() / math.sqrt(len(w)) + 1e-9))
+    assert deviation(errors) < 4
+
+
 POPULATIONS = {
     "never": SMC(particles=5),
     "ess": SMC(particles=5, resample="ess"),
@@ -184,8 +207,6 @@ def test_populations_estimate_phi_without_bias(name: str, language: Language) ->
 
 def test_wrong_evidence_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: weights that a resampling does not reset."""
-    from outlines_phi.sampling.smc import Particles
-
     monkeypatch.setattr(Particles, "_resample", mutant_keeps_weights)
     (draws,) = SMCSampler(LocalPhi(), POPULATIONS["every step"]).sample(LISTED.request(400, 11))
     assert z_score(draws, math.exp(LISTED.reference().log_phi)) > 6

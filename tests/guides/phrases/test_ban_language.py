@@ -1,85 +1,72 @@
-"""Output types without phrases, against every token sequence and Python's own search."""
+"""Free text and output types without phrases, against every token sequence and Python's own search."""
 
 import re
-from functools import cache
+from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from outlines_phi import Vocabulary
-from outlines_phi.errors import EmptyLanguageError, UnsupportedError, VocabularyError
-from outlines_phi.guides import FSMGuide, Table
-from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Guide
+from outlines_phi import BannedPhrases, EmptyLanguageError, UnsupportedError, Vocabulary
+from outlines_phi.errors import VocabularyError
+from outlines_phi.guides import FSMGuide, Guide, Table
+from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
 from outlines_phi.guides.phrases import ban_language
 from outlines_phi.guides.phrases.ban_language import ProductGuide, banned, depends_on_prompt
-from outlines_phi.guides.phrases.banned import BannedPhrases, smallest_conflict
+from outlines_phi.guides.phrases.banned import smallest_conflict
+from outlines_phi.guides.phrases.matcher import PhraseMatcher
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.testing import assert_guide, assert_spells
 from outlines_phi.testing.guide_conformance import reachable
+from outlines_phi.vocabulary.classes import EOS
 from tests.guides.banning import (
     BYTES,
     MERGES,
     WORDS,
-    assert_rows,
-    assert_same,
+    assert_language,
     automaton_of,
     bans,
-    ended,
-    holds,
-    least_tokens,
-    members,
+    is_free,
     phrase_texts,
     vocabularies,
 )
+from tests.guides.walking import assert_row, ended, read
 
-fixed = settings(derandomize=True, deadline=None, max_examples=40)
-PATTERNS = ("[ab]{1,4}", "(ab|bc|ca){1,2}", "a(b|c)?a?", "[a_ßé]{2,3}", r"[^a]{0,3}", "(s|ss|ab|a)b?s?", "(a|b ?){1,3}")
+LETTERS = Vocabulary.from_tokens(["<eos>", *"abcx{}"], 0)
 
 
-def fsm(pattern: str, vocabulary: Vocabulary) -> FSMGuide:
+def fsm(pattern: str, vocabulary: Vocabulary = LETTERS) -> FSMGuide:
     return FSMGuide.from_automaton(compile_regex(pattern), vocabulary)
 
 
-def is_member(pattern: str, phrases: BannedPhrases, text: bytes, prompt: bytes = b"") -> bool:
-    try:
-        matches = re.fullmatch(pattern, text.decode())
-    except UnicodeDecodeError:
-        return False
-    return bool(matches) and not holds(phrases, text, prompt)
+def guides(vocabulary: Vocabulary, pattern: str | None, phrases: BannedPhrases) -> list[Guide]:
+    """Return the guides of a pattern, or of free text, without the phrases; none of the first kind where nothing is left."""
+    alone = PhraseGuide(vocabulary, phrases)
+    if pattern is None:
+        return [alone]
+    left = fsm(pattern, vocabulary)
+    both = ProductGuide(left, alone)
+    return [*([banned(left, phrases)] if both.min_tokens(both.start) < UNREACHABLE else []), both]
 
 
-Ids = tuple[int, ...]
-
-
-@cache
-def allowed_after(
-    vocabulary: Vocabulary, pattern: str, phrases: BannedPhrases, prompt: bytes, depth: int
-) -> frozenset[Ids]:
-    """Return the members without phrases after ``prompt``: guides of one product are asked for the same."""
-    return frozenset(members(vocabulary, depth, lambda text: is_member(pattern, phrases, text, prompt)))
-
-
-def assert_product(guide: Guide, pattern: str, phrases: BannedPhrases, prompt: bytes = b"", depth: int = 4) -> None:
-    """Assert that the guide ends the members without phrases after ``prompt``, from every prefix in as few tokens as can be."""
-    allowed = allowed_after(guide.vocabulary, pattern, phrases, prompt, depth)
-    start = guide.start_after(prompt)
-    assert_same(ended(guide, depth, start), allowed)
-    to_go = least_tokens(allowed)
-    level = [((), start)]
-    advance, min_tokens = cache(guide.advance), cache(guide.min_tokens)
-    for _ in range(depth):
-        for ids, state in level:
-            least = min_tokens(state) - 1
-            if min(least, to_go.get(ids, UNREACHABLE)) + len(ids) <= depth:  # longer members are not listed
-                assert least == to_go.get(ids, UNREACHABLE), ids
-        below = [((*ids, v), advance(state, v)) for ids, state in level for v in range(len(guide.vocabulary))]
-        level = [(ids, state) for ids, state in below if state not in (DEAD, DONE)]
-
-
-CASES = (
+CASES: list[tuple[Vocabulary, str | None, BannedPhrases]] = [
+    (MERGES, None, BannedPhrases(["ab"])),
+    (MERGES, None, BannedPhrases(["abca", "bc", "c a"])),
+    (MERGES, None, BannedPhrases(["a", " "])),
+    (MERGES, None, BannedPhrases(["aba", "abac", "b"], whole_word=True)),
+    (MERGES, None, BannedPhrases([re.compile("a[bc]{1,2}a"), "cc"])),
+    (BYTES, None, BannedPhrases(["ss"], ignore_case=True)),
+    (BYTES, None, BannedPhrases(["ß", "S S"])),
+    (BYTES, None, BannedPhrases(["s_", "ß"], ignore_case=True, whole_word=True)),
+    (BYTES, None, BannedPhrases([re.compile("s[_ s]")], ignore_case=True)),
+    (WORDS, None, BannedPhrases(["cat"], whole_word=True)),
+    (WORDS, None, BannedPhrases(["cat", "cats", "cat-cat"], whole_word=True)),
+    (WORDS, None, BannedPhrases(["cat", "t-cat"], whole_word=True, across_prompt=False)),
+    (WORDS, None, BannedPhrases(["cat", "cats", "ca"], whole_word=True)),
     (MERGES, "[abc]{1,4}", BannedPhrases(["ab"])),
     (MERGES, "(ab|bc|ca){1,2}", BannedPhrases(["bb", "cab", "bca"])),
     (MERGES, "(a|b|c| ){2,3}", BannedPhrases(["a b", "c", "ba"], across_prompt=False)),
@@ -87,69 +74,89 @@ CASES = (
     (BYTES, "(s|ß|_){1,3}", BannedPhrases(["ss"], ignore_case=True)),
     (BYTES, "[^s]{1,2}s?", BannedPhrases([re.compile("_[_ß]"), "S "])),
     (WORDS, "(cat|t)s?( cat|-é)*", BannedPhrases(["cat", "ts"], whole_word=True)),
-)
+    (WORDS, "cat|cats|s", BannedPhrases(["cat", "xs"], whole_word=True)),
+]
+PROMPTS = (b"", b"a", b"ca", b"x cat", b"_", b"s", b"t", b"t-", b"\xc3", b"s\xc3")
 
 
 @pytest.mark.parametrize(
-    ("vocabulary", "pattern", "phrases"), CASES, ids=[f"{pattern} {ban.names}" for _, pattern, ban in CASES]
+    ("vocabulary", "pattern", "phrases"), CASES, ids=lambda given: str(getattr(given, "names", given))
 )
-def test_what_the_type_allows_without_the_phrases(vocabulary: Vocabulary, pattern: str, phrases: BannedPhrases) -> None:
-    left = fsm(pattern, vocabulary)
-    for guide in (banned(left, phrases), ProductGuide(left, PhraseGuide(vocabulary, phrases))):
+def test_everything_without_the_phrases_and_nothing_else(
+    vocabulary: Vocabulary, pattern: str | None, phrases: BannedPhrases
+) -> None:
+    for guide in guides(vocabulary, pattern, phrases):
         assert_guide(guide)
-        assert_rows(guide)
-        for prompt in (b"", b"a", b"ca", b"x cat", b"_", b"s", b"t", b"\xc3"):
-            if guide.min_tokens(guide.start_after(prompt)) < UNREACHABLE:
-                assert_product(guide, pattern, phrases, prompt)
-            else:
-                assert not allowed_after(vocabulary, pattern, phrases, prompt, 4)
+        for state in reachable(guide, limit=60):
+            assert_row(guide, state)
+        for prompt in PROMPTS:
+            assert_language(guide, is_free(phrases, pattern, prompt), prompt, 3 if prompt and pattern is None else 4)
+    if vocabulary is not WORDS:
+        free = automaton_of(phrases.matcher)
+        assert_spells(guide, free if pattern is None else compile_regex(pattern) & free)
 
 
-@fixed
+PATTERNS = (
+    "[ab]{1,4}",
+    "(ab|bc|ca){1,2}",
+    "a(b|c)?a?",
+    "[a_ßé]{2,3}",
+    r"[^a]{0,3}",
+    "(s|ss|ab|a)b?s?",
+    "(a|b ?){1,3}",
+    None,
+    None,
+)
+
+
+@settings(derandomize=True, deadline=None, max_examples=80)
 @given(vocabularies(), st.sampled_from(PATTERNS), bans(), st.binary(max_size=2) | phrase_texts.map(str.encode))
-def test_any_phrases_and_any_type(vocabulary: Vocabulary, pattern: str, phrases: BannedPhrases, prompt: bytes) -> None:
+def test_any_phrases_and_any_type(
+    vocabulary: Vocabulary, pattern: str | None, phrases: BannedPhrases, prompt: bytes
+) -> None:
     try:
-        left = fsm(pattern, vocabulary)
-    except EmptyLanguageError:
+        found = guides(vocabulary, pattern, phrases)
+    except EmptyLanguageError:  # of the type alone
         return
-    try:
-        guides = [banned(left, phrases)]
-    except EmptyLanguageError:
-        guides = []
-        assert not members(vocabulary, 4, lambda text: is_member(pattern, phrases, text))
-    guides.append(ProductGuide(left, PhraseGuide(vocabulary, phrases)))
-    assert (guides[-1].min_tokens(guides[-1].start) < UNREACHABLE) == (len(guides) == 2)
-    for guide in guides:
-        start = guide.start_after(prompt)
+    for guide in found:
         for before in (b"", prompt):
-            assert_product(guide, pattern, phrases, before, depth=3)
-        if len(guides) == 2:
+            assert_language(guide, is_free(phrases, pattern, before), before)
+        if len(found) == 2 or pattern is None:
             assert_guide(guide)
-            assert_rows(guide, start)
+            for state in {*reachable(guide, limit=30), guide.start_after(prompt)}:
+                assert_row(guide, state)
 
 
-@pytest.mark.parametrize(("vocabulary", "pattern", "phrases"), CASES[:3])
-def test_the_product_spells_the_intersection(vocabulary: Vocabulary, pattern: str, phrases: BannedPhrases) -> None:
-    both = compile_regex(pattern) & automaton_of(phrases.matcher)
-    assert_spells(ProductGuide(fsm(pattern, vocabulary), PhraseGuide(vocabulary, phrases)), both)
-
-
-def test_the_search_finds_a_product_that_forgets_the_phrases(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, pattern, phrases = CASES[0]
-    guide = ProductGuide(fsm(pattern, MERGES), PhraseGuide(MERGES, BannedPhrases(["abab"])))
+def test_the_search_finds_what_forgets_the_phrases_or_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    guide = PhraseGuide(MERGES, BannedPhrases(["ab"]))
+    for other in (PhraseGuide(MERGES, BannedPhrases(["abab"])), ProductGuide(fsm("[abc]{1,4}", MERGES), guide)):
+        with pytest.raises(AssertionError):
+            assert_language(other, is_free(guide.phrases))
+    monkeypatch.setattr(PhraseGuide, "start_after", lambda guide, prompt: guide.start)
+    assert_language(guide, is_free(guide.phrases, prompt=b"c"), b"c")
     with pytest.raises(AssertionError):
-        assert_product(guide, pattern, phrases)
+        assert_language(guide, is_free(guide.phrases, prompt=b"a"), b"a")
 
 
 def test_a_dead_end_that_only_tokens_make() -> None:
     """After ``a``, ``b`` only ``c`` may follow, and no token is ``c``; the bytes alone have no dead end there."""
     vocabulary = Vocabulary.from_tokens(["<eos>", "a", "b", "bc", "d"], 0)
-    phrases = BannedPhrases(["bd"])
-    guide = ProductGuide(fsm("a(bc|bd)", vocabulary), PhraseGuide(vocabulary, phrases))
-    assert (compile_regex("a(bc|bd)") & automaton_of(phrases.matcher)).accepts(b"abc")
-    after_a = guide.advance(guide.start, 1)
-    assert guide.advance(after_a, 2) == DEAD != guide.advance(after_a, 3)
-    assert guide.row(after_a).targets[guide.row(after_a).partition.class_of].tolist()[2] == DEAD
+    guide = ProductGuide(fsm("a(bc|bd)", vocabulary), PhraseGuide(vocabulary, BannedPhrases(["bd"])))
+    after_a = read(guide, "a")
+    assert assert_row(guide, after_a)[2] == DEAD != guide.advance(after_a, 3)
+    assert_guide(guide)
+
+
+@pytest.mark.parametrize(("phrases", "least"), [(["a", "aa"], 2), ([re.compile("a{1,3}"), re.compile("a{4}")], 4)])
+def test_a_word_that_can_only_wait_is_a_dead_end(phrases: list[Any], least: int) -> None:
+    """The words that ``a`` begins are banned, but those that are too long to be one of them."""
+    guide = PhraseGuide(Vocabulary.from_tokens(["<eos>", "a", " "], 0), BannedPhrases(phrases, whole_word=True))
+    waiting = guide.advance(guide.start, 1)
+    assert (
+        guide.min_tokens(waiting) == least
+        and guide.advance(waiting, 2) == DEAD
+        and guide.min_tokens(DEAD) == UNREACHABLE
+    )
     assert_guide(guide)
 
 
@@ -162,29 +169,19 @@ def test_the_shortest_way_leads_around_the_phrases() -> None:
 
 
 def test_prompts_that_leave_nothing() -> None:
-    guide = banned(fsm("ab|ac", Vocabulary.from_tokens(["<eos>", *"abcx"], 0)), BannedPhrases(["xab", "xac", "yac"]))
+    guide = banned(fsm("ab|ac"), BannedPhrases(["xab", "xac", "yac"]))
     assert guide.min_tokens(guide.start) == 3 == guide.min_tokens(guide.start_after(b"y"))
     assert guide.min_tokens(guide.start_after(b"...x")) == UNREACHABLE
     assert not guide.row(guide.start_after(b"x")).targets.any()
     with pytest.raises(EmptyLanguageError, match=r"a prompt that ends in 'acx': .* 'ab', makes 'xab'"):
         Table(guide).start_after([1, 3, 4])
     assert Table(guide).start_after([1, 4, 3]) == guide.start_after(b"axc")
-
-
-def test_prompts_that_leave_nothing_of_a_product_of_a_product() -> None:
-    letters = Vocabulary.from_tokens(["<eos>", *"abcx"], 0)
-    twice = banned(banned(fsm("ab|ac", letters), BannedPhrases(["xab", "xac"])), BannedPhrases(["yab"]))
-    starts = {prompt: twice.start_after(prompt) for prompt in (b"", b"x", b"y", b"...x")}
-    least = {prompt: twice.min_tokens(state) for prompt, state in starts.items()}
-    assert least == {b"": 3, b"x": UNREACHABLE, b"y": 3, b"...x": UNREACHABLE}
-    assert {letters.decode(ids) for ids in ended(twice, 3, starts[b"y"])} == {b"ac"}
-
-
-def test_a_word_after_a_letter_is_another_word() -> None:
-    """``cat`` is banned as a word; after a prompt that ends in a letter it is the end of one."""
-    guide = banned(fsm("cat|cats|s", WORDS), BannedPhrases(["cat", "xs"], whole_word=True))
-    for prompt, texts in {b"": {b"s", b"cats"}, b"x": {b"cat", b"cats"}, b"x ": {b"s", b"cats"}}.items():
-        assert {WORDS.decode(ids) for ids in ended(guide, 3, guide.start_after(prompt))} == texts
+    twice = banned(banned(fsm("ab|ac"), BannedPhrases(["xab", "xac"])), BannedPhrases(["yab"]))
+    texts = [
+        {LETTERS.decode(ids) for ids in ended(twice, 3, twice.start_after(prompt))}
+        for prompt in (b"", b"x", b"y", b"...x")
+    ]
+    assert texts == [{b"ab", b"ac"}, set(), {b"ac"}, set()]
 
 
 @pytest.mark.parametrize(
@@ -204,109 +201,134 @@ def test_a_word_after_a_letter_is_another_word() -> None:
 def test_one_automaton_is_all_where_no_prompt_can_begin_a_phrase(
     pattern: str, phrases: list[str], depends: bool
 ) -> None:
-    letters = Vocabulary.from_tokens(["<eos>", *"abcx{}"], 0)
-    assert isinstance(banned(fsm(pattern, letters), BannedPhrases(phrases)), ProductGuide) == depends
-    assert isinstance(banned(fsm(pattern, letters), BannedPhrases(phrases, across_prompt=False)), FSMGuide)
-    automaton = compile_regex(pattern)
-    prompts = [text[:end].encode() for text in phrases for end in range(1, len(text) + 1)]
-    texts = {text for text in members_of(automaton) if not holds(BannedPhrases(phrases), text)}
-    changed = any(holds(BannedPhrases(phrases), text, prompt) for text in texts for prompt in prompts)
-    assert depends_on_prompt(automaton, BannedPhrases(phrases)) == depends == changed
+    assert isinstance(banned(fsm(pattern), BannedPhrases(phrases)), ProductGuide) == depends
+    assert isinstance(banned(fsm(pattern), BannedPhrases(phrases, across_prompt=False)), FSMGuide)
+    texts = map(bytes, (word for n in range(6) for word in product(b"abcx{}", repeat=n)))
+    left = list(filter(is_free(BannedPhrases(phrases), pattern), texts))
+    after = [
+        is_free(BannedPhrases(phrases), pattern, text[:end].encode())
+        for text in phrases
+        for end in range(1, len(text) + 1)
+    ]
+    changed = any(not free(text) for text in left for free in after)
+    assert depends_on_prompt(compile_regex(pattern), BannedPhrases(phrases)) == depends == changed
 
 
-def members_of(automaton: object, limit: int = 50) -> list[bytes]:
-    found = []
-    for text in automaton.members():  # type: ignore[attr-defined]
-        found.append(text)
-        if len(found) == limit:
-            break
-    return found
-
-
-def test_large_products_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ban_language, "PRODUCT_STATES", 6)
-    letters = Vocabulary.from_tokens(["<eos>", *"abcx{}"], 0)
-    phrases = BannedPhrases(["abcabc", "bb", "ca", "x"])
-    guide = banned(fsm(r"\{[abc]{1,3}(x|a)\}", letters), phrases)
-    assert isinstance(guide, ProductGuide)
-    assert_product(guide, r"\{[abc]{1,3}(x|a)\}", phrases, depth=6)
+@pytest.mark.parametrize(
+    ("states", "searched", "vocabulary", "pattern", "phrases", "least"),
+    [
+        (6, 10_000, LETTERS, r"\{[abc]{1,3}(x|a)\}", BannedPhrases(["abcabc", "bb", "ca", "x"]), 5),
+        (10, 50, WORDS, "[a-z]{0,9}(-cat-|-t|s)", BannedPhrases(["cat", "ts"], whole_word=True), 2),
+    ],
+)
+def test_large_products_are_not_listed(
+    states: int,
+    searched: int,
+    vocabulary: Vocabulary,
+    pattern: str,
+    phrases: BannedPhrases,
+    least: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ban_language, "PRODUCT_STATES", states)
+    monkeypatch.setattr(ban_language, "SEARCHED", searched)
+    guide = banned(fsm(pattern, vocabulary), phrases)
+    assert isinstance(guide, ProductGuide) and guide.min_tokens(guide.start) == least
+    assert_language(guide, is_free(phrases, pattern), depth=4)
+    assert_guide(guide)
 
 
 def test_phrases_that_the_type_writes_by_itself_are_multiplied_in_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """A branch that must hold a phrase is pruned before any step, so no search has to look through what comes before it."""
     monkeypatch.setattr(ban_language, "PRODUCT_STATES", 50)
-    letters = Vocabulary.from_tokens(["<eos>", *"abcx01"], 0)
-    phrases = BannedPhrases(["1xx1", *(f"{a}{b}{c}{d}x" for a in "abc" for b in "abc" for c in "abc" for d in "abc")])
-    pattern = "0[abc]{0,9}0|[01][abc]{0,9}1xx1"
     monkeypatch.setattr(ban_language, "SEARCHED", 20)
-    guide = banned(fsm(pattern, letters), phrases)
-    assert isinstance(guide, FSMGuide | ProductGuide) and guide.advance(guide.start, 6) == DEAD
-    for state in reachable(guide, limit=300):
-        assert guide.min_tokens(state) < UNREACHABLE
-    alone = ProductGuide(fsm(pattern, letters), PhraseGuide(letters, phrases))
+    letters = Vocabulary.from_tokens(["<eos>", *"abcx01"], 0)
+    phrases = BannedPhrases(["1xx1", *("".join((*four, "x")) for four in product("abc", repeat=4))])
+    left = fsm("0[abc]{0,9}0|[01][abc]{0,9}1xx1", letters)
+    guide, alone = banned(left, phrases), ProductGuide(left, PhraseGuide(letters, phrases))
+    assert guide.advance(guide.start, 6) == DEAD
+    assert max(map(guide.min_tokens, reachable(guide, limit=300))) < UNREACHABLE
     with pytest.raises(UnsupportedError, match="20 steps did not tell"):
         alone.advance(alone.start, 6)
 
 
-def test_whole_words_that_the_type_writes_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ban_language, "PRODUCT_STATES", 10)
-    monkeypatch.setattr(ban_language, "SEARCHED", 50)
-    phrases = BannedPhrases(["cat", "ts"], whole_word=True)
-    guide = banned(fsm("[a-z]{0,9}(-cat-|-t|s)", WORDS), phrases)
-    assert isinstance(guide, ProductGuide) and guide.min_tokens(guide.start) == 2
-    assert_guide(guide)
-    with pytest.raises(EmptyLanguageError, match="'cat' alone"):
-        banned(fsm("[^ ]{0,9} cat(-|é)?-cat", WORDS), phrases)
+MANY = [f"x{a}{b}" for a in "abcx" for b in "abcx"]
 
 
-def test_lists_that_leave_nothing_are_named() -> None:
-    letters = Vocabulary.from_tokens(["<eos>", *"abcx"], 0)
-    many = [f"x{a}{b}" for a in "abcx" for b in "abcx"]
-    with pytest.raises(
-        EmptyLanguageError, match=r"'bc' alone leaves no text of it. The shortest, 'abc', holds 'bc'. Take it"
-    ):
-        banned(fsm("abc|aabcc", letters), BannedPhrases([*many, "bc"]))
-    with pytest.raises(EmptyLanguageError) as error:
-        banned(fsm("abc|xbb", letters), BannedPhrases([*many, "bc", "ca"]))
-    assert "'xbb', 'bc' alone leave no text of it" in str(error.value) and "one of them" in str(error.value)
-    coarse = Vocabulary.from_tokens(["<eos>", "a", "b", "d"], 0)
-    with pytest.raises(EmptyLanguageError, match="'bd' alone leaves no text"):
-        banned(fsm("ab(c|d)", coarse), BannedPhrases(["zz", "bd", re.compile("xb{1,3}")]))
-    with pytest.raises(EmptyLanguageError, match="The shortest, 'cat', holds 'cat'"):
-        banned(fsm("cat", WORDS), BannedPhrases(["cat"], whole_word=True))
+@pytest.mark.parametrize(
+    ("vocabulary", "pattern", "phrases", "said"),
+    [
+        (
+            LETTERS,
+            "abc|aabcc",
+            BannedPhrases([*MANY, "bc"]),
+            "'bc' alone leaves no text of it. The shortest, 'abc', holds 'bc'. Take it",
+        ),
+        (LETTERS, "abc|xbb", BannedPhrases([*MANY, "bc", "ca"]), "'xbb', 'bc' alone leave no text of it.*one of them"),
+        (
+            Vocabulary.from_tokens(["<eos>", "a", "b", "d"], 0),
+            "ab(c|d)",
+            BannedPhrases(["zz", "bd", re.compile("xb{1,3}")]),
+            "'bd' alone leaves no text",
+        ),
+        (WORDS, "cat", BannedPhrases(["cat"], whole_word=True), "The shortest, 'cat', holds 'cat'"),
+        (WORDS, "[^ ]{0,9} cat(-|é)?-cat", BannedPhrases(["cat", "ts"], whole_word=True), "'cat' alone"),
+    ],
+)
+def test_lists_that_leave_nothing_are_named(
+    vocabulary: Vocabulary, pattern: str, phrases: BannedPhrases, said: str
+) -> None:
+    with pytest.raises(EmptyLanguageError, match=said):
+        banned(fsm(pattern, vocabulary), phrases)
 
 
 def test_few_culprits_among_many_take_few_questions() -> None:
-    phrases = BannedPhrases([f"phrase {i}" for i in range(1_000)])
-    guilty, asked = {"phrase 17", "phrase 512", "phrase 999"}, []
+    phrases, asked = BannedPhrases([f"phrase {i}" for i in range(1_000)]), list[int]()
+    guilty = {"phrase 17", "phrase 512", "phrase 999"}
+    found = smallest_conflict(phrases, lambda some: asked.append(len(some)) or guilty <= set(some.phrases))
+    assert set(found.phrases) == guilty and len(asked) < 80
+    one = BannedPhrases(["a"], whole_word=True)
+    assert smallest_conflict(one, lambda some: True) == one
 
-    def at_fault(some: BannedPhrases) -> bool:
-        asked.append(len(some))
-        return guilty <= set(some.phrases)
 
-    assert set(smallest_conflict(phrases, at_fault).phrases) == guilty
-    assert len(asked) < 80
-    assert smallest_conflict(BannedPhrases(["a"], whole_word=True), lambda some: True) == BannedPhrases(
-        ["a"], whole_word=True
+@pytest.mark.parametrize(
+    ("pattern", "phrases", "prompt", "pending", "completed", "said"),
+    [
+        (None, ["abca", "bc", "c a"], b"c", 1, {b"bc": 1, b"abc": 1, b" a": 2, b"bca": 1}, "may end"),
+        ("[ab]{1,6}", ["ca", "bb"], b"c", 1, {b"a": 0, b"ab": 0}, "bytes pending"),  # ca is not of the type
+    ],
+)
+def test_pending_and_the_phrases_that_tokens_complete(
+    pattern: str | None, phrases: list[str], prompt: bytes, pending: int, completed: dict[bytes, int], said: str
+) -> None:
+    guide: Any = guides(MERGES, pattern, BannedPhrases(phrases))[-1]
+    state, ids = guide.start_after(prompt), np.arange(len(MERGES))
+    assert (guide.pending(state), guide.pending(guide.start_after(b"x")), guide.pending(DONE)) == (pending, 0, 0)
+    found = guide.phrases_at(state, ids)
+    assert {MERGES.tokens[v]: int(i) for v, i in enumerate(found) if i >= 0} == completed
+    assert (guide.phrases_at(DEAD, ids) == -1).all() and all(
+        guide.advance(state, int(v)) == DEAD for v in np.flatnonzero(found >= 0)
+    )
+    assert (
+        said in guide.describe(state)
+        and guide.describe(DEAD).startswith("dead")
+        and guide.describe(DONE).startswith("done")
     )
 
 
-def test_pending_and_the_phrases_that_tokens_complete() -> None:
-    guide = ProductGuide(fsm("[ab]{1,6}", MERGES), PhraseGuide(MERGES, BannedPhrases(["abb", "bc"])))
-    state = guide.advance(guide.start, 5)
-    assert guide.pending(state) == 2 and guide.pending(guide.start) == 0 == guide.pending(DONE)
-    found = guide.phrases_at(state, np.arange(len(MERGES)))
-    assert {MERGES.tokens[v]: int(i) for v, i in enumerate(found) if i >= 0} == {b"b": 0}, "bc is not of the type"
-    assert "bytes pending" in guide.describe(state)
+def test_text_run_through_many_states_at_once() -> None:
+    guide = PhraseGuide(MERGES, BannedPhrases(["abca", "bc"]))
+    states = np.array(reachable(guide))
+    for text in (b"", b"c", b"ca", b"ab"):
+        assert guide.after_text(states, text).tolist() == [read(guide, text, state) for state in states.tolist()]
 
 
 def test_an_open_guide_stays_open() -> None:
-    left = PhraseGuide(MERGES, BannedPhrases(["ab"]))
-    guide = ProductGuide(left, PhraseGuide(MERGES, BannedPhrases(["ca", "b"], whole_word=True)))
+    left, right = BannedPhrases(["ab"]), BannedPhrases(["ca", "b"], whole_word=True)
+    guide = ProductGuide(PhraseGuide(MERGES, left), PhraseGuide(MERGES, right))
     assert guide.open and guide.min_tokens(guide.start) == 0
     assert_guide(guide)
-    both = members(MERGES, 3, lambda text: not (holds(left.phrases, text) or holds(guide.phrases, text)))
-    assert_same(ended(guide, 3, guide.start), both)
+    assert_language(guide, lambda text: is_free(left)(text) and is_free(right)(text))
 
 
 def test_guides_of_two_vocabularies_have_no_product() -> None:
@@ -314,24 +336,52 @@ def test_guides_of_two_vocabularies_have_no_product() -> None:
         ProductGuide(fsm("a", MERGES), PhraseGuide(BYTES, BannedPhrases(["a"])))
 
 
-def test_pairs_with_the_same_left_state_share_their_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the rows inside a free string, only what is pending differs: it is refined and interned once."""
-    refined: list[int] = []
-    refine = ban_language.refine
+def test_equal_lists_have_equal_fingerprints() -> None:
+    def name(*phrases: str, vocabulary: Vocabulary = MERGES, **options: bool) -> str:
+        return PhraseGuide(vocabulary, BannedPhrases(phrases, **options)).fingerprint()
+
+    names = [name("ab", "c"), name("ab"), name("ab", vocabulary=WORDS), name("ab", across_prompt=False)]
+    assert name("ab", "c") == names[0] and len(set(names)) == 4
+    with pytest.raises(UnsupportedError, match="no fingerprint"):
+        name("ab", whole_word=True)
+
+
+def test_rows_share_the_partition_where_nothing_differs() -> None:
+    guide = PhraseGuide(MERGES, BannedPhrases(["xyz"]))
+    assert guide.row(guide.start_after(b"q")).partition is guide.row(guide.start).partition
+    assert guide.row(guide.start).partition.members(EOS).tolist() == [0]
+
+
+def test_rows_of_other_states_cost_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The vocabulary is walked once; a state further on looks at the first bytes and at what goes on with a phrase.
+
+    And of the rows of a product inside a free string, only what is pending differs: it is refined once.
+    """
+    steps, refined = list[int](), list[int]()
+    step, refine, rng = PhraseMatcher.step, ban_language.refine, np.random.default_rng(0)
+    words = ["".join(rng.choice(list("abcdefghij"), size=rng.integers(2, 9))) for _ in range(3_000)]
+    vocabulary = Vocabulary.from_tokens(["<eos>", *'abcdefghij"', *words], 0)
+
+    def counted(matcher: PhraseMatcher, states: NDArray[Any], bytes: NDArray[Any]) -> NDArray[Any]:
+        steps.append(len(states))
+        return step(matcher, states, bytes)
+
+    monkeypatch.setattr(PhraseMatcher, "step", counted)
     monkeypatch.setattr(ban_language, "refine", lambda a, b: refined.append(1) or refine(a, b))
-    rng = np.random.default_rng(0)
-    words = ["".join(rng.choice(list("abcdefgh"), size=rng.integers(2, 9))) for _ in range(2_000)]
-    vocabulary = Vocabulary.from_tokens(["<eos>", *'abcdefgh"', *words], 0)
-    phrases = BannedPhrases([word + "hh" for word in words[:300]])
-    guide = ProductGuide(fsm('"[a-h]*"', vocabulary), PhraseGuide(vocabulary, phrases))
-    state, seen = guide.advance(guide.start, 9), set()
-    guide.row(state)
-    met = len(guide._number)
-    for token in rng.integers(10, len(vocabulary), 200).tolist():
-        after = guide.advance(state, token)
-        if after != DEAD:
-            state = after
-            seen.add(state)
-            guide.row(state)
-    assert len(refined) == 1 and len(seen) > 50
-    assert len(guide._number) < 2 * met
+    guide = PhraseGuide(vocabulary, BannedPhrases([word + "jjjj" for word in words[:200]]))
+    guide.row(guide.start)
+    whole = sum(steps)
+    states = [guide.start_after(word.encode()) for word in words[:200]]
+    assert len(set(states)) > 100 and sum(steps) == whole
+    for state in states:
+        guide.row(state)
+    assert sum(steps) - whole < len(states) * whole / 20
+    known = sum(steps)
+    for state in states[-20:]:
+        guide.row(state)
+    assert sum(steps) == known, "recent rows are kept"
+    both = ProductGuide(fsm('"[a-j]*"', vocabulary), guide)
+    inside = {read(both, f'"{word}') for word in words[300:400]} - {DEAD}
+    for state in inside:
+        both.row(state)
+    assert len(refined) <= 2 and len(inside) > 50

@@ -1,7 +1,11 @@
-"""The laws of every matcher."""
+"""Matchers: the laws of every one, and phrases that occur where Python finds them."""
 
-import threading
+import codecs
+import random
+import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,18 +13,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outlines_phi import BannedPhrases
 from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.guides.phrases.machines import BoundedLanguages, FoldedLiterals
-from outlines_phi.guides.phrases.matcher import ByteMachine, Literals, PhraseMatcher, SideBySide
+from outlines_phi.guides.phrases.machines import (
+    BoundedLanguages,
+    FoldedLiterals,
+    foldings,
+    is_word,
+    uneven_foldings,
+    word_characters,
+)
+from outlines_phi.guides.phrases.matcher import Literals, PhraseMatcher, SideBySide
 from tests.guides.banning import automaton_of
 from tests.occurrences import Occurrences
 
-fixed = settings(derandomize=True, deadline=None, max_examples=40)
+fixed = settings(derandomize=True, deadline=None, max_examples=60)
 
 LITERALS = ["ab", "abc", "bcb", "c a"]
 
 
-def read_literals(ignore_case: bool, whole_word: bool) -> PhraseMatcher:
+def literals(ignore_case: bool, whole_word: bool) -> PhraseMatcher:
     return PhraseMatcher(FoldedLiterals(LITERALS, LITERALS, ignore_case=ignore_case, whole_word=whole_word))
 
 
@@ -37,11 +49,11 @@ def together() -> PhraseMatcher:
 
 KINDS: dict[str, Callable[[], PhraseMatcher]] = {
     "literal": lambda: PhraseMatcher(Literals([text.encode() for text in LITERALS], LITERALS)),
-    "ignore case": lambda: read_literals(True, False),
-    "whole word": lambda: read_literals(False, True),
-    "whole word, ignore case": lambda: read_literals(True, True),
-    "languages": lambda: languages(False),
-    "languages, whole word": lambda: languages(True),
+    "ignore case": partial(literals, True, False),
+    "whole word": partial(literals, False, True),
+    "whole word, ignore case": partial(literals, True, True),
+    "languages": partial(languages, False),
+    "languages, whole word": partial(languages, True),
     "together": together,
 }
 
@@ -158,79 +170,154 @@ def test_what_waits_at_the_end_of_a_prompt_is_not_completed_by_the_text(kind: st
     assert prompts == {True, False}
 
 
-@pytest.mark.parametrize("phrase", ["cat", "cat food", "a cat", "Kat ß"])
-@pytest.mark.parametrize("text", ["", "s", " ", " food", " food x", "\u00e9", "!"])
-@pytest.mark.parametrize("prompt", ["cat", "a cat", "the Kat ß", "cat ca", "cat\N{EURO SIGN}"])
-def test_an_occurrence_of_the_prompt_itself_does_not_count(prompt: str, text: str, phrase: str) -> None:
-    """Against Python: whole words after a prompt that may end with one, or in the middle of a character."""
-    phrases = [phrase, "cat", "ß"]
-    matcher = PhraseMatcher(FoldedLiterals(phrases, phrases, ignore_case=True, whole_word=True))
-    oracle = Occurrences(phrases, ignore_case=True, whole_word=True)
-    for cut in range(2):
-        before, after = prompt.encode()[: len(prompt.encode()) - cut], prompt.encode()[len(prompt.encode()) - cut :]
-        read = after + text.encode() if cut else text.encode()
-        state = matcher.after_prompt(matcher.read(matcher.start, before))
-        for size in range(len(read) + 1):
-            if size:
-                state = matcher.read(state, read[size - 1 : size])
-                assert matcher.completed(state) == oracle.completed_after(before, read[:size])
-            assert matcher.completed_at_end(state) == oracle.completed_after_at_end(before, read[:size])
-
-
-class Counting(ByteMachine):
-    """The bytes read so far, modulo four; counts what it is asked."""
-
-    names, longest, start = ("four",), 4, 0
-    byte_class = (np.arange(256) % 2).astype(np.uint8)
-
-    def __init__(self) -> None:
-        self.steps, self.asked = 0, 0
-
-    def follow(self, keys: Sequence[int], bytes: np.ndarray) -> Sequence[int]:
-        self.steps += len(keys)
-        return [(key + 1 + byte % 2) % 4 for key, byte in zip(keys, bytes.tolist(), strict=True)]
-
-    def completed(self, key: int) -> tuple[int, ...]:
-        self.asked += 1
-        return (0,) if key == 0 else ()
-
-    def completed_at_end(self, key: int) -> tuple[int, ...]:
-        return ()
-
-    def pending(self, key: int) -> int:
-        return key
-
-    def future(self, key: int) -> int:
-        return key
-
-    def after_prompt(self, key: int) -> int:
-        return key
-
-
-def test_a_step_is_taken_once() -> None:
-    machine = Counting()
-    matcher = PhraseMatcher(machine)
-    states, bytes_ = np.zeros(1000, dtype=int), np.arange(1000) // 7 % 256
-    for _ in range(20):
-        states = matcher.step(states, bytes_)
-    assert machine.steps <= 4 * 2 and len(matcher) == 4
-    assert matcher.matches(states).sum() == (matcher.pending(states) == 0).sum()
-    assert machine.asked <= 4
-
-
 def test_threads_share_a_matcher() -> None:
-    matcher, alone = together(), together()
-    rng = np.random.default_rng(3)
+    matcher, alone, rng = together(), together(), np.random.default_rng(3)
     many = [rng.choice(np.frombuffer(b"abc A\xe2\x84\xaa", dtype=np.uint8), size=400).tobytes() for _ in range(8)]
-    said: list[list[object]] = [[] for _ in many]
+    with ThreadPoolExecutor(8) as pool:
+        said = list(pool.map(lambda text: list(map(matcher.completed, states_along(matcher, text))), many))
+    assert said == [list(map(alone.completed, states_along(alone, text))) for text in many]
 
-    def read(place: int) -> None:
-        said[place] += [matcher.completed(state) for state in states_along(matcher, many[place])]
 
-    threads = [threading.Thread(target=read, args=(place,)) for place in range(len(many))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for text, found in zip(many, said, strict=True):
-        assert found == [alone.completed(state) for state in states_along(alone, text)]
+BORDERS = [0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFF]
+"""The first and last characters of each length, and those beside the surrogates."""
+
+ALPHABET = "abkKsifnι_- \u212aſßẞﬁﬃİΣςσéÉ🙂ŉʼΐ\u0307\u0308" + "".join(map(chr, BORDERS))
+"""Letters with foldings of other lengths in bytes and in characters, with what they fold to; marks, a symbol, and no letters."""
+
+BROKEN = [b"\xe0\x80", b"\xe2\x82", b"\xed\xa0", b"\xf0\x9f\x98", b"\xf4\x90", b"\xc0\xaf", b"\xf8", b"\xff"]
+"""Bytes that begin no character, or not the one that follows."""
+
+EVERY = [*map(chr, range(0xD800)), *map(chr, range(0xE000, 0x110000))]
+FOLDED = [character for character in EVERY if character.casefold() != character]
+
+
+Case = tuple[list[str | re.Pattern[str]], bytes, list[str] | None]
+"""Phrases, a text, and the letters of what may complete a phrase, where that is asked for."""
+
+
+@st.composite
+def literal_cases(draw: st.DrawFn) -> Case:
+    """Phrases of a small alphabet, nested and overlapping, and a text of it, some of whose characters are cut."""
+    alphabet = draw(st.lists(st.sampled_from(ALPHABET), min_size=2, max_size=4, unique=True))
+    phrase = st.lists(st.sampled_from(alphabet), min_size=1, max_size=4).map("".join)
+    whole = st.sampled_from(alphabet).map(str.encode)
+    cut = st.tuples(whole, st.integers(0, 3), st.integers(1, 4)).map(lambda part: part[0][part[1] :][: part[2]])
+    text = draw(st.lists(st.one_of(whole, whole, whole, cut, st.sampled_from(BROKEN)), max_size=7))
+    phrases = draw(st.lists(phrase, min_size=1, max_size=4, unique=True))
+    return phrases, b"".join(text), [*"".join(phrases)]
+
+
+PATTERNS = [
+    r"(foo|ba[rz]){1,2}", r"[0-9]{1,2}-", "é[ab]", "ß{2}k?", "a{1,3}b|ba", "(a|ab)(c|bcd)?", "[aé]{2}", "_a?", "k[a ]?-", r"\w{2}",
+    "(?s:a.b)",
+]  # fmt: skip
+patterns = st.builds(
+    lambda texts, patterns, flags: [*texts, *(re.compile(pattern, flags) for pattern in patterns)],
+    st.lists(st.text("abK é-", min_size=1, max_size=2), max_size=1),
+    st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=2, unique=True),
+    st.sampled_from([0, re.IGNORECASE]),
+)
+CASES: dict[str, st.SearchStrategy[Case]] = {
+    "literals": literal_cases(),
+    "patterns": st.tuples(patterns, st.text("abckKßéÉforz07-_ \ndAB\u212a🙂", max_size=8).map(str.encode), st.none()),
+    "pending patterns": st.tuples(
+        st.just([re.compile("(a|ab)(c|bcd)?"), re.compile("c[ab]{1,2}")]),
+        st.text("abcd é", max_size=5).map(str.encode),
+        st.just([*"abcd"]),
+    ),
+}
+
+
+def differences(matcher: PhraseMatcher, oracle: Occurrences, text: bytes, alphabet: list[str] | None) -> list[str]:
+    """Return the facts of the matcher along ``text`` that Python contradicts."""
+    state, wrong = matcher.start, []
+    for size in range(len(text) + 1):
+        read = text[:size]
+        state = matcher.read(state, read[-1:])
+        one = np.array([state])
+        facts = {
+            "completed": (matcher.completed(state), oracle.completed(read)),
+            "matches": (bool(matcher.matches(one)[0]), bool(oracle.completed(read))),
+            "completed_at_end": (matcher.completed_at_end(state), oracle.completed_at_end(read)),
+            "completes_at_end": (bool(matcher.completes_at_end(one)[0]), bool(oracle.completed_at_end(read))),
+            "pending": (int(matcher.pending(one)[0]), oracle.pending(read, alphabet)) if alphabet else (0, 0),
+        }
+        wrong += [f"{name} of {read!r}: {said}" for name, said in facts.items() if said[0] != said[1]]
+    return wrong
+
+
+@pytest.mark.parametrize(("ignore_case", "whole_word"), [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("kind", CASES)
+def test_phrases_occur_where_python_finds_them(kind: str, ignore_case: bool, whole_word: bool) -> None:
+    completed = set()
+
+    @fixed
+    @given(CASES[kind])
+    def check(case: Case) -> None:
+        phrases, text, alphabet = case
+        oracle = Occurrences(phrases, ignore_case, whole_word)
+        matcher = BannedPhrases(phrases, ignore_case=ignore_case, whole_word=whole_word).matcher
+        if kind == "literals" and alphabet and ignore_case:  # bytes that are held may become any of these
+            of = set("".join(alphabet).casefold())
+            alphabet = alphabet + [c for c in FOLDED if of & set(c.casefold())]
+        assert differences(matcher, oracle, text, alphabet) == []
+        completed.add(bool(oracle.of(text, finished=True)))
+
+    check()
+    assert completed == {True, False}
+
+
+def test_a_wrong_oracle_is_found_out() -> None:
+    """The control: the comparison fails for other phrases."""
+    matcher, text = BannedPhrases(["aab", "ac"]).matcher, b"aabac"
+    assert differences(matcher, Occurrences(["aab", "ac"]), text, list("abc")) == []
+    found = " ".join(differences(matcher, Occurrences(["aba", "ac"]), text, list("abc")))
+    assert "completed" in found and "pending" in found
+
+
+@pytest.mark.parametrize(
+    "given", [{"ignore_case": True}, {"whole_word": True}, {"ignore_case": True, "whole_word": True}, {}]
+)
+def test_the_states_of_thousands_of_phrases(given: dict[str, bool]) -> None:
+    """One dense table of plain ones; of others those that a text leads to."""
+    rng, letters = random.Random(0), [chr(code) for code in range(32, 127)]
+    phrases = list({"".join(rng.choices(letters, k=rng.randint(5, 40))) for _ in range(1_000 if given else 10_000)})
+    matcher = BannedPhrases(phrases, **given).matcher
+    if not given:
+        assert (
+            len(matcher) == len({phrase[:size] for phrase in phrases for size in range(len(phrase) + 1)})
+            and matcher.longest == 40
+        )
+        return
+    text = "".join(phrases[:20])[:-1].encode()
+    assert len(matcher) == 1
+    matcher.read(matcher.start, text)
+    assert len(matcher) <= len(text) + 1
+
+
+def test_word_characters_and_foldings_are_those_of_python() -> None:
+    word, folded = word_characters(), foldings()
+    assert word.tolist() == [c.isalnum() or c == "_" for c in map(chr, range(0x110000))] and not word.flags.writeable
+    assert folded == {c: c.casefold() for c in FOLDED}
+    assert uneven_foldings() == {c for c, f in folded.items() if len(f) > 1 or is_word(f) != is_word(c)}
+    assert {"ß", "\u0345"} <= uneven_foldings() and "A" not in uneven_foldings()
+    assert all(part.casefold() == part for parts in folded.values() for part in parts), "what is folded stays"
+
+
+def test_every_character_is_read_alone() -> None:
+    """All that fold to a letter of a phrase, and others of all of Unicode."""
+    phrases, interesting = ["k", "日"], [c for c in EVERY if set(c.casefold()) & set("k日")] + EVERY[::1009]
+    matcher = BannedPhrases(phrases, ignore_case=True, whole_word=True).matcher
+    oracle = Occurrences(phrases, ignore_case=True, whole_word=True)
+    assert {"k", "K", "\u212a", "日"} <= set(interesting)
+    for character in interesting:
+        state = matcher.read(matcher.start, character.encode())
+        assert matcher.completed_at_end(state) == oracle.completed_at_end(character.encode())
+        assert int(matcher.pending(np.array([state]))[0]) == (
+            len(character.encode()) if matcher.completed_at_end(state) else 0
+        )
+
+
+def test_the_decoder_of_the_oracle_holds_back_what_may_still_be_a_character() -> None:
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    assert decoder.decode(b"a\xe2\x82") == "a" and decoder.decode(b"\xac") == "€"

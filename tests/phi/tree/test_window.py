@@ -14,7 +14,7 @@ from outlines_phi.phi.tree.evidence import Evidence, Wave
 from outlines_phi.phi.tree.tree import BoundsTree, Node
 from outlines_phi.phi.tree.window import Ending, PhraseWindows, Release, Renewal
 from outlines_phi.sampling.phi_options import WINDOW, LookaheadPhi
-from tests.guides.banning import assert_same
+from tests.guides.walking import assert_same
 from tests.languages import LANGUAGES
 from tests.sampling.banning import VOCABULARY, Banned, Ends, Ids, released, renewed
 

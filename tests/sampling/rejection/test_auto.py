@@ -233,7 +233,7 @@ class TestCandidatesBesideAttempts:
             nonlocal together
             waiting = advance(self)
             if self._candidates is not None:
-                launched.append(self.attempts._launched)
+                launched.append(self.attempts.launches.launched)
                 together += bool(self.attempts.waiting) and bool(waiting)
             return waiting
 

@@ -49,7 +49,7 @@ class TokenGroup(NamedTuple):
     said: str
 
 
-class WalkStep(NamedTuple):
+class TextStep(NamedTuple):
     """A place between two tokens of a text; ``token`` is the next one, ``None`` behind the last."""
 
     place: TextPlace
@@ -131,11 +131,11 @@ class Inspected:
         because = f"The shortest end takes {needed} more tokens after it, and the limit leaves {left}."
         return Refusal(token, name, Fault("budget", "the limit of tokens", because), name)
 
-    def walk(self, ids: Sequence[int]) -> list[WalkStep]:
+    def walk(self, ids: Sequence[int]) -> list[TextStep]:
         """Return the steps of the tokens ``ids``, up to the first that is masked."""
         if len(ids) > MOST_TOKENS:
             raise UnsupportedError(f"Give a text of at most {MOST_TOKENS:,} tokens. {len(ids):,} were given.")
-        at, steps = self.begin, list[WalkStep]()
+        at, steps = self.begin, list[TextStep]()
         for token in ids:
             steps.append(self._step(at, int(token)))
             if steps[-1].refusal is not None:
@@ -143,14 +143,14 @@ class Inspected:
             at = self.after(at, int(token))
         return [*steps, self._step(at, None)]
 
-    def _step(self, at: TextPlace, token: int | None) -> WalkStep:
+    def _step(self, at: TextPlace, token: int | None) -> TextStep:
         moves, no_end = self.live(at)[1], self.why_masked(at, self.vocabulary.eos_ids[0])
         led: dict[int, list[int]] = {}
         for each, target in zip(moves.tokens.tolist(), moves.targets.tolist(), strict=True):
             led.setdefault(target, []).append(each)
         states = sorted(led, key=lambda state: -len(led[state]))[:GROUPS]
         masked, looked_at = self._masked(at)
-        return WalkStep(
+        return TextStep(
             place=at,
             token=token,
             text="" if token is None else self.name_of(token),

@@ -1,7 +1,5 @@
 """The commands of the workbench are those that the runtime names, and pages use them as they are."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

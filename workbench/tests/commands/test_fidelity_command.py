@@ -1,7 +1,5 @@
 """``outlines-phi fidelity``: the suite, and an application's own model, prompts and output type."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

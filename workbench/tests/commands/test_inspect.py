@@ -1,7 +1,5 @@
 """``outlines-phi inspect``: the pages of an output type."""
 
-from __future__ import annotations
-
 import re
 from html import unescape
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``outlines-phi verify``: verdicts as a table and as JSON, and certificates."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The tables of the pages are those of the kept results: a page that was edited by hand, or left behind, is found."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -11,15 +9,14 @@ import pytest
 pytest.importorskip("torch", reason="the benchmarks run models")
 pytest.importorskip("matplotlib", reason="the figures are drawn by matplotlib")
 
-from benchmarks import auto_calls, ban_page, fidelity_page, report, summary, table  # noqa: E402
-from benchmarks.fidelity import RESULT  # noqa: E402
+from benchmarks import auto_calls, ban_page, fidelity, report, table  # noqa: E402
 from benchmarks.peers import page as peers_page  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 MOST_WORDS = 1250
 PAGES = {
-    "performance.md": table, "fidelity.md": fidelity_page, "banned-phrases.md": ban_page, "peers.md": peers_page,
+    "performance.md": table, "fidelity.md": fidelity, "banned-phrases.md": ban_page, "peers.md": peers_page,
     "auto.md": auto_calls,
 }  # fmt: skip
 """The function that writes between the markers of each page."""
@@ -43,7 +40,7 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_pages_are_what_the_scripts_write(copies: Path) -> None:
     table.main()
-    fidelity_page.publish(json.loads(RESULT.read_text(encoding="utf-8")))
+    fidelity.publish(json.loads(fidelity.RESULT.read_text(encoding="utf-8")))
     ban_page.main()
     peers_page.write()
     auto_calls.publish(json.loads((report.RESULTS / "auto_calls.json").read_text(encoding="utf-8")))
@@ -59,7 +56,7 @@ def test_every_result_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_comparisons_name_their_results() -> None:
-    assert all(list(report.RESULTS.glob(f"{one.result}.json")) for one in summary.comparisons())
+    assert all(list(report.RESULTS.glob(f"{one.result}.json")) for one in table.comparisons())
 
 
 def test_every_figure_is_there_and_is_shown() -> None:
@@ -81,5 +78,5 @@ def test_a_page_is_a_summary_and_a_figure(name: str) -> None:
 
 
 def test_the_comparisons_are_of_both_kinds() -> None:
-    middles = [summary.spread(one.ratios)[1] for one in summary.comparisons()]
+    middles = [table.spread(one.ratios)[1] for one in table.comparisons()]
     assert min(middles) < 0.1 and max(middles) > 10, "what is dearer here than elsewhere is shown as well"

@@ -1,7 +1,5 @@
 """Languages that are inspected, over the vocabulary of the bundled model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from typing import Any

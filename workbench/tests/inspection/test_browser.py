@@ -1,7 +1,5 @@
 """The pages in a browser: what they show, their keys, and that they say nothing to the console."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Texts token by token, and why tokens are masked: compared with the guide."""
 
-from __future__ import annotations
-
 import pytest
 
 from outlines_phi import UnsupportedError, Vocabulary

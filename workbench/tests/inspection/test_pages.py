@@ -1,7 +1,5 @@
 """The pages as a folder, and as a server on this machine."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The graph of the theorems says what the documentation, the proofs and the checks have."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

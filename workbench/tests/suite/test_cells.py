@@ -1,7 +1,5 @@
 """The figures of a cell, against sums by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

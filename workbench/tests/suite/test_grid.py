@@ -1,7 +1,5 @@
 """The table of the suite, in all its forms."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """The languages of the suite, against lists of their words; and the model that they are measured with."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """The exact reference, against brute force over all token sequences."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
@@ -13,7 +11,7 @@ from outlines_phi import BigramDPPhi, LocalPhi, OneStepPhi, UnsupportedError
 from outlines_phi.phi import ProposalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi_workbench.suite.reference import Reference, count_prefixes, enumerate_language
-from tests.guides.banning import assert_same
+from tests.guides.walking import assert_same
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
 
 PROPOSALS: dict[str, ProposalPhi] = {phi.name: phi for phi in (LocalPhi(), OneStepPhi(), BigramDPPhi())}

@@ -1,7 +1,5 @@
 """The program that is extracted from the proofs, built once for all tests."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

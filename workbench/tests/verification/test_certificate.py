@@ -1,7 +1,5 @@
 """Certificates of masks, and the program that is extracted from a proof and checks them (proofs/theories/certificate.v)."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from functools import cache

@@ -1,7 +1,5 @@
 """Lark's own reading beside the package's, and faults of the package's reader that it finds out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The oracle by itself: against Python's ``re``, and the definition that the runtime's tests write out by strings."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from itertools import product
@@ -17,8 +15,7 @@ from outlines_phi_workbench.verification.lexemes import Lexemes
 from outlines_phi_workbench.verification.lexing import Lexing
 from outlines_phi_workbench.verification.oracle import FAILED, GrammarOracle, PatternOracle
 from tests.guides.grammar.definition import Definition
-from tests.guides.grammar.fixtures import FIXTURES, grammar, words
-from tests.guides.grammar.lexing.test_lexer import ALL
+from tests.guides.grammar.fixtures import FIXTURES, LEXERS, grammar, words
 
 LETTERS = 'abcsSelkK\u212a\u017f01.-"\\\u00e9x\n_'
 LEAVES = ["a", "b", "\u00e9", ".", "[^a]", "[a-c]", r"\d", r"\w", r"[^\W\d]", r"\s", "(?i:sK)", "(?s:.)", ""]
@@ -51,7 +48,7 @@ def any_words(terminals: tuple[Terminal, ...]) -> Grammar:
 GRAMMARS: dict[str, tuple[Grammar, tuple[str, ...]]] = {
     **{fixture.id: (fixture.grammar, tuple(sorted(set("".join(fixture.tokens))))) for fixture in FIXTURES},
     **{name: (grammar(ABC, rules), ("a", "b", "c")) for name, rules in RULES.items()},
-    **{f"lexer {name}": (any_words(terminals), tuple(alphabet)) for name, (terminals, alphabet) in ALL.items()},
+    **{f"lexer {name}": (any_words(terminals), tuple(alphabet)) for name, (terminals, alphabet, _) in LEXERS.items()},
 }
 """Grammars, and the letters of their texts; of lexers that of any words."""
 

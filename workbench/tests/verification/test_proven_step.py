@@ -1,7 +1,5 @@
 """The steps of rejection attempts, replayed by the program that is extracted from their proof (proofs/theories/pick.v)."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The verdicts on right guides and on guides and engines that are wrong on purpose."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial

@@ -23,7 +23,7 @@ from ....phi.onestep import LocalPhi
 from ....sampling.draw import NO_DISTANCE, Draw, Guarantee
 from ....sampling.draws import DrawCounts, Draws, middle
 from ....sampling.phi_options import ExactPhi
-from ....sampling.rejection.attempts import success_rate
+from ....sampling.rejection.attempts import Launches
 from ....sampling.sampler import seeds
 from ...call import Call, CallOptions
 from ...choices import refuse_misfits
@@ -58,26 +58,23 @@ class RequestRounds:
         What was launched together is finished, and read in launch order. Raises :class:`BudgetError`: the effort ran out.
         """
         accepted: list[Answer] = []
-        seen = launched = successes = grown = 0
+        # Which attempts share a step is a matter of time. Of a seed that says the texts there is one after the other.
+        seen, most = 0, 1 if self.call.alone else MOST
+        launches = Launches(n, phi.width, phi.effort, most)
         low, high, shortest = -math.inf, 0.0, 1
-        effort = phi.effort
-        with limited(effort.seconds):
+        with limited(phi.effort.seconds):
             while len(accepted) < n:
-                missing, spent = n - len(accepted), self.counts.tokens
-                grown += phi.width if 2 * (launched - successes) <= launched else 0
-                room = max(phi.width, min(grown, missing))
-                hope = success_rate(successes, launched, low, high)
-                left = effort.attempts * n - launched, math.ceil((effort.tokens * n - spent) / shortest)
-                # Which attempts share a step is a matter of time. Of a seed that says the texts there is one after the other.
-                many = min(1 if self.call.alone else room, math.ceil(missing / hope), MOST, *left)
-                if many <= 0 or current().over:
+                launched = launches.launched
+                launches.widen(launched - launches.successes)
+                many = min(launches.more(0, launched, (low, high), self.counts.tokens, shortest), most)
+                if not many or current().over:
                     self._refuse(self._draws(accepted, seen, low, high), n)
                 answers = self._ask(many, launched)
-                launched += many
+                launches.launched += many
                 for answer in answers:
                     low, high = max(low, answer.account.low), min(high, answer.account.high)
                     shortest = max(1, min(shortest, len(answer.tokens)))
-                    successes += answer.outcome is WalkEnd.MEMBER
+                    launches.successes += answer.outcome is WalkEnd.MEMBER
                     if len(accepted) < n:
                         seen += 1
                         accepted += [answer] * (answer.outcome is WalkEnd.MEMBER)

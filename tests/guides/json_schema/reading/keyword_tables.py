@@ -3,8 +3,6 @@
 ``python -m tests.guides.json_schema.reading.keyword_tables docs/output-types.md`` writes them between the markers of that page.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path

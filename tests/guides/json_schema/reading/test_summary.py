@@ -1,7 +1,5 @@
 """The page of output types says what becomes of each keyword, in the words of the code."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from jsonschema_specifications import REGISTRY

@@ -1,19 +1,23 @@
-"""Every feature of Lark's dialect is read as Lark reads it, and what is wrong with a grammar is said where it is."""
+"""Every feature of Lark's dialect, files included, is read as Lark reads it, and what is wrong is said where it is."""
 
 import re
 import warnings
+from pathlib import Path
 from typing import Any
 
+import lark
 import pytest
 from lark import Lark
 from outlines import grammars
 
-from outlines_phi.errors import EmptyLanguageError, GrammarError, GrammarWarning
+from outlines_phi import EmptyLanguageError, GrammarError
+from outlines_phi.errors import GrammarWarning
+from outlines_phi.guides import read_grammar
 from outlines_phi.guides.grammar.grammar import Grammar, Terminal
 from outlines_phi.guides.grammar.lexing.lexeme_automaton import automaton_of
 from outlines_phi.guides.grammar.notation import reader
-from outlines_phi.guides.grammar.notation.reader import read_grammar
 from outlines_phi.guides.grammar.parsing.parser import ERROR, Parser
+from tests.guides.grammar.definition import Definition
 
 FEATURES = {
     "alternatives": 'start: "a" | "b" "c"\n     | ',
@@ -74,6 +78,14 @@ def named(lark: Lark) -> dict[str, str]:
     }
 
 
+SAMPLES = [
+    "a", "b", "ab", "abcd", "abddd", "1", "-1.5e3", "+.5", "if", "IF", "SELECT", "select", "b\nC", "xy", "x y", "", " ", "\t\n",
+    "#x", "'", '"', '"a"', '"\\"', '"\\""', '"a\\\\"', '"\\\\\\"', "/*a*/", "/* * / */", "/**/ */", "//x", "∀", "αβ", "é", "0",
+    "9", "+", "==", "\n", "\\", '/B."', "1.", "01", "0x1F", "1e5", "true", "'\\n'", "'it''s'", "x'", "Nat.add", "h₁", "\n  \n",
+    "·", "<;>",
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("text", [*FEATURES.values(), *REAL.values()], ids=[*FEATURES, *REAL])
 def test_terminals_and_productions_are_those_of_lark(text: str) -> None:
     lark = Lark(text, parser="earley", lexer="dynamic")
@@ -92,81 +104,12 @@ def test_terminals_and_productions_are_those_of_lark(text: str) -> None:
         mine = ours[names[terminal.name]]
         assert mine.priority == terminal.priority
         assert mine.literal is (type(terminal.pattern).__name__ == "PatternStr")
-
-
-SAMPLES = [
-    "a",
-    "b",
-    "ab",
-    "abcd",
-    "abddd",
-    "1",
-    "-1.5e3",
-    "+.5",
-    "if",
-    "IF",
-    "SELECT",
-    "select",
-    "b\nC",
-    "xy",
-    "x y",
-    "",
-    " ",
-    "\t\n",
-]
-SAMPLES += [
-    "#x",
-    "'",
-    '"',
-    '"a"',
-    '"\\"',
-    '"\\""',
-    '"a\\\\"',
-    '"\\\\\\"',
-    "/*a*/",
-    "/* * / */",
-    "/**/ */",
-    "//x",
-    "∀",
-    "αβ",
-    "é",
-    "0",
-    "9",
-]
-SAMPLES += [
-    "+",
-    "==",
-    "\n",
-    "\\",
-    '/B."',
-    "1.",
-    "01",
-    "0x1F",
-    "1e5",
-    "true",
-    "'\\n'",
-    "'it''s'",
-    "x'",
-    "Nat.add",
-    "h₁",
-    "\n  \n",
-    "·",
-    "<;>",
-]
-
-
-@pytest.mark.parametrize("text", [*FEATURES.values(), *REAL.values()], ids=[*FEATURES, *REAL])
-def test_a_terminal_matches_what_larks_pattern_matches(text: str) -> None:
-    lark = Lark(text, parser="earley", lexer="dynamic")
-    ours, names = by_name(read_grammar(text)), named(lark)
-    for terminal in lark.terminals:
-        oracle, mine = re.compile(terminal.pattern.to_regexp()), ours[names[terminal.name]]
-        automaton = automaton_of(mine)
+        oracle, automaton = re.compile(terminal.pattern.to_regexp()), automaton_of(mine)
         for sample in [*SAMPLES, getattr(terminal.pattern, "value", "")]:
             # As a lexeme: Python's match of a lazy quantifier is the first one, so it must be asked with `match`.
-            found = oracle.match(sample)
-            expected = found is not None and found.end() == len(sample) and bool(sample)
-            assert automaton.accepts(sample.encode()) is expected, (terminal, sample)
+            match = oracle.match(sample)
+            whole = match is not None and match.end() == len(sample) and bool(sample)
+            assert automaton.accepts(sample.encode()) is whole, (terminal, sample)
 
 
 def test_another_start() -> None:
@@ -181,7 +124,16 @@ def test_lines_of_repeats_templates_and_imports() -> None:
     assert lines == {"start": 2, "__start_star_0": 2, "a": 4, "t{X}": 5}
 
 
-WRONG: dict[str, tuple[str, str, int, int]] = {
+ITEM = 'start: a{b}\nb: "b"\npair{x, y}: x y\n'
+CHAIN = "".join(f"a{i}{{x}}: a{i + 1}{{p{{x}}}} | a{i + 1}{{q{{x}}}}\n" for i in range(20))
+ENDLESS = "writing it out never ends. Give it the arguments that it has, or make a rule of it"
+
+
+def doubled(inside: str) -> str:
+    return "\n".join(["start: R0", *[f"R{i}: {inside.format(i + 1, i + 1)}" for i in range(40)], 'R40: "a"'])
+
+
+WRONG: dict[str, tuple[str, str, int | None, int | None]] = {
     # name: (grammar, words of the message, line, column)
     "empty": ("", "has no rule", 1, 1),
     "only a terminal": ('A: "a"', "has no rule", 1, 1),
@@ -240,16 +192,38 @@ WRONG: dict[str, tuple[str, str, int, int]] = {
     ),
     "too large a number": ("start: /a{1," + "9" * 5000 + "}/", "too large, or nested", 1, 8),
     "too deep": ("start: " + "(" * 3000 + '"a"' + ")" * 3000, "nested too deeply", 1, 1),
-}
+    "a terminal in itself": ('start: A\nA: "a" A', "uses itself; only rules may", 2, 1),
+    "too many digits": ('start: "a"~' + "9" * 10_000, "too many digits; repeat a rule that repeats", 1, 12),
+    "too many groups": ("start: /" + "(" * 5_000 + "a" + ")" * 5_000 + "/", "nested too deeply; write it as several", 1, 8),
+    "endless": (ITEM + "a{x}: x | a{a{x}}", rf"'a' contains itself .*\(a\{{b\}}, a\{{a\{{b\}}\}}, .*{ENDLESS}", 4, 1),
+    "endless, doubled": (ITEM + "a{x}: x | a{pair{x, x}}", rf"\(a\{{b\}}, a\{{pair\{{b,b\}}\}}, .*{ENDLESS}", 4, 1),
+    "endless, with a literal": (ITEM + 'a{x}: x | a{pair{"(", x}}', rf'a\{{pair\{{"\(",b\}}\}}, .*{ENDLESS}', 4, 1),
+    "endless, through another": (
+        ITEM + "a{x}: x | c{x}\nc{x}: a{pair{x, b}}", f"template '[ac]' contains itself.*{ENDLESS}", None, None,
+    ),
+    "endless, by its name": (
+        ITEM + "a{x}: x | use{a, x}\nuse{t, x}: t{pair{x, x}}", f"contains itself with ever larger.*{ENDLESS}", None, None,
+    ),
+    "too many arguments of templates": (
+        f'start: a0{{b}}\nb: "b"\np{{x}}: x "p"\nq{{x}}: x "q"\n{CHAIN}a20{{x}}: x',
+        "take more than 100,000 characters when they are written out", None, None,
+    ),
+    "terminals that double": (doubled("R{} R{}"), "more than 100,000 characters when those inside them are", None, None),
+    "alternatives that double": (doubled('"a" R{} | R{} "b"'), "more than 100,000 characters when those inside", None, None),
+    "a long chain of terminals": (
+        "\n".join(["start: R0", *(f'R{i}: "a" R{i + 1}' for i in range(3_000)), 'R3000: "a"']),
+        r"the terminals up to .*make rules of them\n  line", None, None,
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "words", "line", "column"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_said_where_it_is(text: str, words: str, line: int, column: int) -> None:
+def test_what_is_wrong_is_said_where_it_is(text: str, words: str, line: int | None, column: int | None) -> None:
     with pytest.raises(GrammarError, match=words) as raised:
         read_grammar(text)
     message = str(raised.value)
-    assert f"line {line}, column {column}\n" in message
-    assert message.endswith("^")
+    assert line is None or f"line {line}, column {column}\n" in message
+    assert message.endswith("^") and len(message) < 700
     assert "  * <" not in message and "Terminal(" not in message  # nothing of Lark's insides
     assert raised.value.__cause__ is None and raised.value.__suppress_context__ or raised.value.__context__ is None
 
@@ -300,3 +274,117 @@ def test_a_grammar_that_is_right_gives_no_warning() -> None:
         read_grammar("start: /[[a]/")  # Python warns of this class
         for text in (*FEATURES.values(), *REAL.values()):
             read_grammar(text)
+
+
+def test_a_template_may_contain_itself_with_arguments_that_it_has() -> None:
+    text = ITEM + 'a{x}: x | "(" c{x, "]"}\nc{x, y}: a{x} y | a{a{b}} y | "!" c{y, x}'
+    assert "c{RSQB,a{b}}" in read_grammar(text).nonterminals
+
+
+def test_the_limit_is_a_count_of_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "start: A\nA: B B\nB: C C\nC: /abc/"  # 7 of C, 6 + 14 of B, 6 + 40 of A
+    monkeypatch.setattr(reader, "MOST_WRITTEN", 73)
+    assert read_grammar(text).terminals
+    monkeypatch.setattr(reader, "MOST_WRITTEN", 72)
+    with pytest.raises(GrammarError, match="more than 72 characters"):
+        read_grammar(text)
+
+
+FILES = {
+    "main.lark": "start: pair{NUMBER} | word -> w\n%import .parts (pair, NUMBER)\n%import .deep.words.word\n"
+    '%import other.DOT -> STOP\n%override NUMBER: "0".."7"\n%extend word: STOP\n',
+    "parts.lark": 'pair{x}: "(" x inner x ")"\ninner: SEP | ignored\nignored: "!"\nNUMBER: /[0-9]/\n%import .other (SEP)\n',
+    "other.lark": 'SEP: ","\nDOT: "."\n',
+    "deep/words.lark": 'word: WORD | "-" word near\n%import common.WORD\n%import .near.near\n',
+    "deep/near.lark": 'near: "!!"?\n',
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "deep").mkdir()
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def test_productions_of_files_are_those_of_lark(folder: Path) -> None:
+    path = folder / "main.lark"
+    reference = Lark(
+        path.read_text(), source_path=str(path), import_paths=[str(folder)], parser="earley", lexer="dynamic"
+    )
+    names = named(reference)
+    expected = {
+        (rule.origin.name, tuple(names[s.name] if s.is_term else s.name for s in rule.expansion))
+        for rule in reference.rules
+    }
+    assert len(expected) > 7 and productions(read_grammar(path)) == expected
+
+
+@pytest.mark.parametrize("parser", ["lalr", "earley"])
+def test_several_starts_are_those_of_lark(folder: Path, parser: str) -> None:
+    path = folder / "main.lark"
+    reference = Lark(
+        path.read_text(), source_path=str(path), import_paths=[str(folder)], start=["start", "word"], parser=parser
+    )
+    definition = Definition(read_grammar(path, ("start", "word")), "")
+    for text in ("(1,2)", "(1!7)", "(8,1)", "ab", "-ab", "-ab!!", "--a!!!!", "-", ".", "-.", "(1,)", ""):
+        read = []
+        for start in ("start", "word"):
+            try:
+                reference.parse(text, start=start)
+                read.append(start)
+            except Exception:
+                pass
+        assert definition.is_member(text) == bool(read), text
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message", "caret"),
+    [
+        ("main.lark", "start: x\n%import .none.x", r"'none' cannot be imported from .*none.lark: No such file", (2, 1)),
+        ("main.lark", "start: x\n%import none.x", r"'none' cannot be imported from .*none.lark: No such file", (2, 1)),
+        ("other.lark", b'SEP: "\xe9"', "not UTF-8", None),
+        ("deep/words.lark", "word: x\n\n%import .none.x", r"imported file .*words.lark: the grammar 'none'", (3, 1)),
+        ("deep/words.lark", 'word: "a"\n  x: "b" )', r"imported file .*words.lark: this is not expected here", (2, 10)),
+        ("deep/words.lark", 'word: "a" "', r"imported file .*words.lark: this is not expected here", (1, 11)),
+        (
+            "deep/words.lark",
+            'word: "a" nothing',
+            "rule 'nothing' of the imported grammar 'words' is not defined",
+            (3, 1),
+        ),
+        ("other.lark", 'DOT: "."\nSEP: /,(?!a)/', "SEP cannot be read: Leave out what looks beyond", (2, 1)),
+        ("parts.lark", "x: NUMBER", "terminal 'NUMBER' is imported from a grammar that does not define it", (2, 1)),
+    ],
+)
+def test_errors_of_files(
+    folder: Path, name: str, text: str | bytes, message: str, caret: tuple[int, int] | None
+) -> None:
+    (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(GrammarError, match=message) as caught:
+        read_grammar(folder / "main.lark")
+    before = caught.value.source[: caught.value.position]
+    assert caret in (None, (before.count("\n") + 1, len(before) - before.rfind("\n")))
+
+
+def test_a_text_imports_from_the_library_alone(folder: Path) -> None:
+    (folder / "common.lark").write_text('INT: "x"', encoding="utf-8")
+    (folder / "main.lark").write_text("start: INT\n%import common.INT", encoding="utf-8")
+    assert "x" not in read_grammar(folder / "main.lark").terminals[0].pattern
+    with pytest.raises(GrammarError, match="'other' cannot be imported"):
+        read_grammar("start: SEP\n%import other.SEP")
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "said"),
+    [
+        ("lark.lark", "start", r"OP cannot be read: Leave out what looks beyond[^\n]*\n  line 48, column 1"),
+        ("python.lark", "file_input", r"'_INDENT' is only declared[^\n]*\n  line 107, column 39"),
+        ("common.lark", "NUMBER", r"'NUMBER' is a terminal[^\n]*\n  line 20, column 1"),
+    ],
+)
+def test_a_file_of_lark_that_is_not_read_is_refused_with_the_line(name: str, start: str, said: str) -> None:
+    """Its own dialect looks ahead in a terminal; Python's has tokens that only its program makes."""
+    with pytest.raises(GrammarError, match=said):
+        read_grammar(Path(lark.__file__).parent / "grammars" / name, start)

@@ -8,11 +8,11 @@ from itertools import product
 
 import pytest
 
+from outlines_phi import GrammarError, UnsupportedError
 from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.errors import GrammarError, UnsupportedError
+from outlines_phi.guides import read_grammar
 from outlines_phi.guides.grammar.grammar import Terminal
 from outlines_phi.guides.grammar.lexing.lexeme_automaton import automaton_of
-from outlines_phi.guides.grammar.notation.reader import read_grammar
 from outlines_phi.regex.patterns import compile_regex, literal
 
 
@@ -124,54 +124,27 @@ def test_a_lazy_quantifier_ends_where_python_ends(pattern: str, alphabet: str) -
     assert found
 
 
-class Patterns:
-    """Random patterns over ``abc``, with lazy quantifiers near their end if they are ``lazy``."""
-
-    def __init__(self, seed: int, lazy: bool) -> None:
-        self.random, self.lazy = random.Random(seed), lazy
-
-    def sequence(self, depth: int) -> str:
-        return "".join(self.piece(depth) for _ in range(self.random.randint(1, 3)))
-
-    def piece(self, depth: int) -> str:
-        return self.atom(depth) + self.random.choice(["", "", "", "*", "+", "?", "{2}", "{1,2}"])
-
-    def atom(self, depth: int) -> str:
-        if not depth or self.random.random() < 0.6:
-            return self.random.choice(["a", "b", "c", ".", "[ab]", "[^a]", "[^bc]", r"\n", r"(?s:.)"])
-        return f"(?:{'|'.join(self.sequence(depth - 1) for _ in range(self.random.randint(1, 3)))})"
-
-    def pattern(self) -> str:
-        if not self.lazy:
-            return self.sequence(1)
-        before = "".join(self.random.choice(["a", "b", "[ab]", ".", "a?b"]) for _ in range(self.random.randint(0, 2)))
-        repeated = self.random.choice([".", "[^c]", r"(?:.|\n)", "(?s:.)", "[ab]", "(?:ab|c)", "(?:a|b.)", "(?:a|ab)"])
-        quantifier = self.random.choice(["*?", "+?", "{2,}?", "??", "{1,3}?"])
-        after = self.random.choice(["", "c", "ab", "aba", "abab", "(?:ab|ca)", "[ab]c", "(?:a|bc)"])
-        return before + repeated + quantifier + after
+def random_pattern(rng: random.Random) -> str:
+    """Return a pattern over ``abc`` with a lazy quantifier near its end."""
+    before = "".join(rng.choice(["a", "b", "[ab]", ".", "a?b"]) for _ in range(rng.randint(0, 2)))
+    repeated = rng.choice([".", "[^c]", r"(?:.|\n)", "(?s:.)", "[ab]", "(?:ab|c)", "(?:a|b.)", "(?:a|ab)"])
+    after = rng.choice(["", "c", "ab", "aba", "abab", "(?:ab|ca)", "[ab]c", "(?:a|bc)"])
+    return before + repeated + rng.choice(["*?", "+?", "{2,}?", "??", "{1,3}?"]) + after
 
 
-@pytest.mark.parametrize("lazy", [False, True])
-def test_random_patterns(lazy: bool) -> None:
-    source, samples = Patterns(7, lazy), texts("abc", 5) + texts("ab\n", 4)
-    read = 0
-    for _ in range(120):
-        pattern = source.pattern()
-        oracle = re.compile(pattern)
+def test_random_patterns() -> None:
+    rng, samples, taken = random.Random(7), texts("abc", 5) + texts("ab\n", 4), 0
+    for pattern in (random_pattern(rng) for _ in range(120)):
         try:
             automaton = compiled(pattern)
         except (GrammarError, UnsupportedError):
-            assert lazy or oracle.fullmatch(""), pattern
             continue
-        read += 1
+        taken += 1
         for text in samples:
-            if not lazy:
-                assert automaton.accepts(text.encode()) is (oracle.fullmatch(text) is not None), (pattern, text)
-                continue
             ends = [end for end in range(len(text) + 1) if automaton.accepts(text[:end].encode())]
-            match = oracle.match(text)
+            match = re.match(pattern, text)
             assert ends[-1:] == ([match.end()] if match else []), (pattern, text)
-    assert read > 70
+    assert taken > 70
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,20 @@
 """Sets of numbers and their texts, against the comparison of fractions."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from functools import reduce
 from itertools import islice
+from operator import or_
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outlines_phi import UnsupportedError
 from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.json_schema.numbers import number_set as numbers
 from outlines_phi.guides.json_schema.numbers.multiples import Divisor, Multiples
 from outlines_phi.guides.json_schema.numbers.number_set import MAX_DIGITS, NumberSet
@@ -137,47 +137,52 @@ def test_sets_that_are_written_differently_are_equal() -> None:
     whole = NumberSet.integers()
     left = whole & NumberSet.at_least(0, exclusive=True) & NumberSet.at_most(2, exclusive=True)
     right = whole & NumberSet.at_least(0.5) & NumberSet.at_most(1.5)
-    assert left == right == NumberSet.of_values([1]) and len({left, right, NumberSet.of_values([1.0])}) == 1
+    ones = [NumberSet.of_values([one]) for one in (1, 1.0, Decimal("1.00"), Fraction(1))]
+    assert {left, right, *ones} == {ones[0]} and NumberSet.of_values([-0.0]) == NumberSet.of_values([0])
     assert NumberSet.at_most(0) | NumberSet.at_least(1) | ~whole == NumberSet.all()
     assert NumberSet.multiples_of(4) & NumberSet.multiples_of(6) == NumberSet.multiples_of(12)
     assert NumberSet.multiples_of(Decimal("0.4")) & NumberSet.multiples_of(0.25) == NumberSet.multiples_of(2)
     assert whole != NumberSet.all() and whole != "whole" and left != NumberSet.of_values([2])
 
 
-def test_values_are_not_texts() -> None:
-    one = NumberSet.of_values([1])
-    assert one == NumberSet.of_values([1.0]) == NumberSet.of_values([Decimal("1.00"), Fraction(1)])
-    assert list(one.spellings.members()) == [b"1", b"1.0"]
-    zero = NumberSet.of_values([-0.0])
-    assert zero == NumberSet.of_values([0])
-    assert list(zero.spellings.members()) == [b"0", b"-0", b"0.0", b"-0.0"]
-    assert NumberSet.of_values([Decimal("1e2")]).spellings.accepts(b"100")
-    assert not NumberSet.of_values([100]).spellings.accepts(b"1e2")
-    assert NumberSet.all().spellings.accepts(b"-1.5E+300")
+EVERY, SEVEN = NumberSet.all(), NumberSet.of_values([7])
+FLOATS = [0.0, 1.0, -1.5, 0.1, 1e16, 1.5e-7, 5e-324, 1.7976931348623157e308, 123456789.125]
+LISTED = [1e-7, -2.5e-5, 1e100, 1.25e16, 5e-324]
+WRITTEN: list[tuple[NumberSet, list[str], list[str]]] = [
+    *((each, ["1", "1.0", "1.5", "2.25", "10.0"], ["1.00", "1.50", "2.250", "10.00"])
+      for each in (EVERY, ~SEVEN, NumberSet.at_least(1), NumberSet.multiples_of(0.25))),
+    *((every, [json.dumps(number)], []) for number in FLOATS for every in (EVERY, ~SEVEN)),
+    *((~NumberSet.of_values([7, number]), [], [json.dumps(number)]) for number in FLOATS),
+    (NumberSet.of_values([Decimal("1e2")]), ["100"], []),
+    (NumberSet.of_values([100]), [], ["1e2"]),
+    (EVERY, ["-1.5E+300"], []),
+    # With an exponent, where Python and JavaScript write one.
+    *((NumberSet.of_values([n, 3]), [json.dumps(n), json.dumps(n).replace("e-0", "e-"), json.dumps(n).upper(), "3", "3.0"],
+       [json.dumps(n) + "1", "3e0", "-" + json.dumps(n)]) for n in LISTED),
+    (NumberSet.at_most(Decimal("1e400")), ["1" + "0" * 400], ["1" + "0" * 399 + "1"]),
+    (NumberSet.at_least(-(2**63)), ["-9223372036854775808"], ["-9223372036854775808.0001"]),
+    (NumberSet.multiples_of(MANY_REMAINDERS * 2 + 1), ["-513.0"], []),
+    (~NumberSet.multiples_of(123456789) & NumberSet.at_least(0) & NumberSet.at_most(10**10), ["1"], ["123456789.0"]),
+]  # fmt: skip
+"""Sets, numbers as they are written, and others."""
 
 
-@pytest.mark.parametrize("number", [0.0, 1.0, -1.5, 0.1, 1e16, 1.5e-7, 5e-324, 1.7976931348623157e308, 123456789.125])
-def test_numbers_are_read_as_they_are_dumped(number: float) -> None:
-    text = json.dumps(number).encode()
-    assert NumberSet.all().spellings.accepts(text) and (~NumberSet.of_values([7])).spellings.accepts(text)
-    assert not (~NumberSet.of_values([7, number])).spellings.accepts(text)
+@pytest.mark.parametrize(("numbers", "texts", "others"), WRITTEN, ids=lambda given: str(given)[:30])
+def test_numbers_as_they_are_written(numbers: NumberSet, texts: list[str], others: list[str]) -> None:
+    found = [numbers.spellings.accepts(text.encode()) for text in (*texts, *others)]
+    assert found == [True] * len(texts) + [False] * len(others)
 
 
-def test_a_number_has_few_texts() -> None:
-    for each in (NumberSet.all(), ~NumberSet.of_values([7]), NumberSet.at_least(1), NumberSet.multiples_of(0.25)):
-        automaton = each.spellings
-        assert all(map(automaton.accepts, (b"1", b"1.0", b"1.5", b"2.25", b"10.0")))
-        assert not any(map(automaton.accepts, (b"1.00", b"1.50", b"2.250", b"10.00")))
+@pytest.mark.parametrize(("value", "texts"), [(1, [b"1", b"1.0"]), (-0.0, [b"0", b"-0", b"0.0", b"-0.0"])])
+def test_all_texts_of_a_number(value: float, texts: list[bytes]) -> None:
+    assert list(NumberSet.of_values([value]).spellings.members()) == texts
 
 
 def test_values_are_exact() -> None:
     bound = NumberSet.at_least(0.1)  # the decimal, not the binary fraction that is a little more
     assert bound.contains(Decimal("0.1")) and not bound.contains(Decimal("0.0999999999999999999999999"))
-    huge = NumberSet.at_most(Decimal("1e400"))
-    assert huge.spellings.accepts(b"1" + b"0" * 400) and not huge.spellings.accepts(b"1" + b"0" * 399 + b"1")
-    least = NumberSet.at_least(-(2**63)).spellings
-    assert least.accepts(b"-9223372036854775808") and not least.accepts(b"-9223372036854775808.0001")
-    assert not NumberSet.all().contains(Fraction(1, 3)) and not NumberSet.integers().contains(Fraction(1, 3))
+    assert not EVERY.contains(Fraction(1, 3)) and not NumberSet.integers().contains(Fraction(1, 3))
+    assert numbers.exact(Decimal("0e999999999")) == 0, "zero of any exponent is a number"
 
 
 @pytest.mark.parametrize(
@@ -202,36 +207,15 @@ def test_sizes(numbers: NumberSet, states: int) -> None:
 
 
 def test_few_multiples_with_many_remainders_are_listed() -> None:
-    near = NumberSet.at_least(-(10**9)) & NumberSet.at_most(10**10)
-    numbers = NumberSet.multiples_of(123456789) & near
-    assert len(numbers.spellings) < 1000
+    multiples = NumberSet.multiples_of(123456789) & NumberSet.at_least(-(10**9)) & NumberSet.at_most(10**10)
     members = {str(k * 123456789).encode() for k in range(-8, 82)} | {b"-0"}
-    whole = (text for text in numbers.spellings.members() if b"." not in text)
-    assert set(islice(whole, len(members))) == members
-    others = ~numbers & near
-    assert others.spellings.accepts(b"1") and not others.spellings.accepts(b"123456789.0")
-    assert NumberSet.multiples_of(MANY_REMAINDERS * 2 + 1).spellings.accepts(b"-513.0")
+    whole = (text for text in multiples.spellings.members() if b"." not in text)
+    assert len(multiples.spellings) < 1000 and set(islice(whole, len(members))) == members
 
 
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        NumberSet.multiples_of(123456789),
-        NumberSet.multiples_of(123456789) & NumberSet.at_least(0),
-        ~NumberSet.multiples_of(10**40 + 1),
-        NumberSet.multiples_of(30_011) & NumberSet.at_least(0) & NumberSet.at_most(10**12),
-    ],
-)
-def test_too_many_states_are_refused_before_they_are_made(numbers: NumberSet) -> None:
-    assert not numbers.is_empty and not numbers.is_all  # sets need no states, only their texts do
-    with pytest.raises(UnsupportedError, match=rf"Give a smaller multipleOf .* more than {most_states():,} states\."):
-        _ = numbers.spellings
-
-
-def test_too_many_states_are_refused_while_they_are_made() -> None:
-    numbers = NumberSet.multiples_of(2999) & NumberSet.at_least(0) & NumberSet.at_most(10**18)
-    with pytest.raises(UnsupportedError, match="closer bounds"):
-        _ = numbers.spellings
+PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
+LARGE, DIGITS = rf"Give a smaller multipleOf .* more than {most_states():,} states\.", f"at most {MAX_DIGITS:,} digits"
+BOUNDED = NumberSet.at_least(0) & NumberSet.at_most(10**12)
 
 
 @pytest.mark.parametrize(
@@ -239,28 +223,33 @@ def test_too_many_states_are_refused_while_they_are_made() -> None:
     [
         (lambda: NumberSet.at_least(float("inf")), "Give finite numbers, .* Infinity is not"),
         (lambda: NumberSet.at_least(Decimal("nan")), "Give finite numbers"),
-        (lambda: NumberSet.at_most(Decimal("1e999999999")), f"at most {MAX_DIGITS:,} digits"),
-        (lambda: NumberSet.of_values([Decimal("1e-999999999")]), f"at most {MAX_DIGITS:,} digits"),
-        (lambda: NumberSet.at_most(10**5000), f"at most {MAX_DIGITS:,} digits"),
+        (lambda: NumberSet.at_most(Decimal("1e999999999")), DIGITS),
+        (lambda: NumberSet.of_values([Decimal("1e-999999999")]), DIGITS),
+        (lambda: NumberSet.at_most(10**5000), DIGITS),
         (lambda: NumberSet.multiples_of(Fraction(1, 3)), "Give numbers that decimals can write. 1/3 has"),
         (lambda: NumberSet.multiples_of(0), "Give a multipleOf above 0. 0 has"),
         (lambda: NumberSet.multiples_of(-2.5), "Give a multipleOf above 0. -2.5 has"),
+        (lambda: reduce(or_, map(NumberSet.multiples_of, PRIMES)), "Combine fewer different multipleOf"),
+        (lambda: NumberSet.multiples_of(123456789).spellings, LARGE),
+        (lambda: (NumberSet.multiples_of(123456789) & NumberSet.at_least(0)).spellings, LARGE),
+        (lambda: (~NumberSet.multiples_of(10**40 + 1)).spellings, LARGE),
+        (lambda: (NumberSet.multiples_of(30_011) & BOUNDED).spellings, LARGE),
+        (
+            lambda: (NumberSet.multiples_of(2999) & NumberSet.at_least(0) & NumberSet.at_most(10**18)).spellings,
+            "closer bounds",
+        ),
     ],
 )
-def test_what_is_no_number_of_a_schema_is_refused(make: Callable[[], NumberSet], message: str) -> None:
+def test_what_is_no_number_of_a_schema_is_refused(make: Callable[[], object], message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
         make()
 
 
-def test_too_many_different_multiples_are_refused() -> None:
-    numbers = NumberSet.none()
-    with pytest.raises(UnsupportedError, match="Combine fewer different multipleOf"):
-        for prime in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29):
-            numbers |= NumberSet.multiples_of(prime)
-
-
-def test_zero_of_any_exponent_is_a_number() -> None:
-    assert numbers.exact(Decimal("0e999999999")) == 0
+def test_sets_need_no_states_where_their_texts_need_too_many() -> None:
+    assert not any(
+        each.is_empty or each.is_all
+        for each in (NumberSet.multiples_of(123456789), ~NumberSet.multiples_of(10**40 + 1))
+    )
 
 
 @fixed
@@ -290,13 +279,3 @@ def test_members_between_two_numbers(factors: list[Fraction], low: Fraction, wid
     assert sorted(set(some.between(low, high))) == expected
     assert some.first_between(low, high) == (expected[0] if expected else None)
     assert some.most_between(low, high) >= len(expected)
-
-
-@pytest.mark.parametrize("number", [1e-7, -2.5e-5, 1e100, 1.25e16, 5e-324])
-def test_a_listed_number_is_read_as_it_is_dumped(number: float) -> None:
-    """With an exponent, where Python and JavaScript write one."""
-    automaton = NumberSet.of_values([number, 3]).spellings
-    written = json.dumps(number)
-    short = written.replace("e-0", "e-")
-    assert all(automaton.accepts(text.encode()) for text in (written, short, written.upper(), "3", "3.0"))
-    assert not any(automaton.accepts(text.encode()) for text in (written + "1", "3e0", "-" + written))

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from outlines_phi import EmptyLanguageError
 from outlines_phi.guides.grammar.grammar import Grammar
-from outlines_phi.guides.grammar.parsing.lr_tables import END
+from outlines_phi.guides.grammar.parsing.lr_tables import END, MOST_OPTIONAL, LRTables, Rules
 from outlines_phi.guides.grammar.parsing.parser import Parser
-
-from ..recognizer import Earley, grammar, grammars, words
-
-fixed = settings(derandomize=True, deadline=None, max_examples=200)
+from tests.guides.grammar.ansi_c import ANSI_C
+from tests.guides.grammar.fixtures import words
+from tests.guides.grammar.recognizer import Earley, grammar, grammars
 
 DYCK = "S: S E | \n E: ( S )"
 AMBIGUOUS = "S: S + S | a"
@@ -65,7 +65,7 @@ def compare(parser: Parser, length: int) -> int:
     return viable
 
 
-@fixed
+@settings(derandomize=True, deadline=None, max_examples=200)
 @given(st.one_of(grammars(), grammars(terminals=3, nonterminals=4, productions=9), grammars(terminals=1)))
 def test_agrees_with_earley_on_random_grammars(grammar: Grammar) -> None:
     assume(grammar.start in grammar.productive)
@@ -100,18 +100,15 @@ def test_tables_can_be_stored() -> None:
 
 
 def test_the_recogniser_itself() -> None:
-    earley = Earley(grammar("S: a S b | A \n A: "))
-    members = set()
-    for word in words(2, 4):
+    earley, members, viable = Earley(grammar("S: a S b | A \n A: ")), set(), set()
+    for word in words(range(2), 4):
         sets = earley.start
         for terminal in word:
             sets = earley.read(sets, terminal) if sets else None
-        if sets and earley.accepts(sets):
-            members.add(word)
-        assert (sets is not None) == (
-            word in {(), (0,), (0, 0), (0, 1), (0, 0, 0), (0, 0, 1), (0,) * 4, (0, 0, 1, 1), (0, 0, 0, 1)}
-        )
+        viable |= {word} if sets else set()
+        members |= {word} if sets and earley.accepts(sets) else set()
     assert members == {(), (0, 1), (0, 0, 1, 1)}
+    assert viable == members | {(0,), (0, 0), (0, 0, 0), (0, 0, 1), (0,) * 4, (0, 0, 0, 1)}
 
 
 @pytest.mark.parametrize("rules", [CALC, DYCK, KINDS["LALR, not SLR"]])
@@ -126,7 +123,7 @@ def test_one_stack_where_the_grammar_is_lalr(rules: str) -> None:
 
 def walk(parser: Parser, length: int) -> Iterator[int]:
     """The configurations after all viable words up to ``length``."""
-    for word in words(len(parser.grammar.terminals), length):
+    for word in words(range(len(parser.grammar.terminals)), length):
         configuration = parser.read(parser.start, word)
         if configuration != parser.ERROR:
             yield configuration
@@ -141,18 +138,12 @@ def test_ambiguity_costs_a_polynomial() -> None:
         assert len(parser) < 20 * len(word)
 
 
-def test_after_the_end_nothing_follows() -> None:
+def test_errors_and_the_end_are_final() -> None:
     parser = Parser.of(grammar(DYCK))
-    ended = parser.shift(parser.start, END)
-    assert parser.is_certain(ended)
-    assert not parser.accepts(ended) and parser.shift(ended, 0) == parser.ERROR
-
-
-def test_error_stays_error() -> None:
-    parser = Parser.of(grammar(DYCK))
-    assert parser.read(parser.start, (1, 0, 0)) == parser.ERROR
-    assert not parser.accepts(parser.ERROR) and parser.stacks(parser.ERROR) == ()
-    assert parser.cut(parser.ERROR, 3) == parser.ERROR and parser.describe(parser.ERROR) == "no text goes on this way"
+    ended, error = parser.shift(parser.start, END), parser.read(parser.start, (1, 0, 0))
+    assert parser.is_certain(ended) and not parser.accepts(ended) and parser.shift(ended, 0) == error == parser.ERROR
+    assert not parser.accepts(error) and parser.stacks(error) == () and parser.cut(error, 3) == error
+    assert parser.describe(error) == "no text goes on this way"
 
 
 def test_equal_configurations_are_one() -> None:
@@ -179,7 +170,7 @@ def test_what_is_read_from_a_cut_stack_holds_for_all(kind: str) -> None:
     """T5-T7: what passes a cut stack passes the whole one, what fails fails there too, and nothing else is said."""
     parser = Parser.of(grammar(KINDS[kind]))
     terminals = len(parser.grammar.terminals)
-    suffixes = list(words(terminals, 3 if terminals > 3 else 4))
+    suffixes = list(words(range(terminals), 3 if terminals > 3 else 4))
     suffixes += [(*word, END) for word in suffixes]
     verdicts: dict[tuple[int, tuple[int, ...]], set[bool]] = {}
     for whole in dict.fromkeys(walk(parser, 4 if terminals > 3 else 6)):
@@ -205,3 +196,48 @@ def test_dyck_splits_as_the_theory_says() -> None:
     for depends in ((1, 1), (0, 1, 1, 1), (1, END)):
         assert parser.read(inside, depends) != parser.ERROR and not parser.is_certain(parser.read(inside, depends))
     assert parser.read(inside, (END,)) == parser.ERROR
+
+
+def test_a_deep_stack_is_cut_without_recursion() -> None:
+    parser = Parser.of(grammar("S: a S b | "))
+    deep = parser.read(parser.start, (0,) * 5000)
+    assert parser.cut(deep, 10**9) == deep == parser.cut(deep, 5001) != parser.cut(deep, 5000)
+
+
+def test_rules_without_empty_bodies_are_few() -> None:
+    optional = 40
+    rules = Rules.of(grammar("S: " + "A B " * (optional // 2) + " x \n A: a | \n B: b | ")).without_empty_bodies()
+    assert len(rules.productions) < 2 ** (MOST_OPTIONAL + 1) * (optional // MOST_OPTIONAL + 1) + 4
+    parser = Parser(rules.grammar, LRTables.of(rules))
+    x, a, b = map([terminal.name for terminal in rules.grammar.terminals].index, "xab")
+    viable = [[a, b] * 20 + [a], [a, b] * 20 + [x], [b] * 20 + [x], [b] * 21]
+    assert [parser.read(parser.start, word) != parser.ERROR for word in viable] == [False, True, True, False]
+
+
+def test_a_start_without_words_is_refused() -> None:
+    with pytest.raises(EmptyLanguageError, match="the start rule 'S' derives no text"):
+        Rules.of(grammar("S: U \n U: a U"))
+
+
+@pytest.mark.parametrize(
+    ("rules", "conflicts"),
+    [
+        ("S: L = R | R \n L: * R | i \n R: L", 0),  # LALR, not SLR
+        ("S: a A d | b B d | a B e | b A e \n A: c \n B: c", 1),  # LR(1), not LALR
+        ("S: A a a | B a b \n A: c \n B: c", 1),  # LR(2)
+        ("S: S + S | a", 1),
+        ("S: S S | a", 1),
+        ("S: i S | i S e S | a", 1),
+        ("S: a S a | b S b | ", 2),
+        ("S: S L | \n L: a L | ", 3),
+    ],
+)
+def test_conflicts_are_kept(rules: str, conflicts: int) -> None:
+    assert LRTables.of(Rules.of(grammar(rules))).conflicts == conflicts
+
+
+def test_ansi_c() -> None:
+    """Its published figures: 350 states and one conflict, the `else` that two `if` may have."""
+    found = Rules.of(grammar(ANSI_C))
+    tables = [LRTables.of(rules) for rules in (found, found.without_empty_bodies())]
+    assert [(each.states, each.conflicts) for each in tables] == [(350, 1)] * 2

@@ -1,0 +1,248 @@
+"""The lexing transducer against longest match by its definition."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from outlines_phi import GrammarError
+from outlines_phi.guides.grammar.grammar import Terminal
+from outlines_phi.guides.grammar.lexing import lexer as lexing
+from outlines_phi.guides.grammar.lexing.lexer import NOTHING, START, Lexer
+from tests.guides.grammar.definition import LongestMatch
+from tests.guides.grammar.fixtures import LETTERS as NAME
+from tests.guides.grammar.fixtures import LEXERS, SYMBOLS, literals
+
+
+def texts(alphabet: Sequence[str], longest: int) -> list[str]:
+    return ["".join(word) for length in range(longest + 1) for word in product(alphabet, repeat=length)]
+
+
+def assert_agrees(lexer: Lexer, reference: LongestMatch, length: int) -> None:
+    """Compare all words, with and without the end of the text; also in the small-step form."""
+    pending: dict[str, tuple[int, tuple[int, ...]] | None] = {}
+    for text in texts(reference.alphabet, length):
+        ours, theirs, end = lexer.lex(text.encode()), reference.cut(text), reference.whole(text)
+        assert (ours is None) == (theirs is None), text
+        pending[text] = ours
+        if text:
+            before = pending[text[:-1]]
+            step = before and lexer.lex(text[-1].encode(), before[0])
+            assert ours == (step and (step[0], before[1] + step[1])), text  # type: ignore[index]
+        if ours is None or theirs is None:
+            continue
+        state, emitted = ours
+        assert emitted == theirs[0] and (state == START) == (text == ""), text
+        assert (lexer.label[state] if lexer.label[state] != NOTHING else None) == reference.label(theirs[1])
+        assert set(np.flatnonzero(lexer.reaches[state])) == reference.begun(theirs[1]) or not text
+        # Behind what was emitted, the state is that of the pending bytes alone.
+        assert not theirs[1] or lexer.lex(theirs[1].encode()) == (state, ())
+        ending = lexer.flush(state)
+        assert end == (None if ending is None else emitted + ending) and lexer.can_end[state] == (end is not None), text
+
+
+@pytest.mark.parametrize("name", LEXERS)
+def test_every_short_word(name: str) -> None:
+    terminals, alphabet, held = LEXERS[name]
+    lexer = Lexer.of(terminals)
+    assert_agrees(lexer, LongestMatch(terminals, alphabet, every=True), 6 if len(alphabet) < 4 else 5)
+    assert bool(lexer.held.any()) == held, "the fixtures are what they are said to be"
+    if not held and name != "LAZY":  # grammar-theory.md, section 8.3: the definition that never goes back agrees
+        assert_agrees(lexer, LongestMatch(terminals, alphabet, every=True, strict=True), 6)
+        assert {len(word) for word in lexer.words} <= {0, 1}, "a byte emits one terminal at most"
+
+
+def merged_start(lexer: Lexer) -> Lexer:
+    """The state that acts like START on bytes is START."""
+    again = (lexer.targets == lexer.targets[START]).all(axis=1) & (lexer.emits == lexer.emits[START]).all(axis=1)
+    return replace(lexer, ends=np.where(again, lexer.ends[START], lexer.ends))
+
+
+def without_boundary(lexer: Lexer) -> Lexer:
+    """The byte that ends a lexeme is not read again."""
+    return replace(lexer, targets=np.where(lexer.emits != 0, START, lexer.targets).astype(np.int32))
+
+
+def without_flush(lexer: Lexer) -> Lexer:
+    """The end of the text emits nothing."""
+    return replace(lexer, ends=np.where(lexer.ends != NOTHING, 0, NOTHING).astype(np.int32))
+
+
+@pytest.mark.parametrize(
+    ("mutant", "name"),
+    [(merged_start, "REENT"), (without_boundary, "CALC"), (without_flush, "CALC"), (without_flush, "RANGE")],
+)
+def test_wrong_constructions_are_found(mutant: Callable[[Lexer], Lexer], name: str) -> None:
+    terminals, alphabet, _ = LEXERS[name]
+    with pytest.raises(AssertionError):
+        assert_agrees(mutant(Lexer.of(terminals)), LongestMatch(terminals, alphabet, every=True), 4)
+
+
+atoms = st.sampled_from(["a", "b", "c", "[ab]", "[bc]", "ab", "bc", "ca"])
+pieces = st.builds(lambda atom, repeat: f"(?:{atom}){repeat}", atoms, st.sampled_from(["", "", "+", "?", "*"]))
+patterns = st.lists(st.lists(pieces, min_size=1, max_size=3).map("".join), min_size=1, max_size=2).map("|".join)
+lexers = st.lists(st.tuples(patterns, st.booleans()), min_size=1, max_size=4).map(
+    lambda given: tuple(
+        Terminal(f"T{n}", pattern, priority=-n, shortest=shortest) for n, (pattern, shortest) in enumerate(given)
+    )
+)
+
+
+def committed(terminals: tuple[Terminal, ...], reference: LongestMatch) -> set[tuple[int, int]]:
+    """Return the conflicts of a lexer without bound: terminals behind whose lexemes longer ones of higher priority may begin."""
+    found = set()
+    for text, letter in product(texts("abc", 4), "abc"):
+        label, longer = reference.label(text), reference.begun(text + letter)
+        if label is not None and reference.label(text + letter) is None and longer:
+            higher = all(terminals[u].priority > terminals[label].priority for u in longer)
+            found |= {(label, t) for t in longer if higher}
+    return found
+
+
+def test_random_lexers() -> None:
+    """A terminal with a higher priority may be committed to; then only soundness is asked for. Some lexers are refused."""
+    seen = {"made": 0, "held": 0, "refused": 0}
+
+    @settings(derandomize=True, deadline=None, max_examples=60, database=None)
+    @given(lexers)
+    def check(terminals: tuple[Terminal, ...]) -> None:
+        try:
+            lexer = Lexer.of(terminals)
+        except GrammarError as error:
+            seen["refused"] += "bounded number" in str(error)
+            return
+        seen["held" if lexer.held.any() else "made"] += 1
+        reference = LongestMatch(terminals, "abc", depth=5, every=True)
+        for text in texts("abc", 4):
+            ours = lexer.lex(text.encode())
+            ended = ours and lexer.flush(ours[0])
+            assert ours is None or ended is None or reference.whole(text) == ours[1] + ended
+        if not (commits := committed(terminals, reference)):
+            assert_agrees(lexer, reference, 4)
+        assert all(terminals[short].priority < terminals[longer].priority for short, longer in commits)
+
+    check()
+    assert seen["made"] > 10 and seen["held"] > 3 and seen["refused"] > 0, seen
+
+
+@settings(derandomize=True, deadline=None, max_examples=20)
+@given(lexers)
+def test_what_is_committed_is_not_gone_back_behind(terminals: tuple[Terminal, ...]) -> None:
+    try:
+        lexer = Lexer.of(tuple(replace(terminal, committed=True) for terminal in terminals))
+    except GrammarError as error:
+        assert "no bounded number" not in str(error) and "hold more" not in str(error)
+        assume(False)
+    assert not lexer.held.any()
+    assert_agrees(lexer, LongestMatch(lexer.terminals, "abc", depth=5, every=True, strict=True), 4)
+
+
+NUMBER = Terminal("NUMBER", r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+COMMENT = Terminal("COMMENT", r"/\*([^*]|\*+[^*/])*\*+/")
+STRING = Terminal("STRING", r"'([^']|'')*'")
+IF, WS = literals("if")[0], Terminal("WS", "_+", ignored=True)
+NUMBERS = (NUMBER, *literals("else"), NAME, *literals("+", ".", "..."))
+OTHERS = (*literals("/", "*"), NAME)
+JSON = (NUMBER, Terminal("STRING", '"[^"]*"'), *literals("true", "false", "null", ",", ":", "{", "}", "[", "]"))
+SPACED = (replace(COMMENT, ignored=True), Terminal("WS", r"\s+", ignored=True), NUMBER, *literals("+", "-", "*", "/"))
+
+
+def named(terminals: tuple[Terminal, ...], text: str) -> str | None:
+    lexer = Lexer.of(terminals)
+    run = lexer.lex(text.encode())
+    end = run and lexer.flush(run[0])
+    return None if run is None or end is None else " ".join(terminals[t].name for t in run[1] + end)
+
+
+@pytest.mark.parametrize(
+    ("terminals", "text", "names"),
+    [
+        (JSON, "1.,", None),
+        (JSON, "1e]", None),
+        ((STRING, NAME), "'it''s'x", "STRING NAME"),
+        ((STRING, NAME), "'it''s", None),
+        (NUMBERS, "1else", "NUMBER ELSE"),
+        (NUMBERS, "1elsewhere", "NUMBER NAME"),
+        (NUMBERS, "1e", "NUMBER NAME"),
+        (NUMBERS, "1e+", "NUMBER NAME +"),
+        (NUMBERS, "1e+5", "NUMBER"),
+        (NUMBERS, "1..x", "NUMBER . . NAME"),
+        (NUMBERS, "1....5", "NUMBER ... . NUMBER"),
+        (SYMBOLS, "x→y", "NAME → NAME"),
+        (SYMBOLS, "∀é=ℕ", "∀ NAME = NAME"),
+        ((IF, NAME), "if", "IF"),
+        ((IF, replace(NAME, priority=1)), "if", "NAME"),
+        ((replace(IF, literal=False, priority=1), NAME), "ififf", "NAME"),
+        ((WS, replace(WS, name="BLANK", pattern="_|__")), "__", "WS"),  # it does not matter which
+        ((replace(COMMENT, ignored=True), *OTHERS), "a/b/*c/***/*d", "NAME / NAME COMMENT * NAME"),
+        ((replace(COMMENT, priority=1), *OTHERS), "a/b/*c/***/*d", "NAME / NAME COMMENT * NAME"),
+        ((replace(COMMENT, priority=1), *OTHERS), "a/*b", None),  # what begins like a comment is one
+        (SPACED, "1/**/+2", "NUMBER COMMENT + NUMBER"),
+    ],
+)
+def test_lexemes_of_a_text(terminals: tuple[Terminal, ...], text: str, names: str | None) -> None:
+    assert named(terminals, text) == names
+
+
+def test_comments_hold_nothing_back_and_every_piece_of_one_is_pending() -> None:
+    """SynCode issue 227: ``/**`` was lexed as a division."""
+    lexer = Lexer.of((replace(COMMENT, priority=1), *OTHERS))
+    assert_agrees(lexer, LongestMatch(lexer.terminals, "/*a", every=True, commits=[("/", "COMMENT")]), 6)
+    assert not any(Lexer.of(terminals).held.any() for terminals in (lexer.terminals, JSON, (STRING, NAME)))
+    lexer = Lexer.of(SPACED)
+    state, emitted = lexer.lex(b"1/**") or (0, ())
+    assert emitted == (2,) and np.flatnonzero(lexer.reaches[state]).tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("terminals", "message"),
+    [
+        ((Terminal("A", "a*"), NAME), "the terminal A matches the empty text"),
+        ((Terminal("A", "[a&&b]"), NAME), "the terminal A matches nothing"),
+        ((Terminal("A", "(a"), NAME), "the terminal A cannot be read"),
+        (
+            (Terminal("A", "x(a|bb)"), Terminal("B", "xb+|xab")),
+            "such as 'xbb' out of the pattern of all but one of A and B",
+        ),
+        (literals("a", "a"), "such as 'a' out"),
+        ((COMMENT, *OTHERS), r"how '/\*' is read.*`COMMENT\.1: \.\.\.`"),
+        (
+            (Terminal("A", "a"), Terminal("AB", "a+b")),
+            "how 'aa' is read: 'a' is a complete A; what follows may be part of a longer AB",
+        ),
+    ],
+)
+def test_refusals(terminals: tuple[Terminal, ...], message: str) -> None:
+    with pytest.raises(GrammarError, match=message):
+        Lexer.of(terminals)
+
+
+def test_too_many_states_to_wait_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lexing, "LIMIT", 1)
+    with pytest.raises(GrammarError, match="in more than 1 ways"):
+        Lexer.of(LEXERS["NESTED"][0])
+
+
+def test_many_keywords_multiply_nothing() -> None:
+    keywords = literals(*map("".join, product("abcdef", ("lp", "om", "ne"), ("x", "yes", "zero", "in"))))
+    operators = literals(*map("".join, product("<>=!&|+-", ("", "=", ">"))), "(", ")", "{", "}", ";")
+    terminals = (*keywords, *operators, NAME, NUMBER, STRING, replace(COMMENT, ignored=True), *literals("/", "*", "."))
+    assert len(terminals) > 100
+    assert len(Lexer.of(terminals)) < sum(len(keyword.pattern) for keyword in keywords) + 200
+    assert named(terminals, "alpx/alpxy/1.alpx") == "ALPX / NAME / NUMBER . ALPX"
+
+
+def test_description() -> None:
+    lexer = Lexer.of(LEXERS["INDEX"][0])
+    described = [lexer.describe((lexer.lex(text) or (0,))[0]) for text in (b"", b"1", b"1.", b"1.1", b".")]
+    assert described == [
+        "at the start",
+        "INT of FLOAT | INT",
+        "incomplete of FLOAT, else INT DOT of DOT",
+        "FLOAT of FLOAT",
+        "DOT of DOT",
+    ]

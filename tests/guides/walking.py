@@ -1,0 +1,120 @@
+"""Walks through guides: all sequences within a depth, random ones, and what holds of every state on the way."""
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlines_phi import Vocabulary
+from outlines_phi.guides import Guide, Table
+from outlines_phi.guides.guide import DEAD, DONE
+
+Ids = tuple[int, ...]
+
+
+def read(guide: Guide, text: Iterable[int] | str, state: int | None = None) -> int:
+    """Return the state behind a text, of which each byte, or each character of a ``str``, is a token."""
+    state = guide.start if state is None else state
+    for one in text:
+        spelled = one.encode() if isinstance(one, str) else bytes([one])
+        state = guide.advance(state, guide.vocabulary.tokens.index(spelled))
+    return state
+
+
+def accepts(guide: Guide, text: Iterable[int] | str) -> bool:
+    """Return True if a text, written token by token as in :func:`read`, is a member."""
+    return guide.advance(read(guide, text), guide.vocabulary.eos_ids[0]) == DONE
+
+
+def ended(guide: Guide, depth: int, start: int | None = None, tokens: Iterable[int] | None = None) -> set[Ids]:
+    """Return the sequences of at most ``depth`` of some tokens that a guide lets end, the end left out; by ``advance`` alone."""
+    tokens = range(len(guide.vocabulary)) if tokens is None else tokens
+    found, level = set[Ids](), [((), guide.start if start is None else start)]
+    eos, advance = guide.vocabulary.eos_ids[0], cache(guide.advance)
+    for _ in range(depth + 1):
+        found |= {ids for ids, state in level if advance(state, eos) == DONE}
+        below = [((*ids, v), advance(state, v)) for ids, state in level for v in tokens]
+        level = [(ids, state) for ids, state in below if state not in (DEAD, DONE)]
+    return found
+
+
+def members(vocabulary: Vocabulary, depth: int, is_member: Callable[[bytes], bool]) -> set[Ids]:
+    """Return the sequences of at most ``depth`` tokens whose text is a member; a text has many spellings."""
+    known = cache(is_member)
+    spelled = [v for v, token in enumerate(vocabulary.tokens) if token]
+    everything = (ids for length in range(depth + 1) for ids in product(spelled, repeat=length))
+    return {ids for ids in everything if known(vocabulary.decode(ids))}
+
+
+def assert_same(found: set[Ids], expected: set[Ids]) -> None:
+    """Assert that two sets of sequences are one; of all that is wrong one is shown, as pytest takes minutes to compare big sets."""
+    wrong = min(found ^ expected, default=None)
+    assert wrong is None, f"{wrong} is {'found, and should not be' if wrong in found else 'not found'}"
+
+
+def least_tokens(everything: set[Ids]) -> dict[Ids, int]:
+    """Return the distance to the end of every prefix of ``everything``, in tokens of the shortest member."""
+    to_go: dict[Ids, int] = {}
+    for ids in sorted(everything, key=len, reverse=True):
+        to_go |= {ids[:end]: len(ids) - end for end in range(len(ids) + 1)}
+    return to_go
+
+
+def assert_row(guide: Guide, state: int) -> NDArray[np.int64]:
+    """Assert that row, mask, distances and liveness of a state are those of its single steps; return the target of each token."""
+    row, here = guide.row(state), guide.describe(state)
+    of_token = row.partition.class_of
+    targets = np.array([guide.advance(state, token) for token in range(len(guide.vocabulary))])
+    assert row.targets[of_token].tolist() == targets.tolist(), here
+    assert guide.partition_of(state).class_of.tolist() == of_token.tolist(), here
+    distances, own = guide.distances_after(state)[of_token], guide.min_tokens(state)
+    assert distances.tolist() == guide.min_tokens_of(targets).tolist(), here
+    assert guide.open or own > distances.min(), here
+    assert np.array_equal(guide.mask(state), Guide.mask(guide, state)), here
+    for remaining in (own, guide.slack(state) - 1, guide.slack(state)):
+        assert guide.live_classes(state, remaining)[of_token].tolist() == (distances <= remaining - 1).tolist(), here
+    return targets
+
+
+def walk(guide: Guide, rng: random.Random, steps: int, marks: bytes = b"") -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield the states of a random walk and the targets of their tokens, all rows asserted.
+
+    Most tokens of the walk have one of the bytes ``marks``.
+    """
+    state = guide.start
+    for _ in range(steps):
+        targets = assert_row(guide, state)
+        yield state, targets
+        live = np.flatnonzero((targets != DEAD) & (targets != DONE)).tolist()
+        marked = [token for token in live if set(guide.vocabulary.tokens[token]) & set(marks)]
+        if not live:
+            return
+        state = int(targets[rng.choice(marked if marked and rng.random() < 0.6 else live)])
+
+
+def random_text(guide: Guide, rng: random.Random, slack: int, state: int | None = None) -> bytes:
+    """Return the text of a random walk that has ``slack`` tokens more than ``min_tokens``; moves are compared with single steps."""
+    table, text = Table(guide), b""
+    state = guide.start if state is None else state
+    remaining = guide.min_tokens(state) + slack
+    while state != DONE:
+        moves = table.moves(state, remaining)
+        assert len(moves.tokens), f"a dead end after {text!r}"
+        assert guide.min_tokens_of(moves.targets).max() < remaining
+        place = rng.randrange(len(moves.tokens))
+        token, target = int(moves.tokens[place]), int(moves.targets[place])
+        assert guide.advance(state, token) == target == moves.target(token)
+        state, remaining, text = target, remaining - 1, text + guide.vocabulary.tokens[token]
+    return text
+
+
+def states_after(guide: Guide, depth: int) -> Iterator[int]:
+    """Yield the states that at most ``depth`` tokens lead to."""
+    known, level = {guide.start, DEAD, DONE}, {guide.start}
+    for _ in range(depth + 1):
+        yield from level
+        level = {guide.advance(state, v) for state in level for v in range(len(guide.vocabulary))} - known
+        known |= level
