@@ -194,6 +194,7 @@ def test_states_are_made_as_deep_as_texts_are_and_no_deeper() -> None:
     for _ in range(3_000):
         even, odd = guide.advance(even, two), guide.advance(odd, two)
     assert guide.advance(even, one) == odd
+    assert guide.mask(even).tolist() == Guide.mask(guide, even).tolist() != guide.mask(guide.start).tolist()
 
 
 def test_a_mask_is_made_without_rows_by_the_compiled_walk(monkeypatch: pytest.MonkeyPatch) -> None:
