@@ -20,6 +20,9 @@ from .spelling import FAR, NOWHERE, InBytes
 _NONE, _CLOSED = range(2)
 """The rows of what is no member, and the first of what is closed; behind these are those of the automaton over code points."""
 
+MOST_SIZES = 10_000
+"""Sizes of states that are kept."""
+
 
 @final
 class Composed:
@@ -80,6 +83,7 @@ class Composed:
             self._ends[first:] = False
         self.start = (first << self._bits | root) if useful[0] else DEAD
         self._next: dict[int, list[int]] = {}
+        self._sizes: dict[tuple[int, int], int] = {}
 
     @property
     def used(self) -> frozenset[int]:
@@ -120,6 +124,15 @@ class Composed:
 
     def size(self, state: int, characters: int = 0) -> int:
         """Return the least number of bytes to the end of a member, behind so many characters."""
+        key = state, min(characters, self.most)
+        found = self._sizes.get(key)
+        if found is None:
+            if len(self._sizes) > MOST_SIZES:
+                self._sizes.clear()
+            found = self._sizes[key] = self._size(*key)
+        return found
+
+    def _size(self, state: int, characters: int) -> int:
         row, place = (state >> self._bits) - self._first, state & ((1 << self._bits) - 1)
         if row < 0:
             return 0 if self._labels[row] >> bisect_right(self._cuts, characters) & 1 else FAR

@@ -227,16 +227,18 @@ class Compiled:
         return self._after(stack.after)
 
     def _frame(self, stack: Stack) -> int:
-        number = self._frame_numbers.get(stack)
-        if number is None:
-            assert stack is not None
-            below, after = self._frame(stack.below), self._entered(stack)
-            number = self._frame_numbers[stack] = len(self._frames)
+        waiting = list[Frame]()
+        while stack is not None and stack not in self._frame_numbers:
+            waiting.append(stack)
+            stack = stack.below
+        for one in reversed(waiting):
+            below, after, number = self._frame_numbers[one.below], self._entered(one), len(self._frames)
             if number == MOST_FRAMES - 1:
                 raise FullError
-            self._frames.append(stack)
+            self._frame_numbers[one] = number
+            self._frames.append(one)
             self._of["frame"][2 * number], self._of["frame"][2 * number + 1] = after, below
-        return number
+        return self._frame_numbers[waiting[0] if waiting else stack]
 
     def _record(self, number: int, node: int) -> None:
         """Fill in the tokens within a string, below a node."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import re
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property, partial
 from hashlib import blake2b
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from ...vocabulary.classes import EOS, NEVER, Partition
 from ...vocabulary.kernel import ALONGSIDE, FIELDS, MOST_GROUPS, Automaton, WalkTables, library
 from ...vocabulary.trie import Trie
 from ...vocabulary.vocabulary import Vocabulary
-from .machine.scalars import Spelled, Walked
+from .machine.scalars import Listed, Spelled, Walked
 
 MORE_NODES, MORE_CHILDREN, MORE_TOKENS = 1 << 18, 1 << 20, 1 << 22
 """Sets of nodes, their children, and the tokens that end there, in the tables of compiled walks."""
@@ -28,10 +28,15 @@ MORE_NODES, MORE_CHILDREN, MORE_TOKENS = 1 << 18, 1 << 20, 1 << 22
 MOST_WORDS = 1 << 26
 """Bytes of packed masks of tokens within strings, of one vocabulary."""
 
+MOST_FOUND = 2_048
+"""Sets in a string of which it is kept what closes them."""
+
 MOST_BYTES = 1 << 27
 """Bytes that are kept of one vocabulary: a partition of 131,072 tokens takes half a megabyte."""
 
 _ESCAPE = re.compile(rb"\\u[0-9a-fA-F]{4}.", re.DOTALL)
+
+Kept = TypeVar("Kept")
 
 
 @final
@@ -199,6 +204,7 @@ class Split:
         self._forest, self._begun, self.counted = forest, begun, counted
         self._nodes = forest.nodes(node)
         self.words: dict[bytes, int] = {}
+        self._found: dict[Hashable, Any] = {}
         self._rests: dict[tuple[bytes, tuple[int, ...]], int | None] = {}
 
     @classmethod
@@ -251,9 +257,13 @@ class Split:
 
     def word(self, spelled: Sequence[Spelled | None], tables: ForestTables) -> int:
         """Return the number of the packed mask of the tokens after which a member of some of the sets may come."""
-        lengths = any(type(one) is Walked and one.automaton.most for one in spelled)  # what stays may be too long
-        every = None if self.counted or lengths else self.marked
-        return tables.word(self, self.alive(spelled)) if every is None else every[0]
+
+        def find() -> int:
+            lengths = any(type(one) is Walked and one.automaton.most for one in spelled)  # what stays may be too long
+            every = None if self.counted or lengths else self.marked
+            return tables.word(self, self.alive(spelled)) if every is None else every[0]
+
+        return self._once("word", spelled, find)
 
     def onward(self, spelled: Sequence[Spelled | None], number: int) -> tuple[Spelled | None, ...]:
         """Return the spelled values after the tokens of a group; ``None`` for those that read on no more."""
@@ -266,12 +276,27 @@ class Split:
 
     def closings(self, spelled: Sequence[Spelled | None]) -> dict[int, NDArray[np.bool_]]:
         """Return the mask of the exits that close a member of each of some sets, by its place."""
-        open_, closing = np.ones(len(self.exits.characters), dtype=bool), dict[int, NDArray[np.bool_]]()
-        for place, one in self._sets(spelled).items():
-            here = one.closes(self._states(self.exits, one), self.exits.characters) & open_
-            if here.any():
-                closing[place], open_ = here, open_ & ~here
-        return closing
+
+        def find() -> dict[int, NDArray[np.bool_]]:
+            open_, closing = np.ones(len(self.exits.characters), dtype=bool), dict[int, NDArray[np.bool_]]()
+            for place, one in self._sets(spelled).items():
+                here = one.closes(self._states(self.exits, one), self.exits.characters) & open_
+                if here.any():
+                    closing[place], open_ = here, open_ & ~here
+            return closing
+
+        return self._once("closings", spelled, find)
+
+    def _once(self, name: str, spelled: Sequence[Spelled | None], find: Callable[[], Kept]) -> Kept:
+        """Find something of some sets once: behind the paths of listed texts, how far these are spelled does not matter."""
+        loose = ((one.automaton, one.state, one.words.without) if type(one) is Listed else one for one in spelled)
+        key = name, *loose
+        if key not in self._found:
+            if len(self._found) > MOST_FOUND:
+                self._found.clear()
+            self._found[key] = find()
+        found: Kept = self._found[key]
+        return found
 
     def rest(self, exits: NDArray[np.bool_], taken: Sequence[int] = ()) -> int | None:
         """Return the node that stands for those of some of the exits, without what is ``taken``; ``None`` for none."""

@@ -194,6 +194,7 @@ def test_states_are_made_as_deep_as_texts_are_and_no_deeper() -> None:
     for _ in range(3_000):
         even, odd = guide.advance(even, two), guide.advance(odd, two)
     assert guide.advance(even, one) == odd
+    assert guide.mask(even).tolist() == Guide.mask(guide, even).tolist() != guide.mask(guide.start).tolist()
 
 
 def test_a_mask_is_made_without_rows_by_the_compiled_walk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,11 +253,11 @@ def test_arrays_serve_where_nothing_was_compiled_or_there_is_no_room(
                 for one, at in ((guide, state), (other, theirs))
             )
             assert found.tolist() == known.tolist(), document
-            masks_ = (
+            masks = (
                 np.unpackbits(one.mask(at).view(np.uint8), bitorder="little")[: len(WHOLE)]
                 for one, at in ((guide, state), (other, theirs))
             )
-            assert np.array_equal(*masks_)
+            assert np.array_equal(*masks)
             live = np.flatnonzero((known < 10**6) & (known > 0)).tolist()
             if not live:
                 break
