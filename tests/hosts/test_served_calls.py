@@ -52,6 +52,7 @@ from outlines_phi.plugin.types.tables import CompiledTypes
 from tests.hosts.fake_engine import FakeClient, client_of, configuration, vllm_or_stand_ins, without_coin
 from tests.languages import LANGUAGES, VOCABULARY, Language, p_value, pooled_p_value
 from tests.leaks import leaks
+from tests.naming import named
 from tests.precision import NATS, near_log
 
 ALPHA = 1e-3
@@ -171,7 +172,7 @@ class TestLaws:
             assert draw.log_p == near_log(reference.log_p[draw.token_ids])
             assert draw.log_w == pytest.approx(draws.log_z)
 
-    @pytest.mark.parametrize("options", [{"temperature": 0.5}, {"top_k": 6}, {"repetition_penalty": 5.0}], ids=str)
+    @pytest.mark.parametrize("options", [{"temperature": 0.5}, {"top_k": 6}, {"repetition_penalty": 5.0}], ids=named)
     def test_settings_define_the_distribution(self, options: dict[str, Any], small: Any) -> None:
         found = ids(drawn(small(MAKES), MAKES, 1_000, **options))
         assert p_value(found, MAKES.reference(**options).mu) > ALPHA > p_value(found, MAKES.reference().mu)
@@ -204,7 +205,7 @@ FORMATS = [
 
 
 class TestWithTheBundledModel:
-    @pytest.mark.parametrize("output_type", FORMATS, ids=str)
+    @pytest.mark.parametrize("output_type", FORMATS, ids=named)
     def test_of_every_format(self, output_type: Any, client: FakeClient, transformers: Any) -> None:
         """Seeded masked texts are those of transformers, and exact ones in the format."""
         generators = [Generator(each, output_type) for each in (wrap(client), transformers)]
@@ -349,7 +350,7 @@ TURNING: list[dict[str, Any]] = [
 
 
 class TestTheArgument:
-    @pytest.mark.parametrize("output_type", [*FORMATS, None], ids=str)
+    @pytest.mark.parametrize("output_type", [*FORMATS, None], ids=named)
     def test_it_is_read_as_it_was_written(self, output_type: Any) -> None:
         call = ServedCall(
             road="exact",
@@ -364,14 +365,14 @@ class TestTheArgument:
         assert read.text() == call.text() and (read.language, read.settings) == (call.language, call.settings)
         assert read.ban is not None and read.ban.phrases == call.ban.phrases  # type: ignore[union-attr]
 
-    @pytest.mark.parametrize(("argument", "words"), WRONG, ids=str)
+    @pytest.mark.parametrize(("argument", "words"), WRONG, ids=named)
     def test_what_cannot_be_drawn_is_refused_when_the_request_arrives(
         self, argument: Any, words: str, arrives: Any
     ) -> None:
         with pytest.raises(ValueError, match=words):
             arrives(argument)
 
-    @pytest.mark.parametrize("given", TURNING, ids=str)
+    @pytest.mark.parametrize("given", TURNING, ids=named)
     def test_what_the_engine_would_do_to_a_draw_is_refused(self, given: dict[str, Any], arrives: Any) -> None:
         arrives({})
         arrives(None, **given)  # of other clients
@@ -470,7 +471,7 @@ UNFIT: list[tuple[dict[str, Any], str]] = [
 
 
 class TestEngines:
-    @pytest.mark.parametrize(("change", "words"), UNFIT, ids=str)
+    @pytest.mark.parametrize(("change", "words"), UNFIT, ids=named)
     def test_one_that_no_walk_could_follow_does_not_start(
         self, change: dict[str, Any], words: str, vllm: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -596,7 +597,7 @@ WITHOUT: list[Any] = [
 
 
 class TestBadInput:
-    @pytest.mark.parametrize(("given", "words"), REFUSED, ids=str)
+    @pytest.mark.parametrize(("given", "words"), REFUSED, ids=named)
     def test_what_is_told_before_the_server_is_asked(
         self, given: dict[str, Any], words: str, client: FakeClient
     ) -> None:
@@ -648,7 +649,7 @@ class TestBadInput:
         assert len(sizes) == 3 and 0 < min(sizes) and max(sizes) < 9
         assert generator.sample_batch([]) == []
 
-    @pytest.mark.parametrize("error", [ConnectionError("gone"), TimeoutError("late")], ids=str)
+    @pytest.mark.parametrize("error", [ConnectionError("gone"), TimeoutError("late")], ids=named)
     def test_a_server_that_dies(self, error: Exception, client: FakeClient) -> None:
         wrap(client)(QUESTION, ANSWER, phi="exact")
         client.chat.completions.create = Mock(side_effect=error)

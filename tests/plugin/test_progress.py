@@ -17,6 +17,7 @@ from outlines_phi.errors import InterruptedDraws
 from outlines_phi.lm import watch
 from outlines_phi.plugin import streaming as module
 from outlines_phi.sampling.rejection.attempts import Attempts
+from tests.naming import named
 from tests.plugin.loops import custom as custom_in
 from tests.plugin.loops import pair
 
@@ -148,7 +149,7 @@ QUIET: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("options", [{"phi": "exact"}, *QUIET], ids=str)
+@pytest.mark.parametrize("options", [{"phi": "exact"}, *QUIET], ids=named)
 def test_exact_draws_that_do_not_end_soon_say_so_once(
     options: dict[str, Any], model: PhiTransformers, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

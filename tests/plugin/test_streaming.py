@@ -19,6 +19,7 @@ import outlines_phi
 from outlines_phi import BudgetError, Effort, EmptyLanguageError, ExactPhi, PhiTransformers
 from outlines_phi.errors import ModelError, UnsupportedError
 from outlines_phi.numerics.cache import Cache
+from tests.naming import named
 from tests.plugin.gate import Gate, is_free, together, trees, workers
 from tests.plugin.loops import seeded
 from tests.vocabulary.test_vocabulary import sentencepiece_bpe
@@ -90,7 +91,7 @@ class TestTheTextOfACall:
             {"do_sample": False, "prompt_lookup_num_tokens": 3},
             {"backend": "llguidance"},
         ],
-        ids=str,
+        ids=named,
     )
     @pytest.mark.parametrize("output_type", [ACCENTS, CODE, None], ids=["choice", "regex", "free text"])
     def test_in_the_hosts_own_loop(self, output_type: Any, options: dict[str, Any], model: PhiTransformers) -> None:
@@ -301,7 +302,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("prompt", "options", "words"), REFUSED, ids=str)
+@pytest.mark.parametrize(("prompt", "options", "words"), REFUSED, ids=named)
 def test_bad_input_is_refused_at_once(prompt: Any, options: dict[str, Any], words: str, model: PhiTransformers) -> None:
     with pytest.raises((UnsupportedError, EmptyLanguageError), match=words):
         model.stream(prompt, **{"output_type": CODE, **options})

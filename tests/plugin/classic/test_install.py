@@ -29,6 +29,7 @@ from outlines_phi.errors import UnsupportedError
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.classic import install as install_module
 from outlines_phi.plugin.processor import MaskLogitsProcessor
+from tests.naming import named
 from tests.plugin.gate import together
 from tests.plugin.loops import seeded
 
@@ -220,7 +221,7 @@ class TestGenerator:
         assert ask(model, {"it": "bakery"}, phi="exact", seed=1) in WORDS
         assert ask(stock, {"it": "bakery"}, max_new_tokens=9) in WORDS
 
-    @pytest.mark.parametrize(("arguments", "message"), REFUSED, ids=str)
+    @pytest.mark.parametrize(("arguments", "message"), REFUSED, ids=named)
     def test_refused(self, arguments: dict[str, Any], message: str, stock: Transformers) -> None:
         given = {"model": stock, "phi": "exact", **arguments}
         with pytest.raises(UnsupportedError, match=message):

@@ -32,6 +32,7 @@ from outlines_phi.plugin.hosts.custom_generate import LOANS
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi_workbench.suite.reference import Reference
 from tests.languages import ALPHA, p_value
+from tests.naming import named
 from tests.plugin.gate import trees
 from tests.plugin.loops import custom, inputs_of, seeded, texts, written
 from tests.plugin.oracle import by_text, reference
@@ -123,7 +124,7 @@ class TestLaws:
         generator = outlines.Generator(stock, ANSWER)
         assert set(generator.batch([PROMPT, "hello"], phi="exact", **options)) <= set(TEXTS)
 
-    @pytest.mark.parametrize("phi", ["auto", ExactPhi(tolerance=0.1)], ids=str)
+    @pytest.mark.parametrize("phi", ["auto", ExactPhi(tolerance=0.1)], ids=named)
     def test_auto_and_objects(self, hf: tuple[Any, Any], phi: Any) -> None:
         assert texts(hf, call(hf, PROMPT, phi=phi, seed=1), PROMPT)[0] in TEXTS
 
@@ -304,12 +305,12 @@ OF_TRANSFORMERS = [{"max_new_tokens": -1}, {"max_new_tokens": 0}, {"max_new_toke
 
 class TestRefusals:
     @pytest.mark.filterwarnings("ignore:Using the model-agnostic default")
-    @pytest.mark.parametrize(("options", "words"), REFUSED, ids=str)
+    @pytest.mark.parametrize(("options", "words"), REFUSED, ids=named)
     def test_with_a_sentence(self, hf: tuple[Any, Any], options: dict[str, Any], words: str) -> None:
         with pytest.raises((UnsupportedError, VocabularyError, EmptyLanguageError), match=words):
             call(hf, PROMPT, **options)
 
-    @pytest.mark.parametrize("options", OF_TRANSFORMERS, ids=str)
+    @pytest.mark.parametrize("options", OF_TRANSFORMERS, ids=named)
     def test_by_transformers(self, hf: tuple[Any, Any], options: dict[str, Any]) -> None:
         with pytest.raises((ValueError, TypeError), match="not used by the model" if "fidelity" in options else None):
             call(hf, PROMPT, **options)
