@@ -86,7 +86,7 @@ def ban(thing: Any, phrases: Ban, *, tokenizer: Any = None, max_new_tokens: int 
                 temperature=thing.settings.temperature,
                 top_k=thing.settings.top_k,
                 max_new_tokens=thing.budget if max_new_tokens is None else max_new_tokens,
-                tensor_library_name=thing.tensor_library_name,
+                tensor_library_name=thing.tensor_adapter.library_name,
                 banned_phrases=_joined(thing.ban, banned),
             )
         case SteerableGenerator():

@@ -1,5 +1,7 @@
 """The built site in headless Chromium: `make test-browser` builds it and runs these."""
 
+from __future__ import annotations
+
 import functools
 import http.server
 import re

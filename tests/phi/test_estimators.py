@@ -31,7 +31,7 @@ languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 
 
 def kept(language: Language, **options: Any) -> LearnedPhi:
-    """Return what is learned from some unseeded draws, which stands still during a call."""
+    """Return the estimator learned from some unseeded draws, which stands still during a call."""
     values = KeptValues()
     torch.manual_seed(0)
     sample(LearnedPhi(values), language.request(64, seed=None, **options))
@@ -79,7 +79,7 @@ def test_what_was_looked_at_in_vain_is_given_back(monkeypatch: pytest.MonkeyPatc
 
     def counting(self: Branches, nodes: Iterable[int]) -> None:
         compact(self, nodes)
-        forest = self.trees._forest  # type: ignore[attr-defined]
+        forest = self.trees._trees._forest  # type: ignore[attr-defined]
         kept.append(int(forest.alive[: len(forest)].sum()) / len(forest))
 
     monkeypatch.setattr(Branches, "compact", counting)

@@ -416,7 +416,7 @@ class TestCosts:
 
         def counted(self: branches.Branches, nodes: Any) -> None:
             compact(self, nodes := list(nodes))
-            forest = self.trees._forest  # type: ignore[attr-defined]
+            forest = self.trees._trees._forest  # type: ignore[attr-defined]
             kept.append(int(forest.alive[: len(forest)].sum()) - sum(forest.depth[node] for node in nodes))
 
         def weighed(self: Stepper, walks: Sequence[Trajectory]) -> None:

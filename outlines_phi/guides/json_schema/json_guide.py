@@ -373,12 +373,14 @@ class JSONGuide(Guide):
         """
         at = self._at(state)
         found = self._walker.reached(at)
-        base = [] if found.base is None else [self._target(within, at.stack) for within in found.base.targets]
-        own = np.array([self._target(within, stack) for within, stack, _ in found.places], dtype=np.int64)
-        each = np.array([tells_apart(within, stack) for within, stack, _ in found.places], dtype=np.bool_)
-        closes = np.array([closes for _, _, closes in found.places], dtype=np.bool_)
         ids, counts = self._forest.ending(found.nodes)
-        places = np.repeat(found.at, counts)
+        # A class has a member: where no token ends there is none.
+        used, places = np.unique(np.repeat(found.at, counts), return_inverse=True)
+        ways = [found.places[place] for place in used.tolist()]
+        base = [] if found.base is None else [self._target(within, at.stack) for within in found.base.targets]
+        own = np.array([self._target(within, stack) for within, stack, _ in ways], dtype=np.int64)
+        each = np.array([tells_apart(within, stack) for within, stack, _ in ways], dtype=np.bool_)
+        closes = np.array([closes for _, _, closes in ways], dtype=np.bool_)
         apart = each[places]
         alone, first = places[apart], EOS + 1 + len(base)
         last = first + len(own)

@@ -31,7 +31,7 @@ TRIAL = 8
 """Trial walks of the proposal: they show how long candidates walk, and the tree how texts end."""
 
 
-TRIED_FROM = 0.9
+TRIED_FROM = 0.6
 """The share of the first stage's cost from which trial walks go beside it: before, attempts mostly end it without them."""
 
 MOST_FAILED = 32
@@ -91,7 +91,7 @@ class TwoStages:
     ) -> None:
         self.tree, self.attempts = attempts.tree, attempts
         self._wanted, self._phi, self._stream, self._max_bytes = wanted, phi, stream, max_bytes
-        self._cost = 0.0
+        self._cost = -1.0  # the prompt itself is evaluated for either stage
         self._longest = 1  # the end of sequence; open formats ask for no token at all
         self._trial: AdaptiveTrajectories | None = None
         self._tried = 0  # prefixes that these have come to, each of them counted
