@@ -16,9 +16,9 @@ LIBRARY = SOURCE.with_suffix(".so")
 
 POINTERS = (
     "first count byte child token_first token_count token words edges row ends within listed text offset edge record part follow "
-    "behind frame missed asked mask reached"
+    "behind frame missed asked mask place reached"
 ).split()
-NUMBERS = "width frames most_frames missing asking most_missing ending most_ending full".split()
+NUMBERS = "width frames most_frames missing asking most_missing placed ending most_ending full".split()
 
 
 @final
