@@ -16,9 +16,9 @@ LIBRARY = SOURCE.with_suffix(".so")
 
 POINTERS = (
     "first count byte child token_first token_count token words edges row ends within listed text offset edge record part follow "
-    "behind frame missed asked mask reached"
+    "behind frame missed asked mask place reached"
 ).split()
-NUMBERS = "width frames most_frames missing asking most_missing ending most_ending full".split()
+NUMBERS = "width frames most_frames missing asking most_missing placed ending most_ending full".split()
 
 
 @final
@@ -69,10 +69,13 @@ FIELDS = 2 + ALONGSIDE
 
 @lru_cache(maxsize=1)
 def library() -> Any | None:
-    """Return the compiled walk; ``None`` where it was not built, and masks are made of rows."""
+    """Return the compiled walk; ``None`` where it was not built, or of an older source, and the walk goes from node to node."""
     try:
         found = ctypes.CDLL(str(LIBRARY))
-    except OSError:
+        current = found.layout() == ctypes.sizeof(WalkTables)
+    except (OSError, AttributeError):
+        return None
+    if not current:
         return None
     number, pointer = ctypes.c_int, ctypes.c_void_p
     found.walk.argtypes, found.resume.argtypes = [pointer, number, number, number], [pointer]

@@ -30,8 +30,9 @@ typedef struct {
   int32_t *frame;                   /* [frames, 2]: `after`, and the frame below */
   Item *missed, *asked;             /* where the walk stopped, and what it lacks there, each once */
   uint32_t *mask;
-  Item *reached;                    /* where tokens end, ~record where all within a string do; NULL for a mask alone */
-  int32_t width, frames, most_frames, missing, asking, most_missing, ending, most_ending, full;
+  int32_t *place, *reached;         /* [placed, 2]: states, or ~record of tokens within a string, each with the frame */
+                                    /* [ending, 2]: nodes where tokens end, and the place; NULL for a mask instead */
+  int32_t width, frames, most_frames, missing, asking, most_missing, placed, ending, most_ending, full;
 } Walk;
 
 static void expand(Walk *w, int node, int state, int frame);
@@ -48,15 +49,25 @@ static void mark(Walk *w, int node) {
   for (int i = 0; i < w->token_count[node]; i++) w->mask[token[i] >> 5] |= 1u << (token[i] & 31);
 }
 
+static int placed(Walk *w, int state, int frame) {
+  int at = w->placed;
+  while (--at >= 0 && (w->place[2 * at] != state || w->place[2 * at + 1] != frame));
+  if (at >= 0) return at;
+  if (w->placed == w->most_ending) { w->full = 1; return 0; }
+  w->place[2 * w->placed] = state;
+  w->place[2 * w->placed + 1] = frame;
+  return w->placed++;
+}
+
 static void end(Walk *w, int node, int state, int frame) {
-  if (!w->reached) return;
   if (w->ending == w->most_ending) { w->full = 1; return; }
-  Item item = {node, state, frame, -1};
-  w->reached[w->ending++] = item;
+  w->reached[2 * w->ending] = node;
+  w->reached[2 * w->ending++ + 1] = placed(w, state, frame);
 }
 
 static void arrive(Walk *w, int node, int state, int frame) {
-  if (w->token_count[node]) { mark(w, node); end(w, node, state, frame); }
+  if (!w->reached) mark(w, node);
+  else if (w->token_count[node]) end(w, node, state, frame);
   expand(w, node, state, frame);
 }
 
@@ -128,16 +139,19 @@ static void expand(Walk *w, int node, int state, int frame) {
   }
   if (!at) { miss(w, node, state, frame, -1, 1); return; }
   const int32_t *record = w->record + RECORD * at;
-  end(w, ~at, state, frame);
-  if (record[WORD] >= 0) {
+  if (w->reached) placed(w, ~at, frame);
+  else if (record[WORD] >= 0) {
     const uint32_t *word = w->words + (int64_t)w->width * record[WORD];
     for (int i = 0; i < w->width; i++) w->mask[i] |= word[i];
   }
-  for (int i = record[MARKS]; i < record[PASSES]; i++) mark(w, w->part[i]);
+  for (int i = record[MARKS]; i < record[PASSES] && !w->reached; i++) mark(w, w->part[i]);
   for (int i = record[PASSES]; i < record[ENDS]; i += 2) follow(w, w->part[i], w->part[i + 1], frame); /* the edge of the quote */
 }
 
 /* Resume what `missed` lists, and list what is lacking now; `frames` are those that were there before the walk. */
+/* The layout that this library was built for: one that is older than its caller is not used. */
+int layout(void) { return (int)sizeof(Walk); }
+
 int resume(Walk *w) {
   int count = w->missing;
   Item items[count];
@@ -152,8 +166,8 @@ int resume(Walk *w) {
 }
 
 int walk(Walk *w, int node, int state, int frame) {
-  memset(w->mask, 0, 4 * (size_t)w->width);
-  w->full = w->ending = 0;
+  if (!w->reached) memset(w->mask, 0, 4 * (size_t)w->width);
+  w->full = w->placed = w->ending = 0;
   w->missing = 1;
   w->missed[0] = (Item){node, state, frame, -1};
   return resume(w);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,19 @@ MOST_STATES, MOST_EDGES, MOST_FRAMES, MOST_PARTS, MOST_MISSED = 1 << 14, 1 << 17
 """Entries of the tables of one guide; those that are not written take no memory."""
 
 UNKNOWN, FIRST = 1, 3
-_DEAD = np.zeros(256, np.int32).data
+_DEAD, _ANY = np.zeros(256, np.int32).data, np.full(256, UNKNOWN, np.int32).data
+
+
+class Ends(NamedTuple):
+    """Ends of tokens: nodes of the forest, and the place of each; the next walk writes over both.
+
+    ``places`` are states, each with the stack; ``inside`` what tokens do within strings that they end in, with the stack.
+    """
+
+    nodes: NDArray[np.integer]
+    at: NDArray[np.integer]
+    places: list[tuple[State | None, Stack]]
+    inside: list[tuple[Interior, Stack]]
 
 
 class UntoldError(Exception):
@@ -35,20 +47,19 @@ class Tables:
         sizes = {"edges": 256 * MOST_STATES, "row": MOST_STATES, "ends": MOST_STATES, "within": MOST_STATES}
         sizes |= {"record": 6 * MOST_STATES, "part": MOST_PARTS, "follow": MOST_FRAMES, "behind": 4 * MOST_FRAMES}
         sizes |= {"frame": 2 * MOST_FRAMES, "missed": 4 * MOST_MISSED, "asked": 4 * MOST_MISSED, "mask": forest.width}
-        sizes["edge"] = 3 * MOST_EDGES
-        sizes["listed"] = 5 * MOST_STATES
+        sizes |= {"edge": 3 * MOST_EDGES, "listed": 5 * MOST_STATES, "place": 2 * len(forest.count)}
         arrays = {name: np.empty(size, np.int32) for name, size in sizes.items()}
         arrays |= {name: np.empty(MOST_STATES, np.int64) for name in ("text", "offset")}
         self.of = {name: array.data for name, array in arrays.items()}
         self.asked, self.mask = arrays["asked"].reshape(-1, 4), arrays["mask"].view(np.uint32)
-        self.reached = np.empty((len(forest.count), 4), np.int32)
+        self.reached = np.empty((len(forest.count), 2), np.int32)
         self.walk = WalkTables(
             width=forest.width, most_frames=MOST_FRAMES, most_missing=MOST_MISSED, most_ending=len(self.reached)
         )
         for name, array in arrays.items():
             setattr(self.walk, name, array.ctypes.data)
         forest.enter_into(self.walk)
-        self.address = ctypes.addressof(self.walk)
+        self.address, self.ends = ctypes.addressof(self.walk), self.reached.ctypes.data
 
 
 @final
@@ -88,15 +99,9 @@ class Compiled:
         self._walk(at, None)
         return self._tables.mask.copy()
 
-    def reached(
-        self, at: Configuration, begun: Stack
-    ) -> tuple[list[tuple[NDArray[np.integer], State | None, Stack]], list[tuple[Interior, Stack]]]:
-        """Return the ends of tokens: nodes, the state and the stack; and the interiors of strings that they end in, with the stack.
-
-        ``begun`` stands for the stack of the configuration.
-        """
-        own = self._walk(at, self._tables.reached.ctypes.data)
-        items = self._tables.reached[: self._tables.walk.ending]
+    def reached(self, at: Configuration, begun: Stack) -> Ends:
+        """Return the ends of tokens; ``begun`` stands for the stack of the configuration."""
+        own = self._walk(at, self._tables.ends)
         stacks: dict[int, Stack] = {own: begun}
 
         def stack(frame: int) -> Stack:
@@ -105,16 +110,13 @@ class Compiled:
                 stacks[frame] = self._frames[frame] if frame < own else self._push(self._afters[after], stack(below))
             return stacks[frame]
 
-        within, ends = items[items[:, 0] < 0].tolist(), items[items[:, 0] >= 0]
-        records = [(self._records[~record], stack(frame)) for record, _, frame, _ in within]
-        order = np.lexsort((ends[:, 2], ends[:, 1]))
-        ends = ends[order]
-        cuts = np.flatnonzero(np.any(np.diff(ends[:, 1:3], axis=0), axis=1)) + 1
-        groups = np.split(ends, cuts) if len(ends) else []
-        return (
-            [(group[:, 0], self._states[group[0, 1]], stack(int(group[0, 2]))) for group in groups],
-            [(self._interior(self._states[state], node), here) for (state, node), here in records],
-        )
+        found = self._of["place"][: 2 * self._tables.walk.placed].tolist()
+        numbers = found[::2]
+        places = [(self._states[max(one, 0)], stack(frame)) for one, frame in zip(numbers, found[1::2], strict=True)]
+        records = ((self._records[~one], here) for one, (_, here) in zip(numbers, places, strict=True) if one < 0)
+        inside = [(self._interior(self._states[state], node), here) for (state, node), here in records]
+        nodes, numbered = self._tables.reached[: self._tables.walk.ending].T
+        return Ends(nodes, numbered, places, inside)
 
     def _walk(self, at: Configuration, reached: int | None) -> int:
         """Walk, and return the number of the frame that stands for the stack of a configuration: behind all that are kept."""
@@ -158,7 +160,7 @@ class Compiled:
     def _state(self, state: State) -> int:
         number = self._state_numbers.get(state)
         if number is None:
-            if isinstance(state, Pending):
+            if type(state) is Pending:
                 raise UntoldError
             number = len(self._states)
             if number == MOST_STATES:
@@ -171,8 +173,8 @@ class Compiled:
             else:
                 row, self._rows = self._rows, self._rows + 1
                 edges, first = self._of["edges"], 256 * row
-                edges[first : first + 256] = _DEAD
-                for byte in range(256) if state.bytes is None else state.bytes:
+                edges[first : first + 256] = _ANY if (bytes := state.bytes) is None else _DEAD
+                for byte in bytes or ():
                     edges[first + byte] = UNKNOWN
                 if (ends := state.ends) is not None:
                     self._of["ends"][number] = ends + 1

@@ -375,22 +375,25 @@ class JSONGuide(Guide):
         found = self._walker.reached(at)
         ids, counts = self._forest.ending(found.nodes)
         # A class has a member: where no token ends there is none.
-        used, places = np.unique(np.repeat(found.at, counts), return_inverse=True)
+        used, places = np.unique(found.at.repeat(counts), return_inverse=True)
         ways = [found.places[place] for place in used.tolist()]
         base = [] if found.base is None else [self._target(within, at.stack) for within in found.base.targets]
-        own = np.array([self._target(within, stack) for within, stack, _ in ways], dtype=np.int64)
-        each = np.array([tells_apart(within, stack) for within, stack, _ in ways], dtype=np.bool_)
-        closes = np.array([closes for _, _, closes in ways], dtype=np.bool_)
-        apart = each[places]
-        alone, first = places[apart], EOS + 1 + len(base)
+        own = [self._target(within, stack) for within, stack, _ in ways]
+        each = [tells_apart(within, stack) for within, stack, _ in ways]
+        closes = [closes for _, _, closes in ways]
+        first, ends = EOS + 1 + len(base), DONE if self.machine.may_end(at) else DEAD
         last = first + len(own)
+        alike = np.array(
+            [DEAD, ends, *base, *(DEAD if many else one for one, many in zip(own, each, strict=True))], np.int64
+        )
+        closing, targets = np.array([False] * first + closes), alike
         classes = first + places
-        classes[apart] = np.arange(last, last + len(alone))
-        ends = DONE if self.machine.may_end(at) else DEAD
-        alike = np.array([DEAD, ends, *base, *np.where(each, DEAD, own), *own[alone]], dtype=np.int64)
-        closing = np.array([False] * first + [*closes, *closes[alone]])
-        targets = alike.copy()
-        targets[last:] = self._unread(state, at) + ids[apart].astype(np.int64) if len(alone) else ()
+        if any(each):
+            apart = np.array(each)[places]
+            alone = places[apart]
+            classes[apart] = np.arange(last, last + len(alone))
+            alike, closing = np.append(alike, np.array(own)[alone]), np.append(closing, np.array(closes)[alone])
+            targets = np.append(targets, self._unread(state, at) + ids[apart].astype(np.int64))
         partition = self._forest.partition(found.base and found.base.split, ids, classes, len(alike))
         return _Known(Row(partition, targets), alike, closing)
 

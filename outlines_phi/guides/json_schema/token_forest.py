@@ -118,7 +118,7 @@ class TokenForest(Shared):
 
     def ending(self, nodes: NDArray[np.integer]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return the tokens that end at some nodes, those of each together, and how many each has."""
-        if not (nodes >= len(self.trie)).any():
+        if not len(nodes) or nodes.max() < len(self.trie):
             return self.trie.ending(nodes)
         each = [self.nodes(node) for node in nodes.tolist()]
         ids, counts = self.trie.ending(np.concatenate(each))
@@ -126,9 +126,10 @@ class TokenForest(Shared):
 
     def order(self, nodes: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return the order of nodes by the texts that end there; a set stands where its first node does."""
-        firsts, sets = nodes.astype(np.int64), np.flatnonzero(nodes >= len(self.trie))
-        firsts[sets] = [self._sets[node - len(self.trie)][0] for node in nodes[sets].tolist()]
-        return np.argsort(self.trie.preorder[firsts], kind="stable")
+        if len(sets := np.flatnonzero(nodes >= len(self.trie))):
+            nodes = nodes.copy()
+            nodes[sets] = [self._sets[node - len(self.trie)][0] for node in nodes[sets].tolist()]
+        return self.trie.preorder[nodes].argsort(kind="stable")
 
     def text(self, node: int, above: int) -> bytes:
         """Return the bytes on the way to a node of the trie from those that another stands for."""

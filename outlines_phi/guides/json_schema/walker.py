@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple, TypeAlias, TypeVar, final
+from typing import NamedTuple, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...numerics.cache import Cache
-from .compiled import Compiled, UntoldError
+from .compiled import Compiled, Ends, UntoldError
 from .interior import Interior
 from .machine.containers import Key
 from .machine.machine import Machine
@@ -20,9 +20,6 @@ from .token_forest import FullError, TokenForest
 
 MOST_KEPT = 1 << 25
 """Bytes of the interiors of strings of one guide that are kept."""
-
-Ends: TypeAlias = list[tuple[NDArray[np.integer], State | None, Stack]]
-"""Nodes of the forest, and the state and the stack at each."""
 
 Found = TypeVar("Found")
 
@@ -41,7 +38,7 @@ class Reached(NamedTuple):
     """
 
     base: Interior | None
-    nodes: NDArray[np.int64]
+    nodes: NDArray[np.integer]
     at: NDArray[np.int64]
     places: list[tuple[State | None, Stack, bool]]
 
@@ -64,32 +61,33 @@ class Walker:
         stack = at.stack
         # An own copy, so that a stack which the value was popped from, and pushed on again, is another one.
         begun = None if stack is None else Frame(stack.after, stack.below, stack.start)
-        ends, inside = self._told(lambda compiled: compiled.reached(at, begun)) or self.by_steps(at, begun)
-        base, within = None, Ends()
-        for interior, here in inside:
+        found = self._told(lambda compiled: compiled.reached(at, begun)) or self.by_steps(at, begun)
+        known: dict[tuple[State | None, Stack], int] = {}
+
+        def numbers(places: Iterable[tuple[State | None, Stack]]) -> NDArray[np.int64]:
+            return np.array([known.setdefault(place, len(known)) for place in places], dtype=np.int64)
+
+        base, parts = None, list[tuple[NDArray[np.integer] | list[int], NDArray[np.int64]]]()
+        for interior, here in found.inside:
             split = interior.split
             if not interior.node and split is not None and not tells_apart(interior.state, stack, counted=True):
                 base = interior
             elif split is not None:
-                nodes = np.split(split.stays.nodes, split.stays.first[1:-1])
-                within += zip(nodes, interior.targets, [here] * len(nodes), strict=False)
-            within += ((np.array([node]), state, here) for node, state in interior.ends)
-        return self._placed(base, within + ends, stack, begun)
-
-    def _placed(self, base: Interior | None, ends: Ends, stack: Stack, begun: Stack) -> Reached:
-        """Number the places in the order of the first texts that lead there, whatever the order of the walk."""
-        known = dict[tuple[State | None, Stack], int]()
-        numbers = [known.setdefault((state, here), len(known)) for _, state, here in ends]
-        nodes = np.concatenate([np.empty(0, np.int64), *(nodes for nodes, _, _ in ends)])
+                groups = numbers((state, here) for state in interior.targets)
+                parts.append((split.stays.nodes, groups.repeat(split.stays.sizes)))
+            if interior.ends:
+                parts.append(
+                    ([node for node, _ in interior.ends], numbers((state, here) for _, state in interior.ends))
+                )
+        parts.append((found.nodes, numbers(found.places)[found.at]))
+        nodes, places = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         order = self._forest.order(nodes)
-        at = np.repeat(np.array(numbers, dtype=np.int64), [len(nodes) for nodes, _, _ in ends])[order]
-        here, first, at = np.unique(at, return_index=True, return_inverse=True)
-        ranks = np.argsort(np.argsort(first))
-        every = list(known)
-        places = [every[number] for number in here[np.argsort(first)].tolist()]
-        return Reached(
-            base, nodes[order], ranks[at], [(state, *self._settled(one, stack, begun)) for state, one in places]
-        )
+        unranked = places[order]
+        # Places are numbered in the order of the first texts that lead there, whatever the order of the walk.
+        first, ranks, listed = list(dict.fromkeys(unranked.tolist())), np.empty(len(known), np.int64), list(known)
+        ranks[first] = np.arange(len(first))
+        settled = [(listed[one][0], *self._settled(listed[one][1], stack, begun)) for one in first]
+        return Reached(base, nodes[order], ranks[unranked], settled)
 
     def _settled(self, here: Stack, stack: Stack, begun: Stack) -> tuple[Stack, bool]:
         """Return the stack of the machine for one of a walk, and whether the innermost value was left on the way there."""
@@ -104,9 +102,10 @@ class Walker:
             found = self._machine.push(frame.after, found, frame.start)
         return found, False
 
-    def by_steps(self, at: Configuration, begun: Stack) -> tuple[Ends, list[tuple[Interior, Stack]]]:
+    def by_steps(self, at: Configuration, begun: Stack) -> Ends:
         """Walk from node to node: the reference of the compiled walk."""
-        ends, inside, forest, machine = Ends(), list[tuple[Interior, Stack]](), self._forest, self._machine
+        inside, reached = list[tuple[Interior, Stack]](), list[tuple[int, Configuration]]()
+        forest, machine = self._forest, self._machine
         waiting = [(0, Configuration(at.state, begun, at.text))]
         while waiting:
             node, here = waiting.pop()
@@ -122,9 +121,10 @@ class Walker:
             else:
                 after += ((child, machine.advance(here, byte)) for byte, child in forest.children(node).items())
             found = [(child, one) for child, one in after if one is not None]
-            ends += ((np.array([child]), one.state, one.stack) for child, one in found)
+            reached += found
             waiting += found
-        return ends, inside
+        nodes = np.array([node for node, _ in reached], dtype=np.int64)
+        return Ends(nodes, np.arange(len(nodes)), [(one.state, one.stack) for _, one in reached], inside)
 
     def _forget(self) -> None:
         """Begin to keep interiors, which know words of the tables that they were made for."""
