@@ -50,7 +50,7 @@ class Branch:
 
     def child(self, token: int) -> Branch:
         """Return the prefix that is ``token`` longer, which a walk has come to."""
-        child = self.foreseen(token)
+        child = self.children.get(token) or self.foreseen(token)
         if child.ahead is not None:
             child.ahead.followed += 1
             child.ahead = None

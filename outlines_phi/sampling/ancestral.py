@@ -87,8 +87,8 @@ def grow(
         below = _groups(settled(group), moving, min(TOGETHER, stepper.room))
         yield group
         groups += below
-        walks = (walk for waiting in groups for unit in waiting for walk in moving(unit))
-        needed = {walk.at.held: len(walk.tokens) for walk in walks}
+        lengths = {walk.at: len(walk.tokens) for waiting in groups for unit in waiting for walk in moving(unit)}
+        needed = {prefix.held: length for prefix, length in lengths.items()}
         if below:
             stepper.branches.tidy(needed, sum(needed.values()))
         elif groups:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, final
 
@@ -110,10 +110,9 @@ class Batch:
 
     def __init__(self, walks: Sequence[Trajectory], request: Request) -> None:
         self._table, self.sites = request.table, dict[Branch, Site]()
-        for walk in walks:
-            if walk.at not in self.sites:
-                prompt = request.prompts[walk.row]
-                self.sites[walk.at] = Site(walk.row, prompt, tuple(walk.tokens), walk.state, walk.remaining)
+        for at, walk in {walk.at: walk for walk in walks}.items():
+            prompt = request.prompts[walk.row]
+            self.sites[at] = Site(walk.row, prompt, tuple(walk.tokens), walk.state, walk.remaining)
         self.standing = len(self.sites)
 
     def chain(self, prefix: Branch, tokens: Sequence[int]) -> list[Branch | None]:
@@ -144,9 +143,9 @@ class Batch:
 
 
 class WalkStep(NamedTuple):
-    """A walk in a round, with the draft that was made for it."""
+    """The walks on a prefix in a round that have one draft: whatever is the same for all is done once."""
 
-    walk: Trajectory
+    walks: list[Trajectory]
     # The rows of the distributions of its next token, and of that after each drafted one; -1 after one that ends the text, or
     # cannot be written
     rows: list[int]
@@ -287,19 +286,18 @@ class Stepper:
     def advance(self, walks: Sequence[Trajectory]) -> None:
         """Evaluate every distinct prefix that unfinished ``walks`` stand on, with drafts, and take each of them further."""
         batch = Batch(walks, self._request)
-        drafts = self._drafts(walks, [batch.sites[walk.at] for walk in walks])
-        chains = [
-            batch.chain(walk.at, draft.tokens) if draft.tokens else [walk.at]
-            for walk, draft in zip(walks, drafts, strict=True)
-        ]
+        alike = dict[tuple[Branch, Draft], list[Trajectory]]()
+        for walk, draft in zip(walks, self._drafts(walks, batch), strict=True):
+            alike.setdefault((walk.at, draft), []).append(walk)
+        chains = [batch.chain(at, draft.tokens) for at, draft in alike]
         prefixes, sites = list(batch.sites), list(batch.sites.values())
         logits = self.branches.reach(prefixes)
         # Neighbours of one guide state are treated together: prefixes, and the walks on them.
         order = sorted(range(len(sites)), key=lambda i: (sites[i].state, sites[i].remaining))
         place: dict[Branch | None, int] = {prefixes[i]: row for row, i in enumerate(order)}
         steps = [
-            WalkStep(walk, [place.get(at, -1) for at in chain], draft)
-            for walk, draft, chain in zip(walks, drafts, chains, strict=True)
+            WalkStep(same, [place.get(at, -1) for at in chain], draft)
+            for ((_, draft), same), chain in zip(alike.items(), chains, strict=True)
         ]
         steps.sort(key=lambda step: step.rows[0])
         came = self._take_steps(steps, order, batch, Exchange(logits))
@@ -318,13 +316,14 @@ class Stepper:
                 prefix
             ].clone()  # a row alone would hold the memory of all that was evaluated with it
 
-    def _drafts(self, walks: Sequence[Trajectory], sites: Sequence[Site]) -> list[Draft]:
+    def _drafts(self, walks: Sequence[Trajectory], batch: Batch) -> list[Draft]:
         """Return a draft per walk. Drafts that are drawn are as many chains: where memory has no room some walks go without."""
         if self._proposer is None or self._draft is None:
             return [NOTHING] * len(walks)
         lengths = [self._draft.length] * len(walks)
         if self._draft.drafter.sampled:
             lengths[self.room :] = [0] * (len(walks) - self.room)
+        sites = [batch.sites[walk.at] for walk in walks]
         return self._proposer.propose(sites, lengths, [self._states[walk].stream for walk in walks])
 
     def _take_steps(
@@ -339,8 +338,9 @@ class Stepper:
         size = together(exchange.answer.matrix) if apart else len(order)
         if self._observer is not None or self._request.constraint is not None:
             exchange.answer.read()  # what others see before it is read below is checked before
-        logits_of, sent = exchange.rows(order), exchange.send(*self._arrays(steps))
-        firsts, heads = range(0, len(order), size), [step.rows[0] for step in steps]
+        moving = [walk for step in steps for walk in step.walks]
+        firsts, heads = range(0, len(order), size), [step.rows[0] for step in steps for _ in step.walks]
+        logits_of, sent = exchange.rows(order), exchange.send(*self._arrays(steps, moving))
         asked = [self.distributions(batch.prefixes(order[first : first + size]), exchange) for first in firsts]
         chosen = list[Tensor]()
         for first, distributions in zip(firsts, asked, strict=True):
@@ -351,54 +351,55 @@ class Stepper:
             log_r = [step.draft.log_r.to(log_p.device) for step in steps if step.draft.log_r is not None]
             proposals = Proposals(drawn, drawn_from, torch.cat(log_r)) if log_r else None
             chosen.append(
-                self._choose(steps[here], [head - first for head in heads[here]], chains, proposals, log_p, scores)
+                self._choose(moving[here], [head - first for head in heads[here]], chains, proposals, log_p, scores)
             )
         (read,) = exchange.read(torch.cat(chosen))
-        came = set[int]()
-        for step, (accepted, *account) in zip(steps, read.tolist(), strict=True):
-            self._write(step, int(accepted), *account)
-            came.update(step.rows[: int(accepted) + 1])
-        return came - {-1}
+        accounts = zip(*read.T.tolist(), strict=True)
+        return {row for step in steps for row in step.rows[: self._write(step, accounts) + 1] if row >= 0}
 
-    def _write(self, step: WalkStep, accepted: int, token: float, log_s: float, *accounts: float) -> None:
-        """Let a walk write the ``accepted`` tokens of its draft and ``token``, with ``log p`` and ``log p - log q`` of each."""
-        walk, last, allowed = step.walk, step.rows[accepted], log_s > -math.inf
-        written = [*step.draft.tokens[:accepted], int(token)]
-        if last < 0 or not allowed:  # no distribution, or nothing in it, to draw a further token from
-            written.pop()
-        if walk in self._states:
-            self._states[walk].observe(len(step.rows) - 1, accepted, len(written))
-        half = len(accounts) // 2
-        for account in zip(written, accounts[:half], accounts[half:], strict=False):
-            self.take(walk, *account)
-        if last >= 0 and not allowed:
-            walk.log_w = -math.inf
-        self.end_free(walk)
+    def _write(self, step: WalkStep, accounts: Iterator[Any]) -> int:
+        """Let walks write what they keep of their draft, and the token after it; return the most that one of them keeps.
 
-    def _arrays(self, steps: Sequence[WalkStep]) -> list[NDArray[Any]]:
+        ``accounts`` are of these walks and of further ones: a row of :meth:`_choose` for each.
+        """
+        furthest = 0
+        for walk, (kept, log_s, *account) in zip(step.walks, accounts, strict=False):
+            accepted = int(kept)
+            goes_on, allowed = step.rows[accepted] >= 0, log_s > -math.inf
+            # Without a distribution, or anything in it, there is no further token to draw.
+            written = accepted + (goes_on and allowed)
+            if self._draft is not None:
+                self._states[walk].observe(len(step.rows) - 1, accepted, written)
+                furthest = max(furthest, accepted)
+            for i in range(written):
+                token, log_p, log_w = account[3 * i : 3 * i + 3]
+                self.take(walk, int(token), log_p, log_w)
+            if goes_on and not allowed:
+                walk.log_w = -math.inf
+            self.end_free(walk)
+        return furthest
+
+    def _arrays(self, steps: Sequence[WalkStep], walks: Sequence[Trajectory]) -> list[NDArray[Any]]:
         """Return the parts of :class:`Chains`, the indices of the drawn drafts, and the rows of :class:`Proposals` of each."""
         lengths = np.array([len(step.rows) - 1 for step in steps])
         longest = int(lengths.max())
-        width = longest + 1
-        rows = np.array([step.rows + [-1] * (width - len(step.rows)) for step in steps])
+        rows = np.array([step.rows + [-1] * (longest + 1 - len(step.rows)) for step in steps])
         tokens = np.array([(*step.draft.tokens, *[0] * longest)[:longest] for step in steps], dtype=np.int64)
-        uniforms = np.array([self._uniforms(step.walk, len(step.rows), width) for step in steps])
-        drawn = [(i, len(step.draft.log_r)) for i, step in enumerate(steps) if step.draft.log_r is not None]
-        drawn_from, first = np.zeros((len(drawn), longest), dtype=np.int64), 0
-        for place, (_, length) in enumerate(drawn):
-            drawn_from[place, :length] = range(first, first := first + length)
-        return [rows, tokens, lengths, uniforms, np.array([i for i, _ in drawn], dtype=np.int64), drawn_from]
-
-    def _uniforms(self, walk: Trajectory, n: int, width: int) -> list[float]:
-        """Return the next ``n`` random numbers of a walk, and zeros up to ``width``; none of one that a constraint draws for."""
-        if self._request.constraint is not None:
-            return [0.0]
-        drawn = self._states[walk].uniforms(walk, n) if self._draft is not None else [walk.rng.random()]
-        return drawn + [0.0] * (width - n)
+        drawn = np.array([0 if step.draft.log_r is None else len(step.draft.log_r) for step in steps])
+        of = np.repeat(np.arange(len(steps)), [len(step.walks) for step in steps])
+        sampled = np.flatnonzero(drawn[of])
+        drawn_from = np.minimum((drawn.cumsum() - drawn)[of[sampled], None] + np.arange(longest), drawn.sum() - 1)
+        if self._draft is not None:
+            uniforms = np.array([self._states[walk].uniforms(walk, longest + 1) for walk in walks])
+        else:  # a constraint draws for itself
+            uniforms = np.array([walk.rng.random() if self._request.constraint is None else 0.0 for walk in walks])[
+                :, None
+            ]
+        return [rows[of], tokens[of], lengths[of], uniforms, sampled, drawn_from]
 
     def _choose(
         self,
-        steps: Sequence[WalkStep],
+        walks: Sequence[Trajectory],
         heads: Sequence[int],
         chains: Chains,
         proposals: Proposals | None,
@@ -407,8 +408,8 @@ class Stepper:
     ) -> Tensor:
         """Draw the tokens that each walk writes, ``heads`` being the rows that they stand on.
 
-        Returns ``[n, 3 + 2 (K + 1)]`` float64: how many tokens of the draft are kept, the token after them, ``log S`` there, and
-        ``log p`` and ``log p - log q`` of the tokens.
+        Returns ``[n, 2 + 3 (K + 1)]`` float64: how many tokens of the draft are kept, ``log S`` after them, and of these tokens and
+        the one that follows each itself, its ``log p``, and ``log p - log q``.
         """
         rows, constraint = chains.rows.clamp_min(0), self._request.constraint
         if constraint is None:
@@ -417,16 +418,16 @@ class Stepper:
             log_s = distributions.log_s[rows]
         else:
             accepted = torch.zeros_like(chains.lengths)
-            tokens, log_s = self._draw_allowed([step.walk for step in steps], heads, scores.double(), constraint)
+            tokens, log_s = self._draw_allowed(walks, heads, scores.double(), constraint)
         if self._observer is not None:
-            draws = [(step.walk.row, step.walk.number) for step in steps]
+            draws = [(walk.row, walk.number) for walk in walks]
             self._observer.step(draws, heads, tokens.tolist(), log_p, scores.double())
         own = tokens.clamp_min(0)[:, None]
         written = torch.cat([chains.tokens, own], 1).scatter(1, accepted[:, None], own)
         log_p_v, log_q_v = log_p[rows, written].double(), scores[rows, written].double() - log_s
-        head = torch.stack([accepted, tokens], 1).double()
+        head = torch.stack([accepted.double(), log_s.gather(1, accepted[:, None])[:, 0]], 1)
         # log p - log q = log S - log h
-        return torch.cat([head, log_s.gather(1, accepted[:, None]), log_p_v, log_p_v - log_q_v], 1)
+        return torch.cat([head, torch.stack([written.double(), log_p_v, log_p_v - log_q_v], -1).flatten(1)], 1)
 
     def _draw_allowed(
         self, walks: Sequence[Trajectory], rows: Sequence[int], scores: Tensor, constraint: Constraint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -86,10 +87,12 @@ class TestRollback:
     def test_a_walk_that_stays_on_its_rejected_draft_fails(self, sound: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         write = Stepper._write
 
-        def stays(self: Stepper, step: WalkStep, *rest: Any) -> None:
-            *_, last = step.walk.at.along(step.draft.tokens)
-            write(self, step, *rest)
-            step.walk.at = last.child(step.walk.tokens[-1])
+        def stays(self: Stepper, step: WalkStep, accounts: Iterator[Any]) -> int:
+            *_, last = step.walks[0].at.along(step.draft.tokens)
+            kept = write(self, step, accounts)
+            for walk in step.walks:
+                walk.at = last.child(walk.tokens[-1])
+            return kept
 
         if not sound:
             monkeypatch.setattr(Stepper, "_write", stays)
