@@ -91,7 +91,7 @@ class TwoStages:
     ) -> None:
         self.tree, self.attempts = attempts.tree, attempts
         self._wanted, self._phi, self._stream, self._max_bytes = wanted, phi, stream, max_bytes
-        self._cost = -1.0  # the prompt itself is evaluated for either stage
+        self._cost = 0.0
         self._longest = 1  # the end of sequence; open formats ask for no token at all
         self._trial: AdaptiveTrajectories | None = None
         self._tried = 0  # prefixes that these have come to, each of them counted
@@ -133,7 +133,8 @@ class TwoStages:
             waiting += ahead
             self._tried += len(ahead)
             self._longest = max([self._longest, *map(self.tree.fewest_tokens, ahead)])
-        self._cost += 1 + COST * (len(set(waiting)) - 1)
+        if self.tree.root.expanded:  # the prompt itself is evaluated for either stage
+            self._cost += 1 + COST * (len(set(waiting)) - 1)
         return waiting
 
     def _most_cost(self) -> float:
