@@ -197,7 +197,7 @@ def of_weighted_draws(results: list[Draws]) -> tuple[np.ndarray, np.ndarray]:
 class TestCandidatesBesideAttempts:
     """Attempts that candidates have walked beside decide if a draw is weighted, and say nothing of the candidates."""
 
-    phi = AutoPhi(share=0.1, candidates=1, width=4)
+    phi = AutoPhi(share=0.1, candidates=1, width=2)
 
     def test_weights_of_weighted_draws_are_unbiased(self) -> None:
         results = sample(self.phi, TWO_LENGTHS.request(1, seed=8, rows=900))
