@@ -6,7 +6,7 @@ import math
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
@@ -36,17 +36,7 @@ from ..sampling.ranking import Ranking, rank
 from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request, Sampler
 from ..vocabulary.canonical import CanonicalTokenization
-from .call import (
-    LEVELS,
-    Ban,
-    Call,
-    CallOptions,
-    Correction,
-    Unset,
-    resolve_ban,
-    resolve_phi,
-    texts,
-)
+from .call import Ban, Call, CallOptions, Correction, Unset, texts
 from .drafts import DraftSources
 from .mistakes import check_batch, not_pickled, reading
 from .streaming import Asynchronous, Pieces, Worker, accepted, check_stream, pieces, stepped, telling
@@ -67,6 +57,7 @@ class PhiModel(Asynchronous, ABC):
     """
 
     takes_types: ClassVar[bool] = False  # True if output types, not logits processors, are for its own loop
+    made_of: ClassVar[Mapping[str, str]]  # By parameter of its constructor: the attribute of a model of Outlines
     tells_progress = True  # True if `progress=` is told between model calls
     type_adapter: Any  # Outlines', where the host has one
     hf_tokenizer: Any  # The encoder of texts; `None` where only the vocabulary is known
@@ -80,9 +71,9 @@ class PhiModel(Asynchronous, ABC):
         self._trees = TreeStore(max_tree_bytes)
         # Threads that share a model take turns: their calls share trees.
         self._drawing = threading.RLock()
-        self.phi = resolve_phi(phi)
-        self.banned_phrases = resolve_ban(banned_phrases)
-        _ = self.correction  # raises what is wrong with the two together
+        # Of every call that does not say otherwise; `phi=None` says nothing.
+        given = Correction().replaced_by(Unset.UNSET if phi is None else phi, banned_phrases)
+        self.correction = replace(given, inherited=True)
         self.worker = Worker()
         self.told_of_fit = WeakSet[Table]()  # The tables whose bad fit was warned of
 
@@ -151,7 +142,8 @@ class PhiModel(Asynchronous, ABC):
 
     def _typed(self, output_type: Any, backend: str | None, keywords: dict[str, Any]) -> Call:
         """Return a call for an output type; by the means of Outlines where nothing is corrected and it writes what we do not."""
-        stock, correction = backend is not None and masks_only(backend), self._correction(keywords)
+        said = (keywords.pop(name, Unset.UNSET) for name in ("phi", "banned_phrases"))
+        stock, correction = backend is not None and masks_only(backend), self.correction.replaced_by(*said)
         plain = correction.ban is None and correction.estimator(keywords.get("sampler"), usual=None) is None
         typed = output_type is not None and not isinstance(output_type, (OutlinesLogitsProcessor, Table))
         if typed and plain and (stock or self.takes_types or left_to_outlines(output_type, at_hand=self._at_hand)):
@@ -176,19 +168,15 @@ class PhiModel(Asynchronous, ABC):
         outlines_model: Any = self
         return SteerableGenerator(outlines_model, output_type, backend).logits_processor
 
-    def _correction(self, keywords: dict[str, Any]) -> Correction:
-        """Take the correction of a call out of its keywords."""
-        return self.correction.replaced_by(
-            keywords.pop("phi", Unset.UNSET), keywords.pop("banned_phrases", Unset.UNSET)
-        )
+    @property
+    def phi(self) -> Phi | None:
+        """The estimator of every call that does not say otherwise; ``None`` for the host's own loop."""
+        return None if isinstance(self.correction.phi, Unset) else self.correction.phi
 
     @property
-    def correction(self) -> Correction:
-        """The correction of every call that does not say otherwise."""
-        unsaid, ban = Unset.UNSET, self.banned_phrases
-        if self.phi is not None:
-            return replace(Correction().replaced_by(self.phi, ban), inherited=True)
-        return Correction(level=unsaid if ban is None else LEVELS.get(ban.level, unsaid), ban=ban, inherited=True)
+    def banned_phrases(self) -> BannedPhrases | None:
+        """The phrases that no call writes unless it says otherwise; ``None`` where nothing is banned."""
+        return self.correction.ban
 
     @cached_property
     def compiled(self) -> CompiledTypes:

@@ -305,6 +305,8 @@ class PhiTransformers(PhiModel, Transformers):
         asks for a correction.
     """
 
+    made_of: ClassVar = {"model": "model", "tokenizer": "hf_tokenizer", "device_dtype": "device_dtype"}
+
     def __init__(
         self,
         model: Any,
@@ -327,11 +329,6 @@ class PhiTransformers(PhiModel, Transformers):
             shown = TransformerTokenizer  # plain calls do without a correction
         Transformers.__init__(self, model, tokenizer, device_dtype=device_dtype)
         self.tokenizer = shown(tokenizer)
-
-    @classmethod
-    def over(cls, model: Any, **options: Any) -> PhiTransformers:
-        """Return the form that takes ``phi=`` of a model of Outlines, which stays as it is; ``options`` as in the constructor."""
-        return cls(model.model, model.hf_tokenizer, device_dtype=model.device_dtype, **options)
 
     @cached_property
     def lm(self) -> TransformersModel:

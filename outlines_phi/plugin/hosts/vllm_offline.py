@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from outlines.models.vllm_offline import VLLMOffline
 from outlines.processors import OutlinesLogitsProcessor
@@ -59,6 +59,7 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
     """
 
     takes_types = True
+    made_of: ClassVar = {"model": "model"}
 
     def __init__(self, model: LLM, **options: Any) -> None:
         if not isinstance(model, LLM):
@@ -68,11 +69,6 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
         PhiModel.__init__(self, **options)
         VLLMOffline.__init__(self, model)
         self.hf_tokenizer = self.tokenizer
-
-    @classmethod
-    def over(cls, model: Any, **options: Any) -> PhiVLLMOffline:
-        """Return the form that takes ``phi=`` of a model of Outlines, which stays as it is; ``options`` as in the constructor."""
-        return cls(model.model, **options)
 
     @cached_property
     def lm(self) -> VLLMModel:

@@ -230,17 +230,13 @@ class ServedModel(PhiModel):
     stock: ClassVar[Any]  # Outlines' class
     takes_types = True
     tells_progress = False
+    made_of: ClassVar = {"client": "client", "model_name": "model_name"}
     hf_tokenizer = None
 
     def __init__(self, client: Any, model_name: str | None = None, **options: Any) -> None:
         PhiModel.__init__(self, **options)
         self.client, self.model_name, self.type_adapter = client, model_name, VLLMTypeAdapter()
         self._probed = False
-
-    @classmethod
-    def over(cls, model: Any, **options: Any) -> ServedModel:
-        """Return the form that takes ``phi=`` of a model of Outlines, which stays as it is."""
-        return cls(model.client, model.model_name, **options)
 
     @property
     def lm(self) -> NoReturn:
