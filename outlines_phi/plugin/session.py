@@ -7,7 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, TypeVar
@@ -52,11 +52,13 @@ class PhiModel(Asynchronous, ABC):
     """The base of every host: a language model, what is kept for it, and the calls that take ``phi=``.
 
     A host derives from it, and from Outlines' class of its models where there is one. It writes :attr:`lm`, :attr:`hf_tokenizer`
-    and :meth:`_prompt_ids`; with a loop of its own, for calls with ``phi=None``, also :meth:`_hosted` and :meth:`_hosted_stream`.
+    and :meth:`_prompt_ids`; with a loop of its own, for calls with ``phi=None``, also :attr:`stock`, :meth:`_in_loop` and
+    :meth:`_hosted_stream`.
     What :func:`outlines_phi.wrap` takes is registered in :data:`outlines_phi.plugin.wrapping.HOSTS`.
     """
 
     takes_types: ClassVar[bool] = False  # True if output types, not logits processors, are for its own loop
+    stock: ClassVar[Any]  # Outlines' class of its models
     made_of: ClassVar[Mapping[str, str]]  # By parameter of its constructor: the attribute of a model of Outlines
     tells_progress = True  # True if `progress=` is told between model calls
     type_adapter: Any  # Outlines', where the host has one
@@ -89,9 +91,18 @@ class PhiModel(Asynchronous, ABC):
     def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
         """Return the token ids of a prompt."""
 
+    def _in_loop(self, call: Call, prompts: Sequence[Any]) -> AbstractContextManager[Any]:
+        """Lend what the loop of Outlines' class takes for the language of a call without an estimator.
+
+        The keywords of the call are those of the loop from then on; what went wrong in the loop is raised behind it.
+        """
+        raise UnsupportedError(f"Give phi='local' for plain masking. {type(self).__name__} has no loop of its own.")
+
     def _hosted(self, call: Call, given: Any, *, many: bool) -> Any:
         """Return the texts of the host's own loop under a call without an estimator: of one prompt, or of each of ``many``."""
-        raise UnsupportedError(f"Give phi='local' for plain masking. {type(self).__name__} has no loop of its own.")
+        with self._in_loop(call, given if many else [given]) as allowed:
+            write = self.stock.generate_batch if many else self.stock.generate
+            return write(self, given, allowed, **call.keywords)
 
     def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
         """Return :meth:`_hosted` piece by piece."""
@@ -344,17 +355,15 @@ class PhiModel(Asynchronous, ABC):
         return sampler_for(phi, self._trees, options.sampler, **self.drafts.of(options.draft, phi, self.hf_tokenizer))
 
     def _request(self, inputs: Sequence[Any], table: Table, options: CallOptions) -> Request:
-        constraint = all_of(
-            options.constraint and options.constraint.over(self.lm.vocabulary),
-            self._canonical if options.tokenization == "canonical" else None,
-        )
+        constraint = None if options.constraint is None else options.constraint.over(self.lm.vocabulary)
+        canonical = options.tokenization == "canonical"
         return Request(
             lm=self.lm,
             table=table,
             prompts=self._prompts(inputs),
             settings=options.settings,
             n=options.n,
-            constraint=constraint,
+            constraint=all_of(constraint, self._canonical) if canonical else constraint,
             weighted=options.weighted,
         )
 

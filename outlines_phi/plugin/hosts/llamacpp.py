@@ -71,7 +71,7 @@ class PhiLlamaCpp(MaskedLoop, LlamaCpp):
         """The model as samplers see it; errors as the constructor's, at every access until there is none."""
         return LlamaCppModel(self.model)
 
-    def _in_loop(self, processor: Any) -> LoopProcessor:
+    def _masking(self, processor: Any) -> LoopProcessor:
         ours = isinstance(processor, MaskLogitsProcessor)
         return LoopProcessor(processor.of_arrays if ours else processor, self._ended)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any, ClassVar, final
 
@@ -59,13 +61,14 @@ class PhiMLXLM(MaskedLoop, MLXLM):
             keywords[THEIR_SAMPLER] = keywords.pop("sampler")
         return super()._typed(output_type, backend, keywords)
 
-    def _masking(self, call: Call) -> LoopProcessor | None:
-        masking = super()._masking(call)
-        if THEIR_SAMPLER in call.keywords:
-            call.keywords["sampler"] = call.keywords.pop(THEIR_SAMPLER)
-        return masking
+    @contextmanager
+    def _in_loop(self, call: Call, prompts: Sequence[Any]) -> Iterator[LoopProcessor | None]:
+        with super()._in_loop(call, prompts) as masking:
+            if THEIR_SAMPLER in call.keywords:
+                call.keywords["sampler"] = call.keywords.pop(THEIR_SAMPLER)
+            yield masking
 
-    def _in_loop(self, processor: Any) -> LoopProcessor:
+    def _masking(self, processor: Any) -> LoopProcessor:
         ours = isinstance(processor, MaskLogitsProcessor)
         return LoopProcessor(partial(_masked, processor) if ours else processor, self._ended)
 

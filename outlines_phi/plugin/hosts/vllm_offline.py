@@ -58,6 +58,7 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
         See :class:`outlines_phi.lm.vllm.vllm_model.VLLMModel`; raised at the first call that asks for a correction.
     """
 
+    stock = VLLMOffline
     takes_types = True
     made_of: ClassVar = {"model": "model"}
 
@@ -100,7 +101,8 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
         self.type_adapter.format_output_type(form)  # raises what Outlines refuses
         return form
 
-    def _hosted(self, call: Call, given: Any, *, many: bool) -> Any:
+    @contextmanager
+    def _in_loop(self, call: Call, prompts: Sequence[Any]) -> Iterator[Any]:
         refuse_misfits(LOOP, call.keywords)
         if call.ban is not None or isinstance(call.language, (Table, OutlinesLogitsProcessor)):
             raise UnsupportedError(
@@ -109,9 +111,7 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
             )
         if self._at_hand:
             self.lm.release()
-        return (VLLMOffline.generate_batch if many else VLLMOffline.generate)(
-            self, given, call.language, **call.keywords
-        )
+        yield call.language
 
     def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
         raise UnsupportedError("Give phi='local' to stream a masked text. vLLM does not stream in an application.")
