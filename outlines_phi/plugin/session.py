@@ -191,7 +191,7 @@ class PhiModel(Asynchronous, ABC):
 
     @cached_property
     def compiled(self) -> CompiledTypes:
-        return CompiledTypes(self.lm.vocabulary)
+        return CompiledTypes.of_vocabulary(self.lm.vocabulary)
 
     @cached_property
     def drafts(self) -> DraftSources:
