@@ -75,7 +75,7 @@ def usual_prefixes(tree: BoundsTree) -> tuple[tuple[int, ...], ...] | None:
 
 def _nodes(tree: BoundsTree, prefixes: Sequence[Sequence[int]]) -> list[Node]:
     """Return the nodes of some prefixes, the root first, as far as guide, budget and constraint go."""
-    nodes = {(): tree.root}
+    nodes: dict[Sequence[int], Node] = {(): tree.root}
     for tokens in prefixes:
         before = nodes.get(tokens[:-1])
         if before is not None and (target := tree.target(before, tokens[-1])) not in (DEAD, DONE):
