@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from ...vocabulary.kernel import WalkTables
 from .interior import Interior
-from .machine.containers import Key
 from .machine.scalars import Text, Words, alone
 from .machine.states import ByteEdge, Configuration, Frame, Pending, Stack, State
 from .token_forest import ForestTables, FullError
@@ -72,7 +71,7 @@ class Compiled:
     def __init__(
         self,
         forest: ForestTables,
-        interior: Callable[[Text | Key, int], Interior],
+        interior: Callable[[Text, int], Interior],
         push: Callable[[Sequence[State], Stack], Frame],
     ) -> None:
         self.forest, self._interior, self._push = forest, interior, push
@@ -168,7 +167,7 @@ class Compiled:
             self._state_numbers[state] = number
             self._states.append(state)
             row, self._of["ends"][number], self._of["within"][number] = -1, 0, 0
-            if isinstance(state, (Text, Key)):
+            if isinstance(state, Text):
                 self._list(state, number)
             else:
                 row, self._rows = self._rows, self._rows + 1
@@ -181,11 +180,11 @@ class Compiled:
             self._of["row"][number] = row
         return number
 
-    def _list(self, state: Text | Key, number: int) -> None:
+    def _list(self, state: Text, number: int) -> None:
         """Fill in the texts that a string may become, where one list has them all, and its others are in one state."""
         listed, first = self._of["listed"], 5 * number
         listed[first] = -1
-        one = None if (isinstance(state, Key) and state.counts) or self.forest.spells_escapes else alone(state.spelled)
+        one = None if state.counts or self.forest.spells_escapes else alone(state.spelled)
         if one is None:
             return
         words = self._words.get(one.words)
@@ -245,7 +244,7 @@ class Compiled:
     def _record(self, number: int, node: int) -> None:
         """Fill in the tokens within a string, below a node."""
         state, own = self._states[number], self._of
-        if isinstance(state, Key) and state.counts:
+        if state.counts:
             raise UntoldError
         interior = self._interior(state, node)
         word = -1 if interior.split is None else interior.split.word(state.spelled, self.forest)

@@ -97,7 +97,7 @@ class Tiling:
         """Return the bytes that may come next, those first that a completion goes on with most often."""
         if state.bytes is not None and state.ends is None:
             return (byte for byte in self._bytes if byte in state.bytes)
-        listed = state.spelled if isinstance(state, (Text, Key)) else ()
+        listed = state.spelled if isinstance(state, Text) else ()
         on_path = [byte for one in listed if isinstance(one, Listed) and one.beside for byte in one.on_path]
         return chain(self._bytes[:1], (byte for byte in on_path if byte in self._single), self._bytes)
 

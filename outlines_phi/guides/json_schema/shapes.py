@@ -10,10 +10,10 @@ from math import prod
 from typing import Any, NamedTuple, final
 
 from ...errors import UnsupportedError
-from .formula import FALSE, TRUE, Formula, Numeric, Textual, both, either, kind, negated
+from .formula import FALSE, TRUE, Formula, Member, both, either, kind, negated
 from .numbers.number_set import NumberSet
 from .strings.string_set import StringSet
-from .values import kind_of
+from .values import NUMBERS, kind_of
 
 
 class Counted(NamedTuple):
@@ -302,27 +302,27 @@ class ObjectShape:
             yield both(value, *(asked for asked, _ in way)), replace(after, some=left)
 
 
-@final
-class Shaped(Formula):
-    """An array, or an object, has a shape."""
+_ASKED_OF = {
+    NumberSet: NUMBERS,
+    StringSet: frozenset(["string"]),
+    ArrayShape: frozenset(["array"]),
+    ObjectShape: frozenset(["object"]),
+}
 
-    __slots__ = ("shape",)
-    shape: ArrayShape | ObjectShape
 
-    @property
-    def asked_of(self) -> str:  # type: ignore[override]
-        """The kind of values."""
-        return "array" if isinstance(self.shape, ArrayShape) else "object"
+def among(contents: NumberSet | StringSet | ArrayShape | ObjectShape) -> Formula:
+    """Return that a value, if it is of the kind, is one of the numbers or strings, or has the shape."""
+    return Member(_ASKED_OF[type(contents)], contents)
 
 
 def arrays(**parts: Any) -> Formula:
     """Return that an array has a shape of these parts."""
-    return Shaped(ArrayShape(**parts))
+    return among(ArrayShape(**parts))
 
 
 def objects(**parts: Any) -> Formula:
     """Return that an object has a shape of these parts."""
-    return Shaped(ObjectShape(**parts))
+    return among(ObjectShape(**parts))
 
 
 def required(name: str) -> Formula:
@@ -357,7 +357,7 @@ def equal_to(values: Iterable[Any]) -> Formula:
             case literal:
                 kinds.add(literal)
     if strings:
-        others.append(both(kind(["string"]), Textual(StringSet.of_values(strings))))
+        others.append(both(kind(["string"]), among(StringSet.of_values(strings))))
     if numbers:
-        others.append(both(kind(["number"]), Numeric(NumberSet.of_values(numbers))))
+        others.append(both(kind(NUMBERS), among(NumberSet.of_values(numbers))))
     return either(kind(kinds), *others)

@@ -111,7 +111,7 @@ class Walker:
             node, here = waiting.pop()
             state, stack, _ = here
             after = list[tuple[int, Configuration | None]]()
-            if isinstance(state, (Text, Key)):
+            if isinstance(state, Text):
                 interior = self._interior(state, node)
                 inside.append((interior, stack))
                 for child, edge in interior.exits:
