@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, final
 from weakref import WeakValueDictionary
 
+from ...errors import UnsupportedError
 from .values import KINDS
 
 
@@ -178,3 +180,14 @@ def kind(kinds: Iterable[str]) -> Formula:
     """Return that a value is of one of these kinds."""
     found = frozenset(kinds)
     return TRUE if found == KINDS else Kind(found) if found else FALSE
+
+
+@contextmanager
+def not_too_deep() -> Iterator[None]:
+    """Refuse a schema that has more parts inside each other than Python follows."""
+    try:
+        yield
+    except RecursionError:
+        raise UnsupportedError(
+            "Give a JSON schema with fewer schemas inside each other. This one is too deep."
+        ) from None

@@ -27,9 +27,8 @@ from .formula import (
     negated,
     parts_of,
 )
-from .limits import refuse_large, states_of
 from .numbers.number_set import NumberSet
-from .shapes import ArrayShape, ObjectShape, Some
+from .shapes import ArrayShape, ObjectShape, Some, refuse_large, states_of
 from .strings.string_set import StringSet
 from .values import NUMBERS
 

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, TypeAlias, final
 
 from ....automata.automaton import ByteAutomaton
 from ..formula import Formula, both
-from ..limits import told_apart
-from ..shapes import ArrayShape, ObjectShape
+from ..shapes import ArrayShape, ObjectShape, told_apart
 from ..strings.quoting import QUOTE
 from ..strings.quoting import members as names_of
 from ..strings.string_set import StringSet
