@@ -9,20 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import final
 
 from ....errors import GrammarError
 from ....regex.code_points import AFTER_SURROGATES, CODE_POINTS, FIRST_SURROGATE, both, others, ranges
 from ....regex.syntax_tree import Chars, Choice, Node, Repeat, RuleName, Sequence, rules_of
+from .lowering import GrammarRule
 from .source import check_writable, meant
-
-
-class GBNFRule(NamedTuple):
-    """The expression that a rule derives, and the line that it begins in."""
-
-    body: Node
-    line: int
-
 
 VALID = others((FIRST_SURROGATE, AFTER_SURROGATES))
 """All characters: no text has a surrogate."""
@@ -40,7 +33,7 @@ _NAMED = {"t": 0x09, "n": 0x0A, "r": 0x0D}
 _OPERATORS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
-def read_gbnf(text: str, starts: Iterable[str]) -> dict[str, GBNFRule]:
+def read_gbnf(text: str, starts: Iterable[str]) -> dict[str, GrammarRule]:
     """Return the rules that ``text`` defines, by name.
 
     A :class:`GrammarError` with line, column and caret where it cannot be read, or a rule that is used is not defined.
@@ -64,10 +57,10 @@ class _GBNFText:
     at: int = 0
     depth: int = 0
 
-    def rules(self) -> dict[str, GBNFRule]:
+    def rules(self) -> dict[str, GrammarRule]:
         """Read all rules."""
         check_writable(self.text)
-        rules: dict[str, GBNFRule] = {}
+        rules: dict[str, GrammarRule] = {}
         self._skip(_BLANK_LINES)
         while self.at < len(self.text):
             at, name = self.at, self._name()
@@ -78,7 +71,7 @@ class _GBNFText:
                 raise self._error("`::=` is expected here, behind the name of a rule")
             self.at += 3
             self._skip(_BLANK_LINES)
-            rules[name] = GBNFRule(self._choice(nested=False), self.text.count("\n", 0, at) + 1)
+            rules[name] = GrammarRule(self._choice(nested=False), self.text.count("\n", 0, at) + 1)
             if self.at < len(self.text) and not self._skip(_BREAK):
                 raise self._error(
                     "a rule ends here, so a new line is expected. A rule goes on over several lines inside parentheses and behind "
