@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from outlines_phi import BudgetError, EmptyLanguageError, Probabilities, ValueReadError
+from outlines_phi import BudgetError, Probabilities, ValueReadError
 from outlines_phi.fidelity import probabilities as module
 from outlines_phi.guides.guide_texts import list_texts
 from outlines_phi.lm import TableModel
 from outlines_phi.numerics.marginals import frozen
 from outlines_phi_workbench.suite.reference import count_prefixes
 from tests.inner import BoundsTree, Evaluator, enumerate_together, probabilities, total_variation, watch
-from tests.languages import AND_OPEN, LANGUAGES, PROMPT, VOCABULARY, Language
+from tests.languages import AND_OPEN, KEYS, LANGUAGES, ONE_OF, PROMPT, VOCABULARY, Language
 
 
 class Deciding(Language):
@@ -49,7 +49,7 @@ STOPS = (1, 2, 4, 8, 12, 20, 40, 80, 160, 320)
 Reader = Callable[[str], Any]
 READERS: dict[str, Reader | None] = {"texts": None, "lengths": len, "pairs": lambda text: [text[:1], text.count("c")]}
 
-laws = pytest.mark.parametrize("language", LAWS, ids=str)
+laws = pytest.mark.parametrize("language", [*LAWS, KEYS, ONE_OF], ids=str)
 readers = pytest.mark.parametrize("reader", READERS.values(), ids=list(READERS))
 
 
@@ -268,11 +268,6 @@ class TestErrors:
         (partial,) = caught.value.partial
         assert caught.value.log_z_bounds == partial.log_z_bounds
         assert any(entry.hi > entry.lo for entry in partial.entries)
-
-    def test_an_empty_law_names_the_truncation(self) -> None:
-        language = LANGUAGES[2]
-        with pytest.raises(EmptyLanguageError, match="Prompt 0: .* under top_k=1"):
-            found(language, top_k=1)
 
 
 @dataclass

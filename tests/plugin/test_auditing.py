@@ -35,7 +35,6 @@ from tests.plugin.oracle import reference
 from tests.precision import SHARE
 
 QUESTION = "Question: is the bakery open on Monday? Answer: "
-ASKED = [QUESTION, "Question: is the school closed today? Answer: "]
 Answer = Literal["yes", "not now", "nobody"]  # none begins another: stock Outlines would lose the longer
 BUDGET = 12
 
@@ -155,14 +154,6 @@ def test_an_enumeration_narrows_the_bounds_and_is_counted(model: outlines_phi.Ph
     assert without.counts.tokens < bounded.counts.tokens <= without.counts.tokens + 1000 + 64
 
 
-def test_progress_counts_finished_draws(model: outlines_phi.PhiTransformers) -> None:
-    told: list[outlines_phi.Progress] = []
-    report = outlines_phi.audit((model, Answer), ASKED, 30, seed=1, bounds_tokens=20, progress=told.append)
-    draws = [progress.draws for progress in told]
-    assert draws == sorted(draws) and len(set(draws)) > 1 and draws[-1] == told[-1].wanted == 60
-    assert told[-1].calls == report.counts.calls and len(told[-1].log_z_bounds) == 2 and not told[0].log_z_bounds
-
-
 def test_the_generation_config_of_an_application_is_said(fresh: outlines_phi.PhiTransformers) -> None:
     fresh.model.generation_config.top_k = 50
     assert any("top_k=50" in note for note in outlines_phi.audit((fresh, Answer), QUESTION, 40, seed=1).warnings)
@@ -210,11 +201,6 @@ def test_bad_input_is_refused(changes: dict[str, Any], message: str, model: outl
         )
     with pytest.raises((UnsupportedError, EmptyLanguageError), match=message):
         outlines_phi.audit(**asked)
-
-
-def test_a_truncation_that_leaves_nothing_is_an_error(model: outlines_phi.PhiTransformers) -> None:
-    with pytest.raises(EmptyLanguageError, match="top_k=1"):
-        outlines_phi.audit((model, Literal["zzz"]), QUESTION, 10, top_k=1, seed=1)
 
 
 def test_an_audit_leaves_the_model_as_it_was(fresh: outlines_phi.PhiTransformers) -> None:

@@ -324,15 +324,6 @@ def test_and_elsewhere(call: Callable[[PhiTransformers], Any], words: str, silen
 MADE = [name for name in WRONG if name not in ("particles", "a constraint", "a tokenization", "a search")]
 
 
-@pytest.mark.parametrize("name", MADE)
-def test_and_when_a_generator_is_made(name: str, silent: PhiTransformers) -> None:
-    options, message = WRONG[name]
-    with pytest.raises((UnsupportedError, VocabularyError), match=message):
-        outlines_phi.Generator(silent, Person, **options)
-    with pytest.raises((UnsupportedError, VocabularyError), match=message):
-        generate.json(silent, Person, **options)
-
-
 class TestRefused:
     def test_levels_of_a_ban_go_with_drafts(self, model: PhiTransformers) -> None:
         for level in ("mask", "lookahead", "weighted", "exact"):
