@@ -129,7 +129,7 @@ def test_the_tests_have_power() -> None:
     assert power(DRAWS, 0.02) >= 0.99 and power(DRAWS, 0.02, cells=5) >= 0.99
     one, both, alone = len(AND_OPEN), 2 * len(AND_OPEN), ALPHA / len(EXACT)
     assert power(POOLED, 0.02, samples=len(EXACT) * both) >= 0.99
-    assert power(POOLED, 0.02, samples=one) < 0.6 and power(400, 0.04, samples=2 * len(EXACT) * len(JSON)) >= 0.98
+    assert power(POOLED, 0.02, samples=one) < 0.6 and power(450, 0.04, samples=2 * len(EXACT) * len(JSON)) >= 0.98
     assert power(POOLED, 0.03, samples=both, alpha=alone) >= 0.98  # of a sampler, grown and whole
     assert power(POOLED, 0.04, samples=one, alpha=alone / 2) >= 0.98  # of one of its roads
 
@@ -148,7 +148,7 @@ def exact_draws(
     return samples
 
 
-@pytest.mark.parametrize(("languages", "n"), [(AND_OPEN, POOLED), (JSON, 400)], ids=["regular, grammars, open", "JSON"])
+@pytest.mark.parametrize(("languages", "n"), [(AND_OPEN, POOLED), (JSON, 450)], ids=["regular, grammars, open", "JSON"])
 def test_exact_samplers_draw_the_conditioned_law(
     languages: Sequence[Language], n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,7 +192,7 @@ def test_the_same_test_fails_for_plain_masking(languages: Sequence[Language]) ->
 
 @pytest.mark.parametrize(
     ("languages", "n"),
-    [(AND_OPEN, None), pytest.param(AND_OPEN, DRAWS, marks=pytest.mark.full), (JSON, 500)],
+    [(AND_OPEN, None), pytest.param(AND_OPEN, DRAWS, marks=pytest.mark.full), (JSON[:-1], 1_000)],
     ids=["usual", "full", "JSON"],
 )
 @roads(*WEIGHTED)
@@ -203,6 +203,7 @@ def test_weights_are_unbiased_and_correct_the_proposal(
 
     The errors of seven languages add up: a bias of all that 24,500 draws of one language show is seen with power 0.99 at 3,500 of
     each. The weights of "adaptive" vary by a fifth of those of masking (0.7 to 4 of their mean), so that 700 show more.
+    Those of the last JSON language have too long a tail for this under one step of look-ahead.
     """
     errors, n = [], n or (700 if name in PLANTED else 3_500)
     for language in languages:

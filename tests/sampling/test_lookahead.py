@@ -48,7 +48,6 @@ from tests.inner import window_walks as windows
 from tests.languages import (
     ALPHA,
     GRAMMARS,
-    KEYS,
     LANGUAGES,
     LISTED,
     Language,
@@ -285,7 +284,7 @@ def test_a_phrase_that_the_prompt_begins_is_looked_ahead_for(phi: LookaheadPhi) 
 
 @pytest.mark.parametrize(
     ("language", "phrases"),
-    [(LANGUAGES[0], ["cc", "bba"]), (GRAMMARS[2], ["aa", "(ab)"]), (KEYS, ['"x"']), (LISTED, ['a":"x'])],
+    [(LANGUAGES[0], ["cc", "bba"]), (GRAMMARS[2], ["aa", "(ab)"]), (LISTED, ['a":"x'])],
     ids=str,
 )
 def test_an_output_type_without_phrases(language: Language, phrases: list[str]) -> None:

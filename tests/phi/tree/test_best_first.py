@@ -34,7 +34,7 @@ from tests.inner import (
     rank,
 )
 from tests.inner import tree as tree_module
-from tests.languages import AND_OPEN, JSON, LANGUAGES, PROMPT, VOCABULARY, Language
+from tests.languages import AND_OPEN, JSON, LANGUAGES, PROMPT, TREE, VOCABULARY, Language
 
 PATTERNS = ("(ab|ba|c){1,3}x?", "(ab|c)*x", r"(\(\)|\(a\)){1,2}", "[abc]{2}x{2}", "a*(b|cc?)", "[abcx]{0,3}")
 LAWS = [
@@ -266,7 +266,7 @@ def ranked(language: Language, top: int, store: TreeStore | None = None, **optio
     return rank(request, top, store or TreeStore(), **{"effort": EFFORT, **limits})[0]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("language", [*AND_OPEN, *JSON, LARGE], ids=str)
+@pytest.mark.parametrize("language", [*AND_OPEN, *JSON, TREE, LARGE], ids=str)
 @pytest.mark.parametrize("top", [1, 5])
 def test_it_is_the_top_of_the_enumeration(language: Language, top: int) -> None:
     result, expected = ranked(language, top), best(language, top + 1)
