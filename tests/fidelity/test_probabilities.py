@@ -44,7 +44,7 @@ LAWS = [
         for seed, scale in [(21, 0.5), (22, 2.0), (23, 4.0)]
     ),
 ]
-STOPS = (1, 2, 4, 8, 12, 20, 40, 80, 160, 320)
+STOPS = (1, 4, 12, 40, 160)
 
 Reader = Callable[[str], Any]
 READERS: dict[str, Reader | None] = {"texts": None, "lengths": len, "pairs": lambda text: [text[:1], text.count("c")]}
@@ -170,7 +170,7 @@ def test_wrong_bounds_are_caught(
     monkeypatch.setattr(module, "_undecided", wrong)
     if wrong is spoiled_spread:
         monkeypatch.setattr(module, "LISTED_PREFIXES", 0)
-    assert sum(violations(language, reader) for language in LAWS) > 0
+    assert any(violations(language, reader) for language in LAWS)
 
 
 def test_intervals_use_what_undecided_prefixes_can_spell(monkeypatch: pytest.MonkeyPatch) -> None:

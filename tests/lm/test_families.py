@@ -249,7 +249,7 @@ CASES: dict[str, tuple[Callable[[], Any], list[int] | None]] = {
         for family, (name, value) in product(["gpt_neo", "llama", "llama4_text"], MASKED_ROWS.items())
     },
     **{f"adapter {name}": (partial(adapted, name), SHORT) for name in ADAPTERS if name in USUAL},
-    **{f"wrapper {name}": (made, SHORT) for name, made in WRAPPERS.items()},
+    **{f"wrapper {name}": (made, SHORT) for name, made in WRAPPERS.items() if name != "forward compiled"},
     **{
         f"{family}, {attention}, {dtype}": (partial(in_form, family, attention, dtype), [BORDER, CONTEXT - DEEPEST])
         for i, (family, attention, dtype) in enumerate(product(["gemma3_text", "gpt2"], ATTENTION, DTYPES))

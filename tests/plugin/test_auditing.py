@@ -121,18 +121,6 @@ def test_a_stock_generator_is_audited_as_it_is(model: Any, stock: Any) -> None:
     assert type(stock) is outlines.models.Transformers and generator.model is stock
 
 
-def test_fields_of_json_are_named(model: outlines_phi.PhiTransformers) -> None:
-    report = outlines_phi.Generator(model, Character).audit("New character: Aria. JSON: ", n=300, seed=0)
-    assert report.by_field
-    assert {loss.place for loss in report.pooled.places} == {"(whole value)", "race", "role", "alive", "(end of text)"}
-    worst = report.pooled.distortions[0]
-    assert (worst.field, worst.value) == ("role", '"ranger captain"')
-    assert worst.masked > 2 * worst.model
-    assert math.fsum(loss.nats for loss in report.pooled.places) == pytest.approx(
-        -sum(trace.log_w for trace in report.traces[0]) / 300
-    )
-
-
 @pytest.mark.parametrize(
     "options", [{"temperature": 0.6}, {"temperature": 1.5, "repetition_penalty": 1.2}, {"top_k": 2}], ids=str
 )
@@ -359,6 +347,5 @@ class TestMarginals:
         marginals, law = generator.marginals(BAKERY), generator.probabilities(BAKERY, tolerance=0)
         assert marginals.certified
         assert all(entry.lo - 1e-9 <= law[entry.value].p <= entry.hi + 1e-9 for entry in marginals[""])
-        words, little = Generator(fresh, regex("[a-z]+")), outlines_phi.Effort(tokens=2)
-        endless = words.marginals(BAKERY, 10, max_new_tokens=6, seed=1, effort=little)
-        assert not endless.certified and "10 draws" in str(endless)
+        unfinished = generator.marginals(BAKERY, 10, seed=1, effort=outlines_phi.Effort(tokens=2))
+        assert not unfinished.certified and "10 draws" in str(unfinished)

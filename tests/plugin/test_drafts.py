@@ -128,14 +128,6 @@ class TestDrafts:
         many = generator.sample(PROMPT, 1, phi="local", seed=1, draft="forced").counts
         assert one.drafted <= one.turns and many.tokens_per_call > one.tokens_per_call > 1
 
-    def test_the_tree_of_earlier_calls(self) -> None:
-        """Laws that were given up for want of memory: their paths are still known."""
-        model = outlines_phi.from_transformers(*bundled.load(), max_tree_bytes=2**16)
-        generator = outlines_phi.Generator(model, Person, phi="exact", draft="tree")
-        torch.manual_seed(0)
-        generator.sample(PROMPT, 5)
-        assert generator.sample(PROMPT, 50).counts.followed > 0
-
     def test_several_are_asked_in_turn(self, model: PhiTransformers) -> None:
         """And a model draws for walks alone."""
 

@@ -7,7 +7,6 @@ import math
 import re
 from typing import Any
 
-import outlines
 import pytest
 from outlines.types import CFG
 
@@ -16,7 +15,6 @@ from outlines_phi import SMC, LearnedPhi, PhiTransformers, StateValues, generate
 from outlines_phi.errors import GrammarError, UnsupportedError
 from outlines_phi.guides import CFGGuide, FSMGuide, read_grammar
 from outlines_phi.guides.grammar.notation.reader import dyck
-from outlines_phi.lm import bundled
 from outlines_phi.plugin.call import ESTIMATORS
 
 PROMPT = "Brackets: "
@@ -97,17 +95,6 @@ def test_what_is_known_without_drawing(model: PhiTransformers) -> None:
     best = generator.mode(PROMPT, top=2, max_new_tokens=8)
     assert set(shares) == {"()", "[]", "([])"} and math.isclose(sum(shares[text].p for text in shares), 1, abs_tol=0.01)
     assert best.texts[0] == next(iter(shares)) == model(PROMPT, few, phi="exact", do_sample=False, max_new_tokens=8)
-
-
-def test_phrases_are_banned_from_generators_and_models(model: PhiTransformers) -> None:
-    own = outlines_phi.ban(outlines_phi.Generator(model, BRACKETS, phi="exact"), ["[["])
-    classic = outlines_phi.ban(generate.cfg(model, BRACKETS, phi="exact"), ["[["])
-    written = [own(PROMPT, max_new_tokens=BUDGET) for _ in range(5)] + [
-        classic(PROMPT, max_tokens=BUDGET) for _ in range(5)
-    ]
-    assert all(balanced(text) and "[[" not in text for text in written)
-    banned = outlines_phi.ban(outlines.from_transformers(*bundled.load()), ["[["])
-    assert "[[" not in banned(PROMPT, BRACKETS, max_new_tokens=BUDGET)
 
 
 def test_what_is_learned_of_a_grammar_stays_with_the_model(model: PhiTransformers) -> None:

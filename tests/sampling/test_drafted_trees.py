@@ -14,7 +14,6 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-import outlines_phi
 from outlines_phi import (
     AutoPhi,
     BudgetError,
@@ -24,16 +23,14 @@ from outlines_phi import (
     Guarantee,
     LearnedPhi,
     LookaheadPhi,
-    SamplingSettings,
 )
-from outlines_phi.drafting import AdaptedLength, Draft, Drafter, FirstOf, ForcedDrafter, ModelDrafter, TreeDrafter
+from outlines_phi.drafting import Draft, Drafter, FirstOf, ModelDrafter, TreeDrafter
 from outlines_phi.errors import DraftError
 from outlines_phi.lm import TableModel
 from outlines_phi.phi import Prefixes
 from outlines_phi.phi.learned import LearnedEstimate
 from outlines_phi.sampling import prefetch
 from tests.drafting.runs import Scripted
-from tests.drafting.texts import CANONICAL
 from tests.inner import (
     Attempt,
     Attempts,
@@ -45,9 +42,7 @@ from tests.inner import (
     RejectionAttempts,
     Request,
     TreeStore,
-    bundled,
     rank,
-    sampler_for,
     window_walks,
 )
 from tests.languages import (
@@ -292,21 +287,6 @@ class TestCounts:
         assert counts.turns == counts.calls and counts.tokens_per_call > 0.85 * (length + 1)
         assert (plain.drafted, plain.turns, plain.tokens) == (0, 0, laws - 1)
 
-    def test_forced_text_of_a_record_of_a_real_model(self) -> None:
-        """Every other token of a record is forced, and the bundled model writes it as the tokenizer does."""
-        model = outlines_phi.from_transformers(*bundled.load())
-        table = model.table(Person, backend="outlines_core")  # blanks of few kinds
-        prompts = [tuple(CANONICAL.encode(f"Person: {name}. JSON: ")) for name in ("Bob", "Clara", "Greta")]
-        settings = SamplingSettings(max_new_tokens=60, seed=1)
-        request = Request(lm=model.lm, table=table, prompts=prompts, settings=settings, n=2)
-        for phi in (ExactPhi(), AutoPhi()):
-            plain = sample(phi, request)
-            drafted = sampler_for(phi, TreeStore(), None, ForcedDrafter(), 8, CANONICAL.encode).sample(request)
-            assert drafted[0].counts.calls <= 0.6 * plain[0].counts.calls
-            for draws in drafted:
-                assert draws.counts.tokens_per_call > 1.8 and draws.counts.draft_acceptance > 0.7
-                assert all(Person.model_validate_json(draw.text) for draw in draws)
-
     def test_what_fits_the_memory_is_drafted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The walks of a prompt share its room, three prompts do not."""
         asked: list[int] = []
@@ -314,15 +294,6 @@ class TestCounts:
         drafter = Scripted(lambda site, length: asked.append(length) or Draft(()))  # type: ignore[func-returns-value]
         sample(ExactPhi(width=4), LOOP.request(20, 1, rows=3), drafter=drafter, length=4)
         assert max(asked) == 3 and min(asked) == 1
-
-    def test_the_longest_draft_is_found_by_what_is_accepted(self) -> None:
-        """Of wrong drafts hardly more than one a call is tried, where a fixed length has eight."""
-        language = forced(60)
-        right, wrong = (
-            sample(ExactPhi(width=1), language.request(1, 1), drafter=AdaptedLength(drafter), length=8)[0].counts
-            for drafter in (Fixed(ranked(language.lm, place)) for place in (0, -1))
-        )
-        assert right.calls <= 10 and wrong.drafted < 2.2 * 60
 
     @names
     def test_a_draft_that_is_wrong_costs_tokens_and_no_effort(self, name: str) -> None:

@@ -87,11 +87,6 @@ class TestRoads:
         for road in (phi, None):
             assert model.batch([], COLOUR, phi=road) == outlines.Generator(model, COLOUR).batch([], phi=road) == []
 
-    def test_prompts_may_be_odd(self, model: PhiTransformers) -> None:
-        prompts = ["\x00", "🦊 العربية \u202e", "e\u0301 é", "   ", "\r\n\t", *(f"{i} people: " for i in range(12))]
-        texts = [model(prompts[0], COLOUR, phi="exact"), *model.batch(prompts, COLOUR, phi="exact")]
-        assert len(texts) == 18 and all(holds(COLOUR, text) for text in texts)
-
 
 def test_a_chat_goes_through_the_template() -> None:
     """A text is a user's message where there is a template."""
