@@ -97,7 +97,7 @@ def violations(language: Language, reader: Reader | None) -> int:
     for tokens in range(40):
         # Prefix by prefix, then in larger steps.
         enumerate_together([tree], evaluator, 0.0, max_tokens=1, width=1 if tokens < 30 else 20)
-        result = module._probabilities(tree, texts, reader, module.ModelCounts())[0]
+        result = module.probabilities_of_tree(tree, texts, reader, module.ModelCounts())[0]
         listed = {frozen(value): entry for value, entry in zip(result, result.entries, strict=True)}
         wrong += sum(not entry.lo - 1e-12 <= law[key] <= entry.hi + 1e-12 for key, entry in listed.items())
         others = sum(p for key, p in law.items() if key not in listed)
@@ -156,7 +156,7 @@ def spoiled_may(*arguments: Any) -> list[tuple[float, float]]:
     return [(0.0, 0.0) for _ in UNDECIDED(*arguments)]
 
 
-UNDECIDED = module._undecided
+UNDECIDED = module.undecided_masses
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ UNDECIDED = module._undecided
 def test_wrong_bounds_are_caught(
     wrong: Callable[..., Any], reader: Reader | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_undecided", wrong)
+    monkeypatch.setattr(module, "undecided_masses", wrong)
     if wrong is spoiled_spread:
         monkeypatch.setattr(module, "LISTED_PREFIXES", 0)
     assert any(violations(language, reader) for language in LAWS)
@@ -184,7 +184,7 @@ def test_intervals_use_what_undecided_prefixes_can_spell(monkeypatch: pytest.Mon
         lows[language] = [{entry.value: entry.lo for entry in result.entries} for result in results]
     assert narrower > len(LAWS) // 2
     # Mass that can go to one text alone raises its lower bound.
-    monkeypatch.setattr(module, "_undecided", lambda *arguments: [(may, 0.0) for may, _ in UNDECIDED(*arguments)])
+    monkeypatch.setattr(module, "undecided_masses", lambda *arguments: [(may, 0.0) for may, _ in UNDECIDED(*arguments)])
     raised = 0
     for language, before in lows.items():
         results = [result for tokens in STOPS if (result := found(language, tokens=tokens)).tolerance > 1e-9]
@@ -257,7 +257,7 @@ def test_evicted_trees_have_bounds_that_hold(spoil: Callable[[BoundsTree], None]
             with suppress(BudgetError):
                 of_prompts(language, [PROMPT], tokens=tokens, tree=tree)
             spoil(tree)
-            result = module._probabilities(tree, None, None, module.ModelCounts())[0]
+            result = module.probabilities_of_tree(tree, None, None, module.ModelCounts())[0]
             assert all(entry.lo - 1e-12 <= law[entry.value] <= entry.hi + 1e-12 for entry in result.entries)
 
 

@@ -22,7 +22,7 @@ from outlines_phi.phi import ProposalPhi, StepPhi, dp_bigram
 from outlines_phi.phi.state_values import KeptValues
 from tests.inner import DEAD, DONE, Branch, Branches, branches
 from tests.languages import LANGUAGES, OF_EVERY_KIND, VOCABULARY, Language, ids, sample
-from tests.phi.looking import LookingPhi
+from tests.phi.looking import LookingPhi, forest_of
 from tests.phi.walks import mean_weight, no_floor, paths, states_of
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
@@ -77,7 +77,7 @@ def test_what_was_looked_at_in_vain_is_given_back(monkeypatch: pytest.MonkeyPatc
 
     def counting(self: Branches, nodes: Iterable[int]) -> None:
         compact(self, nodes)
-        forest = self.trees._trees._forest  # type: ignore[attr-defined]
+        forest = forest_of(self)
         kept.append(int(forest.alive[: len(forest)].sum()) / len(forest))
 
     monkeypatch.setattr(Branches, "compact", counting)

@@ -75,7 +75,7 @@ from tests.languages import (
     streamed,
     unbiased,
 )
-from tests.phi.looking import LookingPhi
+from tests.phi.looking import LookingPhi, forest_of
 from tests.sampling.drafters import Fixed, constant, drafter_of, drawn, fixed, ranked
 
 ESTIMATORS = {
@@ -390,7 +390,7 @@ class TestCosts:
 
         def counted(self: branches.Branches, nodes: Any) -> None:
             compact(self, nodes := list(nodes))
-            forest = self.trees._trees._forest  # type: ignore[attr-defined]
+            forest = forest_of(self)
             kept.append(int(forest.alive[: len(forest)].sum()) - sum(forest.depth[node] for node in nodes))
 
         def weighed(self: Stepper, walks: Sequence[Trajectory]) -> None:

@@ -75,6 +75,7 @@ from tests.sampling.drafters import Fixed, constant, ranked
 from tests.sampling.test_constraint import Merged, constrained
 from tests.sampling.test_constraint import reference as constrained_reference
 from tests.sampling.test_drafted_stepper import own
+from tests.sampling.variants import WALK
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning"),
@@ -84,7 +85,6 @@ WORDS, LOOP, _, LATE = LANGUAGES
 LONG = Language("long", "(a|b|ab|c)*x", 6, seed=5)
 ROWS, FRESH = 630, 3000
 """Prompts of a language, shared by its drafters under a seed each; and prompts of the control."""
-WALK = RejectionAttempts._walk
 Texts = list[Ids]
 
 
