@@ -45,7 +45,7 @@ from tests.languages import (
     sample,
     tree_of,
 )
-from tests.sampling.variants import without_coin
+from tests.sampling.variants import WRONG
 
 WORDS, LOOP = LANGUAGES[:2]
 FAVOURITES = Language("favourites", "[abcx]{6}", 8, seed=4, scale=14.0)
@@ -277,7 +277,7 @@ def test_draws_have_their_law_in_few_calls(seed: int) -> None:
 def test_cold_trees_have_the_law(coin: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The nodes read beside a walk depend on its place, and bias neither it nor the others of its tree."""
     if not coin:
-        monkeypatch.setattr(RejectionAttempts, "_walk", without_coin)
+        monkeypatch.setattr(RejectionAttempts, *WRONG["no thinning coin"])
     results = sample(ExactPhi(), TEXTS.request(1, 1, rows=1500))
     assert (p_value(ids(*results), TEXTS.reference().mu) > ALPHA) == coin
 
