@@ -92,7 +92,7 @@ class PhiModel(Asynchronous, ABC):
         """Return the token ids of a prompt."""
 
     def _in_loop(self, call: Call, prompts: Sequence[Any]) -> AbstractContextManager[Any]:
-        """Lend what the loop of Outlines' class takes for the language of a call without an estimator.
+        """Lend the processor, or the output type, that the loop of Outlines' class takes under a call without an estimator.
 
         The keywords of the call are those of the loop from then on; what went wrong in the loop is raised behind it.
         """
@@ -153,8 +153,8 @@ class PhiModel(Asynchronous, ABC):
 
     def _typed(self, output_type: Any, backend: str | None, keywords: dict[str, Any]) -> Call:
         """Return a call for an output type; by the means of Outlines where nothing is corrected and it writes what we do not."""
-        said = (keywords.pop(name, Unset.UNSET) for name in ("phi", "banned_phrases"))
-        stock, correction = backend is not None and masks_only(backend), self.correction.replaced_by(*said)
+        phi, banned = keywords.pop("phi", Unset.UNSET), keywords.pop("banned_phrases", Unset.UNSET)
+        stock, correction = backend is not None and masks_only(backend), self.correction.replaced_by(phi, banned)
         plain = correction.ban is None and correction.estimator(keywords.get("sampler"), usual=None) is None
         typed = output_type is not None and not isinstance(output_type, (OutlinesLogitsProcessor, Table))
         if typed and plain and (stock or self.takes_types or left_to_outlines(output_type, at_hand=self._at_hand)):
