@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import UnsupportedError
 from ..guides.table import Table
-from ..numerics.checks import check_amounts
+from ..numerics.checks import check, check_amounts, check_kind
 from .drafter import NOTHING, Draft, Drafter, Drafting, DraftRun, Proposer, Site
 
 
@@ -44,11 +43,9 @@ class FirstOf(Drafter):
 
     def __post_init__(self) -> None:
         given: object = self.drafters
-        if not isinstance(given, (tuple, list)) or not given or not all(isinstance(one, Drafter) for one in given):
-            raise UnsupportedError(
-                f"Give FirstOf a tuple of at least one drafter, such as ForcedDrafter(). FirstOf({given!r}) was given."
-            )
-        object.__setattr__(self, "drafters", tuple(given))
+        holds = isinstance(given, tuple | list) and bool(given) and all(isinstance(one, Drafter) for one in given)
+        check("FirstOf", holds, "a tuple of at least one drafter, such as ForcedDrafter()", drafters=given)
+        object.__setattr__(self, "drafters", tuple(self.drafters))
 
     @property
     def sampled(self) -> bool:
@@ -183,8 +180,7 @@ class AdaptedLength(Drafter):
     name: ClassVar[str] = "adapted_length"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.drafter, Drafter):
-            raise UnsupportedError(f"AdaptedLength({self.drafter!r}) was given; expected a drafter.")
+        check_kind("AdaptedLength", "drafter", self.drafter, Drafter, "a drafter, such as ForcedDrafter()")
         check_amounts("AdaptedLength", cost=self.cost)
 
     @property

@@ -227,11 +227,11 @@ class Proposer:
     def _fitted(self, draft: Draft, site: Site, limit: int) -> Draft:
         """Return ``draft`` without what cannot follow ``site``."""
         if not isinstance(draft, Draft) or not isinstance(draft.tokens, (tuple, list)):
-            raise self._error(f"proposed {draft!r}; expected a Draft with a tuple of tokens")
+            raise self._error(f"proposed {shown(draft)}; expected a Draft with a tuple of tokens")
         size = len(self._run.vocabulary)
         for token in draft.tokens:
             if not is_count(token) or token >= size:
-                raise self._error(f"proposed the token {token!r}; expected ids of the vocabulary, 0 to {size - 1}")
+                raise self._error(f"proposed the token {shown(token)}; expected ids of the vocabulary, 0 to {size - 1}")
         tokens = tuple(map(int, draft.tokens))[:limit]
         live = self._live(tokens, site)
         if draft.log_r is None:

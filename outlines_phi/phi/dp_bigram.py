@@ -16,7 +16,7 @@ from ..numerics.checks import check_counts, check_shares
 from ..numerics.distributions import runs
 from ..numerics.transfers import Exchange
 from ..vocabulary.classes import EOS, NEVER, Partition, common_refinement
-from .estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun, add_by_class, floored, scores_alone
+from .estimator import Estimate, Prefixes, ProposalPhi, SampledRun, add_by_class, floored, scores_alone
 
 Key = tuple[tuple[int, ...], int]  # a prompt and its budget
 
@@ -59,7 +59,6 @@ class BigramDPPhi(ProposalPhi):
     max_bytes: int = 64 * 2**20
     floor: float = 1e-3
     name: ClassVar[str] = "dp-bigram"
-    needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits", "model"})
 
     def __post_init__(self) -> None:
         check_counts("BigramDPPhi", tokens=self.tokens, states=self.states, max_bytes=self.max_bytes)

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, final
+from typing import ClassVar, Literal, NamedTuple, final, get_args
 
 import numpy as np
 import torch
@@ -75,7 +75,7 @@ class Phi(ABC):
     name: ClassVar[str]  # Its name in a call: `phi="onestep"`
     # Its inputs. An estimator that needs only the guide and the current logits runs anywhere, also inside a logits
     # processor; one that needs the model runs in samplers of this package.
-    needs: ClassVar[frozenset[Need]]
+    needs: ClassVar[frozenset[Need]] = frozenset(get_args(Need))
 
     def keeping(self, values: KeptValues) -> Phi:
         """Return the estimator with what a model keeps for it between calls; itself where it learns nothing."""

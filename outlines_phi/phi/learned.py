@@ -13,10 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import UnsupportedError
 from ..guides.guide import DONE
 from ..guides.table import ClassTargets, Table
-from ..numerics.checks import check_shares
+from ..numerics.checks import check, check_shares
 from ..numerics.distributions import runs
 from ..numerics.transfers import Exchange, Rows, send
 from ..settings import SamplingSettings
@@ -54,11 +53,12 @@ class LearnedPhi(StepPhi):
     _own: StateValues = field(default_factory=StateValues, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.values, StateValues | KeptValues | None):
-            raise UnsupportedError(
-                f"LearnedPhi(values={self.values!r}) was given; expected StateValues(), or StateValues.load(path) for values of a "
-                "file, or None for those that the model keeps."
-            )
+        check(
+            "LearnedPhi",
+            isinstance(self.values, StateValues | KeptValues | None),
+            "StateValues(), or StateValues.load(path) for values of a file, or None for those that the model keeps",
+            values=self.values,
+        )
         check_shares("LearnedPhi", floor=self.floor)
 
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:

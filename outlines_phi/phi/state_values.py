@@ -19,6 +19,7 @@ from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
 from ..lm.model import LanguageModel
 from ..numerics.cache import Cache, replacing
+from ..numerics.checks import shown
 from ..numerics.transfers import read
 from ..settings import SamplingSettings
 
@@ -288,7 +289,7 @@ class StateValues:
                 np.savez_compressed(file, header=header, **vars(known))
         except (OSError, TypeError, ValueError) as error:
             raise UnsupportedError(
-                f"StateValues.save({str(path)!r}) could not write there; expected the path of a file in a folder that exists."
+                f"StateValues.save({shown(path)}) could not write there; expected the path of a file in a folder that exists."
             ) from error
 
     @classmethod
@@ -312,7 +313,7 @@ class StateValues:
         except Exception as error:  # a damaged file may raise anything
             raise UnsupportedError(
                 "Give a file that StateValues.save() of this version wrote, or start from nothing: LearnedPhi(StateValues()). "
-                f"{str(path)!r} could not be read as learned values."
+                f"{shown(path)} could not be read as learned values."
             ) from error
         values = cls()
         values.given = values._known = known

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import UnsupportedError
 from ..guides.guide import Guide
-from ..numerics.checks import check_counts, counted
+from ..numerics.checks import check_counts, counted, shown
 from ..numerics.weights import draw, effective_size, log_mean, normalized, scaled
 
 
@@ -193,7 +193,7 @@ def numbers_of(f: Callable[[Draw], float], draws: Sequence[Draw]) -> list[float]
     """
     expected = "expected a function of a draw that returns a number, such as lambda draw: draw.text == 'yes'."
     if not callable(f):
-        raise UnsupportedError(f"expectation({f!r}) was asked for; {expected}")
+        raise UnsupportedError(f"expectation({shown(f)}) was asked for; {expected}")
     numbers: list[float] = []
     for one in draws:
         value: object = f(one)
@@ -203,7 +203,7 @@ def numbers_of(f: Callable[[Draw], float], draws: Sequence[Draw]) -> list[float]
             numbers.append(float(value))
         except (TypeError, ValueError):
             raise UnsupportedError(
-                f"The function given to expectation() returned {value!r} for {one.text!r}; {expected}"
+                f"The function given to expectation() returned {shown(value)} for {one.text!r}; {expected}"
             ) from None
     return numbers
 

@@ -18,7 +18,7 @@ from ..errors import ModelError, UnsupportedError, too_small
 from ..guides.table import Table
 from ..lm.model import LanguageModel, TokenTrees
 from ..lm.watch import WatchedTrees
-from ..numerics.checks import check_fits, counted, is_count
+from ..numerics.checks import check_counts, check_fits, counted
 from ..phi.constraint import Constraint
 from ..settings import SamplingSettings
 from .draws import Draws
@@ -77,8 +77,7 @@ class Request:
     budgets: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        if not is_count(self.n, 1):
-            raise UnsupportedError(f"n={self.n!r} draws were asked for; expected a whole number of at least 1.")
+        check_counts("a call", ", for the draws", n=self.n)
         check_fits(
             "n",
             self.n,

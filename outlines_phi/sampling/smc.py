@@ -16,9 +16,8 @@ from typing import Literal, final, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UnsupportedError
 from ..lm.model import ModelCounts
-from ..numerics.checks import check_counts, check_fits, check_shares
+from ..numerics.checks import check, check_counts, check_fits, check_shares
 from ..numerics.weights import at_quantiles, effective_size, log_mean, normalized, scaled
 from ..phi.estimator import ProposalPhi
 from .ancestral import grow, grow_walks
@@ -119,21 +118,24 @@ class SMC:
 
     def __post_init__(self) -> None:
         check_counts("SMC", particles=self.particles)
-        if self.resample not in get_args(Resample):
-            raise UnsupportedError(f"SMC(resample={self.resample!r}) was given; expected 'never' or 'ess'.")
+        check("SMC", self.resample in get_args(Resample), "'never' or 'ess'", resample=self.resample)
         if self.threshold is not None:
             check_shares("SMC", threshold=self.threshold)
         check_fits("particles", self.particles, each=4096, things="particles")
-        if self.resample != "never" and self.particles == 1:
-            raise UnsupportedError(
-                f"SMC(particles=1, resample={self.resample!r}) was given; one particle cannot be replaced by another. Give more "
-                "particles, or leave resample out."
-            )
-        if self.threshold is not None and self.resample == "never":
-            raise UnsupportedError(
-                f"SMC(threshold={self.threshold!r}) was given with resample='never', where it has no effect. Leave it out, or give "
-                "resample='ess'."
-            )
+        check(
+            "SMC",
+            self.resample == "never" or self.particles > 1,
+            "more particles, or no resample: one particle cannot be replaced by another",
+            particles=self.particles,
+            resample=self.resample,
+        )
+        check(
+            "SMC",
+            self.threshold is None or self.resample != "never",
+            "resample='ess', or no threshold: it has no effect without resampling",
+            resample=self.resample,
+            threshold=self.threshold,
+        )
 
     def __repr__(self) -> str:
         given = {field.name: getattr(self, field.name) for field in fields(self)}
