@@ -43,9 +43,9 @@ from .plugin.types.output_types import from_guidance as from_guidance
 from .plugin.wrapping import from_language_model as from_language_model
 from .plugin.wrapping import from_vllm_offline as from_vllm_offline
 from .plugin.wrapping import wrap as wrap
-from .sampling.draw import Draw as Draw
-from .sampling.draw import Guarantee as Guarantee
+from .sampling.draws import Draw as Draw
 from .sampling.draws import Draws as Draws
+from .sampling.draws import Guarantee as Guarantee
 from .sampling.phi_options import AutoPhi as AutoPhi
 from .sampling.phi_options import Effort as Effort
 from .sampling.phi_options import ExactPhi as ExactPhi

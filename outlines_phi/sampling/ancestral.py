@@ -9,8 +9,7 @@ from typing import TypeVar, final
 
 from ..phi.branches import Branch
 from ..phi.estimator import ProposalPhi
-from .draw import Draw, Guarantee
-from .draws import DrawCounts, Draws
+from .draws import Draw, DrawCounts, Draws, Guarantee
 from .prefetch import Prefetch
 from .sampler import Request, Sampler
 from .stepper import Observer, Stepper, Trajectory

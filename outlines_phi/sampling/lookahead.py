@@ -19,8 +19,7 @@ from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.tree import Node
 from ..phi.tree.window import Windows
 from .ancestral import TOGETHER
-from .draw import Draw
-from .draws import DrawCounts, Draws
+from .draws import Draw, DrawCounts, Draws
 from .phi_options import FieldsPhi, LookaheadPhi
 from .prefetch import Prefetch
 from .rejection.adaptive_proposal import AdaptiveTrajectories, Candidate, pick

@@ -11,7 +11,7 @@ from ..numerics.checks import check, check_counts, check_fits, check_kind, is_nu
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.state_values import KeptValues
 from ..phi.tree.window import BlockWindows, PhraseWindows, Release, Renewal, Windows
-from .draw import Guarantee
+from .draws import Guarantee
 
 
 @final

@@ -19,8 +19,7 @@ from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.preexpand import USUAL, expand_usual
 from ..phi.tree.store import TreeStore, afresh
 from ..phi.tree.tree import BoundsTree, refuse_impossible
-from .draw import TextSequence, WrittenText
-from .draws import DrawCounts
+from .draws import DrawCounts, TextSequence, WrittenText
 from .phi_options import Effort
 from .sampler import Request
 

@@ -21,8 +21,7 @@ from ..numerics.checks import check, check_counts, check_fits, check_shares
 from ..numerics.weights import at_quantiles, effective_size, log_mean, normalized, scaled
 from ..phi.estimator import ProposalPhi
 from .ancestral import grow, grow_walks
-from .draw import Draw, Guarantee, Population
-from .draws import DrawCounts, Draws
+from .draws import Draw, DrawCounts, Draws, Guarantee, Population
 from .sampler import Request, Sampler, Stream
 from .stepper import Stepper, Trajectory
 

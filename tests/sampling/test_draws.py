@@ -26,8 +26,7 @@ from outlines_phi import (
     UnsupportedError,
 )
 from outlines_phi.sampling import Certificate, Population
-from outlines_phi.sampling.draw import numbers_of
-from outlines_phi.sampling.draws import DrawCounts
+from outlines_phi.sampling.draws import DrawCounts, numbers_of
 from outlines_phi.sampling.sampler import Stream
 from tests.inner import AncestralSampler, Prefetch, Request, Sampler, SMCSampler
 from tests.languages import LANGUAGES, OF_EVERY_KIND, Language, sample

@@ -17,8 +17,7 @@ from ...numerics.weights import log_mean
 from ...phi.estimator import doubling
 from ...phi.tree.store import TreeStore, afresh
 from ...phi.tree.tree import Node, refuse_impossible
-from ..draw import NO_DISTANCE, Guarantee
-from ..draws import Draws, middle
+from ..draws import NO_DISTANCE, Draws, Guarantee, middle
 from ..lookahead import Lookahead
 from ..phi_options import AutoPhi, Effort, FieldsPhi
 from ..prefetch import Prefetch

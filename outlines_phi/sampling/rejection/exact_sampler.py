@@ -21,8 +21,7 @@ from ...phi.tree.evidence import Evidence, Wave
 from ...phi.tree.preexpand import expand_for_walks, expand_usual
 from ...phi.tree.store import TreeStore, afresh
 from ...phi.tree.tree import BoundsTree, Node, refuse_impossible
-from ..draw import NO_DISTANCE, Certificate, Draw, Guarantee
-from ..draws import DrawCounts, Draws, middle
+from ..draws import NO_DISTANCE, Certificate, Draw, DrawCounts, Draws, Guarantee, middle
 from ..phi_options import Effort, ExactPhi
 from ..prefetch import Prefetch, Prefetching
 from ..sampler import Request, Sampler, Stream

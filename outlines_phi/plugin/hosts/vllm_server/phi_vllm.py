@@ -20,8 +20,7 @@ from ....guides.table import Table
 from ....lm.watch import PATIENCE, check_interruption, current, limited
 from ....phi.estimator import Phi
 from ....phi.onestep import LocalPhi
-from ....sampling.draw import NO_DISTANCE, Draw, Guarantee
-from ....sampling.draws import DrawCounts, Draws, middle
+from ....sampling.draws import NO_DISTANCE, Draw, DrawCounts, Draws, Guarantee, middle
 from ....sampling.phi_options import ExactPhi
 from ....sampling.rejection.attempts import Launches
 from ....sampling.sampler import seeds
