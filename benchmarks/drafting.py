@@ -46,13 +46,12 @@ from outlines_phi.drafting.model_drafter import ModelDrafter
 from outlines_phi.lm import bundled
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.numerics.distributions import Distributions
-from outlines_phi.phi.onestep import LocalPhi
+from outlines_phi.phi.estimator import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.coupling import Chains, Proposals, verify
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.resolve import DRAFT_LENGTH
-from outlines_phi.sampling.sampler import Request
+from outlines_phi.sampling.sampler import Prefetch, Request
 from outlines_phi.sampling.stepper import DraftState
 from outlines_phi.settings import SamplingSettings
 

@@ -51,7 +51,7 @@ class BigramDPPhi(ProposalPhi):
     max_bytes
         Bound on the memory of the values of one prompt, for all budgets: where they would take more, neighbours share theirs.
     floor
-        See :class:`~outlines_phi.phi.onestep.OneStepPhi`.
+        See :class:`~outlines_phi.phi.estimator.OneStepPhi`.
     """
 
     tokens: int = 256

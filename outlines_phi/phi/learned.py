@@ -43,7 +43,7 @@ class LearnedPhi(StepPhi):
         The store of values. ``None``: the one that the model keeps for this output type and these settings, which is
         what ``phi="learned"`` means; in a logits processor, those of this object.
     floor
-        See :class:`~outlines_phi.phi.onestep.OneStepPhi`.
+        See :class:`~outlines_phi.phi.estimator.OneStepPhi`.
     """
 
     values: StateValues | KeptValues | None = None

@@ -16,8 +16,8 @@ from ..errors import UnsupportedError
 from ..lm.watch import Progress
 from ..numerics.checks import is_count
 from ..phi.constraint import TextConstraint
+from ..sampling.ancestral import SMC
 from ..sampling.phi_options import Effort
-from ..sampling.smc import SMC
 from ..settings import SamplingSettings
 
 END = "write the end into the format, such as outlines.types.regex(r'[^\\n]*\\n') for a line"

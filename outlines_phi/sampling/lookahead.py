@@ -21,9 +21,8 @@ from ..phi.tree.window import Windows
 from .ancestral import TOGETHER
 from .draws import Draw, DrawCounts, Draws
 from .phi_options import FieldsPhi, LookaheadPhi
-from .prefetch import Prefetch
 from .rejection.adaptive_proposal import AdaptiveTrajectories, Candidate, pick
-from .sampler import Request, Sampler, Stream
+from .sampler import Prefetch, Request, Sampler, Stream
 from .stepper import Trajectory
 from .window_walks import WINDOW_BYTES, EvaluatedTexts, NormalizerWalk, WindowAttempts, WindowTree
 

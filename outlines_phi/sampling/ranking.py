@@ -13,10 +13,9 @@ from ..lm.watch import Progress, current, follow, limited
 from ..numerics.checks import check_amounts, check_counts, check_fits, check_kind
 from ..numerics.transfers import Exchange
 from ..numerics.weights import bounds_text
-from ..phi.tree.best_first import ModeSearch, grow_trees
+from ..phi.tree.best_first import USUAL, ModeSearch, expand_usual, grow_trees
 from ..phi.tree.distribution import Beginnings
 from ..phi.tree.evaluator import Evaluator
-from ..phi.tree.preexpand import USUAL, expand_usual
 from ..phi.tree.store import TreeStore, afresh
 from ..phi.tree.tree import BoundsTree, refuse_impossible
 from .draws import DrawCounts, TextSequence, WrittenText

@@ -24,8 +24,7 @@ from ..phi.constraint import Constraint
 from ..phi.estimator import Prefixes, ProposalPhi, SampledRun
 from .awrs import draw_allowed
 from .coupling import Chains, Proposals, verify
-from .prefetch import Prefetch
-from .sampler import Request, Stream
+from .sampler import Prefetch, Request, Stream
 
 KEPT = 2**28
 """Logits that a round may keep of drafts: 1 GiB in single precision."""

@@ -20,7 +20,7 @@ from outlines_phi import (
 )
 from outlines_phi.numerics.weights import effective_size, normalized
 from outlines_phi.sampling import ancestral, smc
-from outlines_phi.sampling.smc import Ancestors, Particles
+from outlines_phi.sampling.ancestral import Ancestors, Particles
 from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.inner import (
     DONE,

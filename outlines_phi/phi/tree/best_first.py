@@ -1,4 +1,4 @@
-"""Best-first search on token trees: enumeration to a certificate (theory.md, section 5.2), and the mode (section 9)."""
+"""Best-first search on token trees: enumeration (theory.md, section 5.2), ahead of walks too, and the mode (section 9)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import heapq
 import math
 from bisect import insort
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Protocol, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...guides.guide import DEAD, DONE
+from ...guides.guide_texts import list_texts
 from ...lm.watch import current
 from ...numerics.weights import log, ratio
+from ...vocabulary.trie import merged_tokens
 from .evaluator import Evaluator, Foresight
 from .tree import BoundsTree, Node
 
@@ -32,6 +35,12 @@ LEAST_WIDTH, MOST_WIDTH = 16, 256
 
 SPECULATION = 4
 """A call takes at most one prefix for this many expanded so far, so what turns out needless stays a fraction of the work."""
+
+SHORT = 512  # A language is short where its texts have at most so many prefixes, in bytes
+USUAL = 32  # Where usual tokenizations have more prefixes than this, a draw comes to few of them
+
+BESIDE = 6  # A model call of so many tokens more costs less than a second call
+OPEN = 1 / 16  # What may stay undecided beside a walk, in shares of ``Lo``: few walks come to it
 
 BEAM = 8  # Prefixes of the beam that finds the first members, where no more members are asked for
 
@@ -354,3 +363,59 @@ def _continuations(node: Node, size: int) -> Iterator[tuple[float, Node, int, in
         if free[i] > -math.inf:
             log_p = node.log_p + node.distribution.log_scale + float(free[i])
             yield log_p, node, int(moves.tokens[i]), int(moves.leads[moves.classes[i]])
+
+
+def expand_usual(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int = SHORT) -> None:
+    """Expand the :func:`usual_tokenizations` of trees of which nothing is known yet, in one call, where they are few enough.
+
+    These decide nearly everything where the model was asked for the language: other prefixes are of tokenizations that no
+    tokenizer writes. Few enough are at most ``limit`` prefixes of a tree.
+    """
+    wanted: list[tuple[BoundsTree, Node]] = []
+    for tree in trees:
+        tokenizations = () if tree.root.expanded else usual_tokenizations(tree) or ()
+        # Counted before they become nodes: a node below one that stays unexpanded would have no probability.
+        prefixes = {tokens[:end] for tokens in tokenizations for end in range(1, len(tokens) + 1)}
+        if 0 < len(prefixes) <= limit:
+            wanted += ((tree, node) for node in _nodes(tree, tokenizations))
+    evaluator.expand(wanted)
+
+
+def expand_for_walks(trees: Sequence[BoundsTree], evaluator: Evaluator) -> None:
+    """Expand the likely nodes of walks over short languages: usual tokenizations, and likely prefixes beside any other one.
+
+    For walks alone, which find out by themselves what is expanded.
+    """
+    expand_usual(trees, evaluator, USUAL)
+    for tree in trees:
+        if usual_tokenizations(tree) is not None:
+            evaluator.expand_beside(tree, partial(likeliest, tree))
+
+
+def likeliest(tree: BoundsTree) -> list[Node]:
+    """Return the likeliest open prefixes, at most :data:`BESIDE`; none where little is open."""
+    return BestFirst(tree, OPEN, BESIDE).advance()
+
+
+def usual_tokenizations(tree: BoundsTree) -> tuple[tuple[int, ...], ...] | None:
+    """Return the texts of a short language in their :func:`merged_tokens`; ``None`` where it is not short."""
+    table, state, budget = tree.table, tree.root.state, min(tree.budget, SHORT)
+
+    def build() -> tuple[tuple[int, ...], ...] | None:
+        texts = list_texts(table, state, budget, SHORT)
+        return None if texts is None else tuple(merged_tokens(table.vocabulary, text) for text in texts)
+
+    return table.keep(("usual tokenizations", budget), state, build, lambda found: 64 * sum(map(len, found or ())))
+
+
+def _nodes(tree: BoundsTree, tokenizations: Sequence[Sequence[int]]) -> list[Node]:
+    """Return the nodes of some tokenizations, the root first, as far as guide, budget and constraint go."""
+    nodes = {tree.root: None}
+    for tokens in tokenizations:
+        node = tree.root
+        for token in tokens:
+            target = tree.target(node, token)
+            if target in (DEAD, DONE) or (node := tree.child(node, token, target)).state == DEAD:
+                break
+            nodes[node] = None
+    return list(nodes)

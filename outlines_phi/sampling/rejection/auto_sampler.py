@@ -20,8 +20,7 @@ from ...phi.tree.tree import Node, refuse_impossible
 from ..draws import NO_DISTANCE, Draws, Guarantee, middle
 from ..lookahead import Lookahead
 from ..phi_options import AutoPhi, Effort, FieldsPhi
-from ..prefetch import Prefetch
-from ..sampler import Request, Sampler, Stream
+from ..sampler import Prefetch, Request, Sampler, Stream
 from .adaptive_proposal import ROUND, AdaptiveTrajectories, Candidate, pick
 from .attempts import Attempts, RejectionAttempts
 from .exact_sampler import TreeCall

@@ -15,16 +15,14 @@ from ...errors import COST, BudgetError, InterruptedDraws
 from ...lm.watch import Progress, current, follow, limited
 from ...numerics.weights import log_difference, log_mean, ratio
 from ...phi.estimator import ProposalPhi
-from ...phi.tree.best_first import BestFirst, TreeWalks, grow_trees, is_decided
+from ...phi.tree.best_first import BestFirst, TreeWalks, expand_for_walks, expand_usual, grow_trees, is_decided
 from ...phi.tree.evaluator import Evaluator, Foresight
 from ...phi.tree.evidence import Evidence, Wave
-from ...phi.tree.preexpand import expand_for_walks, expand_usual
 from ...phi.tree.store import TreeStore, afresh
 from ...phi.tree.tree import BoundsTree, Node, refuse_impossible
 from ..draws import NO_DISTANCE, Certificate, Draw, DrawCounts, Draws, Guarantee, middle
 from ..phi_options import Effort, ExactPhi
-from ..prefetch import Prefetch, Prefetching
-from ..sampler import Request, Sampler, Stream
+from ..sampler import Prefetch, Prefetching, Request, Sampler, Stream
 from .attempts import Attempts, FrozenWalks, RejectionAttempts, ResidualAttempts
 
 RECENT = 128

@@ -35,13 +35,11 @@ from outlines_phi.guides import JSONGuide, Table
 from outlines_phi.guides.guide import DEAD
 from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.lm import TableModel
-from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.ancestral import AncestralSampler, Particles, SMCSampler
 from outlines_phi.sampling.lookahead import LookaheadSampler
-from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.sampling.sampler import Request
-from outlines_phi.sampling.smc import Particles, SMCSampler
+from outlines_phi.sampling.sampler import Prefetch, Request
 from outlines_phi_workbench.suite.reference import Reference, enumerate_language
 from tests.fidelity.test_audit_report import draw as traced
 from tests.fidelity.test_audit_report import true_tv

@@ -12,7 +12,7 @@ from outlines_phi import BudgetError, Effort, ExactPhi, SamplingSettings, TextCo
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.lm import TableModel
 from outlines_phi.phi.tree import evaluator
-from outlines_phi.phi.tree.preexpand import BESIDE, expand_for_walks, usual_tokenizations
+from outlines_phi.phi.tree.best_first import BESIDE, expand_for_walks, usual_tokenizations
 from outlines_phi.vocabulary.trie import merged_tokens
 from outlines_phi_workbench.suite.reference import count_prefixes
 from tests.inner import (
