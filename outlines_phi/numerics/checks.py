@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from numbers import Real
+from pathlib import PurePath
 
 import numpy as np
 
@@ -77,6 +78,8 @@ def shown(value: object) -> str:
     """Return a value as a message shows it, whatever its ``repr`` does: Python refuses to write integers of thousands of digits."""
     if isinstance(value, int) and value.bit_length() > 256:
         return f"{'-' if value < 0 else ''}2**{value.bit_length() - 1}..."
+    if isinstance(value, PurePath):
+        return repr(str(value))
     try:
         return f"{value!r:.80}"
     except Exception:  # a list with such an integer, or an object of somebody else's

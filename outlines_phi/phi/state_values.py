@@ -12,7 +12,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..errors import UnsupportedError
 from ..guides.guide import DEAD, DONE
@@ -20,7 +19,6 @@ from ..guides.table import Table
 from ..lm.model import LanguageModel
 from ..numerics.cache import Cache, replacing
 from ..numerics.checks import shown
-from ..numerics.transfers import read
 from ..settings import SamplingSettings
 
 STEPS = 32  # Steps that are kept of each state, the latest
@@ -34,19 +32,11 @@ PENDING = 2048  # Steps that wait to be learned from, at most
 
 
 class Observed(NamedTuple):
-    """One step: the probability ``masses[row, k]`` with which ``state`` was left for each of ``targets``, 0 where not live."""
+    """One step: the probability ``masses[k]`` with which ``state`` was left for each of ``targets``, 0 where not live."""
 
     state: int
     targets: NDArray[np.integer]
-    masses: Tensor | NDArray[np.floating]  # Of steps that were seen together, on the model's device, or on the host
-    row: int = 0
-
-
-def on_host(observed: Sequence[Observed]) -> list[Observed]:
-    """Return the steps with their masses on the host, read in one transfer."""
-    away = {id(step.masses): step.masses for step in observed if isinstance(step.masses, Tensor)}
-    here = dict(zip(away, read(*away.values()), strict=True))
-    return [step._replace(masses=here.get(id(step.masses), step.masses)) for step in observed]
+    masses: NDArray[np.floating]
 
 
 @final
@@ -78,7 +68,7 @@ class Knowledge:
         """Return the knowledge after these steps, too."""
         if not observed:
             return self
-        mass = np.concatenate([step.masses[step.row] for step in on_host(observed)], dtype=np.float64)
+        mass = np.concatenate([step.masses for step in observed], dtype=np.float64)
         width = np.array([len(step.targets) for step in observed])
         targets, step = np.concatenate([step.targets for step in observed]), np.repeat(np.arange(len(observed)), width)
         live = mass > 0
@@ -289,7 +279,8 @@ class StateValues:
                 np.savez_compressed(file, header=header, **vars(known))
         except (OSError, TypeError, ValueError) as error:
             raise UnsupportedError(
-                f"StateValues.save({shown(path)}) could not write there; expected the path of a file in a folder that exists."
+                "Give StateValues.save() the path of a file in a folder that exists. It could not write to "
+                f"{shown(Path(path) if isinstance(path, str) else path)}."
             ) from error
 
     @classmethod
@@ -313,7 +304,7 @@ class StateValues:
         except Exception as error:  # a damaged file may raise anything
             raise UnsupportedError(
                 "Give a file that StateValues.save() of this version wrote, or start from nothing: LearnedPhi(StateValues()). "
-                f"{shown(path)} could not be read as learned values."
+                f"{shown(Path(path) if isinstance(path, str) else path)} could not be read as learned values."
             ) from error
         values = cls()
         values.given = values._known = known

@@ -133,8 +133,7 @@ class Evaluator:
         self._row = {tree.root: row for row, tree in enumerate(trees)}
         self._handles = dict(self._row)
         self.planted = False
-        self._looked_at = 0  # nodes that an estimator has asked for
-        self._compacted = 0  # nodes that the last compaction kept
+        self._compacted, self._compacted_at = 0, 0  # nodes that the last compaction kept, and the node that came next
         self._ahead: defaultdict[BoundsTree, list[Node]] = defaultdict(list)
         # Nodes ahead of the last call that the estimator has seen, by their places.
         self._unheard: list[tuple[int, Node]] = []
@@ -340,11 +339,8 @@ class Evaluator:
         scores = estimate.step(prefixes, exchange)
 
         def h(log_p: Tensor) -> Tensor:
-            before = self.forest.next_node
-            log_h = scores(log_p) - log_p
-            self._looked_at += self.forest.next_node - before
             # Where p is 0 so is what h would be multiplied by.
-            return log_h.exp().nan_to_num(nan=0.0, posinf=0.0)
+            return (scores(log_p) - log_p).exp().nan_to_num(nan=0.0, posinf=0.0)
 
         return h
 
@@ -371,37 +367,29 @@ class Evaluator:
 
     def _compact(self, new: Sequence[Node]) -> bool:
         """Give back what the paths to ``new`` do not need, where the cache would grow too large; return whether it was done."""
-        if len(self._handles) + self._looked_at + len(new) <= max(MAX_CACHED, 2 * self._compacted):
+        held = (
+            self._compacted + self.forest.next_node - self._compacted_at
+        )  # those that an estimator has asked for, too
+        if held + len(new) <= max(MAX_CACHED, 2 * self._compacted):
             return False
         kept = {above for node in new for above in node.path() if above in self._handles} | set(self._row)
         self.forest.compact([self._handles[node] for node in kept])
         self._handles = {node: handle for node, handle in self._handles.items() if node in kept}
-        self._looked_at, self._compacted = 0, len(kept)
+        self._compacted, self._compacted_at = len(kept), self.forest.next_node
         return True
 
 
 def _along(tree: BoundsTree, node: Node, chain: Sequence[int]) -> Iterator[Node]:
-    """Yield the nodes of a chain below ``node``, as far as the guide goes."""
-    for token in chain:
-        below = _below(tree, node, token)
-        if below is None:
-            return
-        node = below
-        yield node
-
-
-def _below(tree: BoundsTree, node: Node, token: int) -> Node | None:
-    """Return the node of a chain after ``node``; ``None`` where it ends.
+    """Yield the nodes of a chain below ``node``, as far as the guide goes.
 
     Below a node that was expanded before and only lost its distribution, lost distributions are learned again and nothing else, so
     that its bounds stay as they are. Walks rely on that.
     """
-    if node.expanded:
-        child = node.children.get(token)
-        known = child is not None and child.expanded and child.state not in (DEAD, DONE)
-        return child if known else None
-    target = tree.target(node, token)
-    if target in (DEAD, DONE):
-        return None
-    child = tree.child(node, token, target)
-    return None if child.expanded else child
+    for token in chain:
+        expanded, target = node.expanded, tree.target(node, token) if not node.expanded else DEAD
+        if not expanded and target in (DEAD, DONE):
+            return
+        child = node.children.get(token) if expanded else tree.child(node, token, target)
+        if child is None or child.expanded != expanded or (expanded and child.state in (DEAD, DONE)):
+            return
+        yield (node := child)

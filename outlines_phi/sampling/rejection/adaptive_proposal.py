@@ -79,7 +79,7 @@ class BackedUpValues:
         self._seen.update(new)
         observed = []
         for node in sorted(new, key=lambda node: node.touched):
-            observed.append(Observed(node.state, self.free(node).states, np.exp(self._log_mass(node))[None]))
+            observed.append(Observed(node.state, self.free(node).states, np.exp(self._log_mass(node))))
         self._known = self._known.after(observed)
 
     def _first(self, nodes: Sequence[Node]) -> dict[int, float]:
