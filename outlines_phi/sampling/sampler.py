@@ -24,12 +24,16 @@ from ..lm.watch import WatchedTrees
 from ..numerics.checks import check_counts, check_fits, counted
 from ..numerics.distributions import AT_ONCE
 from ..phi.constraint import Constraint
+from ..phi.tree.evaluator import Pair
 from ..phi.tree.tree import BoundsTree, Node
 from ..settings import SamplingSettings
 from .draws import Draws
 
 DEFAULT_BUDGET = 256
 """The least default budget, in tokens."""
+
+RECENT = 128
+"""Drafted nodes of a prompt that tell whether further ones pay."""
 
 
 class Stream(IntEnum):
@@ -228,19 +232,19 @@ class Prefetching:
     Its walks draw by random numbers of their own, of which the drafter knows nothing, so drafts that come with distributions need
     no coupling here, and a wrong draft costs time alone.
 
-    ``drafted``: How many of a prompt's latest nodes were drafted, and to how many of these walks have come, where many walks fail:
-    they do so on the way along a draft, too, and a chain is as long as pays at that share
-    (:func:`~outlines_phi.drafting.combine.best_length`). None where a drafter's own account (:class:`AdaptedLength`) is enough.
+    ``trees``: The trees of bounds of the prompts, if there are any. Many walks on them fail: they do so on the way along a draft,
+    too, and a chain is as long as pays at the share of the latest drafted nodes that walks have come to
+    (:func:`~outlines_phi.drafting.combine.best_length`). Elsewhere a drafter's own account (:class:`AdaptedLength`) is enough.
     """
 
     def __init__(
         self,
         options: Prefetch,
         request: Request,
-        drafted: Callable[[int], tuple[int, int]] | None = None,
         trees: Sequence[BoundsTree] | None = None,
     ) -> None:
-        self._options, self._request, self._drafted, self._trees = options, request, drafted, trees
+        self._options, self._request, self._trees = options, request, trees
+        self._drafted: list[list[Node]] = [[] for _ in request.prompts]
         self._room = AT_ONCE // len(request.table.vocabulary)
 
     @cached_property
@@ -269,13 +273,32 @@ class Prefetching:
 
     def _best(self, row: int, waiting: int) -> int:
         most = min(self._options.length, self._room // waiting)
-        if self._drafted is None:
+        if self._trees is None:
             return most
-        drafted, followed = self._drafted(row)
+        drafted, followed = self.drafted(row, RECENT)
         return best_length((HITS + followed) / (TESTS + drafted), COST, most, waiting)
 
-    def below(self, waiting: Sequence[tuple[BoundsTree, Node]]) -> list[tuple[int, ...]]:
+    def drafted(self, row: int, latest: int = 0) -> tuple[int, int]:
+        """Return the number of nodes of a tree that were drafted, and of those that walks have come to since.
+
+        ``latest``: Of so many nodes at most, those that were drafted last; 0 for all.
+        """
+        nodes = self._drafted[row][-latest:]
+        return len(nodes), sum(node.visited for node in nodes)
+
+    def below(self, wanted: Sequence[Pair]) -> list[Pair]:
         """Return the drafts after each of the nodes that walks wait for: the foresight of an :class:`Evaluator`."""
         rows = {tree: row for row, tree in enumerate(self._trees or ())}
+        waiting = [(tree, node) for tree, node in wanted if node.free is None]
         prompts, pairs = self._request.prompts, [(rows[tree], node) for tree, node in waiting]
-        return self.chains([Site(row, prompts[row], node.tokens(), node.state, node.remaining) for row, node in pairs])
+        chains = self.chains(
+            [Site(row, prompts[row], node.tokens(), node.state, node.remaining) for row, node in pairs]
+        )
+        found: dict[Pair, None] = {}
+        for (tree, node), chain in zip(waiting, chains, strict=True):
+            found |= dict.fromkeys((tree, below) for below in tree.along(node, chain) if below.free is None)
+        asked_for = set(wanted)
+        drafts = [pair for pair in found if pair not in asked_for]
+        for tree, node in drafts:
+            self._drafted[rows[tree]].append(node)
+        return drafts

@@ -125,7 +125,7 @@ class TestFile:
         self, values: StateValues, path: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        with pytest.raises(UnsupportedError, match="expected the path of a file in a folder that exists"):
+        with pytest.raises(UnsupportedError, match="the path of a file in a folder that exists"):
             values.save(path)  # type: ignore[arg-type]
         assert not list(tmp_path.iterdir())
 

@@ -6,7 +6,6 @@ import heapq
 import math
 from bisect import insort
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Protocol, TypeAlias, final
 
 import numpy as np
@@ -17,7 +16,7 @@ from ...guides.guide_texts import list_texts
 from ...lm.watch import current
 from ...numerics.weights import log, ratio
 from ...vocabulary.trie import merged_tokens
-from .evaluator import Evaluator, Foresight
+from .evaluator import Evaluator, Foresight, Pair
 from .tree import BoundsTree, Node
 
 SHORT_LIST = 256  # Tokens of a node that are ranked at a time, at most
@@ -381,15 +380,20 @@ def expand_usual(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int =
     evaluator.expand(wanted)
 
 
-def expand_for_walks(trees: Sequence[BoundsTree], evaluator: Evaluator) -> None:
-    """Expand the likely nodes of walks over short languages: usual tokenizations, and likely prefixes beside any other one.
+def expand_for_walks(trees: Sequence[BoundsTree], evaluator: Evaluator) -> Foresight:
+    """Expand the usual tokenizations of short languages; return the foresight of likely prefixes beside any other one of these.
 
-    For walks alone, which find out by themselves what is expanded.
+    These are expanded in every call that expands a new node of a short language. A node whose distribution is only learned again
+    is no new one: the bounds stay as they are.
     """
     expand_usual(trees, evaluator, USUAL)
-    for tree in trees:
-        if usual_tokenizations(tree) is not None:
-            evaluator.expand_beside(tree, partial(likeliest, tree))
+    short = {tree for tree in trees if usual_tokenizations(tree) is not None}
+
+    def beside(wanted: Sequence[Pair]) -> Iterator[Pair]:
+        for tree in dict.fromkeys(tree for tree, node in wanted if not node.expanded and tree in short):
+            yield from ((tree, node) for node in likeliest(tree) if not node.expanded)
+
+    return beside
 
 
 def likeliest(tree: BoundsTree) -> list[Node]:

@@ -201,6 +201,21 @@ class BoundsTree:
                     self.propagate([node])
         return child
 
+    def along(self, node: Node, chain: Sequence[int]) -> Iterator[Node]:
+        """Yield the nodes of a chain below ``node``, as far as the guide goes.
+
+        Below a node that was expanded before and only lost its distribution, lost distributions are learned again and nothing else,
+        so that its bounds stay as they are. Walks rely on that.
+        """
+        for token in chain:
+            expanded, target = node.expanded, self.target(node, token) if not node.expanded else DEAD
+            if not expanded and target in (DEAD, DONE):
+                return
+            child = node.children.get(token) if expanded else self.child(node, token, target)
+            if child is None or child.expanded != expanded or (expanded and child.state in (DEAD, DONE)):
+                return
+            yield (node := child)
+
     def expand(
         self, node: Node, log_p: NDArray[np.floating], h: NDArray[np.floating] = UNKNOWN, *, ahead: bool = False
     ) -> None:
