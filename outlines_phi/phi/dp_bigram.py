@@ -15,6 +15,7 @@ from ..guides.guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from ..numerics.checks import check_counts, check_shares
 from ..numerics.distributions import runs
 from ..numerics.transfers import Exchange
+from ..numerics.weights import largest_change
 from ..vocabulary.classes import EOS, NEVER, Partition, common_refinement
 from .estimator import Estimate, Prefixes, ProposalPhi, SampledRun, add_by_class, floored, scores_alone
 
@@ -322,13 +323,6 @@ class Layers:
 
     def __len__(self) -> int:
         return len(self._kept)
-
-
-def largest_change(before: NDArray[np.float64], after: NDArray[np.float64]) -> float:
-    """Return the largest difference of two arrays of logarithms, infinite where one of them alone is ``-inf``."""
-    different = before != after  # not where both are -inf
-    with np.errstate(invalid="ignore"):
-        return float(np.abs(after[different] - before[different]).max(initial=0.0))
 
 
 def log_product(log_x: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -19,6 +19,7 @@ from ..guides.table import Table
 from ..lm.model import LanguageModel
 from ..numerics.cache import Cache, replacing
 from ..numerics.checks import shown
+from ..numerics.weights import largest_change
 from ..settings import SamplingSettings
 
 STEPS = 32  # Steps that are kept of each state, the latest
@@ -76,15 +77,7 @@ class Knowledge:
         at = np.concatenate([self.at, np.array([step.state for step in observed], dtype=np.int64)])
         lengths = np.concatenate([np.diff(self.ends, prepend=0), length])
         targets = np.concatenate([self.targets, targets[live]])
-        return self._settled(at, lengths, targets, np.concatenate([self.log_mass, np.log(mass[live])]))
-
-    def _settled(
-        self,
-        at: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        targets: NDArray[np.int64],
-        log_mass: NDArray[np.float64],
-    ) -> Knowledge:
+        log_mass = np.concatenate([self.log_mass, np.log(mass[live])])
         order = at.argsort(kind="stable")
         _, first, count = np.unique(at[order], return_index=True, return_counts=True)
         age = np.empty(len(at), dtype=np.int64)  # 0 for the latest step of a state
@@ -127,10 +120,8 @@ def _solved(
         with np.errstate(divide="ignore"):
             share = np.log(lived / steps)
         new = np.bincount(own[alive], weights=total[alive], minlength=len(states)) / np.maximum(lived, 1) + share
-        with np.errstate(invalid="ignore"):  # -inf on both sides is no move
-            moved = np.where(new == log_v, 0.0, np.abs(new - log_v))
-        log_v = new
-        if moved.max(initial=0.0) < SETTLED:
+        moved, log_v = largest_change(log_v, new), new
+        if moved < SETTLED:
             break
     return log_v
 

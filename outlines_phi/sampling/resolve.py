@@ -46,9 +46,7 @@ def sampler_for(
             return ExactSampler(phi, store, draft)
         case AutoPhi(), None:
             return AutoSampler(phi, store, draft)
-        case FieldsPhi(), None:
-            return LookaheadSampler(phi, draft)
-        case LookaheadPhi(), None:
+        case FieldsPhi() | LookaheadPhi(), None:
             return LookaheadSampler(phi, draft)
         case ProposalPhi(), None:
             return AncestralSampler(phi, draft=draft)

@@ -275,7 +275,7 @@ class Evaluator:
             new = [node for node in nodes if node.parent is not None and not node.expanded]
             for node in sorted(new, key=index.__getitem__):
                 if table.live_count(node.state, node.remaining) > MANY:
-                    uniforms[node] = self._streams[self._prompt(node, node.path())].random(AHEAD)
+                    uniforms[node] = self._streams[self._row[node.root]].random(AHEAD)
         wide = {node: uniforms[node] for node in sorted(uniforms, key=lambda node: (node.state, node.remaining))}
         return WideNodes(table, wide, [index[node] for node in wide], self._log_p, exchange)
 
@@ -290,13 +290,12 @@ class Evaluator:
         """Return the function of ``h``, ``[n, V]``, of the next tokens of every node, as the frontier's estimator sees it."""
         estimate.reached([place for place, node in self._unheard if node.visited])
         self._unheard = [(place, node) for place, node in enumerate(nodes) if node in ahead]
-        paths = [node.path() for node in nodes]
         prefixes = Prefixes(
-            rows=[self._prompt(node, path) for node, path in zip(nodes, paths, strict=True)],
+            rows=[self._row[node.root] for node in nodes],
             nodes=[self._handles[node] for node in nodes],
             states=[node.state for node in nodes],
             remaining=[node.remaining for node in nodes],
-            tokens=[[below.token for below in path] for path in paths],
+            tokens=[node.tokens() for node in nodes],
             drafted=[node in ahead for node in nodes],
         )
         scores = estimate.step(prefixes, exchange)
@@ -307,14 +306,8 @@ class Evaluator:
 
         return h
 
-    def _prompt(self, node: Node, path: Sequence[Node]) -> int:
-        root = path[0].parent if path else node
-        assert root is not None
-        return self._row[root]
-
     def _context(self, node: Node) -> tuple[int, ...]:
-        path = node.path()
-        return (*self._prompts[self._prompt(node, path)], *(below.token for below in path))
+        return (*self._prompts[self._row[node.root]], *node.tokens())
 
     def _missing_paths(self, nodes: Iterable[Node]) -> list[Node]:
         """Return the nodes to evaluate so that ``nodes`` have a distribution, ancestors first."""
