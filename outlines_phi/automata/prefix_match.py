@@ -102,8 +102,10 @@ class PrefixMatch:
             return written
         state, longest = marked.start, 0 if marked.accepting[marked.start] else -1
         for place, byte in enumerate(written, 1):
-            state = marked.step(state, byte)
-            longest = place if marked.accepting[state] else longest
+            after = marked.step(state, byte)
+            if after is None:
+                break
+            state, longest = after, place if marked.accepting[after] else longest
         if longest < 0:
             return whole_characters(written)
         found = written[:longest]

@@ -143,7 +143,7 @@ class TextReading:
         while end < len(self._text):
             byte = self._text[end]
             moved = {
-                s: after for s, state in states.items() if (after := lexemes[s].automaton.step(state, byte)) != DEAD
+                s: after for s, state in states.items() if (after := lexemes[s].automaton.step(state, byte)) is not None
             }
             if not moved:
                 break
@@ -165,7 +165,7 @@ class TextReading:
         place: Configuration | None = machine.start
         for end in range(at, len(self._text)):
             assert place is not None
-            place = machine.advance(place, self._text[end])
+            place = machine.step(place, self._text[end])
             if place is None:
                 break
             if machine.size(place) == 0:

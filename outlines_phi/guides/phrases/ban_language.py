@@ -409,7 +409,7 @@ def _multiplied(
         return None
     texts, futures = np.array([(DEAD, start[1]), *places]).T
     ends = matcher.completes_at_end(np.array([readings[one] for one in futures.tolist()]))
-    position = None if automaton.position is None else automaton.position[texts]
+    position = None if automaton.positions is None else automaton.positions[texts]
     return ByteAutomaton(targets, byte_class, 1, automaton.accepting[texts] & ~ends, position).trim()
 
 

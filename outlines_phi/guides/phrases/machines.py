@@ -16,7 +16,7 @@ from ...automata.automaton import DEAD, ByteAutomaton, explored, joint_classes
 from ...numerics.cache import kept
 from ...regex.code_points import AFTER_SURROGATES, CODE_POINTS, FIRST_SURROGATE
 from ...regex.spelling import NOWHERE, utf8
-from .matcher import ByteMachine
+from .matcher import PhraseMachine
 
 _BLOCK = 256
 
@@ -209,7 +209,7 @@ class FoldedKey(NamedTuple):
 
 
 @final
-class FoldedLiterals(ByteMachine):
+class FoldedLiterals(PhraseMachine):
     """The automaton of Aho and Corasick over the symbols of a :class:`CharacterReader`: literals with case folded, as whole words,
     or both.
 
@@ -412,7 +412,7 @@ class BoundedKey(NamedTuple):
 
 
 @final
-class BoundedLanguages(ByteMachine):
+class BoundedLanguages(PhraseMachine):
     """Occurrences of members of finite languages, such as those of regular expressions without unbounded repeats.
 
     At every character one more member may begin in each language; what has been begun moves on in the language's automaton, and

@@ -16,7 +16,7 @@ from ...automata.automaton import joint_classes
 UNKNOWN = -1  # In a table: not asked for yet
 
 
-class ByteMachine(ABC):
+class PhraseMachine(ABC):
     """A deterministic machine that reads a text byte by byte and never stops, not at a match either; a *key* tells all of a state.
 
     Phrases have ``names`` for messages; at most ``longest`` bytes at the end of a text decide its key, so no more can be pending;
@@ -65,7 +65,7 @@ class ByteMachine(ABC):
 
 
 @final
-class Literals(ByteMachine):
+class Literals(PhraseMachine):
     """Occurrences of byte strings, all different and none empty, as they are written; a key is a node of :class:`AhoCorasick`."""
 
     start = 0
@@ -95,13 +95,13 @@ class Literals(ByteMachine):
 class PhraseMatcher:
     """The states of a machine, numbered as they come up; every step is taken once and remembered. Threads may share it.
 
-    A state is an ``int`` and stands for all texts that lead to it; see :class:`ByteMachine`. Methods that take ``states`` take an
+    A state is an ``int`` and stands for all texts that lead to it; see :class:`PhraseMachine`. Methods that take ``states`` take an
     array of any shape and return one of the same shape.
     """
 
     start = 0
 
-    def __init__(self, machine: ByteMachine) -> None:
+    def __init__(self, machine: PhraseMachine) -> None:
         self._machine = machine
         self.names, self.longest, self.byte_class = machine.names, machine.longest, machine.byte_class
         _, self._bytes = np.unique(self.byte_class, return_index=True)  # one of each class
@@ -223,7 +223,7 @@ JointKey: TypeAlias = tuple[int, ...]  # a state of each matcher
 
 
 @final
-class SideBySide(ByteMachine):
+class SideBySide(PhraseMachine):
     """Matchers that read the same text; each finds its own phrases.
 
     ``phrases`` says for each matcher which of ``names`` its own phrases are.

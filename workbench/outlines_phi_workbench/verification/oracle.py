@@ -203,7 +203,7 @@ class JSONOracle(Oracle):
         super().__init__(machine.start)
 
     def _after(self, point: Any, byte: int) -> Hashable | None:
-        return self._machine.advance(point, byte)
+        return self._machine.step(point, byte)
 
     def _is_end(self, point: Any) -> bool:
         return self._machine.size(point) == 0
