@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...automata.aho_corasick import AhoCorasick
-from ...automata.automaton import joint_classes
 
 UNKNOWN = -1  # In a table: not asked for yet
 
@@ -217,47 +216,3 @@ def _with_room(table: NDArray[np.int32], rows: int) -> NDArray[np.int32]:
     grown = np.full((max(rows, 2 * len(table)), table.shape[1]), UNKNOWN, dtype=np.int32)
     grown[: len(table)] = table
     return grown
-
-
-JointKey: TypeAlias = tuple[int, ...]  # a state of each matcher
-
-
-@final
-class SideBySide(PhraseMachine):
-    """Matchers that read the same text; each finds its own phrases.
-
-    ``phrases`` says for each matcher which of ``names`` its own phrases are.
-    """
-
-    def __init__(
-        self, matchers: Sequence[PhraseMatcher], phrases: Sequence[Sequence[int]], names: Sequence[str]
-    ) -> None:
-        self._matchers, self._phrases = tuple(matchers), tuple(phrases)
-        self.names = tuple(names)
-        self.longest = max(matcher.longest for matcher in matchers)
-        self.byte_class, _ = joint_classes([matcher.byte_class for matcher in matchers])
-        self.start = tuple(matcher.start for matcher in matchers)
-
-    def follow(self, keys: Sequence[JointKey], bytes: NDArray[np.uint8]) -> Sequence[Hashable]:
-        states = np.array(keys).T
-        after = [matcher.step(own, bytes).tolist() for matcher, own in zip(self._matchers, states, strict=True)]
-        return list(zip(*after, strict=True))
-
-    def completed(self, key: JointKey) -> tuple[int, ...]:
-        return self._of_all(key, lambda matcher, state: matcher.completed(state))
-
-    def completed_at_end(self, key: JointKey) -> tuple[int, ...]:
-        return self._of_all(key, lambda matcher, state: matcher.completed_at_end(state))
-
-    def pending(self, key: JointKey) -> int:
-        return max(int(matcher.pending(np.array(state))) for matcher, state in zip(self._matchers, key, strict=True))
-
-    def future(self, key: JointKey) -> Hashable:
-        return tuple(int(matcher.futures(np.array(state))) for matcher, state in zip(self._matchers, key, strict=True))
-
-    def after_prompt(self, key: JointKey) -> Hashable:
-        return tuple(matcher.after_prompt(state) for matcher, state in zip(self._matchers, key, strict=True))
-
-    def _of_all(self, key: JointKey, completed: Callable[[PhraseMatcher, int], tuple[int, ...]]) -> tuple[int, ...]:
-        found = zip(self._matchers, key, self._phrases, strict=True)
-        return tuple(sorted(names[i] for matcher, state, names in found for i in completed(matcher, state)))
