@@ -71,6 +71,24 @@ class ByteAutomaton(ByteMachine[int]):
         return cls(np.ascontiguousarray(targets), byte_class.reshape(-1).astype(np.uint8), 1, accepting)
 
     @classmethod
+    def of_machine(
+        cls,
+        machine: ByteMachine[Place],
+        byte_class: NDArray[np.uint8],
+        check: Callable[[int], None] = lambda places: None,
+    ) -> ByteAutomaton:
+        """Return the trimmed automaton of a machine, of which bytes of one class act alike; ``check`` may refuse so many places."""
+        bytes = np.unique(byte_class, return_index=True)[1]
+        places, targets = explored([machine.start], lambda place: machine.steps(place, bytes.tolist()), check)
+        accepting = np.array([False, *map(machine.ends, places)])
+        told = list(map(machine.position, places))
+        has_blocks = any(one.inside or one.between for one in told)
+        positions = (
+            np.array([0, *(2 * one.block + one.between for one in told)], dtype=np.int16) if has_blocks else None
+        )
+        return cls(targets, byte_class, 1, accepting, positions).trim()
+
+    @classmethod
     def of_texts(cls, texts: Iterable[bytes]) -> ByteAutomaton:
         """Return the automaton of some texts: their trie."""
         every = sorted(set(texts))
@@ -157,6 +175,9 @@ class ByteAutomaton(ByteMachine[int]):
         if row is None:
             row = self._rows[state] = self.targets[state, self.byte_class].tolist()
         return row[byte] or None
+
+    def steps(self, state: int, bytes: Sequence[int]) -> list[int | None]:
+        return [target or None for target in self.targets[state, self.byte_class[bytes]].tolist()]
 
     def ends(self, state: int) -> bool:
         return bool(self.accepting[state])

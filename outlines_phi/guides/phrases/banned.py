@@ -18,8 +18,8 @@ from ...format_limits import current_limits
 from ...regex.dialects import RUST
 from ...regex.pattern_reader import Mark, RefusedFeature, marks
 from ...regex.patterns import compile_regex
-from .machines import CharacterReader, LiteralTexts, PatternTexts, PhraseTexts, PhraseThreads
-from .matcher import Literals, PhraseMatcher
+from .machines import CharacterReader, LiteralTexts, PatternTexts, PhraseThreads
+from .matcher import Literals, PhraseMachine, PhraseMatcher, SideBySide
 
 Phrase: TypeAlias = str | bytes | re.Pattern[str]
 """A text, its UTF-8 bytes, or a regular expression whose matches are bounded in length."""
@@ -143,14 +143,21 @@ class BannedPhrases:
             else:
                 text = phrase.casefold() if self.ignore_case else phrase
                 literals[text] = (*literals.get(text, ()), place)
-        if not (self.ignore_case or self.whole_word or patterns):
-            return PhraseMatcher(Literals([text.encode() for text in literals], self.names))
         options = {"ignore_case": self.ignore_case, "whole_word": self.whole_word}
-        texts: list[PhraseTexts] = [LiteralTexts(literals, **options)] if literals else []
-        for place, members in zip(patterns, self._members, strict=True):
-            texts.append(PatternTexts(*members, place, whole_word=self.whole_word))
         reader = CharacterReader.of(ignore_case=self.ignore_case) if self.whole_word else None
-        return PhraseMatcher(PhraseThreads(texts, self.names, reader))
+        machines = list[PhraseMachine]()
+        if literals and not (self.ignore_case or self.whole_word):
+            machines.append(Literals({text.encode(): place for text, (place,) in literals.items()}, self.names))
+        elif literals:
+            machines.append(PhraseThreads([LiteralTexts(literals, **options)], self.names, reader))
+        if patterns:
+            texts = [
+                PatternTexts(*members, place, whole_word=self.whole_word)
+                for place, members in zip(patterns, self._members, strict=True)
+            ]
+            machines.append(PhraseThreads(texts, self.names, reader))
+        matchers = list(map(PhraseMatcher, machines))
+        return matchers[0] if len(matchers) == 1 else PhraseMatcher(SideBySide(matchers))
 
     def _compiled_patterns(self) -> tuple[tuple[ByteAutomaton, int], ...]:
         """Return the texts that each regular expression bans, in order, with the length of the longest one."""

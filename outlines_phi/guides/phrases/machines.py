@@ -11,7 +11,7 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...automata.automaton import ByteAutomaton, explored, joint_classes
+from ...automata.automaton import DEAD, ByteAutomaton, explored, joint_classes
 from ...numerics.cache import kept
 from ...regex.code_points import AFTER_SURROGATES, CODE_POINTS, FIRST_SURROGATE
 from ...regex.spelling import NOWHERE, utf8
@@ -130,6 +130,7 @@ class PatternTexts(PhraseTexts):
     def __init__(self, automaton: ByteAutomaton, longest: int, phrase: int, *, whole_word: bool) -> None:
         self.longest = longest
         self._automaton, self.start, self.byte_class = automaton, automaton.start, automaton.byte_class
+        self._goes_on: list[bool] = (automaton.targets != DEAD).any(axis=1).tolist()
         ends: dict[int, tuple[int, ...]] = dict.fromkeys(np.flatnonzero(automaton.accepting).tolist(), (phrase,))
         self.completed, self.waiting = ({}, ends) if whole_word else (ends, {})
 
@@ -137,7 +138,7 @@ class PatternTexts(PhraseTexts):
         return self._automaton.step(place, byte)
 
     def goes_on(self, place: int) -> bool:
-        return bool(self._automaton.live(place))
+        return self._goes_on[place]
 
 
 _MOST_FOLDED = 3  # The most characters that one folds to
@@ -271,6 +272,8 @@ class PhraseThreads(PhraseMachine):
         self.byte_class, _ = joint_classes(classes)
         # A whole word takes the characters before and after it.
         self.longest = max(one.longest for one in texts) + (0 if reader is None else 8)
+        self._after = [one.after for one in texts]
+        self._alone: dict[Hashable, ThreadsKey] = {}
         self.start = ThreadsKey(0, BROKEN, (), (), ())
 
     def follow(self, keys: Sequence[ThreadsKey], bytes: NDArray[np.uint8]) -> Sequence[Hashable]:
@@ -293,7 +296,21 @@ class PhraseThreads(PhraseMachine):
         return key._replace(waiting=())
 
     def _read(self, key: ThreadsKey, byte: int) -> ThreadsKey:
-        """Return the key after ``byte``; without a reader every occurrence counts, and nothing waits."""
+        """Return the key after ``byte``; where nothing that has begun goes on, it is found once."""
+        after = self._after
+        begun = [(n, to, size + 1) for (n, at), size in key.begun if (to := after[n](at, byte)) is not None]
+        if begun:
+            return self._moved(key, byte, begun)
+        alone = key.held, key.last, key.waiting, byte
+        if alone not in self._alone:
+            self._alone[alone] = self._moved(key, byte, [])
+        return self._alone[alone]
+
+    def _moved(self, key: ThreadsKey, byte: int, moved: list[tuple[int, int, int]]) -> ThreadsKey:
+        """Return the key after ``byte``: without a reader every occurrence counts, and nothing waits.
+
+        ``moved`` is what had begun before, each with its machine, the place after the byte, and its bytes.
+        """
         held, last, breaks, reading = 0, BROKEN, False, NOTHING
         waiting, completed = key.waiting, set[int]()
         if self._reader is not None:
@@ -303,21 +320,17 @@ class PhraseThreads(PhraseMachine):
             if breaks:  # the bytes held are no part of a word
                 completed, waiting = {phrase for (_, phrase), _ in waiting}, ()
         begun, ended = dict[tuple[int, int], int](), dict[tuple[int, int], int]()
-        threads = list(key.begun)
         if breaks or not key.held:
             for number, texts in enumerate(self._texts):
                 starts = (*texts.inner, *[texts.start] * (not last & texts.trails))
-                threads += [((number, start), 0) for start in starts]
-        for (number, place), size in threads:
+                moved += [(number, to, 1) for at in starts if (to := texts.after(at, byte)) is not None]
+        for number, target, size in moved:
             texts = self._texts[number]
-            target = texts.after(place, byte)
-            if target is None:
-                continue
             if texts.goes_on(target):
-                begun[number, target] = max(begun.get((number, target), 0), size + 1)
+                begun[number, target] = max(begun.get((number, target), 0), size)
             completed.update(texts.completed.get(target, ()))
             for phrase in texts.waiting.get(target, ()):
-                ended[number, phrase] = max(ended.get((number, phrase), 0), size + 1)
+                ended[number, phrase] = max(ended.get((number, phrase), 0), size)
         kept = {which: size + 1 for which, size in waiting}
         if reading:
             completed.update(phrase for number, phrase in kept if not reading & self._texts[number].leads)

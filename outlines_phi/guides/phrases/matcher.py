@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, final
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import chain
+from typing import Any, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...automata.aho_corasick import AhoCorasick
+from ...automata.automaton import joint_classes
+from ...automata.byte_machine import ByteMachine
+
+Fact = TypeVar("Fact")
 
 UNKNOWN = -1  # In a table: not asked for yet
 
@@ -69,7 +74,8 @@ class Literals(PhraseMachine):
 
     start = 0
 
-    def __init__(self, literals: Sequence[bytes], names: Sequence[str]) -> None:
+    def __init__(self, phrases: Mapping[bytes, int], names: Sequence[str]) -> None:
+        literals, self._phrases = list(phrases), list(phrases.values())
         self.names, self.longest = tuple(names), max(map(len, literals))
         self._words = words = AhoCorasick.build(literals, 256)
         self.byte_class, self.table = words.symbol_class.astype(np.uint8), words.after
@@ -78,7 +84,7 @@ class Literals(PhraseMachine):
         self.facts = np.stack([words.match > 0, never, words.depth[words.open], words.open], axis=1).astype(np.int32)
 
     def completed(self, key: int) -> tuple[int, ...]:
-        return tuple(sorted(self._words.words(key)))
+        return tuple(sorted(self._phrases[word] for word in self._words.words(key)))
 
     def follow(self, keys: Sequence[int], bytes: NDArray[np.uint8]) -> Sequence[Hashable]:
         return list(self._words.after[list(keys), self.byte_class[bytes]].tolist())
@@ -212,7 +218,73 @@ class PhraseMatcher:
         return values
 
 
+@final
+class WithoutPhrases(ByteMachine[int]):
+    """The texts in which a matcher completes no phrase, read in its state ``origin``; a place stands for all states of one future.
+
+    Where ``beyond_ascii`` is given it is the state after every byte beyond ASCII. Inside of a word, this finds the whole words
+    between ASCII characters, in far fewer states: which of all characters end a word takes hundreds.
+    """
+
+    def __init__(self, matcher: PhraseMatcher, origin: int, beyond_ascii: int | None = None) -> None:
+        self._matcher, self._beyond_ascii = matcher, beyond_ascii
+        self._place: dict[int, int] = {}
+        (self.start,) = self._places(np.array([origin]))
+
+    def step(self, place: int, byte: int) -> int | None:
+        return self.steps(place, [byte])[0]
+
+    def steps(self, place: int, bytes: Sequence[int]) -> list[int | None]:
+        read = np.asarray(bytes)
+        told = read < (256 if self._beyond_ascii is None else 0x80)
+        after = np.full(len(read), self._beyond_ascii or 0)
+        after[told] = self._matcher.step(np.full(np.count_nonzero(told), place), read[told])
+        pairs = zip(self._places(after), self._matcher.matches(after).tolist(), strict=True)
+        return [None if completes else state for state, completes in pairs]
+
+    def ends(self, place: int) -> bool:
+        return not self._matcher.completes_at_end(np.array(place))
+
+    def _places(self, states: NDArray[np.integer]) -> list[int]:
+        futures = self._matcher.futures(states).tolist()
+        return [self._place.setdefault(one, state) for one, state in zip(futures, states.tolist(), strict=True)]
+
+
 def _with_room(table: NDArray[np.int32], rows: int) -> NDArray[np.int32]:
     grown = np.full((max(rows, 2 * len(table)), table.shape[1]), UNKNOWN, dtype=np.int32)
     grown[: len(table)] = table
     return grown
+
+
+@final
+class SideBySide(PhraseMachine):
+    """Matchers that read the same text, each with phrases of its own; a key has a state of each."""
+
+    def __init__(self, matchers: Sequence[PhraseMatcher]) -> None:
+        self._matchers, self.names = tuple(matchers), matchers[0].names
+        self.longest = max(matcher.longest for matcher in matchers)
+        self.byte_class, _ = joint_classes([matcher.byte_class for matcher in matchers])
+        self.start = tuple(matcher.start for matcher in matchers)
+
+    def follow(self, keys: Sequence[tuple[int, ...]], bytes: NDArray[np.uint8]) -> Sequence[Hashable]:
+        states = np.array(keys).T
+        after = [matcher.step(own, bytes).tolist() for matcher, own in zip(self._matchers, states, strict=True)]
+        return list(zip(*after, strict=True))
+
+    def completed(self, key: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(chain.from_iterable(self._each(key, PhraseMatcher.completed))))
+
+    def completed_at_end(self, key: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(chain.from_iterable(self._each(key, PhraseMatcher.completed_at_end))))
+
+    def pending(self, key: tuple[int, ...]) -> int:
+        return max(self._each(key, lambda matcher, state: int(matcher.pending(np.array(state)))))
+
+    def future(self, key: tuple[int, ...]) -> Hashable:
+        return tuple(self._each(key, lambda matcher, state: int(matcher.futures(np.array(state)))))
+
+    def after_prompt(self, key: tuple[int, ...]) -> Hashable:
+        return tuple(self._each(key, PhraseMatcher.after_prompt))
+
+    def _each(self, key: tuple[int, ...], ask: Callable[[PhraseMatcher, int], Fact]) -> list[Fact]:
+        return list(map(ask, self._matchers, key))
