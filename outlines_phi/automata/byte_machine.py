@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from enum import Enum
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, final
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from ..errors import UnsupportedError
 
@@ -27,8 +27,9 @@ class Symbol(Enum):
 class Position(NamedTuple):
     """The position of a place among the blocks of a text: members of objects, items of arrays, named groups.
 
-    ``block`` counts the blocks that began before, in machines that count them; ``inside`` is True where a value comes next or is
-    being written, ``between`` behind a block and its separator from the next one.
+    A byte that makes ``block`` larger introduces a block: it counts them in finite machines; in others it is 1 right before a block
+    and 0 elsewhere. ``inside`` is True where a value comes next or is being written, ``between`` behind a block and its separator
+    from the next one.
     """
 
     block: int = 0
@@ -116,7 +117,6 @@ class ByteMachine(ABC, Generic[Place]):
         return str(place)
 
 
-@final
 class Both(ByteMachine[tuple[Left, Right]]):
     """The product of two machines: the texts that both allow, with the positions of the left one."""
 

@@ -18,9 +18,10 @@ from ..reading.template import Template
 from ..strings.quoting import members
 from .between import Between, Places, Value, refuse_clashes
 from .blanks import Spacing
+from .containers import FirstBlank
 from .seen import NOTHING, value_of
 from .sizes import NEVER, Sizes
-from .states import BeforeValue, ByteEdge, Configuration, Frame, Maker, Stack, State
+from .states import BeforeValue, Blank, ByteEdge, Configuration, Frame, Maker, Stack, State
 
 LIKELY = sorted(range(256), key=lambda byte: (chr(byte) not in '"}]:,{[012truefalsn', byte not in range(0x20, 0x7F)))
 """All bytes, those first that a shortest text has most often."""
@@ -252,7 +253,10 @@ class Machine(Maker, ByteMachine[Configuration]):
         return self.size(at) < NEVER
 
     def position(self, at: Configuration) -> Position:
-        return Position(0, at.state.in_value, at.state.between)
+        state = at.state
+        core = state.core if isinstance(state, Blank) else state
+        begins = state.in_value and isinstance(core, (BeforeValue, FirstBlank, Between))
+        return Position(int(begins), state.in_value, state.between)
 
     def describe(self, at: Configuration) -> str:
         state, stack, _ = at
