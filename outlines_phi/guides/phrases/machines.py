@@ -15,7 +15,7 @@ from ...automata.automaton import DEAD, ByteAutomaton, explored, joint_classes
 from ...numerics.cache import kept
 from ...regex.code_points import AFTER_SURROGATES, CODE_POINTS, FIRST_SURROGATE
 from ...regex.spelling import NOWHERE, utf8
-from .matcher import PhraseMachine
+from .matcher import Facts, PhraseMachine
 
 _BLOCK = 256
 
@@ -279,18 +279,11 @@ class PhraseThreads(PhraseMachine):
     def follow(self, keys: Sequence[ThreadsKey], bytes: NDArray[np.uint8]) -> Sequence[Hashable]:
         return [self._read(key, byte) for key, byte in zip(keys, bytes.tolist(), strict=True)]
 
-    def completed(self, key: ThreadsKey) -> tuple[int, ...]:
-        return key.completed
-
-    def completed_at_end(self, key: ThreadsKey) -> tuple[int, ...]:
-        return tuple(sorted(phrase for (_, phrase), _ in key.waiting))
-
-    def pending(self, key: ThreadsKey) -> int:
-        return max((size for _, size in (*key.begun, *key.waiting)), default=0)
-
-    def future(self, key: ThreadsKey) -> Hashable:
+    def facts(self, key: ThreadsKey) -> Facts:
         begun, waiting = (tuple(which for which, _ in pairs) for pairs in (key.begun, key.waiting))
-        return key.held, key.last, begun, waiting
+        pending = max((size for _, size in (*key.begun, *key.waiting)), default=0)
+        at_end = tuple(sorted(phrase for _, phrase in waiting))
+        return Facts(key.completed, at_end, pending, (key.held, key.last, begun, waiting))
 
     def after_prompt(self, key: ThreadsKey) -> Hashable:
         return key._replace(waiting=())

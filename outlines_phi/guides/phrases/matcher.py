@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import chain
-from typing import Any, TypeVar, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,23 @@ from ...automata.aho_corasick import AhoCorasick
 from ...automata.automaton import joint_classes
 from ...automata.byte_machine import ByteMachine
 
-Fact = TypeVar("Fact")
-
 UNKNOWN = -1  # In a table: not asked for yet
+
+
+class Facts(NamedTuple):
+    """The facts of a key of a :class:`PhraseMachine`; phrases are ascending indices into its names."""
+
+    completed: tuple[int, ...]
+    """The phrases that the last byte completed."""
+    at_end: tuple[int, ...]
+    """The phrases that the end of the text would complete."""
+    pending: int
+    """The length of the longest end of the text that may begin an occurrence, in bytes; 0 for none.
+
+    An occurrence that waits for the next character or for the end of the text is pending, one that is complete is not.
+    """
+    future: Hashable
+    """The part of the key that decides the phrases that are completed from now on."""
 
 
 class PhraseMachine(ABC):
@@ -33,31 +47,16 @@ class PhraseMachine(ABC):
     start: Hashable
     table: NDArray[np.int32] | None = None
     """The key after a byte of each class, where keys are the first whole numbers; ``None`` where they come up one by one."""
-    facts: NDArray[np.int32]
-    """The facts of the keys, in the columns of a :class:`PhraseMatcher`."""
+    known: NDArray[np.int32]
+    """The facts of the keys of a table, in the columns of a :class:`PhraseMatcher`."""
 
     @abstractmethod
     def follow(self, keys: Sequence[Any], bytes: NDArray[np.uint8]) -> Sequence[Hashable]:
         """Return the key after each of ``bytes``, read at the key beside it."""
 
     @abstractmethod
-    def completed(self, key: Any) -> tuple[int, ...]:
-        """Return the phrases that the last byte completed, as ascending indices into ``names``."""
-
-    def completed_at_end(self, key: Any) -> tuple[int, ...]:
-        """Return the phrases that the end of the text would complete, as ascending indices into ``names``."""
-        return ()
-
-    @abstractmethod
-    def pending(self, key: Any) -> int:
-        """Return the length of the longest end of the text that may begin an occurrence, in bytes; 0 for none.
-
-        An occurrence that waits for the next character or for the end of the text is pending, one that is complete is not.
-        """
-
-    @abstractmethod
-    def future(self, key: Any) -> Hashable:
-        """Return the part of ``key`` that decides the phrases that are completed from now on."""
+    def facts(self, key: Any) -> Facts:
+        """Return the facts of a key."""
 
     def after_prompt(self, key: Any) -> Hashable:
         """Return ``key`` as the beginning of a text: the text does not complete a word that waits at the end of the prompt.
@@ -81,19 +80,14 @@ class Literals(PhraseMachine):
         self.byte_class, self.table = words.symbol_class.astype(np.uint8), words.after
         # A phrase that begins nothing longer goes on as its longest end that does.
         never = np.zeros_like(words.open)
-        self.facts = np.stack([words.match > 0, never, words.depth[words.open], words.open], axis=1).astype(np.int32)
-
-    def completed(self, key: int) -> tuple[int, ...]:
-        return tuple(sorted(self._phrases[word] for word in self._words.words(key)))
+        self.known = np.stack([words.match > 0, never, words.depth[words.open], words.open], axis=1).astype(np.int32)
 
     def follow(self, keys: Sequence[int], bytes: NDArray[np.uint8]) -> Sequence[Hashable]:
         return list(self._words.after[list(keys), self.byte_class[bytes]].tolist())
 
-    def pending(self, key: int) -> int:
-        return self.facts.item(key, 2)
-
-    def future(self, key: int) -> int:
-        return self.facts.item(key, 3)
+    def facts(self, key: int) -> Facts:
+        completed = tuple(sorted(self._phrases[word] for word in self._words.words(key)))
+        return Facts(completed, (), *self.known[key, 2:].tolist())
 
 
 @final
@@ -114,19 +108,13 @@ class PhraseMatcher:
         self._keys: list[Any] = []
         self._number: dict[Hashable, int] = {}
         self._futures: dict[Hashable, int] = {}
-        self._facts: tuple[Callable[[Any], int], ...] = (
-            lambda key: bool(machine.completed(key)),
-            lambda key: bool(machine.completed_at_end(key)),
-            machine.pending,
-            lambda key: self._futures.setdefault(machine.future(key), len(self._futures)),
-        )
-        self._known = np.full((64, len(self._facts)), UNKNOWN, dtype=np.int32)
+        self._known = np.full((64, 4), UNKNOWN, dtype=np.int32)
         self._after = np.full((64, len(self._bytes)), UNKNOWN, dtype=np.int32)
         self.states = None if machine.table is None else len(machine.table)
         if machine.table is None:
             self._numbers([machine.start])
         else:
-            self._after, self._known, self._keys = machine.table, machine.facts, list(range(len(machine.table)))
+            self._after, self._known, self._keys = machine.table, machine.known, list(range(len(machine.table)))
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -168,11 +156,11 @@ class PhraseMatcher:
 
     def completed(self, state: int) -> tuple[int, ...]:
         """Return the phrases that the last byte completed."""
-        return self._machine.completed(self._keys[state])
+        return self._machine.facts(self._keys[state]).completed
 
     def completed_at_end(self, state: int) -> tuple[int, ...]:
         """Return the phrases that the end of the text would complete."""
-        return self._machine.completed_at_end(self._keys[state])
+        return self._machine.facts(self._keys[state]).at_end
 
     def after_prompt(self, state: int) -> int:
         """Return ``state`` as the beginning of a text."""
@@ -213,7 +201,9 @@ class PhraseMatcher:
         if self.states is None and (values == UNKNOWN).any():
             with self._growing:
                 for state in np.unique(np.asarray(states)[values == UNKNOWN]).tolist():
-                    self._known[state, fact] = self._facts[fact](self._keys[state])
+                    completed, at_end, pending, future = self._machine.facts(self._keys[state])
+                    number = self._futures.setdefault(future, len(self._futures))
+                    self._known[state] = bool(completed), bool(at_end), pending, number
                 values = self._known[states, fact]
         return values
 
@@ -271,20 +261,14 @@ class SideBySide(PhraseMachine):
         after = [matcher.step(own, bytes).tolist() for matcher, own in zip(self._matchers, states, strict=True)]
         return list(zip(*after, strict=True))
 
-    def completed(self, key: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(sorted(chain.from_iterable(self._each(key, PhraseMatcher.completed))))
-
-    def completed_at_end(self, key: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(sorted(chain.from_iterable(self._each(key, PhraseMatcher.completed_at_end))))
-
-    def pending(self, key: tuple[int, ...]) -> int:
-        return max(self._each(key, lambda matcher, state: int(matcher.pending(np.array(state)))))
-
-    def future(self, key: tuple[int, ...]) -> Hashable:
-        return tuple(self._each(key, lambda matcher, state: int(matcher.futures(np.array(state)))))
+    def facts(self, key: tuple[int, ...]) -> Facts:
+        states = [(matcher, np.array(state)) for matcher, state in zip(self._matchers, key, strict=True)]
+        return Facts(
+            tuple(sorted(chain.from_iterable(map(PhraseMatcher.completed, self._matchers, key)))),
+            tuple(sorted(chain.from_iterable(map(PhraseMatcher.completed_at_end, self._matchers, key)))),
+            max(int(matcher.pending(state)) for matcher, state in states),
+            tuple(int(matcher.futures(state)) for matcher, state in states),
+        )
 
     def after_prompt(self, key: tuple[int, ...]) -> Hashable:
-        return tuple(self._each(key, PhraseMatcher.after_prompt))
-
-    def _each(self, key: tuple[int, ...], ask: Callable[[PhraseMatcher, int], Fact]) -> list[Fact]:
-        return list(map(ask, self._matchers, key))
+        return tuple(map(PhraseMatcher.after_prompt, self._matchers, key))
