@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from enum import Enum
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -107,6 +107,17 @@ class ByteMachine(ABC, Generic[Place]):
         """Return True if ``text`` is a member."""
         place = self.read(text)
         return place is not None and self.ends(place)
+
+    def prefixes(self, text: bytes, begin: int = 0) -> Iterator[int]:
+        """Yield the ends of the members that begin at a byte of ``text``, nearest first."""
+        place = self.start
+        for end in range(begin, len(text) + 1):
+            if self.ends(place):
+                yield end
+            after = self.step(place, text[end]) if end < len(text) else None
+            if after is None:
+                return
+            place = after
 
     def position(self, place: Place) -> Position:
         """Return the position among the blocks of a text; the same for all places of texts without blocks."""

@@ -147,12 +147,8 @@ class Endings:
 
     def __call__(self, text: bytes, begin: int) -> Iterator[int]:
         """Yield the ends of the members that begin at ``begin``, nearest first."""
-        machine, end = self._machine, begin
-        at = None if machine is None else machine.start
-        while machine is not None and at is not None:
-            if machine.ends(at):
-                yield end
-            at, end = machine.step(at, text[end]) if end < len(text) else None, end + 1
+        if self._machine is not None:
+            yield from self._machine.prefixes(text, begin)
 
 
 Place = Literal["alone", "item", "key"]
