@@ -20,15 +20,36 @@ from outlines_phi.guides.phrases.ban_language import ProductGuide, banned, free_
 from outlines_phi.guides.phrases.matcher import WithoutPhrases
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.testing import assert_spells
+from outlines_phi.testing import assert_guide, assert_spells
 from tests.guides.json_schema.schemas import SMALL
 
 LETTERS = Vocabulary.from_tokens(
-    ["<eos>", *"abc123+*() ,;=x[]-_S", "ab", "bc", "abc", "1+", "(1", "2)", ", ", "a,b", b"\xc3", b"\x9f", "ß", "ab"], 0
+    ["<eos>", *"abc0123+*() ,;=x[].-_S", "ab", "bc", "abc", "1+", "(1", "2)", ", ", "a,b", b"\xc3", b"\x9f", "ß", "ab"],
+    0,
 )
 """Tokens that overlap and straddle, parts of a character, and an equal spelling twice."""
 
-COARSE = Vocabulary.from_tokens(["<eos>", "aa", "aaa", "b", "ab"], 0)
+PARTIAL = Vocabulary(
+    (
+        b"a",
+        b"\xc3",
+        b"\xa9",
+        "é".encode(),
+        b"a\xc3",
+        b"\xa9a",
+        "東".encode()[:2],
+        "東".encode()[2:],
+        b"",
+        b"",
+        b"",
+        b"b",
+    ),
+    (9, 8),
+    np.array([True] * 10 + [False, True]),
+)
+"""Parts of UTF-8 characters, two ends, a padded row."""
+
+COARSE = Vocabulary.from_tokens(["<eos>", "aa", "aaa", "b", "ab", "cd"], 0)
 """Not every byte is a token, so some texts cannot be written."""
 
 RECORD = {
@@ -69,8 +90,8 @@ def product(left: Guide | str, phrases: BannedPhrases) -> ProductGuide:
 
 
 PATTERNS = [
-    "abc", "(ab|bc|ca){1,3}", "a(bc)*", "-?(1|[12]{2,3})", "(a|b)*a(a|b){3}", "(?s:.)*", "", "ß|a",
-    "(?P<x>a+),(?P<y>[bc]{1,2});?",
+    "abc", "(ab|bc|ca){1,3}", "a|ab|abc", "a(bc)*", r"-?(0|[1-3][0-9]*)(\.[0-9]+)?", "[a-z]{2,5}", "(a|b)*a(a|b){3}", ".*",
+    "(?s:.)*", "", "ß|a", "(?P<x>a+),(?P<y>[bc]{1,2});?",
 ]  # fmt: skip
 GUIDANCE = {
     "automaton": ('start: x "," y\nx[capture, stop=","]: /[ab]*/\ny[capture]: /b+/', LETTERS),
@@ -79,8 +100,10 @@ GUIDANCE = {
 }
 GUIDES: dict[str, Callable[[], Guide]] = {
     **{f"regex {pattern}": partial(regex, pattern) for pattern in PATTERNS},
-    **{f"coarse {pattern}": partial(regex, pattern, COARSE) for pattern in ("a*", "a{2,4}b?", "(a{5}|b)*")},
+    **{f"partial {pattern}": partial(regex, pattern, PARTIAL) for pattern in ("é", "aé?a*", "[^b]*", "(東|é)+b")},
+    **{f"coarse {pattern}": partial(regex, pattern, COARSE) for pattern in ("a*", "a{2,4}b?", "(a{5}|c|b)*")},
     "intersection": lambda: regex("[a-c]*") & regex(".{2,4}"),
+    "intersection of alternatives": lambda: regex("a|ab|abc") & regex("a[a-z]*"),
     "record": lambda: schema(RECORD),
     "nested": lambda: schema({"type": "array", "items": {"type": "array", "items": {"const": 1}}, "maxItems": 2}),
     "lark": lambda: lark(SUM),
@@ -120,6 +143,7 @@ def machine_of(guide: Guide) -> ByteMachine[Any]:
 @pytest.mark.parametrize("name", GUIDES)
 def test_a_guide_is_its_machine_times_the_vocabulary(name: str) -> None:
     guide = GUIDES[name]()
+    assert_guide(guide, limit=60, shortest=name not in BOUNDED)
     assert_spells(guide, machine_of(guide), limit=60, shortest=name not in BOUNDED)
 
 
