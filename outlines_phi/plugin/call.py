@@ -20,17 +20,17 @@ from ..guides.phrases.phrase_guide import BanningGuide
 from ..guides.table import Table
 from ..phi.constraint import TextConstraint
 from ..phi.dp_bigram import BigramDPPhi
-from ..phi.estimator import Phi, ProposalPhi
+from ..phi.estimator import LocalPhi, OneStepPhi, Phi, ProposalPhi
 from ..phi.learned import LearnedPhi
-from ..phi.onestep import LocalPhi, OneStepPhi
 from ..phi.state_values import StateValues
+from ..sampling.ancestral import SMC
 from ..sampling.draws import Draws
 from ..sampling.phi_options import AutoPhi, Effort, ExactPhi, FieldsPhi, LookaheadPhi
-from ..sampling.smc import SMC
 from ..settings import SamplingSettings
 from .choices import (
     MEANT,
     MEANT_BY_DRAWS,
+    UNSAID,
     USED,
     Told,
     check_config,
@@ -128,7 +128,7 @@ class CallOptions:
         )
         refuse_misfits("draws", keywords)
         check_config(defaults, keywords)
-        given = {name: meant(name, keywords.get(name)) for name in USED}
+        given = UNSAID | {name: meant(name, keywords[name]) for name in USED if name in keywords}
         given |= {name: held(name, given[name], defaults) for name in ("temperature", "repetition_penalty")}
         given["top_k"] = None if given["top_k"] == 0 else given["top_k"]  # 0 means none in transformers
         constraint = given["constraint"]

@@ -37,7 +37,7 @@ class _NotRegular(Exception):
 
 @final
 @dataclass(frozen=True)
-class Piece(Leaf):
+class TerminalLeaf(Leaf):
     """A part of a rule that is one terminal."""
 
     expression: Node
@@ -113,7 +113,7 @@ class Pieces:
 
     def _terminal(self, expression: Node) -> Node:
         """Return the leaf of a regular expression, which may be left out where it may be empty."""
-        automaton, leaf = self.automaton(expression), Piece(expression)
+        automaton, leaf = self.automaton(expression), TerminalLeaf(expression)
         if automaton is None or not automaton.accepting[automaton.start]:
             return leaf
         return EMPTY if automaton.without_empty().is_empty else Choice((EMPTY, leaf))
@@ -182,9 +182,9 @@ class _Cut:
                 rules[name] = GrammarRule(pieces.cut(body), line)
                 leaves = [part for part in parts_of(rules[name].body) if isinstance(part, Leaf)]
                 waiting += [leaf.rule for leaf in leaves if isinstance(leaf, RuleName)]
-                found |= dict.fromkeys(leaf.expression for leaf in leaves if isinstance(leaf, Piece))
+                found |= dict.fromkeys(leaf.expression for leaf in leaves if isinstance(leaf, TerminalLeaf))
         self._terminals = list(found)
-        self._lowered = Lowering(rules, map(Piece, found))
+        self._lowered = Lowering(rules, map(TerminalLeaf, found))
 
     def conflicts(self) -> set[Node]:
         """Return the expressions that have to be taken apart, so that longest match cuts every member as it was derived."""
