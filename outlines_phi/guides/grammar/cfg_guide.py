@@ -21,6 +21,7 @@ from ...vocabulary.vocabulary import Vocabulary, check_vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from .completion import Completion
 from .grammar import Grammar
+from .lexed_machine import LexedMachine, LexedPlace
 from .lexing.lexer import START, Lexer, Word
 from .lexing.spanner import Spanner
 from .parsing.lr_tables import END
@@ -245,6 +246,7 @@ class CFGGuide(Guide):
         check_kind("CFGGuide", "completion", completion, (Completion, NoneType), f"a Completion or None; {instead}")
         self.spanner, self.parser = spanner, parser
         self.lexer, self.grammar, self.vocabulary = spanner.lexer, parser.grammar, spanner.vocabulary
+        self.machine = LexedMachine(self.lexer, parser)
         self.completion = completion or Completion(spanner, parser)
         self._suffix_distances = SuffixDistances(spanner, parser, self.completion)
         self._lock = threading.RLock()
@@ -332,7 +334,7 @@ class CFGGuide(Guide):
         configuration, lexer_state = self._split(state)
         if configuration == ERROR:
             return "done" if state == DONE else "dead"
-        return f"{self.lexer.describe(lexer_state)}; {self.parser.describe(configuration)}"
+        return self.machine.describe(LexedPlace(configuration, lexer_state))
 
     def _split(self, state: int) -> tuple[int, int]:
         """Return the parser's configuration and the lexer's state; ``ERROR`` and the dead one for DEAD and DONE."""
