@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, final
@@ -252,11 +252,13 @@ class Machine(Maker):
             (sizes[place] + (known[place] if place in known else stack.rest(place)) for place in ways), default=NEVER
         )
 
-    def shortest(self) -> bytes:
-        """Return a text that is as short as any."""
-        text, at = bytearray(), self.start
+    def shortest(
+        self, at: Configuration | None = None, likely: Callable[[State], Iterable[int]] = lambda state: LIKELY
+    ) -> bytes:
+        """Return a rest that is as short as any, from the start by default; by the first of the ``likely`` bytes that do."""
+        text, at = bytearray(), at or self.start
         while size := self.size(at):
-            step = self.nearer(at, size, LIKELY)
+            step = self.nearer(at, size, likely(at.state))
             assert step is not None  # some byte always lowers the size
             text.append(step[0])
             at = step[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import product
 from typing import Any, NamedTuple, final
@@ -96,22 +96,18 @@ def _evaluated_cases(place: Place, keyword: str) -> Iterator[tuple[Formula, list
 
 def _spoken_of(place: Place, above: frozenset[Hashable]) -> Iterator[Evaluated]:
     """Yield the names and items that the keywords of a schema evaluate, but for those that ask this."""
-    if not isinstance(place.contents, dict):
-        return
-    yield from _spoken_by_keywords(place)
-    for keyword, where in _branches(place):
-        branch = place.at(*where)
-        condition = TRUE if keyword == "allOf" else place.reading.formula(branch)
-        if keyword == "dependentSchemas":
-            condition = both(kind(["object"]), required(str(where[-1])))
-        elif keyword == "else":
-            condition = negated(place.below("if"))
-        elif keyword == "then":
-            condition = place.below("if")
-        yield from _spoken_under(condition, _spoken_within(branch, above))
-    for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
-        if keyword in place.schema:
-            yield from _spoken_within(place.reading.target(place, keyword), above)
+    schema = place.schema
+    matched = StringSet.all() if "additionalProperties" in schema else place.matched()
+    yield Evaluated(TRUE, names=frozenset(place.mapping("properties")), patterns=matched)
+    first = schema["items"] if isinstance(schema.get("items"), list) else schema.get("prefixItems", [])
+    whole = "additionalItems" in schema if isinstance(schema.get("items"), list) else "items" in schema
+    yield Evaluated(TRUE, first=len(first) if isinstance(first, list) else 0, items=TRUE if whole else FALSE)
+    if "contains" in schema and place.specification.name == "draft2020-12":
+        yield Evaluated(TRUE, items=place.below("contains"))
+    for condition, branch in _branches(place):
+        for one in _spoken_within(branch, above):
+            if (joint := both(condition, one.condition)) is not FALSE:
+                yield replace(one, condition=joint)
 
 
 def _spoken_within(place: Place, above: frozenset[Hashable]) -> Iterator[Evaluated]:
@@ -125,35 +121,24 @@ def _spoken_within(place: Place, above: frozenset[Hashable]) -> Iterator[Evaluat
     yield from _spoken_of(place, above | {(place.pointer, place.scope)})
 
 
-def _spoken_by_keywords(place: Place) -> Iterator[Evaluated]:
-    schema = place.schema
-    matched = StringSet.all() if "additionalProperties" in schema else place.matched()
-    yield Evaluated(TRUE, names=frozenset(place.mapping("properties")), patterns=matched)
-    first = schema["items"] if isinstance(schema.get("items"), list) else schema.get("prefixItems", [])
-    whole = "additionalItems" in schema if isinstance(schema.get("items"), list) else "items" in schema
-    yield Evaluated(TRUE, first=len(first) if isinstance(first, list) else 0, items=TRUE if whole else FALSE)
-    if "contains" in schema and place.specification.name == "draft2020-12":
-        yield Evaluated(TRUE, items=place.below("contains"))
-
-
-def _branches(place: Place) -> Iterator[tuple[str, tuple[str | int, ...]]]:
+def _branches(place: Place) -> Iterator[tuple[Formula, Place]]:
+    """Yield the schemas within one that are asked of the same value, each with the condition under which it evaluates."""
     schema = place.schema
     for keyword in ("allOf", "anyOf", "oneOf"):
         for i in range(len(place.listed(keyword, object)) if keyword in schema else 0):
-            yield keyword, (keyword, i)
-    for keyword in ("if", "then", "else"):
-        if keyword in schema and (keyword == "if" or "if" in schema):
-            yield keyword, (keyword,)
+            yield TRUE if keyword == "allOf" else place.below(keyword, i), place.at(keyword, i)
+    if "if" in schema:
+        holds = place.below("if")
+        for keyword, condition in (("if", holds), ("then", holds), ("else", negated(holds))):
+            if keyword in schema:
+                yield condition, place.at(keyword)
     for keyword in ("dependentSchemas", "dependencies"):
         for name, needed in place.mapping(keyword).items():
             if not isinstance(needed, list):
-                yield "dependentSchemas", (keyword, name)
-
-
-def _spoken_under(condition: Formula, found: Iterator[Evaluated]) -> Iterator[Evaluated]:
-    for one in found:
-        if (joint := both(condition, one.condition)) is not FALSE:
-            yield Evaluated(joint, one.names, one.patterns, one.first, one.items)
+                yield both(kind(["object"]), required(name)), place.at(keyword, name)
+    for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
+        if keyword in schema:
+            yield TRUE, place.reading.target(place, keyword)
 
 
 DRAFTS: Mapping[str, str] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple, final
 from urllib.parse import urljoin
 
@@ -273,25 +274,14 @@ class _SchemaReader:
 
     def _refuse_circles(self) -> None:
         """Refuse a part that refers to itself without going into a value."""
-        settled = set[str]()
-        for key in self.definitions:
-            path = dict[str, None]()
-
-            def follow(key: str, path: dict[str, None] = path) -> None:
-                if key in path:
-                    circle = ", ".join(each.removeprefix(self._label) for each in path)
-                    raise UnsupportedError(
-                        f"Let the references at {circle} of the JSON schema lead to something else. They refer to one "
-                        "another without a keyword between them, so they say nothing of a value."
-                    )
-                if key not in settled:
-                    path[key] = None
-                    for inner in _references(self.definitions[key]):
-                        follow(inner)
-                    del path[key]
-                    settled.add(key)
-
-            follow(key)
+        try:
+            TopologicalSorter({key: list(_references(said)) for key, said in self.definitions.items()}).prepare()
+        except CycleError as error:
+            circle = ", ".join(key.removeprefix(self._label) for key in reversed(error.args[1][1:]))
+            raise UnsupportedError(
+                f"Let the references at {circle} of the JSON schema lead to something else. They refer to one another without a "
+                "keyword between them, so they say nothing of a value."
+            ) from None
 
 
 def _looked_up(resolver: Resolver[Any], reference: str) -> Resolved[Any]:

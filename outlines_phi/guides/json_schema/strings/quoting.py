@@ -2,11 +2,11 @@ r"""The spellings of strings in JSON: each character raw, by its short escape, o
 
 from __future__ import annotations
 
+import itertools
 import json
-import threading
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import count
+from itertools import islice
 
 from ....numerics.cache import kept
 from ....regex.composed import Composed
@@ -67,37 +67,21 @@ def members(strings: StringSet, *, ascii: bool) -> Iterator[tuple[str, int]]:
             if text not in seen:
                 seen.add(text)
                 yield text, len(text) + 1
-    spelled_ones = _spelled(StringSet.all() if every else strings, ascii)
-    for place in count():
-        while place >= len(spelled_ones.known):
-            if not spelled_ones.read():
-                return
-        text, size = spelled_ones.known[place]
-        if text not in seen:
-            seen.add(text)
-            yield text, size
-
-
-class _Spellings:
-    """The spellings of a set that were asked for, and those that come after them."""
-
-    def __init__(self, strings: StringSet, *, ascii: bool) -> None:
-        self.known: list[tuple[str, int]] = []
-        self._more = composed(strings, ascii=ascii).members()
-        self._lock = threading.Lock()
-
-    def read(self) -> bool:
-        """Read one more; return whether there is one."""
-        with self._lock:
-            spelling = next(self._more, None)
-            if spelling is not None:
-                self.known.append((json.loads(b'"' + spelling), len(spelling)))
-            return spelling is not None
+    for count in (4**step for step in itertools.count()):
+        known = _first_members(StringSet.all() if every else strings, ascii, count)
+        for text, size in known:
+            if text not in seen:
+                seen.add(text)
+                yield text, size
+        if len(known) < count:
+            return
 
 
 @kept
-def _spelled(strings: StringSet, ascii: bool) -> _Spellings:
-    return _Spellings(strings, ascii=ascii)
+def _first_members(strings: StringSet, ascii: bool, count: int) -> list[tuple[str, int]]:
+    """Return the first members by the sizes of their spellings, each with that size; repeated where it has several."""
+    spelled = islice(composed(strings, ascii=ascii).members(), count)
+    return [(json.loads(b'"' + spelling), len(spelling)) for spelling in spelled]
 
 
 @kept
