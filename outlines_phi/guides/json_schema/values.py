@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+import json
+from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -48,36 +49,19 @@ def kind_of(value: Any) -> str:
     raise TypeError(f"{type(value).__name__} is no JSON value")
 
 
-def identity(value: Any) -> Hashable:
-    """Return a key equal for equal values alone: 1 and 1.0 are equal, 1 and true are not, and members have no order."""
+def canonical(value: Any) -> str:
+    """Return the JSON text of all values equal to one: 1 and 1.0 are equal, and members have no order; numbers are ``Decimal``."""
     match kind_of(value):
         case "number":
-            return "number", exact(value)
-        case "string":
-            return "string", value
+            text = f"{value:f}"
+            text = text.rstrip("0").rstrip(".") if "." in text else text
+            return "0" if text == "-0" else text
         case "array":
-            return "array", tuple(map(identity, value))
+            return f"[{','.join(map(canonical, value))}]"
         case "object":
-            return "object", frozenset((name, identity(item)) for name, item in value.items())
-        case literal:
-            return literal
-
-
-def sort_key(identified: Hashable) -> str:
-    """Return a key to sort identities by, the same in every process."""
-    match identified:
-        case Fraction():
-            return f"{identified.numerator:x}/{identified.denominator:x}"  # decimals of thousands of digits are not written
-        case tuple():
-            return f"({','.join(map(sort_key, identified))})"
-        case frozenset():
-            return f"{{{','.join(sorted(map(sort_key, identified)))}}}"
-    return repr(identified)
-
-
-def exact(number: int | float | Decimal | Fraction) -> Fraction:
-    """Return the number that is written so: 0.1 is a tenth, though no float is."""
-    return Fraction(repr(number)) if isinstance(number, float) else Fraction(number)
+            members = (f"{json.dumps(name)}:{canonical(item)}" for name, item in value.items())
+            return f"{{{','.join(sorted(members))}}}"
+    return json.dumps(value)
 
 
 def pointer_to(steps: Iterable[str | int], start: str = "#") -> str:

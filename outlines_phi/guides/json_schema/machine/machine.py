@@ -11,10 +11,11 @@ from ....errors import EmptyLanguageError, UnsupportedError
 from ....format_limits import LimitError
 from ..formula import Formula, both, kind, not_too_deep
 from ..kinds import Kinds
-from ..reading.schema import LeftOut, Schema, culprit
+from ..reading.place import LeftOut
+from ..reading.schema import Schema, culprit
 from ..reading.template import Template
 from ..shapes import told_apart
-from ..strings.quoting import members
+from ..strings.string_set import members
 from .between import Between, Places, Value, refuse_clashes
 from .blanks import Spacing
 from .seen import NOTHING, value_of
@@ -101,9 +102,9 @@ class Machine(Maker):
                 self._places = Places(self.template, self.sizes)
         except LimitError as limit:
             raise limit if around else limit.at("#") from None
-        if not self._places.start:
+        if not (begun := self._places.entered(self.template.first)):
             raise EmptyLanguageError(self._why_empty())
-        start = self.made(Between, self._places, self._places.start)
+        start = self.made(Between, self._places, begun)
         if len(self.template.pieces) > 1:
             refuse_clashes(start)
         self.start = Configuration(start, None)
