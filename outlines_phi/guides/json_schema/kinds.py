@@ -15,10 +15,10 @@ from ...regex.patterns import compile_regex
 from .formula import (
     FALSE,
     TRUE,
+    Among,
     And,
     Formula,
     Kind,
-    Member,
     Names,
     Not,
     Or,
@@ -111,9 +111,11 @@ class Kinds:
         """Return the values of a kind that a formula is true of; those of each part are found once."""
         key = kind, formula
         if key not in self._sets:
-            possible = self.may_be(kind, formula)
-            with self.placed(formula):
-                self._sets[key] = self._find_set(kind, formula) if possible else _NONE[kind]
+            if self.may_be(kind, formula):
+                with self.placed(formula):
+                    self._sets[key] = self._find_set(kind, formula)
+            else:
+                self._sets[key] = _NONE[kind]
         return self._sets[key]
 
     def _find_set(self, kind: str, formula: Formula) -> Any:
@@ -300,7 +302,7 @@ def tags_of(kinds: Kinds, formula: Formula) -> Tags:
     if not any(isinstance(part, Kind) and part.kinds == {"object"} for part in parts):
         return {}
     found: dict[str | None, frozenset[Hashable]] = {}
-    contents = [part.contents for part in parts if isinstance(part, Member)]
+    contents = [part.contents for part in parts if isinstance(part, Among)]
     shapes = [shape for shape in contents if isinstance(shape, ObjectShape)]
     required = frozenset[str]().union(*(shape.required for shape in shapes))
     for name, value in (one for shape in shapes for one in shape.members if one[0] in required):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
@@ -47,21 +46,6 @@ def kind_of(value: Any) -> str:
         case dict():
             return "object"
     raise TypeError(f"{type(value).__name__} is no JSON value")
-
-
-def canonical(value: Any) -> str:
-    """Return the JSON text of all values equal to one: 1 and 1.0 are equal, and members have no order; numbers are ``Decimal``."""
-    match kind_of(value):
-        case "number":
-            text = f"{value:f}"
-            text = text.rstrip("0").rstrip(".") if "." in text else text
-            return "0" if text == "-0" else text
-        case "array":
-            return f"[{','.join(map(canonical, value))}]"
-        case "object":
-            members = (f"{json.dumps(name)}:{canonical(item)}" for name, item in value.items())
-            return f"{{{','.join(sorted(members))}}}"
-    return json.dumps(value)
 
 
 def pointer_to(steps: Iterable[str | int], start: str = "#") -> str:

@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
 from functools import cached_property, partial
 from typing import Any, final
 
 from ..formula import Formula, both, either, kind, negated
+from ..numbers.multiples import decimals, digits_of
 from ..shapes import arrays, equal_to, member, objects, required
-from ..values import KINDS, canonical, kind_of
+from ..values import KINDS, kind_of
 
 
 @final
@@ -98,8 +100,26 @@ class Seen:
 NOTHING = Seen()
 
 
-read = partial(json.loads, parse_float=Decimal, parse_int=Decimal)
-"""Read a text as a value, its numbers as decimals."""
+def _number(text: str) -> Fraction:
+    return Fraction(Decimal(text))
+
+
+read = partial(json.loads, parse_float=_number, parse_int=_number)
+"""Read a text as a value, its numbers as fractions: those of any number of digits are taken as exact."""
+
+
+def canonical(value: Any) -> str:
+    """Return the JSON text of all values equal to one: 1 and 1.0 are equal, and members have no order; numbers are fractions."""
+    match kind_of(value):
+        case "number":
+            places = decimals(value)
+            return f"{digits_of(value.numerator * 10**places // value.denominator)}e-{places}"
+        case "array":
+            return f"[{','.join(map(canonical, value))}]"
+        case "object":
+            members = (f"{json.dumps(name)}:{canonical(item)}" for name, item in value.items())
+            return f"{{{','.join(sorted(members))}}}"
+    return json.dumps(value)
 
 
 def value_of(text: bytes) -> Any:

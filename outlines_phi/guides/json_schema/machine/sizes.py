@@ -13,9 +13,8 @@ from ..formula import TRUE, Formula, both
 from ..kinds import Kinds
 from ..shapes import ArrayShape, ObjectShape, Some, told_apart
 from ..strings.string_set import StringSet, composed_of, members, spelled_size
-from ..values import canonical
 from .blanks import BEGUN, Gaps, Spacing
-from .seen import NOTHING, Seen, value_of
+from .seen import NOTHING, Seen, canonical, value_of
 
 NEVER = 1 << 40
 """The size of what there is none of."""
