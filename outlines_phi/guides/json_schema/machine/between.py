@@ -207,7 +207,7 @@ class Places:
         found: set[Position] = set()
         for place, at in positions:
             piece = self.pieces[place]
-            moved = place, DEAD if isinstance(piece, Formula) else piece.step(at, byte)
+            moved = place, DEAD if isinstance(piece, Formula) else piece.step(at, byte) or DEAD
             if moved[1] != DEAD and self._leads(moved):
                 found |= {moved, *self.entered(self._passed(moved))}
         return frozenset(found)
