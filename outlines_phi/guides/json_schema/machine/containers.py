@@ -128,7 +128,7 @@ class Container(State):
 
 @final
 class Indent(State):
-    """LateStates two blanks in the first line that is indented: two more make the other step."""
+    """Behind a line end in the first line that is indented: two blanks, of which two more make the other step."""
 
     def __init__(self, machine: Maker, container: Container, two: Spacing, four: Spacing) -> None:
         super().__init__(machine)
