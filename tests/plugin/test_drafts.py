@@ -37,7 +37,7 @@ from outlines_phi.drafting import (
 from outlines_phi.errors import VocabularyError
 from outlines_phi.lm import TransformersModel, bundled
 from outlines_phi.plugin.drafts import resolve_draft
-from outlines_phi.sampling import prefetch
+from outlines_phi.sampling import sampler as prefetch
 from tests.precision import near, near_log
 
 PROMPT = "Person: Nora is a teacher in Paris. JSON: "

@@ -288,7 +288,7 @@ class CFGGuide(Guide):
         raise EmptyLanguageError(guide.why_empty(b""))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        with self._lock, self.spanner.growing:  # other threads go on to meet states
+        with self._lock:  # other threads go on to meet states
             return _restored, (__version__, pickle.dumps((self.spanner, self.parser, self.completion)))
 
     def row(self, state: int) -> Row:
@@ -297,7 +297,8 @@ class CFGGuide(Guide):
 
     def partition_of(self, state: int) -> Partition:
         """See :meth:`Guide.partition_of`: that of the lexer's state."""
-        return self.spanner.of_state(self._split(state)[1]).partition
+        with self._lock:
+            return self.spanner.of_state(self._split(state)[1]).partition
 
     def min_tokens(self, state: int) -> int:
         """Return the distance to the end that :class:`Completion` finds; some token lowers it."""

@@ -7,16 +7,14 @@ from functools import cached_property
 from itertools import combinations, product
 from typing import NamedTuple, final
 
-import numpy as np
-
 from ...automata.automaton import DEAD, ByteAutomaton
 from ...errors import EmptyLanguageError, GrammarError
 from ...numerics.cache import kept
 from ...vocabulary.vocabulary import Vocabulary
 from ..fsm import FSMGuide
 from ..grammar.cfg_guide import CFGGuide
-from ..grammar.grammar import Grammar, followers
-from ..grammar.lexing.lexeme_automaton import joint_of
+from ..grammar.grammar import Grammar
+from ..grammar.lexing.lexeme_automaton import bytes_behind, joint_of
 from ..guide import Guide
 from ..json_schema.json_guide import JSONGuide
 from ..json_schema.machine.machine import Machine
@@ -276,9 +274,8 @@ def grammar_of(rules: GuidanceRules, productions: Productions) -> Grammar:
 
 def _check_apart(rules: GuidanceRules, grammar: Grammar) -> None:
     lexemes, (joint, matched) = rules.lexemes, joint_of(grammar.terminals)
-    follow = followers([(each.head, each.body) for each in grammar.productions], range(len(lexemes)))
     alive = joint.places[joint.targets] != DEAD  # [S, C, T]
-    behind = (follow.astype(np.float32) @ alive[1].T.astype(np.float32) > 0) | [[one.lazy] for one in lexemes]  # [T, C]
+    behind = bytes_behind(joint, grammar.productions) | [[one.lazy] for one in lexemes]  # [T, C]
 
     for one, other in combinations(range(len(lexemes)), 2):
         if lexemes[one].lazy == lexemes[other].lazy:

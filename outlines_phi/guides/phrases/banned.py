@@ -15,6 +15,7 @@ import numpy as np
 from ...automata.automaton import DEAD, ByteAutomaton
 from ...errors import EmptyLanguageError, UnsupportedError, caret
 from ...format_limits import current_limits
+from ...numerics.checks import shown
 from ...regex.dialects import RUST
 from ...regex.pattern_reader import Mark, RefusedFeature, marks
 from ...regex.patterns import compile_regex
@@ -204,7 +205,7 @@ def _checked(phrase: Any) -> str | re.Pattern[str]:
         return _checked_pattern(phrase)
     if not isinstance(phrase, str | bytes):
         raise UnsupportedError(
-            f"the banned phrase {phrase!r} is of type {type(phrase).__name__}; expected a str, bytes or a compiled regular "
+            f"the banned phrase {shown(phrase)} is of type {type(phrase).__name__}; expected a str, bytes or a compiled regular "
             "expression (re.compile)."
         )
     if not phrase:
