@@ -302,7 +302,7 @@ class PhraseThreads(PhraseMachine):
         return self._alone[alone]
 
     def _beginning(self, last: int, byte: int) -> list[tuple[int, int, int]]:
-        """Return what begins with a byte after a character of a reading, found once."""
+        """Return the occurrences that begin with a byte after a character of a reading, found once."""
         found = self._begins.get((last, byte))
         if found is None:
             starts = [(*one.inner, *[one.start] * (not last & one.trails)) for one in self._texts]
