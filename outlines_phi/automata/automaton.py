@@ -196,7 +196,7 @@ class ByteAutomaton(ByteMachine[int]):
     @property
     def is_empty(self) -> bool:
         """True if no text is accepted."""
-        return self.distances[self.start] == UNREACHABLE
+        return not self.is_live(self.start)
 
     @cached_property
     def is_infinite(self) -> bool:

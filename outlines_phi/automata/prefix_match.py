@@ -98,7 +98,7 @@ class PrefixMatch:
     def text(self, written: bytes, *, ended: bool = True) -> bytes:
         """Return the member that ``written`` begins with; where more may come, as much of it as is certain."""
         marked, members = self.marked, self.members
-        if ended and members.accepting[members.advance(members.start, written)]:
+        if ended and members.accepts(written):
             return written
         longest = max(marked.prefixes(written), default=-1)
         if longest < 0:

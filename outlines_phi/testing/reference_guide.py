@@ -66,7 +66,7 @@ class ReferenceGuide(Guide):
         return self._steps[key]
 
     def _walk(self, state: int) -> NDArray[np.int64]:
-        """Return where each token leads, dead ends not told."""
+        """Return the target of each token, dead ends not told."""
         if state not in self._targets:
             trie, at = self._trie, np.full(len(self._trie), state)
             for low, high in pairwise(trie.levels[1:].tolist()):

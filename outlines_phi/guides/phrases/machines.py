@@ -129,13 +129,14 @@ class PatternTexts(PhraseTexts):
 
     def __init__(self, automaton: ByteAutomaton, longest: int, phrase: int, *, whole_word: bool) -> None:
         self.longest = longest
-        self._automaton, self.start, self.byte_class = automaton, automaton.start, automaton.byte_class
+        self.start, self.byte_class = automaton.start, automaton.byte_class
+        self._targets, self._column = automaton.targets.tolist(), automaton.byte_class.tolist()
         self._goes_on: list[bool] = (automaton.targets != DEAD).any(axis=1).tolist()
         ends: dict[int, tuple[int, ...]] = dict.fromkeys(np.flatnonzero(automaton.accepting).tolist(), (phrase,))
         self.completed, self.waiting = ({}, ends) if whole_word else (ends, {})
 
     def after(self, place: int, byte: int) -> int | None:
-        return self._automaton.step(place, byte)
+        return self._targets[place][self._column[byte]] or None
 
     def goes_on(self, place: int) -> bool:
         return self._goes_on[place]
@@ -274,6 +275,7 @@ class PhraseThreads(PhraseMachine):
         self.longest = max(one.longest for one in texts) + (0 if reader is None else 8)
         self._after = [one.after for one in texts]
         self._alone: dict[Hashable, ThreadsKey] = {}
+        self._begins: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
         self.start = ThreadsKey(0, BROKEN, (), (), ())
 
     def follow(self, keys: Sequence[ThreadsKey], bytes: NDArray[np.uint8]) -> Sequence[Hashable]:
@@ -299,6 +301,15 @@ class PhraseThreads(PhraseMachine):
             self._alone[alone] = self._moved(key, byte, [])
         return self._alone[alone]
 
+    def _beginning(self, last: int, byte: int) -> list[tuple[int, int, int]]:
+        """Return the occurrences that begin with a byte after a character of a reading, found once."""
+        found = self._begins.get((last, byte))
+        if found is None:
+            starts = [(*one.inner, *[one.start] * (not last & one.trails)) for one in self._texts]
+            ways = [(n, self._after[n](at, byte)) for n, places in enumerate(starts) for at in places]
+            found = self._begins[last, byte] = [(n, to, 1) for n, to in ways if to is not None]
+        return found
+
     def _moved(self, key: ThreadsKey, byte: int, moved: list[tuple[int, int, int]]) -> ThreadsKey:
         """Return the key after ``byte``: without a reader every occurrence counts, and nothing waits.
 
@@ -314,9 +325,7 @@ class PhraseThreads(PhraseMachine):
                 completed, waiting = {phrase for (_, phrase), _ in waiting}, ()
         begun, ended = dict[tuple[int, int], int](), dict[tuple[int, int], int]()
         if breaks or not key.held:
-            for number, texts in enumerate(self._texts):
-                starts = (*texts.inner, *[texts.start] * (not last & texts.trails))
-                moved += [(number, to, 1) for at in starts if (to := texts.after(at, byte)) is not None]
+            moved += self._beginning(last, byte)
         for number, target, size in moved:
             texts = self._texts[number]
             if texts.goes_on(target):
