@@ -102,7 +102,7 @@ def main(
     add("nodes in open requests, no sampler", timed(nodes, repeats), prompts * length, own)
     add("walks in open requests", timed(walk, repeats), prompts * length, own)
     with_requests = outlines_phi.from_vllm_offline(llm)
-    with_requests.lm._sessions = vllm_model.Sessions(
+    with_requests.lm.sessions = vllm_model.Sessions(
         engine_calls.RequestCalls(llm), most=0, blocks=0, block_size=32, prefixes=True
     )
     again = outlines_phi.Generator(with_requests, TEXT)

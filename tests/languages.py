@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -14,11 +15,12 @@ from scipy import stats
 from outlines_phi import SMC, Draws, SamplingSettings, Vocabulary
 from outlines_phi.automata.prefix_match import PrefixMatch, boundary
 from outlines_phi.drafting import Drafter
-from outlines_phi.guides import CFGGuide, FSMGuide, Table, read_grammar
+from outlines_phi.guides import CFGGuide, FSMGuide, JSONGuide, Table, read_grammar
 from outlines_phi.lm import TableModel
 from outlines_phi_workbench.suite.reference import Reference, enumerate_language
 from tests.chi_square import ChiSquare
 from tests.inner import (
+    DEAD,
     BoundsTree,
     Request,
     TreeStore,
@@ -105,6 +107,39 @@ class OpenLanguage(Language):
         return Table(FSMGuide.from_match(match, VOCABULARY))
 
 
+CROSSING = [
+    '{"a":', '"x"', '": "', '"},{"', '[{"', '"}]', '":"', 'a":', '"a', "1,", ",1", "12", "[1", "1]", "}}", "x,", "[[",
+]  # fmt: skip
+JSON_VOCABULARY = Vocabulary.from_tokens(["<eos>", *map(chr, range(0x20, 0x7F)), "\n", *CROSSING], 0)
+
+
+@dataclass(frozen=True)
+class JSONLanguage(Language):
+    """A JSON schema, as ``pattern``, over tokens that cross its structure, under a law that mostly writes what it allows."""
+
+    scale: float = 1.0
+    blanks: str = ""
+
+    @cached_property
+    def table(self) -> Table:
+        return Table(JSONGuide.of(json.loads(self.pattern), JSON_VOCABULARY, blanks=self.blanks))
+
+    @cached_property
+    def lm(self) -> TableModel:
+        law = TableModel.random(JSON_VOCABULARY, seed=self.seed, scale=self.scale).next_logits
+        guide = self.table.guide
+
+        @cache
+        def likely(sequence: Ids) -> np.ndarray:
+            state = guide.start
+            for token in sequence[len(PROMPT) :]:
+                state = guide.advance(state, token)
+            row = guide.row(state)
+            return np.asarray(law(sequence)) + np.where(row.targets[row.partition.class_of] != DEAD, 4.0, 0.0)
+
+        return TableModel(JSON_VOCABULARY, likely)
+
+
 LANGUAGES = (
     Language("words", "(ab|ba|c){1,3}x?", 7, seed=3),
     Language("loop", "(ab|c)*x", 6, seed=5),
@@ -154,6 +189,37 @@ OPEN = (
     ),  # one begins another, and a text that goes on may come back to it
     OpenLanguage("words, open", "(ab|c){1,2}", 3, seed=12, after="[^a-c]"),
 )
+
+JSON = (
+    JSONLanguage("integers", '{"type": "integer", "minimum": -21, "maximum": 212, "not": {"multipleOf": 5}}', 5, seed=9),
+    JSONLanguage(
+        "keys", '{"properties": {"a": {"enum": ["x", 1, 12]}}, "type": "object", "additionalProperties": false}', 6, seed=12
+    ),
+    JSONLanguage(
+        "objects in a list",
+        '{"type": "array", "minItems": 1, "maxItems": 2, "items": {"type": "object", "properties": {"a": {"enum": ["x", "a"]}},'
+        ' "required": ["a"], "additionalProperties": false}}',
+        7,
+        seed=4,
+    ),
+    JSONLanguage(
+        "one of",
+        '{"oneOf": [{"enum": [1, 2, 12, {"a": 1}]}, {"type": "integer", "minimum": 2, "maximum": 21}]}',
+        6,
+        seed=10,
+        blanks=" ?",
+    ),
+    JSONLanguage("set", '{"type": "array", "uniqueItems": true, "items": {"enum": [1, 12, "x"]}}', 7, seed=13),
+    JSONLanguage(
+        "all of",
+        '{"type": "array", "allOf": [{"items": {"enum": [1, 12]}}, {"contains": {"const": 12}}], "maxItems": 3}',
+        6,
+        seed=3,
+    ),
+)  # fmt: skip
+KEYS, LISTED, ONE_OF = JSON[1:4]
+TREE = JSONLanguage("tree", '{"type": "array", "items": {"$ref": "#"}, "maxItems": 2}', 8, seed=16)
+"""A recursive schema, two of whose members have nearly all mass: too few draws of the others for a chi-square."""
 
 OF_EVERY_KIND = (*LANGUAGES, *GRAMMARS[:3])
 AND_OPEN = (*OF_EVERY_KIND, *OPEN)

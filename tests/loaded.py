@@ -22,7 +22,7 @@ def tried(dtype: torch.dtype | None) -> dict[tuple[str, int], str | None]:
 
     model, tokenizer = read(dtype)
     assert TransformersModel.with_tokenizer(model, tokenizer).road == "packed"
-    return {(name, border): verdict for (_, name, border), verdict in roads._VERDICTS[model].items()}
+    return {(name, border): verdict for (_, name, border), verdict in roads.VERDICTS[model].items()}
 
 
 def copied_model(dtype: torch.dtype | None = None) -> tuple[Any, Any]:
@@ -32,5 +32,5 @@ def copied_model(dtype: torch.dtype | None = None) -> tuple[Any, Any]:
 
     verdicts = tried(dtype)
     model, tokenizer = copy.deepcopy(read(dtype))
-    roads._VERDICTS[model] = {(structure(model), *trial): verdict for trial, verdict in verdicts.items()}
+    roads.VERDICTS[model] = {(structure(model), *trial): verdict for trial, verdict in verdicts.items()}
     return model, tokenizer

@@ -7,6 +7,7 @@ writes `sizes.json` anew. A folder may grow by what leaves another one; the tota
 
 import ast
 import json
+import re
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -29,6 +30,11 @@ OTHER_LANGUAGES = {".c", ".h", ".js"}
 
 SLACK = 0.05
 """The share by which a folder may fall below its row before the row has to follow."""
+
+PRIVATE = 60
+"""The most private accesses of all tests; it may only fall."""
+OF_OTHERS = {"_dynamo", "_exit", "_getframe", "_get_default_generation_params", "_replace", "_tokenizer"}
+"""Names that Python and other packages give to anybody, or have no public word for."""
 
 Size = tuple[int, int]
 
@@ -108,11 +114,33 @@ def test_rows_follow_what_falls() -> None:
     assert loose(measured(), kept()) == [], "run python -m tests.test_size"
 
 
+def private_accesses(source: str) -> int:
+    """Count ``x._name``, where ``x`` is not the test's own ``self`` or ``cls``, and texts that are a private name alone."""
+    nodes = list(ast.walk(ast.parse(source)))
+    own = {id(node) for node in nodes if isinstance(node, ast.Attribute) and ast.unparse(node.value) in {"self", "cls"}}
+    read = [node.attr for node in nodes if isinstance(node, ast.Attribute) and id(node) not in own]
+    said = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return sum(
+        re.fullmatch(r"_[a-zA-Z](\w*[a-zA-Z0-9])?", name) is not None
+        for name in (*read, *said)
+        if name not in OF_OTHERS
+    )
+
+
+def test_private_accesses_only_fall() -> None:
+    counts = {str(path): private_accesses(path.read_text(encoding="utf-8")) for path in HERE.rglob("*.py")}
+    assert sum(counts.values()) <= PRIVATE, {path: count for path, count in counts.items() if count}
+
+
 def test_growth_and_slack_are_found() -> None:
     rows = {"runtime": {"phi": (100, 200)}}
     assert excess({"runtime": {"phi": (100, 201)}}, rows) and excess({"runtime": {"new": (1, 1)}}, rows)
     assert not excess(rows, rows) and not loose(rows, rows)
     assert loose({"runtime": {"phi": (90, 200)}}, rows) and loose({"runtime": {}}, rows)
+
+
+def test_private_accesses_of_others_are_counted() -> None:
+    assert private_accesses("x._a = self._b; setattr(x, '_a', x.__dict__); y._exit()") == 2
 
 
 @pytest.mark.parametrize(

@@ -304,7 +304,7 @@ def probabilities(
     watch, results = current(), []
     for row, tree in enumerate(trees):
         left = max((watch.limit - watch.seconds) / (len(trees) - row), READING * watch.limit / len(trees))
-        results.append(_probabilities(tree, texts[tree.budget], reader, counts, until=watch.seconds + left))
+        results.append(probabilities_of_tree(tree, texts[tree.budget], reader, counts, until=watch.seconds + left))
     for row, (result, unread) in enumerate(results):
         if reached[row] and not unread:
             continue
@@ -322,7 +322,7 @@ def probabilities(
     return [found for found, _ in results]
 
 
-def _probabilities(
+def probabilities_of_tree(
     tree: BoundsTree, listed: list[bytes] | None, reader: Reader, counts: ModelCounts, until: float = math.inf
 ) -> tuple[Probabilities, int]:
     """Return the probabilities by what was read ``until`` then, in seconds of the call, and how many texts were not."""
@@ -333,7 +333,7 @@ def _probabilities(
     # Sums of the numerators: the tree has added the same masses in another order, and shares of that would not add up to 1.
     lower = math.fsum(found[text].share for group in groups for text in group.texts if text in found)
     upper = math.fsum(text.share for text in found.values()) + undecided_share(tree)
-    masses = [(upper - lower, 0.0)] * len(groups) if unread else _undecided(tree, groups, listed, reader)
+    masses = [(upper - lower, 0.0)] * len(groups) if unread else undecided_masses(tree, groups, listed, reader)
     entries = []
     for group, (may, only) in zip(groups, masses, strict=True):
         known = [found.get(text, TextMass()) for text in group.texts]
@@ -361,7 +361,7 @@ def _probabilities(
     ), unread
 
 
-def _undecided(
+def undecided_masses(
     tree: BoundsTree, groups: Sequence[Group], listed: list[bytes] | None, reader: Reader
 ) -> list[tuple[float, float]]:
     """Return, for each group, the undecided mass that may go to it, and the part that can go nowhere else."""

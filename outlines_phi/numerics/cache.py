@@ -105,7 +105,7 @@ def memory_of(value: Any) -> int:
 
 
 PARTS_BYTES = 1 << 26  # Of all parts of formats that are kept
-_parts: Cache[tuple[Any, ...], tuple[Any]] = Cache(PARTS_BYTES, least=64)
+kept_parts: Cache[tuple[Any, ...], tuple[Any]] = Cache(PARTS_BYTES, least=64)
 _keeping = threading.RLock()
 
 
@@ -116,11 +116,11 @@ def kept(make: Callable[Arguments, Value]) -> Callable[Arguments, Value]:
     def part(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Value:
         key = (make, arguments, *keywords.items())
         with _keeping:
-            found = _parts.get(key)
+            found = kept_parts.get(key)
         if found is None:
             found = (make(*arguments, **keywords),)
             with _keeping:
-                _parts.put(key, found, memory_of((key, found)))
+                kept_parts.put(key, found, memory_of((key, found)))
         value: Value = found[0]
         return value
 
@@ -130,7 +130,7 @@ def kept(make: Callable[Arguments, Value]) -> Callable[Arguments, Value]:
 def forget_parts() -> None:
     """Forget every part of a format."""
     with _keeping:
-        _parts.clear()
+        kept_parts.clear()
 
 
 def load_arrays(name: str) -> dict[str, NDArray[Any]] | None:

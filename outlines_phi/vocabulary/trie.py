@@ -18,8 +18,8 @@ from .vocabulary import Vocabulary
 _FORMAT = 2  # Part of the name of a kept file; raised when its content changes meaning
 DENSE = 4  # Nodes are many where they are at least one in so many of those between the first and the last
 
-_KEPT = 8
-_memory: Cache[str, Trie] = Cache(_KEPT)
+KEPT = 8
+kept_tries: Cache[str, Trie] = Cache(KEPT)
 
 
 @final
@@ -137,7 +137,7 @@ class Trie:
             save_arrays(name, {field.name: getattr(trie, field.name) for field in fields(cls)})
             return trie
 
-        return _memory.of(vocabulary.fingerprint, find)
+        return kept_tries.of(vocabulary.fingerprint, find)
 
 
 Symbol = TypeVar("Symbol", bound=np.integer[Any])

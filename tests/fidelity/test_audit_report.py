@@ -51,7 +51,7 @@ from tests.inner import (
     measure,
     tree_bounds,
 )
-from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, Language
+from tests.languages import LANGUAGES, LISTED, OF_EVERY_KIND, PROMPT, Language
 
 ALPHA = 0.1
 AUDITS, COUNTED, N = 50, 40, 80
@@ -59,7 +59,10 @@ AUDITS, COUNTED, N = 50, 40, 80
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 # The truncation leaves the last language nothing.
-LAWS = [*((language, {}) for language in LANGUAGES), *((language, {"top_k": 6}) for language in LANGUAGES[:3])]
+LAWS = [
+    *((language, {}) for language in (*LANGUAGES, LISTED)),
+    *((language, {"top_k": 6}) for language in LANGUAGES[:3]),
+]
 laws = pytest.mark.parametrize(("language", "options"), LAWS, ids=lambda value: str(value or "whole law"))
 
 
@@ -144,9 +147,9 @@ def test_the_tree_of_the_draws_bounds_phi_and_closes(language: Language) -> None
 
 @pytest.mark.parametrize("tree", [False, True], ids=["draws alone", "with their tree"])
 def test_intervals_hold_at_their_rate(tree: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """40 audits of 80 draws of each of seven laws; intervals at 90 % miss in at most 28 of 280, and say something.
+    """40 audits of 80 draws of each of eight laws; intervals at 90 % miss in at most 32 of 320, and say something.
 
-    Were it one in five, 56 would miss on average, with a standard deviation of 7.
+    Were it one in five, 64 would miss on average, with a standard deviation of 7.
     """
     monkeypatch.setattr(bias, "RESAMPLES", 2)
     misses, above = {}, {}
@@ -401,8 +404,9 @@ def test_power_a_fair_mask_is_not_accused_and_a_biased_one_is() -> None:
     assert str(biased).splitlines()[2].startswith("Plain masking is biased")
 
 
-def test_values_of_a_fair_field_are_rarely_accused() -> None:
+def test_values_of_a_fair_field_are_rarely_accused(monkeypatch: pytest.MonkeyPatch) -> None:
     """60 audits of 150 draws: the field without a leak is named in at most 5 % of them, the other one in most."""
+    monkeypatch.setattr(bias, "RESAMPLES", 2)  # of the divergence, which is not looked at
     traces = records("a", n=9000).traces[0]
     reports = [audited([list(traces[i : i + 150])]) for i in range(0, 9000, 150)]
     named = [{one.field for one in report.pooled.distortions} for report in reports]
@@ -513,15 +517,6 @@ def test_reports_are_saved_by_suffix(suffix: str, start: bytes, tmp_path: Path) 
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_the_figure_shows_places_and_values(tmp_path: Path) -> None:
-    left, right = records("a").figure().axes
-    assert [tick.get_text() for tick in left.get_yticklabels()] == ["a"]
-    assert {tick.get_text() for tick in right.get_yticklabels()} == {'a: "x"', 'a: "y"'}
-    assert round(records("a").pooled.places[1].nats, 6) in {round(patch.get_width(), 6) for patch in left.patches}
-    for report in (records(None, constant=True), audited([many(LANGUAGES[0])[:50]])):  # without values
-        report.save(tmp_path / "figure.png")
-
-
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(plots, "find_spec", lambda name: None)
     with pytest.raises(UnsupportedError, match=r"outlines_phi\[cli\]"):
@@ -548,12 +543,6 @@ def test_an_interrupted_write_keeps_the_old_file(tmp_path: Path, monkeypatch: py
     with pytest.raises(KeyboardInterrupt):
         records("a").save(path)
     assert path.read_text() == "old" and len(list(tmp_path.iterdir())) == 1
-
-
-@pytest.mark.parametrize("confidence", [0, 1, 95, True, "high", math.nan])
-def test_a_confidence_is_between_0_and_1(confidence: object) -> None:
-    with pytest.raises(UnsupportedError, match="confidence"):
-        audited([many(LANGUAGES[0])[:10]], confidence=confidence)
 
 
 def test_audits_of_nothing_are_refused() -> None:

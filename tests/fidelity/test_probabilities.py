@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from outlines_phi import BudgetError, EmptyLanguageError, Probabilities, ValueReadError
+from outlines_phi import BudgetError, Probabilities, ValueReadError
 from outlines_phi.fidelity import probabilities as module
 from outlines_phi.guides.guide_texts import list_texts
 from outlines_phi.lm import TableModel
 from outlines_phi.numerics.marginals import frozen
 from outlines_phi_workbench.suite.reference import count_prefixes
 from tests.inner import BoundsTree, Evaluator, enumerate_together, probabilities, total_variation, watch
-from tests.languages import AND_OPEN, LANGUAGES, PROMPT, VOCABULARY, Language
+from tests.languages import AND_OPEN, KEYS, LANGUAGES, ONE_OF, PROMPT, VOCABULARY, Language
 
 
 class Deciding(Language):
@@ -44,12 +44,12 @@ LAWS = [
         for seed, scale in [(21, 0.5), (22, 2.0), (23, 4.0)]
     ),
 ]
-STOPS = (1, 2, 4, 8, 12, 20, 40, 80, 160, 320)
+STOPS = (1, 4, 12, 40, 160)
 
 Reader = Callable[[str], Any]
 READERS: dict[str, Reader | None] = {"texts": None, "lengths": len, "pairs": lambda text: [text[:1], text.count("c")]}
 
-laws = pytest.mark.parametrize("language", LAWS, ids=str)
+laws = pytest.mark.parametrize("language", [*LAWS, KEYS, ONE_OF], ids=str)
 readers = pytest.mark.parametrize("reader", READERS.values(), ids=list(READERS))
 
 
@@ -97,7 +97,7 @@ def violations(language: Language, reader: Reader | None) -> int:
     for tokens in range(40):
         # Prefix by prefix, then in larger steps.
         enumerate_together([tree], evaluator, 0.0, max_tokens=1, width=1 if tokens < 30 else 20)
-        result = module._probabilities(tree, texts, reader, module.ModelCounts())[0]
+        result = module.probabilities_of_tree(tree, texts, reader, module.ModelCounts())[0]
         listed = {frozen(value): entry for value, entry in zip(result, result.entries, strict=True)}
         wrong += sum(not entry.lo - 1e-12 <= law[key] <= entry.hi + 1e-12 for key, entry in listed.items())
         others = sum(p for key, p in law.items() if key not in listed)
@@ -115,7 +115,9 @@ def test_the_law_of_values_is_that_of_enumeration(language: Language, reader: Re
     )
     assert all(entry.lo == pytest.approx(entry.p, abs=1e-12) == entry.hi for entry in result.entries)
     assert result.complete and result.other == (0.0, 0.0) and result.tolerance == 0.0
-    assert sum(entry.spellings for entry in result.entries) == len(language.reference().log_p)
+    # Those that no sum in 64 bits shows need not be read.
+    noticed = sum(p > 1e-14 for p in language.reference().mu.values())
+    assert noticed <= sum(entry.spellings for entry in result.entries) <= len(language.reference().mu)
     assert [entry.p for entry in result.entries] == sorted((entry.p for entry in result.entries), reverse=True)
 
 
@@ -156,7 +158,7 @@ def spoiled_may(*arguments: Any) -> list[tuple[float, float]]:
     return [(0.0, 0.0) for _ in UNDECIDED(*arguments)]
 
 
-UNDECIDED = module._undecided
+UNDECIDED = module.undecided_masses
 
 
 @pytest.mark.parametrize(
@@ -167,10 +169,10 @@ UNDECIDED = module._undecided
 def test_wrong_bounds_are_caught(
     wrong: Callable[..., Any], reader: Reader | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_undecided", wrong)
+    monkeypatch.setattr(module, "undecided_masses", wrong)
     if wrong is spoiled_spread:
         monkeypatch.setattr(module, "LISTED_PREFIXES", 0)
-    assert sum(violations(language, reader) for language in LAWS) > 0
+    assert any(violations(language, reader) for language in LAWS)
 
 
 def test_intervals_use_what_undecided_prefixes_can_spell(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +186,7 @@ def test_intervals_use_what_undecided_prefixes_can_spell(monkeypatch: pytest.Mon
         lows[language] = [{entry.value: entry.lo for entry in result.entries} for result in results]
     assert narrower > len(LAWS) // 2
     # Mass that can go to one text alone raises its lower bound.
-    monkeypatch.setattr(module, "_undecided", lambda *arguments: [(may, 0.0) for may, _ in UNDECIDED(*arguments)])
+    monkeypatch.setattr(module, "undecided_masses", lambda *arguments: [(may, 0.0) for may, _ in UNDECIDED(*arguments)])
     raised = 0
     for language, before in lows.items():
         results = [result for tokens in STOPS if (result := found(language, tokens=tokens)).tolerance > 1e-9]
@@ -257,7 +259,7 @@ def test_evicted_trees_have_bounds_that_hold(spoil: Callable[[BoundsTree], None]
             with suppress(BudgetError):
                 of_prompts(language, [PROMPT], tokens=tokens, tree=tree)
             spoil(tree)
-            result = module._probabilities(tree, None, None, module.ModelCounts())[0]
+            result = module.probabilities_of_tree(tree, None, None, module.ModelCounts())[0]
             assert all(entry.lo - 1e-12 <= law[entry.value] <= entry.hi + 1e-12 for entry in result.entries)
 
 
@@ -268,11 +270,6 @@ class TestErrors:
         (partial,) = caught.value.partial
         assert caught.value.log_z_bounds == partial.log_z_bounds
         assert any(entry.hi > entry.lo for entry in partial.entries)
-
-    def test_an_empty_law_names_the_truncation(self) -> None:
-        language = LANGUAGES[2]
-        with pytest.raises(EmptyLanguageError, match="Prompt 0: .* under top_k=1"):
-            found(language, top_k=1)
 
 
 @dataclass

@@ -67,7 +67,7 @@ def vllm_requests(folder: Path) -> PhiModel:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CoreCalls, "fits", lambda llm: False)
-        patch.setattr(vllm_model, "_SESSIONS", {})
+        patch.setattr(vllm_model, "SESSIONS", {})
         model = vllm_offline(folder)
         _ = model.lm
     return model

@@ -194,7 +194,7 @@ def test_an_engine_at_work_is_left_at_it(model: Any) -> None:
 
 def test_nothing_stays_open_after_a_call(model: Any) -> None:
     Generator(model, WORDS).sample(QUESTION, n=20, phi="local", seed=0)
-    assert not len(model.lm._sessions)
+    assert not len(model.lm.sessions)
 
 
 @pytest.mark.parametrize("name", ["narrow", "inside"])
@@ -212,7 +212,7 @@ def test_little_room_changes_nothing(name: str, elsewhere: PhiModel, request: py
 
 def test_models_over_one_engine_share_its_room(narrow: Any) -> None:
     other = outlines_phi.wrap(narrow)
-    assert other.lm is not narrow.lm and other.lm._sessions is narrow.lm._sessions
+    assert other.lm is not narrow.lm and other.lm.sessions is narrow.lm.sessions
 
 
 def test_a_thousand_requests_take_no_memory(narrow: Any) -> None:

@@ -277,8 +277,8 @@ def test_the_context_is_a_limit(road) -> None:
     model = TransformersModel(build("llama"), VOCABULARY)
     assert model.max_length == 128
     with pytest.raises(ModelError, match="129 tokens long .* 128"):
-        road(model._forward, [[3] * 129])
-    trees = road(model._forward, [[3] * 126, [4]])
+        road(model.forward, [[3] * 129])
+    trees = road(model.forward, [[3] * 126, [4]])
     trees.roots()
     trees.extend([0, 2], [5, 6])
     with pytest.raises(ModelError, match="3 tokens after a prompt of 126 tokens, together 129, .* 128"):
@@ -407,7 +407,7 @@ def test_longrope_without_regions_is_wrong() -> None:
     """Control: what the assertion above is there for."""
     hf_model, given = build("longrope"), prompts(30, 4)
     whole = TransformersModel(hf_model, VOCABULARY)
-    whole._forward.borders.all = ()
+    whole.forward.borders.all = ()
     gardener = TreeGrowth(whole.trees(given), given, SIZE)
     gardener.live()
     assert worst(gardener, hf_model) > 0.1

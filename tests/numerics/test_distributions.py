@@ -243,7 +243,7 @@ def test_memory_is_that_of_all_that_is_held_once() -> None:
 
 
 def test_parts_are_made_once_and_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_module, "_parts", Cache(5_000, least=1))
+    monkeypatch.setattr(cache_module, "kept_parts", Cache(5_000, least=1))
     made: list[int] = []
 
     @kept
@@ -255,8 +255,8 @@ def test_parts_are_made_once_and_bounded_by_their_bytes(monkeypatch: pytest.Monk
     part(1000, odd=True)
     for size in range(2000, 2010):
         part(size)
-    assert len(cache_module._parts) < 3 and cache_module._parts.size <= 5_000
+    assert len(cache_module.kept_parts) < 3 and cache_module.kept_parts.size <= 5_000
     part(1000)
     assert made.count(1000) == 3
     forget_parts()
-    assert len(cache_module._parts) == 0
+    assert len(cache_module.kept_parts) == 0

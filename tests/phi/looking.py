@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -10,7 +10,12 @@ from torch import Tensor
 from outlines_phi.guides import Table
 from outlines_phi.guides.table import Moves
 from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun
-from tests.inner import DONE, Need
+from tests.inner import DONE, Branches, Need
+
+
+def forest_of(branches: Branches) -> Any:
+    """Return the tree of sequences in which the model holds the prefixes of a call."""
+    return branches.trees._trees._forest  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,9 @@ import importlib
 import math
 from collections.abc import Callable, Iterable
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -24,8 +22,8 @@ from outlines_phi.phi import ProposalPhi, StepPhi, dp_bigram
 from outlines_phi.phi.state_values import KeptValues
 from tests.inner import DEAD, DONE, Branch, Branches, branches
 from tests.languages import LANGUAGES, OF_EVERY_KIND, VOCABULARY, Language, ids, sample
-from tests.phi.looking import LookingPhi
-from tests.phi.walks import ManyPartitions, mean_weight, no_floor, paths, states_of
+from tests.phi.looking import LookingPhi, forest_of
+from tests.phi.walks import mean_weight, no_floor, paths, states_of
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 
@@ -79,7 +77,7 @@ def test_what_was_looked_at_in_vain_is_given_back(monkeypatch: pytest.MonkeyPatc
 
     def counting(self: Branches, nodes: Iterable[int]) -> None:
         compact(self, nodes)
-        forest = self.trees._trees._forest  # type: ignore[attr-defined]
+        forest = forest_of(self)
         kept.append(int(forest.alive[: len(forest)].sum()) / len(forest))
 
     monkeypatch.setattr(Branches, "compact", counting)
@@ -221,37 +219,3 @@ def test_it_imports_public_names_alone() -> None:
     for node in ours:
         assert (node.module or "").removeprefix("outlines_phi.") in outlines_phi.__all__
         assert {alias.name for alias in node.names} <= set(importlib.import_module(str(node.module)).__all__)
-
-
-@pytest.mark.parametrize(
-    ("language", "horizon", "wrap"),
-    [
-        *product(OF_EVERY_KIND, [1, 2, 3], [lambda guide: guide]),
-        *product(LANGUAGES, [12], [lambda guide: guide]),
-        *product(OF_EVERY_KIND, [2], [ManyPartitions]),
-    ],
-    ids=lambda value: "one partition" if "lambda" in str(value) else None,
-)
-def test_values_are_those_of_naive_recursion(language: Language, horizon: int, wrap: Callable[[Guide], Guide]) -> None:
-    guide = wrap(language.table.guide)
-    table = Table(guide)
-    phi = FrozenDPPhi(horizon=horizon, states=10**6, floor=LEAST)
-    log_p = torch.log_softmax(torch.from_numpy(np.random.default_rng(4).normal(size=len(VOCABULARY))), -1)
-    h = naive(guide, log_p.exp().tolist(), horizon)
-    for state in states_of(guide, 8):
-        after = [guide.advance(state, v) for v in range(len(VOCABULARY))]
-        for remaining in range(guide.min_tokens(state), 9):
-            log_h = phi.log_h(log_p[None], table, state, remaining)[0]
-            found = table.partition(state).spread(log_h).exp().tolist()
-            expected = [h(target, remaining - 1, horizon) for target in after]
-            assert found == pytest.approx(expected, rel=1e-9, abs=1e-240), (state, remaining)
-
-
-def test_what_it_keeps_counts_in_the_table() -> None:
-    table, phi = Table(LANGUAGES[0].table.guide), FrozenDPPhi()
-    log_p = torch.zeros(1, len(VOCABULARY))
-    phi.log_h(log_p, table, table.start, 7)
-    before = table.bytes
-    for remaining in (3, 5, 7):
-        phi.log_h(log_p + remaining, table, table.start, remaining)
-    assert table.bytes == before > 0

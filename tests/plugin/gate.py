@@ -18,7 +18,7 @@ def workers() -> set[threading.Thread]:
 
 def trees(model: Any) -> list[Any]:
     """Return the trees that a model keeps, the longest unused one first."""
-    return list(model._trees._trees.values())
+    return list(model._trees)
 
 
 def compiled(model: Any) -> tuple[int, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -16,7 +15,7 @@ from outlines.types import regex
 
 import outlines_phi
 from outlines_phi import PhiTransformers
-from outlines_phi.errors import EmptyLanguageError, UnsupportedError
+from outlines_phi.errors import UnsupportedError
 from outlines_phi.plugin.generator import PhiGenerator
 from tests.plugin.gate import Gate, is_free, together, trees, workers
 from tests.plugin.loops import seeded
@@ -199,19 +198,6 @@ class TestCancelled:
             fresh(PROMPT, ACCENTS, phi=phi, seed=seed) for phi, seed in (("local", 1), ("exact", 0), ("exact", 2))
         ]
 
-    async def test_behind_an_ordinary_call_of_another_thread(self, fresh: PhiTransformers) -> None:
-        with Gate(fresh.model, closed_from=1) as gate:
-            other = threading.Thread(target=lambda: fresh(PROMPT, ACCENTS, phi="exact"))
-            other.start()
-            await reached(gate)
-            task = asyncio.ensure_future(fresh.agenerate(PROMPT, ACCENTS, phi="exact"))
-            await asyncio.sleep(0.05)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert gate.calls == 1 and other.is_alive()
-        other.join()
-
 
 class TestStreams:
     @pytest.mark.parametrize("phi", [*PHIS, None])
@@ -242,18 +228,6 @@ class TestStreams:
 
 
 class TestErrors:
-    async def test_of_bad_input(self, accents: PhiGenerator, model: PhiTransformers) -> None:
-        errors: list[tuple[Any, str]] = [
-            (accents.agenerate(7), "cannot be read"),
-            (accents.asample(PROMPT, 0), "at least 1"),
-            (accents.abatch(PROMPT), "prompts of a batch"),  # type: ignore[arg-type]
-            (read(accents.astream([PROMPT])), "one prompt each"),
-            (model.agenerate(PROMPT, ACCENTS, phi="local", max_new_tokens=1), "max_new_tokens=1 is too small"),
-        ]
-        for call, words in errors:
-            with pytest.raises((UnsupportedError, EmptyLanguageError), match=words):
-                await call
-
     @pytest.mark.parametrize("name", CALLS)
     async def test_of_the_model_reach_the_caller(self, name: str, fresh: PhiTransformers) -> None:
         with Gate(fresh.model, closed_from=2, error=MemoryError("full")):

@@ -35,7 +35,6 @@ from tests.plugin.oracle import reference
 from tests.precision import SHARE
 
 QUESTION = "Question: is the bakery open on Monday? Answer: "
-ASKED = [QUESTION, "Question: is the school closed today? Answer: "]
 Answer = Literal["yes", "not now", "nobody"]  # none begins another: stock Outlines would lose the longer
 BUDGET = 12
 
@@ -122,18 +121,6 @@ def test_a_stock_generator_is_audited_as_it_is(model: Any, stock: Any) -> None:
     assert type(stock) is outlines.models.Transformers and generator.model is stock
 
 
-def test_fields_of_json_are_named(model: outlines_phi.PhiTransformers) -> None:
-    report = outlines_phi.Generator(model, Character).audit("New character: Aria. JSON: ", n=300, seed=0)
-    assert report.by_field
-    assert {loss.place for loss in report.pooled.places} == {"(whole value)", "race", "role", "alive", "(end of text)"}
-    worst = report.pooled.distortions[0]
-    assert (worst.field, worst.value) == ("role", '"ranger captain"')
-    assert worst.masked > 2 * worst.model
-    assert math.fsum(loss.nats for loss in report.pooled.places) == pytest.approx(
-        -sum(trace.log_w for trace in report.traces[0]) / 300
-    )
-
-
 @pytest.mark.parametrize(
     "options", [{"temperature": 0.6}, {"temperature": 1.5, "repetition_penalty": 1.2}, {"top_k": 2}], ids=str
 )
@@ -153,14 +140,6 @@ def test_an_enumeration_narrows_the_bounds_and_is_counted(model: outlines_phi.Ph
     assert bounded.pooled.bias.certain.width < 0.5 * without.pooled.bias.certain.width
     assert bounded.pooled.bias.mean_w == without.pooled.bias.mean_w
     assert without.counts.tokens < bounded.counts.tokens <= without.counts.tokens + 1000 + 64
-
-
-def test_progress_counts_finished_draws(model: outlines_phi.PhiTransformers) -> None:
-    told: list[outlines_phi.Progress] = []
-    report = outlines_phi.audit((model, Answer), ASKED, 30, seed=1, bounds_tokens=20, progress=told.append)
-    draws = [progress.draws for progress in told]
-    assert draws == sorted(draws) and len(set(draws)) > 1 and draws[-1] == told[-1].wanted == 60
-    assert told[-1].calls == report.counts.calls and len(told[-1].log_z_bounds) == 2 and not told[0].log_z_bounds
 
 
 def test_the_generation_config_of_an_application_is_said(fresh: outlines_phi.PhiTransformers) -> None:
@@ -210,11 +189,6 @@ def test_bad_input_is_refused(changes: dict[str, Any], message: str, model: outl
         )
     with pytest.raises((UnsupportedError, EmptyLanguageError), match=message):
         outlines_phi.audit(**asked)
-
-
-def test_a_truncation_that_leaves_nothing_is_an_error(model: outlines_phi.PhiTransformers) -> None:
-    with pytest.raises(EmptyLanguageError, match="top_k=1"):
-        outlines_phi.audit((model, Literal["zzz"]), QUESTION, 10, top_k=1, seed=1)
 
 
 def test_an_audit_leaves_the_model_as_it_was(fresh: outlines_phi.PhiTransformers) -> None:
@@ -373,6 +347,5 @@ class TestMarginals:
         marginals, law = generator.marginals(BAKERY), generator.probabilities(BAKERY, tolerance=0)
         assert marginals.certified
         assert all(entry.lo - 1e-9 <= law[entry.value].p <= entry.hi + 1e-9 for entry in marginals[""])
-        words, little = Generator(fresh, regex("[a-z]+")), outlines_phi.Effort(tokens=2)
-        endless = words.marginals(BAKERY, 10, max_new_tokens=6, seed=1, effort=little)
-        assert not endless.certified and "10 draws" in str(endless)
+        unfinished = generator.marginals(BAKERY, 10, seed=1, effort=outlines_phi.Effort(tokens=2))
+        assert not unfinished.certified and "10 draws" in str(unfinished)

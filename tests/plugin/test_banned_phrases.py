@@ -28,12 +28,9 @@ from outlines_phi import (
     samplers,
 )
 from outlines_phi.lm import bundled
-from outlines_phi.plugin.call import ESTIMATORS
 from outlines_phi.plugin.processor import MaskLogitsProcessor
-from outlines_phi.plugin.types import tables as compiled
 from tests.plugin.doors import BAN, SUNDAY
 from tests.plugin.gate import Gate
-from tests.plugin.gate import compiled as kept
 from tests.plugin.loops import custom, pair, seeded, texts
 from tests.plugin.loops import generate as generate_in
 from tests.plugin.oracle import free_texts, p_value, without
@@ -167,18 +164,6 @@ class TestLevels:
         by_model = outlines_phi.Generator(outlines_phi.wrap(model, phi="local"), None, banned_phrases=BAN)
         assert by_model.phi is not None and by_model.phi.name == "local"
 
-    @pytest.mark.parametrize("phi", ["local", None, ExactPhi(tolerance=0.1), LookaheadPhi()], ids=str)
-    def test_a_level_and_another_phi_conflict(self, phi: Any, model: PhiTransformers) -> None:
-        level = "exact" if phi != LookaheadPhi() else "weighted"
-        ban = BannedPhrases(BAN, level=level)
-        for call in (
-            lambda: model(PROMPT, banned_phrases=ban, phi=phi),
-            lambda: outlines_phi.Generator(model, None, banned_phrases=ban, phi=phi),
-            lambda: generate.text(model, banned_phrases=ban, phi=phi),
-        ):
-            with pytest.raises(UnsupportedError, match=rf"level='{level}', which stands for \w+Phi\("):
-                call()
-
     def test_a_level_and_its_phi_agree(self, model: PhiTransformers) -> None:
         effort = ExactPhi(effort=Effort(attempts=7))
         ban = BannedPhrases(BAN, level="exact")
@@ -206,16 +191,6 @@ class TestLevels:
         draws = outlines_phi.Generator(model, None, banned_phrases=[*BAN, "never"]).sample(PROMPT, 100, **SHORT)
         assert set(draws.rejections) == {"'it is'"} and draws.rejections["'it is'"] > 10
         assert f"{draws.rejections[repr(BAN[0])]} attempts upon banned phrases" in repr(draws)
-
-    @pytest.mark.parametrize("phi", [name for name in ESTIMATORS if name != "onestep"])
-    def test_every_estimator_draws_free_text(self, phi: str, model: PhiTransformers) -> None:
-        draws = outlines_phi.Generator(model, None, banned_phrases=BAN).sample(PROMPT, 20, phi=phi, **SHORT)
-        assert len(draws) == 20 and not holds(draws.texts)
-
-    def test_particles_follow_the_mask(self, model: PhiTransformers) -> None:
-        smc = outlines_phi.SMC(particles=8)
-        draws = outlines_phi.Generator(model, None, banned_phrases=BAN).sample(PROMPT, 5, sampler=smc, **SHORT)
-        assert draws.populations and not holds(draws.texts)
 
 
 class TestHostLoops:
@@ -331,10 +306,6 @@ class TestBan:
             options = {"logits_processor": [processor], "return_dict_in_generate": True, **phi, **SHORT}
             assert custom(pair(model), PROMPT, **options).draws[0].guarantee == guarantee
 
-    def test_bans_add_up(self, model: PhiTransformers) -> None:
-        twice = outlines_phi.ban(outlines_phi.ban(model, ["a"], ignore_case=True), ["b"], ignore_case=True)
-        assert twice.banned_phrases == BannedPhrases(["a", "b"], ignore_case=True)
-
 
 class TestStreams:
     @pytest.mark.parametrize("phi", ["lookahead", "local", "exact", LookaheadPhi(release="early")], ids=str)
@@ -346,10 +317,6 @@ class TestStreams:
             assert [piece async for piece in model.astream(PROMPT, **options)] == pieces
             assert await model.agenerate(PROMPT, **options) == text
             assert await model.abatch([PROMPT, "Story: "], **options) == model.batch([PROMPT, "Story: "], **options)
-
-    def test_text_comes_before_the_end(self, model: PhiTransformers) -> None:
-        lengths = [len(list(model.stream("Story: ", banned_phrases=["elf"], seed=i, **SHORT))) for i in range(5)]
-        assert max(lengths) > 3
 
     def test_what_is_released_may_not_be_the_beginning_of_a_phrase(self, model: PhiTransformers) -> None:
         """Whole windows: where a piece ends in what a phrase begins with, the next one was decided with it."""
@@ -389,14 +356,6 @@ class TestKept:
         with Gate(fresh.model) as gate:
             fresh(PROMPT, ANSWER, phi="exact", banned_phrases=["now"])
             assert gate.calls == 1  # the prompt alone, as a hook may have changed the law
-
-    def test_they_are_few_and_can_be_forgotten(self, fresh: PhiTransformers) -> None:
-        most = compiled.KEPT_BYTES // compiled.LEAST_BYTES
-        for i in range(most + 5):
-            fresh.table(ANSWER, BannedPhrases([f"phrase {i}"]))
-        assert kept(fresh)[1] == most
-        fresh.clear_cache()
-        assert kept(fresh)[1] == 0
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [

@@ -98,20 +98,6 @@ def test_under_custom_generate(model: outlines_phi.PhiTransformers, mu: dict[tup
     assert written(hf, likeliest, PROMPT) == [max(mu, key=lambda y: mu[y])]
 
 
-def test_characters_of_several_bytes(model: outlines_phi.PhiTransformers) -> None:
-    """Tokens of this tokenizer end inside characters; the predicate never sees a part of one."""
-    seen: set[str] = set()
-
-    def watched(text: str) -> bool:
-        seen.add(text)
-        return "é" not in text
-
-    generator = outlines_phi.Generator(model, regex("(é|ü|€){1,2}"), phi="local", constraint=watched)
-    draws = generator.sample(PROMPT, 60, seed=1)
-    assert set("".join(draws.texts)) == set("ü€")
-    assert seen <= {*"éü€", *(a + b for a in "éü€" for b in "éü€")}
-
-
 def is_never(text: str) -> bool:
     return False
 
@@ -259,12 +245,3 @@ UNSPELLED: list[tuple[Callable[[Any], Any], str]] = [
 def test_where_it_cannot_be(call: Callable[[Any], Any], words: str, model: outlines_phi.PhiTransformers) -> None:
     with pytest.raises(UnsupportedError, match=words):
         call(model)
-
-
-def test_canonical_tokenization_under_custom_generate(model: outlines_phi.PhiTransformers, law: tuple) -> None:
-    _, mu = law
-    hf, options = pair(model), {**HOT, "output_type": ANSWERS, "tokenization": "canonical"}
-    drawn = custom(hf, QUESTION, phi="exact", num_return_sequences=3000, seed=4, **options)
-    assert p_value(written(hf, drawn, QUESTION), mu) > ALPHA
-    likeliest = custom(hf, QUESTION, do_sample=False, **options)
-    assert written(hf, likeliest, QUESTION) == [max(mu, key=lambda y: mu[y])]

@@ -128,14 +128,6 @@ class TestDrafts:
         many = generator.sample(PROMPT, 1, phi="local", seed=1, draft="forced").counts
         assert one.drafted <= one.turns and many.tokens_per_call > one.tokens_per_call > 1
 
-    def test_the_tree_of_earlier_calls(self) -> None:
-        """Laws that were given up for want of memory: their paths are still known."""
-        model = outlines_phi.from_transformers(*bundled.load(), max_tree_bytes=2**16)
-        generator = outlines_phi.Generator(model, Person, phi="exact", draft="tree")
-        torch.manual_seed(0)
-        generator.sample(PROMPT, 5)
-        assert generator.sample(PROMPT, 50).counts.followed > 0
-
     def test_several_are_asked_in_turn(self, model: PhiTransformers) -> None:
         """And a model draws for walks alone."""
 
@@ -322,15 +314,6 @@ def test_and_elsewhere(call: Callable[[PhiTransformers], Any], words: str, silen
 
 
 MADE = [name for name in WRONG if name not in ("particles", "a constraint", "a tokenization", "a search")]
-
-
-@pytest.mark.parametrize("name", MADE)
-def test_and_when_a_generator_is_made(name: str, silent: PhiTransformers) -> None:
-    options, message = WRONG[name]
-    with pytest.raises((UnsupportedError, VocabularyError), match=message):
-        outlines_phi.Generator(silent, Person, **options)
-    with pytest.raises((UnsupportedError, VocabularyError), match=message):
-        generate.json(silent, Person, **options)
 
 
 class TestRefused:

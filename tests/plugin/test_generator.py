@@ -81,13 +81,6 @@ class TestSample:
         assert [(len(draws), draws.guarantee) for draws in results] == [(3, Guarantee.WEIGHTED)] * 2
         assert exact.sample_batch([], 3) == []
 
-    def test_the_law_follows_the_settings(self, model: PhiTransformers) -> None:
-        generator = outlines_phi.Generator(model, COLOUR, phi=ExactPhi(tolerance=1e-6))
-        z = {t: generator.sample(PROMPT, temperature=t).log_z for t in (0.5, 1.0, 2.0)}
-        assert len({round(value, 3) for value in z.values()}) == 3
-        draws = generator.sample(PROMPT, max_new_tokens=200)
-        assert draws.budget == 200
-
 
 class TestSeeds:
     PROMPTS = ("Colour: ", "A shop: ", "no")
@@ -149,8 +142,3 @@ def test_a_generator_takes_the_phi_of_its_model(model: PhiTransformers) -> None:
     assert colours(masked).phi == choice(masked).phi == colours(outlines_phi.wrap(masked)).phi == LocalPhi()
     assert colours(model).phi == choice(model).phi == AutoPhi()
     assert colours(masked, phi=None).phi is outlines_phi.wrap(masked, phi=None).phi is None
-
-
-def test_draws_are_shown_in_a_line(exact: PhiGenerator) -> None:
-    draws = exact.sample(PROMPT, 50, seed=1)
-    assert repr(draws).startswith("<50 draws, EXACT: ess 50, log Phi") and "model calls" in repr(draws)

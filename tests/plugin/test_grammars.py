@@ -7,7 +7,6 @@ import math
 import re
 from typing import Any
 
-import outlines
 import pytest
 from outlines.types import CFG
 
@@ -16,10 +15,7 @@ from outlines_phi import SMC, LearnedPhi, PhiTransformers, StateValues, generate
 from outlines_phi.errors import GrammarError, UnsupportedError
 from outlines_phi.guides import CFGGuide, FSMGuide, read_grammar
 from outlines_phi.guides.grammar.notation.reader import dyck
-from outlines_phi.lm import bundled
 from outlines_phi.plugin.call import ESTIMATORS
-from tests.plugin.loops import custom, pair, seeded, texts
-from tests.plugin.loops import generate as generate_in
 
 PROMPT = "Brackets: "
 BRACKETS = CFG(dyck(2))
@@ -85,18 +81,6 @@ def test_grammars_that_were_read_are_output_types(model: PhiTransformers) -> Non
         model(PROMPT, CFG('root ::= "a"'), phi="exact")
 
 
-def test_plain_transformers(model: PhiTransformers) -> None:
-    hf, options = pair(model), {"do_sample": True, "max_new_tokens": BUDGET}
-    processor = outlines_phi.PhiLogitsProcessor(
-        model.hf_tokenizer, BRACKETS, phi="onestep", temperature=1.0, top_k=0, max_new_tokens=BUDGET
-    )
-    written = [
-        seeded(custom, hf, PROMPT, output_type=BRACKETS, phi=phi, **options) for phi in ("exact", "local", "onestep")
-    ]
-    written += [seeded(generate_in, hf, PROMPT, logits_processor=[processor], top_k=0, **options)]
-    assert all(balanced(texts(hf, output, PROMPT)[0]) for output in written)
-
-
 def test_values(model: PhiTransformers) -> None:
     draws = outlines_phi.Generator(model, dict, phi="exact").sample(JSON, n=4, max_new_tokens=40, seed=3)
     assert draws.values == [json.loads(text) for text in draws.texts]
@@ -113,35 +97,9 @@ def test_what_is_known_without_drawing(model: PhiTransformers) -> None:
     assert best.texts[0] == next(iter(shares)) == model(PROMPT, few, phi="exact", do_sample=False, max_new_tokens=8)
 
 
-def test_the_audit_reads_grammars(model: PhiTransformers) -> None:
-    report = outlines_phi.Generator(model, BRACKETS, phi="exact").audit([PROMPT], n=40, max_new_tokens=BUDGET, seed=0)
-    assert "Audit of plain masking" in str(report)
-
-
-def test_phrases_are_banned_from_generators_and_models(model: PhiTransformers) -> None:
-    own = outlines_phi.ban(outlines_phi.Generator(model, BRACKETS, phi="exact"), ["[["])
-    classic = outlines_phi.ban(generate.cfg(model, BRACKETS, phi="exact"), ["[["])
-    written = [own(PROMPT, max_new_tokens=BUDGET) for _ in range(5)] + [
-        classic(PROMPT, max_tokens=BUDGET) for _ in range(5)
-    ]
-    assert all(balanced(text) and "[[" not in text for text in written)
-    banned = outlines_phi.ban(outlines.from_transformers(*bundled.load()), ["[["])
-    assert "[[" not in banned(PROMPT, BRACKETS, max_new_tokens=BUDGET)
-
-
 def test_what_is_learned_of_a_grammar_stays_with_the_model(model: PhiTransformers) -> None:
     """States are numbered as they are met, so their values mean nothing elsewhere."""
     with pytest.raises(
         UnsupportedError, match="A CFGGuide has no fingerprint.* phi='learned', which keeps it with this one"
     ):
         outlines_phi.Generator(model, BRACKETS, phi=LearnedPhi(StateValues())).sample(PROMPT, max_new_tokens=BUDGET)
-
-
-def test_constraints_and_particles(model: PhiTransformers) -> None:
-    generator = outlines_phi.Generator(model, BRACKETS, phi="local", constraint=lambda text: "((" not in text)
-    draws = generator.sample(PROMPT, n=6, max_new_tokens=BUDGET, seed=1)
-    assert all(balanced(text) and "((" not in text for text in draws.texts)
-    draws = outlines_phi.Generator(model, BRACKETS, phi="dp", sampler=SMC(particles=8)).sample(
-        PROMPT, n=3, max_new_tokens=BUDGET
-    )
-    assert all(map(balanced, draws.texts))

@@ -245,23 +245,6 @@ def test_nothing_banned_is_in_a_typed_output(writer: Writer, output_type: Any, b
         assert all(Animal.model_validate_json(text) for _, text in texts)
 
 
-def test_bans_of_calls_in_turn_do_not_mix() -> None:
-    """One model, one prompt, another ban in each call, and none in between."""
-    options: dict[str, Any] = {"num_return_sequences": 10, "max_new_tokens": 8}
-    bans = [
-        BannedPhrases([phrase], whole_word=word)
-        for phrase in ("quick", "brown", "fox", "k b")
-        for word in (False, True)
-    ]
-    for phi in ("exact", "lookahead", "local", None) * 2:
-        more = SAMPLED if phi is None else {}
-        for ban in bans:
-            texts = FIRST.model("the", banned_phrases=ban, phi=phi, **options, **more)
-            assert not replace(FIRST, ban=ban).leaks([("the", text) for text in texts])
-        texts = FIRST.model("the", banned_phrases=None, **options, **SAMPLED)
-        assert any(replace(FIRST, ban=ban).leaks([("the", text) for text in texts]) for ban in bans)
-
-
 @cache
 def cats() -> Writer:
     return Writer(byte_level, (" cats cats",), BannedPhrases(["cat"], whole_word=True), (" ca",))
@@ -372,18 +355,3 @@ def test_no_word_is_left_alone_by_what_is_shown_as_broken(hf: tuple[torch.nn.Mod
         texts = call()
         assert broken_words(texts), door
         assert [leak for text in texts for leak in leaks(BAN, text.encode(), b"x")] == [], door
-
-
-def test_the_control_what_the_hosts_decoder_shows_leaks(hf: tuple[torch.nn.Module, object]) -> None:
-    """Its text is not what tokens wrote. The ids hold no phrase."""
-    torch.manual_seed(0)
-    model, tokenizer = hf
-    processor = outlines_phi.ban(model, BAN, tokenizer=tokenizer, max_new_tokens=8)
-    inputs = tokenizer(["x"] * 200, return_tensors="pt")
-    ids = model.generate(**inputs, logits_processor=[processor], do_sample=True, top_k=0, max_new_tokens=8)
-    written = ids[:, inputs["input_ids"].shape[1] :].tolist()
-    vocabulary = Vocabulary.from_tokenizer(tokenizer)
-    texts = [vocabulary.decode(row).decode(errors="replace") for row in written]
-    assert broken_words(texts) and not any(leaks(BAN, text.encode(), b"x") for text in texts)
-    shown = tokenizer.batch_decode(written, skip_special_tokens=True)
-    assert any(leaks(BAN, text.encode(), b"x") for text in shown)

@@ -14,7 +14,7 @@ import pytest
 from transformers import GenerationConfig
 
 import outlines_phi
-from outlines_phi import BannedPhrases, ExactPhi, LocalPhi, OneStepPhi, PhiTransformers, SamplingSettings, generate
+from outlines_phi import BannedPhrases, ExactPhi, LocalPhi, OneStepPhi, PhiTransformers, SamplingSettings
 from outlines_phi.cli.app import command
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.phrases.phrase_guide import BanningGuide
@@ -336,13 +336,6 @@ class TestCalls:
 def test_a_generator_keeps_the_options_of_the_model_beside_a_level(model: PhiTransformers) -> None:
     chosen = ExactPhi(width=7)
     assert outlines_phi.Generator(outlines_phi.wrap(model, phi=chosen, banned_phrases=EXACT), WORDS).phi == chosen
-
-
-def test_a_classic_generator_with_a_phi_of_its_own_keeps_the_ban_of_the_model(model: PhiTransformers) -> None:
-    banning = outlines_phi.wrap(model, banned_phrases=EXACT)
-    words = generate.choice(banning, ["open now", "closed", "open"], phi="local")
-    assert words.phi == LocalPhi()
-    assert {words("Is it open? ", seed=seed) for seed in range(8)} <= {"open", "closed"}
 
 
 @pytest.mark.parametrize("door", MISFITS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import re
 from enum import Enum
 from typing import Annotated, Any, Literal
@@ -56,27 +55,6 @@ def allowed(model: PhiTransformers, table: Any, state: int) -> set[int]:
     return set(torch.nonzero(row == 0)[:, 0].tolist())
 
 
-@pytest.mark.parametrize("name", FAITHFUL)
-def test_the_mask_is_that_of_outlines_core(
-    name: str, model: PhiTransformers, stock: outlines.models.Transformers
-) -> None:
-    index = outlines.Generator(stock, FAITHFUL[name]).logits_processor.index
-    table, eos = model.table(FAITHFUL[name]), model.lm.vocabulary.eos_ids[0]
-    rng = random.Random(7)
-    compared = 0
-    for _ in range(40):
-        ours, theirs = table.start, index.get_initial_state()
-        for _ in range(30):
-            live = allowed(model, table, ours)
-            assert live == set(index.get_allowed_tokens(theirs))
-            compared += 1
-            token = rng.choice(sorted(live))
-            if token == eos:
-                break
-            ours, theirs = table.guide.advance(ours, token), index.get_next_state(theirs, token)
-    assert compared > 60
-
-
 CALLS: dict[str, dict[str, Any]] = {
     "sampling": {},
     "greedy": {"do_sample": False},
@@ -106,14 +84,6 @@ class TestParity:
             assert ours == theirs
             drawn.add(str(ours))
         assert len(drawn) > 1 or name != "regex" or not options.get("do_sample", True)
-
-    @pytest.mark.parametrize("options", [{}, {"num_return_sequences": 2}], ids=["", "several"])
-    def test_of_a_batch(
-        self, options: dict[str, Any], model: PhiTransformers, stock: outlines.models.Transformers
-    ) -> None:
-        prompts = [PROMPT, "no", "a prompt that is longer than the other ones: "]
-        ours, theirs = (seeded(each.batch, prompts, CODE, max_new_tokens=60, **options) for each in (model, stock))
-        assert ours == theirs
 
     def test_of_several_ends(self) -> None:
         """Stock Outlines allows the tokenizer's end of sequence, wherever it stands among those of the model."""
@@ -157,18 +127,6 @@ class TestWhereStockOutlinesFails:
         assert table.guide.min_tokens(state) > 1
         assert model.lm.vocabulary.eos_ids[0] not in allowed(model, table, state)
 
-    def test_members_that_go_on_after_a_member(
-        self, model: PhiTransformers, stock: outlines.models.Transformers
-    ) -> None:
-        index = outlines.Generator(stock, float).logits_processor.index
-        table = model.table(float)
-        ours, theirs = table.start, index.get_initial_state()
-        for token in model.hf_tokenizer.encode("7"):
-            ours, theirs = table.guide.advance(ours, token), index.get_next_state(theirs, token)
-        (point,) = model.hf_tokenizer.encode(".")
-        assert index.get_next_state(theirs, point) is None
-        assert table.guide.advance(ours, point) != DEAD
-
 
 class TestProcessor:
     @pytest.fixture
@@ -177,22 +135,6 @@ class TestProcessor:
 
     def mask(self, processor: MaskLogitsProcessor, rows: list[list[int]]) -> torch.Tensor:
         return processor(torch.tensor(rows), torch.zeros(len(rows), len(processor.table.vocabulary)))
-
-    def test_a_state_is_a_function_of_the_tokens(self, model: PhiTransformers, processor: MaskLogitsProcessor) -> None:
-        prompt = [5, 6]
-        one, two = (model.hf_tokenizer.encode(text) for text in ("abc-1", "zebra"))
-        expected = {}
-        for row in (one, two):
-            processor.reset()
-            self.mask(processor, [prompt])
-            for n in range(1, len(row) + 1):
-                expected[tuple(row[:n])] = self.mask(processor, [prompt + row[:n]])[0]
-        processor.reset()
-        self.mask(processor, [prompt, prompt])
-        # Rows trade places, grow by several tokens, and go back, as beams and rejected drafts do.
-        for rows in ([two[:1], one[:1]], [one[:2], two[:2]], [two[:1]] * 2, [one[:2]] * 2, [one[:1], two[:1]]):
-            masks = self.mask(processor, [prompt + row for row in rows])
-            assert torch.equal(masks, torch.stack([expected[tuple(row)] for row in rows]))
 
     def test_a_finished_row_writes_only_the_end(self, processor: MaskLogitsProcessor, model: PhiTransformers) -> None:
         eos, tokens = model.lm.vocabulary.eos_ids[0], model.hf_tokenizer.encode("abc-12")

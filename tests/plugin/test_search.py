@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import enum
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -88,18 +87,6 @@ class TestProbabilities:
         seeded = generator.probabilities(QUESTION, seed=3)
         assert seeded.entries == first.entries and seeded.counts.calls == 1
         assert generator.probabilities_batch([]) == [] == generator.mode_batch([])
-
-    def test_values_are_typed(self, fresh: PhiTransformers) -> None:
-        class Open(enum.Enum):
-            YES = "yes"
-            NO = "no"
-
-        law = outlines_phi.Generator(fresh, Open).probabilities(QUESTION)
-        assert set(law) == {Open.YES, Open.NO} and law[Open.YES].p > law[Open.NO].p
-        flags = outlines_phi.Generator(fresh, bool).probabilities(QUESTION)
-        assert set(flags) == {True, False}
-        numbers = outlines_phi.Generator(fresh, Literal[1, 2, 30]).probabilities("Level: ")
-        assert set(numbers) == {1, 2, 30} and numbers[30].text == "30"
 
 
 class TestMode:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, Literal
 
 import pytest
 
-import outlines_phi
-from outlines_phi import Generator, UnsupportedError, from_language_model, generate
+from outlines_phi import UnsupportedError, from_language_model
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.plugin.classic.generate import ClassicGenerator
 from outlines_phi.plugin.wrapping import OwnModel
 from tests.languages import VOCABULARY
 
@@ -30,21 +27,6 @@ def encode(text: str) -> list[int]:
 @pytest.fixture(scope="module")
 def host() -> OwnModel:
     return from_language_model(LM, encode)
-
-
-@pytest.mark.parametrize("phi", ["auto", "exact", "local", "onestep", "learned"])
-def test_calls_of_the_model_and_of_its_generators(phi: str, host: OwnModel) -> None:
-    texts = [
-        host(PROMPT, Answer, phi=phi, seed=1),
-        *host.batch([PROMPT], Answer, phi=phi, seed=1),
-        "".join(host.stream(PROMPT, Answer, phi=phi, seed=1)),
-        asyncio.run(host.agenerate(PROMPT, Answer, phi=phi, seed=1)),
-        Generator(host, Answer, phi=phi)(PROMPT, seed=1),
-        generate.format(host, Answer, phi=phi)(PROMPT, seed=1),
-    ]
-    assert texts == texts[:1] * len(texts)
-    classic = outlines_phi.ban(generate.format(host, Answer), ["ab"])
-    assert isinstance(classic, ClassicGenerator) and classic(PROMPT, seed=0) != "ab"
 
 
 def test_a_default_of_the_host_holds_in_its_calls() -> None:

@@ -12,10 +12,10 @@ import pytest
 from pydantic import BaseModel, Field
 
 import outlines_phi
-from outlines_phi import Draws, ExactPhi, OneStepPhi, SamplingSettings
+from outlines_phi import Draws, ExactPhi, SamplingSettings
 from outlines_phi_workbench.suite.reference import Reference, enumerate_language
-from tests.inner import bundled, frequencies, noise_floor, preexpand, total_variation
-from tests.languages import ALPHA, DRAWS, correct, ids, p_value, unbiased
+from tests.inner import bundled
+from tests.languages import ALPHA, DRAWS, ids, p_value
 from tests.precision import NATS
 
 QUESTION = "Question: is the bakery open on Monday? Answer: "
@@ -63,32 +63,12 @@ def holds(draws: Draws) -> bool:
     return lower - NATS <= reference().log_phi <= upper + NATS
 
 
-@pytest.mark.parametrize("prefixes", [512, 0], ids=["whole", "grown"])
-def test_exact_draws_of_a_finite_type(draw: Draw, prefixes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preexpand, "SHORT", prefixes)
-    (draws,) = draw(DRAWS, 11)
-    mu = reference().mu
-    assert p_value(ids(draws), mu) > ALPHA and holds(draws)
-    assert total_variation(frequencies(ids(draws)), mu) < 3 * noise_floor(mu, DRAWS)
-
-
 def test_usual_spellings_are_enough_for_a_certificate(draw: Draw) -> None:
     """One call of a handful of tokens certifies a thousandth, and draws keep what is certified."""
     phi = ExactPhi(tolerance=1e-3)
     (ready,), (draws,) = draw(1, 3, phi=phi), draw(DRAWS, 11, phi=phi)
     assert 0 < ready.certificate.total_variation < 1e-3 and ready.counts.calls == 1 and ready.counts.tokens < 10
     assert p_value(ids(draws), reference().mu) > ALPHA and holds(draws)
-
-
-def test_plain_masking_fails_the_same_test(draw: Draw) -> None:
-    drawn = ids(*draw(4000, 11, phi="local"))
-    assert p_value(drawn, reference().mask) > ALPHA > p_value(drawn, reference().mu)
-
-
-@pytest.mark.parametrize("phi", ["local", OneStepPhi(floor=0.05)], ids=["local", "onestep"])
-def test_weights_have_mean_phi(draw: Draw, phi: str | OneStepPhi) -> None:
-    (draws,) = draw(6000, 2, phi=phi)
-    assert unbiased(draws, math.exp(reference().log_phi)) and correct(draws, reference().mu, 0.01)
 
 
 def test_free_strings_agree_with_weighted_draws(model: outlines_phi.PhiTransformers) -> None:
@@ -110,10 +90,3 @@ def test_free_strings_agree_with_weighted_draws(model: outlines_phi.PhiTransform
     q = float((weighted.weights * f).sum())
     spread = math.sqrt(p * (1 - p) / 200) + math.sqrt(q * (1 - q) / weighted.ess)
     assert abs(p - q) < 4 * spread
-
-
-def test_a_batch_row_has_the_law_of_the_prompt_alone(draw: Draw) -> None:
-    """Rows of one prompt among rows of others: the rows of interest together are draws of mu*."""
-    prompts = [QUESTION, CHARACTER] * 8
-    found = [draws for seed in range(30) for draws in draw(10, seed, prompts)[::2]]
-    assert p_value(ids(*found), reference().mu) > ALPHA

@@ -233,15 +233,6 @@ def test_exact_draws_are_at_no_distance_and_weighted_ones_at_an_unknown_one(
     assert (draws.guarantee, draws.certificate) == (guarantee, certificate)
 
 
-def test_a_certified_distance_is_that_of_the_bounds_it_was_drawn_under() -> None:
-    (draws,) = sample(ExactPhi(tolerance=0.05), LOOP.request(5, seed=1))
-    lower, upper = np.exp(draws.log_z_bounds)
-    assert draws.certificate is not None and draws.certificate.confidence == 1
-    assert (
-        draws.certificate.total_variation == pytest.approx((upper - lower) / upper) and (upper - lower) / upper <= 0.05
-    )
-
-
 def test_several_draws_are_further_than_one() -> None:
     one = Certificate(total_variation=0.1)
     assert [one.for_draws(n) for n in (0, 1, 2)] == pytest.approx([0.0, 0.1, 0.19])
@@ -400,15 +391,3 @@ def test_it_is_the_law_of_certified_draws(language: Language) -> None:
     assert p_value([draw.token_ids for draw in drawn], laws.distribution("walk")) > ALPHA
     assert drawn.certificate is not None
     assert total_variation(laws.distribution("walk"), laws.mu) <= drawn.certificate.total_variation + 1e-12
-
-
-@languages
-def test_without_tolerance_it_is_the_conditioned_law(language: Language) -> None:
-    """Backward induction over the whole tree: the distance is that of rounding."""
-    laws = walk(language, ExactPhi(tolerance=1e-15))
-    assert total_variation(laws.distribution("walk"), laws.mu) < 1e-12
-
-
-def test_an_effort_that_does_not_do_is_said() -> None:
-    with pytest.raises(BudgetError, match="tolerance=1e-06 when its 3 model tokens were used"):
-        walk(LANGUAGES[0], ExactPhi(tolerance=1e-6, effort=Effort(tokens=3)))

@@ -51,6 +51,7 @@ from tests.languages import (
     AND_OPEN,
     DRAWS,
     GRAMMARS,
+    JSON,
     LANGUAGES,
     POOLED,
     PROMPT,
@@ -128,15 +129,17 @@ def test_the_tests_have_power() -> None:
     assert power(DRAWS, 0.02) >= 0.99 and power(DRAWS, 0.02, cells=5) >= 0.99
     one, both, alone = len(AND_OPEN), 2 * len(AND_OPEN), ALPHA / len(EXACT)
     assert power(POOLED, 0.02, samples=len(EXACT) * both) >= 0.99
-    assert power(POOLED, 0.02, samples=one) < 0.6
+    assert power(POOLED, 0.02, samples=one) < 0.6 and power(450, 0.04, samples=2 * len(EXACT) * len(JSON)) >= 0.98
     assert power(POOLED, 0.03, samples=both, alpha=alone) >= 0.98  # of a sampler, grown and whole
     assert power(POOLED, 0.04, samples=one, alpha=alone / 2) >= 0.98  # of one of its roads
 
 
-def exact_draws(name: str, n: int, seed: int) -> list[tuple[list[tuple[int, ...]], dict[tuple[int, ...], float]]]:
+def exact_draws(
+    name: str, n: int, seed: int, languages: Sequence[Language] = AND_OPEN
+) -> list[tuple[list[tuple[int, ...]], dict[tuple[int, ...], float]]]:
     """Return ``n`` draws of each language beside its mu*, none of them far off it."""
     samples = []
-    for language in AND_OPEN:
+    for language in languages:
         mu = language.reference().mu
         drawn = ids(*EXACT[name]().sample(language.request(n, seed=seed)))
         assert len(drawn) == n
@@ -145,17 +148,20 @@ def exact_draws(name: str, n: int, seed: int) -> list[tuple[list[tuple[int, ...]
     return samples
 
 
-def test_exact_samplers_draw_the_conditioned_law(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("languages", "n"), [(AND_OPEN, POOLED), (JSON, 450)], ids=["regular, grammars, open", "JSON"])
+def test_exact_samplers_draw_the_conditioned_law(
+    languages: Sequence[Language], n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One tree serves all draws: i.i.d. mu*, by chi-square over all samplers and languages and by TV beside its noise floor.
 
     The statistics of each road, of each sampler on both, and of all samplers are added.
     """
     everything = []
     for i, name in enumerate(EXACT):
-        whole = exact_draws(name, POOLED, seed=100 + 2 * i)
+        whole = exact_draws(name, n, 100 + 2 * i, languages)
         with monkeypatch.context() as patch:
             patch.setattr(preexpand, "SHORT", 0)
-            grown = exact_draws(name, POOLED, seed=101 + 2 * i)
+            grown = exact_draws(name, n, 101 + 2 * i, languages)
         for samples, level in ((whole, ALPHA / 2), (grown, ALPHA / 2), (whole + grown, ALPHA)):
             assert pooled_p_value(samples) > level / len(EXACT), name
         everything += whole + grown
@@ -170,10 +176,11 @@ def test_each_exact_sampler_draws_the_conditioned_law_of_each_language(name: str
     assert pooled_p_value(samples) > ALPHA
 
 
-def test_the_same_test_fails_for_plain_masking() -> None:
+@pytest.mark.parametrize("languages", [AND_OPEN, JSON], ids=["regular, grammars, open", "JSON"])
+def test_the_same_test_fails_for_plain_masking(languages: Sequence[Language]) -> None:
     """Power control: masking is told from mu* in each language alone, and in all together where it is one draw in 12."""
     mixed, few = [], POOLED // 12
-    for language in AND_OPEN:
+    for language in languages:
         reference = language.reference()
         drawn = ids(*sample(LocalPhi(), language.request(POOLED, seed=7)))
         assert p_value(drawn, reference.mask) > ALPHA, language
@@ -183,16 +190,23 @@ def test_the_same_test_fails_for_plain_masking() -> None:
     assert pooled_p_value(mixed) < ALPHA / 2 / len(EXACT)
 
 
-@pytest.mark.parametrize("n", [None, pytest.param(DRAWS, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("languages", "n"),
+    [(AND_OPEN, None), pytest.param(AND_OPEN, DRAWS, marks=pytest.mark.full), (JSON[:-1], 1_000)],
+    ids=["usual", "full", "JSON"],
+)
 @roads(*WEIGHTED)
-def test_weights_are_unbiased_and_correct_the_proposal(name: str, n: int | None, road: str) -> None:
+def test_weights_are_unbiased_and_correct_the_proposal(
+    name: str, languages: Sequence[Language], n: int | None, road: str
+) -> None:
     """E[w] = Phi within four standard errors, and the weighted frequencies are mu*.
 
     The errors of seven languages add up: a bias of all that 24,500 draws of one language show is seen with power 0.99 at 3,500 of
     each. The weights of "adaptive" vary by a fifth of those of masking (0.7 to 4 of their mean), so that 700 show more.
+    Those of the last JSON language have too long a tail for this under one step of look-ahead.
     """
     errors, n = [], n or (700 if name in PLANTED else 3_500)
-    for language in AND_OPEN:
+    for language in languages:
         reference = language.reference()
         draws = WEIGHTED[name]().sample(language.request(n, seed=3))[0]
         errors.append(z(np.exp(draws.log_w), math.exp(reference.log_phi)))
@@ -411,13 +425,6 @@ def test_near_the_end_of_the_budget_texts_that_only_longer_tokens_fit_in_are_lef
     assert refused.value.least_budget == 6  # though 4 do
     for budget in range(6, 8):
         assert shortest <= set(language.within(budget).reference().log_p) <= complete
-
-
-def test_the_law_near_the_end_of_the_budget_is_that_of_what_is_left() -> None:
-    language = MERGED
-    mu = language.reference().mu
-    assert p_value(ids(*sample(ExactPhi(), language.request(DRAWS // 4, seed=4))), mu) > ALPHA
-    assert not set(members(language, 8)) <= set(mu)
 
 
 @grammars

@@ -45,7 +45,19 @@ from tests.inner import (
     total_variation,
 )
 from tests.inner import window_walks as windows
-from tests.languages import ALPHA, GRAMMARS, LANGUAGES, Language, ids, p_value, sample, streamed, unbiased, z
+from tests.languages import (
+    ALPHA,
+    GRAMMARS,
+    LANGUAGES,
+    LISTED,
+    Language,
+    ids,
+    p_value,
+    sample,
+    streamed,
+    unbiased,
+    z,
+)
 from tests.sampling.banning import (
     NESTED,
     SHORT,
@@ -271,7 +283,9 @@ def test_a_phrase_that_the_prompt_begins_is_looked_ahead_for(phi: LookaheadPhi) 
 
 
 @pytest.mark.parametrize(
-    ("language", "phrases"), [(LANGUAGES[0], ["cc", "bba"]), (GRAMMARS[2], ["aa", "(ab)"])], ids=str
+    ("language", "phrases"),
+    [(LANGUAGES[0], ["cc", "bba"]), (GRAMMARS[2], ["aa", "(ab)"]), (LISTED, ['a":"x'])],
+    ids=str,
 )
 def test_an_output_type_without_phrases(language: Language, phrases: list[str]) -> None:
     """A product of guides: all that it does not allow is kept out as phrases are, and weights correct for both."""

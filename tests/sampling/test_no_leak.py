@@ -362,14 +362,6 @@ def halves(others: Iterable[Any], names: Iterable[str]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(("budget", "name"), halves([1, 2, 3], LEVELS))
-def test_nothing_banned_stands_where_the_budget_ends(budget: int, name: str) -> None:
-    level = LEVELS[name]
-    for case in (case for case in CASES if case.pattern is None):
-        drawn = level.draw(case.request(level, n=2, budget=budget))
-        assert case.check(drawn, budget) == 2 * len(case.prompts)
-
-
 WARPED = [{"temperature": 0.2}, {"temperature": 3.0}, {"top_k": 3}, {"top_p": 0.7}, {"repetition_penalty": 1.7}]
 
 
@@ -393,18 +385,6 @@ def test_what_a_stream_has_released_is_clean_and_stays(case: Case, name: str) ->
 
     level, request = LEVELS[name], case.request(LEVELS[name], n=2)
     assert streamed(level.drawing(), request, check) == ids(*level.draw(request))
-
-
-@levels
-@pytest.mark.parametrize("name", ["folded words", "type"])
-def test_a_draw_is_that_of_its_seed_whatever_is_drawn_beside_it(name: str, level: Level) -> None:
-    case = of(name)
-
-    def drawn(case: Case, seed: int = 3) -> list[list[tuple[int, ...]]]:
-        return [ids(draws) for draws in level.draw(case.request(level, n=2, seed=seed))]
-
-    assert drawn(case) == drawn(case) != drawn(case, seed=4)
-    assert drawn(case)[:1] == drawn(replace(case, prompts=case.prompts[:1]))
 
 
 def test_kept_trees_of_one_ban_are_not_those_of_another() -> None:
@@ -451,19 +431,6 @@ def test_the_end_of_sequence_is_no_text(level: Level) -> None:
     results = level.draw(case.request(level, n=40))
     case.check(results)
     assert any(draw.token_ids[-1:] == (0,) for draws in results for draw in draws)
-
-
-@levels
-def test_an_error_and_no_text_where_nothing_is_left(level: Level) -> None:
-    vocabulary = Vocabulary.from_tokens(["<eos>", "cat", "s "], 0)
-    with pytest.raises(EmptyLanguageError, match="'a', 's'"):
-        Case("", vocabulary, BannedPhrases(["a", "s"]), ("cat",), ("s ",)).guide(level.phi)
-    with pytest.raises(EmptyLanguageError, match="'cat'"):
-        banned(FSMGuide.from_automaton(compile_regex("(s )?cat(s )?"), vocabulary), BannedPhrases(["cat"]))
-    # What has to come next completes a phrase that the prompt has begun.
-    case = Case("", vocabulary, BannedPhrases(["s cat"]), ("cat",), ("s ",), "cat")
-    with pytest.raises(EmptyLanguageError):
-        level.draw(case.request(level, n=1))
 
 
 @given(

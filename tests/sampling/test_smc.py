@@ -16,7 +16,6 @@ from outlines_phi import (
     Guarantee,
     LocalPhi,
     OneStepPhi,
-    TextConstraint,
 )
 from outlines_phi.numerics.weights import effective_size, normalized
 from outlines_phi.sampling import ancestral
@@ -32,7 +31,7 @@ from tests.inner import (
     systematic,
     total_variation,
 )
-from tests.languages import ALPHA, AND_OPEN, LANGUAGES, PROMPT, VOCABULARY, Language, correct, ids, p_value, sample, z
+from tests.languages import ALPHA, AND_OPEN, LANGUAGES, LISTED, PROMPT, Language, correct, ids, p_value, sample, z
 
 WORDS, LOOP, NESTED, BOTTLENECK = LANGUAGES
 RUNS = 600
@@ -56,7 +55,7 @@ def z_score(draws: Draws, phi: float) -> float:
 
 
 @options
-@pytest.mark.parametrize("language", [WORDS, BOTTLENECK], ids=str)
+@pytest.mark.parametrize("language", [WORDS, BOTTLENECK, LISTED], ids=str)
 def test_evidence_is_unbiased_and_weights_correct_picks_and_populations(option: SMC, language: Language) -> None:
     """E[Z_hat] = Phi; frequencies of picks by ``log Z_hat``, and of all particles by their weights, are mu*."""
     reference = language.reference()
@@ -294,22 +293,6 @@ def test_nobody_is_left_where_truncation_leaves_nothing() -> None:
 def test_any_proposal_may_be_followed(option: SMC) -> None:
     (draws,) = sample(OneStepPhi(), WORDS.request(RUNS, 2), smc=option)
     assert z_score(draws, math.exp(WORDS.reference().log_phi)) < 4
-
-
-@pytest.mark.parametrize("option", [OPTIONS["never"], OPTIONS["every step"]], ids=["never", "every step"])
-def test_a_constraint_in_python_is_followed_with_unbiased_evidence(option: SMC) -> None:
-    """Each particle estimates the mass that the constraint allows by itself; the evidence is that of what it allows."""
-    even = TextConstraint(lambda text: "bb" not in text, complete=lambda text: len(text) % 2 == 0)
-    log_p, texts = WORDS.reference().log_p, {y: VOCABULARY.decode(y).decode() for y in WORDS.reference().log_p}
-    p = {y: math.exp(log_p[y]) for y, text in texts.items() if "bb" not in text and len(text) % 2 == 0}
-    assert 0.2 < len(p) / len(log_p) < 0.8
-    (draws,) = sample(LocalPhi(), replace(WORDS.request(RUNS, 6), constraint=even.over(VOCABULARY)), smc=option)
-    assert z_score(draws, sum(p.values())) < 4 and set(ids(draws)) <= p.keys()
-
-
-def test_options_read_as_they_are_written() -> None:
-    assert repr(SMC(particles=20, resample="ess", threshold=0.4)) == "SMC(particles=20, resample='ess', threshold=0.4)"
-    assert SMC() == SMC(particles=50, resample="never")
 
 
 ROUNDS = 8_000

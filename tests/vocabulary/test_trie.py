@@ -72,7 +72,7 @@ def vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vocabulary:
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Empty the memory."""
-    monkeypatch.setattr(module, "_memory", Cache(module._KEPT))
+    monkeypatch.setattr(module, "kept_tries", Cache(module.KEPT))
 
 
 def kept(tmp_path: Path) -> list[Path]:
@@ -90,7 +90,7 @@ def is_right(vocabulary: Vocabulary) -> bool:
 def test_a_trie_is_built_once_and_memory_is_bounded(vocabulary: Vocabulary) -> None:
     first = Trie.of(vocabulary)
     assert first is Trie.of(Vocabulary.from_tokens(TOKENS, 0))
-    for i in range(module._KEPT):
+    for i in range(module.KEPT):
         Trie.of(Vocabulary.from_tokens(["", f"{i}"], 0))
     assert Trie.of(vocabulary) is not first
 

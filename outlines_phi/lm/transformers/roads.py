@@ -43,7 +43,7 @@ COARSE = {"high": 5e-3, "medium": 5e-2}  # float32 products that PyTorch was all
 LEAST_LOG_P = -50.0  # Tokens below are none that a model writes: padding of the vocabulary, at whatever logit marks it
 KEPT = 64  # Verdicts of one model that are kept, the newest: a model that is switched to and fro is not tried again each time
 
-_VERDICTS: WeakKeyDictionary[Any, dict[tuple[int, str, int], str | None]] = WeakKeyDictionary()
+VERDICTS: WeakKeyDictionary[Any, dict[tuple[int, str, int], str | None]] = WeakKeyDictionary()
 _RESTLESS: WeakSet[Any] = WeakSet()  # models whose structure is another one after each call
 
 
@@ -92,7 +92,7 @@ def road(forward: Forward, length: int) -> str:
     """
     tried = [0, *(border for border in forward.borders.all if border < length)]
     reasons, new = dict[str, str](), False
-    verdicts = _VERDICTS.setdefault(forward.hf_model, {})
+    verdicts = VERDICTS.setdefault(forward.hf_model, {})
     known = 0 if forward.hf_model in _RESTLESS else structure(forward.hf_model)
     for name in ROADS:
         for border in tried:

@@ -54,7 +54,7 @@ class TransformersModel(LanguageModel):
         self.vocabulary, self.hf_model = vocabulary, hf_model
         self.max_length = next((length for length in contexts if length), None)
         self.device = hf_model.device
-        self._forward = Forward(hf_model, len(vocabulary), max_length=self.max_length, memory=memory)
+        self.forward = Forward(hf_model, len(vocabulary), max_length=self.max_length, memory=memory)
         self._fingerprint: tuple[Hashable, str] | None = None
         self._check_mode()
 
@@ -82,7 +82,7 @@ class TransformersModel(LanguageModel):
     @property
     def road(self) -> str:
         """The evaluation of short trees: ``"packed"``, ``"rows"``, ``"rows of one length"`` or ``"whole sequences"``."""
-        return road(self._forward, 0)
+        return road(self.forward, 0)
 
     def version(self) -> Hashable:
         """Return a key of the distribution apart from the input: how the model computes, and its weights (by write counters).
@@ -97,7 +97,7 @@ class TransformersModel(LanguageModel):
 
     @property
     def rounding(self) -> float:
-        return SPREAD * tolerance(self._forward)
+        return SPREAD * tolerance(self.forward)
 
     def fingerprint(self) -> str:
         """Return a digest of the configuration and of some numbers of every tensor, as bfloat16 has them.
@@ -114,9 +114,7 @@ class TransformersModel(LanguageModel):
         self._check_mode()
         self.device = self.hf_model.device
         return (
-            RegionTrees(self._forward, prompts)
-            if self._forward.borders.all
-            else ROADS[self.road](self._forward, prompts)
+            RegionTrees(self.forward, prompts) if self.forward.borders.all else ROADS[self.road](self.forward, prompts)
         )
 
     def _check_mode(self) -> None:

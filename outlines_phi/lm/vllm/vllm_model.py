@@ -27,7 +27,7 @@ ENGINE: Mapping[str, Any] = {
 
 TESTED = "0.32"  # The versions of vLLM whose core is spoken to
 
-_SESSIONS: WeakKeyDictionary[Any, Sessions] = WeakKeyDictionary()
+SESSIONS: WeakKeyDictionary[Any, Sessions] = WeakKeyDictionary()
 """By the ``LLM``: what is open in its engine, for whichever model of ours."""
 
 
@@ -71,9 +71,9 @@ class VLLMModel(LanguageModel):
         self.max_length = int(config.model_config.max_model_len) - 1
         processes = llm.collective_rpc("row_process")
         self.device = torch.device(config.device_config.device_type if processes == [os.getpid()] else "cpu")
-        if llm not in _SESSIONS:
-            _SESSIONS[llm] = _sessions(llm)
-        self._sessions = _SESSIONS[llm]
+        if llm not in SESSIONS:
+            SESSIONS[llm] = _sessions(llm)
+        self.sessions = SESSIONS[llm]
 
     @property
     def opaque(self) -> bool:
@@ -96,11 +96,11 @@ class VLLMModel(LanguageModel):
         return hashlib.blake2b(repr((*named, self.vocabulary.fingerprint)).encode(), digest_size=16).hexdigest()
 
     def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
-        return SessionTrees(self._sessions, prompts, len(self.vocabulary), self.max_length)
+        return SessionTrees(self.sessions, prompts, len(self.vocabulary), self.max_length)
 
     def release(self) -> None:
         """Close the open requests in the engine, for others to have its room."""
-        self._sessions.release()
+        self.sessions.release()
 
 
 def _sessions(llm: Any) -> Sessions:

@@ -47,6 +47,9 @@ class TreeStore:
     def __len__(self) -> int:
         return len(self._trees)
 
+    def __iter__(self) -> Iterator[BoundsTree]:
+        return iter(self._trees.values())
+
     @property
     def bytes(self) -> int:
         """Memory held by all trees and their tables, as counted: the trees now, their tables when they were last lent."""

@@ -12,7 +12,7 @@ from outlines_phi.numerics.weights import log
 from outlines_phi.phi.tree.window import Ending, Release
 from outlines_phi.sampling.phi_options import WINDOW
 from tests.guides.walking import assert_same
-from tests.inner import DONE, BoundsTree, Evidence, Node, PhraseWindows, Renewal, Wave
+from tests.inner import DONE, Evidence, PhraseWindows, Renewal, Wave
 from tests.languages import LANGUAGES
 from tests.sampling.banning import VOCABULARY, Banned, Ends, Ids, released, renewed
 
@@ -76,21 +76,6 @@ def test_windows_end_where_their_first_token_is_released() -> None:
 def test_what_precedes_the_waiting_bytes_is_final(pending: int, tokens: int) -> None:
     assert Release().released([1, 3, 1, 1], pending) == tokens
     assert Renewal(2).released([1, 3, 1, 1], pending) == 4
-
-
-def test_a_tree_says_itself_what_is_live() -> None:
-    """The hook that windows use, and its default."""
-    seen: list[Node] = []
-
-    def moves(node: Node) -> object:
-        seen.append(node)
-        return CASE.table.moves(node.state, node.remaining)
-
-    for tree in (BoundsTree(CASE.table, 3), BoundsTree(CASE.table, 3, moves=moves)):  # type: ignore[arg-type]
-        tree.expand(tree.root, np.log(np.full(len(VOCABULARY), 1 / len(VOCABULARY))))
-        tree.propagate([tree.root])
-        assert math.exp(tree.root.log_upper) == pytest.approx(1.0)
-    assert seen == [tree.root]
 
 
 def test_a_guide_without_phrases_is_refused() -> None:

@@ -8,7 +8,7 @@ import functools
 import json
 import pickle
 from collections.abc import Callable, Iterator
-from datetime import date, datetime, time
+from datetime import date, time
 from enum import Enum
 from functools import partial
 from typing import Any, Literal
@@ -128,14 +128,6 @@ def test_values_and_their_nesting(
 def test_a_genson_builder_leaves_objects_open(model: PhiTransformers) -> None:
     values = generate.json(model, BUILDER, sampler=samplers.multinomial(4), phi="local")(PROMPT, seed=3, max_tokens=60)
     assert all(isinstance(value["a"], bool) for value in values) and any(len(value) > 1 for value in values)
-
-
-@pytest.mark.parametrize(
-    ("python_type", "example"),
-    [(date, date(2024, 1, 31)), (datetime, datetime(2024, 1, 31, 1, 2, 3)), (time, time(1, 2, 3))],
-)
-def test_dates_and_times(python_type: Any, example: Any, model: PhiTransformers) -> None:
-    assert generate.format(model, python_type).reader(str(example)) == example
 
 
 def test_false_is_false(model: PhiTransformers) -> None:

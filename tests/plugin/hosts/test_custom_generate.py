@@ -124,10 +124,6 @@ class TestLaws:
         generator = outlines.Generator(stock, ANSWER)
         assert set(generator.batch([PROMPT, "hello"], phi="exact", **options)) <= set(TEXTS)
 
-    @pytest.mark.parametrize("phi", ["auto", ExactPhi(tolerance=0.1)], ids=named)
-    def test_auto_and_objects(self, hf: tuple[Any, Any], phi: Any) -> None:
-        assert texts(hf, call(hf, PROMPT, phi=phi, seed=1), PROMPT)[0] in TEXTS
-
 
 class TestShapes:
     def test_rows_begin_with_their_prompts(self, hf: tuple[Any, Any]) -> None:

@@ -111,16 +111,6 @@ class TestLaws:
         equal = np.zeros(len(drawn)) + law.log_phi
         assert not corrects(drawn, equal, law), "power: without their weights the draws are not mu*"
 
-    def test_the_weights_are_those_of_our_own_sampler(self, model: PhiTransformers) -> None:
-        """Step for step the same proposal: the same sequence has the same weight on both roads."""
-        generator = outlines_phi.Generator(model, ANSWER, phi="onestep")
-        ours = generator.sample(PROMPT, 500, seed=1, max_new_tokens=BUDGET, temperature=0.7)
-        known = {draw.token_ids: draw.log_w for draw in ours}
-        drawn, log_w = draws(model, processor_of(model, phi="onestep", temperature=0.7), 500)
-        both = [(known[ids], weight) for ids, weight in zip(drawn, log_w, strict=True) if ids in known]
-        assert len(both) > 400
-        assert all(ours == near_log(theirs) for ours, theirs in both)
-
     @pytest.mark.parametrize(
         ("phi", "known", "used"), [("local", 1.0, 0.7), ("onestep", 1.0, 0.7), ("local", 0.7, 0.49)]
     )

@@ -14,7 +14,6 @@ import pytest
 import torch
 from outlines.inputs import Chat
 from outlines.types import regex
-from outlines.types.dsl import CFG
 from pydantic import BaseModel
 
 import outlines_phi
@@ -87,11 +86,6 @@ class TestRoads:
         for road in (phi, None):
             assert model.batch([], COLOUR, phi=road) == outlines.Generator(model, COLOUR).batch([], phi=road) == []
 
-    def test_prompts_may_be_odd(self, model: PhiTransformers) -> None:
-        prompts = ["\x00", "🦊 العربية \u202e", "e\u0301 é", "   ", "\r\n\t", *(f"{i} people: " for i in range(12))]
-        texts = [model(prompts[0], COLOUR, phi="exact"), *model.batch(prompts, COLOUR, phi="exact")]
-        assert len(texts) == 18 and all(holds(COLOUR, text) for text in texts)
-
 
 def test_a_chat_goes_through_the_template() -> None:
     """A text is a user's message where there is a template."""
@@ -161,14 +155,6 @@ class TestCompiled:
         monkeypatch.setattr(compiled.FSMGuide, "from_automaton", lambda *a: record.append("lift") or lift(*a))
         return record
 
-    def test_a_stock_generator_is_lifted_once(self, fresh: PhiTransformers, compilations: list[str]) -> None:
-        generator = outlines.Generator(fresh, Character)
-        for phi in ("exact", None, "local"):
-            generator(PROMPT, phi=phi, max_new_tokens=30)
-        assert compilations == ["from_index", "lift"]
-        outlines.Generator(fresh, Character)(PROMPT, phi="exact")
-        assert compilations == ["from_index", "lift", "from_index"], "an equal index is read, and its lift is shared"
-
     def test_a_processor_does_not_outlive_its_generator(self, fresh: PhiTransformers) -> None:
         generator = outlines.Generator(fresh, COLOUR)
         generator(PROMPT, phi="exact")
@@ -176,9 +162,3 @@ class TestCompiled:
         del generator
         gc.collect()
         assert processor() is None
-
-
-def test_another_backend_is_left_alone_without_phi(model: PhiTransformers) -> None:
-    pytest.importorskip("llguidance")
-    assert holds(COLOUR, model(PROMPT, COLOUR, backend="llguidance", max_new_tokens=9))
-    assert model(PROMPT, CFG('start: "a"'), max_new_tokens=9) == "a"

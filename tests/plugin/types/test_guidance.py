@@ -80,19 +80,6 @@ def test_sky_and_skill_have_the_probabilities_of_the_model_and_masking_has_not()
     assert found == pytest.approx({word: law[tuple(word.encode())] for word in weights}, abs=1e-9)
 
 
-@pytest.mark.parametrize("phi", ["exact", "auto", "local", "onestep", "dp", "learned"])
-def test_every_door(phi: str, model: outlines_phi.PhiTransformers) -> None:
-    output_type = from_guidance(ANSWER)
-    options: dict[str, Any] = {"phi": phi, "seed": 1, "max_new_tokens": 8}
-    texts = [
-        model(QUESTION, output_type, **options),
-        *model.batch([QUESTION], output_type, **options),
-        "".join(model.stream(QUESTION, output_type, **options)),
-        Generator(model, output_type)(QUESTION, **options),
-    ]
-    assert texts == texts[:1] * 4
-
-
 def test_what_else_there_is(model: outlines_phi.PhiTransformers) -> None:
     generator = Generator(model, from_guidance(ANSWER))
     assert generator.mode(QUESTION, max_new_tokens=8).texts[0] in ("yes.", "no.")

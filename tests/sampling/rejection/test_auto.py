@@ -357,24 +357,6 @@ def test_the_share_of_a_state_that_nobody_visited_is_that_of_an_average_sibling(
     assert seen
 
 
-@pytest.mark.parametrize(("n", "seeds"), [(2, 2), pytest.param(8, 1, marks=pytest.mark.full)])
-def test_a_stalled_language_costs_at_most_two_and_a_half_times_its_weighted_part(n: int, seeds: int) -> None:
-    """The bundled model never writes a colour after a person's age: no exact draw, and the attempts have cost as much.
-
-    As much as candidates that share no prefix, and go without drafts.
-    """
-    generator, prompt = outlines_phi.Generator(MODEL, Stalled), "Person: Nora is a teacher. JSON: "
-    runs = [
-        [generator.sample(prompt, n, seed=seed, phi=phi, draft=draft) for seed in range(seeds)]
-        for phi, draft in ((AutoPhi(), None), (AutoPhi(share=0), []))
-    ]
-    both, weighted = (sum(map(cost, kind)) for kind in runs)
-    assert {draws.guarantee for kind in runs for draws in kind} == {Guarantee.WEIGHTED}
-    assert both <= 2.5 * weighted
-    for draw in runs[0][0]:
-        Stalled.model_validate_json(draw.text)
-
-
 def test_walks_of_all_depths_may_wait_where_laws_were_dropped() -> None:
     """A walk at a prefix whose law was dropped, and another at a child of it, ask for both in one call."""
     letters = "abcdefgh"

@@ -4,7 +4,6 @@ variants that look right and are not (theory.md, sections 5 and 11)."""
 from __future__ import annotations
 
 import math
-import threading
 
 import numpy as np
 import pytest
@@ -191,23 +190,6 @@ def test_trajectories_that_all_fail_are_draws_of_weight_zero() -> None:
     for draws in failed:
         assert (len(draws), draws.counts.accepted, draws.guarantee) == (0, 0, Guarantee.WEIGHTED)
         assert draws.log_z == -np.inf and draws.ess == 0.0 and draws.weights.size == 0
-
-
-def test_threads_that_take_turns_share_a_store() -> None:
-    """The plugin's lock has calls of several threads on one store come one after the other, and exact."""
-    sampler, lock, results = ExactSampler(ExactPhi()), threading.Lock(), []
-
-    def work() -> None:
-        for _ in range(50):
-            with lock:
-                results.extend(sampler.sample(WORDS.request(5, seed=None)))
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(results) == 200 and p_value(ids(*results), mu_of(WORDS)) > ALPHA
 
 
 class TestAhead:
