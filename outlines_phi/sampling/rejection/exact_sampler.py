@@ -83,7 +83,7 @@ class TreeCall:
         grow_trees(rows, self.evaluator, self._foresight)
 
     def _foresight(self, wanted: Sequence[Pair]) -> list[Pair]:
-        """Return what walks will probably come to: drafts, and likely prefixes of short languages."""
+        """Return the nodes that walks will probably come to: drafts, and likely prefixes of short languages."""
         drafts = [] if self.drafts is None else self.drafts.below(wanted)
         return [*(() if self.beside is None else self.beside(wanted)), *drafts]
 
