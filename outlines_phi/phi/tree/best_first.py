@@ -369,11 +369,13 @@ def expand_usual(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int =
     """Expand the :func:`usual_prefixes` of trees of which nothing is known yet, in one call, where they are few enough.
 
     These decide nearly everything where the model was asked for the language: other prefixes are of tokenizations that no
-    tokenizer writes. Few enough are at most ``limit`` prefixes of a tree; of more, the shortest, at most ``first``.
+    tokenizer writes. Few enough are at most ``limit`` prefixes of a tree. With ``first``, for walks, that many of the shortest
+    ones where there are more; and the first byte of each text, which begins what a model would write in its place: its ``p(y)`` is
+    far more than what comes of it, and walks go where bounds do not know.
     """
     wanted: list[tuple[BoundsTree, Node]] = []
     for tree in trees:
-        prefixes = () if tree.root.expanded else usual_prefixes(tree) or ()
+        prefixes = () if tree.root.expanded else usual_prefixes(tree, first_bytes=first > 0) or ()
         if len(prefixes) > limit:
             lengths = [len(tokens) for tokens in prefixes]
             # Whole lengths alone: a prefix has no probability before all that it begins with is expanded.
@@ -390,7 +392,7 @@ def expand_for_walks(trees: Sequence[BoundsTree], evaluator: Evaluator) -> Fores
     is no new one: the bounds stay as they are.
     """
     expand_usual(trees, evaluator, USUAL, FIRST)
-    short = {tree for tree in trees if usual_prefixes(tree) is not None}
+    short = {tree for tree in trees if usual_prefixes(tree, first_bytes=True) is not None}
 
     def beside(wanted: Sequence[Pair]) -> Iterator[Pair]:
         for tree in dict.fromkeys(tree for tree, node in wanted if not node.expanded and tree in short):
@@ -404,23 +406,21 @@ def likeliest(tree: BoundsTree) -> list[Node]:
     return BestFirst(tree, OPEN, BESIDE).advance()
 
 
-def usual_prefixes(tree: BoundsTree) -> tuple[tuple[int, ...], ...] | None:
-    """Return the prefixes of the texts of a short language in their :func:`merged_tokens`, by length; ``None`` for others.
-
-    The first byte of each text is one as well: it begins what a model would write in its place, so its ``p(y)`` is far more than
-    what comes of it, and bounds that do not know are far apart.
-    """
+def usual_prefixes(tree: BoundsTree, *, first_bytes: bool = False) -> tuple[tuple[int, ...], ...] | None:
+    """Return the prefixes of the texts of a short language in their :func:`merged_tokens`, by length; ``None`` for others."""
     table, state, budget = tree.table, tree.root.state, min(tree.budget, SHORT)
 
     def build() -> tuple[tuple[int, ...], ...] | None:
         texts = list_texts(table, state, budget, SHORT)
         if texts is None:
             return None
-        written = [merged_tokens(table.vocabulary, part) for text in texts for part in (text, text[:1])]
+        parts = [*texts, *(text[:1] for text in texts if first_bytes)]
+        written = [merged_tokens(table.vocabulary, part) for part in parts]
         prefixes = {tokens[:end] for tokens in written for end in range(1, len(tokens) + 1)}
         return tuple(sorted(prefixes, key=lambda tokens: (len(tokens), tokens)))
 
-    return table.keep(("usual prefixes", budget), state, build, lambda found: 64 * sum(map(len, found or ())))
+    name = ("usual prefixes", budget, first_bytes)
+    return table.keep(name, state, build, lambda found: 64 * sum(map(len, found or ())))
 
 
 def _nodes(tree: BoundsTree, prefixes: Sequence[Sequence[int]]) -> list[Node]:

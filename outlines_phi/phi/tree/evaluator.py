@@ -96,7 +96,7 @@ class WideNodes:
 Pair: TypeAlias = tuple[BoundsTree, Node]
 
 Foresight: TypeAlias = Callable[[Sequence[Pair]], Iterable[Pair]]
-"""A guess of the nodes that walks will come to after those that they wait for: below these, or elsewhere. It may be wrong."""
+"""A guess of the nodes that walks will come to after those that they wait for: nodes below these, or elsewhere."""
 
 MAX_CACHED = 8192
 """Tree nodes that may stay in the model's cache before it is compacted to the paths in use, or twice what these took then."""
