@@ -84,8 +84,8 @@ class Branches:
     ``planted``: True if the prompts have been evaluated.
     """
 
-    def __init__(self, trees: TokenTrees, *, planted: bool = False) -> None:
-        self.trees, self.planted = trees, planted
+    def __init__(self, trees: TokenTrees) -> None:
+        self.trees, self.planted = trees, False
         self._compacted = 0
         self._prompts: Rows | None = None
 
@@ -93,7 +93,7 @@ class Branches:
         """Return the ``[P, V]`` logits of the prompts, the nodes 0 to ``P - 1``, which are evaluated the first time."""
         if self._prompts is None:
             self.evaluate(())
-        assert self._prompts is not None  # else others have planted the trees, and know what was answered
+        assert self._prompts is not None
         return self._prompts
 
     def reach(self, prefixes: Sequence[Branch]) -> Rows:
@@ -108,27 +108,37 @@ class Branches:
                 new[prefix], prefix.node = (prefix.parent, prefix.token), first + len(new)
             for below in prefix.children.values():
                 below.parent = prefix.node
-        logits = self.evaluate(list(new.values())) if new else self.plant()[:0]
-        if len(new) == len(prefixes):
-            return logits
+        place, fresh = dict[Branch, int](), None  # what is evaluated now
+        if new or not self.planted:
+            fresh, before = self._grow(list(new.values()))
+            place = {prefix: before + row for row, prefix in enumerate(new)}
+            place |= {prefix: prefix.node for prefix in prefixes if prefix.token < 0 < before}
+            if len(place) == len(prefixes):
+                return Rows(fresh.matrix, fresh.within([place[prefix] for prefix in prefixes]), fresh.check)
         prompts = self.plant()
         if all(prefix.token < 0 for prefix in prefixes):
             return Rows(prompts.matrix, prompts.within([prefix.node for prefix in prefixes]), prompts.check)
-        rest, roots = dict(zip(new, logits.each(), strict=True)), prompts.each()
+        rest, roots, answer = [] if fresh is None else fresh.each(), prompts.each(), fresh or prompts
         known = (roots[prefix.node] if prefix.token < 0 else prefix.answer for prefix in prefixes)
-        return logits.of([rest.get(prefix, row) for prefix, row in zip(prefixes, known, strict=True)])
+        pairs = zip(prefixes, known, strict=True)
+        return answer.of([rest[place[prefix]] if prefix in place else row for prefix, row in pairs])
 
     def evaluate(self, pairs: Sequence[tuple[int, int]]) -> Rows:
         """Return the logits of new nodes, ``[n, V]``; the prompts are evaluated with the first ones."""
+        rows, before = self._grow(pairs)
+        return rows[before:]
+
+    def _grow(self, pairs: Sequence[tuple[int, int]]) -> tuple[Rows, int]:
+        """Return the logits of new nodes, and of prompts before them where these are evaluated now; and how many these are."""
         parents, tokens = [parent for parent, _ in pairs], [token for _, token in pairs]
         if self.planted:
-            return self.trees.extend(parents, tokens).rows
+            return self.trees.extend(parents, tokens).rows, 0
         evaluation, self.planted = self.trees.roots(parents, tokens), True
         prompts = len(evaluation.nodes) - len(pairs)
         kept = evaluation.rows[:prompts]
         # A part alone would hold the memory of the whole.
         self._prompts = kept.of(kept.each()) if pairs else kept
-        return evaluation.rows[prompts:]
+        return evaluation.rows, prompts
 
     def compact(self, nodes: Iterable[int]) -> None:
         """Give back the memory of every node that is neither in ``nodes`` nor above one of these."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from itertools import chain, islice
+from itertools import chain
 from typing import final
 
 import numpy as np
@@ -38,12 +38,11 @@ class EvaluatedTexts:
         self._request = request
         self.tallies = [DraftTally() for _ in request.prompts]
         self._drafts = None if draft is None else Prefetching(draft, request)
-        if evaluator is None:
-            self._branches = Branches(request.trees())
-        else:
-            self._branches = Branches(evaluator.forest, planted=evaluator.planted)
+        self._branches = Branches(request.trees()) if evaluator is None else evaluator.branches
         self.counts = self._branches.trees.counts  # the cost of the model calls so far
-        self._known = {} if evaluator is None else dict(_known_texts(evaluator))
+        # Whole rows of the vocabulary: those that memory has no room for are evaluated a second time where a walk comes to them.
+        most = max(1, WINDOW_BYTES // (4 * len(request.table.vocabulary) * len(request.prompts)))
+        self._known = {} if evaluator is None else evaluator.hand_over(most)
         self._roots = {row: text.answer for row, text in self._known.items()}
 
     def root(self, row: int) -> Branch:
@@ -89,21 +88,6 @@ class EvaluatedTexts:
         (log_p,) = rows.read(self._request.settings.log_p(logits, self._request.lm.vocabulary, contexts))
         # One by one: a row alone would hold the memory of all that were evaluated with it.
         return [row.copy() for row in log_p] if len(log_p) > 1 else list(log_p)
-
-
-def _known_texts(evaluator: Evaluator) -> Iterator[tuple[int, Branch]]:
-    """Yield the prompts whose trees an evaluator has expanded, by row, with the texts below them."""
-    for row, tree in enumerate(evaluator.trees):
-        texts = dict[Node, Branch]()
-        # Whole rows of the vocabulary: those that memory has no room for are evaluated a second time where a walk comes to them.
-        most = max(1, WINDOW_BYTES // (4 * len(tree.table.vocabulary) * len(evaluator.trees)))
-        for node, handle, log_p in islice(evaluator.evaluated(tree), most):
-            if node.parent is None:
-                texts[node] = Branch(-1, -1, handle, log_p)
-                yield row, texts[node]
-            elif node.parent in texts:
-                above = texts[node.parent]
-                texts[node] = above.children[node.token] = Branch(above.node, node.token, handle, log_p)
 
 
 WINDOW_BYTES = 2**28

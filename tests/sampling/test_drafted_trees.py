@@ -29,6 +29,7 @@ from outlines_phi.errors import DraftError
 from outlines_phi.lm import TableModel
 from outlines_phi.phi import Prefixes
 from outlines_phi.phi.learned import LearnedEstimate
+from outlines_phi.phi.tree.evaluator import Foresight
 from outlines_phi.sampling import sampler as prefetch
 from tests.drafting.runs import Scripted
 from tests.inner import (
@@ -38,6 +39,7 @@ from tests.inner import (
     Evaluator,
     Exchange,
     LookaheadSampler,
+    Node,
     Prefetch,
     RejectionAttempts,
     Request,
@@ -346,17 +348,24 @@ class TestForesight:
         tree = BoundsTree(LOOP.table, LOOP.budget)
         evaluator = Evaluator(LOOP.lm, LOOP.settings(), [PROMPT], [tree])
         dead, live, x = map(VOCABULARY.tokens.index, (b"b", b"c", b"x"))
-        evaluator.expand([(tree, tree.root)], lambda waiting: [(dead, live)])
-        assert evaluator.drafted(0) == (0, 0) and evaluator.counts.tokens == 0
+
+        def foreseen(node: Node, *chain: int) -> Foresight:
+            return lambda waiting: [(tree, below) for below in tree.along(node, chain)]
+
+        def unvisited() -> int:
+            return sum(not node.visited for node in tree.walk())
+
+        evaluator.expand([(tree, tree.root)], foreseen(tree.root, dead, live))
+        assert unvisited() == 0 and evaluator.counts.tokens == 0
         node = tree.child(tree.root, live, tree.target(tree.root, live))
-        evaluator.expand([(tree, node)], lambda waiting: [(live,) * 10])
-        assert evaluator.drafted(0) == (LOOP.budget - 3, 0)  # what is left is x, and the end
+        evaluator.expand([(tree, node)], foreseen(node, *(live,) * 10))
+        assert unvisited() == LOOP.budget - 3  # what is left is x, and the end
         assert evaluator.counts.tokens == LOOP.budget - 2 and tree.expansions == 2
         last = tree.child(tree.root, x, tree.target(tree.root, x))
-        evaluator.expand([(tree, last)], lambda waiting: [(VOCABULARY.eos_ids[0],)])
-        assert evaluator.drafted(0) == (LOOP.budget - 3, 0)
+        evaluator.expand([(tree, last)], foreseen(last, VOCABULARY.eos_ids[0]))
+        assert unvisited() == LOOP.budget - 3
         tree.visit(node.children[live])
-        assert evaluator.drafted(0) == (LOOP.budget - 3, 1) and tree.expansions == 4
+        assert unvisited() == LOOP.budget - 4 and tree.expansions == 4
 
     @pytest.mark.parametrize(("name", "share"), [("likeliest", 0.1), ("always dead", 0.0)])
     def test_an_estimator_learns_from_where_walks_have_been(

@@ -125,6 +125,7 @@ def test_a_stream_is_that_of_numpy_for_three_numbers(seed: int, number: int) -> 
 
 CHILDREN = '''
 import os, torch
+from outlines_phi.sampling.sampler import seeds
 from outlines_phi.settings import SamplingSettings
 
 def told(settings, seed=None):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, islice
 from typing import TypeAlias, final
 
 import numpy as np
@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...guides.table import Table
-from ...lm.model import Evaluation, LanguageModel, ModelCounts, TokenTrees
+from ...lm.model import LanguageModel, ModelCounts
 from ...lm.watch import WatchedTrees
 from ...numerics.distributions import add_rows, draw_ahead, together
-from ...numerics.transfers import Exchange
+from ...numerics.transfers import Exchange, Rows
 from ...settings import SamplingSettings
-from ..branches import Branches
+from ..branches import Branch, Branches
 from ..estimator import Estimate, Prefixes, ProposalPhi, SampledRun
 from .distribution import TokensAhead
 from .store import StaleTreesError
@@ -110,7 +110,6 @@ class Evaluator:
     earlier call, a compacted cache), its path is evaluated again inside the same call.
 
     ``trees``: in the order of the prompts.
-    ``planted``: True if the prompts have been evaluated.
     ``frontier``: the estimator that is asked about the next tokens of every node that gets its distribution; ``None`` for none.
     ``stream``: A random stream per prompt, for a frontier that draws.
     ``ahead``: A random stream per prompt, for tokens drawn ahead of walks that need nothing else; ``None`` where every distribution
@@ -131,8 +130,7 @@ class Evaluator:
         self._lm, self._settings, self._prompts = lm, settings, prompts
         self.trees = trees
         self._row = {tree.root: row for row, tree in enumerate(trees)}
-        self._handles = dict(self._row)
-        self.planted = False
+        self._texts = self._roots()
         self._compacted, self._compacted_at = 0, 0  # nodes that the last compaction kept, and the node that came next
         # Nodes ahead of the last call that the estimator has seen, by their places.
         self._unheard: list[tuple[int, Node]] = []
@@ -146,31 +144,53 @@ class Evaluator:
                     settings=settings,
                     prompts=[tuple(prompt) for prompt in prompts],
                     budgets=[tree.budget for tree in trees],
-                    branches=Branches(self.forest, planted=True),  # it is asked about what has been evaluated
+                    branches=self.branches,
                     stream=stream,
                 )
             )
 
     @cached_property
-    def forest(self) -> TokenTrees:
-        """The prompts as the model holds them, from the first node on that has to be evaluated."""
-        return WatchedTrees(self._lm.trees(self._prompts))
+    def branches(self) -> Branches:
+        """The prefixes as the model holds them, from the first node on that has to be evaluated."""
+        return Branches(WatchedTrees(self._lm.trees(self._prompts)))
+
+    @property
+    def planted(self) -> bool:
+        """True if the prompts have been evaluated."""
+        return "branches" in vars(self) and self.branches.planted
 
     @property
     def counts(self) -> ModelCounts:
         """The cost of the model calls so far."""
-        return self.forest.counts if "forest" in vars(self) else ModelCounts()
+        return self.branches.trees.counts if "branches" in vars(self) else ModelCounts()
 
-    def evaluated(self, tree: BoundsTree) -> Iterator[tuple[Node, int, NDArray[np.float32]]]:
-        """Yield the nodes of ``tree`` that the model holds, parents first, each with its handle and ``log p[V]`` of live tokens."""
-        for node in tree.walk() if self.planted else ():
-            if node.distribution is not None and node in self._handles:
+    def _roots(self) -> dict[Node, Branch]:
+        return {root: Branch(-1, -1, row) for root, row in self._row.items()}
+
+    def _text_of(self, node: Node) -> Branch:
+        """Return the prefix of ``node``, which is below one that is held."""
+        if node not in self._texts:
+            assert node.parent is not None
+            self._texts[node] = self._text_of(node.parent).foreseen(node.token)
+        return self._texts[node]
+
+    def hand_over(self, most: int) -> dict[int, Branch]:
+        """Give up the prefixes that the model holds; return those of the prompts, by row, where they have been evaluated.
+
+        So have the ``most`` first ones of each tree, parents first: ``answer`` is ``log p[V]`` of the live tokens.
+        """
+        texts, self._texts = self._texts, self._roots()
+        for tree in self.trees if self.planted else ():
+            held = (node for node in tree.walk() if node.distribution is not None and node in texts)
+            for node in islice(held, most):
+                assert node.distribution is not None
                 row = np.full(len(tree.table.vocabulary), -np.inf, dtype=np.float32)
                 free = node.distribution.log_free
                 row[node.distribution.moves.tokens[: free.size]] = free + node.distribution.log_scale
                 for child in node.children.values():
                     row[child.token] = child.log_step
-                yield node, self._handles[node], row
+                texts[node].answer = row
+        return {row: texts[root] for root, row in self._row.items() if texts[root].answer is not None}
 
     def expand(self, wanted: Iterable[Pair], foresight: Foresight | None = None) -> None:
         """Give every wanted node its distribution and bring all bounds up to date.
@@ -210,22 +230,14 @@ class Evaluator:
 
     def _evaluate(self, pairs: Sequence[tuple[BoundsTree, Node]], new: Sequence[Node], ahead: Set[Node]) -> None:
         """Evaluate the nodes ``new``, with the prompts where these are not in the cache yet, and learn what is wanted."""
-        first, parents = self.forest.next_node, list[int]()
-        for place, node in enumerate(new):
-            # A node that only lost its distribution may stand behind its child, which has the handle from before for its parent.
-            assert node.parent is not None
-            parents.append(self._handles[node.parent])
-            self._handles[node] = first + place
-        tokens = [node.token for node in new]
-        evaluation = self.forest.extend(parents, tokens) if self.planted else self.forest.roots(parents, tokens)
-        evaluated = new if self.planted else [*self._row, *new]
-        self.planted = True
-        self._learn(pairs, evaluation, {node: i for i, node in enumerate(evaluated)}, ahead)
+        evaluated = [*(() if self.planted else self._row), *new]
+        rows = self.branches.reach([self._text_of(node) for node in evaluated])
+        self._learn(pairs, rows, {node: i for i, node in enumerate(evaluated)}, ahead)
 
     def _learn(
         self,
         pairs: Iterable[tuple[BoundsTree, Node]],
-        evaluation: Evaluation,
+        rows: Rows,
         index: dict[Node, int],
         ahead: Set[Node],
     ) -> None:
@@ -233,7 +245,7 @@ class Evaluator:
         # are treated together.
         wanted = sorted(pairs, key=lambda pair: (-pair[1].remaining, pair[1].state))
         wanted = [pair for pair in wanted if pair[1].distribution is None and pair[1] in index]
-        exchange = Exchange(evaluation.rows)
+        exchange = Exchange(rows)
         wide = self._wide([node for _, node in wanted], index, exchange)
         # In the first call: trees of earlier calls have the distribution of their prompt.
         known = [node for node in index.keys() & self._row.keys() if node.distribution is not None]
@@ -247,7 +259,7 @@ class Evaluator:
             log_p = self._log_p(whole[part], logits_of(part))
             return (log_p,) if h is None else (log_p, h(log_p))
 
-        few = together(evaluation.rows.matrix) if h is None else len(whole)
+        few = together(rows.matrix) if h is None else len(whole)
         first, *later = [slice(start, start + few) for start in range(0, max(1, len(whole)), few)]
         # All that a call reads is read at once, but for distributions beyond what memory holds at a time.
         exchange.tell(partial(self._compare, known), self._log_p(known, logits_of_known()))
@@ -292,7 +304,7 @@ class Evaluator:
         self._unheard = [(place, node) for place, node in enumerate(nodes) if node in ahead]
         prefixes = Prefixes(
             rows=[self._row[node.root] for node in nodes],
-            nodes=[self._handles[node] for node in nodes],
+            nodes=[self._texts[node].node for node in nodes],
             states=[node.state for node in nodes],
             remaining=[node.remaining for node in nodes],
             tokens=[node.tokens() for node in nodes],
@@ -316,20 +328,19 @@ class Evaluator:
             if node.distribution is not None or (node in self._row and not self.planted):
                 continue
             chain = [node]
-            while chain[-1].parent is not None and chain[-1].parent not in self._handles:
+            while chain[-1].parent is not None and chain[-1].parent not in self._texts:
                 chain.append(chain[-1].parent)
             missing.update(dict.fromkeys(reversed(chain)))
         return list(missing)
 
     def _compact(self, new: Sequence[Node]) -> bool:
         """Give back what the paths to ``new`` do not need, where the cache would grow too large; return whether it was done."""
-        held = (
-            self._compacted + self.forest.next_node - self._compacted_at
-        )  # those that an estimator has asked for, too
+        # Those that an estimator has asked for are held, too.
+        held = self._compacted + self.branches.trees.next_node - self._compacted_at
         if held + len(new) <= max(MAX_CACHED, 2 * self._compacted):
             return False
-        kept = {above for node in new for above in node.path() if above in self._handles} | set(self._row)
-        self.forest.compact([self._handles[node] for node in kept])
-        self._handles = {node: handle for node, handle in self._handles.items() if node in kept}
-        self._compacted, self._compacted_at = len(kept), self.forest.next_node
+        kept = {above for node in new for above in node.path() if above in self._texts} | set(self._row)
+        self._texts = {node: text for node, text in self._texts.items() if node in kept}
+        self.branches.compact(text.node for text in self._texts.values())
+        self._compacted, self._compacted_at = len(kept), self.branches.trees.next_node
         return True

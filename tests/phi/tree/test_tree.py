@@ -168,13 +168,13 @@ def test_a_long_path_is_seldom_compacted(monkeypatch: pytest.MonkeyPatch) -> Non
     language = Language("deep", "a{48}", 49, seed=2)
     tree, deep = planted(language)
     monkeypatch.setattr(evaluator, "MAX_CACHED", 4)
-    compact, sizes = deep.forest.compact, list[int]()
+    compact, sizes = deep.branches.trees.compact, list[int]()
 
     def counted(keep: Sequence[int]) -> None:
         sizes.append(len(keep))
         compact(keep)
 
-    monkeypatch.setattr(deep.forest, "compact", counted)
+    monkeypatch.setattr(deep.branches.trees, "compact", counted)
     node = tree.root
     for _ in range(47):
         deep.expand([(tree, node)])
