@@ -574,7 +574,7 @@ def test_odd_documents_are_refused_or_read(make: Any) -> None:
             continue
         at, taken = of.start, taken + 1
         for _ in range(12):
-            ways = [way for byte in range(0x20, 0x80) if (way := of.advance(at, byte)) is not None]
+            ways = [way for byte in range(0x20, 0x80) if (way := of.step(at, byte)) is not None]
             assert all(of.size(way) < NEVER for way in ways), document
             assert not of.size(at) or min(map(of.size, ways)) < of.size(at), document
             if not ways:

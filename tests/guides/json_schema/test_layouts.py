@@ -91,4 +91,4 @@ def test_a_chosen_layout_leaves_one_way() -> None:
     ]:  # fmt: skip
         at = ANY.read(text.encode())
         assert at is not None
-        assert [byte for byte in range(256) if ANY.advance(at, byte) is not None] == [ord(following)], text
+        assert [byte for byte in range(256) if ANY.step(at, byte) is not None] == [ord(following)], text
