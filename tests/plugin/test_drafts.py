@@ -307,9 +307,6 @@ def test_and_elsewhere(call: Callable[[PhiTransformers], Any], words: str, silen
         call(silent)
 
 
-MADE = [name for name in WRONG if name not in ("particles", "a constraint", "a tokenization", "a search")]
-
-
 class TestRefused:
     def test_levels_of_a_ban_go_with_drafts(self, model: PhiTransformers) -> None:
         for level in ("mask", "lookahead", "weighted", "exact"):
