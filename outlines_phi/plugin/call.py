@@ -31,6 +31,7 @@ from ..settings import SamplingSettings
 from .choices import (
     MEANT,
     MEANT_BY_DRAWS,
+    UNSAID,
     USED,
     Told,
     check_config,
@@ -128,7 +129,7 @@ class CallOptions:
         )
         refuse_misfits("draws", keywords)
         check_config(defaults, keywords)
-        given = {name: meant(name, keywords.get(name)) for name in USED}
+        given = UNSAID | {name: meant(name, keywords[name]) for name in USED if name in keywords}
         given |= {name: held(name, given[name], defaults) for name in ("temperature", "repetition_penalty")}
         given["top_k"] = None if given["top_k"] == 0 else given["top_k"]  # 0 means none in transformers
         constraint = given["constraint"]

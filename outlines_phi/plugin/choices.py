@@ -282,6 +282,9 @@ _OF_CALLS: dict[str, Option] = {
     ),
     "open_at": Option(kind=str, said="With --ends open: regular expression of the character after a member."),
 }
+UNSAID = {name: option.idle[-1] for name, option in _OF_CALLS.items()}
+"""What holds of each keyword of a call that does not say."""
+
 OPTIONS: dict[str, Option] = {
     **_OF_CALLS,
     "tolerance": Option(

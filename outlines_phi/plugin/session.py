@@ -6,8 +6,8 @@ import math
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, TypeVar
@@ -36,17 +36,7 @@ from ..sampling.ranking import Ranking, rank
 from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request, Sampler
 from ..vocabulary.canonical import CanonicalTokenization
-from .call import (
-    LEVELS,
-    Ban,
-    Call,
-    CallOptions,
-    Correction,
-    Unset,
-    resolve_ban,
-    resolve_phi,
-    texts,
-)
+from .call import Ban, Call, CallOptions, Correction, Unset, texts
 from .drafts import DraftSources
 from .mistakes import check_batch, not_pickled, reading
 from .streaming import Asynchronous, Pieces, Worker, accepted, check_stream, pieces, stepped, telling
@@ -62,11 +52,14 @@ class PhiModel(Asynchronous, ABC):
     """The base of every host: a language model, what is kept for it, and the calls that take ``phi=``.
 
     A host derives from it, and from Outlines' class of its models where there is one. It writes :attr:`lm`, :attr:`hf_tokenizer`
-    and :meth:`_prompt_ids`; with a loop of its own, for calls with ``phi=None``, also :meth:`_hosted` and :meth:`_hosted_stream`.
+    and :meth:`_prompt_ids`; with a loop of its own, for calls with ``phi=None``, also :attr:`stock`, :meth:`_in_loop` and
+    :meth:`_hosted_stream`.
     What :func:`outlines_phi.wrap` takes is registered in :data:`outlines_phi.plugin.wrapping.HOSTS`.
     """
 
     takes_types: ClassVar[bool] = False  # True if output types, not logits processors, are for its own loop
+    stock: ClassVar[Any]  # Outlines' class of its models
+    made_of: ClassVar[Mapping[str, str]]  # By parameter of its constructor: the attribute of a model of Outlines
     tells_progress = True  # True if `progress=` is told between model calls
     type_adapter: Any  # Outlines', where the host has one
     hf_tokenizer: Any  # The encoder of texts; `None` where only the vocabulary is known
@@ -80,9 +73,9 @@ class PhiModel(Asynchronous, ABC):
         self._trees = TreeStore(max_tree_bytes)
         # Threads that share a model take turns: their calls share trees.
         self._drawing = threading.RLock()
-        self.phi = resolve_phi(phi)
-        self.banned_phrases = resolve_ban(banned_phrases)
-        _ = self.correction  # raises what is wrong with the two together
+        # Of every call that does not say otherwise; `phi=None` says nothing.
+        given = Correction().replaced_by(Unset.UNSET if phi is None else phi, banned_phrases)
+        self.correction = replace(given, inherited=True)
         self.worker = Worker()
         self.told_of_fit = WeakSet[Table]()  # The tables whose bad fit was warned of
 
@@ -98,9 +91,18 @@ class PhiModel(Asynchronous, ABC):
     def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
         """Return the token ids of a prompt."""
 
+    def _in_loop(self, call: Call, prompts: Sequence[Any]) -> AbstractContextManager[Any]:
+        """Lend what the loop of Outlines' class takes for the language of a call without an estimator.
+
+        The keywords of the call are those of the loop from then on; what went wrong in the loop is raised behind it.
+        """
+        raise UnsupportedError(f"Give phi='local' for plain masking. {type(self).__name__} has no loop of its own.")
+
     def _hosted(self, call: Call, given: Any, *, many: bool) -> Any:
         """Return the texts of the host's own loop under a call without an estimator: of one prompt, or of each of ``many``."""
-        raise UnsupportedError(f"Give phi='local' for plain masking. {type(self).__name__} has no loop of its own.")
+        with self._in_loop(call, given if many else [given]) as allowed:
+            write = self.stock.generate_batch if many else self.stock.generate
+            return write(self, given, allowed, **call.keywords)
 
     def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
         """Return :meth:`_hosted` piece by piece."""
@@ -151,7 +153,8 @@ class PhiModel(Asynchronous, ABC):
 
     def _typed(self, output_type: Any, backend: str | None, keywords: dict[str, Any]) -> Call:
         """Return a call for an output type; by the means of Outlines where nothing is corrected and it writes what we do not."""
-        stock, correction = backend is not None and masks_only(backend), self._correction(keywords)
+        said = (keywords.pop(name, Unset.UNSET) for name in ("phi", "banned_phrases"))
+        stock, correction = backend is not None and masks_only(backend), self.correction.replaced_by(*said)
         plain = correction.ban is None and correction.estimator(keywords.get("sampler"), usual=None) is None
         typed = output_type is not None and not isinstance(output_type, (OutlinesLogitsProcessor, Table))
         if typed and plain and (stock or self.takes_types or left_to_outlines(output_type, at_hand=self._at_hand)):
@@ -176,19 +179,15 @@ class PhiModel(Asynchronous, ABC):
         outlines_model: Any = self
         return SteerableGenerator(outlines_model, output_type, backend).logits_processor
 
-    def _correction(self, keywords: dict[str, Any]) -> Correction:
-        """Take the correction of a call out of its keywords."""
-        return self.correction.replaced_by(
-            keywords.pop("phi", Unset.UNSET), keywords.pop("banned_phrases", Unset.UNSET)
-        )
+    @property
+    def phi(self) -> Phi | None:
+        """The estimator of every call that does not say otherwise; ``None`` for the host's own loop."""
+        return None if isinstance(self.correction.phi, Unset) else self.correction.phi
 
     @property
-    def correction(self) -> Correction:
-        """The correction of every call that does not say otherwise."""
-        unsaid, ban = Unset.UNSET, self.banned_phrases
-        if self.phi is not None:
-            return replace(Correction().replaced_by(self.phi, ban), inherited=True)
-        return Correction(level=unsaid if ban is None else LEVELS.get(ban.level, unsaid), ban=ban, inherited=True)
+    def banned_phrases(self) -> BannedPhrases | None:
+        """The phrases that no call writes unless it says otherwise; ``None`` where nothing is banned."""
+        return self.correction.ban
 
     @cached_property
     def compiled(self) -> CompiledTypes:
@@ -356,17 +355,15 @@ class PhiModel(Asynchronous, ABC):
         return sampler_for(phi, self._trees, options.sampler, **self.drafts.of(options.draft, phi, self.hf_tokenizer))
 
     def _request(self, inputs: Sequence[Any], table: Table, options: CallOptions) -> Request:
-        constraint = all_of(
-            options.constraint and options.constraint.over(self.lm.vocabulary),
-            self._canonical if options.tokenization == "canonical" else None,
-        )
+        constraint = None if options.constraint is None else options.constraint.over(self.lm.vocabulary)
+        canonical = options.tokenization == "canonical"
         return Request(
             lm=self.lm,
             table=table,
             prompts=self._prompts(inputs),
             settings=options.settings,
             n=options.n,
-            constraint=constraint,
+            constraint=all_of(constraint, self._canonical) if canonical else constraint,
             weighted=options.weighted,
         )
 

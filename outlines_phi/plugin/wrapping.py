@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from operator import attrgetter
 from typing import Any, final
 from weakref import WeakKeyDictionary
 
@@ -129,27 +130,28 @@ def over_guidance(model: Any, **options: Any) -> PhiTransformers:
     return PhiTransformers(hf_model, tokenizer, **options)
 
 
-def _over(module: str, name: str, model: Any, **options: Any) -> PhiModel:
-    """Wrap a model of a host, whose library is imported now."""
-    return getattr(import_module(f".hosts.{module}", __package__), name).over(model, **options)
-
-
-HOSTS: dict[type, Callable[..., PhiModel]] = {
-    Transformers: PhiTransformers.over,
-    LlamaCpp: partial(_over, "llamacpp", "PhiLlamaCpp"),
-    MLXLM: partial(_over, "mlx", "PhiMLXLM"),
-    VLLMOffline: partial(_over, "vllm_offline", "PhiVLLMOffline"),
-    VLLM: partial(_over, "vllm_server.phi_vllm", "PhiVLLM"),
-    AsyncVLLM: partial(_over, "vllm_server.phi_vllm", "PhiAsyncVLLM"),
+HOSTS: dict[type, str] = {
+    Transformers: "transformers:PhiTransformers",
+    LlamaCpp: "llamacpp:PhiLlamaCpp",
+    MLXLM: "mlx:PhiMLXLM",
+    VLLMOffline: "vllm_offline:PhiVLLMOffline",
+    VLLM: "vllm_server.phi_vllm:PhiVLLM",
+    AsyncVLLM: "vllm_server.phi_vllm:PhiAsyncVLLM",
 }
-"""By the class of a model of Outlines: what makes one that takes ``phi=`` of it, with the options of :class:`PhiModel`."""
+"""By the class of a model of Outlines: the class that takes ``phi=`` over it, whose library is imported when it is asked for."""
 
 
 def _maker(model: Any) -> Callable[..., PhiModel] | None:
     """Return the wrapper of a model of Outlines, of guidance, or one of ours; ``None`` for all others."""
     if any(one.__module__ == _MODULE and one.__name__ == "Transformers" for one in type(model).__mro__):
-        return over_guidance
-    return HOSTS.get(type(model), getattr(type(model), "over", None) if isinstance(model, PhiModel) else None)
+        return partial(over_guidance, model)
+    host: Any = type(model) if isinstance(model, PhiModel) else None
+    if type(model) in HOSTS:
+        module, _, name = HOSTS[type(model)].partition(":")
+        host = getattr(import_module(f".hosts.{module}", __package__), name)
+    if not hasattr(host, "made_of"):
+        return None
+    return partial(host, **{name: attrgetter(place)(model) for name, place in host.made_of.items()})
 
 
 _LOCK = threading.RLock()
@@ -195,7 +197,6 @@ def wrap(
     if make is None:
         raise no_model(model, "wrap(model)")
     made = make(
-        model,
         phi=getattr(model, "phi", None) if isinstance(phi, Unset) else phi,
         banned_phrases=getattr(model, "banned_phrases", None) if isinstance(banned_phrases, Unset) else banned_phrases,
         max_tree_bytes=max_tree_bytes,

@@ -1,4 +1,4 @@
-/* Tokens from a state of a pushdown machine: a walk of a vocabulary's trie (guides/json_schema/compiled.py, which fills the tables).
+/* Tokens from a state of a pushdown machine: a walk of a vocabulary's trie (guides/json_schema/walker.py, which fills the tables).
 
    A walk goes on as far as the tables tell, and lists what they lack; it is resumed when that was filled in. It makes a mask, or
    lists where tokens end. */

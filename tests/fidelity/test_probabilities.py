@@ -115,7 +115,9 @@ def test_the_law_of_values_is_that_of_enumeration(language: Language, reader: Re
     )
     assert all(entry.lo == pytest.approx(entry.p, abs=1e-12) == entry.hi for entry in result.entries)
     assert result.complete and result.other == (0.0, 0.0) and result.tolerance == 0.0
-    assert sum(entry.spellings for entry in result.entries) == len(language.reference().log_p)
+    # Those that no sum in 64 bits shows need not be read.
+    noticed = sum(p > 1e-14 for p in language.reference().mu.values())
+    assert noticed <= sum(entry.spellings for entry in result.entries) <= len(language.reference().mu)
     assert [entry.p for entry in result.entries] == sorted((entry.p for entry in result.entries), reverse=True)
 
 

@@ -400,7 +400,7 @@ class TestAuto:
 
     def test_weights_are_drawn_by_candidates_and_a_warning_says_what_texts_are(self) -> None:
         with pytest.warns(FidelityWarning, match="model's own distribution of that field"):
-            drawn(self.RECORD, AutoPhi(width=2), 20, weighted=False)
+            drawn(self.RECORD, AutoPhi(width=2, share=0.01), 20, weighted=False)
         kinds = {draw.guarantee for draw in drawn(self.RECORD, AutoPhi(width=2, share=0.01), 4)}
         assert kinds <= {Guarantee.WEIGHTED, Guarantee.EXACT}
 

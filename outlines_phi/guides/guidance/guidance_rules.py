@@ -12,7 +12,8 @@ from ...automata.automaton import ByteAutomaton
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ...regex.patterns import compile_lexeme
 from ...regex.syntax_tree import EMPTY, Choice, Leaf, Node, Repeat, RuleName, Sequence, rules_of
-from ..grammar.grammar import Grammar, Production, Terminal
+from ..grammar.grammar import Grammar, Terminal
+from ..grammar.notation.lowering import GrammarRule, Lowering, written
 from ..json_schema.machine.machine import Machine
 from ..json_schema.reading.schema import Schema
 from ..json_schema.reading.template import Template
@@ -235,9 +236,9 @@ class _ScopeReader:
     def _lexeme(self, definition: Definition, ended: list[Attribute]) -> Lexeme:
         """Return the lexeme that a rule with attributes is."""
         said, at = definition.attributes, definition.at
-        pattern, endings = self._pattern(definition.body, definition.at, ()), list[bytes]()
+        pattern, endings = self._pattern(definition.body), list[bytes]()
         if ended:
-            ending = self._pattern(ended[0].value, ended[0].at, ())
+            ending = self._pattern(ended[0].value)
             endings = self._endings(ending, ended[0].at)
             pattern = f"(?:{pattern})(?:{ending})"
         return self._rules.lexeme(
@@ -288,31 +289,32 @@ class _ScopeReader:
                 return EMPTY
         name = part.rule if isinstance(part, RuleName) else self._written(part.at)
         plain = {"lazy": False, "endings": (), "hidden": False}
-        return self._rules.lexeme(name, self._pattern(part, part.at, ()), part.at, **plain)
+        return self._rules.lexeme(name, self._pattern(part), part.at, **plain)
 
-    def _pattern(self, part: Any, at: int, within: tuple[str, ...]) -> str:
+    def _pattern(self, part: Node, within: tuple[str, ...] = ()) -> str:
         """Return the pattern of a part of a terminal; ``within`` are the terminals that it is inside."""
-        match part:
-            case Spelled():
-                return part.pattern
-            case Sequence(parts):
-                return "".join(f"(?:{self._pattern(one, at, within)})" for one in parts)
-            case Choice(parts):
-                return "|".join(f"(?:{self._pattern(one, at, within)})" for one in parts)
-            case Repeat(once, least, most):
-                return f"(?:{self._pattern(once, at, within)}){{{least},{'' if most is None else most}}}"
-            case RuleName(name):
-                definition = self._find(part)
-                if name in within:
-                    raise self._rules.error(f"terminal {name!r} uses itself; only rules may", part.at)
-                if not definition.is_terminal:
-                    raise self._rules.error(f"rule {name!r} cannot be a part of one lexeme; terminals can", part.at)
-                return self._pattern(definition.body, definition.at, (*within, name))
-        raise self._rules.error(
-            "this cannot be a part of one lexeme. Leave out the attributes of the rule (`stop`, `suffix`, `lazy`), "
-            "or write a regular expression in its place",
-            part.at,
-        )
+
+        def leaf(inner: Node) -> str:
+            match inner:
+                case Spelled():
+                    return f"(?:{inner.pattern})"
+                case RuleName(name):
+                    definition = self._find(inner)
+                    if name in within:
+                        raise self._rules.error(f"terminal {name!r} uses itself; only rules may", inner.at)
+                    if not definition.is_terminal:
+                        raise self._rules.error(
+                            f"rule {name!r} cannot be a part of one lexeme; terminals can", inner.at
+                        )
+                    return self._pattern(definition.body, (*within, name))
+            assert isinstance(inner, (Values, Nested))
+            raise self._rules.error(
+                "this cannot be a part of one lexeme. Leave out the attributes of the rule (`stop`, `suffix`, `lazy`), "
+                "or write a regular expression in its place",
+                inner.at,
+            )
+
+        return part.pattern if isinstance(part, Spelled) else written(part, leaf)
 
     def _find(self, name: RuleName) -> Definition:
         if name.rule not in self._named:
@@ -345,45 +347,9 @@ class Productions:
     @classmethod
     def of(cls, rules: GuidanceRules) -> Productions:
         kinds: tuple[Lexeme | JSONValue, ...] = (*rules.lexemes, *rules.values)
-        number: dict[Any, int] = {kind: place for place, kind in enumerate(kinds)}
-        names, made, numbered = list[str](), list[Production](), dict[int, Rule]()
-
-        def new(name: str) -> int:
-            names.append(name)
-            return len(kinds) + len(names) - 1
-
-        def define(head: int, tree: Node, owner: str) -> None:
-            for part in tree.branches if isinstance(tree, Choice) else (tree,):
-                made.append(Production(head, body(part, owner)))
-
-        def body(tree: Node, owner: str) -> tuple[int, ...]:
-            match tree:
-                case Sequence(parts):
-                    return tuple(symbol for part in parts for symbol in body(part, owner))
-                case RuleName(name):
-                    if name not in number:
-                        number[name] = new(name)
-                        waiting.append(name)
-                    return (number[name],)
-                case Choice():
-                    head = new(f"__{owner}")
-                    define(head, tree, owner)
-                    return (head,)
-                case Repeat(part, least, most):
-                    once, more = body(part, owner), tuple[int, ...]()
-                    for _ in range(1 if most is None else most - least):
-                        head = new(f"__{owner}")
-                        made.append(Production(head, (head, *once) if most is None else (*once, *more)))
-                        made.append(Production(head, ()))
-                        more = (head,)
-                    # A repeat without bounds reads from the left, so it comes first.
-                    return (*more, *once * least) if most is None else (*once * least, *more)
-            return (number[tree],)
-
-        number[START] = start = new(START)
-        for name in (waiting := [START]):  # it grows
-            numbered[number[name]] = rules.rules[name]
-            define(number[name], rules.rules[name].body, name)
+        named = {START: rules.rules[START], **rules.rules}
+        lowered = Lowering({name: GrammarRule(rule.body) for name, rule in named.items()}, kinds)
         terminals = [Terminal(one.name, one.pattern, shortest=one.lazy) for one in rules.lexemes]
         terminals += [Terminal("%json", "") for _ in rules.values]
-        return cls(Grammar(tuple(terminals), tuple(names), tuple(dict.fromkeys(made)), start), kinds, numbered)
+        grammar = Grammar(tuple(terminals), tuple(lowered.names), lowered.productions, len(kinds))
+        return cls(grammar, kinds, {lowered.number[name]: rule for name, rule in named.items()})

@@ -14,12 +14,13 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple, final
 
-from lark import Lark, Token, Transformer, v_args
+from lark import Lark, Token, v_args
 from lark.exceptions import UnexpectedInput, VisitError
 
 from ...errors import GrammarError
 from ...regex.patterns import literal
-from ...regex.syntax_tree import Choice, Leaf, Node, Repeat, RuleName, Sequence
+from ...regex.syntax_tree import Leaf, Node, Repeat, RuleName
+from ..grammar.notation.tree_maker import REPEATS, TreeMaker, position
 
 
 @final
@@ -158,7 +159,7 @@ def parse(text: str) -> tuple[Definition, ...]:
     """
     objects, without = _values(text)
     try:
-        found: tuple[Definition, ...] = _TreeMaker(text, objects).transform(_parser().parse(without))
+        found: tuple[Definition, ...] = _LLGuidanceReader(text, objects).transform(_parser().parse(without))
         return found
     except UnexpectedInput as error:
         at = error.pos_in_stream
@@ -193,15 +194,12 @@ def _values(text: str) -> tuple[dict[int, Any], str]:
 
 
 @v_args(inline=True)
-class _TreeMaker(Transformer[Token, Any]):
+class _LLGuidanceReader(TreeMaker):
     """Makes trees of what Lark has read."""
 
     def __init__(self, text: str, objects: Mapping[int, Any]) -> None:
-        super().__init__()
-        self._text, self._objects = text, objects
-
-    def _error(self, message: str, token: Token) -> GrammarError:
-        return GrammarError(message, self._text, _at(token))
+        super().__init__(text)
+        self._objects = objects
 
     def start(self, *items: Definition | None) -> tuple[Definition, ...]:
         return tuple(item for item in items if item is not None)
@@ -211,7 +209,7 @@ class _TreeMaker(Transformer[Token, Any]):
         said = {key: attribute for key, attribute in attributes}
         if said and name.isupper():
             raise self._error("a terminal has no attributes; rules have, whose names are in small letters", name)
-        return Definition(str(name).lstrip("!?"), said, body, _at(name))
+        return Definition(str(name).lstrip("!?"), said, body, position(name))
 
     def attribute(self, key: Token, value: Token | None = None) -> tuple[str, Attribute]:
         if key not in _ATTRIBUTES:
@@ -221,14 +219,14 @@ class _TreeMaker(Transformer[Token, Any]):
         if asked == "an end" and given in ("STRING", "REGEXP", "TERMINAL"):
             assert value is not None
             read_end = {"STRING": self.spelled, "REGEXP": self.matched, "TERMINAL": self.named}[value.type]
-            return str(key), Attribute(read_end(value), _at(key))
+            return str(key), Attribute(read_end(value), position(key))
         if given != asked and not (key == "capture" and value is None):
             raise self._error(f"the attribute {str(key)!r} takes {f'a {asked}' if asked else 'no value'}", key)
         read = True if value is None else self._string(value) if given == "STRING" else float(value)
-        return str(key), Attribute(read, _at(key))
+        return str(key), Attribute(read, position(key))
 
     def options(self, value: Token) -> None:
-        said = self._objects[_at(value)]
+        said = self._objects[position(value)]
         # `no_forcing` concerns tokens that are forced, not texts.
         if not isinstance(said, dict) or said.keys() - {"no_forcing"}:
             raise self._error("these options are not read; leave them out: `%llguidance {}`", value)
@@ -237,14 +235,8 @@ class _TreeMaker(Transformer[Token, Any]):
         word = statement.split()[0]
         raise self._error(_UNREAD.get(word, f"`{word}` is not read; write the rules out"), statement)
 
-    def choice(self, *parts: Node) -> Node:
-        return parts[0] if len(parts) == 1 else Choice(parts)
-
-    def sequence(self, *parts: Node) -> Node:
-        return parts[0] if len(parts) == 1 else Sequence(parts)
-
     def repeat(self, part: Node, how: Token | tuple[int, int | None]) -> Node:
-        return Repeat(part, *({"*": (0, None), "+": (1, None), "?": (0, 1)}[how] if isinstance(how, Token) else how))
+        return Repeat(part, *(REPEATS[how] if isinstance(how, Token) else how))
 
     def least(self, count: Token) -> tuple[int, None]:
         return self.both(count)[0], None
@@ -268,20 +260,20 @@ class _TreeMaker(Transformer[Token, Any]):
         ends = [self._string(one) for one in (first, last)]
         if any(len(end) != 1 for end in ends) or ends[0] > ends[1]:
             raise self._error('a range is between two characters, the smaller one first, as in `"a".."z"`', first)
-        return Spelled("[" + "-".join(literal(end) for end in ends) + "]", _at(first))
+        return Spelled("[" + "-".join(literal(end) for end in ends) + "]", position(first))
 
     def spelled(self, value: Token) -> Node:
         text = self._string(value)
-        return Spelled(literal(text, ignore_case=value.endswith("i")), _at(value))
+        return Spelled(literal(text, ignore_case=value.endswith("i")), position(value))
 
     def matched(self, value: Token) -> Node:
         pattern, _, flags = value[1:].rpartition("/")
         if "l" in flags:
             raise self._error("the flag `l` is not read; leave it out", value)
-        return Spelled(f"(?{flags}:{pattern})" if flags else pattern, _at(value))
+        return Spelled(f"(?{flags}:{pattern})" if flags else pattern, position(value))
 
     def named(self, name: Token) -> Node:
-        return RuleName(str(name), _at(name))
+        return RuleName(str(name), position(name))
 
     def special(self, token: Token) -> Node:
         said = f"the special token {str(token)} writes no text here"
@@ -291,10 +283,10 @@ class _TreeMaker(Transformer[Token, Any]):
         raise self._error("the grammar that this refers to is not here; write it in this place, `%lark { ... }`", name)
 
     def values(self, value: Token) -> Node:
-        return Values(self._objects[_at(value)], _at(value))
+        return Values(self._objects[position(value)], position(value))
 
     def chunks(self, value: Token) -> Node:
-        said = self._objects[_at(value)]
+        said = self._objects[position(value)]
         match said:
             case {"substring_chunks": [*chunks]}:
                 pass
@@ -313,10 +305,10 @@ class _TreeMaker(Transformer[Token, Any]):
                 "text, or longer chunks",
                 value,
             )
-        return Spelled(_substrings(written), _at(value))
+        return Spelled(_substrings(written), position(value))
 
     def nested(self, keyword: Token, definitions: tuple[Definition, ...]) -> Node:
-        return Nested(definitions, _at(keyword))
+        return Nested(definitions, position(keyword))
 
     def _string(self, token: Token) -> str:
         try:
@@ -337,8 +329,3 @@ def _substrings(chunks: list[str]) -> str:
         rest = f"{chunk}(?:{rest})?" if rest else chunk
         ways.append(rest)
     return f"(?:{'|'.join(reversed(ways))})?" if ways else ""
-
-
-def _at(token: Token) -> int:
-    assert token.start_pos is not None
-    return token.start_pos

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, final
 from weakref import WeakValueDictionary
 
-from .numbers.number_set import NumberSet
-from .strings.string_set import StringSet
+from ...errors import UnsupportedError
 from .values import KINDS
 
 
@@ -21,8 +21,8 @@ class Formula:
 
     __slots__ = ("__weakref__", "negation")
     negation: Formula  # of a conjunction or a disjunction, once it was asked for
-    asked_of: ClassVar[str | None] = None
-    """The kind of values that an atom asks something of."""
+    asked_of: frozenset[str] = frozenset()
+    """The kinds of values that an atom asks something of."""
 
     _made: ClassVar[WeakValueDictionary[tuple[Any, ...], Formula]] = WeakValueDictionary()
     _making: ClassVar[threading.Lock] = threading.Lock()
@@ -70,29 +70,12 @@ class Kind(Formula):
 
 
 @final
-class Numeric(Formula):
-    """A number is in the set."""
+class Member(Formula):
+    """A value, if it is of one of some kinds, is in a set of those: of numbers or of strings, or of what has a shape."""
 
-    __slots__ = ("numbers",)
-    asked_of = "number"
-    numbers: NumberSet
-
-
-@final
-class Plain(Formula):
-    """A number is written without a fraction and an exponent: what an integer is in draft 4."""
-
-    __slots__ = ()
-    asked_of = "number"
-
-
-@final
-class Textual(Formula):
-    """A string is in the set."""
-
-    __slots__ = ("strings",)
-    asked_of = "string"
-    strings: StringSet
+    __slots__ = ("asked_of", "contents")
+    asked_of: frozenset[str]
+    contents: Any
 
 
 @final
@@ -100,7 +83,7 @@ class Names(Formula):
     """The names of all members of an object are as ``name`` says."""
 
     __slots__ = ("name",)
-    asked_of = "object"
+    asked_of = frozenset(["object"])
     name: Formula
 
 
@@ -197,3 +180,14 @@ def kind(kinds: Iterable[str]) -> Formula:
     """Return that a value is of one of these kinds."""
     found = frozenset(kinds)
     return TRUE if found == KINDS else Kind(found) if found else FALSE
+
+
+@contextmanager
+def not_too_deep() -> Iterator[None]:
+    """Refuse a schema that has more parts inside each other than Python follows."""
+    try:
+        yield
+    except RecursionError:
+        raise UnsupportedError(
+            "Give a JSON schema with fewer schemas inside each other. This one is too deep."
+        ) from None

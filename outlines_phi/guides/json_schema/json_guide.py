@@ -97,7 +97,7 @@ class Tiling:
         """Return the bytes that may come next, those first that a completion goes on with most often."""
         if state.bytes is not None and state.ends is None:
             return (byte for byte in self._bytes if byte in state.bytes)
-        listed = state.spelled if isinstance(state, (Text, Key)) else ()
+        listed = state.spelled if isinstance(state, Text) else ()
         on_path = [byte for one in listed if isinstance(one, Listed) and one.beside for byte in one.on_path]
         return chain(self._bytes[:1], (byte for byte in on_path if byte in self._single), self._bytes)
 
@@ -372,29 +372,24 @@ class JSONGuide(Guide):
         that keeps what was written, lead to one configuration each: they are a class each.
         """
         at = self._at(state)
-        found = self._walker.reached(at)
-        ids, counts = self._forest.ending(found.nodes)
-        # A class has a member: where no token ends there is none.
-        used, places = np.unique(found.at.repeat(counts), return_inverse=True)
-        ways = [found.places[place] for place in used.tolist()]
-        base = [] if found.base is None else [self._target(within, at.stack) for within in found.base.targets]
+        base, ids, places, ways = self._walker.reached(at)
+        others = [] if base is None else [self._target(within, at.stack) for within in base.targets]
         own = [self._target(within, stack) for within, stack, _ in ways]
         each = [tells_apart(within, stack) for within, stack, _ in ways]
-        closes = [closes for _, _, closes in ways]
-        first, ends = EOS + 1 + len(base), DONE if self.machine.may_end(at) else DEAD
+        first, ends = EOS + 1 + len(others), DONE if self.machine.may_end(at) else DEAD
         last = first + len(own)
         alike = np.array(
-            [DEAD, ends, *base, *(DEAD if many else one for one, many in zip(own, each, strict=True))], np.int64
+            [DEAD, ends, *others, *(DEAD if many else one for one, many in zip(own, each, strict=True))], np.int64
         )
-        closing, targets = np.array([False] * first + closes), alike
-        classes = first + places
+        closing = np.array([False] * first + [closes for _, _, closes in ways])
+        classes, targets = first + places, alike
         if any(each):
             apart = np.array(each)[places]
             alone = places[apart]
             classes[apart] = np.arange(last, last + len(alone))
-            alike, closing = np.append(alike, np.array(own)[alone]), np.append(closing, np.array(closes)[alone])
+            alike, closing = np.append(alike, np.array(own)[alone]), np.append(closing, closing[first + alone])
             targets = np.append(targets, self._unread(state, at) + ids[apart].astype(np.int64))
-        partition = self._forest.partition(found.base and found.base.split, ids, classes, len(alike))
+        partition = self._forest.partition(base and base.split, ids, classes, len(alike))
         return _Known(Row(partition, targets), alike, closing)
 
     def _target(self, within: State | None, stack: Stack) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
+from operator import and_, or_
 from typing import Any, TypeAlias, TypeVar, final
 
 from ...automata.automaton import ByteAutomaton
@@ -14,24 +16,21 @@ from .formula import (
     FALSE,
     TRUE,
     And,
-    Constant,
     Formula,
     Kind,
+    Member,
     Names,
     Not,
-    Numeric,
     Or,
-    Plain,
     Referred,
-    Textual,
     both,
     negated,
     parts_of,
 )
-from .limits import refuse_large, states_of
 from .numbers.number_set import NumberSet
-from .shapes import ArrayShape, ObjectShape, Shaped, Some
+from .shapes import ArrayShape, ObjectShape, Some, refuse_large, states_of
 from .strings.string_set import StringSet
+from .values import NUMBERS
 
 MOST_SHAPES = 512
 """Alternatives of one array or object."""
@@ -39,17 +38,23 @@ MOST_SHAPES = 512
 MOST_COUNTS = 20_000
 """Ways to count the items of one array on."""
 
-PLAIN_NUMBER = "plain number"
-"""The kind of numbers that are written without a fraction and an exponent."""
-
 LITERALS = "null", "true", "false"
 
-_ANY_ARRAY, _ANY_OBJECT = ArrayShape(), ObjectShape()
-_EVERY_NUMBER, _NO_NUMBER = NumberSet.all(), NumberSet.none()
-_EVERY_STRING, _NO_STRING = StringSet.all(), StringSet.none()
+_EVERY: Mapping[str, Any] = {
+    **dict.fromkeys(NUMBERS, NumberSet.all()),
+    "string": StringSet.all(),
+    "array": (ArrayShape(),),
+    "object": (ObjectShape(),),
+}
+_NONE: Mapping[str, Any] = {
+    **dict.fromkeys(NUMBERS, NumberSet.none()),
+    "string": StringSet.none(),
+    "array": (),
+    "object": (),
+}
+"""The set of all values of each kind, and the empty one: alternatives of shapes are a tuple, and each has a value at least."""
 
 AShape = TypeVar("AShape", ArrayShape, ObjectShape)
-ASet = TypeVar("ASet", NumberSet, StringSet)
 
 
 @final
@@ -63,7 +68,6 @@ class Kinds:
         self._definitions, self._pointers = definitions, pointers or {}
         self._may_be: dict[tuple[str, Formula], bool] = {}
         self._sets: dict[tuple[str, Formula], Any] = {}
-        self._known_shapes: dict[tuple[str, Formula], Any] = {}
         self._never: dict[Formula, bool] = {}
         self.compiling = True
         """True while a schema is compiled, where limits hold: within a text, nothing is refused any more."""
@@ -71,8 +75,6 @@ class Kinds:
     def may_be(self, kind: str, formula: Formula) -> bool:
         """Return True if a formula may be true of values of a kind, by kinds alone; a kind of one value has no other."""
         match formula:
-            case Constant():
-                return formula.truth
             case Kind():
                 return kind in formula.kinds
             case And() | Or():
@@ -83,11 +85,63 @@ class Kinds:
                 return self._may_be[key]
             case Referred() | Not(formula=Referred()):
                 return self.may_be(kind, self._meant(formula))
-        return not isinstance(formula, Not) or formula.formula.asked_of == kind
+        return formula is not FALSE and (not isinstance(formula, Not) or kind in formula.formula.asked_of)
 
     def numbers(self, formula: Formula, *, plain: bool) -> NumberSet:
         """Return the numbers that a formula is true of where they are written ``plain``, or where they are not."""
-        return self._set(formula, PLAIN_NUMBER if plain else "number", _EVERY_NUMBER, _NO_NUMBER)
+        found: NumberSet = self._set("plain number" if plain else "number", formula)
+        return found
+
+    def strings(self, formula: Formula) -> StringSet:
+        """Return the strings that a formula is true of."""
+        found: StringSet = self._set("string", formula)
+        return found
+
+    def arrays(self, formula: Formula) -> tuple[ArrayShape, ...]:
+        """Return the shapes of the arrays that a formula is true of: each has one at least."""
+        found: tuple[ArrayShape, ...] = self._set("array", formula)
+        return found
+
+    def objects(self, formula: Formula) -> tuple[ObjectShape, ...]:
+        """Return the shapes of the objects that a formula is true of: each has one at least."""
+        found: tuple[ObjectShape, ...] = self._set("object", formula)
+        return found
+
+    def _set(self, kind: str, formula: Formula) -> Any:
+        """Return the values of a kind that a formula is true of; those of each part are found once."""
+        key = kind, formula
+        if key not in self._sets:
+            possible = self.may_be(kind, formula)
+            with self.placed(formula):
+                self._sets[key] = self._find_set(kind, formula) if possible else _NONE[kind]
+        return self._sets[key]
+
+    def _find_set(self, kind: str, formula: Formula) -> Any:
+        every = _EVERY[kind]
+        match formula:
+            case Kind():
+                return every
+            case And() | Or():
+                # What has alternatives comes last: most of them are then known to be true, or to be false.
+                ordered = sorted(formula.formulas, key=lambda part: isinstance(part, Or))
+                parts = [self._set(kind, part) for part in ordered]
+                if not isinstance(every, tuple):
+                    return reduce(and_ if isinstance(formula, And) else or_, parts)
+                if isinstance(formula, Or):
+                    return tuple(dict.fromkeys(shape for shapes in parts for shape in shapes))
+                return self._joint(every[0], parts)
+            case Referred() | Not(formula=Referred()):
+                return self._set(kind, self._meant(formula))
+        atom = formula.formula if isinstance(formula, Not) else formula
+        if kind not in atom.asked_of:
+            return every
+        if isinstance(atom, Names):
+            contents: Any = ObjectShape(every=(Some(frozenset(), ~self.strings(atom.name), FALSE),))
+        else:
+            contents = atom.contents  # type: ignore[attr-defined]
+        if not isinstance(every, tuple):
+            return contents if atom is formula else ~contents
+        return (contents,) if atom is formula else tuple(contents.without())
 
     def spellings(self, formula: Formula) -> ByteAutomaton:
         """Return the texts of the numbers that a formula is true of."""
@@ -106,54 +160,6 @@ class Kinds:
                 return min(len(str(x)) for x in plain.members)
         spellings = self.spellings(formula)
         return None if spellings.is_empty else int(spellings.distances[spellings.start])
-
-    def strings(self, formula: Formula) -> StringSet:
-        """Return the strings that a formula is true of."""
-        return self._set(formula, "string", _EVERY_STRING, _NO_STRING)
-
-    def _set(self, formula: Formula, kind: str, every: ASet, none: ASet) -> ASet:
-        """Return the numbers or strings that a formula is true of, out of ``every`` one; those of each part are found once."""
-        key = kind, formula
-        if key not in self._sets:
-            possible = self.may_be("number" if kind == PLAIN_NUMBER else kind, formula)
-            with self.placed(formula):
-                self._sets[key] = self._find_set(formula, kind, every, none) if possible else none
-        found: ASet = self._sets[key]
-        return found
-
-    def _find_set(self, formula: Formula, kind: str, every: ASet, none: ASet) -> ASet:
-        match formula:
-            case Plain():
-                return none if kind == "number" else every
-            case Not(formula=Plain()):
-                return every if kind == "number" else none
-            case Numeric() | Textual():
-                found = formula.numbers if isinstance(formula, Numeric) else formula.strings
-                return found if isinstance(found, type(every)) else every
-            case Not(formula=Numeric() | Textual() as atom):
-                of_kind = isinstance(atom.parts[0], type(every))
-                return ~self._set(atom, kind, every, none) if of_kind else none
-            case And():
-                inside = every
-                for part in formula.formulas:
-                    inside = inside & self._set(part, kind, every, none)
-                return inside
-            case Or():
-                inside = none
-                for part in formula.formulas:
-                    inside = inside | self._set(part, kind, every, none)
-                return inside
-            case Referred() | Not(formula=Referred()):
-                return self._set(self._meant(formula), kind, every, none)
-        return every if self.may_be("number" if kind == PLAIN_NUMBER else kind, formula) else none
-
-    def arrays(self, formula: Formula) -> tuple[ArrayShape, ...]:
-        """Return the shapes of the arrays that a formula is true of: each has one at least."""
-        return self._shapes(formula, "array", _ANY_ARRAY)
-
-    def objects(self, formula: Formula) -> tuple[ObjectShape, ...]:
-        """Return the shapes of the objects that a formula is true of: each has one at least."""
-        return self._shapes(formula, "object", _ANY_OBJECT)
 
     def within(self, formula: Formula) -> list[Formula]:
         """Return the formulas asked of the items and members of the values that a formula is true of.
@@ -176,57 +182,29 @@ class Kinds:
             found += [one.value for one in shape.every + shape.some]
         return found
 
-    def _shapes(self, formula: Formula, kind: str, free: AShape) -> tuple[AShape, ...]:
-        """Return the shapes of the values of a kind that a formula is true of; those of each part are found once."""
-        key = kind, formula
-        if key not in self._known_shapes:
-            possible = self.may_be(kind, formula)
-            with self.placed(formula):
-                self._known_shapes[key] = self._find_shapes(formula, kind, free) if possible else ()
-        found: tuple[AShape, ...] = self._known_shapes[key]
-        return found
-
-    def _find_shapes(self, formula: Formula, kind: str, free: AShape) -> tuple[AShape, ...]:
-        match formula:
-            case And():
-                # What has alternatives comes last: most of them are then known to be true, or to be false.
-                alone: list[AShape] = []
-                forked: list[tuple[AShape, ...]] = []
-                for part in sorted(formula.formulas, key=lambda part: isinstance(part, Or)):
-                    parts = self._shapes(part, kind, free)
-                    if len(parts) != 1:
-                        forked.append(parts)
-                    elif parts[0] is not free:
-                        alone.append(parts[0])
-                joint = free.joined(alone)
-                found: tuple[AShape, ...] = () if self._is_nothing(joint) else (joint,)
-                for parts in forked:
-                    joined: dict[AShape, None] = {}
-                    for left in found:
-                        joined.update(dict.fromkeys(self._joined(left, parts)))
-                        if len(joined) > max(MOST_SHAPES, len(parts)) and self.compiling:
-                            raise LimitError(
-                                "Write fewer alternatives by anyOf, oneOf, not and if",
-                                f"What is said of one value there comes to more than {MOST_SHAPES} combinations of them",
-                            )
-                    found = tuple(joined)
-                for shape in found:
-                    if isinstance(shape, ArrayShape) and shape.ways > MOST_COUNTS and self.compiling:
-                        raise LimitError(
-                            "Ask for fewer items by contains and minContains",
-                            f"How many of each one array may have comes to more than {MOST_COUNTS:,} cases",
-                        )
-                return found
-            case Or():
-                return tuple(
-                    dict.fromkeys(shape for part in formula.formulas for shape in self._shapes(part, kind, free))
+    def _joint(self, free: AShape, parts: Sequence[tuple[AShape, ...]]) -> tuple[AShape, ...]:
+        """Return the conjunction of some alternatives of shapes."""
+        joint = free.joined([shapes[0] for shapes in parts if len(shapes) == 1 and shapes[0] is not free])
+        found: tuple[AShape, ...] = () if self._is_nothing(joint) else (joint,)
+        for shapes in parts:
+            if len(shapes) == 1:
+                continue
+            joined: dict[AShape, None] = {}
+            for left in found:
+                joined.update(dict.fromkeys(self._joined(left, shapes)))
+                if len(joined) > max(MOST_SHAPES, len(shapes)) and self.compiling:
+                    raise LimitError(
+                        "Write fewer alternatives by anyOf, oneOf, not and if",
+                        f"What is said of one value there comes to more than {MOST_SHAPES} combinations of them",
+                    )
+            found = tuple(joined)
+        for shape in found:
+            if isinstance(shape, ArrayShape) and shape.ways > MOST_COUNTS and self.compiling:
+                raise LimitError(
+                    "Ask for fewer items by contains and minContains",
+                    f"How many of each one array may have comes to more than {MOST_COUNTS:,} cases",
                 )
-            case Referred() | Not(formula=Referred()):
-                return self._shapes(self._meant(formula), kind, free)
-        shapes = self._of_atom(formula, free)
-        if shapes is None:
-            return (free,) if self.may_be(kind, formula) else ()
-        return shapes
+        return found
 
     def _joined(self, left: AShape, parts: Sequence[AShape]) -> list[AShape]:
         """Return the shapes of what has the shape ``left`` and one of ``parts``, without those that are evidently of nothing."""
@@ -268,16 +246,6 @@ class Kinds:
                 or not self.strings(formula).is_empty
             )
         return self._never[formula]
-
-    def _of_atom(self, formula: Formula, free: AShape) -> tuple[AShape, ...] | None:
-        """Return the shapes that an atom, or its negation, asks for; ``None`` if it asks nothing of the values of this kind."""
-        atom = formula.formula if isinstance(formula, Not) else formula
-        shape: Any = atom.shape if isinstance(atom, Shaped) else None
-        if isinstance(atom, Names) and isinstance(free, ObjectShape):
-            shape = ObjectShape(every=(Some(frozenset(), ~self.strings(atom.name), FALSE),))
-        if not isinstance(shape, type(free)):
-            return None
-        return (shape,) if atom is formula else tuple(shape.without())
 
     @contextmanager
     def placed(self, formula: Formula) -> Iterator[None]:
@@ -332,7 +300,8 @@ def tags_of(kinds: Kinds, formula: Formula) -> Tags:
     if not any(isinstance(part, Kind) and part.kinds == {"object"} for part in parts):
         return {}
     found: dict[str | None, frozenset[Hashable]] = {}
-    shapes = [part.shape for part in parts if isinstance(part, Shaped) and isinstance(part.shape, ObjectShape)]
+    contents = [part.contents for part in parts if isinstance(part, Member)]
+    shapes = [shape for shape in contents if isinstance(shape, ObjectShape)]
     required = frozenset[str]().union(*(shape.required for shape in shapes))
     for name, value in (one for shape in shapes for one in shape.members if one[0] in required):
         values = _scalars(kinds, kinds.meant(value))

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple, final
 
 from ...errors import UnsupportedError
-from .formula import FALSE, TRUE, Formula, Numeric, Textual, both, either, kind, negated
+from ...format_limits import LimitError, limits
+from .formula import FALSE, TRUE, Formula, Member, both, either, kind, negated
 from .numbers.number_set import NumberSet
 from .strings.string_set import StringSet
-from .values import kind_of
+from .values import NUMBERS, kind_of
+
+MOST_NAMES = 10_000
+"""Members that an object may have to have."""
+
+MOST_CELLS = 128
+"""Sets of names that are told apart in one object."""
+
+MOST_CHOICES = 1_000
+"""Names of one object, times members of which something is asked whatever their names are."""
 
 
 class Counted(NamedTuple):
@@ -302,27 +313,64 @@ class ObjectShape:
             yield both(value, *(asked for asked, _ in way)), replace(after, some=left)
 
 
-@final
-class Shaped(Formula):
-    """An array, or an object, has a shape."""
+def states_of(*, compiling: bool) -> AbstractContextManager[Any]:
+    """Bound the states of automata as the limits in force say, or not at all within a text, where nothing is refused."""
+    return nullcontext() if compiling else limits(states=1 << 40)
 
-    __slots__ = ("shape",)
-    shape: ArrayShape | ObjectShape
 
-    @property
-    def asked_of(self) -> str:  # type: ignore[override]
-        """The kind of values."""
-        return "array" if isinstance(self.shape, ArrayShape) else "object"
+def refuse_large(shapes: Sequence[ObjectShape]) -> None:
+    """Refuse objects that need more members than are counted, or tell more names apart than are looked at."""
+    most = max((shape.least - len(shape.required) for shape in shapes), default=0)
+    if most > MOST_NAMES:
+        raise LimitError(f"Ask for at most {MOST_NAMES:,} members of an object", f"There are {most:,} of any name")
+    asked = [(shape, len(shape.some) + (shape.least > len(shape.required) + 1)) for shape in shapes]
+    choices = max((count * len(set(shape.names())) for shape, count in asked if count), default=0)
+    if choices > MOST_CHOICES:
+        raise LimitError(
+            "Name fewer members of an object beside minProperties, or beside what not, oneOf and if ask of any of its members",
+            f"What must come may be each of them, in {choices:,} ways, more than {MOST_CHOICES:,}",
+        )
+    names = dict.fromkeys(one.names for shape in shapes for one in shape.every + shape.some)
+    if 1 << len(names) > MOST_CELLS:
+        told_apart(frozenset(), tuple(names))
+
+
+@lru_cache(maxsize=4096)
+def told_apart(taken: frozenset[str], asked: Sequence[StringSet], *, bounded: bool = True) -> list[StringSet]:
+    """Return the names that are not taken, cut into sets that none of those asked for tells apart."""
+    cells = [~StringSet.of_values(taken)]
+    for strings in asked:
+        with states_of(compiling=bounded):
+            cells = [part for cell in cells for part in (cell & strings, cell & ~strings) if not part.is_empty]
+        if bounded and len(cells) > MOST_CELLS:
+            raise LimitError(
+                "Anchor the patterns of patternProperties by ^ and $, or write fewer for one object",
+                f"They tell more than {MOST_CELLS} sets of names apart",
+            )
+    return cells
+
+
+_ASKED_OF = {
+    NumberSet: NUMBERS,
+    StringSet: frozenset(["string"]),
+    ArrayShape: frozenset(["array"]),
+    ObjectShape: frozenset(["object"]),
+}
+
+
+def among(contents: NumberSet | StringSet | ArrayShape | ObjectShape) -> Formula:
+    """Return that a value, if it is of the kind, is one of the numbers or strings, or has the shape."""
+    return Member(_ASKED_OF[type(contents)], contents)
 
 
 def arrays(**parts: Any) -> Formula:
     """Return that an array has a shape of these parts."""
-    return Shaped(ArrayShape(**parts))
+    return among(ArrayShape(**parts))
 
 
 def objects(**parts: Any) -> Formula:
     """Return that an object has a shape of these parts."""
-    return Shaped(ObjectShape(**parts))
+    return among(ObjectShape(**parts))
 
 
 def required(name: str) -> Formula:
@@ -357,7 +405,7 @@ def equal_to(values: Iterable[Any]) -> Formula:
             case literal:
                 kinds.add(literal)
     if strings:
-        others.append(both(kind(["string"]), Textual(StringSet.of_values(strings))))
+        others.append(both(kind(["string"]), among(StringSet.of_values(strings))))
     if numbers:
-        others.append(both(kind(["number"]), Numeric(NumberSet.of_values(numbers))))
+        others.append(both(kind(NUMBERS), among(NumberSet.of_values(numbers))))
     return either(kind(kinds), *others)

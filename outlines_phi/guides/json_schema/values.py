@@ -10,14 +10,17 @@ from typing import Any, TypeAlias
 Path: TypeAlias = tuple[str | int, ...]
 """The steps to a part of a value."""
 
-KINDS = frozenset({"null", "true", "false", "number", "string", "array", "object"})
-"""The kinds of values: the first byte tells them, and a value of the first three is known by its kind."""
+NUMBERS = frozenset({"plain number", "number"})
+"""Those that are written without a fraction and an exponent, which an integer is in draft 4; and others."""
+
+KINDS = frozenset({"null", "true", "false", "string", "array", "object"}) | NUMBERS
+"""The kinds of values: a value of the first three is known by its kind."""
 
 TYPES = {
     "null": frozenset({"null"}),
     "boolean": frozenset({"true", "false"}),
-    "integer": frozenset({"number"}),
-    "number": frozenset({"number"}),
+    "integer": NUMBERS,
+    "number": NUMBERS,
     "string": frozenset({"string"}),
     "array": frozenset({"array"}),
     "object": frozenset({"object"}),

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from outlines.processors import OutlinesLogitsProcessor
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig
 from transformers.generation.logits_process import (
     EpsilonLogitsWarper,
@@ -249,10 +250,8 @@ def _session(model: Any, config: GenerationConfig, language: Any, vocabulary: An
 
 def _joined(rows: Sequence[tuple[Tensor, Any]], pad: int) -> Tensor:
     """Return the rows of prompts and what was written after each, filled up on the right."""
-    longest = max(len(item.token_ids) for _, item in rows)
-    fill = [list(item.token_ids) + [pad] * (longest - len(item.token_ids)) for _, item in rows]
-    prompts = torch.stack([ids for ids, _ in rows])
-    return torch.cat([prompts, torch.tensor(fill, dtype=prompts.dtype, device=prompts.device)], dim=-1)
+    written = [torch.cat([ids, ids.new_tensor(item.token_ids)]) for ids, item in rows]
+    return pad_sequence(written, batch_first=True, padding_value=pad)
 
 
 def _column(rows: Sequence[tuple[Tensor, Any]], name: str) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from llama_cpp import Llama
@@ -58,6 +58,7 @@ class PhiLlamaCpp(MaskedLoop, LlamaCpp):
     """
 
     stock, library = LlamaCpp, "llama.cpp"
+    made_of: ClassVar = {"model": "model", "chat_mode": "type_adapter.has_chat_template"}
 
     def __init__(self, model: Llama, chat_mode: bool = True, **options: Any) -> None:
         MaskedLoop.__init__(self, **options)
@@ -65,17 +66,12 @@ class PhiLlamaCpp(MaskedLoop, LlamaCpp):
         self.type_adapter = LlamaCppTypeAdapter(has_chat_template=chat_mode)
         self.hf_tokenizer = getattr(model.tokenizer_, "hf_tokenizer", None)
 
-    @classmethod
-    def over(cls, model: Any, **options: Any) -> PhiLlamaCpp:
-        """Return the form that takes ``phi=`` of a model of Outlines, which stays as it is; ``options`` as in the constructor."""
-        return cls(model.model, model.type_adapter.has_chat_template, **options)
-
     @cached_property
     def lm(self) -> LlamaCppModel:
         """The model as samplers see it; errors as the constructor's, at every access until there is none."""
         return LlamaCppModel(self.model)
 
-    def _in_loop(self, processor: Any) -> LoopProcessor:
+    def _masking(self, processor: Any) -> LoopProcessor:
         ours = isinstance(processor, MaskLogitsProcessor)
         return LoopProcessor(processor.of_arrays if ours else processor, self._ended)
 

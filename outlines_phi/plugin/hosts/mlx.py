@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import mlx.core as mx
 import numpy as np
@@ -11,7 +13,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from outlines.models.mlxlm import MLXLM
 
 from ...lm.mlx.mlx_model import MLXModel
-from ..call import Call, Correction
+from ..call import Call
 from ..processor import MaskLogitsProcessor
 from .transformers import ByteTokenizer, LoopProcessor, MaskedLoop
 
@@ -40,6 +42,7 @@ class PhiMLXLM(MaskedLoop, MLXLM):
     """
 
     stock, library = MLXLM, "mlx-lm"
+    made_of: ClassVar = {"model": "model", "tokenizer": "mlx_tokenizer"}
 
     def __init__(self, model: Any, tokenizer: Any, **options: Any) -> None:
         MaskedLoop.__init__(self, **options)
@@ -48,28 +51,24 @@ class PhiMLXLM(MaskedLoop, MLXLM):
         self.hf_tokenizer = getattr(tokenizer, "_tokenizer", tokenizer)
         self.tokenizer = ByteTokenizer(self.hf_tokenizer)
 
-    @classmethod
-    def over(cls, model: Any, **options: Any) -> PhiMLXLM:
-        """Return the form that takes ``phi=`` of a model of Outlines, which stays as it is; ``options`` as in the constructor."""
-        return cls(model.model, model.mlx_tokenizer, **options)
-
     @cached_property
     def lm(self) -> MLXModel:
         """The model as samplers see it; errors as the constructor's, at every access until there is none."""
         return MLXModel(self.model, self.hf_tokenizer, sorted(self._wrapper.eos_token_ids))
 
-    def _correction(self, keywords: dict[str, Any]) -> Correction:
+    def _typed(self, output_type: Any, backend: str | None, keywords: dict[str, Any]) -> Call:
         if callable(keywords.get("sampler")):
             keywords[THEIR_SAMPLER] = keywords.pop("sampler")
-        return super()._correction(keywords)
+        return super()._typed(output_type, backend, keywords)
 
-    def _masking(self, call: Call) -> LoopProcessor | None:
-        masking = super()._masking(call)
-        if THEIR_SAMPLER in call.keywords:
-            call.keywords["sampler"] = call.keywords.pop(THEIR_SAMPLER)
-        return masking
+    @contextmanager
+    def _in_loop(self, call: Call, prompts: Sequence[Any]) -> Iterator[LoopProcessor | None]:
+        with super()._in_loop(call, prompts) as masking:
+            if THEIR_SAMPLER in call.keywords:
+                call.keywords["sampler"] = call.keywords.pop(THEIR_SAMPLER)
+            yield masking
 
-    def _in_loop(self, processor: Any) -> LoopProcessor:
+    def _masking(self, processor: Any) -> LoopProcessor:
         ours = isinstance(processor, MaskLogitsProcessor)
         return LoopProcessor(partial(_masked, processor) if ours else processor, self._ended)
 

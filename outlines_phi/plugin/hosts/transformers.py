@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property, partial
-from itertools import chain
 from queue import SimpleQueue
 from typing import Any, ClassVar, final
 
@@ -17,7 +16,7 @@ import torch
 from outlines.models.transformers import Transformers, TransformerTokenizer
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedTokenizerBase
-from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
+from transformers.generation.stopping_criteria import StoppingCriteriaList
 from transformers.generation.streamers import BaseStreamer
 
 from ...errors import EmptyLanguageError, OutlinesPhiError, UnsupportedError, too_small
@@ -123,13 +122,18 @@ def hosted(generate: Callable[..., object], keywords: dict[str, Any]) -> Ids:
             thread.join()
 
 
-def stoppable(keywords: dict[str, Any]) -> dict[str, Any]:
-    """Return the keywords of a ``generate`` that stops when the work of this context is asked to."""
+def let_stop(keywords: dict[str, Any]) -> None:
+    """Add to the keywords of a ``generate`` what stops it when the work of this context is asked to."""
     interruption = INTERRUPTION.get()
     if interruption is None:
-        return keywords
-    given = keywords.get("stopping_criteria") or ()
-    return {**keywords, "stopping_criteria": StoppingCriteriaList([*given, _InterruptionCriterion(interruption)])}
+        return
+
+    def criterion(input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
+        """End the generation, by an exception, at the step before which it was asked to stop."""
+        interruption.check()
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+
+    keywords["stopping_criteria"] = StoppingCriteriaList([*(keywords.get("stopping_criteria") or ()), criterion])
 
 
 @final
@@ -148,18 +152,6 @@ class _TokenStreamer(BaseStreamer):
 
     def end(self) -> None:
         """Nothing: the thread says itself when it is done."""
-
-
-@final
-class _InterruptionCriterion(StoppingCriteria):
-    """Ends a generation, by an exception, at the step before which it was asked to stop."""
-
-    def __init__(self, interruption: Interruption) -> None:
-        self._interruption = interruption
-
-    def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
-        self._interruption.check()
-        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
 
 
 class LoopProcessor:
@@ -197,31 +189,21 @@ class LoopProcessor:
 class MaskedLoop(PhiModel):
     """A host whose calls without ``phi=`` are those of Outlines under our mask; a subclass derives from Outlines' class, too."""
 
-    stock: ClassVar[Any]  # Outlines' class
     library: ClassVar[str]  # As errors name it
 
     @abstractmethod
-    def _in_loop(self, processor: Any) -> LoopProcessor:
+    def _masking(self, processor: Any) -> LoopProcessor:
         """Return the loop's form of a processor, ours or of Outlines."""
 
-    def _hosted(self, call: Call, given: Any, *, many: bool) -> Any:
-        masking = self._masking(call)
-        text = (self.stock.generate_batch if many else self.stock.generate)(self, given, masking, **call.keywords)
-        if masking is not None:
-            masking.check()
-        return text
-
     def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
-        masking = self._masking(call)
-        written = self.stock.generate_stream(self, prompt, masking, **call.keywords)
-        for piece in chain(written, [""]):  # an error may be that of the last token
-            if masking is not None:
-                masking.check()
-            if piece:
+        with self._in_loop(call, [prompt]) as allowed:
+            for piece in self.stock.generate_stream(self, prompt, allowed, **call.keywords):
+                if allowed is not None:
+                    allowed.check()
                 yield piece
 
-    def _masking(self, call: Call) -> LoopProcessor | None:
-        """Return the logits processor of the loop, once the keywords are those of the loop."""
+    @contextmanager
+    def _in_loop(self, call: Call, prompts: Sequence[Any]) -> Iterator[LoopProcessor | None]:
         refuse_options(call.keywords, f"{self.library}'s own loop")
         plain = call.language is None and call.ban is None  # which needs nothing of ours
         processor = None if plain else call.processor(self.compiled)
@@ -230,7 +212,10 @@ class MaskedLoop(PhiModel):
                 f"Give phi='local' with banned phrases, or another estimator: {self.library}'s own loop (phi=None) ends a text "
                 "where its max_tokens are written, in the middle of what is banned, too."
             )
-        return None if processor is None else self._in_loop(processor)
+        masking = None if processor is None else self._masking(processor)
+        yield masking
+        if masking is not None:
+            masking.check()
 
 
 SHOWN = {token.hex(): i for i, token in enumerate(TOKENS)}
@@ -305,6 +290,9 @@ class PhiTransformers(PhiModel, Transformers):
         asks for a correction.
     """
 
+    stock = Transformers
+    made_of: ClassVar = {"model": "model", "tokenizer": "hf_tokenizer", "device_dtype": "device_dtype"}
+
     def __init__(
         self,
         model: Any,
@@ -328,11 +316,6 @@ class PhiTransformers(PhiModel, Transformers):
         Transformers.__init__(self, model, tokenizer, device_dtype=device_dtype)
         self.tokenizer = shown(tokenizer)
 
-    @classmethod
-    def over(cls, model: Any, **options: Any) -> PhiTransformers:
-        """Return the form that takes ``phi=`` of a model of Outlines, which stays as it is; ``options`` as in the constructor."""
-        return cls(model.model, model.hf_tokenizer, device_dtype=model.device_dtype, **options)
-
     @cached_property
     def lm(self) -> TransformersModel:
         """The model as samplers see it; errors as the constructor's, at every access until there is none."""
@@ -347,16 +330,16 @@ class PhiTransformers(PhiModel, Transformers):
     def _at_hand(self) -> bool:
         return "lm" in vars(self)
 
-    def _hosted(self, call: Call, given: Any, *, many: bool) -> Any:
-        processor = self._host_processor(call, given if many else [given])
-        generate = Transformers.generate_batch if many else Transformers.generate
+    @contextmanager
+    def _in_loop(self, call: Call, prompts: Sequence[Any]) -> Iterator[Any]:
+        processor = self._host_processor(call, prompts)
         with as_written(self.lm.vocabulary if getattr(processor, "ban", None) else None):
-            return generate(self, given, processor, **stoppable(call.keywords))
+            yield processor
 
     def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
         generate = partial(Transformers.generate, self, prompt, self._host_processor(call, [prompt]))
         first = lambda token: self.tokenizer.decode([[token]])[0]  # noqa: E731
-        return decoded(spelled(hosted(generate, stoppable(call.keywords)), self.lm.vocabulary, first))
+        return decoded(spelled(hosted(generate, call.keywords), self.lm.vocabulary, first))
 
     def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
         with reading(model_input):
@@ -374,6 +357,7 @@ class PhiTransformers(PhiModel, Transformers):
             raise no_tokens(0, len(inputs))
         refuse_options(keywords)
         if not self._at_hand and call.ban is None:
+            let_stop(keywords)
             return call.language
         processor = call.processor(self.compiled)
         if isinstance(processor, MaskLogitsProcessor) and processor.ban is not None:
@@ -382,6 +366,7 @@ class PhiTransformers(PhiModel, Transformers):
                 self._check_uncut(table, keywords)
             if table.guide.open or whole_word:
                 processor.budget = self._budget(table, keywords, longest)
+        let_stop(keywords)
         return processor
 
     def _budget(self, table: Table, keywords: dict[str, Any], prompt_length: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from outlines.models.vllm_offline import VLLMOffline
 from outlines.processors import OutlinesLogitsProcessor
@@ -58,7 +58,9 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
         See :class:`outlines_phi.lm.vllm.vllm_model.VLLMModel`; raised at the first call that asks for a correction.
     """
 
+    stock = VLLMOffline
     takes_types = True
+    made_of: ClassVar = {"model": "model"}
 
     def __init__(self, model: LLM, **options: Any) -> None:
         if not isinstance(model, LLM):
@@ -68,11 +70,6 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
         PhiModel.__init__(self, **options)
         VLLMOffline.__init__(self, model)
         self.hf_tokenizer = self.tokenizer
-
-    @classmethod
-    def over(cls, model: Any, **options: Any) -> PhiVLLMOffline:
-        """Return the form that takes ``phi=`` of a model of Outlines, which stays as it is; ``options`` as in the constructor."""
-        return cls(model.model, **options)
 
     @cached_property
     def lm(self) -> VLLMModel:
@@ -104,7 +101,8 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
         self.type_adapter.format_output_type(form)  # raises what Outlines refuses
         return form
 
-    def _hosted(self, call: Call, given: Any, *, many: bool) -> Any:
+    @contextmanager
+    def _in_loop(self, call: Call, prompts: Sequence[Any]) -> Iterator[Any]:
         refuse_misfits(LOOP, call.keywords)
         if call.ban is not None or isinstance(call.language, (Table, OutlinesLogitsProcessor)):
             raise UnsupportedError(
@@ -113,9 +111,7 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
             )
         if self._at_hand:
             self.lm.release()
-        return (VLLMOffline.generate_batch if many else VLLMOffline.generate)(
-            self, given, call.language, **call.keywords
-        )
+        yield call.language
 
     def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
         raise UnsupportedError("Give phi='local' to stream a masked text. vLLM does not stream in an application.")

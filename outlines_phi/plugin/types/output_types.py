@@ -169,9 +169,9 @@ _VERBOSE = re.compile(r"\(\?[a-zA-Z]*x")
 
 
 def parts_of(term: Term) -> Iterator[Term]:
-    """Yield a term and the terms in it."""
+    """Yield a term and the terms in it, those of the items of a choice among them."""
     yield term
-    for part in (getattr(term, "term", None), *getattr(term, "terms", ())):
+    for part in (getattr(term, "term", None), *getattr(term, "terms", ()), *map(term_of, getattr(term, "items", ()))):
         if isinstance(part, Term):
             yield from parts_of(part)
 
@@ -372,9 +372,9 @@ def to_language(output_type: Any) -> Language:
     term = to_term(output_type)
     if isinstance(term, CFG):
         return GuidanceText(term.definition) if is_guidance(term.definition) else GrammarText(term.definition)
-    _check(term, output_type)
     if not holds_json(term):
         return _to_regex(term, output_type)
+    _check(term, output_type)
     return JSONText(_part(term))
 
 
@@ -402,8 +402,9 @@ def _check(term: Term, output_type: Any) -> None:
 def _to_regex(term: Term, output_type: Any) -> str:
     _check(term, output_type)
     try:
-        for schema in _schemas(term):
-            check_core(schema.schema)
+        for part in parts_of(term):
+            if isinstance(part, JsonSchema):  # as outlines_core reads it
+                check_core(part.schema)
         return in_blocks(term)
     except OutlinesPhiError:
         raise
@@ -432,16 +433,7 @@ def left_to_outlines(output_type: Any, *, at_hand: bool) -> bool:
 
 def holds_json(term: Term) -> bool:
     """Return True if a JSON schema is a part of a term."""
-    return next(_schemas(term), None) is not None
-
-
-def _schemas(term: Term) -> Iterator[JsonSchema]:
-    for part in parts_of(term):
-        if isinstance(part, JsonSchema):
-            yield part
-        if isinstance(part, Choice):
-            for item in part.items:
-                yield from _schemas(term_of(item))
+    return any(isinstance(part, JsonSchema) for part in parts_of(term))
 
 
 def to_term(output_type: Any) -> Term:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any, final
+from typing import Any, ClassVar, final
 from weakref import WeakKeyDictionary
 
 from outlines.backends.outlines_core import OutlinesCoreLogitsProcessor
@@ -58,7 +58,7 @@ def masks_only(backend: str | None) -> bool:
     return backend in MASKING
 
 
-KEPT = 32  # Types whose languages are kept per model
+KEPT = 32  # Types whose languages are kept, for all models
 
 KEPT_BYTES, LEAST_BYTES = 2**30, 2**24
 """The memory of the tables kept per model, and what one is counted as at least: it grows as texts are drawn."""
@@ -73,10 +73,13 @@ class CompiledTypes:
     the same language at once get the same table: one compiles it, the others wait.
     """
 
+    # Languages know no vocabulary: those of types are read once for all models.
+    _languages: ClassVar[Cache[tuple[type, int], tuple[Any, Language]]] = Cache(KEPT)
+    _reading: ClassVar = threading.RLock()
+
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._compiling = threading.RLock()
-        self._languages: Cache[tuple[type, int], tuple[Any, Language]] = Cache(KEPT)
         self._tables: Cache[tuple[Any, ...], Table] = Cache(KEPT_BYTES)  # by language, by content, by ban or by ending
         # A processor cannot be a key that outlives it: ids are used again, and an index is not hashable.
         self._by_processor: WeakKeyDictionary[Any, Table] = WeakKeyDictionary()
@@ -176,7 +179,8 @@ class CompiledTypes:
                 language = to_language(output_type)
             else:
                 make = lambda: (schema, to_language(output_type))  # noqa: E731
-                _, language = self._languages.of((output_type, id(schema)), make)
+                with self._reading:
+                    _, language = self._languages.of((output_type, id(schema)), make)
             return self._of_language(language, output_type)
 
     def of_written(self, language: Language | None, ban: BannedPhrases | None) -> Table:

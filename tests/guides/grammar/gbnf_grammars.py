@@ -3,7 +3,7 @@
 import random
 from collections.abc import Mapping
 
-from outlines_phi.guides.grammar.notation.gbnf import GBNFRule
+from outlines_phi.guides.grammar.notation.lowering import GrammarRule
 from outlines_phi.regex.code_points import contains
 from outlines_phi.regex.syntax_tree import Chars, Choice, Node, Repeat, RuleName, Sequence
 
@@ -149,7 +149,7 @@ GRAMMARS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
 """By name, a grammar, texts that it derives, and others."""
 
 
-def ends(rules: Mapping[str, GBNFRule], start: str, text: str) -> set[int]:
+def ends(rules: Mapping[str, GrammarRule], start: str, text: str) -> set[int]:
     """Return the ends in ``text`` of the words of ``start``: the least solution of the notation's equations, place by place."""
     found: dict[tuple[str, int], set[int]] = {(rule, at): set() for rule in rules for at in range(len(text) + 1)}
 

@@ -230,12 +230,12 @@ def test_a_start_without_words_is_refused() -> None:
         ("S: S + S | a", 1),
         ("S: S S | a", 1),
         ("S: i S | i S e S | a", 1),
-        ("S: a S a | b S b | ", 2),
-        ("S: S L | \n L: a L | ", 3),
+        ("S: a S a | b S b | ", 4),
+        ("S: S L | \n L: a L | ", 1),
     ],
 )
 def test_conflicts_are_kept(rules: str, conflicts: int) -> None:
-    assert LRTables.of(augmented(grammar(rules))).conflicts == conflicts
+    assert LRTables.of(without_empty_bodies(augmented(grammar(rules)))).conflicts == conflicts
 
 
 def test_ansi_c() -> None:

@@ -13,7 +13,7 @@ import outlines_phi
 from outlines_phi import EmptyLanguageError, OutlinesPhiError, SchemaWarning, UnsupportedError, Vocabulary
 from outlines_phi.guides import JSONGuide
 from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.guides.json_schema import kinds, limits
+from outlines_phi.guides.json_schema import kinds, shapes
 from outlines_phi.guides.json_schema.machine import sizes
 from outlines_phi.guides.json_schema.machine.sizes import NEVER
 from outlines_phi.guides.json_schema.reading import schema as reading
@@ -457,7 +457,7 @@ WRITTEN: dict[str, tuple[Any, str]] = {
 def test_what_was_compiled_is_not_refused_within_a_text(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     schema, text = WRITTEN[name]
     of = machine(schema, any_order=True)
-    for module, limit in ((kinds, "MOST_SHAPES"), (limits, "MOST_CELLS"), (sizes, "MOST_TRIED"), (sizes, "MOST_APART")):
+    for module, limit in ((kinds, "MOST_SHAPES"), (shapes, "MOST_CELLS"), (sizes, "MOST_TRIED"), (sizes, "MOST_APART")):
         monkeypatch.setattr(module, limit, 0)
     with outlines_phi.limits(states=1):
         assert of.accepts(text.encode())

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from outlines_phi import BannedPhrases, EmptyLanguageError, SchemaWarning, UnsupportedError, Vocabulary
 from outlines_phi.guides import Guide, JSONGuide, Table
 from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.guides.json_schema import compiled, token_forest
+from outlines_phi.guides.json_schema import token_forest, walker
 from outlines_phi.guides.json_schema.strings import string_set
 from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.vocabulary import kernel
@@ -213,9 +213,7 @@ def test_a_mask_is_made_without_rows_by_the_compiled_walk(monkeypatch: pytest.Mo
     assert len(rows) < 0.2 * states or not COMPILED
 
 
-@pytest.mark.parametrize(
-    ("table", "module", "size"), [("MOST_STATES", compiled, 40), ("MOST_WORDS", token_forest, 200)]
-)
+@pytest.mark.parametrize(("table", "module", "size"), [("MOST_STATES", walker, 40), ("MOST_WORDS", token_forest, 200)])
 def test_full_tables_are_begun_anew(table: str, module: Any, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, table, size)
     names = {name: {"type": "string", "maxLength": 1 + place} for place, name in enumerate("abcdefgh")}

@@ -12,7 +12,7 @@ from outlines_phi import BudgetError, Effort, ExactPhi, SamplingSettings, TextCo
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.lm import TableModel
 from outlines_phi.phi.tree import evaluator
-from outlines_phi.phi.tree.preexpand import BESIDE, expand_for_walks, usual_tokenizations
+from outlines_phi.phi.tree.preexpand import BESIDE, expand_for_walks, expand_usual, usual_prefixes
 from outlines_phi.vocabulary.trie import merged_tokens
 from outlines_phi_workbench.suite.reference import count_prefixes
 from tests.inner import (
@@ -217,9 +217,8 @@ def ready(language: Language = TEXTS) -> tuple[BoundsTree, Evaluator]:
 
 
 def usual(language: Language = TEXTS) -> set[tuple[int, ...]]:
-    """Return the prefixes of the usual tokenizations, the empty one included."""
-    tokenizations = usual_tokenizations(BoundsTree(language.table, language.budget)) or ()
-    return {tokens[:end] for tokens in tokenizations for end in range(len(tokens) + 1)}
+    """Return the prefixes that are expanded with the prompt, the empty one included."""
+    return {(), *(usual_prefixes(BoundsTree(language.table, language.budget)) or ())}
 
 
 def expanded(tree: BoundsTree) -> set[tuple[int, ...]]:
@@ -243,6 +242,14 @@ def test_usual_tokenizations_come_with_the_prompt() -> None:
     assert expanded(tree) == usual() and len(usual()) < 16 < WHOLE and evaluator.counts.calls == 1
     evaluator.expand([])
     assert evaluator.counts.calls == 1
+
+
+@pytest.mark.parametrize("limit, first, lengths", [(9, 0, []), (9, 1, []), (9, 8, [0, 1]), (512, 0, [0, 1, 2, 3, 4])])
+def test_of_many_the_shortest_come_with_the_prompt(limit: int, first: int, lengths: list[int]) -> None:
+    """All of a length or none: a prefix has no probability before those that it begins with are expanded."""
+    tree = BoundsTree(TEXTS.table, TEXTS.budget)
+    expand_usual([tree], Evaluator(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree]), limit, first)
+    assert expanded(tree) == {tokens for tokens in usual() if len(tokens) in lengths}
 
 
 def test_the_likeliest_open_prefixes_are_read_beside_another_one() -> None:
@@ -365,15 +372,17 @@ def test_budgets_and_constraints_cut_spellings() -> None:
 
 def test_every_guide_and_every_start_has_usual_tokenizations() -> None:
     grammar = GrammarLanguage("pets", 'start: ("a" | "ab") ("cc" | "x")', 6, seed=1)
-    assert {VOCABULARY.decode(tokens) for tokens in usual_tokenizations(BoundsTree(grammar.table, 6)) or ()} == {
-        b"acc", b"abcc", b"ax", b"abx",
-    }  # fmt: skip
+    found = usual_prefixes(BoundsTree(grammar.table, 6)) or ()
+    assert {merged_tokens(VOCABULARY, text) for text in (b"a", b"acc", b"abcc", b"ax", b"abx")} <= set(found)
     within = TEXTS.table.guide.advance(TEXTS.table.start, 5)
-    assert usual_tokenizations(BoundsTree(TEXTS.table, 6, start=within)) == (merged_tokens(VOCABULARY, b"cab"),)
+    written = merged_tokens(VOCABULARY, b"cab")
+    assert usual_prefixes(BoundsTree(TEXTS.table, 6, start=within)) == tuple(
+        sorted({merged_tokens(VOCABULARY, b"c"), *(written[:end] for end in range(1, len(written) + 1))}, key=len)
+    )
 
 
 def test_long_languages_are_left_to_their_walks() -> None:
     for language in (LANGUAGES[1].within(60), GRAMMARS[0].within(60)):
         tree, evaluator = ready(language)
-        assert usual_tokenizations(tree) is None
+        assert usual_prefixes(tree) is None
         assert evaluator.counts.calls == 0 and not tree.root.expanded

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 from lark.exceptions import LarkError, UnexpectedInput, VisitError
 from lark.grammar import NonTerminal, Rule
@@ -47,42 +47,19 @@ _LONG = 50  # Repeats of at least so many times get rules of their own from Lark
 _SHOWN = 60  # The length of a template with its arguments in messages
 
 
-class _Use(NamedTuple):
-    """A template with arguments, each a symbol or a use itself."""
-
-    template: str
-    arguments: tuple[str | _Use, ...]
-
-
-class _Template(NamedTuple):
-    """The parameters of a template (none for a rule), what it uses, and how many parts it has."""
-
-    parameters: tuple[str, ...]
-    uses: tuple[_Use, ...]
-    size: int
-
-
-_Parents: TypeAlias = dict[str, tuple[str, str]]
-"""Per template written out: which template it is, and inside what it is used."""
-
-
 def check_terminals(source: Source) -> None:
     """Raise :class:`GrammarError` for terminals that take more than :data:`MOST_WRITTEN` characters when written out."""
     inside = source.terminals_inside()
+    try:
+        order = list(TopologicalSorter({name: used for name, (_, used) in inside.items()}).static_order())
+    except CycleError:
+        return  # Lark refuses a terminal that uses itself
     sizes: dict[str, int] = {}
     total = 0
-    for name in inside:
-        waiting = [name]
-        while waiting:
-            here = waiting[-1]
-            own, used = inside[here]
-            lacking = [] if here in sizes else [other for other in used if other in inside and other not in sizes]
-            sizes.setdefault(here, own)  # counts for a terminal that uses itself, which Lark refuses
-            if lacking:
-                waiting += lacking
-                continue
-            sizes[waiting.pop()] = own + sum(sizes.get(other, 1) for other in used)
-        total += sizes[name]
+    for name in order:
+        own, used = inside.get(name, (1, []))
+        sizes[name] = own + sum(map(sizes.__getitem__, used))
+        total += sizes[name] if name in inside else 0
         if total > MOST_WRITTEN:
             raise source.error(
                 f"the terminals up to {name!r} have more than {MOST_WRITTEN:,} characters when those inside them are written out. "
@@ -91,32 +68,41 @@ def check_terminals(source: Source) -> None:
             )
 
 
-def check_templates(definitions: Mapping[str, Any], source: Source) -> None:
-    """Raise :class:`GrammarError` for templates that are written out without end, or for so many arguments that it takes too much.
+def write_templates_out(definitions: dict[str, Any], source: Source) -> None:
+    """Replace templates by a rule for each list of arguments that one is used with.
 
-    A template may contain itself with the arguments that it has; with ever larger ones it is another rule each time.
+    Raises :class:`GrammarError` where that never ends, or takes too much. A template may contain itself with the arguments that it
+    has; with ever larger ones it is another rule each time.
     """
-    templates = {
-        str(name): _Template(tuple(map(str, found.params)), tuple(_uses(found.tree)), _size(found.tree))
-        for name, found in definitions.items()
-        if not found.is_term and found.tree is not None
-    }
-    parents: _Parents = {}
-    waiting = deque((name, name, dict[str, str]()) for name, found in templates.items() if not found.parameters)
+    templates = {name: definitions.pop(name) for name, known in list(definitions.items()) if known.params}
+    parents: dict[str, tuple[str, str]] = {}  # by rule of a template: the template, and inside what it is used
     written = 0
-    while waiting:
-        owner, name, values = waiting.popleft()
-        for use in templates[name].uses:
-            for template, arguments in _with_values(use, values):
-                key = _written(template, arguments)
-                known = templates.get(template)
-                if known is None or key in parents or len(known.parameters) != len(arguments):
-                    continue  # Lark says what is wrong with it
-                parents[key] = template, owner
-                written += len(key) + known.size
-                if written > MOST_WRITTEN:
-                    raise _too_large(key, parents, source)
-                waiting.append((key, template, dict(zip(known.parameters, arguments, strict=True))))
+
+    def rule_of(template: str, arguments: list[Any], owner: str) -> NonTerminal:
+        nonlocal written
+        known = templates.get(template)
+        if known is None or len(known.params) != len(arguments):
+            raise source.error(f"rule {template!r} has another number of parameters than it is given here", template)
+        key = f"{template}{{{','.join(map(_argument, arguments))}}}"
+        if key not in parents:
+            parents[key] = template, owner
+            written += len(key) + _size(known.tree)
+            if written > MOST_WRITTEN:
+                raise _too_large(key, parents, source)
+            waiting.append((key, known, dict(zip(known.params, arguments, strict=True))))
+        return NonTerminal(key)
+
+    def copied(tree: Any, values: Mapping[str, Any], owner: str) -> Any:
+        if not isinstance(tree, Tree):
+            return values.get(tree.name, tree) if isinstance(tree, NonTerminal) else tree
+        parts = [copied(part, values, owner) for part in tree.children]
+        if tree.data == "template_usage":
+            return rule_of(parts[0].name, [argument.children[0] for argument in parts[1:]], owner)
+        return Tree(tree.data, parts)
+
+    waiting = [(name, known, dict[str, Any]()) for name, known in definitions.items() if not known.is_term]
+    for name, known, values in waiting:  # it grows
+        definitions[name] = type(known)(False, copied(known.tree, values, name), (), known.options)
 
 
 def give_parts_rules(definitions: dict[str, Any]) -> None:
@@ -126,13 +112,12 @@ def give_parts_rules(definitions: dict[str, Any]) -> None:
     """
     for name, definition in list(definitions.items()):
         if not definition.is_term:
-            parameters = [Tree("value", [NonTerminal(parameter)]) for parameter in definition.params]
 
-            def apart(tree: Any, definition: Any = definition, name: str = name, uses: list[Any] = parameters) -> Any:
+            def apart(tree: Any, definition: Any = definition, name: str = name) -> Any:
                 part = NonTerminal(f"{name}…{len(definitions)}")
                 body = Tree("expansions", [Tree("expansion", [tree])])
-                definitions[part.name] = type(definition)(False, body, definition.params, definition.options)
-                return Tree("value", [Tree("template_usage", [part, *uses]) if uses else part])
+                definitions[part.name] = type(definition)(False, body, (), definition.options)
+                return Tree("value", [part])
 
             _alternatives(definition.tree, apart)
 
@@ -158,7 +143,7 @@ def _alternatives(tree: Any, apart: Callable[[Any], Any]) -> int:
     return {"*": 2, "+": 1}.get(operator, prod(counts) + (operator == "?"))
 
 
-def _too_large(key: str, parents: _Parents, source: Source) -> Exception:
+def _too_large(key: str, parents: Mapping[str, tuple[str, str]], source: Source) -> Exception:
     chain: dict[str, list[str]] = {}  # by template, the innermost first
     inside = key
     while inside in parents:
@@ -181,42 +166,8 @@ def _too_large(key: str, parents: _Parents, source: Source) -> Exception:
     )
 
 
-def _with_values(use: _Use, values: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield ``use`` and the uses inside it, the inner ones first, with ``values`` for parameters."""
-    arguments = []
-    for argument in use.arguments:
-        if isinstance(argument, str):
-            arguments.append(values.get(argument, argument))
-            continue
-        for template, inner in _with_values(argument, values):
-            yield template, inner
-        arguments.append(_written(template, inner))  # that of the argument itself is the last one
-    yield values.get(use.template, use.template), arguments
-
-
-def _written(template: str, arguments: list[str]) -> str:
-    return f"{template}{{{','.join(arguments)}}}"
-
-
-def _uses(tree: Tree[Any]) -> Iterator[_Use]:
-    """Yield the uses of templates in ``tree``, without those inside another."""
-    if tree.data == "template_usage":
-        yield _use(tree)
-        return
-    for child in tree.children:
-        if isinstance(child, Tree):
-            yield from _uses(child)
-
-
-def _use(tree: Tree[Any]) -> _Use:
-    name, *arguments = list[Any](tree.children)
-    return _Use(str(name.name), tuple(_argument(argument.children[0]) for argument in arguments))
-
-
-def _argument(value: Any) -> str | _Use:
-    if not isinstance(value, Tree):
-        return str(value.name)
-    return _use(value) if value.data == "template_usage" else "..".join(map(str, value.children))
+def _argument(value: Any) -> str:
+    return "..".join(map(str, value.children)) if isinstance(value, Tree) else str(value.name)
 
 
 def _size(tree: Tree[Any]) -> int:
@@ -339,8 +290,9 @@ def _expanded(
                 )
             if definition.is_term and any(definition.tree.find_data("alias")):
                 raise source.error(f"terminal {name!r} has an alias; only alternatives of rules do. Remove it", name)
+        builder.validate()
+        write_templates_out(definitions, source)
         give_parts_rules(definitions)
-        check_templates(definitions, source)
         terminals, productions, ignored = builder.build().compile(rules, [])
     except UnexpectedInput as error:
         raise source.unexpected(error) from None

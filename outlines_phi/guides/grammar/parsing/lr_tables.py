@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import product
-from typing import NamedTuple, TypeVar, final
+from typing import NamedTuple, final
 
 from ....errors import EmptyLanguageError
 from ....format_limits import current_limits
@@ -81,57 +81,14 @@ class LRItem(NamedTuple):
     dot: int
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class LR0Automaton:
-    """The LR(0) automaton of a grammar, over terminals and nonterminals; state 0 is the start.
+def viable_prefixes(rules: Grammar) -> tuple[list[tuple[LRItem, ...]], list[dict[int, int]]]:
+    """Return the LR(0) automaton of rules without empty bodies: for each state its kernel, and the next state by symbol.
 
     If every symbol derives a word, the words that it reads are exactly the viable prefixes: what may lie on the stack of a parser
-    before text that completes it (Knuth 1965). For each state, ``kernels`` are the dotted rules that it was reached by (the rest of
-    its rules begin with one of their next symbols), ``transitions`` the next state by symbol, ``complete`` the productions whose
-    whole body has just been read.
+    before text that completes it (Knuth 1965). A *kernel* is the dotted rules that a state was reached by: the rest of its rules
+    begin with one of their next symbols. State 0 is the start.
     """
-
-    rules: Grammar
-    kernels: tuple[tuple[LRItem, ...], ...]
-    transitions: tuple[dict[int, int], ...]
-    complete: tuple[tuple[int, ...], ...]
-
-    @classmethod
-    def of(cls, rules: Grammar) -> LR0Automaton:
-        beginnings = _beginnings(rules)
-        start = tuple(LRItem(number, 0) for number in rules.by_head[rules.start])
-        number_of, first = {start: 0}, len(rules.terminals)
-        kernels, transitions, complete, steps = [start], [], [], 0
-        for kernel in kernels:  # it grows
-            rest = [rules.productions[item.production].body[item.dot :] for item in kernel]
-            begun, empty = beginnings(frozenset(body[0] for body in rest if body and body[0] >= first))
-            moved = {symbol: list(items) for symbol, items in begun.items()}
-            done = list(empty)
-            for item in kernel:
-                body = rules.productions[item.production].body
-                if item.dot == len(body):
-                    done.append(item.production)
-                else:
-                    moved.setdefault(body[item.dot], []).append(LRItem(item.production, item.dot + 1))
-            row = {}
-            for symbol, items in moved.items():
-                key = tuple(sorted(set(items)))
-                row[symbol] = number_of.setdefault(key, len(number_of))
-                if row[symbol] == len(kernels):
-                    kernels.append(key)
-            transitions.append(row)
-            steps += len(row)
-            current_limits().check("states", steps // 10, "The number of steps of the parser's automaton, in tens,")
-            complete.append(tuple(done))
-        return cls(rules, tuple(kernels), tuple(transitions), tuple(complete))
-
-
-def _beginnings(rules: Grammar) -> Callable[[frozenset[int]], tuple[dict[int, list[LRItem]], list[int]]]:
-    """Return a function of nonterminals: by first symbol of their rules, the items behind it; and the productions without a body.
-
-    The rules of nonterminals at the beginning of a body count too. Sets that recur are computed once.
-    """
+    first = len(rules.terminals)
 
     @cache
     def corner(nonterminal: int) -> frozenset[int]:
@@ -139,99 +96,80 @@ def _beginnings(rules: Grammar) -> Callable[[frozenset[int]], tuple[dict[int, li
         found, pending = {nonterminal}, [nonterminal]
         while pending:
             bodies = (rules.productions[number].body for number in rules.by_head[pending.pop()])
-            new = {body[0] for body in bodies if body and body[0] >= len(rules.terminals)} - found
+            new = {body[0] for body in bodies if body[0] >= first} - found
             found |= new
             pending += new
         return frozenset(found)
 
     @cache
-    def of_corner(heads: frozenset[int]) -> tuple[dict[int, list[LRItem]], list[int]]:
+    def begun(heads: frozenset[int]) -> dict[int, list[LRItem]]:
+        """Return the rules of some nonterminals with their first symbol read, by that symbol."""
         items: dict[int, list[LRItem]] = {}
-        empty = []
-        for head in sorted(heads):
-            for number in rules.by_head[head]:
-                if body := rules.productions[number].body:
-                    items.setdefault(body[0], []).append(LRItem(number, 1))
-                else:
-                    empty.append(number)
-        return items, empty
+        for number in (number for head in sorted(heads) for number in rules.by_head[head]):
+            items.setdefault(rules.productions[number].body[0], []).append(LRItem(number, 1))
+        return items
 
-    return lambda nonterminals: of_corner(frozenset[int]().union(*map(corner, nonterminals)))
+    start = tuple(LRItem(number, 0) for number in rules.by_head[rules.start])
+    number_of, kernels, transitions, steps = {start: 0}, [start], list[dict[int, int]](), 0
+    for kernel in kernels:  # it grows
+        rest = [(item, body) for item in kernel if len(body := rules.productions[item.production].body) > item.dot]
+        corners = {body[item.dot] for item, body in rest if body[item.dot] >= first}
+        moved = {s: list(items) for s, items in begun(frozenset[int]().union(*map(corner, corners))).items()}
+        for item, body in rest:
+            moved.setdefault(body[item.dot], []).append(LRItem(item.production, item.dot + 1))
+        transitions.append({})
+        for symbol, items in moved.items():
+            key = tuple(sorted(set(items)))
+            transitions[-1][symbol] = number_of.setdefault(key, len(number_of))
+            if len(number_of) > len(kernels):
+                kernels.append(key)
+        steps += len(moved)
+        current_limits().check("states", steps // 10, "The number of steps of the parser's automaton, in tens,")
+    return kernels, transitions
 
 
-Key = TypeVar("Key", bound=Hashable)
 Transition = tuple[int, int]  # (state, nonterminal)
 
 
-def lookaheads(automaton: LR0Automaton) -> list[dict[int, frozenset[int]]]:
-    """Return, for each state, by production that is complete in it, the terminals that may follow (DeRemer and Pennello 1982).
+def lookaheads(rules: Grammar, transitions: Sequence[Mapping[int, int]]) -> dict[tuple[int, int], int]:
+    """Return the terminals that may follow a production that is complete in a state, as bits (DeRemer and Pennello 1982).
 
     A transition by a nonterminal ``A`` from state ``p`` is followed by ``Follow(p, A)``, the least sets with
 
-    - ``Read(p, A)``: the terminals that the next state reads, and ``Read(r, C)`` for its transitions by a ``C`` that may be
-      empty;
-    - ``Follow(p, A) = Read(p, A)`` and ``Follow(p', B)`` wherever ``B -> beta A gamma``, ``gamma`` may be empty, and ``beta``
-      leads from ``p'`` to ``p``.
+    - the terminals that the next state reads;
+    - ``Follow(p', B)`` wherever ``B -> beta A``, and ``beta`` leads from ``p'`` to ``p``.
 
     The lookaheads of ``A -> omega`` in state ``q`` are the union of ``Follow(p, A)`` over the ``p`` from which ``omega`` leads to
     ``q``: those of the canonical LR(1) parser, merged over the states with the same dotted rules.
     """
-    rules, transitions = automaton.rules, automaton.transitions
-    nullable, first = rules.nullable, len(rules.terminals)
-    next_terminals = [sum(1 << (symbol - END) for symbol in row if symbol < first) for row in transitions]
-    bits: dict[Transition, int] = {}
-    reads: dict[Transition, list[Transition]] = {}
-    includes: dict[Transition, list[Transition]] = {}
-    lookback: dict[Transition, list[Transition]] = {}  # (state, production) -> transitions by its head
+    first = len(rules.terminals)
+    reads = [sum(1 << (symbol - END) for symbol in row if symbol < first) for row in transitions]
+    follow: dict[Transition, int] = {}
+    included: dict[Transition, list[Transition]] = {}  # by a transition, those at the end of its bodies
+    ends: dict[Transition, list[tuple[int, int]]] = {}  # by a transition, where its bodies are complete
     for state, row in enumerate(transitions):
         for symbol, target in row.items():
-            if symbol < first:
-                continue
-            here = (state, symbol)
-            bits[here] = next_terminals[target]
-            reads[here] = [(target, empty) for empty in nullable if empty in transitions[target]]
-            for number in rules.by_head[symbol]:
-                body = rules.productions[number].body
-                # Only the last symbols, behind which all may be empty, include what follows the head.
-                tail = len(body)
-                while tail and body[tail - 1] in nullable:
-                    tail -= 1
-                at = state
-                for place, passed in enumerate(body):
-                    if place >= tail - 1 and passed >= first:
-                        includes.setdefault((at, passed), []).append(here)
-                    at = transitions[at][passed]
-                lookback.setdefault((at, number), []).append(here)
-    _close(bits, reads)
-    _close(bits, includes)
-    sets: dict[int, frozenset[int]] = {}
-    found: list[dict[int, frozenset[int]]] = []
-    for state, complete in enumerate(automaton.complete):
-        found.append({})
-        for number in complete:
-            union = 0
-            for transition in lookback.get((state, number), ()):
-                union |= bits[transition]
-            if union not in sets:
-                sets[union] = frozenset(bit + END for bit in range(union.bit_length()) if union >> bit & 1)
-            found[state][number] = sets[union]
-    return found
-
-
-def _close(bits: dict[Key, int], needs: Mapping[Key, Iterable[Key]]) -> None:
-    """Add to each set of bits those of the sets that it needs, until nothing changes."""
-    needed_by: dict[Key, list[Key]] = {}
-    for key, others in needs.items():
-        for other in others:
-            needed_by.setdefault(other, []).append(key)
-    pending = list(needed_by)
+            if symbol >= first:
+                here = (state, symbol)
+                follow[here], included[here], ends[here] = reads[target], [], []
+                for number in rules.by_head[symbol]:
+                    body, before, at = rules.productions[number].body, state, state
+                    for passed in body:
+                        before, at = at, transitions[at][passed]
+                    included[here] += [(before, body[-1])] * (body[-1] >= first)
+                    ends[here].append((at, number))
+    pending = list(follow)
     while pending:
-        other = pending.pop()
-        for key in needed_by.get(other, ()):
-            union = bits[key] | bits[other]
-            if union != bits[key]:
-                bits[key] = union
-                pending.append(key)
+        here = pending.pop()
+        for there in included[here]:
+            if follow[here] & ~follow[there]:
+                follow[there] |= follow[here]
+                pending.append(there)
+    found: dict[tuple[int, int], int] = {}
+    for here, places in ends.items():
+        for place in places:
+            found[place] = found.get(place, 0) | follow[here]
+    return found
 
 
 @final
@@ -252,25 +190,16 @@ class LRTables:
 
     @classmethod
     def of(cls, rules: Grammar) -> LRTables:
-        automaton = LR0Automaton.of(rules)
-        reductions = []
-        for found in lookaheads(automaton):
-            row: dict[int, tuple[int, ...]] = {}
-            for production, terminals in found.items():
-                for terminal in terminals:
-                    row[terminal] = (*row.get(terminal, ()), production)
-            reductions.append(row)
-        return cls(
-            rules,
-            automaton.kernels,
-            tuple(
-                {s: target for s, target in row.items() if s < len(rules.terminals)} for row in automaton.transitions
-            ),
-            tuple(
-                {s: target for s, target in row.items() if s >= len(rules.terminals)} for row in automaton.transitions
-            ),
-            tuple(reductions),
-        )
+        """Return the tables of rules without empty bodies."""
+        kernels, transitions = viable_prefixes(rules)
+        first = len(rules.terminals)
+        reductions: list[dict[int, tuple[int, ...]]] = [{} for _ in kernels]
+        for (state, production), bits in sorted(lookaheads(rules, transitions).items()):
+            for terminal in (bit + END for bit in range(bits.bit_length()) if bits >> bit & 1):
+                reductions[state][terminal] = (*reductions[state].get(terminal, ()), production)
+        shifts = tuple({symbol: target for symbol, target in row.items() if symbol < first} for row in transitions)
+        goto = tuple({symbol: target for symbol, target in row.items() if symbol >= first} for row in transitions)
+        return cls(rules, tuple(kernels), shifts, goto, tuple(reductions))
 
     @property
     def states(self) -> int:

@@ -10,6 +10,7 @@ from ....automata.automaton import DEAD, ByteAutomaton
 from ....errors import UnsupportedError
 from ..formula import Formula
 from ..reading.template import END, Bytes, Template
+from ..values import KINDS
 from .blanks import Spacing, literal
 from .containers import Array, Members, Object
 from .scalars import Number, Text, begun
@@ -20,7 +21,11 @@ from .states import BEGINNINGS, BeforeValue, ByteEdge, Last, Maker, State
 NUMBERS = b"-0123456789"
 """The bytes that numbers begin with."""
 
-_FIRSTS = {"number": NUMBERS, "string": b'"', "array": b"[", "object": b"{", "true": b"t", "false": b"f", "null": b"n"}
+_KINDS = {
+    **dict.fromkeys(NUMBERS, ("number", "plain number")),
+    **{first: (kind,) for kind, (first, *_) in {**LITERALS, "string": b'"', "array": b"[", "object": b"{"}.items()},
+}
+"""The kinds of values that begin with each byte."""
 
 
 @final
@@ -67,11 +72,9 @@ class Value(BeforeValue):
     @cached_property
     def bytes(self) -> Sequence[int]:  # type: ignore[override]
         """The bytes that values of the right kinds begin with."""
-        found = BEGINNINGS
-        for name, firsts in _FIRSTS.items():
-            if not any(self._machine.kinds.may_be(name, goal) for goal in self._goals):
-                found = found.translate(None, firsts)
-        return found
+        may_be = self._machine.kinds.may_be
+        kinds = {kind for kind in KINDS if any(may_be(kind, goal) for goal in self._goals)}
+        return [byte for byte in BEGINNINGS if not kinds.isdisjoint(_KINDS[byte])]
 
     @property
     def _spellings(self) -> tuple[ByteAutomaton, ...]:

@@ -12,14 +12,13 @@ from typing import Any, NamedTuple, TypeAlias, final
 
 from ....automata.automaton import ByteAutomaton
 from ..formula import Formula, both
-from ..limits import told_apart
-from ..shapes import ArrayShape, ObjectShape
+from ..shapes import ArrayShape, ObjectShape, told_apart
 from ..strings.quoting import QUOTE
 from ..strings.quoting import members as names_of
 from ..strings.string_set import StringSet
 from ..values import sort_key
 from .blanks import COMPACT, LINES, OPEN, SPACED, STEPS, Spacing, literal, size
-from .scalars import Listed, Spelled, begun, ended
+from .scalars import Listed, Spelled, Text, begun
 from .seen import NOTHING, Seen, value_of
 from .sizes import NEVER
 from .states import BeforeValue, ByteEdge, Last, LateStates, Maker, Pending, State
@@ -348,8 +347,7 @@ class Object(Container):
     def __init__(self, machine: Maker, members: Members, layout: Spacing) -> None:
         super().__init__(machine, members.goals, layout, begun=members.begun)
         self._members = members
-        self.closing: dict[str, ByteEdge] = {}
-        self.off_paths: State | None = None
+        self._named: dict[str, ByteEdge] = {}
 
     def with_layout(self, layout: Spacing) -> State:
         return self._machine.spaced(Object, self._members, layout)
@@ -452,20 +450,17 @@ class Object(Container):
         shapes = [shape for goal in self._members.goals for shape in goal]
         return any(shape.least > max(len(shape.required), 1) or shape.some for shape in shapes)
 
-    def _names(self) -> tuple[Named, ...]:
-        """Return the names that may come: each of those ahead, and sets of others of which the same is asked."""
+    def _names(self) -> dict[str | None, Spelled]:
         machine, members = self._machine, self._members
-        found = []
-        own = StringSet.of_values(self._possible())
+        own, found = StringSet.of_values(self._possible()), dict[str | None, Spelled]()
         if not own.is_empty:
-            found.append(Named("" if own.lengths else None, begun(own, ascii=machine.ascii)))
+            found["" if own.lengths else None] = begun(own, ascii=machine.ascii)
         asked = dict.fromkeys(one.names for goal in members.goals for shape in goal for one in shape.every + shape.some)
-        cells = told_apart(members.taken, tuple(asked), bounded=machine.kinds.compiling)
-        for cell in cells:
+        for cell in told_apart(members.taken, tuple(asked), bounded=machine.kinds.compiling):
             member, _ = next(names_of(cell, ascii=machine.ascii))
             if self._may_come(member):
-                found.append(Named(member, begun(cell, ascii=machine.ascii)))
-        return tuple(found)
+                found[member] = begun(cell, ascii=machine.ascii)
+        return found
 
     def _possible(self) -> set[str]:
         """Return the names ahead that may come next."""
@@ -494,9 +489,15 @@ class Object(Container):
     _firsts = (QUOTE,)
 
     @property
-    def names(self) -> tuple[Named, ...]:
-        """The names that may come."""
-        return self._machine.kept((Named, self._members), self._names)
+    def names(self) -> dict[str | None, Spelled]:
+        """The names that may come: each of those ahead under ``None``, and sets of others of which the same is asked under one."""
+        return self._machine.kept((Key, self._members), self._names)
+
+    def named(self, name: str) -> ByteEdge:
+        """Return the edge of the closing quote of a name, the same for all that it ends."""
+        if name not in self._named:
+            self._named[name] = ByteEdge(self._machine.spaced(Colon, self, name))
+        return self._named[name]
 
     @cached_property
     def goes_on(self) -> bool:
@@ -512,15 +513,8 @@ class Object(Container):
         return ByteEdge(machine.blank(machine.blank(key, literal(b'"')), self.layout.comma) if self.begun else key)
 
 
-class Named(NamedTuple):
-    """Names, and how far one is spelled: one of those of which the same is asked; ``None`` where each is told apart."""
-
-    member: str | None
-    spelled: Spelled
-
-
 @final
-class Key(State):
+class Key(Text):
     """Within a name.
 
     Attributes
@@ -532,22 +526,23 @@ class Key(State):
     in_value = False
 
     def __init__(
-        self, machine: Maker, members: Object, text: bytes | None, names: tuple[Named, ...] | None = None
+        self, machine: Maker, members: Object, text: bytes | None, spelled: tuple[Spelled | None, ...] | None = None
     ) -> None:
-        super().__init__(machine)
-        self._members, self.text, self._names = members, text, names
-        self.between = members.begun
+        State.__init__(self, machine)
+        self._members, self.text, self._spelled = members, text, spelled
+        self.between, self.counts = members.begun, members.counts
 
     @property
-    def names(self) -> tuple[Named, ...]:
-        """The names that it may become; at its beginning those that may come."""
-        return self._members.names if self._names is None else self._names
+    def spelled(self) -> tuple[Spelled | None, ...]:  # type: ignore[override]
+        """Spelling of a name of each of the sets, so far; at its beginning of those that may come."""
+        return tuple(self._members.names.values()) if self._spelled is None else self._spelled
 
     @cached_property
     def sizes(self) -> Sequence[int]:
         ways = [
             (name, least, [least + bound for bound in self._members.bounds_behind(name)])
-            for member, spelled in self.names
+            for member, spelled in zip(self._members.names, self.spelled, strict=True)
+            if spelled is not None
             for name, least in (
                 spelled.ways() if member is None and isinstance(spelled, Listed) else [(member or "", spelled.size)]
             )
@@ -562,60 +557,22 @@ class Key(State):
         return found
 
     @property
-    def off_paths(self) -> State | None:
-        """The state off the paths of all listed names, one for all of them."""
-        if self._members.off_paths is None:
-            moved = (one.moved(one.state) if isinstance(one, Listed) else None for one in self.spelled)
-            self._members.off_paths = self.later(tuple(moved))
-        return self._members.off_paths
-
-    @property
-    def spelled(self) -> tuple[Spelled, ...]:
-        """Spelling of each of the sets, so far."""
-        return tuple(named.spelled for named in self.names)
-
-    def _edge(self, byte: int) -> ByteEdge | None:
-        names = tuple(
-            Named(member, after) for member, spelled in self.names if (after := spelled.after(byte)) is not None
-        )
-        assert self.text is not None
-        text = self.text + bytes([byte]) if self.counts else b""
-        for member, spelled in names:
-            if ended(spelled):
-                if text:
-                    member = json.loads(b'"' + text)
-                return self._ended(spelled.word if member is None and isinstance(spelled, Listed) else member or "")
-        return ByteEdge(self._machine.made(Key, self._members, text, names)) if names else None
-
-    @property
-    def counts(self) -> bool:
-        """True if the name must be known, whatever it is."""
-        return self._members.counts
-
-    @property
     def is_other(self) -> bool:
         """True if it is begun and counted, and none of the names that are told apart begins like it."""
         return bool(self.text) and not any(isinstance(one, Listed) and one.beside for one in self.spelled)
 
-    def closed(self, place: int, text: bytes = b"") -> ByteEdge:
-        """Return the edge of the closing quote of a name in one of the sets, behind ``text``, which counts where names do."""
+    def closed(self, place: int, read: bytes = b"") -> ByteEdge:
         if self.counts:
             assert self.text is not None
-            return self._ended(json.loads(b'"' + self.text + text + b'"'))
-        return self._ended(self.names[place].member or "")
+            return self._members.named(json.loads(b'"' + self.text + read))
+        one, member = self.spelled[place], [*self._members.names][place]
+        return self._members.named(one.word if member is None and isinstance(one, Listed) else member or "")
 
-    def later(self, spelled: tuple[Spelled | None, ...]) -> State | None:
-        """Return the state in which the sets are spelled further, those that are not ``None``."""
-        pairs = zip(self.names, spelled, strict=True)
-        names = tuple(Named(named.member, now) for named, now in pairs if now is not None)
-        return self._machine.made(Key, self._members, None if self.counts else b"", names) if names else None
-
-    def _ended(self, name: str) -> ByteEdge:
-        """Return the edge of the closing quote of a name, the same for all that it ends."""
-        edges = self._members.closing
-        if name not in edges:
-            edges[name] = ByteEdge(self._machine.spaced(Colon, self._members, name))
-        return edges[name]
+    def later(self, spelled: tuple[Spelled | None, ...], read: bytes | None = None) -> State | None:
+        if not any(spelled):
+            return None
+        text = b"" if not self.counts else None if read is None or self.text is None else self.text + read
+        return self._machine.made(Key, self._members, text, spelled)
 
 
 @final

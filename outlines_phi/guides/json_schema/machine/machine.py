@@ -9,11 +9,11 @@ from typing import Any, TypeAlias, TypeVar, final
 
 from ....errors import EmptyLanguageError, UnsupportedError
 from ....format_limits import LimitError
-from ..formula import Formula, both, kind
+from ..formula import Formula, both, kind, not_too_deep
 from ..kinds import Kinds
-from ..limits import not_too_deep, told_apart
 from ..reading.schema import LeftOut, Schema, culprit
 from ..reading.template import Template
+from ..shapes import told_apart
 from ..strings.quoting import members
 from .between import Between, Places, Value, refuse_clashes
 from .blanks import Spacing

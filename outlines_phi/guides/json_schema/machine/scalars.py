@@ -287,93 +287,56 @@ class Number(State):
         return ByteEdge(self._machine.made(Number, self._automata, at)) if any(at) else None
 
 
-class OfLength(NamedTuple):
-    """The progress of a string of which the length alone matters.
+class Walked(NamedTuple):
+    """Progress of a string as a member of a regular set, and of some lengths.
 
     Attributes
     ----------
-    lengths
-        The lengths that it may have.
     automaton, state
-        The automaton of all spellings, and its state.
+        The automaton of the spellings of the members, and its state.
     written
         The number of characters spelled, as far as that matters.
+    lengths
+        The lengths that it may have, beside those that the automaton tells.
     """
 
-    lengths: tuple[Interval, ...]
     automaton: Composed
     state: int
     written: int = 0
+    lengths: tuple[Interval, ...] = ((0, None),)
 
     @property
     def reads_on(self) -> bool:
         """True: there is an automaton of its own."""
         return True
 
+    @property
+    def counts(self) -> bool:
+        """True if characters still matter."""
+        return self.written < self._most
+
+    @property
+    def _most(self) -> int:
+        """The most characters that are counted: more make no difference, so free strings have one state."""
+        low, high = self.lengths[-1]
+        return max(self.automaton.most, low if high is None else high + 1)
+
     def alive(self, states: NDArray[np.integer], characters: NDArray[np.integer]) -> NDArray[np.bool_]:
         """See :meth:`Listed.alive`; what is begun is one character."""
+        if self.automaton.most:
+            pairs = zip(states.tolist(), characters.tolist(), strict=True)
+            return np.array([self.moved(state, count) is not None for state, count in pairs], dtype=bool)
         most = self.lengths[-1][1]
         begun = self.written + characters + (states != self.automaton.start)
         return (states != DEAD) & (begun <= (NEVER if most is None else most))
 
     def closes(self, states: NDArray[np.integer], characters: NDArray[np.integer]) -> NDArray[np.bool_]:
         """See :meth:`Listed.closes`."""
-        count = self.written + characters
+        closed, count = self.automaton.closed(states), self.written + characters
+        if self.automaton.most:
+            return closed & self.alive(states, characters)
         fits = [(low <= count) & (count <= (NEVER if high is None else high)) for low, high in self.lengths]
-        return self.automaton.closed(states) & np.logical_or.reduce(fits)
-
-    def after(self, byte: int) -> OfLength | None:
-        """Return the state after a byte; ``None`` where no member begins so."""
-        state = self.automaton.step(self.state, byte)
-        return None if state == DEAD else self.moved(state, int(state == self.automaton.start))
-
-    def moved(self, state: int, characters: int) -> OfLength | None:
-        """Return the state after bytes that complete so many characters; ``None`` where no member begins so."""
-        # Beyond the last bound characters need not be counted, so free strings have one state.
-        low, high = self.lengths[-1]
-        count = min(self.written + characters, low if high is None else high + 1)
-        found = OfLength(self.lengths, self.automaton, state, count)
-        return found if found.size < NEVER else None
-
-    @property
-    def counts(self) -> bool:
-        """True if characters still matter."""
-        return len(self.lengths) > 1 or self.lengths[0][1] is not None or self.written < self.lengths[0][0]
-
-    @property
-    def size(self) -> int:
-        """The least number of bytes to the closing quote, itself included."""
-        size = self.automaton.size(self.state)
-        if not size:
-            return 0 if is_within(self.written, self.lengths) else NEVER
-        # What is begun is one character.
-        count = self.written + (self.state != self.automaton.start)
-        fits = [max(low - count, 0) for low, high in self.lengths if high is None or count <= high]
-        return size + min(fits) if fits else NEVER
-
-
-class Walked(NamedTuple):
-    """Spelling of a member of a regular set: a state of its spellings, and the number of characters before."""
-
-    automaton: Composed
-    state: int
-    written: int = 0
-
-    @property
-    def reads_on(self) -> bool:
-        """True: there is an automaton of its own."""
-        return True
-
-    def alive(self, states: NDArray[np.integer], characters: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """See :meth:`Listed.alive`."""
-        if not self.automaton.most:
-            return states != DEAD
-        pairs = zip(states.tolist(), characters.tolist(), strict=True)
-        return np.array([state != DEAD and self.moved(state, count) is not None for state, count in pairs], dtype=bool)
-
-    def closes(self, states: NDArray[np.integer], characters: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """See :meth:`Listed.closes`."""
-        return self.alive(states, characters) & self.automaton.closed(states)
+        return closed & np.logical_or.reduce(fits)
 
     def after(self, byte: int) -> Walked | None:
         """Return the state after a byte; ``None`` where no member begins so."""
@@ -382,21 +345,21 @@ class Walked(NamedTuple):
 
     def moved(self, state: int, characters: int) -> Walked | None:
         """Return the state after bytes that complete so many characters; ``None`` where no member begins so."""
-        found = Walked(self.automaton, state, min(self.written + characters, self.automaton.most))
+        found = self._replace(state=state, written=min(self.written + characters, self._most))
         return found if state != DEAD and found.size < NEVER else None
-
-    @property
-    def counts(self) -> bool:
-        """True if characters still matter."""
-        return self.written < self.automaton.most
 
     @property
     def size(self) -> int:
         """The least number of bytes to the closing quote, itself included."""
-        return self.automaton.size(self.state, self.written)
+        size = self.automaton.size(self.state, self.written)
+        if not size:
+            return 0 if is_within(self.written, self.lengths) else NEVER
+        count = self.written + (self.state != self.automaton.start)
+        fits = [max(low - count, 0) for low, high in self.lengths if high is None or count <= high]
+        return size + min(fits, default=NEVER)
 
 
-Spelled: TypeAlias = OfLength | Listed | Walked
+Spelled: TypeAlias = Listed | Walked
 """The progress of a string as a member of a set."""
 
 
@@ -438,7 +401,7 @@ def begun(strings: StringSet, *, ascii: bool) -> Spelled:
         return Words.of(strings, ascii=ascii).begun()
     if strings.lengths is not None:
         automaton = free(ascii=ascii)
-        return OfLength(strings.lengths, automaton, automaton.start)
+        return Walked(automaton, automaton.start, 0, strings.lengths)
     composed = composed_of(strings, ascii=ascii)
     return Walked(composed, composed.start)
 
@@ -448,35 +411,37 @@ def _left(outcome: int) -> ByteEdge:
     return ByteEdge(None, outcome)
 
 
-@final
 class Text(State):
-    """Within a string."""
+    """Within a string, of one of some sets with each outcome."""
 
     def __init__(self, machine: Maker, spelled: tuple[Spelled | None, ...]) -> None:
         super().__init__(machine)
         self.spelled = spelled
 
+    counts = False
+    """True if what is written must be known, whatever it is."""
+
     @property
     def sizes(self) -> Sequence[int]:
         return [NEVER if one is None else one.size for one in self.spelled]
-
-    def closed(self, place: int) -> ByteEdge:
-        """Return the edge of the closing quote of a member of one of the sets."""
-        return _left(place)
 
     @property
     def off_paths(self) -> State | None:
         """The state off the paths of all listed texts, where the automaton is as it is."""
         return self.later(tuple(None if one is None else one.moved(one.state, 0) for one in self.spelled))
 
-    def later(self, spelled: tuple[Spelled | None, ...]) -> State | None:
-        """Return the state in which the sets are spelled further, those that are not ``None``."""
+    def closed(self, place: int, read: bytes = b"") -> ByteEdge:
+        """Return the edge of the closing quote of a member of one of the sets, by its place; ``read`` is read here."""
+        return _left(place)
+
+    def later(self, spelled: tuple[Spelled | None, ...], read: bytes | None = None) -> State | None:
+        """Return the state in which the sets are spelled further, by some bytes or by any; ``None`` for those that are not."""
         return self._machine.made(Text, spelled) if any(spelled) else None
 
     def _edge(self, byte: int) -> ByteEdge | None:
-        spelled = tuple(None if one is None else one.after(byte) for one in self.spelled)
+        spelled, read = tuple(None if one is None else one.after(byte) for one in self.spelled), bytes([byte])
         for place, one in enumerate(spelled):
             if one is not None and ended(one):
-                return self.closed(place)
-        later = self.later(spelled)
+                return self.closed(place, read)
+        later = self.later(spelled, read)
         return None if later is None else ByteEdge(later)

@@ -11,8 +11,7 @@ from ....errors import UnsupportedError
 from ....format_limits import LimitError
 from ..formula import TRUE, Formula, both
 from ..kinds import Kinds
-from ..limits import told_apart
-from ..shapes import ArrayShape, ObjectShape, Some
+from ..shapes import ArrayShape, ObjectShape, Some, told_apart
 from ..strings.quoting import composed as composed_of
 from ..strings.quoting import members, spelled_size
 from ..strings.string_set import StringSet

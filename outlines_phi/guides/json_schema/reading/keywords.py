@@ -14,16 +14,13 @@ from ..formula import (
     TRUE,
     Formula,
     Names,
-    Numeric,
-    Plain,
-    Textual,
     both,
     either,
     kind,
     negated,
 )
 from ..numbers.number_set import NumberSet
-from ..shapes import Counted, Some, arrays, equal_to, member, objects, required
+from ..shapes import Counted, Some, among, arrays, equal_to, member, objects, required
 from ..strings.formats import format_strings
 from ..strings.string_set import StringSet
 from ..values import TYPES
@@ -203,7 +200,7 @@ def _type(place: Place) -> Formula:
 @lru_cache(maxsize=256)
 def _of_types(names: tuple[str, ...], plain: bool) -> Formula:
     """Return that a value is of one of these types, integers being written ``plain`` or in any way."""
-    whole = both(kind(TYPES["integer"]), Plain() if plain else Numeric(NumberSet.integers()))
+    whole = kind(["plain number"]) if plain else both(kind(TYPES["integer"]), among(NumberSet.integers()))
     others = kind(found for name in names if name != "integer" for found in TYPES[name])
     return either(others, whole) if "integer" in names and "number" not in names else others
 
@@ -220,7 +217,7 @@ def _equal_to(place: Place, keyword: str, values: list[Any]) -> Formula:
 def _bound(place: Place, keyword: str, over: Callable[..., NumberSet]) -> Formula:
     # Draft 4 has a flag beside the bound.
     exclusive = place.schema.get(f"exclusive{keyword.capitalize()}") is True
-    return Numeric(over(place.number(keyword), exclusive=exclusive))
+    return among(over(place.number(keyword), exclusive=exclusive))
 
 
 def _exclusive_bound(place: Place, keyword: str, over: Callable[..., NumberSet]) -> Formula:
@@ -228,24 +225,24 @@ def _exclusive_bound(place: Place, keyword: str, over: Callable[..., NumberSet])
         return TRUE
     if place.specification.name == "draft-04":
         raise place.malformed(keyword, "true or false beside a bound (or name a later draft in $schema)")
-    return Numeric(over(place.number(keyword), exclusive=True))
+    return among(over(place.number(keyword), exclusive=True))
 
 
 def _multiple(place: Place) -> Formula:
     divisor = place.number("multipleOf")
     if divisor <= 0:
         raise place.malformed("multipleOf", "a number above 0")
-    return Numeric(NumberSet.multiples_of(divisor))
+    return among(NumberSet.multiples_of(divisor))
 
 
 def _lengths(place: Place, keyword: str) -> Formula:
     count = place.count(keyword)
-    return Textual(StringSet.of_lengths(count, None) if keyword == "minLength" else StringSet.of_lengths(0, count))
+    return among(StringSet.of_lengths(count, None) if keyword == "minLength" else StringSet.of_lengths(0, count))
 
 
 def _pattern(place: Place) -> Formula:
     dialect = place.contents.get(PATTERN_DIALECT, "ecma")
-    return Textual(place.matching(place.text("pattern"), "pattern", dialect=dialect))
+    return among(place.matching(place.text("pattern"), "pattern", dialect=dialect))
 
 
 def _format(place: Place) -> Formula:
@@ -255,7 +252,7 @@ def _format(place: Place) -> Formula:
         if place.reading.formats is None:
             return TRUE
         place.reading.formats.append(place.pointer)
-        return Textual(strings)
+        return among(strings)
     place.leave_out(
         "format", f"{name} is not asked of it" if " checks" in name else f"the format {name!r} is not known"
     )

@@ -16,8 +16,7 @@ from referencing.jsonschema import DRAFT202012, DynamicAnchor, specification_wit
 
 from ....errors import OutlinesPhiError, UnsupportedError
 from ....format_limits import LimitError
-from ..formula import And, Formula, Not, Or, Referred, both, but_not
-from ..limits import not_too_deep
+from ..formula import And, Formula, Not, Or, Referred, both, but_not, not_too_deep
 from ..values import Path, pointer_to
 from .keywords import DRAFTS, KEYWORDS, TO_7, is_keyword, says
 from .place import Place, constant

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as WaitTimeout
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -227,20 +228,15 @@ class ServedModel(PhiModel):
     distribution of every prefix here is refused.
     """
 
-    stock: ClassVar[Any]  # Outlines' class
     takes_types = True
     tells_progress = False
+    made_of: ClassVar = {"client": "client", "model_name": "model_name"}
     hf_tokenizer = None
 
     def __init__(self, client: Any, model_name: str | None = None, **options: Any) -> None:
         PhiModel.__init__(self, **options)
         self.client, self.model_name, self.type_adapter = client, model_name, VLLMTypeAdapter()
         self._probed = False
-
-    @classmethod
-    def over(cls, model: Any, **options: Any) -> ServedModel:
-        """Return the form that takes ``phi=`` of a model of Outlines, which stays as it is."""
-        return cls(model.client, model.model_name, **options)
 
     @property
     def lm(self) -> NoReturn:
@@ -262,13 +258,17 @@ class ServedModel(PhiModel):
         """Return the stream of Outlines; none under a correction, where a text is known when it is accepted as a whole."""
         return self.lm if call.phi is not None else self._hosted_stream(call, prompt)
 
-    def _hosted(self, call: Call, given: Any, *, many: bool) -> Any:
-        return (self.stock.generate_batch if many else self.stock.generate)(
-            self, given, _stock_type(call), **call.keywords
-        )
+    def _in_loop(self, call: Call, prompts: Sequence[Any]) -> AbstractContextManager[Any]:
+        if call.ban is not None or isinstance(call.language, (Table, MaskLogitsProcessor)):
+            raise UnsupportedError(
+                "Use outlines.Generator(model, T) for calls without phi=, which the server masks by itself. A generator of "
+                "outlines_phi was called with phi=None."
+            )
+        return nullcontext(call.language)
 
     def _hosted_stream(self, call: Call, prompt: Any) -> Any:
-        return self.stock.generate_stream(self, prompt, _stock_type(call), **call.keywords)
+        with self._in_loop(call, [prompt]) as allowed:
+            return self.stock.generate_stream(self, prompt, allowed, **call.keywords)
 
     def draw(self, inputs: Sequence[Any], table: Table, phi: Phi, options: CallOptions) -> list[Draws]:
         """Return the draws of every prompt, made by the server: see :class:`RequestRounds`."""
@@ -389,13 +389,3 @@ def _all(found: Sequence[Draws | BudgetError]) -> list[Draws]:
             each.draws = made
             raise each
     return made
-
-
-def _stock_type(call: Call) -> Any:
-    """Return the output type of a call of Outlines."""
-    if call.ban is not None or isinstance(call.language, (Table, MaskLogitsProcessor)):
-        raise UnsupportedError(
-            "Use outlines.Generator(model, T) for calls without phi=, which the server masks by itself. A generator of "
-            "outlines_phi was called with phi=None."
-        )
-    return call.language

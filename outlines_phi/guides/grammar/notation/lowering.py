@@ -1,0 +1,109 @@
+"""Rules that are trees, as productions and as regular expressions: for the dialects that Lark does not compile itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeAlias, final
+
+from ....errors import GrammarError
+from ....regex.code_points import CodePoints
+from ....regex.patterns import literal
+from ....regex.syntax_tree import Chars, Choice, Leaf, Node, Repeat, RuleName, Sequence
+from ..grammar import Production
+
+Body: TypeAlias = tuple[int, ...]
+
+MOST_SYMBOLS = 50_000
+"""The most symbols of all productions with repeats written out."""
+
+
+class GrammarRule(NamedTuple):
+    """The tree of a rule, and the line that it begins in, 0 if unknown."""
+
+    body: Node
+    line: int = 0
+
+
+@final
+class Lowering:
+    """The productions of rules whose leaves are terminals or names of rules.
+
+    Choices inside of others and repeats have nonterminals of their own, one for equal trees; alternatives are in the order in which
+    they are written, more repeats before fewer. ``number`` has the symbols of ``terminals``, of each rule by its name, and of these
+    parts by their trees. The first rule is that of a whole text.
+    """
+
+    def __init__(self, rules: Mapping[str, GrammarRule], terminals: Iterable[Leaf]) -> None:
+        self.number: dict[object, int] = {terminal: place for place, terminal in enumerate(terminals)}
+        self.names = list(rules)
+        self._first, self._size = len(self.number), 0
+        self.number |= {name: self._first + place for place, name in enumerate(rules)}
+        self._found: dict[Production, None] = {}
+        for self._rule, (body, self._line) in rules.items():
+            self._define(
+                self.number[self._rule], map(self._body, body.branches if isinstance(body, Choice) else (body,))
+            )
+
+    @property
+    def productions(self) -> tuple[Production, ...]:
+        """All productions, those of one head in their order."""
+        return tuple(self._found)
+
+    def _body(self, tree: Node) -> Body:
+        match tree:
+            case Sequence(parts):
+                return tuple(symbol for part in parts for symbol in self._body(part))
+            case RuleName(name):
+                return (self.number[name],)
+            case Choice(branches):
+                return self._apart(tree, lambda _: map(self._body, branches))
+            case Repeat(part, least, most):
+                once, more = self._body(part), tuple[int, ...]()
+                required = once * min(least, MOST_SYMBOLS)  # more are refused when they are added
+                if most is None:  # read from the left, so it comes first
+                    return self._apart(Repeat(part, 0, None), lambda head: [(head, *once), ()]) + required
+                for times in range(1, most - least + 1):
+                    more = self._apart(Repeat(part, 0, times), lambda _, fewer=more: [(*once, *fewer), ()])  # type: ignore[misc]
+                return required + more
+        return (self.number[tree],)
+
+    def _apart(self, part: Node, bodies: Callable[[int], Iterable[Body]]) -> Body:
+        """Return the nonterminal of a part of a rule, by its ``bodies`` if it is new."""
+        if part not in self.number:
+            self.number[part] = head = self._first + len(self.names)
+            self.names.append(f"__{self._rule}_{len(self.names)}")
+            self._define(head, bodies(head))
+        return (self.number[part],)
+
+    def _define(self, head: int, bodies: Iterable[Body]) -> None:
+        for body in bodies:
+            self._found[Production(head, body, self._line)] = None
+            self._size += 1 + len(body)
+            if self._size > MOST_SYMBOLS:
+                place = f"rule {self._rule!r}" + (f" in line {self._line}" if self._line else "")
+                raise GrammarError(
+                    f"the productions have more than {MOST_SYMBOLS:,} symbols when repeats are written out, up to {place}. Lower "
+                    "the numbers of repeats, or leave the upper ones out"
+                )
+
+
+def written(tree: Node, leaf: Callable[[Node], str]) -> str:
+    """Write a tree as a regular expression, with ``leaf`` for what no dialect of these has."""
+    match tree:
+        case Chars(points):
+            return class_of(points)
+        case Sequence(parts):
+            return "".join(written(part, leaf) for part in parts)
+        case Choice(branches):
+            return f"(?:{'|'.join(written(branch, leaf) for branch in branches)})"
+        case Repeat(part, least, most):
+            return f"(?:{written(part, leaf)}){{{least},{'' if most is None else most}}}"
+    return leaf(tree)
+
+
+def class_of(points: CodePoints) -> str:
+    """Return the pattern of one character."""
+    pairs = [(literal(chr(low)), literal(chr(after - 1))) for low, after in zip(points[::2], points[1::2], strict=True)]
+    if len(pairs) == 1 and len({*pairs[0]}) == 1:
+        return pairs[0][0]
+    return f"[{''.join(low if low == high else f'{low}-{high}' for low, high in pairs)}]"
