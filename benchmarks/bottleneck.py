@@ -34,9 +34,8 @@ from benchmarks.estimators.dp_frozen import FrozenDPPhi
 from benchmarks.report import Report
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
-from outlines_phi.phi.estimator import ProposalPhi, doubling
+from outlines_phi.phi.estimator import LocalPhi, OneStepPhi, ProposalPhi, doubling
 from outlines_phi.phi.learned import LearnedPhi
-from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.rejection.adaptive_proposal import MASK, ROUND, AdaptiveTrajectories

@@ -46,14 +46,13 @@ from outlines_phi.drafting.model_drafter import ModelDrafter
 from outlines_phi.lm import bundled
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.numerics.distributions import Distributions
-from outlines_phi.phi.onestep import LocalPhi
+from outlines_phi.phi.estimator import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.coupling import Chains, Proposals, verify
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.resolve import DRAFT_LENGTH
-from outlines_phi.sampling.sampler import Request
-from outlines_phi.sampling.stepper import DraftState
+from outlines_phi.sampling.sampler import Prefetch, Request
+from outlines_phi.sampling.stepper import Trajectory
 from outlines_phi.settings import SamplingSettings
 
 NAMES = ("Bram", "Cleo", "Dara", "Edda", "Finn", "Greta", "Hugo", "Ines", "Jonas", "Kaya")
@@ -246,13 +245,13 @@ def one_record(
 def rounds_noted() -> Iterator[list[tuple[int, int, int]]]:
     """Yield a list that gets, of every round of a walk, the tokens that were drafted, kept, and written."""
     rounds: list[tuple[int, int, int]] = []
-    note = DraftState.observe
+    note = Trajectory.observe
 
-    def noting(state: DraftState, drafted: int, followed: int, written: int) -> None:
+    def noting(state: Trajectory, drafted: int, followed: int, written: int) -> None:
         rounds.append((drafted, followed, written))
         note(state, drafted, followed, written)
 
-    with mock.patch.object(DraftState, "observe", noting):
+    with mock.patch.object(Trajectory, "observe", noting):
         yield rounds
 
 

@@ -23,14 +23,13 @@ from outlines_phi.drafting.earlier_texts import PromptLookupDrafter
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
-from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
+from outlines_phi.phi.estimator import LocalPhi, OneStepPhi
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi
-from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.sampling.sampler import Request, Sampler
+from outlines_phi.sampling.sampler import Prefetch, Request, Sampler
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 

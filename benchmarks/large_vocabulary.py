@@ -21,7 +21,7 @@ from benchmarks.schemas import tekken_vocabulary
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
-from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
+from outlines_phi.phi.estimator import LocalPhi, OneStepPhi
 from outlines_phi.phi.tree import evaluator
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.regex.patterns import compile_regex

@@ -34,7 +34,7 @@ from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
-from outlines_phi.phi.onestep import LocalPhi
+from outlines_phi.phi.estimator import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.phi_options import ExactPhi
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler

@@ -24,10 +24,9 @@ import outlines_phi
 from benchmarks.peers.meter import Meter
 from benchmarks.report import Report
 from outlines_phi.lm import bundled
-from outlines_phi.phi.estimator import ProposalPhi
-from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
+from outlines_phi.phi.estimator import LocalPhi, OneStepPhi, ProposalPhi
+from outlines_phi.sampling.ancestral import SMC, SMCSampler
 from outlines_phi.sampling.sampler import Request
-from outlines_phi.sampling.smc import SMC, SMCSampler
 from outlines_phi.sampling.stepper import Stepper
 from outlines_phi.settings import SamplingSettings
 

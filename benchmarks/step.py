@@ -20,7 +20,7 @@ from benchmarks.schemas import SCHEMAS, pattern, tekken_vocabulary
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DONE, UNREACHABLE
 from outlines_phi.guides.table import Table
-from outlines_phi.phi.onestep import OneStepPhi
+from outlines_phi.phi.estimator import OneStepPhi
 from outlines_phi.plugin.processor import MaskLogitsProcessor
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.vocabulary.vocabulary import Vocabulary

@@ -24,9 +24,9 @@ from .lm.watch import Progress as Progress
 from .numerics.marginals import Marginals as Marginals
 from .phi.constraint import TextConstraint as TextConstraint
 from .phi.dp_bigram import BigramDPPhi as BigramDPPhi
+from .phi.estimator import LocalPhi as LocalPhi
+from .phi.estimator import OneStepPhi as OneStepPhi
 from .phi.learned import LearnedPhi as LearnedPhi
-from .phi.onestep import LocalPhi as LocalPhi
-from .phi.onestep import OneStepPhi as OneStepPhi
 from .phi.state_values import StateValues as StateValues
 from .plugin.ban import ban as ban
 from .plugin.classic import generate as generate
@@ -43,15 +43,15 @@ from .plugin.types.output_types import from_guidance as from_guidance
 from .plugin.wrapping import from_language_model as from_language_model
 from .plugin.wrapping import from_vllm_offline as from_vllm_offline
 from .plugin.wrapping import wrap as wrap
-from .sampling.draw import Draw as Draw
-from .sampling.draw import Guarantee as Guarantee
+from .sampling.ancestral import SMC as SMC
+from .sampling.draws import Draw as Draw
 from .sampling.draws import Draws as Draws
+from .sampling.draws import Guarantee as Guarantee
 from .sampling.phi_options import AutoPhi as AutoPhi
 from .sampling.phi_options import Effort as Effort
 from .sampling.phi_options import ExactPhi as ExactPhi
 from .sampling.phi_options import FieldsPhi as FieldsPhi
 from .sampling.phi_options import LookaheadPhi as LookaheadPhi
-from .sampling.smc import SMC as SMC
 from .settings import SamplingSettings as SamplingSettings
 from .vocabulary.vocabulary import Vocabulary as Vocabulary
 

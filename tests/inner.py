@@ -29,7 +29,8 @@ from outlines_phi.numerics.weights import at_quantiles, draw, log_mean, log_sum,
 from outlines_phi.phi import branches
 from outlines_phi.phi.branches import Branch, Branches
 from outlines_phi.phi.estimator import Need
-from outlines_phi.phi.tree import best_first, preexpand, tree
+from outlines_phi.phi.tree import best_first, tree
+from outlines_phi.phi.tree import best_first as preexpand
 from outlines_phi.phi.tree import evaluator as ahead
 from outlines_phi.phi.tree.best_first import enumerate_together, grow_trees
 from outlines_phi.phi.tree.evaluator import Evaluator
@@ -39,17 +40,15 @@ from outlines_phi.phi.tree.tree import BoundsTree, Node
 from outlines_phi.phi.tree.window import PhraseWindows, Renewal
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling import coupling, window_walks
-from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.ancestral import AncestralSampler, SMCSampler, systematic
 from outlines_phi.sampling.awrs import AllowedDraw
 from outlines_phi.sampling.coupling import Chains, Proposals
 from outlines_phi.sampling.lookahead import LookaheadSampler
-from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.ranking import rank
 from outlines_phi.sampling.rejection.attempts import Attempt, Attempts, FrozenWalks, RejectionAttempts, ResidualAttempts
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import Certification, ExactSampler
 from outlines_phi.sampling.resolve import sampler_for
-from outlines_phi.sampling.sampler import Request, Sampler
-from outlines_phi.sampling.smc import SMCSampler, systematic
+from outlines_phi.sampling.sampler import Prefetch, Request, Sampler
 from outlines_phi.sampling.window_walks import NormalizerWalk, WindowAttempts
 from outlines_phi.vocabulary.classes import EOS, NEVER, Partition

@@ -28,9 +28,8 @@ from outlines_phi.guides.guide import UNREACHABLE
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.phi.branches import Branches
-from outlines_phi.phi.estimator import Estimate, Prefixes, ProposalPhi, SampledRun
+from outlines_phi.phi.estimator import Estimate, LocalPhi, OneStepPhi, Prefixes, ProposalPhi, SampledRun
 from outlines_phi.phi.learned import LearnedPhi
-from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.phi.state_values import StateValues
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling.sampler import Request

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeVar, final
+from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..vocabulary.trie import spans, trie_of_sorted
+from .byte_machine import ByteMachine, Place, Position
 from .lift import Transformations
 
 DEAD = 0  # The state from which nothing is accepted; every automaton has it
 UNREACHABLE = np.iinfo(np.int32).max  # The distance of a state that reaches no goal
 
-Place = TypeVar("Place", bound=Hashable)
-
 
 @final
 @dataclass(frozen=True, eq=False)
-class ByteAutomaton:
+class ByteAutomaton(ByteMachine[int]):
     """A complete deterministic automaton over bytes: one row per state, one column per class of bytes that act alike."""
 
     targets: NDArray[np.int32]  # `int32[S, C]`: the next state. Row `DEAD` is all `DEAD`
@@ -30,7 +29,7 @@ class ByteAutomaton:
     accepting: NDArray[np.bool_]  # `bool[S]`: whether the bytes read so far are a member; False for `DEAD`
     # `int16[S]`: `2 k` before and in the `k`th of some parts of a text, `2 k + 1` between it and the next. Within a character it
     # is the least of those after it. None where no parts are told
-    position: NDArray[np.int16] | None = None
+    positions: NDArray[np.int16] | None = None
 
     def __post_init__(self) -> None:
         assert not self.targets[DEAD].any() and not self.accepting[DEAD], "state 0 must be dead"
@@ -72,6 +71,24 @@ class ByteAutomaton:
         return cls(np.ascontiguousarray(targets), byte_class.reshape(-1).astype(np.uint8), 1, accepting)
 
     @classmethod
+    def of_machine(
+        cls,
+        machine: ByteMachine[Place],
+        byte_class: NDArray[np.uint8],
+        check: Callable[[int], None] = lambda places: None,
+    ) -> ByteAutomaton:
+        """Return the trimmed automaton of a machine, of which bytes of one class act alike; ``check`` may refuse so many places."""
+        bytes = np.unique(byte_class, return_index=True)[1]
+        places, targets = explored([machine.start], lambda place: machine.steps(place, bytes.tolist()), check)
+        accepting = np.array([False, *map(machine.ends, places)])
+        told = list(map(machine.position, places))
+        has_blocks = any(one.inside or one.between for one in told)
+        positions = (
+            np.array([0, *(2 * one.block + one.between for one in told)], dtype=np.int16) if has_blocks else None
+        )
+        return cls(targets, byte_class, 1, accepting, positions).trim()
+
+    @classmethod
     def of_texts(cls, texts: Iterable[bytes]) -> ByteAutomaton:
         """Return the automaton of some texts: their trie."""
         every = sorted(set(texts))
@@ -102,7 +119,7 @@ class ByteAutomaton:
     def __and__(self, other: ByteAutomaton) -> ByteAutomaton:
         """Return the automaton of the texts that both accept, trimmed, with the positions of the left one."""
         product = Product.of((self, other), needed=2)
-        position = None if self.position is None else self.position[product.places[:, 0]]
+        position = None if self.positions is None else self.positions[product.places[:, 0]]
         accepting = np.asarray(product.matched.all(axis=1))
         return ByteAutomaton(product.targets, product.byte_class, 1, accepting, position).trim()
 
@@ -130,7 +147,7 @@ class ByteAutomaton:
         if useful.all():
             return self
         number = np.where(useful, np.cumsum(useful) - 1, DEAD).astype(np.int32)
-        position = None if self.position is None else self.position[useful]
+        position = None if self.positions is None else self.positions[useful]
         start = int(number[self.start])
         return ByteAutomaton(number[self.targets[useful]], self.byte_class, start, self.accepting[useful], position)
 
@@ -152,12 +169,18 @@ class ByteAutomaton:
         """Return the least number of bytes from a state to an accepting one, or ``UNREACHABLE``."""
         return self._sizes[state]
 
-    def step(self, state: int, byte: int) -> int:
+    def step(self, state: int, byte: int) -> int | None:
         """Return the state after a byte; many times as fast as through arrays, once the state was asked for."""
         row = self._rows.get(state)
         if row is None:
             row = self._rows[state] = self.targets[state, self.byte_class].tolist()
-        return row[byte]
+        return row[byte] or None
+
+    def steps(self, state: int, bytes: Sequence[int]) -> list[int | None]:
+        return [target or None for target in self.targets[state, self.byte_class[bytes]].tolist()]
+
+    def ends(self, state: int) -> bool:
+        return bool(self.accepting[state])
 
     def live(self, state: int) -> list[int]:
         """Return the bytes that a state goes on with, found once."""
@@ -191,15 +214,20 @@ class ByteAutomaton:
             state = int(self.targets[state, self.byte_class[byte]])
         return state
 
-    def accepts(self, text: bytes) -> bool:
-        """Return True if ``text`` is a member."""
-        return bool(self.accepting[self.advance(self.start, text)])
+    def position(self, state: int) -> Position:
+        if self.positions is None:
+            return Position()
+        block, between = divmod(self.positions.item(state), 2)
+        return Position(block, not between, bool(between))
 
-    def shortest(self) -> bytes:
-        """Return the first of the shortest members; ``ValueError`` if there is none."""
-        if self.is_empty:
+    def is_live(self, state: int) -> bool:
+        return bool(self.distances[state] != UNREACHABLE)
+
+    def shortest(self, state: int | None = None) -> bytes:
+        """Return the first of the shortest texts from ``state`` on; ``ValueError`` if there is none."""
+        text, state = bytearray(), self.start if state is None else state
+        if not self.is_live(state):
             raise ValueError("the automaton accepts nothing")
-        text, state = bytearray(), self.start
         while not self.accepting[state]:
             successors = self.targets[state, self.byte_class]
             text.append(int(self.distances[successors].argmin()))
@@ -296,7 +324,7 @@ def joint_classes(classes: Sequence[NDArray[np.integer]]) -> tuple[NDArray[np.ui
 
 
 def position_between(first: int, last: int, parts: int) -> int:
-    """Return the position of a text, see :attr:`ByteAutomaton.position`, that may be read in several ways.
+    """Return the position of a text, see :attr:`ByteAutomaton.positions`, that may be read in several ways.
 
     ``first`` and ``last`` are the blocks that it may be in: even ones are what stands before, between and behind the ``parts``, odd
     ones the parts. A text that may be in a part is in it; a part begins where what stands before it may end.

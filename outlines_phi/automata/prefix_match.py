@@ -100,10 +100,7 @@ class PrefixMatch:
         marked, members = self.marked, self.members
         if ended and members.accepting[members.advance(members.start, written)]:
             return written
-        state, longest = marked.start, 0 if marked.accepting[marked.start] else -1
-        for place, byte in enumerate(written, 1):
-            state = marked.step(state, byte)
-            longest = place if marked.accepting[state] else longest
+        longest = max(marked.prefixes(written), default=-1)
         if longest < 0:
             return whole_characters(written)
         found = written[:longest]

@@ -27,8 +27,7 @@ from ..plugin.generator import Generator, PhiGenerator
 from ..plugin.session import PhiModel
 from ..plugin.types.output_types import to_language
 from ..plugin.wrapping import wrapped
-from ..sampling.draw import Guarantee
-from ..sampling.draws import Draws
+from ..sampling.draws import Draws, Guarantee
 from ..sampling.phi_options import AutoPhi, LookaheadPhi
 from ..settings import SamplingSettings
 from .app import FAILED, INTERRUPTED, note, tell

@@ -16,17 +16,16 @@ from ..drafting.forced import ForcedDrafter
 from ..errors import UnsupportedError
 from ..guides.grammar.notation.reader import NAMES
 from ..guides.phrases.banned import LEVELS, BannedPhrases
-from ..phi.estimator import Phi
-from ..phi.onestep import LocalPhi
+from ..phi.estimator import LocalPhi, Phi
 from ..phi.tree.store import TreeStore
 from ..plugin.call import ESTIMATORS, Call, CallOptions, Correction, Unset, meant_by
 from ..plugin.choices import OPTIONS, guessed
 from ..plugin.drafts import DRAFTERS, resolve_draft
 from ..plugin.session import PhiModel
 from ..plugin.types.output_types import to_language
+from ..sampling.ancestral import SMC, Resample
 from ..sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from ..sampling.resolve import DRAFT_LENGTH, sampler_for
-from ..sampling.smc import SMC, Resample
 from ..settings import SamplingSettings
 from .actors import FORMS, Pool
 from .inputs import (

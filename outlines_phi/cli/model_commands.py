@@ -24,7 +24,7 @@ from ..fidelity.report_text import TextTable, bias_section, jsonable, sections, 
 from ..guides.table import Table
 from ..numerics.checks import check_fits, counted
 from ..numerics.weights import bounds_text
-from ..phi.onestep import LocalPhi
+from ..phi.estimator import LocalPhi
 from ..plugin import generator
 from ..plugin.call import SEARCH_EFFORT, CallOptions
 from ..plugin.choices import meant

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from typing import ClassVar, final
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from ..errors import UnsupportedError
 from ..guides.table import Table
-from ..numerics.checks import check_amounts
-from .drafter import NOTHING, Draft, Drafter, Drafting, DraftRun, Proposer, Site
+from ..numerics.checks import check, check_amounts, check_kind
+from .drafter import NOTHING, Chain, Draft, Drafter, Drafting, DraftRun, Proposer, Site
 
 
 @final
@@ -44,11 +40,9 @@ class FirstOf(Drafter):
 
     def __post_init__(self) -> None:
         given: object = self.drafters
-        if not isinstance(given, (tuple, list)) or not given or not all(isinstance(one, Drafter) for one in given):
-            raise UnsupportedError(
-                f"Give FirstOf a tuple of at least one drafter, such as ForcedDrafter(). FirstOf({given!r}) was given."
-            )
-        object.__setattr__(self, "drafters", tuple(given))
+        holds = isinstance(given, tuple | list) and bool(given) and all(isinstance(one, Drafter) for one in given)
+        check("FirstOf", holds, "a tuple of at least one drafter, such as ForcedDrafter()", drafters=given)
+        object.__setattr__(self, "drafters", tuple(self.drafters))
 
     @property
     def sampled(self) -> bool:
@@ -56,28 +50,6 @@ class FirstOf(Drafter):
 
     def begin(self, run: DraftRun) -> Drafting:
         return _FirstOf([Proposer(drafter, run) for drafter in self.drafters], run.table)
-
-
-@dataclass(eq=False)
-class _Composed:
-    """A chain in the making: where it has arrived, and what it was put together from."""
-
-    site: Site
-    room: int
-    rng: np.random.Generator
-    parts: list[Draft] = field(default_factory=list)
-
-    def extend(self, part: Draft, table: Table) -> None:
-        self.parts.append(part)
-        self.room -= len(part.tokens)
-        for token in part.tokens:
-            self.site = self.site.after(token, table)
-        self.site = replace(self.site, guessed=self.site.guessed + len(part.tokens))
-
-    def draft(self) -> Draft:
-        tokens = tuple(token for part in self.parts for token in part.tokens)
-        drawn = [part.log_r for part in self.parts if part.log_r is not None]
-        return Draft(tokens, torch.cat([_log_r(part, drawn[0]) for part in self.parts]) if drawn else None)
 
 
 @final
@@ -90,7 +62,7 @@ class _FirstOf(Drafting):
     def propose(
         self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
     ) -> list[Draft]:
-        chains = [_Composed(*asked) for asked in zip(sites, lengths, streams, strict=True)]
+        chains = [Chain(*asked) for asked in zip(sites, lengths, streams, strict=True)]
         growing = chains
         while growing:
             waiting, growing = growing, []
@@ -104,15 +76,6 @@ class _FirstOf(Drafting):
                         growing.append(chain)
                 waiting = [chain for chain, part in zip(waiting, parts, strict=True) if not part.tokens]
         return [chain.draft() for chain in chains]
-
-
-def _log_r(part: Draft, other: Tensor) -> Tensor:
-    """Return the distributions of ``part``: for a deterministic one, like ``other``, those that are 1 on its tokens."""
-    if part.log_r is not None:
-        return part.log_r.to(other.device)
-    log_r = torch.full_like(other[:1], -math.inf).repeat(len(part.tokens), 1)
-    log_r[range(len(part.tokens)), list(part.tokens)] = 0.0
-    return log_r
 
 
 COST = 0.05
@@ -183,8 +146,7 @@ class AdaptedLength(Drafter):
     name: ClassVar[str] = "adapted_length"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.drafter, Drafter):
-            raise UnsupportedError(f"AdaptedLength({self.drafter!r}) was given; expected a drafter.")
+        check_kind("AdaptedLength", "drafter", self.drafter, Drafter, "a drafter, such as ForcedDrafter()")
         check_amounts("AdaptedLength", cost=self.cost)
 
     @property

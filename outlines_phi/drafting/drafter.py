@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar, final
 
 import numpy as np
@@ -77,6 +78,14 @@ class Draft:
     tokens: tuple[int, ...]
     log_r: Tensor | None = None
 
+    def distributions(self, other: Tensor) -> Tensor:
+        """Return ``log_r``, on the device of ``other``; of a deterministic draft ``[K, V]``, like ``other``, 0 on its tokens."""
+        if self.log_r is not None:
+            return self.log_r.to(other.device)
+        log_r = torch.full_like(other[:1], -math.inf).repeat(len(self.tokens), 1)
+        log_r[range(len(self.tokens)), list(self.tokens)] = 0.0
+        return log_r
+
 
 NOTHING = Draft(())
 """No draft."""
@@ -111,6 +120,36 @@ class DraftRun:
     def vocabulary(self) -> Vocabulary:
         """The exact bytes of every token."""
         return self.table.vocabulary
+
+
+@final
+@dataclass(eq=False)
+class Chain:
+    """A draft in the making: where it has arrived, how many tokens it may still take, and the parts that it is made of."""
+
+    site: Site
+    room: int
+    rng: np.random.Generator
+    parts: list[Draft] = field(default_factory=list)
+
+    @property
+    def finished(self) -> bool:
+        """True if no further token can follow."""
+        return self.room <= 0 or self.site.state in (DEAD, DONE)
+
+    def extend(self, part: Draft, table: Table) -> None:
+        """Go on by a part."""
+        self.parts.append(part)
+        self.room -= len(part.tokens)
+        for token in part.tokens:
+            self.site = self.site.after(token, table)
+        self.site = replace(self.site, guessed=self.site.guessed + len(part.tokens))
+
+    def draft(self) -> Draft:
+        """Return the draft; where some parts are drawn, a deterministic one has the distributions that are 1 on its tokens."""
+        tokens = tuple(token for part in self.parts for token in part.tokens)
+        drawn = next((part.log_r for part in self.parts if part.log_r is not None), None)
+        return Draft(tokens, None if drawn is None else torch.cat([part.distributions(drawn) for part in self.parts]))
 
 
 class Drafting(ABC):
@@ -227,11 +266,11 @@ class Proposer:
     def _fitted(self, draft: Draft, site: Site, limit: int) -> Draft:
         """Return ``draft`` without what cannot follow ``site``."""
         if not isinstance(draft, Draft) or not isinstance(draft.tokens, (tuple, list)):
-            raise self._error(f"proposed {draft!r}; expected a Draft with a tuple of tokens")
+            raise self._error(f"proposed {shown(draft)}; expected a Draft with a tuple of tokens")
         size = len(self._run.vocabulary)
         for token in draft.tokens:
             if not is_count(token) or token >= size:
-                raise self._error(f"proposed the token {token!r}; expected ids of the vocabulary, 0 to {size - 1}")
+                raise self._error(f"proposed the token {shown(token)}; expected ids of the vocabulary, 0 to {size - 1}")
         tokens = tuple(map(int, draft.tokens))[:limit]
         live = self._live(tokens, site)
         if draft.log_r is None:

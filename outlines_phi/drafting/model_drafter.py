@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..numerics.checks import check_kind
 from ..numerics.weights import columns_at
 from ..phi.branches import Branch, Branches
 from ..vocabulary.vocabulary import Vocabulary
-from .drafter import Draft, Drafter, Drafting, DraftRun, Site
+from .drafter import Chain, Draft, Drafter, Drafting, DraftRun, Site
 
 WASTE = 1024
 """Nodes that the drafter's trees may grow by, beyond the texts themselves, before the others are given back."""
@@ -81,25 +81,6 @@ class ModelDrafter(Drafter):
         return ModelDrafting(self, run)
 
 
-@dataclass(eq=False)
-class _Chain:
-    """A draft in the making: where it has arrived, and its tokens with their distributions."""
-
-    site: Site
-    length: int
-    rng: np.random.Generator
-    way: list[Branch] = field(default_factory=list)  # To where it has arrived, from what was evaluated last
-    tokens: list[int] = field(default_factory=list)
-    log_r: list[Tensor] = field(default_factory=list)
-
-    @property
-    def finished(self) -> bool:
-        return len(self.tokens) >= self.length or self.site.state in (DEAD, DONE)
-
-    def draft(self) -> Draft:
-        return Draft(tuple(self.tokens), torch.stack(self.log_r) if self.log_r else None)
-
-
 @final
 class ModelDrafting(Drafting):
     """A smaller model at work in one call.
@@ -119,20 +100,19 @@ class ModelDrafting(Drafting):
         self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
     ) -> list[Draft]:
         rooms = [self._room(site, length) for site, length in zip(sites, lengths, strict=True)]
-        chains = [_Chain(*asked) for asked in zip(sites, rooms, streams, strict=True)]
-        growing, answered = [chain for chain in chains if not chain.finished], list[Branch]()
-        for chain in growing:
-            chain.way = list(self._prompts[chain.site.row].along(chain.site.tokens))
-        self._tidy(growing)
-        while growing:
-            wanted = [at for chain in growing for at in chain.way if at.node < 0 or at is chain.way[-1]]
+        chains = [Chain(*asked) for asked in zip(sites, rooms, streams, strict=True)]
+        # To where each has arrived, from what was evaluated last
+        ways = {c: list(self._prompts[c.site.row].along(c.site.tokens)) for c in chains if not c.finished}
+        answered = list[Branch]()
+        self._tidy(ways.values())
+        while ways:
+            wanted = [at for way in ways.values() for at in way if at.node < 0 or at is way[-1]]
             wanted = list(dict.fromkeys(wanted))
             for at, logits in zip(wanted, self._branches.reach(wanted).whole(), strict=True):
                 at.answer = logits
             answered += wanted
-            growing = self._draw(growing)
-            for chain in growing:
-                chain.way = [chain.way[-1].foreseen(chain.tokens[-1])]
+            self._draw({chain: way[-1] for chain, way in ways.items()})
+            ways = {c: [way[-1].foreseen(c.site.tokens[-1])] for c, way in ways.items() if not c.finished}
         for at in answered:
             at.answer = None
         return [chain.draft() for chain in chains]
@@ -142,8 +122,8 @@ class ModelDrafting(Drafting):
         context = self._model.max_length
         return length if context is None else min(length, context - len(site.prompt) - len(site.tokens) + 1)
 
-    def _draw(self, chains: Sequence[_Chain]) -> list[_Chain]:
-        """Take every chain one token further; return those that go on."""
+    def _draw(self, chains: Mapping[Chain, Branch]) -> None:
+        """Take every chain one token further from where it stands, or finish it."""
         log_r = self._log_r(chains)
         if self._greedy:
             tokens = log_r.argmax(-1)
@@ -152,36 +132,30 @@ class ModelDrafting(Drafting):
             cumulative = log_r.double().exp().cumsum_(-1)
             tokens = columns_at(cumulative, torch.tensor(uniforms, dtype=torch.float64, device=log_r.device))[:, 0]
         chosen = torch.stack([tokens.double(), log_r.gather(-1, tokens[:, None])[:, 0].double()])
-        growing = []
         for chain, row, token, log_r_v in zip(chains, log_r, *chosen.tolist(), strict=True):
-            if not log_r_v > -math.inf:  # truncation leaves nothing that the guide allows
-                continue
-            chain.site = chain.site.after(int(token), self._run.table)
-            if self._greedy and chain.site.state in (DEAD, DONE):
-                continue
-            chain.tokens.append(int(token))
-            if not self._greedy:
-                chain.log_r.append(row)
-            if not chain.finished:
-                growing.append(chain)
-        return growing
+            part = Draft((int(token),), None if self._greedy else row[None])
+            ended = self._greedy and chain.site.after(int(token), self._run.table).state in (DEAD, DONE)
+            if ended or not log_r_v > -math.inf:  # truncation leaves nothing that the guide allows
+                chain.room = 0
+            else:
+                chain.extend(part, self._run.table)
 
-    def _log_r(self, chains: Sequence[_Chain]) -> Tensor:
+    def _log_r(self, chains: Mapping[Chain, Branch]) -> Tensor:
         """Return ``log r`` after each chain, ``[n, V]``: one row for those at the same node; ``nan`` where there is none."""
         sites: dict[Branch, Site] = {}
-        for chain in chains:
-            sites.setdefault(chain.way[-1], chain.site)
+        for chain, at in chains.items():
+            sites.setdefault(at, chain.site)
         place = {at: i for i, at in enumerate(sites)}
         logits = _resized(torch.stack([at.answer for at in sites]), len(self._run.vocabulary))
         contexts = ((*site.prompt, *site.tokens) for site in sites.values())
         log_p = self._run.settings.log_p(logits, self._run.vocabulary, contexts)
         bias = [self._run.table.bias(site.state, site.remaining, log_p.device) for site in sites.values()]
         log_r = torch.log_softmax(log_p + torch.stack(bias), -1)
-        return log_r if len(place) == len(chains) else log_r[[place[chain.way[-1]] for chain in chains]]
+        return log_r if len(place) == len(chains) else log_r[[place[at] for at in chains.values()]]
 
-    def _tidy(self, chains: Sequence[_Chain]) -> None:
+    def _tidy(self, ways: Iterable[Sequence[Branch]]) -> None:
         """Give back what is not on the way to a text, where that outweighs the texts."""
-        kept = {at for chain in chains for at in chain.way}
+        kept = {at for way in ways for at in way}
         nodes = sorted(at.node for at in kept if at.node >= 0)
         if self._branches.planted and self._branches.tidy(nodes, len(nodes), WASTE):
             for at in [*self._prompts, *kept]:

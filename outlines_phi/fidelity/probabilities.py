@@ -21,10 +21,9 @@ from ..lm.model import LanguageModel, ModelCounts
 from ..lm.watch import Progress, check_interruption, current, follow
 from ..numerics.marginals import Marginals, frozen
 from ..numerics.weights import bounds_text, ratio
-from ..phi.tree.best_first import enumerate_together
+from ..phi.tree.best_first import enumerate_together, expand_usual
 from ..phi.tree.distribution import Beginnings, Distribution
 from ..phi.tree.evaluator import Evaluator
-from ..phi.tree.preexpand import expand_usual
 from ..phi.tree.tree import BoundsTree, Node, refuse_impossible
 from ..settings import SamplingSettings
 

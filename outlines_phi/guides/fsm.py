@@ -218,8 +218,8 @@ class FSMGuide(Guide):
 
     @cached_property
     def _position(self) -> NDArray[np.int16] | None:
-        """``int16[S]``: the position of every state, see :attr:`ByteAutomaton.position`; of texts that are members alone."""
-        position = None if self.automaton is None or self.match is not None else self.automaton.position
+        """``int16[S]``: the position of every state, see :attr:`ByteAutomaton.positions`; of texts that are members alone."""
+        position = None if self.automaton is None or self.match is not None else self.automaton.positions
         return None if position is None else np.append(position[:1], position)
 
     def min_tokens(self, state: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from numbers import Real
+from pathlib import PurePath
 
 import numpy as np
 
@@ -12,30 +13,32 @@ from ..errors import UnsupportedError
 MOST_BYTES = 2**34  # The bound of the memory that a call's request needs at the least: 16 GB
 
 
+def check(owner: str, holds: bool, expected: str, **given: object) -> None:
+    """Raise :class:`UnsupportedError` unless a condition ``holds``, with what was ``given`` to ``owner`` and ``expected``."""
+    if not holds:
+        values = ", ".join(f"{name}={shown(value)}" for name, value in given.items())
+        raise UnsupportedError(f"{values} was given to {owner}; expected {expected}.")
+
+
 def check_counts(owner: str, otherwise: str = "", *, least: int = 1, **values: object) -> None:
     """Raise :class:`UnsupportedError` for the first value that is not a whole number of at least ``least``.
 
     ``owner`` has the options; ``otherwise`` is what else could have been given, for the message.
     """
     for name, value in values.items():
-        if not is_count(value, least):
-            raise UnsupportedError(
-                f"{name}={shown(value)} was given to {owner}; expected a whole number of at least {least}{otherwise}."
-            )
+        check(owner, is_count(value, least), f"a whole number of at least {least}{otherwise}", **{name: value})
 
 
 def check_shares(owner: str, **values: object) -> None:
     """Raise :class:`UnsupportedError` for the first value that is not a number in (0, 1]."""
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
-            raise UnsupportedError(f"{name}={shown(value)} was given to {owner}; expected a number in (0, 1].")
+        check(owner, is_number(value) and 0 < value <= 1, "a number in (0, 1]", **{name: value})  # type: ignore[operator]
 
 
 def check_amounts(owner: str, **values: object) -> None:
     """Raise :class:`UnsupportedError` for the first value that is not a finite number of at least 0."""
     for name, value in values.items():
-        if not is_number(value) or value < 0:  # type: ignore[operator]
-            raise UnsupportedError(f"{name}={shown(value)} was given to {owner}; expected a number of at least 0.")
+        check(owner, is_number(value) and value >= 0, "a number of at least 0", **{name: value})  # type: ignore[operator]
 
 
 def check_fits(
@@ -72,10 +75,15 @@ def check_kind(owner: str, name: str, value: object, kind: type | tuple[type, ..
 
 
 def shown(value: object) -> str:
-    """Return a value as a message shows it: Python itself refuses to write integers of thousands of digits."""
+    """Return a value as a message shows it, whatever its ``repr`` does: Python refuses to write integers of thousands of digits."""
     if isinstance(value, int) and value.bit_length() > 256:
         return f"{'-' if value < 0 else ''}2**{value.bit_length() - 1}..."
-    return f"{value!r:.80}"
+    if isinstance(value, PurePath):
+        return repr(str(value))
+    try:
+        return f"{value!r:.80}"
+    except Exception:  # a list with such an integer, or an object of somebody else's
+        return f"<{type(value).__name__}>"
 
 
 def counted(number: int, noun: str) -> str:

@@ -62,6 +62,13 @@ def log_mean(log_w: ArrayLike) -> float:
     return float(np.logaddexp.reduce(values)) - math.log(len(values)) if len(values) else -math.inf
 
 
+def largest_change(before: NDArray[np.float64], after: NDArray[np.float64]) -> float:
+    """Return the largest difference of two arrays of logarithms, infinite where one of them alone is ``-inf``."""
+    different = before != after  # not where both are -inf
+    with np.errstate(invalid="ignore"):
+        return float(np.abs(after[different] - before[different]).max(initial=0.0))
+
+
 def bounds_text(log_bounds: tuple[float, float]) -> str:
     """Return bounds of a log mass as a text: a number where both are shown as it."""
     low, high = (f"{bound + 0.0:.4g}" for bound in log_bounds)  # + 0.0: not -0

@@ -13,7 +13,7 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from ..errors import ConstraintError, UnsupportedError
-from ..numerics.checks import check_counts
+from ..numerics.checks import check, check_counts
 from ..vocabulary.vocabulary import Vocabulary
 
 FURTHER = 4
@@ -109,10 +109,8 @@ class TextConstraint:
 
     def __post_init__(self) -> None:
         for name, predicate in (("prefix", self.prefix), ("complete", self.complete)):
-            if predicate is not None and not callable(predicate):
-                raise UnsupportedError(
-                    f"TextConstraint({name}={predicate!r:.80}) was given; expected a function of a text that returns True or False."
-                )
+            holds = predicate is None or callable(predicate)
+            check("TextConstraint", holds, "a function of a text that returns True or False", **{name: predicate})
         if self.prefix is None and self.complete is None:
             raise UnsupportedError("TextConstraint() was given no predicate; expected prefix=, complete= or both.")
         check_counts("TextConstraint", further=self.further, memory=self.memory)

@@ -15,8 +15,9 @@ from ..guides.guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from ..numerics.checks import check_counts, check_shares
 from ..numerics.distributions import runs
 from ..numerics.transfers import Exchange
+from ..numerics.weights import largest_change
 from ..vocabulary.classes import EOS, NEVER, Partition, common_refinement
-from .estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun, add_by_class, floored, scores_alone
+from .estimator import Estimate, Prefixes, ProposalPhi, SampledRun, add_by_class, floored, scores_alone
 
 Key = tuple[tuple[int, ...], int]  # a prompt and its budget
 
@@ -51,7 +52,7 @@ class BigramDPPhi(ProposalPhi):
     max_bytes
         Bound on the memory of the values of one prompt, for all budgets: where they would take more, neighbours share theirs.
     floor
-        See :class:`~outlines_phi.phi.onestep.OneStepPhi`.
+        See :class:`~outlines_phi.phi.estimator.OneStepPhi`.
     """
 
     tokens: int = 256
@@ -59,7 +60,6 @@ class BigramDPPhi(ProposalPhi):
     max_bytes: int = 64 * 2**20
     floor: float = 1e-3
     name: ClassVar[str] = "dp-bigram"
-    needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits", "model"})
 
     def __post_init__(self) -> None:
         check_counts("BigramDPPhi", tokens=self.tokens, states=self.states, max_bytes=self.max_bytes)
@@ -323,13 +323,6 @@ class Layers:
 
     def __len__(self) -> int:
         return len(self._kept)
-
-
-def largest_change(before: NDArray[np.float64], after: NDArray[np.float64]) -> float:
-    """Return the largest difference of two arrays of logarithms, infinite where one of them alone is ``-inf``."""
-    different = before != after  # not where both are -inf
-    with np.errstate(invalid="ignore"):
-        return float(np.abs(after[different] - before[different]).max(initial=0.0))
 
 
 def log_product(log_x: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:

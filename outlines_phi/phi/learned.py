@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import ClassVar, final
 
 import numpy as np
@@ -13,12 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import UnsupportedError
 from ..guides.guide import DONE
 from ..guides.table import ClassTargets, Table
-from ..numerics.checks import check_shares
+from ..numerics.checks import check, check_shares
 from ..numerics.distributions import runs
-from ..numerics.transfers import Exchange, Rows, send
+from ..numerics.transfers import Exchange, send
 from ..settings import SamplingSettings
 from .estimator import Estimate, Need, Prefixes, SampledRun, StepPhi, add_by_class, doubling, live_mass, scores_alone
 from .state_values import KeptValues, Knowledge, LearnedFrom, Observed, StateValues
@@ -44,7 +43,7 @@ class LearnedPhi(StepPhi):
         The store of values. ``None``: the one that the model keeps for this output type and these settings, which is
         what ``phi="learned"`` means; in a logits processor, those of this object.
     floor
-        See :class:`~outlines_phi.phi.onestep.OneStepPhi`.
+        See :class:`~outlines_phi.phi.estimator.OneStepPhi`.
     """
 
     values: StateValues | KeptValues | None = None
@@ -54,11 +53,12 @@ class LearnedPhi(StepPhi):
     _own: StateValues = field(default_factory=StateValues, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.values, StateValues | KeptValues | None):
-            raise UnsupportedError(
-                f"LearnedPhi(values={self.values!r}) was given; expected StateValues(), or StateValues.load(path) for values of a "
-                "file, or None for those that the model keeps."
-            )
+        check(
+            "LearnedPhi",
+            isinstance(self.values, StateValues | KeptValues | None),
+            "StateValues(), or StateValues.load(path) for values of a file, or None for those that the model keeps",
+            values=self.values,
+        )
         check_shares("LearnedPhi", floor=self.floor)
 
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
@@ -69,11 +69,8 @@ class LearnedPhi(StepPhi):
 
     def scores(self, log_p: Tensor, table: Table, states: Sequence[int], remaining: Sequence[int]) -> Tensor:
         """Return ``log p + log h``, and learn from the steps now and then; see :meth:`StepPhi.scores`."""
-        known, steps = self._values.lately(STALE), Steps(table, states, remaining, log_p.device)
-        scores, masses = steps.ask([known] * len(states), self.floor, Exchange(Rows.all(log_p)))(log_p)
-        for step in steps.observed(*masses):
-            self._values.add(step)
-        return scores
+        estimate = LearnedEstimate(self.floor, table, self._values, [self._values.lately(STALE)])
+        return estimate.scores(log_p, Prefixes([0] * len(states), (), states, remaining, ()))
 
     def check(self, table: Table, settings: SamplingSettings) -> None:
         if isinstance(self.values, StateValues):
@@ -122,13 +119,29 @@ class LearnedEstimate(Estimate):
         return scores_alone(self, log_p, prefixes)
 
     def step(self, prefixes: Prefixes, exchange: Exchange) -> Callable[[Tensor], Tensor]:
-        steps = Steps(self._table, prefixes.states, prefixes.remaining, exchange.device)
-        ask = steps.ask([self._known[row] for row in prefixes.rows], self._floor, exchange)
+        alike = runs(zip(prefixes.states, prefixes.remaining, strict=True))
+        parts = [
+            (state, self._table.class_targets(state, left, exchange.device), part) for (state, left), part in alike
+        ]
+        known = [self._known[row] for row in prefixes.rows]
+        values = exchange.send(*(x for _, to, part in parts for x in _values(known[part], to.states, self._floor)))
 
         def scores(log_p: Tensor) -> Tensor:
-            scores, masses = ask(log_p)
-            exchange.tell(lambda *found: self._see(prefixes, list(steps.observed(*found))), *masses)
+            sent, scores, masses = iter(values()), torch.empty_like(log_p), list[Tensor]()
+            for _, to, part in parts:
+                masses.append(mass := _target_mass(log_p[part], to))
+                log_h = _log_h(mass, self._floor, *islice(sent, 4)).index_select(-1, to.places)
+                add_by_class(log_p[part], log_h, to.partition, to.few, out=scores[part])
+            exchange.tell(see, *masses)
             return scores
+
+        def see(*masses: NDArray[np.floating]) -> None:
+            places = ((state, to.states) for state, to, part in parts for _ in range(part.start, part.stop))
+            found = [
+                (row, Observed(*place, m)) for row, place, m in zip(prefixes.rows, places, chain(*masses), strict=True)
+            ]
+            self._drafted = {place: found[place] for place, drafted in enumerate(prefixes.drafted) if drafted}
+            self._note(seen for place, seen in enumerate(found) if place not in self._drafted)
 
         return scores
 
@@ -139,48 +152,10 @@ class LearnedEstimate(Estimate):
         self._known = [known.after(some) for known, some in zip(self._known, self._seen, strict=True)]
         self._seen = [[] for _ in self._known]
 
-    def _see(self, prefixes: Prefixes, steps: Sequence[Observed]) -> None:
-        found = list(zip(prefixes.rows, steps, strict=True))
-        self._drafted = {place: found[place] for place, drafted in enumerate(prefixes.drafted) if drafted}
-        self._note(seen for place, seen in enumerate(found) if place not in self._drafted)
-
     def _note(self, steps: Iterable[tuple[int, Observed]]) -> None:
         for row, seen in steps:
             self._seen[row].append(seen)
             self._values.add(seen)
-
-
-@final
-class Steps:
-    """Some prefixes as learned values see them: where each leads, neighbours of one state together."""
-
-    def __init__(self, table: Table, states: Sequence[int], remaining: Sequence[int], device: torch.device) -> None:
-        alike = runs(zip(states, remaining, strict=True))
-        self._parts = [(state, table.class_targets(state, left, device), part) for (state, left), part in alike]
-
-    def ask(
-        self, known: Sequence[Knowledge], floor: float, exchange: Exchange
-    ) -> Callable[[Tensor], tuple[Tensor, list[Tensor]]]:
-        """Return the function from ``log p`` to ``log p + log h``, ``[B, V]``, and the masses of the targets of each part.
-
-        ``known``: what holds for each prefix.
-        """
-        values = exchange.send(*(x for _, to, part in self._parts for x in _values(known[part], to.states, floor)))
-
-        def scores(log_p: Tensor) -> tuple[Tensor, list[Tensor]]:
-            sent, scores, masses = iter(values()), torch.empty_like(log_p), list[Tensor]()
-            for _, to, part in self._parts:
-                masses.append(mass := _target_mass(log_p[part], to))
-                log_h = _log_h(mass, floor, *islice(sent, 4)).index_select(-1, to.places)
-                add_by_class(log_p[part], log_h, to.partition, to.few, out=scores[part])
-            return scores, masses
-
-        return scores
-
-    def observed(self, *masses: Tensor | NDArray[np.floating]) -> Iterator[Observed]:
-        """Yield the observation of each prefix, given the masses of each part."""
-        for (state, to, _), mass in zip(self._parts, masses, strict=True):
-            yield from (Observed(state, to.states, mass, row) for row in range(len(mass)))
 
 
 def _target_mass(log_p: Tensor, to: ClassTargets) -> Tensor:

@@ -12,14 +12,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..errors import UnsupportedError
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
 from ..lm.model import LanguageModel
 from ..numerics.cache import Cache, replacing
-from ..numerics.transfers import read
+from ..numerics.checks import shown
+from ..numerics.weights import largest_change
 from ..settings import SamplingSettings
 
 STEPS = 32  # Steps that are kept of each state, the latest
@@ -33,19 +33,11 @@ PENDING = 2048  # Steps that wait to be learned from, at most
 
 
 class Observed(NamedTuple):
-    """One step: the probability ``masses[row, k]`` with which ``state`` was left for each of ``targets``, 0 where not live."""
+    """One step: the probability ``masses[k]`` with which ``state`` was left for each of ``targets``, 0 where not live."""
 
     state: int
     targets: NDArray[np.integer]
-    masses: Tensor | NDArray[np.floating]  # Of steps that were seen together, on the model's device, or on the host
-    row: int = 0
-
-
-def on_host(observed: Sequence[Observed]) -> list[Observed]:
-    """Return the steps with their masses on the host, read in one transfer."""
-    away = {id(step.masses): step.masses for step in observed if isinstance(step.masses, Tensor)}
-    here = dict(zip(away, read(*away.values()), strict=True))
-    return [step._replace(masses=here.get(id(step.masses), step.masses)) for step in observed]
+    masses: NDArray[np.floating]
 
 
 @final
@@ -77,7 +69,7 @@ class Knowledge:
         """Return the knowledge after these steps, too."""
         if not observed:
             return self
-        mass = np.concatenate([step.masses[step.row] for step in on_host(observed)], dtype=np.float64)
+        mass = np.concatenate([step.masses for step in observed], dtype=np.float64)
         width = np.array([len(step.targets) for step in observed])
         targets, step = np.concatenate([step.targets for step in observed]), np.repeat(np.arange(len(observed)), width)
         live = mass > 0
@@ -85,15 +77,7 @@ class Knowledge:
         at = np.concatenate([self.at, np.array([step.state for step in observed], dtype=np.int64)])
         lengths = np.concatenate([np.diff(self.ends, prepend=0), length])
         targets = np.concatenate([self.targets, targets[live]])
-        return self._settled(at, lengths, targets, np.concatenate([self.log_mass, np.log(mass[live])]))
-
-    def _settled(
-        self,
-        at: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        targets: NDArray[np.int64],
-        log_mass: NDArray[np.float64],
-    ) -> Knowledge:
+        log_mass = np.concatenate([self.log_mass, np.log(mass[live])])
         order = at.argsort(kind="stable")
         _, first, count = np.unique(at[order], return_index=True, return_counts=True)
         age = np.empty(len(at), dtype=np.int64)  # 0 for the latest step of a state
@@ -136,10 +120,8 @@ def _solved(
         with np.errstate(divide="ignore"):
             share = np.log(lived / steps)
         new = np.bincount(own[alive], weights=total[alive], minlength=len(states)) / np.maximum(lived, 1) + share
-        with np.errstate(invalid="ignore"):  # -inf on both sides is no move
-            moved = np.where(new == log_v, 0.0, np.abs(new - log_v))
-        log_v = new
-        if moved.max(initial=0.0) < SETTLED:
+        moved, log_v = largest_change(log_v, new), new
+        if moved < SETTLED:
             break
     return log_v
 
@@ -288,7 +270,8 @@ class StateValues:
                 np.savez_compressed(file, header=header, **vars(known))
         except (OSError, TypeError, ValueError) as error:
             raise UnsupportedError(
-                f"StateValues.save({str(path)!r}) could not write there; expected the path of a file in a folder that exists."
+                "Give StateValues.save() the path of a file in a folder that exists. It could not write to "
+                f"{shown(Path(path) if isinstance(path, str) else path)}."
             ) from error
 
     @classmethod
@@ -312,7 +295,7 @@ class StateValues:
         except Exception as error:  # a damaged file may raise anything
             raise UnsupportedError(
                 "Give a file that StateValues.save() of this version wrote, or start from nothing: LearnedPhi(StateValues()). "
-                f"{str(path)!r} could not be read as learned values."
+                f"{shown(Path(path) if isinstance(path, str) else path)} could not be read as learned values."
             ) from error
         values = cls()
         values.given = values._known = known

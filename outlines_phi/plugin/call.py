@@ -20,13 +20,12 @@ from ..guides.phrases.phrase_guide import BanningGuide
 from ..guides.table import Table
 from ..phi.constraint import TextConstraint
 from ..phi.dp_bigram import BigramDPPhi
-from ..phi.estimator import Phi, ProposalPhi
+from ..phi.estimator import LocalPhi, OneStepPhi, Phi, ProposalPhi
 from ..phi.learned import LearnedPhi
-from ..phi.onestep import LocalPhi, OneStepPhi
 from ..phi.state_values import StateValues
+from ..sampling.ancestral import SMC
 from ..sampling.draws import Draws
 from ..sampling.phi_options import AutoPhi, Effort, ExactPhi, FieldsPhi, LookaheadPhi
-from ..sampling.smc import SMC
 from ..settings import SamplingSettings
 from .choices import (
     MEANT,

@@ -16,8 +16,8 @@ from ..errors import UnsupportedError
 from ..lm.watch import Progress
 from ..numerics.checks import is_count
 from ..phi.constraint import TextConstraint
+from ..sampling.ancestral import SMC
 from ..sampling.phi_options import Effort
-from ..sampling.smc import SMC
 from ..settings import SamplingSettings
 
 END = "write the end into the format, such as outlines.types.regex(r'[^\\n]*\\n') for a line"
@@ -283,7 +283,7 @@ _OF_CALLS: dict[str, Option] = {
     "open_at": Option(kind=str, said="With --ends open: regular expression of the character after a member."),
 }
 UNSAID = {name: option.idle[-1] for name, option in _OF_CALLS.items()}
-"""What holds of each keyword of a call that does not say."""
+"""The value of each keyword of a call that is not given."""
 
 OPTIONS: dict[str, Option] = {
     **_OF_CALLS,

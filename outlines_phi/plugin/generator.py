@@ -27,19 +27,17 @@ from ..lm.watch import Progress, follow
 from ..numerics.checks import check_counts, is_count, shown
 from ..numerics.marginals import Marginals
 from ..phi.constraint import Predicate, TextConstraint
-from ..phi.estimator import Phi
-from ..phi.onestep import LocalPhi
+from ..phi.estimator import LocalPhi, Phi
 from ..phi.tree.best_first import grow_trees
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.evidence import Evidence
 from ..phi.tree.tree import BoundsTree
-from ..sampling.ancestral import AncestralSampler
+from ..sampling.ancestral import SMC, AncestralSampler
 from ..sampling.draws import Draws
 from ..sampling.phi_options import AutoPhi, Effort
 from ..sampling.ranking import Ranking, greedy_lines
 from ..sampling.rejection.exact_sampler import Certification
 from ..sampling.sampler import Request
-from ..sampling.smc import SMC
 from .call import (
     MEANT_BY_SEARCHES,
     Ban,

@@ -92,7 +92,7 @@ class PhiModel(Asynchronous, ABC):
         """Return the token ids of a prompt."""
 
     def _in_loop(self, call: Call, prompts: Sequence[Any]) -> AbstractContextManager[Any]:
-        """Lend what the loop of Outlines' class takes for the language of a call without an estimator.
+        """Lend the loop of Outlines' class its parts for the language of a call without an estimator.
 
         The keywords of the call are those of the loop from then on; what went wrong in the loop is raised behind it.
         """

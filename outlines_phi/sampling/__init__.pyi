@@ -1,4 +1,4 @@
-from .draw import Certificate as Certificate
-from .draw import Population as Population
+from .draws import Certificate as Certificate
+from .draws import Population as Population
 from .ranking import Member as Member
 from .ranking import Ranking as Ranking

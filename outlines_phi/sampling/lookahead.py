@@ -19,12 +19,10 @@ from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.tree import Node
 from ..phi.tree.window import Windows
 from .ancestral import TOGETHER
-from .draw import Draw
-from .draws import DrawCounts, Draws
+from .draws import Draw, DrawCounts, Draws
 from .phi_options import FieldsPhi, LookaheadPhi
-from .prefetch import Prefetch
 from .rejection.adaptive_proposal import AdaptiveTrajectories, Candidate, pick
-from .sampler import Request, Sampler, Stream
+from .sampler import Prefetch, Request, Sampler, Stream
 from .stepper import Trajectory
 from .window_walks import WINDOW_BYTES, EvaluatedTexts, NormalizerWalk, WindowAttempts, WindowTree
 
@@ -37,10 +35,9 @@ MOST_CANDIDATES = 64
 
 @final
 @dataclass(eq=False)
-class Account:
-    """The account of a walk, kept when the walk itself is gone."""
+class WindowedText(Trajectory):
+    """A draw in the making: its tokens are committed, and only ever grow. Kept when the walk itself is gone."""
 
-    trajectory: Trajectory  # The draw; what it holds is committed, and only ever grows
     # Attempts at windows, and windows, so far
     attempts: int = 0
     committed: int = 0
@@ -48,7 +45,6 @@ class Account:
     rejected: Counter[int] = field(default_factory=Counter)
     picked: int = 0  # Windows that were picked by weight
     exhausted: bool = False  # Whether the effort of a window ran out; the draw is given up then
-    turns: int = 0  # How often the text has waited for the model
 
 
 @final
@@ -63,11 +59,11 @@ class CommittingWalk:
         self,
         windows: Windows,
         phi: LookaheadPhi | FieldsPhi,
-        trajectory: Trajectory,
+        trajectory: WindowedText,
         prompt: tuple[int, ...],
         diagnostics: np.random.Generator,
     ) -> None:
-        self.trajectory, self.account = trajectory, Account(trajectory)
+        self.trajectory = trajectory
         self._windows, self._phi, self._prompt, self._diagnostics = windows, phi, prompt, diagnostics
         self._normalizers: list[NormalizerWalk] = []
         self._begin(())
@@ -79,7 +75,7 @@ class CommittingWalk:
 
     @property
     def _writing(self) -> bool:
-        return not (self.trajectory.finished or self.account.exhausted)
+        return not (self.trajectory.finished or self.trajectory.exhausted)
 
     def held(self) -> Iterator[Branch]:
         """Yield the texts that the walk may come back to."""
@@ -101,7 +97,7 @@ class CommittingWalk:
         while self._writing:
             if nodes := self._tree.grow(self._candidates or self._attempts):
                 waiting += [(self._tree, node) for node in nodes]
-                self.account.turns += 1
+                self.trajectory.turns += 1
                 break
             self._settle()
         if not self._writing:
@@ -138,7 +134,7 @@ class CommittingWalk:
         if self._candidates is not None:
             self._pick(self._candidates.trajectories)
             return
-        self.account.attempts += self._attempts.read
+        self.trajectory.attempts += self._attempts.read
         for node in self._attempts.failures():
             self._blame(node)
         if self._attempts.satisfied:
@@ -150,7 +146,7 @@ class CommittingWalk:
         elif self._phi.candidates:
             self._compare(self._phi.candidates)
         else:
-            self.account.exhausted = True
+            self.trajectory.exhausted = True
 
     def _compare(self, size: int) -> None:
         """Begin candidates to pick the window from."""
@@ -159,22 +155,22 @@ class CommittingWalk:
 
     def _pick(self, candidates: Sequence[Candidate]) -> None:
         """Commit one of the candidates of a window, picked by their weights, whose mean estimates ``Psi``."""
-        self.account.attempts += len(candidates)
+        self.trajectory.attempts += len(candidates)
         found = pick(candidates, self.trajectory.rng, chain=not self._phi.weights)
         if found is not None:
             self.trajectory.log_w += found.log_w
-            self.account.picked += 1
+            self.trajectory.picked += 1
             self._commit(found.node)
         elif self._phi.weights:
             self.trajectory.log_w = -math.inf
         elif len(candidates) < MOST_CANDIDATES:
             self._compare(2 * len(candidates))  # the tree knows now where these met their ends
         else:
-            self.account.exhausted = True
+            self.trajectory.exhausted = True
 
     def _commit(self, end: Node) -> None:
         """Commit the final tokens of a completed window, and begin the next one with the rest."""
-        self.account.committed += 1
+        self.trajectory.committed += 1
         tree, walk, path = self._tree, self.trajectory, end.path()
         tokens = [node.token for node in path]
         states = self._states(tokens)
@@ -208,7 +204,7 @@ class CommittingWalk:
         dead[windows.table.moves(node.state, node.remaining).tokens] = 0.0
         if dead.any():
             phrase = windows.phrase_at(node.state, draw(dead, self._diagnostics))
-            self.account.rejected.update([] if phrase is None else [phrase])
+            self.trajectory.rejected.update([] if phrase is None else [phrase])
 
 
 WALK_BYTES = 160
@@ -285,7 +281,7 @@ class Lookahead:
         self._texts = EvaluatedTexts(request, draft, evaluator)
         self._missing = [request.n] * len(request.prompts) if missing is None else missing
         self._first, self._before = first, before
-        self._accounts: list[Account] = []
+        self._begun: list[WindowedText] = []
 
     def steps(self) -> Iterator[Sequence[Trajectory]]:
         """Take all draws to their ends; yield the trajectories that have grown, or failed, after every model call.
@@ -296,9 +292,9 @@ class Lookahead:
         follow(
             lambda: Progress.of(
                 self._texts.counts,
-                draws=self._before[0] + sum(account.trajectory.finished for account in self._accounts),
+                draws=self._before[0] + sum(text.finished for text in self._begun),
                 wanted=self._before[0] + len(numbers),
-                attempts=self._before[1] + sum(account.attempts for account in self._accounts),
+                attempts=self._before[1] + sum(text.attempts for text in self._begun),
             )
         )
         at_once = max(1, min(TOGETHER, AT_ONCE // (WALK_BYTES * len(self._request.table.vocabulary))))
@@ -320,11 +316,11 @@ class Lookahead:
         walks = []
         for row, i in numbers:
             rng = request.stream(row, self._first + i)
-            trajectory = Trajectory(row, i, rng, roots[row], request.starts[row], request.budgets[row])
+            trajectory = WindowedText(row, i, rng, roots[row], request.starts[row], request.budgets[row])
             diagnostics = request.stream(row, Stream.DIAGNOSTIC + i)
             prompt = request.prompts[row]
             walks.append(CommittingWalk(self._windows, self._phi, trajectory, prompt, diagnostics))
-        self._accounts += [walk.account for walk in walks]
+        self._begun += [walk.trajectory for walk in walks]
         return walks
 
     def _step(self, walks: Sequence[CommittingWalk]) -> Iterator[Sequence[Trajectory]]:
@@ -351,16 +347,16 @@ class Lookahead:
 
     def _rejections(self, row: int) -> dict[str, int]:
         """Return the number of attempts that each phrase has cost the draws of a prompt, by its name."""
-        rejected = sum((account.rejected for account in self._of(row)), Counter[int]())
+        rejected = sum((text.rejected for text in self._of(row)), Counter[int]())
         names = self._windows.names
         return {names[phrase]: count for phrase, count in sorted(rejected.items())}
 
     def _refuse_exhausted(self) -> None:
         """Raise a :class:`BudgetError` where the effort of a window ran out; it carries the draws that were completed."""
-        account = next((account for account in self._accounts if account.exhausted), None)
-        if account is None:
+        text = next((text for text in self._begun if text.exhausted), None)
+        if text is None:
             return
-        index, written = account.trajectory.row, len(account.trajectory.tokens)
+        index, written = text.row, len(text.tokens)
         rejections = self._rejections(index)
         costly = sorted(rejections, key=lambda name: -rejections[name])[:3]
         named = f", mostly {', '.join(costly)}" if costly else ""
@@ -376,36 +372,35 @@ class Lookahead:
             draws=self.draws(),
         )
 
-    def _of(self, row: int) -> list[Account]:
-        return [account for account in self._accounts if account.trajectory.row == row]
+    def _of(self, row: int) -> list[WindowedText]:
+        return [text for text in self._begun if text.row == row]
 
     def _draws(self, row: int) -> Draws:
-        accounts = self._of(row)
-        items = [self._draw(one) for one in accounts if not (one.exhausted or one.trajectory.failed)]
-        written = sum(len(account.trajectory.tokens) for account in accounts)
-        turns = sum(account.turns for account in accounts)
+        texts = self._of(row)
+        items = [self._draw(one) for one in texts if not (one.exhausted or one.failed)]
+        written = sum(len(text.tokens) for text in texts)
+        turns = sum(text.turns for text in texts)
         drafted = {} if self._draft is None else {**vars(self._texts.tallies[row]), "written": written, "turns": turns}
         return Draws(
             items=tuple(items),
             counts=DrawCounts(
                 **vars(self._texts.counts),
-                attempts=sum(account.attempts for account in accounts),
-                accepted=sum(account.committed for account in accounts),
+                attempts=sum(text.attempts for text in texts),
+                accepted=sum(text.committed for text in texts),
                 **drafted,
             ),
             budget=self._request.budgets[row],
-            failures=sum(account.trajectory.failed for account in accounts),
+            failures=sum(text.failed for text in texts),
             rejections=self._rejections(row),
         )
 
-    def _draw(self, account: Account) -> Draw:
-        walk = account.trajectory
+    def _draw(self, text: WindowedText) -> Draw:
         return Draw.of(
             self._request.table.guide,
-            walk.tokens,
-            log_p=walk.log_p,
-            log_w=walk.log_w if self._phi.weights else math.nan,
-            guarantee=self._phi.guarantee(self._request.table, account.picked),
-            blocks=account.committed,
-            picked=account.picked,
+            text.tokens,
+            log_p=text.log_p,
+            log_w=text.log_w if self._phi.weights else math.nan,
+            guarantee=self._phi.guarantee(self._request.table, text.picked),
+            blocks=text.committed,
+            picked=text.picked,
         )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, final, get_args
 
 from ..errors import UnsupportedError
 from ..guides.table import Table
-from ..numerics.checks import check_counts, check_fits, check_kind, is_number
-from ..phi.estimator import Need, Phi, ProposalPhi
+from ..numerics.checks import check, check_counts, check_fits, check_kind, is_number
+from ..phi.estimator import Phi, ProposalPhi
 from ..phi.state_values import KeptValues
 from ..phi.tree.window import BlockWindows, PhraseWindows, Release, Renewal, Windows
-from .draw import Guarantee
+from .draws import Guarantee
 
 
 @final
@@ -39,10 +38,8 @@ class Effort:
 
     def __post_init__(self) -> None:
         check_counts("Effort", attempts=self.attempts, tokens=self.tokens)
-        if self.seconds is not None and not (is_number(self.seconds) and 0 < self.seconds < math.inf):
-            raise UnsupportedError(
-                f"Effort(seconds={self.seconds!r}) was given; expected a positive number, or None for no limit of time."
-            )
+        holds = self.seconds is None or (is_number(self.seconds) and self.seconds > 0)
+        check("Effort", holds, "a positive number, or None for no limit of time", seconds=self.seconds)
 
 
 @final
@@ -75,23 +72,25 @@ class ExactPhi(Phi):
     normalizers: int = 0
     width: int = 32
     name: ClassVar[str] = "exact"
-    needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits", "model"})
 
     def __post_init__(self) -> None:
         check_kind("ExactPhi", "effort", self.effort, Effort, "Effort(attempts=..., tokens=..., seconds=...)")
-        if not is_number(self.tolerance) or not 0 <= self.tolerance < 1:
-            raise UnsupportedError(f"ExactPhi(tolerance={self.tolerance!r}) was given; expected a number in [0, 1).")
-        if self.confidence is not None and (not is_number(self.confidence) or not 0 < self.confidence < 1):
-            raise UnsupportedError(
-                f"ExactPhi(confidence={self.confidence!r}) was given; expected a number between 0 and 1, such as 0.95, or None "
-                "for a certificate that is certain."
-            )
-        if self.confidence is not None and self.tolerance == 0:
-            raise UnsupportedError(
-                f"ExactPhi(confidence={self.confidence!r}) was given with tolerance=0, which asks for exact draws; these need no "
-                "certificate. Leave confidence out, or give the total variation that will do as well: ExactPhi(tolerance=0.05, "
-                f"confidence={self.confidence!r})."
-            )
+        tolerance, confidence = self.tolerance, self.confidence
+        check("ExactPhi", is_number(tolerance) and 0 <= tolerance < 1, "a number in [0, 1)", tolerance=tolerance)
+        check(
+            "ExactPhi",
+            confidence is None or (is_number(confidence) and 0 < confidence < 1),
+            "a number between 0 and 1, such as 0.95, or None for a certificate that is certain",
+            confidence=confidence,
+        )
+        check(
+            "ExactPhi",
+            confidence is None or tolerance > 0,
+            "no confidence of exact draws, which need no certificate, or the total variation that will do as well: "
+            f"ExactPhi(tolerance=0.05, confidence={confidence})",
+            tolerance=tolerance,
+            confidence=confidence,
+        )
         check_counts("ExactPhi", least=0, normalizers=self.normalizers)
         check_counts("ExactPhi", width=self.width)
         check_fits("normalizers", self.normalizers, each=32, things="residual attempts")
@@ -129,22 +128,23 @@ class AutoPhi(Phi):
     width: int = 32
     frontier: ProposalPhi | None = None
     name: ClassVar[str] = "auto"
-    needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits", "model"})
 
     def __post_init__(self) -> None:
         check_counts("AutoPhi", candidates=self.candidates, width=self.width)
         check_fits("candidates", self.candidates, each=4096, things="of them")
         check_fits("width", self.width, each=4096, things="of them")
-        if not is_number(self.share) or not 0 <= self.share <= 1:
-            raise UnsupportedError(
-                f"AutoPhi(share={self.share!r}) was given; expected a number in [0, 1]. For a larger exact effort: "
-                "ExactPhi(effort=Effort(...))."
-            )
-        if not isinstance(self.frontier, ProposalPhi | None):
-            raise UnsupportedError(
-                f"AutoPhi(frontier={self.frontier!r}) was given; expected an estimator that draws step by step, such as "
-                "LearnedPhi() or OneStepPhi(), or None."
-            )
+        check(
+            "AutoPhi",
+            is_number(self.share) and 0 <= self.share <= 1,
+            "a number in [0, 1]; for a larger exact effort give ExactPhi(effort=Effort(...))",
+            share=self.share,
+        )
+        check(
+            "AutoPhi",
+            isinstance(self.frontier, ProposalPhi | None),
+            "an estimator that draws step by step, such as LearnedPhi() or OneStepPhi(), or None",
+            frontier=self.frontier,
+        )
 
     def keeping(self, values: KeptValues) -> AutoPhi:
         return self if self.frontier is None else replace(self, frontier=self.frontier.keeping(values))
@@ -202,13 +202,11 @@ class LookaheadPhi(Phi):
     effort: Effort = WINDOW_EFFORT
     width: int = 4
     name: ClassVar[str] = "lookahead"
-    needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits", "model"})
 
     def __post_init__(self) -> None:
         check_kind("LookaheadPhi", "weights", self.weights, bool, "True or False")
-        if self.release not in get_args(ReleaseRule):
-            expected = " or ".join(map(repr, get_args(ReleaseRule)))
-            raise UnsupportedError(f"release={self.release!r} was given to LookaheadPhi; expected {expected}.")
+        releases = get_args(ReleaseRule)
+        check("LookaheadPhi", self.release in releases, " or ".join(map(repr, releases)), release=self.release)
         check_kind("LookaheadPhi", "effort", self.effort, Effort, "Effort(attempts=..., tokens=...)")
         if self.effort.seconds is not None:
             raise UnsupportedError(
@@ -219,16 +217,20 @@ class LookaheadPhi(Phi):
         check_fits("width", self.width, each=4096, things="attempts at once")
         if self.window is not None:
             check_counts("LookaheadPhi", window=self.window)
-        if self.release == "early" and self.weights:
-            raise UnsupportedError(
-                "LookaheadPhi(weights=True, release='early') was given; there is no estimate of the weight of a text that was "
-                "released early. Give release='window' for weights, or leave weights out."
-            )
-        if self.release == "early" and self.window is not None:
-            raise UnsupportedError(
-                f"LookaheadPhi(window={self.window}, release='early') was given; window= has no effect where tokens are released "
-                "early, because no window is long there. Leave one of them out."
-            )
+        check(
+            "LookaheadPhi",
+            not self.weights or self.release == "window",
+            "release='window' for weights, or no weights: there is no estimate of that of a text that was released early",
+            release=self.release,
+            weights=self.weights,
+        )
+        check(
+            "LookaheadPhi",
+            self.window is None or self.release == "window",
+            "one of them: window= has no effect where tokens are released early, because no window is long there",
+            release=self.release,
+            window=self.window,
+        )
 
     candidates: ClassVar[int] = 0  # Nothing is picked by weight: a window whose effort runs out is an error
 
@@ -282,7 +284,6 @@ class FieldsPhi(Phi):
     least: float = 0.1
     width: int = 4
     name: ClassVar[str] = "fields"
-    needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits", "model"})
 
     def __post_init__(self) -> None:
         check_kind("FieldsPhi", "weights", self.weights, bool, "True or False")
@@ -291,8 +292,7 @@ class FieldsPhi(Phi):
         )
         check_fits("candidates", self.candidates, each=4096, things="of them")
         check_fits("width", self.width, each=4096, things="attempts at once")
-        if not is_number(self.least) or not 0 <= self.least < 1:
-            raise UnsupportedError(f"FieldsPhi(least={self.least!r}) was given; expected a probability, in [0, 1).")
+        check("FieldsPhi", is_number(self.least) and 0 <= self.least < 1, "a probability, in [0, 1)", least=self.least)
 
     @property
     def effort(self) -> Effort:

@@ -13,14 +13,13 @@ from ..lm.watch import Progress, current, follow, limited
 from ..numerics.checks import check_amounts, check_counts, check_fits, check_kind
 from ..numerics.transfers import Exchange
 from ..numerics.weights import bounds_text
-from ..phi.tree.best_first import ModeSearch, grow_trees
+from ..phi.branches import Branch, Branches
+from ..phi.tree.best_first import USUAL, ModeSearch, expand_usual, grow_trees
 from ..phi.tree.distribution import Beginnings
 from ..phi.tree.evaluator import Evaluator
-from ..phi.tree.preexpand import USUAL, expand_usual
 from ..phi.tree.store import TreeStore, afresh
 from ..phi.tree.tree import BoundsTree, refuse_impossible
-from .draw import TextSequence, WrittenText
-from .draws import DrawCounts
+from .draws import DrawCounts, TextSequence, WrittenText
 from .phi_options import Effort
 from .sampler import Request
 
@@ -184,24 +183,20 @@ def greedy_lines(request: Request, most: int) -> list[str]:
 
     It ends with the end of sequence or the first newline after a character, and knows nothing of the table of ``request``.
     """
-    lm, trees = request.lm, request.trees()
+    lm, branches = request.lm, Branches(request.trees())
     written: list[list[int]] = [[] for _ in request.prompts]
-    rows, evaluation = list(range(len(written))), trees.roots()
-    while True:
-        exchange = Exchange(evaluation.rows)
-        contexts = [(*request.prompts[row], *written[row]) for row in rows]
-        log_p = request.settings.log_p(exchange.rows(range(len(rows)))(), lm.vocabulary, contexts)
+    standing = {row: Branch(-1, -1, row) for row in range(len(written))}
+    while standing:
+        exchange = Exchange(branches.reach(list(standing.values())))
+        contexts = [(*request.prompts[row], *written[row]) for row in standing]
+        log_p = request.settings.log_p(exchange.rows(range(len(standing)))(), lm.vocabulary, contexts)
         (best,) = exchange.read(log_p.argmax(-1))
-        standing: dict[int, int] = {}
-        for row, node, token, context in zip(rows, evaluation.nodes, best.tolist(), contexts, strict=True):
+        for row, token, context in zip(list(standing), best.tolist(), contexts, strict=True):
+            at = standing.pop(row)
             if token in lm.vocabulary.eos_ids:
                 continue
             written[row].append(token)
             fits = len(written[row]) < most and (lm.max_length is None or len(context) + 1 < lm.max_length)
             if fits and b"\n" not in lm.vocabulary.decode(written[row]).lstrip():
-                standing[row] = node
-        if not standing:
-            break
-        rows = list(standing)
-        evaluation = trees.extend(list(standing.values()), [written[row][-1] for row in rows])
+                standing[row] = at.child(token)
     return [lm.vocabulary.decode(ids).decode(errors="replace").strip().partition("\n")[0] for ids in written]

@@ -8,14 +8,12 @@ from ..drafting.drafter import Drafter
 from ..errors import UnsupportedError
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.tree.store import TreeStore
-from .ancestral import AncestralSampler
+from .ancestral import SMC, AncestralSampler, SMCSampler
 from .lookahead import LookaheadSampler
 from .phi_options import AutoPhi, ExactPhi, FieldsPhi, LookaheadPhi
-from .prefetch import Prefetch
 from .rejection.auto_sampler import AutoSampler
 from .rejection.exact_sampler import ExactSampler
-from .sampler import Sampler
-from .smc import SMC, SMCSampler
+from .sampler import Prefetch, Sampler
 
 DRAFT_LENGTH = 8
 """The most tokens of a draft, where nothing else is said."""
@@ -48,9 +46,7 @@ def sampler_for(
             return ExactSampler(phi, store, draft)
         case AutoPhi(), None:
             return AutoSampler(phi, store, draft)
-        case FieldsPhi(), None:
-            return LookaheadSampler(phi, draft)
-        case LookaheadPhi(), None:
+        case FieldsPhi() | LookaheadPhi(), None:
             return LookaheadSampler(phi, draft)
         case ProposalPhi(), None:
             return AncestralSampler(phi, draft=draft)

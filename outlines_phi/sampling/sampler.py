@@ -1,10 +1,11 @@
-"""The interface of every sampler, and the request of a call."""
+"""The interface of every sampler, the request of a call, and drafts that are evaluated ahead (theory.md, section 7.4)."""
 
 from __future__ import annotations
 
 import os
 import secrets
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -14,17 +15,25 @@ from typing import final
 import numpy as np
 import torch
 
+from ..drafting.combine import COST, HITS, TESTS, best_length
+from ..drafting.drafter import Drafter, DraftRun, Proposer, Site, check_length
 from ..errors import ModelError, UnsupportedError, too_small
 from ..guides.table import Table
 from ..lm.model import LanguageModel, TokenTrees
 from ..lm.watch import WatchedTrees
-from ..numerics.checks import check_fits, counted, is_count
+from ..numerics.checks import check_counts, check_fits, counted
+from ..numerics.distributions import AT_ONCE
 from ..phi.constraint import Constraint
+from ..phi.tree.evaluator import Pair
+from ..phi.tree.tree import BoundsTree, Node
 from ..settings import SamplingSettings
 from .draws import Draws
 
 DEFAULT_BUDGET = 256
 """The least default budget, in tokens."""
+
+RECENT = 128
+"""Drafted nodes of a prompt that tell whether further ones pay."""
 
 
 class Stream(IntEnum):
@@ -77,8 +86,7 @@ class Request:
     budgets: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        if not is_count(self.n, 1):
-            raise UnsupportedError(f"n={self.n!r} draws were asked for; expected a whole number of at least 1.")
+        check_counts("a call", ", for the draws", n=self.n)
         check_fits(
             "n",
             self.n,
@@ -192,3 +200,105 @@ class Sampler(ABC):
 
         All prompts advance together, in shared model calls; the distribution of a prompt's draws does not depend on the others.
         """
+
+
+@final
+@dataclass(frozen=True)
+class Prefetch:
+    """The drafts that a sampler evaluates ahead: a walk that draws one of them goes on without a model call.
+
+    Raises :class:`UnsupportedError`: ``length`` is not a positive whole number.
+    """
+
+    drafter: Drafter
+    length: int = 8  # The most tokens of a draft
+    encode: Callable[[str], Sequence[int]] | None = None  # The tokenizer, where one is known
+    asked: bool = True  # True if the call named the drafter: one by default gives way to a constraint
+
+    def __post_init__(self) -> None:
+        check_length(self.length)
+
+    def proposer(self, request: Request, trees: Sequence[BoundsTree] | None = None) -> Proposer:
+        """Return the drafter at work in a call; ``trees`` are those of its prompts, where it has trees of bounds."""
+        return Proposer(
+            self.drafter, DraftRun(request.table, request.settings, request.prompts, trees=trees, encode=self.encode)
+        )
+
+
+@final
+class Prefetching:
+    """The drafts of a call whose sampler keeps evaluated texts in trees.
+
+    Its walks draw by random numbers of their own, of which the drafter knows nothing, so drafts that come with distributions need
+    no coupling here, and a wrong draft costs time alone.
+
+    ``trees``: The trees of bounds of the prompts, if there are any. Many walks on them fail: they do so on the way along a draft,
+    too, and a chain is as long as pays at the share of the latest drafted nodes that walks have come to
+    (:func:`~outlines_phi.drafting.combine.best_length`). Elsewhere a drafter's own account (:class:`AdaptedLength`) is enough.
+    """
+
+    def __init__(
+        self,
+        options: Prefetch,
+        request: Request,
+        trees: Sequence[BoundsTree] | None = None,
+    ) -> None:
+        self._options, self._request, self._trees = options, request, trees
+        self._drafted: list[list[Node]] = [[] for _ in request.prompts]
+        self._room = AT_ONCE // len(request.table.vocabulary)
+
+    @cached_property
+    def _proposer(self) -> Proposer:
+        """The drafter, which begins where walks wait for the model."""
+        return self._options.proposer(self._request, self._trees)
+
+    @cached_property
+    def _streams(self) -> list[np.random.Generator]:
+        """A stream per prompt: what is drafted for it does not depend on the others."""
+        return [self._request.stream(row, Stream.DRAFT) for row in range(len(self._request.prompts))]
+
+    def chains(self, sites: Sequence[Site]) -> list[tuple[int, ...]]:
+        """Return the chain that will probably follow each of ``sites``, as far as the guide allows it; it may be empty.
+
+        Where many walks of a prompt wait, a call has enough to do, and memory no room for the distributions of long chains. Other
+        prompts do not count: the draws of one would depend on them, since a tree that knows more throws other coins.
+        """
+        if not sites:
+            return []
+        streams = [self._streams[site.row] for site in sites]
+        waiting = Counter(site.row for site in sites)
+        best = {row: self._best(row, count) for row, count in waiting.items()}
+        drafts = self._proposer.propose(sites, [best[site.row] for site in sites], streams)
+        return [draft.tokens for draft in drafts]
+
+    def _best(self, row: int, waiting: int) -> int:
+        most = min(self._options.length, self._room // waiting)
+        if self._trees is None:
+            return most
+        drafted, followed = self.drafted(row, RECENT)
+        return best_length((HITS + followed) / (TESTS + drafted), COST, most, waiting)
+
+    def drafted(self, row: int, latest: int = 0) -> tuple[int, int]:
+        """Return the number of nodes of a tree that were drafted, and of those that walks have come to since.
+
+        ``latest``: Of so many nodes at most, those that were drafted last; 0 for all.
+        """
+        nodes = self._drafted[row][-latest:]
+        return len(nodes), sum(node.visited for node in nodes)
+
+    def below(self, wanted: Sequence[Pair]) -> list[Pair]:
+        """Return the drafts after each of the nodes that walks wait for: the foresight of an :class:`Evaluator`."""
+        rows = {tree: row for row, tree in enumerate(self._trees or ())}
+        waiting = [(tree, node) for tree, node in wanted if node.free is None]
+        prompts, pairs = self._request.prompts, [(rows[tree], node) for tree, node in waiting]
+        chains = self.chains(
+            [Site(row, prompts[row], node.tokens(), node.state, node.remaining) for row, node in pairs]
+        )
+        found: dict[Pair, None] = {}
+        for (tree, node), chain in zip(waiting, chains, strict=True):
+            found |= dict.fromkeys((tree, below) for below in tree.along(node, chain) if below.free is None)
+        asked_for = set(wanted)
+        drafts = [pair for pair in found if pair not in asked_for]
+        for tree, node in drafts:
+            self._drafted[rows[tree]].append(node)
+        return drafts

@@ -24,8 +24,7 @@ from ..phi.constraint import Constraint
 from ..phi.estimator import Prefixes, ProposalPhi, SampledRun
 from .awrs import draw_allowed
 from .coupling import Chains, Proposals, verify
-from .prefetch import Prefetch
-from .sampler import Request, Stream
+from .sampler import Prefetch, Request, Stream
 
 KEPT = 2**28
 """Logits that a round may keep of drafts: 1 GiB in single precision."""
@@ -47,6 +46,14 @@ class Trajectory:
     # `log p(y)` and `log p(y) - log q(y)` so far, in nats; `log_w` is `-inf` where it failed
     log_p: float = 0.0
     log_w: float = 0.0
+    # Of its drafts, the random stream, apart from its own; how many tokens were drafted and kept, and the model calls in all
+    drafts: np.random.Generator | None = None
+    drafted: int = 0
+    followed: int = 0
+    turns: int = 0
+    # Numbers of its own stream that no token has used yet. Token `i` uses number `i` and no other, so a walk that follows
+    # deterministic drafts writes, token for token, what it would have written without.
+    ahead: list[float] = field(default_factory=list)
 
     @property
     def finished(self) -> bool:
@@ -58,23 +65,10 @@ class Trajectory:
         """True if no token that guide and constraint allow had any probability: a draw of weight 0."""
         return self.log_w == -math.inf
 
-
-@dataclass(eq=False)
-class DraftState:
-    """The drafts of a walk, from round to round."""
-
-    stream: np.random.Generator  # Of its drafts, apart from its own
-    # Numbers of the walk's own stream that no token has used yet. Token `i` of a walk uses number `i` and no other, so a walk
-    # that follows deterministic drafts writes, token for token, what it would have written without.
-    ahead: list[float] = field(default_factory=list)
-    drafted: int = 0
-    followed: int = 0
-    turns: int = 0
-
-    def uniforms(self, walk: Trajectory, n: int) -> list[float]:
-        """Return the next ``n`` numbers of the stream of ``walk``; they stay its next ones until it writes tokens."""
+    def uniforms(self, n: int) -> list[float]:
+        """Return the next ``n`` numbers of its stream; they stay its next ones until it writes tokens."""
         if len(self.ahead) < n:
-            self.ahead += walk.rng.random(n - len(self.ahead)).tolist()
+            self.ahead += self.rng.random(n - len(self.ahead)).tolist()
         return self.ahead[:n]
 
     def observe(self, drafted: int, followed: int, written: int) -> None:
@@ -212,7 +206,6 @@ class Stepper:
         unread = not weighted and observer is None
         self._ends_free = unread and not refusing and self.estimate.stateless
         self._proposer = None if draft is None else draft.proposer(request)
-        self._states: dict[Trajectory, DraftState] = {}
         self._launched = 0
 
     @property
@@ -234,7 +227,8 @@ class Stepper:
             for i in numbers
         ]
         if self._draft is not None:
-            self._states |= {walk: DraftState(request.stream(walk.row, Stream.DRAFT + walk.number)) for walk in walks}
+            for walk in walks:
+                walk.drafts = request.stream(walk.row, Stream.DRAFT + walk.number)
         return walks
 
     def follow(self, walks: Callable[[], Iterable[Trajectory]], wanted: int, particles: int = 1) -> None:
@@ -251,12 +245,11 @@ class Stepper:
         """Return the counts of the drafts of some walks, as in :class:`~outlines_phi.sampling.draws.DrawCounts`."""
         if self._draft is None:
             return {}
-        states = [self._states[walk] for walk in walks]
         return {
-            "drafted": sum(state.drafted for state in states),
-            "followed": sum(state.followed for state in states),
+            "drafted": sum(walk.drafted for walk in walks),
+            "followed": sum(walk.followed for walk in walks),
             "written": sum(len(walk.tokens) for walk in walks),
-            "turns": sum(state.turns for state in states),
+            "turns": sum(walk.turns for walk in walks),
         }
 
     def distributions(self, prefixes: Prefixes, exchange: Exchange) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
@@ -324,7 +317,7 @@ class Stepper:
         if self._draft.drafter.sampled:
             lengths[self.room :] = [0] * (len(walks) - self.room)
         sites = [batch.sites[walk.at] for walk in walks]
-        return self._proposer.propose(sites, lengths, [self._states[walk].stream for walk in walks])
+        return self._proposer.propose(sites, lengths, [walk.drafts for walk in walks if walk.drafts is not None])
 
     def _take_steps(
         self, steps: Sequence[WalkStep], order: Sequence[int], batch: Batch, exchange: Exchange
@@ -368,9 +361,8 @@ class Stepper:
             goes_on, allowed = step.rows[accepted] >= 0, log_s > -math.inf
             # Without a distribution, or anything in it, there is no further token to draw.
             written = accepted + (goes_on and allowed)
-            if self._draft is not None:
-                self._states[walk].observe(len(step.rows) - 1, accepted, written)
-                furthest = max(furthest, accepted)
+            walk.observe(len(step.rows) - 1, accepted, written)
+            furthest = max(furthest, accepted)
             for i in range(written):
                 token, log_p, log_w = account[3 * i : 3 * i + 3]
                 self.take(walk, int(token), log_p, log_w)
@@ -389,12 +381,8 @@ class Stepper:
         of = np.repeat(np.arange(len(steps)), [len(step.walks) for step in steps])
         sampled = np.flatnonzero(drawn[of])
         drawn_from = np.minimum((drawn.cumsum() - drawn)[of[sampled], None] + np.arange(longest), drawn.sum() - 1)
-        if self._draft is not None:
-            uniforms = np.array([self._states[walk].uniforms(walk, longest + 1) for walk in walks])
-        else:  # a constraint draws for itself
-            uniforms = np.array([walk.rng.random() if self._request.constraint is None else 0.0 for walk in walks])[
-                :, None
-            ]
+        drawing = self._request.constraint is None  # a constraint draws for itself
+        uniforms = np.array([walk.uniforms(longest + 1) for walk in walks]) if drawing else np.zeros((len(walks), 1))
         return [rows[of], tokens[of], lengths[of], uniforms, sampled, drawn_from]
 
     def _choose(

@@ -20,9 +20,8 @@ from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.tree import BoundsTree, Node
 from ..phi.tree.window import Windows
 from .phi_options import Effort
-from .prefetch import Prefetch, Prefetching
 from .rejection.attempts import Attempt, Attempts, ResidualWalk, descend
-from .sampler import Request
+from .sampler import Prefetch, Prefetching, Request
 
 WASTE = 512
 """Nodes that the model's cache may grow by, however short the texts, before those that no walk needs are given back."""

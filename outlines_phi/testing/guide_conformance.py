@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from ..automata.automaton import ByteAutomaton
+from ..automata.byte_machine import ByteMachine
 from ..guides.guide import DEAD, DONE, UNREACHABLE, Guide
 from ..vocabulary.classes import EOS, NEVER
-from ..vocabulary.vocabulary import Vocabulary
+from .reference_guide import ReferenceGuide
 
 
 def assert_guide(guide: Guide, *, limit: int = 10_000, shortest: bool = True) -> None:
@@ -61,46 +61,50 @@ def assert_guide(guide: Guide, *, limit: int = 10_000, shortest: bool = True) ->
         assert guide.min_tokens(state) == least or (not shortest and least < guide.min_tokens(state)), here
 
 
-def assert_spells(guide: Guide, automaton: ByteAutomaton, *, limit: int = 10_000) -> None:
-    """Assert that ``guide`` allows exactly the token sequences whose bytes ``automaton`` accepts.
+def assert_spells(
+    guide: Guide, machine: ByteMachine[Any], *, limit: int = 10_000, shortest: bool = True, start: int | None = None
+) -> None:
+    """Assert that ``guide`` allows exactly the token sequences whose bytes ``machine`` allows.
 
-    In every state that tokens reach, each token is tried by itself: it is allowed if and only if the automaton, run
-    on its bytes, stays in a state from which tokens can complete a member, and ``min_tokens`` is the least number of
-    tokens that does; the end of sequence is one of them, but for an open guide.
+    It is compared with a :class:`ReferenceGuide`, state by state: the allowed tokens, where they lead, and the fewest tokens to an
+    end.
 
     Parameters
     ----------
     guide
         The guide.
-    automaton
-        The language, as an automaton over bytes.
+    machine
+        The language.
     limit
         The most pairs of states that are looked at.
+    shortest
+        True if ``min_tokens`` is promised to be the least number of tokens, not only an upper bound that some token lowers.
+    start
+        The state of the guide that texts begin in, which a prompt may decide.
 
     Raises
     ------
     AssertionError
         A token or a distance that differs, with the state.
     """
-    tokens_to_go = _tokens_to_go(automaton, guide.vocabulary)
-    pairs = {(guide.start, automaton.start)}
+    reference = ReferenceGuide(machine, guide.vocabulary, open=guide.open)
+    every = np.arange(len(guide.vocabulary))
+    pairs = {(guide.start if start is None else start, reference.start)}
     queue = deque(pairs)
     while queue and len(pairs) < limit:
-        state, bytes_state = queue.popleft()
-        here = guide.describe(state)
-        assert guide.min_tokens(state) + int(guide.open) == tokens_to_go(bytes_state) < UNREACHABLE, here
-        assert guide.partition_of(state) is guide.row(state).partition, here
-        for v, token in enumerate(guide.vocabulary.tokens):
-            target = guide.advance(state, v)
-            if not token:
-                ends = v == guide.vocabulary.eos_ids[0] and automaton.accepting[bytes_state]
-                assert target == (DONE if ends else DEAD), f"id {v}, which writes nothing: {here}"
-                continue
-            after = automaton.advance(bytes_state, token)
-            can_be_completed = tokens_to_go(after) < UNREACHABLE
-            assert (target != DEAD) == can_be_completed, f"token {v}, {token!r}: {here}"
-            pair = (target, after)
-            if can_be_completed and pair not in pairs:
+        state, place = queue.popleft()
+        here = f"{guide.describe(state)}; {reference.describe(place)}"
+        least, expected = guide.min_tokens(state), reference.min_tokens(place)
+        assert least == expected or (not shortest and expected < least < UNREACHABLE), (
+            f"{least}, not {expected}: {here}"
+        )
+        assert np.array_equal(guide.mask(state), reference.mask(place)), f"the mask: {here}"
+        found, wanted = (row.targets[row.partition.class_of] for row in (guide.row(state), reference.row(place)))
+        assert [guide.advance(state, token) for token in every.tolist()] == found.tolist(), here
+        for token in np.flatnonzero((found != DEAD) != (wanted != DEAD)).tolist():
+            raise AssertionError(f"token {token}, {guide.vocabulary.tokens[token]!r}: {here}")
+        for pair in zip(found.tolist(), wanted.tolist(), strict=True):
+            if min(pair) > DONE and pair not in pairs:
                 pairs.add(pair)
                 queue.append(pair)
 
@@ -114,19 +118,3 @@ def reachable(guide: Guide, *, limit: int = 10_000) -> list[int]:
         found |= new
         queue.extend(sorted(new))
     return sorted(found)
-
-
-def _tokens_to_go(automaton: ByteAutomaton, vocabulary: Vocabulary) -> Callable[[int], int]:
-    """Return the least number of tokens, the end included, from a state of ``automaton`` on, by value iteration."""
-    spelled = [token for token in vocabulary.tokens if token]
-    after = [[automaton.advance(state, token) for token in spelled] for state in range(len(automaton))]
-    to_go = {state: 1 for state in range(len(automaton)) if automaton.accepting[state]}
-    while True:
-        better = {
-            state: 1 + min(to_go[target] for target in targets if target in to_go)
-            for state, targets in enumerate(after)
-            if any(target in to_go for target in targets) and not automaton.accepting[state]
-        }
-        if all(to_go.get(state) == steps for state, steps in better.items()):
-            return lambda state: to_go.get(state, UNREACHABLE)
-        to_go |= better

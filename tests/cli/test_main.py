@@ -21,7 +21,7 @@ from outlines_phi.lm import bundled
 from outlines_phi.plugin.call import ESTIMATORS
 from outlines_phi.plugin.choices import TOKENIZATIONS
 from outlines_phi.plugin.drafts import DRAFTERS
-from outlines_phi.sampling.smc import Resample
+from outlines_phi.sampling.ancestral import Resample
 
 Run = Callable[..., tuple[int, str, str]]
 

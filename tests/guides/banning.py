@@ -11,7 +11,7 @@ from outlines_phi import BannedPhrases, Vocabulary
 from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.guides import Guide
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
-from outlines_phi.guides.phrases.matcher import PhraseMatcher
+from outlines_phi.guides.phrases.matcher import PhraseMatcher, WithoutPhrases
 from tests.guides.walking import assert_same, ended, least_tokens, members
 from tests.leaks import BROKEN, leaks
 
@@ -81,19 +81,4 @@ def vocabularies(draw: st.DrawFn) -> Vocabulary:
 
 def automaton_of(matcher: PhraseMatcher) -> ByteAutomaton:
     """The texts without a phrase: one state for all states of the matcher that have the same future."""
-    reads = np.unique(matcher.byte_class, return_index=True)[1]
-    found = {int(matcher.futures(np.array(matcher.start))): matcher.start}
-    rows, alive, order = [], [], [matcher.start]
-    for state in order:  # it grows
-        after = matcher.step(np.array(state), reads)
-        rows.append(matcher.futures(after).tolist())
-        alive.append(~matcher.matches(after))
-        for future, target in zip(rows[-1], after.tolist(), strict=True):
-            if future not in found:
-                found[future] = target
-                order.append(target)
-    number = {future: place for place, future in enumerate(found, 1)}
-    inner = np.where(alive, [[number[future] for future in row] for row in rows], 0)
-    targets = np.concatenate([np.zeros((1, len(reads)), dtype=np.int32), inner.astype(np.int32)])
-    accepting = np.concatenate([[False], ~matcher.completes_at_end(np.array(order))])
-    return ByteAutomaton(targets, matcher.byte_class, 1, accepting)
+    return ByteAutomaton.of_machine(WithoutPhrases(matcher, matcher.start), matcher.byte_class)

@@ -14,68 +14,6 @@ from outlines_phi.vocabulary.classes import EOS, Partition
 from tests.guides.walking import assert_row
 from tests.languages import AND_OPEN, Language
 
-LETTERS = Vocabulary.from_tokens(["<eos>", *"abcxyz019.-", "ab", "bc", "abc", "ca", "01", "1.", ".0", "ab"], 0)
-"""Overlapping tokens and an equal spelling twice."""
-
-PARTIAL = Vocabulary(
-    (
-        b"a",
-        b"\xc3",
-        b"\xa9",
-        "é".encode(),
-        b"a\xc3",
-        b"\xa9a",
-        "東".encode()[:2],
-        "東".encode()[2:],
-        b"",
-        b"",
-        b"",
-        b"b",
-    ),
-    (9, 8),
-    np.array([True] * 10 + [False, True]),
-)
-"""Parts of UTF-8 characters, two ends, a padded row."""
-
-COARSE = Vocabulary.from_tokens(["<eos>", "aa", "aaa", "b", "ab", "cd"], 0)
-"""Not every byte is a token, so some texts cannot be written."""
-
-
-CASES = [
-    (LETTERS, "abc"),
-    (LETTERS, "(ab|bc|ca){1,3}"),
-    (LETTERS, "a|ab|abc"),
-    (LETTERS, "a(bc)*"),
-    (LETTERS, r"-?(0|[1-9][0-9]*)(\.[0-9]+)?"),
-    (LETTERS, "[a-z]{2,5}"),
-    (LETTERS, "(a|b)*a(a|b){3}"),
-    (LETTERS, ".*"),
-    (LETTERS, ""),
-    (PARTIAL, "é"),
-    (PARTIAL, "aé?a*"),
-    (PARTIAL, "[^b]*"),
-    (PARTIAL, "(東|é)+b"),
-    (COARSE, "a*"),
-    (COARSE, "a{2,4}b?"),
-    (COARSE, "(a{5}|c|b)*"),
-]
-
-
-@pytest.mark.parametrize(("vocabulary", "pattern"), CASES)
-def test_lifted_guides(vocabulary: Vocabulary, pattern: str) -> None:
-    automaton = compile_regex(pattern)
-    guide = FSMGuide.from_automaton(automaton, vocabulary)
-    assert_guide(guide)
-    assert_spells(guide, automaton)
-
-
-@pytest.mark.parametrize(("left", "right"), [("[a-c]*", ".{2,4}"), ("(ab)*c?", "a.*"), ("a|ab|abc", "a[a-z]*")])
-def test_products(left: str, right: str) -> None:
-    a, b = compile_regex(left), compile_regex(right)
-    guide = FSMGuide.from_automaton(a, LETTERS) & FSMGuide.from_automaton(b, LETTERS)
-    assert_guide(guide)
-    assert_spells(guide, a & b)
-
 
 def table(rows: list[list[int]]) -> FSMGuide:
     vocabulary = Vocabulary.from_tokens(["<eos>", "a", "b"], 0)

@@ -144,9 +144,7 @@ class TestKept:
     def test_few_distributions_of_an_output_type_are_kept(self) -> None:
         store = TreeStore()
         for i in range(20):
-            self.values(store, temperature=0.5 + i / 10).add(
-                learned.Observed(2, np.array([1], np.int32), torch.ones(1, 1))
-            )
+            self.values(store, temperature=0.5 + i / 10).add(learned.Observed(2, np.array([1], np.int32), np.ones(1)))
         kept = [len(self.values(store, temperature=0.5 + i / 10)) for i in range(19, 11, -1)]
         assert kept == [1] * 8 and len(self.values(store, temperature=0.5)) == 0
 

@@ -25,7 +25,7 @@ WORDS, LOOP, _, LATE = LANGUAGES
 def step(state: int, **mass: float) -> Observed:
     """A step from ``state``: probabilities by target, written ``to3=0.5``."""
     targets = np.array([int(name[2:]) for name in mass], dtype=np.int32)
-    return Observed(state, targets, torch.tensor([list(mass.values())], dtype=torch.float64))
+    return Observed(state, targets, np.array(list(mass.values())))
 
 
 def value(known: Knowledge, state: int) -> float:
@@ -125,7 +125,7 @@ class TestFile:
         self, values: StateValues, path: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        with pytest.raises(UnsupportedError, match="expected the path of a file in a folder that exists"):
+        with pytest.raises(UnsupportedError, match="the path of a file in a folder that exists"):
             values.save(path)  # type: ignore[arg-type]
         assert not list(tmp_path.iterdir())
 

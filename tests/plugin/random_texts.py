@@ -12,7 +12,7 @@ def drawn(language: Any, rng: np.random.Generator) -> str:
     machine = language.machine
     at, text, longest = machine.start, b"", int(rng.choice([5, 15, 40]))
     while not (machine.size(at) == 0 and rng.random() < 0.5):
-        near = {byte: after for byte in range(256) if (after := machine.advance(at, byte)) is not None}
+        near = {byte: after for byte in range(256) if (after := machine.step(at, byte)) is not None}
         if not near:
             break
         if len(text) > longest:

@@ -36,7 +36,7 @@ from outlines_phi.drafting import (
 from outlines_phi.errors import VocabularyError
 from outlines_phi.lm import TransformersModel, bundled
 from outlines_phi.plugin.drafts import resolve_draft
-from outlines_phi.sampling import prefetch
+from outlines_phi.sampling import sampler as prefetch
 from tests.loaded import Person
 from tests.precision import near, near_log
 

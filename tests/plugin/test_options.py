@@ -24,8 +24,8 @@ from outlines_phi.plugin.choices import DEFAULTS, FIELDS, INSTALLED, MISFITS, OP
 from outlines_phi.plugin.generator import KEYWORDS
 from outlines_phi.plugin.hosts.vllm_server.served_call import ServedCall
 from outlines_phi.plugin.processor import MaskLogitsProcessor
+from outlines_phi.sampling.ancestral import SMC
 from outlines_phi.sampling.phi_options import AutoPhi, LookaheadPhi
-from outlines_phi.sampling.smc import SMC
 from tests.plugin.loops import custom
 
 SETTINGS = {field.name for field in fields(SamplingSettings)}

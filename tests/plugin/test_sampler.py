@@ -11,7 +11,7 @@ import pytest
 
 import outlines_phi
 from outlines_phi import SMC, Guarantee, UnsupportedError
-from outlines_phi.phi.onestep import LocalPhi
+from outlines_phi.phi.estimator import LocalPhi
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.phi_options import ExactPhi, LookaheadPhi
 from tests.plugin.loops import custom, pair

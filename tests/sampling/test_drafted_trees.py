@@ -28,7 +28,7 @@ from outlines_phi.errors import DraftError
 from outlines_phi.lm import TableModel
 from outlines_phi.phi import Prefixes
 from outlines_phi.phi.learned import LearnedEstimate
-from outlines_phi.sampling import prefetch
+from outlines_phi.sampling import sampler as prefetch
 from tests.drafting.runs import Scripted
 from tests.inner import (
     Attempt,

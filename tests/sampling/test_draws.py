@@ -26,8 +26,7 @@ from outlines_phi import (
     UnsupportedError,
 )
 from outlines_phi.sampling import Certificate, Population
-from outlines_phi.sampling.draw import numbers_of
-from outlines_phi.sampling.draws import DrawCounts
+from outlines_phi.sampling.draws import DrawCounts, numbers_of
 from outlines_phi.sampling.sampler import Stream
 from tests.inner import AncestralSampler, Prefetch, Request, Sampler, SMCSampler
 from tests.languages import LANGUAGES, OF_EVERY_KIND, Language, sample
@@ -126,7 +125,6 @@ def test_a_stream_is_that_of_numpy_for_three_numbers(seed: int, number: int) -> 
 
 CHILDREN = '''
 import os, torch
-from outlines_phi.sampling.sampler import seeds
 from outlines_phi.settings import SamplingSettings
 
 def told(settings, seed=None):

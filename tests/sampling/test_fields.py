@@ -359,14 +359,14 @@ def test_a_predicate_on_whole_texts_is_refused() -> None:
 @pytest.mark.parametrize(("output_type", "last"), [(tuple[bool, bool], 3), (list[bool], 3), (bool, None)])
 def test_each_item_of_a_tuple_is_a_block_and_the_first_of_a_list(output_type: Any, last: int | None) -> None:
     printable = Vocabulary.from_tokens(["<eos>", *map(chr, range(0x20, 0x7F))], 0)
-    position = CompiledTypes(printable).of_type(output_type).guide.automaton.position  # type: ignore[attr-defined]
+    position = CompiledTypes(printable).of_type(output_type).guide.automaton.positions  # type: ignore[attr-defined]
     assert (None if position is None else int(position.max())) == last
 
 
 def test_groups_that_are_named_already_stay_so() -> None:
     """Parts of a sequence get names that no group has."""
     automaton = guide_of(regex("(?P<_0>a|b)(?P<__2>a)") + "cc" + regex("x")).automaton
-    assert automaton.position.max() == 2
+    assert automaton.positions.max() == 2
     assert sorted(automaton.members()) == [b"aaccx", b"baccx"]
 
 

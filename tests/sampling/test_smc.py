@@ -18,8 +18,8 @@ from outlines_phi import (
     OneStepPhi,
 )
 from outlines_phi.numerics.weights import effective_size, normalized
-from outlines_phi.sampling import ancestral, smc
-from outlines_phi.sampling.smc import Ancestors, Particles
+from outlines_phi.sampling import ancestral
+from outlines_phi.sampling.ancestral import Ancestors, Particles
 from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.inner import (
     DONE,
@@ -92,7 +92,7 @@ def test_the_same_test_fails_for_wrong_evidence(mutant: str, monkeypatch: pytest
     if mutant == "weights are not reset":
         monkeypatch.setattr(Particles, "_resample", mutant_keeps_weights)
     else:
-        right, means = smc.population_of, {}
+        right, means = ancestral.population_of, {}
         resample = Particles._resample
 
         def remembering(self: Particles) -> None:
@@ -105,7 +105,7 @@ def test_the_same_test_fails_for_wrong_evidence(mutant: str, monkeypatch: pytest
             return right(request, run, spelled)  # type: ignore[arg-type]
 
         monkeypatch.setattr(Particles, "_resample", remembering)
-        monkeypatch.setattr(smc, "population_of", without_last_epoch)
+        monkeypatch.setattr(ancestral, "population_of", without_last_epoch)
     assert z_score(draw(language, option, RUNS, seed=11), phi) > 6
 
 

@@ -21,6 +21,7 @@ from ...vocabulary.vocabulary import Vocabulary, check_vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from .completion import Completion
 from .grammar import Grammar
+from .lexed_machine import LexedMachine, LexedPlace
 from .lexing.lexer import START, Lexer, Word
 from .lexing.spanner import Spanner
 from .parsing.lr_tables import END
@@ -245,6 +246,7 @@ class CFGGuide(Guide):
         check_kind("CFGGuide", "completion", completion, (Completion, NoneType), f"a Completion or None; {instead}")
         self.spanner, self.parser = spanner, parser
         self.lexer, self.grammar, self.vocabulary = spanner.lexer, parser.grammar, spanner.vocabulary
+        self.machine = LexedMachine(self.lexer, parser)
         self.completion = completion or Completion(spanner, parser)
         self._suffix_distances = SuffixDistances(spanner, parser, self.completion)
         self._lock = threading.RLock()
@@ -286,7 +288,7 @@ class CFGGuide(Guide):
         raise EmptyLanguageError(guide.why_empty(b""))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        with self._lock, self.spanner.growing:  # other threads go on to meet states
+        with self._lock:  # other threads go on to meet states
             return _restored, (__version__, pickle.dumps((self.spanner, self.parser, self.completion)))
 
     def row(self, state: int) -> Row:
@@ -295,7 +297,8 @@ class CFGGuide(Guide):
 
     def partition_of(self, state: int) -> Partition:
         """See :meth:`Guide.partition_of`: that of the lexer's state."""
-        return self.spanner.of_state(self._split(state)[1]).partition
+        with self._lock:
+            return self.spanner.of_state(self._split(state)[1]).partition
 
     def min_tokens(self, state: int) -> int:
         """Return the distance to the end that :class:`Completion` finds; some token lowers it."""
@@ -331,7 +334,7 @@ class CFGGuide(Guide):
         configuration, lexer_state = self._split(state)
         if configuration == ERROR:
             return "done" if state == DONE else "dead"
-        return f"{self.lexer.describe(lexer_state)}; {self.parser.describe(configuration)}"
+        return self.machine.describe(LexedPlace(configuration, lexer_state))
 
     def _split(self, state: int) -> tuple[int, int]:
         """Return the parser's configuration and the lexer's state; ``ERROR`` and the dead one for DEAD and DONE."""

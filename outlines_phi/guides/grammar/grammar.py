@@ -197,12 +197,12 @@ def derivable(productions: Sequence[Production], given: Container[int]) -> froze
     return frozenset(found)
 
 
-def followers(bodies: Sequence[tuple[int, Sequence[int]]], terminals: Iterable[int]) -> NDArray[np.bool_]:
-    """Return ``bool[T, T]``: which terminals may come directly behind each, by heads and bodies (FOLLOW, by its fixed point)."""
-    first = defaultdict(int, {symbol: 1 << number for number, symbol in enumerate(terminals)})
-    found, follow, empty, size = list(first), defaultdict[int, int](int), set[int](), -1
+def followers(productions: Sequence[Production], terminals: int) -> NDArray[np.bool_]:
+    """Return ``bool[T, T]``: which terminals may come directly behind each (FOLLOW, by its fixed point)."""
+    first = defaultdict(int, {terminal: 1 << terminal for terminal in range(terminals)})
+    follow, empty, size = defaultdict[int, int](int), set[int](), -1
     while size != (size := len(empty) + sum(map(int.bit_count, [*first.values(), *follow.values()]))):
-        for head, body in bodies:
+        for head, body in ((production.head, production.body) for production in productions):
             behind, is_last = 0, True
             for symbol in reversed(body):
                 follow[symbol] |= behind | (follow[head] if is_last else 0)
@@ -213,7 +213,7 @@ def followers(bodies: Sequence[tuple[int, Sequence[int]]], terminals: Iterable[i
             first[head] |= behind
             if is_last:
                 empty.add(head)
-    return np.array([[follow[symbol] >> t & 1 for t in range(len(found))] for symbol in found], dtype=bool)
+    return np.array([[follow[t] >> u & 1 for u in range(terminals)] for t in range(terminals)], dtype=bool)
 
 
 def _listed(names: list[str]) -> str:

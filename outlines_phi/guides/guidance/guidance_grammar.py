@@ -7,20 +7,17 @@ from functools import cached_property
 from itertools import combinations, product
 from typing import NamedTuple, final
 
-import numpy as np
-
 from ...automata.automaton import DEAD, ByteAutomaton
 from ...errors import EmptyLanguageError, GrammarError
 from ...numerics.cache import kept
 from ...vocabulary.vocabulary import Vocabulary
 from ..fsm import FSMGuide
 from ..grammar.cfg_guide import CFGGuide
-from ..grammar.grammar import Grammar, followers
-from ..grammar.lexing.lexeme_automaton import joint_of
+from ..grammar.grammar import Grammar
+from ..grammar.lexing.lexeme_automaton import bytes_behind, joint_of
 from ..guide import Guide
 from ..json_schema.json_guide import JSONGuide
 from ..json_schema.machine.machine import Machine
-from ..json_schema.machine.states import Configuration
 from ..json_schema.reading.template import END, Template
 from .guidance_rules import GuidanceRules, JSONValue, Lexeme, Productions
 from .longest_match import LexemeMatch, between_values, blocks_of, template_of
@@ -143,7 +140,7 @@ class TextReading:
         while end < len(self._text):
             byte = self._text[end]
             moved = {
-                s: after for s, state in states.items() if (after := lexemes[s].automaton.step(state, byte)) != DEAD
+                s: after for s, state in states.items() if (after := lexemes[s].automaton.step(state, byte)) is not None
             }
             if not moved:
                 break
@@ -155,22 +152,10 @@ class TextReading:
                 return Piece(lazy, at, end - max(hidden, default=0), max(hidden, default=0))
         if end > at:
             return Piece(ended, at, end) if ended else None
-        ends = {symbol: self._end(one, at) for symbol, one in kinds.items() if isinstance(one, JSONValue)}
+        values = {symbol: one.machine for symbol, one in kinds.items() if isinstance(one, JSONValue)}
+        ends = {symbol: max(one.prefixes(self._text, at), default=at) for symbol, one in values.items()}
         longest = max(ends.values(), default=at)
         return Piece(frozenset(s for s, end in ends.items() if end == longest), at, longest) if longest > at else None
-
-    def _end(self, value: JSONValue, at: int) -> int:
-        """Return the end of the longest JSON value that begins at a byte; ``at`` if none does."""
-        machine, longest = value.machine, at
-        place: Configuration | None = machine.start
-        for end in range(at, len(self._text)):
-            assert place is not None
-            place = machine.advance(place, self._text[end])
-            if place is None:
-                break
-            if machine.size(place) == 0:
-                longest = end + 1
-        return longest
 
     @cached_property
     def captures(self) -> dict[str, str | list[str]]:
@@ -289,9 +274,8 @@ def grammar_of(rules: GuidanceRules, productions: Productions) -> Grammar:
 
 def _check_apart(rules: GuidanceRules, grammar: Grammar) -> None:
     lexemes, (joint, matched) = rules.lexemes, joint_of(grammar.terminals)
-    follow = followers([(each.head, each.body) for each in grammar.productions], range(len(lexemes)))
     alive = joint.places[joint.targets] != DEAD  # [S, C, T]
-    behind = (follow.astype(np.float32) @ alive[1].T.astype(np.float32) > 0) | [[one.lazy] for one in lexemes]  # [T, C]
+    behind = bytes_behind(joint, grammar.productions) | [[one.lazy] for one in lexemes]  # [T, C]
 
     for one, other in combinations(range(len(lexemes)), 2):
         if lexemes[one].lazy == lexemes[other].lazy:

@@ -70,7 +70,7 @@ class Kind(Formula):
 
 
 @final
-class Member(Formula):
+class Membership(Formula):
     """A value, if it is of one of some kinds, is in a set of those: of numbers or of strings, or of what has a shape."""
 
     __slots__ = ("asked_of", "contents")

@@ -244,7 +244,7 @@ class JSONGuide(Guide):
             found = None if state < _FIRST else self._walker.mask(self._at(state))
             if found is None:
                 return super().mask(state)
-            if self.machine.may_end(self._at(state)):
+            if self.machine.ends(self._at(state)):
                 eos = self.vocabulary.eos_ids[0]
                 found[eos >> 5] |= np.uint32(1 << (eos & 31))
             return found
@@ -302,7 +302,7 @@ class JSONGuide(Guide):
         if state < _FIRST:
             return DEAD
         if token in self.vocabulary.eos_ids:
-            is_end = token == self.vocabulary.eos_ids[0] and self.machine.may_end(self._at(state))
+            is_end = token == self.vocabulary.eos_ids[0] and self.machine.ends(self._at(state))
             return DONE if is_end else DEAD
         with self._lock:
             at = self._read(self._at(state), token)
@@ -327,12 +327,7 @@ class JSONGuide(Guide):
         """Return a debugging picture of ``state``: the places in the values around it, from the inside out."""
         if state < _FIRST:
             return "done" if state == DONE else "dead"
-        at, stack, _ = self._at(state)
-        places = [type(at).__name__.lower()]
-        while stack is not None and stack.below is not None:
-            places.append(type(stack.after[0]).__name__.lower())
-            stack = stack.below
-        return " in ".join(places)
+        return self.machine.describe(self._at(state))
 
     def _number(self, at: Configuration) -> int:
         number = self._numbers.get(at)
@@ -376,7 +371,7 @@ class JSONGuide(Guide):
         others = [] if base is None else [self._target(within, at.stack) for within in base.targets]
         own = [self._target(within, stack) for within, stack, _ in ways]
         each = [tells_apart(within, stack) for within, stack, _ in ways]
-        first, ends = EOS + 1 + len(others), DONE if self.machine.may_end(at) else DEAD
+        first, ends = EOS + 1 + len(others), DONE if self.machine.ends(at) else DEAD
         last = first + len(own)
         alike = np.array(
             [DEAD, ends, *others, *(DEAD if many else one for one, many in zip(own, each, strict=True))], np.int64

@@ -18,7 +18,7 @@ from .formula import (
     And,
     Formula,
     Kind,
-    Member,
+    Membership,
     Names,
     Not,
     Or,
@@ -300,7 +300,7 @@ def tags_of(kinds: Kinds, formula: Formula) -> Tags:
     if not any(isinstance(part, Kind) and part.kinds == {"object"} for part in parts):
         return {}
     found: dict[str | None, frozenset[Hashable]] = {}
-    contents = [part.contents for part in parts if isinstance(part, Member)]
+    contents = [part.contents for part in parts if isinstance(part, Membership)]
     shapes = [shape for shape in contents if isinstance(shape, ObjectShape)]
     required = frozenset[str]().union(*(shape.required for shape in shapes))
     for name, value in (one for shape in shapes for one in shape.members if one[0] in required):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, final
 
 from ...errors import UnsupportedError
 from ...format_limits import LimitError, limits
-from .formula import FALSE, TRUE, Formula, Member, both, either, kind, negated
+from .formula import FALSE, TRUE, Formula, Membership, both, either, kind, negated
 from .numbers.number_set import NumberSet
 from .strings.string_set import StringSet
 from .values import NUMBERS, kind_of
@@ -360,7 +360,7 @@ _ASKED_OF = {
 
 def among(contents: NumberSet | StringSet | ArrayShape | ObjectShape) -> Formula:
     """Return that a value, if it is of the kind, is one of the numbers or strings, or has the shape."""
-    return Member(_ASKED_OF[type(contents)], contents)
+    return Membership(_ASKED_OF[type(contents)], contents)
 
 
 def arrays(**parts: Any) -> Formula:

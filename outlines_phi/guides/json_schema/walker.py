@@ -430,7 +430,7 @@ class Walker:
                     for one in forest.nodes(child).tolist() if keeps else [child]:
                         after.append((one, machine.follow(here, edge, forest.text(one, node) if keeps else b"")))
             else:
-                after += ((child, machine.advance(here, byte)) for byte, child in forest.children(node).items())
+                after += ((child, machine.step(here, byte)) for byte, child in forest.children(node).items())
             found = [(child, one) for child, one in after if one is not None]
             reached += found
             waiting += found

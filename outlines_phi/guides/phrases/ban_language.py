@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...automata.automaton import ByteAutomaton, explored, joint_classes
+from ...automata.automaton import ByteAutomaton, joint_classes
+from ...automata.byte_machine import Both
 from ...automata.prefix_match import whole_characters
 from ...errors import EmptyLanguageError, UnsupportedError, VocabularyError
 from ...regex.patterns import compile_regex
@@ -22,7 +23,7 @@ from ..fsm import FSMGuide
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from ..guide_texts import ShortestTexts
 from .banned import BannedPhrases, smallest_conflict
-from .matcher import PhraseMatcher
+from .matcher import PhraseMatcher, WithoutPhrases
 from .phrase_guide import BanningGuide, Base, Changes, PhraseGuide
 
 SEARCHED = 5_000  # The most pairs of states searched for an end from one pair
@@ -312,9 +313,6 @@ def _reached(matcher: PhraseMatcher) -> NDArray[np.integer] | None:
 PRODUCT_STATES, OWN_STATES = 1_000, 20_000
 """The most states of a product byte by byte: with all phrases, and with those that the output type writes by itself."""
 
-Step: TypeAlias = Callable[[NDArray[np.integer], NDArray[np.integer]], NDArray[np.integer]]
-"""States and bytes to the states after them."""
-
 _ROUNDS = 16  # The most rounds that collect the phrases that an output type writes by itself
 
 
@@ -361,7 +359,7 @@ def _without(left: Guide, phrases: BannedPhrases) -> Guide | None:
     automaton = left.automaton if isinstance(left, FSMGuide) else None
     if automaton is not None:
         origin = least_context(phrases)
-        everywhere = _multiplied(automaton, phrases.matcher, phrases.matcher.step, origin, PRODUCT_STATES)
+        everywhere = _multiplied(automaton, phrases.matcher, origin, PRODUCT_STATES)
         rest = _without_own(automaton, phrases, origin) if everywhere is None else everywhere
         if rest.is_empty:
             return None
@@ -376,58 +374,25 @@ def _without(left: Guide, phrases: BannedPhrases) -> Guide | None:
 
 
 def _multiplied(
-    automaton: ByteAutomaton, matcher: PhraseMatcher, step: Step, origin: int, limit: int
+    automaton: ByteAutomaton, matcher: PhraseMatcher, origin: int, limit: int, beyond_ascii: int | None = None
 ) -> ByteAutomaton | None:
-    """Return the texts of ``automaton`` that complete no phrase, read from ``origin``; ``None`` for over ``limit`` states.
-
-    ``step`` is that of ``matcher``, or one that completes less.
-    """
-    byte_class, bytes = joint_classes([automaton.byte_class, matcher.byte_class])
-    # A pair is known by its left state and the future of the other: one state of the matcher stands for all with that future.
-    start = automaton.start, int(matcher.futures(np.array(origin)))
-    readings = {start[1]: origin}
-
-    def steps(place: tuple[int, int]) -> list[tuple[int, int] | None]:
-        text, future = place
-        texts = automaton.targets[text, automaton.byte_class[bytes]]
-        after = step(np.full(len(bytes), readings[future]), bytes)
-        dead = (texts == DEAD) | matcher.matches(after)
-        futures = matcher.futures(after).tolist()
-        for one, state in zip(futures, after.tolist(), strict=True):
-            readings.setdefault(one, state)
-        return [
-            None if gone else pair for pair, gone in zip(zip(texts.tolist(), futures, strict=True), dead, strict=True)
-        ]
+    """Return the texts of ``automaton`` that are :class:`WithoutPhrases`; ``None`` for over ``limit`` states."""
 
     def check(states: int) -> None:
         if states >= limit:
             raise _TooLarge
 
+    byte_class, _ = joint_classes([automaton.byte_class, matcher.byte_class])
     try:
-        places, targets = explored([start], steps, check)
+        return ByteAutomaton.of_machine(
+            Both(automaton, WithoutPhrases(matcher, origin, beyond_ascii)), byte_class, check
+        )
     except _TooLarge:
         return None
-    texts, futures = np.array([(DEAD, start[1]), *places]).T
-    ends = matcher.completes_at_end(np.array([readings[one] for one in futures.tolist()]))
-    position = None if automaton.position is None else automaton.position[texts]
-    return ByteAutomaton(targets, byte_class, 1, automaton.accepting[texts] & ~ends, position).trim()
 
 
 class _TooLarge(Exception):
     """A product has more states than are listed."""
-
-
-def _in_ascii(matcher: PhraseMatcher) -> Step:
-    """Return the step of a matcher of whole words that takes every byte beyond ASCII for one inside a word.
-
-    It finds the words between ASCII characters, in far fewer states: which of all characters end a word takes hundreds.
-    """
-    inside = inside_word(matcher)
-
-    def step(states: NDArray[np.integer], bytes: NDArray[np.integer]) -> NDArray[np.integer]:
-        return np.where(bytes < 0x80, matcher.step(states, np.where(bytes < 0x80, bytes, 0)), inside)
-
-    return step
 
 
 def _without_own(automaton: ByteAutomaton, phrases: BannedPhrases, origin: int) -> ByteAutomaton:
@@ -442,8 +407,8 @@ def _without_own(automaton: ByteAutomaton, phrases: BannedPhrases, origin: int) 
             break
         own |= new
         some = replace(phrases, phrases=tuple(phrases.phrases[i] for i in sorted(own)))
-        step = _in_ascii(some.matcher) if some.whole_word else some.matcher.step
-        product = _multiplied(automaton, some.matcher, step, least_context(some), OWN_STATES)
+        inside = inside_word(some.matcher) if some.whole_word else None
+        product = _multiplied(automaton, some.matcher, least_context(some), OWN_STATES, inside)
         if product is None:
             break
         rest = product
@@ -482,7 +447,7 @@ def _writes(guide: PhraseGuide) -> bool:
         return False
     # What is left begins with a part of a character; it is no text if none of them can be made whole.
     characters, matcher = compile_regex("(?s:.)+"), guide.phrases.matcher
-    texts = _multiplied(characters, matcher, matcher.step, matcher.start, OWN_STATES)
+    texts = _multiplied(characters, matcher, matcher.start, OWN_STATES)
     if texts is None or texts.is_empty:
         return texts is None
     if len(texts) <= PRODUCT_STATES:

@@ -15,11 +15,12 @@ import numpy as np
 from ...automata.automaton import DEAD, ByteAutomaton
 from ...errors import EmptyLanguageError, UnsupportedError, caret
 from ...format_limits import current_limits
+from ...numerics.checks import shown
 from ...regex.dialects import RUST
 from ...regex.pattern_reader import Mark, RefusedFeature, marks
 from ...regex.patterns import compile_regex
-from .machines import BoundedLanguages, FoldedLiterals
-from .matcher import Literals, PhraseMatcher, SideBySide
+from .machines import CharacterReader, LiteralTexts, PatternTexts, PhraseThreads
+from .matcher import Literals, PhraseMachine, PhraseMatcher, SideBySide
 
 Phrase: TypeAlias = str | bytes | re.Pattern[str]
 """A text, its UTF-8 bytes, or a regular expression whose matches are bounded in length."""
@@ -75,7 +76,9 @@ class BannedPhrases:
     whole_word: bool
     across_prompt: bool
     level: str | None
-    _automata: ClassVar[tuple[ByteAutomaton, ...]]  # one of each object
+    _members: ClassVar[
+        tuple[tuple[ByteAutomaton, int], ...]
+    ]  # of each regular expression, with the longest one's bytes
 
     def __init__(
         self,
@@ -100,7 +103,7 @@ class BannedPhrases:
         for name, given in {"phrases": distinct, **options, "level": level}.items():
             object.__setattr__(self, name, given)
         # Regular expressions are refused here and not when the matcher is built.
-        object.__setattr__(self, "_automata", self._compiled_patterns())
+        object.__setattr__(self, "_members", self._compiled_patterns())
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **options: Any) -> BannedPhrases:
@@ -133,24 +136,38 @@ class BannedPhrases:
     @cached_property
     def matcher(self) -> PhraseMatcher:
         """The matcher of the phrases in a text, byte by byte; built once."""
-        places: tuple[list[int], list[int]] = ([], [])  # of texts and of regular expressions
+        literals: dict[str, tuple[int, ...]] = {}
+        patterns = list[int]()
         for place, phrase in enumerate(self.phrases):
-            places[isinstance(phrase, re.Pattern)].append(place)
-        found = [
-            make([self.phrases[i] for i in which], [self.names[i] for i in which])
-            for which, make in zip(places, (self._literals, self._patterns), strict=True)
-            if which
-        ]
-        return found[0] if len(found) == 1 else PhraseMatcher(SideBySide(found, places, self.names))
+            if isinstance(phrase, re.Pattern):
+                patterns.append(place)
+            else:
+                text = phrase.casefold() if self.ignore_case else phrase
+                literals[text] = (*literals.get(text, ()), place)
+        options = {"ignore_case": self.ignore_case, "whole_word": self.whole_word}
+        reader = CharacterReader.of(ignore_case=self.ignore_case) if self.whole_word else None
+        machines = list[PhraseMachine]()
+        if literals and not (self.ignore_case or self.whole_word):
+            machines.append(Literals({text.encode(): place for text, (place,) in literals.items()}, self.names))
+        elif literals:
+            machines.append(PhraseThreads([LiteralTexts(literals, **options)], self.names, reader))
+        if patterns:
+            texts = [
+                PatternTexts(*members, place, whole_word=self.whole_word)
+                for place, members in zip(patterns, self._members, strict=True)
+            ]
+            machines.append(PhraseThreads(texts, self.names, reader))
+        matchers = list(map(PhraseMatcher, machines))
+        return matchers[0] if len(matchers) == 1 else PhraseMatcher(SideBySide(matchers))
 
-    def _compiled_patterns(self) -> tuple[ByteAutomaton, ...]:
-        """Return the texts that each regular expression bans, in order."""
+    def _compiled_patterns(self) -> tuple[tuple[ByteAutomaton, int], ...]:
+        """Return the texts that each regular expression bans, in order, with the length of the longest one."""
         patterns = [phrase for phrase in self.phrases if isinstance(phrase, re.Pattern)]
-        automata: list[ByteAutomaton] = []
+        automata, lengths = list[ByteAutomaton](), list[int]()
         states = 0
         for pattern in patterns:
             automata.append(_compiled(pattern, self.ignore_case))
-            _longest(automata[-1], pattern)
+            lengths.append(_longest(automata[-1], pattern))
             states += len(automata[-1])
             if states > MOST_STATES:
                 largest = max(range(len(automata)), key=lambda i: len(automata[i]))
@@ -160,16 +177,7 @@ class BannedPhrases:
                     f"{len(automata[largest]):,}. Lower the bounds of their repeats, write [A-Za-z0-9_] for "
                     "\\w, or ban texts as str, which take no automaton."
                 )
-        return tuple(automata)
-
-    def _literals(self, phrases: Sequence[Any], names: Sequence[str]) -> PhraseMatcher:
-        if not (self.ignore_case or self.whole_word):
-            return PhraseMatcher(Literals([text.encode() for text in phrases], names))
-        return PhraseMatcher(FoldedLiterals(phrases, names, ignore_case=self.ignore_case, whole_word=self.whole_word))
-
-    def _patterns(self, phrases: Sequence[Any], names: Sequence[str]) -> PhraseMatcher:
-        longest = max(map(_longest, self._automata, phrases))
-        return PhraseMatcher(BoundedLanguages(self._automata, names, longest=longest, whole_word=self.whole_word))
+        return tuple(zip(automata, lengths, strict=True))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A matcher stays where it was built.
@@ -197,7 +205,7 @@ def _checked(phrase: Any) -> str | re.Pattern[str]:
         return _checked_pattern(phrase)
     if not isinstance(phrase, str | bytes):
         raise UnsupportedError(
-            f"the banned phrase {phrase!r} is of type {type(phrase).__name__}; expected a str, bytes or a compiled regular "
+            f"the banned phrase {shown(phrase)} is of type {type(phrase).__name__}; expected a str, bytes or a compiled regular "
             "expression (re.compile)."
         )
     if not phrase:

@@ -4,19 +4,37 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeAlias, final
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...automata.aho_corasick import AhoCorasick
 from ...automata.automaton import joint_classes
+from ...automata.byte_machine import ByteMachine
 
 UNKNOWN = -1  # In a table: not asked for yet
 
 
-class ByteMachine(ABC):
+class Facts(NamedTuple):
+    """The facts of a key of a :class:`PhraseMachine`; phrases are ascending indices into its names."""
+
+    completed: tuple[int, ...]
+    """The phrases that the last byte completed."""
+    at_end: tuple[int, ...]
+    """The phrases that the end of the text would complete."""
+    pending: int
+    """The length of the longest end of the text that may begin an occurrence, in bytes; 0 for none.
+
+    An occurrence that waits for the next character or for the end of the text is pending, one that is complete is not.
+    """
+    future: Hashable
+    """The part of the key that decides the phrases that are completed from now on."""
+
+
+class PhraseMachine(ABC):
     """A deterministic machine that reads a text byte by byte and never stops, not at a match either; a *key* tells all of a state.
 
     Phrases have ``names`` for messages; at most ``longest`` bytes at the end of a text decide its key, so no more can be pending;
@@ -29,31 +47,16 @@ class ByteMachine(ABC):
     start: Hashable
     table: NDArray[np.int32] | None = None
     """The key after a byte of each class, where keys are the first whole numbers; ``None`` where they come up one by one."""
-    facts: NDArray[np.int32]
-    """The facts of the keys, in the columns of a :class:`PhraseMatcher`."""
+    known: NDArray[np.int32]
+    """The facts of the keys of a table, in the columns of a :class:`PhraseMatcher`."""
 
     @abstractmethod
     def follow(self, keys: Sequence[Any], bytes: NDArray[np.uint8]) -> Sequence[Hashable]:
         """Return the key after each of ``bytes``, read at the key beside it."""
 
     @abstractmethod
-    def completed(self, key: Any) -> tuple[int, ...]:
-        """Return the phrases that the last byte completed, as ascending indices into ``names``."""
-
-    def completed_at_end(self, key: Any) -> tuple[int, ...]:
-        """Return the phrases that the end of the text would complete, as ascending indices into ``names``."""
-        return ()
-
-    @abstractmethod
-    def pending(self, key: Any) -> int:
-        """Return the length of the longest end of the text that may begin an occurrence, in bytes; 0 for none.
-
-        An occurrence that waits for the next character or for the end of the text is pending, one that is complete is not.
-        """
-
-    @abstractmethod
-    def future(self, key: Any) -> Hashable:
-        """Return the part of ``key`` that decides the phrases that are completed from now on."""
+    def facts(self, key: Any) -> Facts:
+        """Return the facts of a key."""
 
     def after_prompt(self, key: Any) -> Hashable:
         """Return ``key`` as the beginning of a text: the text does not complete a word that waits at the end of the prompt.
@@ -65,43 +68,39 @@ class ByteMachine(ABC):
 
 
 @final
-class Literals(ByteMachine):
+class Literals(PhraseMachine):
     """Occurrences of byte strings, all different and none empty, as they are written; a key is a node of :class:`AhoCorasick`."""
 
     start = 0
 
-    def __init__(self, literals: Sequence[bytes], names: Sequence[str]) -> None:
+    def __init__(self, phrases: Mapping[bytes, int], names: Sequence[str]) -> None:
+        literals, self._phrases = list(phrases), list(phrases.values())
         self.names, self.longest = tuple(names), max(map(len, literals))
         self._words = words = AhoCorasick.build(literals, 256)
         self.byte_class, self.table = words.symbol_class.astype(np.uint8), words.after
         # A phrase that begins nothing longer goes on as its longest end that does.
         never = np.zeros_like(words.open)
-        self.facts = np.stack([words.match > 0, never, words.depth[words.open], words.open], axis=1).astype(np.int32)
-
-    def completed(self, key: int) -> tuple[int, ...]:
-        return tuple(sorted(self._words.words(key)))
+        self.known = np.stack([words.match > 0, never, words.depth[words.open], words.open], axis=1).astype(np.int32)
 
     def follow(self, keys: Sequence[int], bytes: NDArray[np.uint8]) -> Sequence[Hashable]:
         return list(self._words.after[list(keys), self.byte_class[bytes]].tolist())
 
-    def pending(self, key: int) -> int:
-        return self.facts.item(key, 2)
-
-    def future(self, key: int) -> int:
-        return self.facts.item(key, 3)
+    def facts(self, key: int) -> Facts:
+        completed = tuple(sorted(self._phrases[word] for word in self._words.words(key)))
+        return Facts(completed, (), *self.known[key, 2:].tolist())
 
 
 @final
 class PhraseMatcher:
     """The states of a machine, numbered as they come up; every step is taken once and remembered. Threads may share it.
 
-    A state is an ``int`` and stands for all texts that lead to it; see :class:`ByteMachine`. Methods that take ``states`` take an
+    A state is an ``int`` and stands for all texts that lead to it; see :class:`PhraseMachine`. Methods that take ``states`` take an
     array of any shape and return one of the same shape.
     """
 
     start = 0
 
-    def __init__(self, machine: ByteMachine) -> None:
+    def __init__(self, machine: PhraseMachine) -> None:
         self._machine = machine
         self.names, self.longest, self.byte_class = machine.names, machine.longest, machine.byte_class
         _, self._bytes = np.unique(self.byte_class, return_index=True)  # one of each class
@@ -109,19 +108,13 @@ class PhraseMatcher:
         self._keys: list[Any] = []
         self._number: dict[Hashable, int] = {}
         self._futures: dict[Hashable, int] = {}
-        self._facts: tuple[Callable[[Any], int], ...] = (
-            lambda key: bool(machine.completed(key)),
-            lambda key: bool(machine.completed_at_end(key)),
-            machine.pending,
-            lambda key: self._futures.setdefault(machine.future(key), len(self._futures)),
-        )
-        self._known = np.full((64, len(self._facts)), UNKNOWN, dtype=np.int32)
+        self._known = np.full((64, 4), UNKNOWN, dtype=np.int32)
         self._after = np.full((64, len(self._bytes)), UNKNOWN, dtype=np.int32)
         self.states = None if machine.table is None else len(machine.table)
         if machine.table is None:
             self._numbers([machine.start])
         else:
-            self._after, self._known, self._keys = machine.table, machine.facts, list(range(len(machine.table)))
+            self._after, self._known, self._keys = machine.table, machine.known, list(range(len(machine.table)))
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -163,11 +156,11 @@ class PhraseMatcher:
 
     def completed(self, state: int) -> tuple[int, ...]:
         """Return the phrases that the last byte completed."""
-        return self._machine.completed(self._keys[state])
+        return self._machine.facts(self._keys[state]).completed
 
     def completed_at_end(self, state: int) -> tuple[int, ...]:
         """Return the phrases that the end of the text would complete."""
-        return self._machine.completed_at_end(self._keys[state])
+        return self._machine.facts(self._keys[state]).at_end
 
     def after_prompt(self, state: int) -> int:
         """Return ``state`` as the beginning of a text."""
@@ -208,9 +201,43 @@ class PhraseMatcher:
         if self.states is None and (values == UNKNOWN).any():
             with self._growing:
                 for state in np.unique(np.asarray(states)[values == UNKNOWN]).tolist():
-                    self._known[state, fact] = self._facts[fact](self._keys[state])
+                    completed, at_end, pending, future = self._machine.facts(self._keys[state])
+                    number = self._futures.setdefault(future, len(self._futures))
+                    self._known[state] = bool(completed), bool(at_end), pending, number
                 values = self._known[states, fact]
         return values
+
+
+@final
+class WithoutPhrases(ByteMachine[int]):
+    """The texts in which a matcher completes no phrase, read in its state ``origin``; a place stands for all states of one future.
+
+    Where ``beyond_ascii`` is given it is the state after every byte beyond ASCII. Inside of a word, this finds the whole words
+    between ASCII characters, in far fewer states: which of all characters end a word takes hundreds.
+    """
+
+    def __init__(self, matcher: PhraseMatcher, origin: int, beyond_ascii: int | None = None) -> None:
+        self._matcher, self._beyond_ascii = matcher, beyond_ascii
+        self._place: dict[int, int] = {}
+        (self.start,) = self._places(np.array([origin]))
+
+    def step(self, place: int, byte: int) -> int | None:
+        return self.steps(place, [byte])[0]
+
+    def steps(self, place: int, bytes: Sequence[int]) -> list[int | None]:
+        read = np.asarray(bytes)
+        told = read < (256 if self._beyond_ascii is None else 0x80)
+        after = np.full(len(read), self._beyond_ascii or 0)
+        after[told] = self._matcher.step(np.full(np.count_nonzero(told), place), read[told])
+        pairs = zip(self._places(after), self._matcher.matches(after).tolist(), strict=True)
+        return [None if completes else state for state, completes in pairs]
+
+    def ends(self, place: int) -> bool:
+        return not self._matcher.completes_at_end(np.array(place))
+
+    def _places(self, states: NDArray[np.integer]) -> list[int]:
+        futures = self._matcher.futures(states).tolist()
+        return [self._place.setdefault(one, state) for one, state in zip(futures, states.tolist(), strict=True)]
 
 
 def _with_room(table: NDArray[np.int32], rows: int) -> NDArray[np.int32]:
@@ -219,45 +246,29 @@ def _with_room(table: NDArray[np.int32], rows: int) -> NDArray[np.int32]:
     return grown
 
 
-JointKey: TypeAlias = tuple[int, ...]  # a state of each matcher
-
-
 @final
-class SideBySide(ByteMachine):
-    """Matchers that read the same text; each finds its own phrases.
+class SideBySide(PhraseMachine):
+    """Matchers that read the same text, each with phrases of its own; a key has a state of each."""
 
-    ``phrases`` says for each matcher which of ``names`` its own phrases are.
-    """
-
-    def __init__(
-        self, matchers: Sequence[PhraseMatcher], phrases: Sequence[Sequence[int]], names: Sequence[str]
-    ) -> None:
-        self._matchers, self._phrases = tuple(matchers), tuple(phrases)
-        self.names = tuple(names)
+    def __init__(self, matchers: Sequence[PhraseMatcher]) -> None:
+        self._matchers, self.names = tuple(matchers), matchers[0].names
         self.longest = max(matcher.longest for matcher in matchers)
         self.byte_class, _ = joint_classes([matcher.byte_class for matcher in matchers])
         self.start = tuple(matcher.start for matcher in matchers)
 
-    def follow(self, keys: Sequence[JointKey], bytes: NDArray[np.uint8]) -> Sequence[Hashable]:
+    def follow(self, keys: Sequence[tuple[int, ...]], bytes: NDArray[np.uint8]) -> Sequence[Hashable]:
         states = np.array(keys).T
         after = [matcher.step(own, bytes).tolist() for matcher, own in zip(self._matchers, states, strict=True)]
         return list(zip(*after, strict=True))
 
-    def completed(self, key: JointKey) -> tuple[int, ...]:
-        return self._of_all(key, lambda matcher, state: matcher.completed(state))
+    def facts(self, key: tuple[int, ...]) -> Facts:
+        states = [(matcher, np.array(state)) for matcher, state in zip(self._matchers, key, strict=True)]
+        return Facts(
+            tuple(sorted(chain.from_iterable(map(PhraseMatcher.completed, self._matchers, key)))),
+            tuple(sorted(chain.from_iterable(map(PhraseMatcher.completed_at_end, self._matchers, key)))),
+            max(int(matcher.pending(state)) for matcher, state in states),
+            tuple(int(matcher.futures(state)) for matcher, state in states),
+        )
 
-    def completed_at_end(self, key: JointKey) -> tuple[int, ...]:
-        return self._of_all(key, lambda matcher, state: matcher.completed_at_end(state))
-
-    def pending(self, key: JointKey) -> int:
-        return max(int(matcher.pending(np.array(state))) for matcher, state in zip(self._matchers, key, strict=True))
-
-    def future(self, key: JointKey) -> Hashable:
-        return tuple(int(matcher.futures(np.array(state))) for matcher, state in zip(self._matchers, key, strict=True))
-
-    def after_prompt(self, key: JointKey) -> Hashable:
-        return tuple(matcher.after_prompt(state) for matcher, state in zip(self._matchers, key, strict=True))
-
-    def _of_all(self, key: JointKey, completed: Callable[[PhraseMatcher, int], tuple[int, ...]]) -> tuple[int, ...]:
-        found = zip(self._matchers, key, self._phrases, strict=True)
-        return tuple(sorted(names[i] for matcher, state, names in found for i in completed(matcher, state)))
+    def after_prompt(self, key: tuple[int, ...]) -> Hashable:
+        return tuple(map(PhraseMatcher.after_prompt, self._matchers, key))

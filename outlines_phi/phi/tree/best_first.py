@@ -1,4 +1,4 @@
-"""Best-first search on token trees: enumeration to a certificate (theory.md, section 5.2), and the mode (section 9)."""
+"""Best-first search on token trees: enumeration (theory.md, section 5.2), ahead of walks too, and the mode (section 9)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...guides.guide import DEAD, DONE
+from ...guides.guide_texts import list_texts
 from ...lm.watch import current
 from ...numerics.weights import log, ratio
-from .evaluator import Evaluator, Foresight
+from ...vocabulary.trie import merged_tokens
+from .evaluator import Evaluator, Foresight, Pair
 from .tree import BoundsTree, Node
 
 SHORT_LIST = 256  # Tokens of a node that are ranked at a time, at most
@@ -32,6 +34,13 @@ LEAST_WIDTH, MOST_WIDTH = 16, 256
 
 SPECULATION = 4
 """A call takes at most one prefix for this many expanded so far, so what turns out needless stays a fraction of the work."""
+
+SHORT = 512  # A language is short where its texts have at most so many prefixes, in bytes
+USUAL = 32  # Where usual tokenizations have more prefixes than this, a draw comes to few of them
+FIRST = 16  # A draw comes to one of the shortest of them at least, and so many cost less than a second call
+
+BESIDE = 4  # A model call of so many tokens more costs less than a second call
+OPEN = 1 / 16  # What may stay undecided beside a walk, in shares of ``Lo``: few walks come to it
 
 BEAM = 8  # Prefixes of the beam that finds the first members, where no more members are asked for
 
@@ -354,3 +363,73 @@ def _continuations(node: Node, size: int) -> Iterator[tuple[float, Node, int, in
         if free[i] > -math.inf:
             log_p = node.log_p + node.distribution.log_scale + float(free[i])
             yield log_p, node, int(moves.tokens[i]), int(moves.leads[moves.classes[i]])
+
+
+def expand_usual(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int = SHORT, first: int = 0) -> None:
+    """Expand the :func:`usual_prefixes` of trees of which nothing is known yet, in one call, where they are few enough.
+
+    These decide nearly everything where the model was asked for the language: other prefixes are of tokenizations that no
+    tokenizer writes. Few enough are at most ``limit`` prefixes of a tree. With ``first``, for walks, that many of the shortest
+    ones where there are more; and the first byte of each text, which begins what a model would write in its place: its ``p(y)`` is
+    far more than what comes of it, and walks go where bounds do not know.
+    """
+    wanted: list[tuple[BoundsTree, Node]] = []
+    for tree in trees:
+        prefixes = () if tree.root.expanded else usual_prefixes(tree, first_bytes=first > 0) or ()
+        if len(prefixes) > limit:
+            lengths = [len(tokens) for tokens in prefixes]
+            # Whole lengths alone: a prefix has no probability before all that it begins with is expanded.
+            prefixes = prefixes[: lengths.index(lengths[first])]
+        if prefixes:
+            wanted += ((tree, node) for node in _nodes(tree, prefixes))
+    evaluator.expand(wanted)
+
+
+def expand_for_walks(trees: Sequence[BoundsTree], evaluator: Evaluator) -> Foresight:
+    """Expand the usual tokenizations of short languages; return the foresight of likely prefixes beside any other one of these.
+
+    These are expanded in every call that expands a new node of a short language. A node whose distribution is only learned again
+    is no new one: the bounds stay as they are.
+    """
+    expand_usual(trees, evaluator, USUAL, FIRST)
+    short = {tree for tree in trees if usual_prefixes(tree, first_bytes=True) is not None}
+
+    def beside(wanted: Sequence[Pair]) -> Iterator[Pair]:
+        for tree in dict.fromkeys(tree for tree, node in wanted if not node.expanded and tree in short):
+            yield from ((tree, node) for node in likeliest(tree) if not node.expanded)
+
+    return beside
+
+
+def likeliest(tree: BoundsTree) -> list[Node]:
+    """Return the likeliest open prefixes, at most :data:`BESIDE`; none where little is open."""
+    return BestFirst(tree, OPEN, BESIDE).advance()
+
+
+def usual_prefixes(tree: BoundsTree, *, first_bytes: bool = False) -> tuple[tuple[int, ...], ...] | None:
+    """Return the prefixes of the texts of a short language in their :func:`merged_tokens`, by length; ``None`` for others."""
+    table, state, budget = tree.table, tree.root.state, min(tree.budget, SHORT)
+
+    def build() -> tuple[tuple[int, ...], ...] | None:
+        texts = list_texts(table, state, budget, SHORT)
+        if texts is None:
+            return None
+        parts = [*texts, *(text[:1] for text in texts if first_bytes)]
+        written = [merged_tokens(table.vocabulary, part) for part in parts]
+        prefixes = {tokens[:end] for tokens in written for end in range(1, len(tokens) + 1)}
+        return tuple(sorted(prefixes, key=lambda tokens: (len(tokens), tokens)))
+
+    name = ("usual prefixes", budget, first_bytes)
+    return table.keep(name, state, build, lambda found: 64 * sum(map(len, found or ())))
+
+
+def _nodes(tree: BoundsTree, prefixes: Sequence[Sequence[int]]) -> list[Node]:
+    """Return the nodes of some prefixes, the root first, as far as guide, budget and constraint go."""
+    nodes: dict[Sequence[int], Node] = {(): tree.root}
+    for tokens in prefixes:
+        before = nodes.get(tokens[:-1])
+        if before is not None and (target := tree.target(before, tokens[-1])) not in (DEAD, DONE):
+            child = tree.child(before, tokens[-1], target)
+            if child.state != DEAD:
+                nodes[tokens] = child
+    return list(nodes.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property, partial
 from itertools import chain
@@ -14,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...guides.guide import DEAD, DONE
 from ...guides.table import Table
 from ...lm.model import Evaluation, LanguageModel, ModelCounts, TokenTrees
 from ...lm.watch import WatchedTrees
@@ -95,8 +93,10 @@ class WideNodes:
         return add_rows(log_p, biases, out=log_p)
 
 
-Foresight: TypeAlias = Callable[[Sequence[tuple[BoundsTree, Node]]], Sequence[Sequence[int]]]
-"""Tells of each node that walks wait for what will probably follow: a chain of tokens, which may be wrong, or empty."""
+Pair: TypeAlias = tuple[BoundsTree, Node]
+
+Foresight: TypeAlias = Callable[[Sequence[Pair]], Iterable[Pair]]
+"""A guess of the nodes that walks will come to after those that they wait for: nodes below these, or elsewhere."""
 
 MAX_CACHED = 8192
 """Tree nodes that may stay in the model's cache before it is compacted to the paths in use, or twice what these took then."""
@@ -133,12 +133,9 @@ class Evaluator:
         self._row = {tree.root: row for row, tree in enumerate(trees)}
         self._handles = dict(self._row)
         self.planted = False
-        self._looked_at = 0  # nodes that an estimator has asked for
-        self._compacted = 0  # nodes that the last compaction kept
-        self._ahead: defaultdict[BoundsTree, list[Node]] = defaultdict(list)
+        self._compacted, self._compacted_at = 0, 0  # nodes that the last compaction kept, and the node that came next
         # Nodes ahead of the last call that the estimator has seen, by their places.
         self._unheard: list[tuple[int, Node]] = []
-        self._beside: dict[BoundsTree, Callable[[], Iterable[Node]]] = {}
         self._streams = None if ahead is None or frontier is not None else list(map(ahead, range(len(trees))))
         self._estimate: Estimate | None = None
         if frontier is not None and trees:
@@ -164,14 +161,6 @@ class Evaluator:
         """The cost of the model calls so far."""
         return self.forest.counts if "forest" in vars(self) else ModelCounts()
 
-    def drafted(self, row: int, latest: int = 0) -> tuple[int, int]:
-        """Return the number of nodes of a tree that were expanded by foresight, and of those that walks have come to since.
-
-        ``latest``: Of so many nodes at most, those that were expanded last; 0 for all.
-        """
-        nodes = self._ahead[self.trees[row]][-latest:]
-        return len(nodes), sum(node.visited for node in nodes)
-
     def evaluated(self, tree: BoundsTree) -> Iterator[tuple[Node, int, NDArray[np.float32]]]:
         """Yield the nodes of ``tree`` that the model holds, parents first, each with its handle and ``log p[V]`` of live tokens."""
         for node in tree.walk() if self.planted else ():
@@ -183,68 +172,41 @@ class Evaluator:
                     row[child.token] = child.log_step
                 yield node, self._handles[node], row
 
-    def expand_beside(self, tree: BoundsTree, nodes: Callable[[], Iterable[Node]]) -> None:
-        """Have ``nodes()`` expanded in every call that expands a new node of ``tree``; for walks alone, as foresight is.
-
-        A node whose distribution is only learned again is no new one: the bounds stay as they are.
-        """
-        self._beside[tree] = nodes
-
-    def expand(self, wanted: Iterable[tuple[BoundsTree, Node]], foresight: Foresight | None = None) -> None:
+    def expand(self, wanted: Iterable[Pair], foresight: Foresight | None = None) -> None:
         """Give every wanted node its distribution and bring all bounds up to date.
 
         A node that is wanted below another wanted one (a plan made before its parent's distribution is known) is fine. The prompts
         themselves are evaluated in the first call.
 
-        ``foresight`` has the nodes of the chains that it tells of expanded in the same call. A walk that then chooses by random
-        numbers of its own, of which foresight knows nothing, and finds itself at one of them needs no further call. Those that no
-        walk comes to are expanded nodes like others, and bounds may be refreshed at any time where walks have a coin for it
-        (theory.md, sections 5.3 and 7.4). It is for walks alone: a search that keeps a list of what is open has to be told of
-        every node that is expanded.
+        ``foresight`` has the nodes that it tells of expanded in the same call. A walk that then chooses by random numbers of its
+        own, of which foresight knows nothing, and finds itself at one of them needs no further call. Those that no walk comes to
+        are expanded nodes like others, and bounds may be refreshed at any time where walks have a coin for it (theory.md, sections
+        5.3 and 7.4). It is for walks alone: a search that keeps a list of what is open has to be told of every node that is
+        expanded.
         """
         pairs = list(dict.fromkeys(wanted))
         if not pairs:
             return
-        ahead = self._foreseen(pairs, foresight) if foresight else []
-        beside = self._likely(pairs)
+        asked_for = set(pairs)
+        ahead = [pair for pair in dict.fromkeys(foresight(pairs) if foresight else ()) if pair not in asked_for]
         if not self.planted:
             pairs = list(dict.fromkeys([*((tree, tree.root) for tree in self.trees), *pairs]))
-        pairs += beside + ahead
-        for tree, node in ahead:
-            self._ahead[tree].append(node)
+        pairs += ahead
         new = self._missing_paths([node for _, node in pairs])
         if new and self._compact(new):
             new = self._missing_paths([node for _, node in pairs])
         if new or not self.planted:
-            self._evaluate(pairs, new, {node for _, node in beside + ahead})
+            self._evaluate(pairs, new, {node for _, node in ahead})
         changed: dict[BoundsTree, list[Node]] = {}
         for tree, node in pairs:
             changed.setdefault(tree, []).append(node)
         for tree, nodes in changed.items():
             tree.propagate(nodes)
 
-    def _likely(self, wanted: Sequence[tuple[BoundsTree, Node]]) -> list[tuple[BoundsTree, Node]]:
-        """Return the nodes to expand beside the new nodes of some trees."""
-        grown = dict.fromkeys(tree for tree, node in wanted if not node.expanded and tree in self._beside)
-        asked_for = set(wanted)
-        found = ((tree, node) for tree in grown for node in self._beside[tree]() if not node.expanded)
-        return [pair for pair in found if pair not in asked_for]
-
     def confirm(self) -> None:
         """Evaluate the prompts of trees that earlier calls have grown, if an opaque model was not asked yet: they may be stale."""
         if not self.planted and self._lm.opaque and any(tree.root.distribution is not None for tree in self.trees):
             self._evaluate((), (), frozenset())
-
-    def _foreseen(
-        self, wanted: Sequence[tuple[BoundsTree, Node]], foresight: Foresight
-    ) -> list[tuple[BoundsTree, Node]]:
-        """Return the nodes of the chains below ``wanted`` ones, made where there were none; chains end where the guide does."""
-        waiting = [(tree, node) for tree, node in wanted if node.free is None]
-        found: dict[tuple[BoundsTree, Node], None] = {}
-        for (tree, node), tokens in zip(waiting, foresight(waiting), strict=True):
-            found |= dict.fromkeys((tree, below) for below in _along(tree, node, tokens) if below.free is None)
-        asked_for = set(wanted)
-        return [pair for pair in found if pair not in asked_for]
 
     def _evaluate(self, pairs: Sequence[tuple[BoundsTree, Node]], new: Sequence[Node], ahead: Set[Node]) -> None:
         """Evaluate the nodes ``new``, with the prompts where these are not in the cache yet, and learn what is wanted."""
@@ -313,7 +275,7 @@ class Evaluator:
             new = [node for node in nodes if node.parent is not None and not node.expanded]
             for node in sorted(new, key=index.__getitem__):
                 if table.live_count(node.state, node.remaining) > MANY:
-                    uniforms[node] = self._streams[self._prompt(node, node.path())].random(AHEAD)
+                    uniforms[node] = self._streams[self._row[node.root]].random(AHEAD)
         wide = {node: uniforms[node] for node in sorted(uniforms, key=lambda node: (node.state, node.remaining))}
         return WideNodes(table, wide, [index[node] for node in wide], self._log_p, exchange)
 
@@ -328,34 +290,24 @@ class Evaluator:
         """Return the function of ``h``, ``[n, V]``, of the next tokens of every node, as the frontier's estimator sees it."""
         estimate.reached([place for place, node in self._unheard if node.visited])
         self._unheard = [(place, node) for place, node in enumerate(nodes) if node in ahead]
-        paths = [node.path() for node in nodes]
         prefixes = Prefixes(
-            rows=[self._prompt(node, path) for node, path in zip(nodes, paths, strict=True)],
+            rows=[self._row[node.root] for node in nodes],
             nodes=[self._handles[node] for node in nodes],
             states=[node.state for node in nodes],
             remaining=[node.remaining for node in nodes],
-            tokens=[[below.token for below in path] for path in paths],
+            tokens=[node.tokens() for node in nodes],
             drafted=[node in ahead for node in nodes],
         )
         scores = estimate.step(prefixes, exchange)
 
         def h(log_p: Tensor) -> Tensor:
-            before = self.forest.next_node
-            log_h = scores(log_p) - log_p
-            self._looked_at += self.forest.next_node - before
             # Where p is 0 so is what h would be multiplied by.
-            return log_h.exp().nan_to_num(nan=0.0, posinf=0.0)
+            return (scores(log_p) - log_p).exp().nan_to_num(nan=0.0, posinf=0.0)
 
         return h
 
-    def _prompt(self, node: Node, path: Sequence[Node]) -> int:
-        root = path[0].parent if path else node
-        assert root is not None
-        return self._row[root]
-
     def _context(self, node: Node) -> tuple[int, ...]:
-        path = node.path()
-        return (*self._prompts[self._prompt(node, path)], *(below.token for below in path))
+        return (*self._prompts[self._row[node.root]], *node.tokens())
 
     def _missing_paths(self, nodes: Iterable[Node]) -> list[Node]:
         """Return the nodes to evaluate so that ``nodes`` have a distribution, ancestors first."""
@@ -371,37 +323,13 @@ class Evaluator:
 
     def _compact(self, new: Sequence[Node]) -> bool:
         """Give back what the paths to ``new`` do not need, where the cache would grow too large; return whether it was done."""
-        if len(self._handles) + self._looked_at + len(new) <= max(MAX_CACHED, 2 * self._compacted):
+        held = (
+            self._compacted + self.forest.next_node - self._compacted_at
+        )  # those that an estimator has asked for, too
+        if held + len(new) <= max(MAX_CACHED, 2 * self._compacted):
             return False
         kept = {above for node in new for above in node.path() if above in self._handles} | set(self._row)
         self.forest.compact([self._handles[node] for node in kept])
         self._handles = {node: handle for node, handle in self._handles.items() if node in kept}
-        self._looked_at, self._compacted = 0, len(kept)
+        self._compacted, self._compacted_at = len(kept), self.forest.next_node
         return True
-
-
-def _along(tree: BoundsTree, node: Node, chain: Sequence[int]) -> Iterator[Node]:
-    """Yield the nodes of a chain below ``node``, as far as the guide goes."""
-    for token in chain:
-        below = _below(tree, node, token)
-        if below is None:
-            return
-        node = below
-        yield node
-
-
-def _below(tree: BoundsTree, node: Node, token: int) -> Node | None:
-    """Return the node of a chain after ``node``; ``None`` where it ends.
-
-    Below a node that was expanded before and only lost its distribution, lost distributions are learned again and nothing else, so
-    that its bounds stay as they are. Walks rely on that.
-    """
-    if node.expanded:
-        child = node.children.get(token)
-        known = child is not None and child.expanded and child.state not in (DEAD, DONE)
-        return child if known else None
-    target = tree.target(node, token)
-    if target in (DEAD, DONE):
-        return None
-    child = tree.child(node, token, target)
-    return None if child.expanded else child

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
 import numpy as np
@@ -29,6 +30,7 @@ class Wave(NamedTuple):
 
 
 @final
+@dataclass(eq=False)
 class Evidence:
     """Residual attempts, wave by wave, and the values of Phi that they rule out, by betting (theory.md, section 5.8).
 
@@ -38,8 +40,7 @@ class Evidence:
     at any time, launch attempts in view of earlier ones, and let the bounds move from wave to wave.
     """
 
-    def __init__(self) -> None:
-        self.waves: list[Wave] = []
+    waves: list[Wave] = field(default_factory=list)
 
     @property
     def attempts(self) -> int:

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar, final
 
-from ...errors import BudgetError, EmptyLanguageError, UnsupportedError
+from ...errors import BudgetError, EmptyLanguageError
 from ...guides.table import Table
 from ...lm.model import LanguageModel
-from ...numerics.checks import is_count, shown
+from ...numerics.checks import check_counts
 from ...settings import SamplingSettings
 from ..constraint import Constraint
 from ..state_values import KeptValues
@@ -34,11 +34,7 @@ class TreeStore:
     """
 
     def __init__(self, max_bytes: int = 2**30) -> None:
-        if not is_count(max_bytes):
-            raise UnsupportedError(
-                f"A memory bound of {shown(max_bytes)} bytes was given (max_tree_bytes); expected a whole number of at least 0, "
-                "such as 2**30 for 1 GB."
-            )
+        check_counts("a model", " of bytes, such as 2**30 for 1 GB", least=0, max_tree_bytes=max_bytes)
         self.max_bytes = max_bytes
         self.values = KeptValues()
         self._trees: OrderedDict[Hashable, BoundsTree] = OrderedDict()

@@ -201,6 +201,21 @@ class BoundsTree:
                     self.propagate([node])
         return child
 
+    def along(self, node: Node, chain: Sequence[int]) -> Iterator[Node]:
+        """Yield the nodes of a chain below ``node``, as far as the guide goes.
+
+        Below a node that was expanded before and only lost its distribution, lost distributions are learned again and nothing else,
+        so that its bounds stay as they are. Walks rely on that.
+        """
+        for token in chain:
+            expanded, target = node.expanded, self.target(node, token) if not node.expanded else DEAD
+            if not expanded and target in (DEAD, DONE):
+                return
+            child = node.children.get(token) if expanded else self.child(node, token, target)
+            if child is None or child.expanded != expanded or (expanded and child.state in (DEAD, DONE)):
+                return
+            yield (node := child)
+
     def expand(
         self, node: Node, log_p: NDArray[np.floating], h: NDArray[np.floating] = UNKNOWN, *, ahead: bool = False
     ) -> None:
@@ -307,47 +322,17 @@ class BoundsTree:
         log_weight: Callable[[Node], float],
         rng: np.random.Generator,
         log_rest: float | None = None,
-        places: NDArray[np.int64] | slice = slice(None),
-    ) -> Node:
-        """Draw a child of a node with a distribution in proportion to ``p(child) weight(child)``, a free token's weight being 1.
+        places: NDArray[np.int64] | slice | None = None,
+        since: int = 0,
+    ) -> Node | None:
+        """Draw a child of an evaluated node in proportion to ``p(child) weight(child)``, a free token's weight being 1.
 
-        ``log_rest``, ``places``: the log mass of the free tokens to choose from, and where they are: all of them by default.
-        """
-
-        def draw(rng: np.random.Generator) -> int:
-            assert node.distribution is not None
-            return node.distribution.draw(rng, places)
-
-        child = self._choose(node, log_weight, node.log_rest if log_rest is None else log_rest, draw, rng)
-        assert child is not None  # a whole distribution always has the token that is drawn from it
-        return child
-
-    def choose_since(self, node: Node, since: int, rng: np.random.Generator) -> Node | None:
-        """Draw a child but the first ``since`` of an evaluated node in proportion to ``p(child) U(child)``.
+        ``log_rest``, ``places``: the log mass of the free tokens to choose from, and where they are, of a whole distribution.
+        ``since``: the first so many children are not chosen.
 
         ``None`` where it is a free token, and those that were drawn ahead are used up.
         """
-        assert node.free is not None
-        return self._choose(node, attrgetter("log_upper"), node.log_rest, node.free.draw, rng, since)
-
-    def choose_undecided(self, node: Node, rng: np.random.Generator) -> Node:
-        """Draw a child of a node with a distribution in proportion to ``p(child) (U - Lo)(child)``."""
-        free, log_gap = node.distribution, attrgetter("log_gap")
-        assert free is not None
-        if self.constraint is not None:
-            return self.choose(node, log_gap, rng)
-        return self.choose(node, log_gap, rng, free.log_undecided(), np.flatnonzero(free.unended() > -np.inf))
-
-    def _choose(
-        self,
-        node: Node,
-        log_weight: Callable[[Node], float],
-        log_rest: float,
-        draw: Callable[[np.random.Generator], int | None],
-        rng: np.random.Generator,
-        since: int = 0,
-    ) -> Node | None:
-        """Draw a child by its weight, or by ``draw`` one that has no node yet, all of which weigh ``exp(log_rest)``."""
+        log_rest = node.log_rest if log_rest is None else log_rest
         children = list(islice(node.children.values(), since, None))
         log_shares = [child.log_step + log_weight(child) for child in children]
         log_total = log_sum([log_rest, *log_shares])
@@ -358,10 +343,24 @@ class BoundsTree:
             if threshold < 0:
                 return child
             last = child if log_share > -math.inf else last
-        if log_rest > -math.inf or last is None:
-            token = draw(rng)
-            return None if token is None else self.child(node, token, self.target(node, token))
-        return last  # rounding pushed the threshold past the sum
+        if log_rest == -math.inf and last is not None:
+            return last  # rounding pushed the threshold past the sum
+        free = node.free if places is None else node.distribution
+        assert free is not None
+        token = free.draw(rng) if places is None else free.draw(rng, places)  # type: ignore[call-arg]
+        return None if token is None else self.child(node, token, self.target(node, token))
+
+    def choose_since(self, node: Node, since: int, rng: np.random.Generator) -> Node | None:
+        """Draw a child but the first ``since`` of an evaluated node in proportion to ``p(child) U(child)``; see :meth:`choose`."""
+        return self.choose(node, attrgetter("log_upper"), rng, since=since)
+
+    def choose_undecided(self, node: Node, rng: np.random.Generator) -> Node | None:
+        """Draw a child of a node with a distribution in proportion to ``p(child) (U - Lo)(child)``."""
+        free, log_gap = node.distribution, attrgetter("log_gap")
+        assert free is not None
+        if self.constraint is not None:
+            return self.choose(node, log_gap, rng)
+        return self.choose(node, log_gap, rng, free.log_undecided(), np.flatnonzero(free.unended() > -np.inf))
 
     def drop_distributions(self, max_bytes: int) -> None:
         """Drop distributions but the root's, least recently visited first, until they take half of ``max_bytes`` or the tree fits.

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, final
+from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,29 +35,13 @@ class Allowance(NamedTuple):
     token: bool
 
 
-class Ending(ABC):
-    """The rule for the ends of windows: it reads a text and the distributions of its tokens, so that every end is a stopping time.
-
-    The bytes that wait at the end of a text may begin a phrase, as many as :meth:`BanningGuide.pending` says.
-    """
-
-    @abstractmethod
-    def allowance(self, written: Sequence[int], survival: float) -> Allowance:
-        """Return the number of bytes that may wait if a window ends with its next token.
-
-        ``written``: the lengths of the window's tokens so far.
-        ``survival``: the product of the probabilities that the tokens so far, each at its turn, completed no phrase.
-        """
-
-    @abstractmethod
-    def released(self, written: Sequence[int], pending: int) -> int:
-        """Return the number of final tokens of an ended window, of the lengths ``written``, while ``pending`` bytes wait."""
-
-
 @final
 @dataclass(frozen=True)
-class Renewal(Ending):
-    """A window ends where nothing waits, and all of it is final.
+class Renewal:
+    """A rule for the ends of windows: where nothing waits; all of a window is final.
+
+    It reads a text and the distributions of its tokens, so that every end is a stopping time. The bytes that wait at the end of a
+    text may begin a phrase, as many as :meth:`BanningGuide.pending` says.
 
     With hundreds of phrases nearly every letter may begin one. So after ``length`` tokens what waits may also lie strictly inside
     the last token. After ``4 * length`` tokens it may be anything, and so it may where seven walks in eight would have met a phrase
@@ -68,26 +52,37 @@ class Renewal(Ending):
     length: int  # In tokens
 
     def allowance(self, written: Sequence[int], survival: float) -> Allowance:
+        """Return the number of bytes that may wait if a window ends with its next token.
+
+        ``written``: the lengths of the window's tokens so far.
+        ``survival``: the product of the probabilities that the tokens so far, each at its turn, completed no phrase.
+        """
         tokens = len(written) + 1
         if tokens >= CERTAIN_END * self.length or survival < LEAST_SURVIVAL:
             return Allowance(ANYTHING, token=False)
         return Allowance(-1, token=True) if tokens >= self.length else Allowance(0, token=False)
 
     def released(self, written: Sequence[int], pending: int) -> int:
+        """Return the number of final tokens of an ended window, of the lengths ``written``, while ``pending`` bytes wait."""
         return len(written)
 
 
 @final
 @dataclass(frozen=True)
-class Release(Ending):
-    """A window ends where nothing of its first token waits; the tokens before what waits are final."""
+class Release:
+    """A rule for the ends of windows: where nothing of the first token waits; the tokens before what waits are final."""
 
     def allowance(self, written: Sequence[int], survival: float) -> Allowance:
+        """See :meth:`Renewal.allowance`."""
         return Allowance(sum(written[1:]), token=True) if written else Allowance(0, token=False)
 
     def released(self, written: Sequence[int], pending: int) -> int:
+        """See :meth:`Renewal.released`."""
         after = np.cumsum(written[::-1])[::-1] - written  # bytes after each token
         return int((after >= pending).sum())
+
+
+Ending: TypeAlias = Renewal | Release
 
 
 class Windows(ABC):

@@ -21,7 +21,7 @@ from ...guides.character_fsm import CharacterFSM, encoded
 from ...guides.fsm import FSMGuide
 from ...guides.grammar.grammar import Grammar
 from ...numerics.checks import check_counts
-from ...sampling.smc import SMC
+from ...sampling.ancestral import SMC
 from ..call import Correction, Unset
 from ..drafts import check_draft, resolve_draft
 from ..generator import Generator, PhiGenerator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...numerics.checks import check_counts
-from ...sampling.smc import SMC
+from ...sampling.ancestral import SMC
 from ...settings import SamplingSettings
 from ..choices import meant
 

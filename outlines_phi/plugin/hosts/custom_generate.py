@@ -39,8 +39,8 @@ from ...lm.transformers.transformers_model import TransformersModel
 from ...phi.constraint import Predicate, TextConstraint
 from ...phi.estimator import Phi
 from ...phi.tree.store import TreeStore
+from ...sampling.ancestral import SMC
 from ...sampling.draws import Draws
-from ...sampling.smc import SMC
 from ...vocabulary.vocabulary import Vocabulary
 from ..call import Ban, Call, CallOptions, Correction, Unset, dead_end
 from ..choices import DEFAULTS, USED, Told

@@ -16,8 +16,7 @@ from torch import Tensor
 from ...errors import EmptyLanguageError, ModelError, UnsupportedError
 from ...guides.guide import DEAD, DONE
 from ...numerics.checks import check_counts
-from ...phi.estimator import Phi, StepPhi
-from ...phi.onestep import LocalPhi, OneStepPhi
+from ...phi.estimator import LocalPhi, OneStepPhi, Phi, StepPhi
 from ...vocabulary.vocabulary import Vocabulary
 from ..call import Ban, Correction, Unset
 from ..processor import Prefix, Step, TableLogitsProcessor

@@ -17,7 +17,7 @@ from outlines.types import utils as kind
 from outlines.types.dsl import Alternatives, Choice, JsonSchema, Regex, String, Term
 from pydantic import BaseModel, TypeAdapter
 
-from ...automata.automaton import DEAD, ByteAutomaton
+from ...automata.byte_machine import ByteMachine
 from ...errors import ValueReadError
 from ...guides.grammar.grammar import Grammar
 from ...guides.guide import Guide
@@ -137,26 +137,18 @@ class Endings:
     language: Language
 
     @cached_property
-    def _automaton(self) -> ByteAutomaton:
-        return compile_regex(str(self.language))
+    def _machine(self) -> ByteMachine[Any] | None:
+        match self.language:
+            case JSONText(machine=machine):
+                return machine
+            case str():
+                return compile_regex(self.language)
+        return None
 
     def __call__(self, text: bytes, begin: int) -> Iterator[int]:
         """Yield the ends of the members that begin at ``begin``, nearest first."""
-        match self.language:
-            case JSONText(machine=machine):
-                walk: tuple[Any, Any, Any] = machine.start, machine.advance, lambda at: machine.size(at) == 0
-            case str():
-                own = self._automaton
-                walk = own.start, own.step, own.accepting.__getitem__
-            case _:
-                return
-        at, step, accepts = walk
-        for end in range(begin, len(text) + 1):
-            if accepts(at):
-                yield end
-            at = step(at, text[end]) if end < len(text) else None
-            if at is None or at == DEAD:
-                return
+        if self._machine is not None:
+            yield from self._machine.prefixes(text, begin)
 
 
 Place = Literal["alone", "item", "key"]

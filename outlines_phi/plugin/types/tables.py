@@ -263,7 +263,7 @@ class CompiledTypes:
     def _lifted(self, automaton: ByteAutomaton) -> Table:
         shape = (automaton.start, automaton.targets.shape)
         digest = hashlib.blake2b(repr(shape).encode(), digest_size=16)
-        for array in (automaton.targets, automaton.byte_class, automaton.accepting, automaton.position):
+        for array in (automaton.targets, automaton.byte_class, automaton.accepting, automaton.positions):
             digest.update(b"" if array is None else array.tobytes())
         return self._kept((digest.digest(),), lambda: FSMGuide.from_automaton(automaton, self._vocabulary))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...guides.guide import DEAD, DONE
 from ...lm.watch import check_interruption
-from ...numerics.weights import draw, effective_size, log, log_mean, log_sum, scaled
+from ...numerics.weights import draw, effective_size, largest_change, log, log_mean, log_sum, scaled
 from ...phi.state_values import EMPTY, Observed
 from ...phi.tree.tree import BoundsTree, Node
 
@@ -79,7 +79,7 @@ class BackedUpValues:
         self._seen.update(new)
         observed = []
         for node in sorted(new, key=lambda node: node.touched):
-            observed.append(Observed(node.state, self.free(node).states, np.exp(self._log_mass(node))[None]))
+            observed.append(Observed(node.state, self.free(node).states, np.exp(self._log_mass(node))))
         self._known = self._known.after(observed)
 
     def _first(self, nodes: Sequence[Node]) -> dict[int, float]:
@@ -118,7 +118,7 @@ class BackedUpValues:
                 by_state[node.state].append(values[node] - math.log(node.h))
         before = self._of_state
         self._of_state = before | {state: _mean(found) for state, found in by_state.items()}
-        return max((_distance(before[state], self._of_state[state]) for state in by_state), default=0.0)
+        return largest_change(*(np.array([of[state] for state in by_state]) for of in (before, self._of_state)))
 
     def of(self, node: Node, child: Node) -> float:
         """Return ``log V`` of a child of an evaluated node."""
@@ -192,10 +192,6 @@ def _mean(log_values: Sequence[float]) -> float:
     """Return the log of the geometric mean of the positive ones; ``-inf`` where there is none."""
     positive = [log_v for log_v in log_values if log_v > -math.inf]
     return math.fsum(positive) / len(positive) if positive else -math.inf
-
-
-def _distance(before: float, after: float) -> float:
-    return 0.0 if before == after else abs(after - before)
 
 
 MASK, STATE, TREE = 0, 1, 2

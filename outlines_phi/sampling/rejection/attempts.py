@@ -277,7 +277,9 @@ class FrozenWalks(Attempts):
             if max(log_free, *shares, -math.inf) == -math.inf:
                 return False
             ended = node.distribution.moves.ended if node.distribution is not None and not self._upper else slice(None)
-            attempt.node = self.tree.choose(node, self._log_weight, attempt.rng, log_free, ended)
+            child = self.tree.choose(node, self._log_weight, attempt.rng, log_free, ended)
+            assert child is not None  # a whole distribution always has the token that is drawn from it
+            attempt.node = child
         return node.state == DONE
 
 
@@ -315,7 +317,7 @@ class ResidualWalk:
         while (node := self.waiting) is not None and node.distribution is not None:
             self._go(node, node.log_live, 0.0, self._choose_live)
 
-    def _choose_live(self, node: Node, rng: np.random.Generator) -> Node:
+    def _choose_live(self, node: Node, rng: np.random.Generator) -> Node | None:
         return self.tree.choose(node, lambda child: 0.0, rng)
 
     def _go(
@@ -323,7 +325,7 @@ class ResidualWalk:
         node: Node,
         log_left: float,
         log_whole: float,
-        choose: Callable[[Node, np.random.Generator], Node],
+        choose: Callable[[Node, np.random.Generator], Node | None],
     ) -> None:
         self.tree.visit(node)
         if self._coins:

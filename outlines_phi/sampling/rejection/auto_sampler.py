@@ -17,12 +17,10 @@ from ...numerics.weights import log_mean
 from ...phi.estimator import doubling
 from ...phi.tree.store import TreeStore, afresh
 from ...phi.tree.tree import Node, refuse_impossible
-from ..draw import NO_DISTANCE, Guarantee
-from ..draws import Draws, middle
+from ..draws import NO_DISTANCE, Draws, Guarantee, middle
 from ..lookahead import Lookahead
 from ..phi_options import AutoPhi, Effort, FieldsPhi
-from ..prefetch import Prefetch
-from ..sampler import Request, Sampler, Stream
+from ..sampler import Prefetch, Request, Sampler, Stream
 from .adaptive_proposal import ROUND, AdaptiveTrajectories, Candidate, pick
 from .attempts import Attempts, RejectionAttempts
 from .exact_sampler import TreeCall

@@ -15,21 +15,15 @@ from ...errors import COST, BudgetError, InterruptedDraws
 from ...lm.watch import Progress, current, follow, limited
 from ...numerics.weights import log_difference, log_mean, ratio
 from ...phi.estimator import ProposalPhi
-from ...phi.tree.best_first import BestFirst, TreeWalks, grow_trees, is_decided
-from ...phi.tree.evaluator import Evaluator, Foresight
+from ...phi.tree.best_first import BestFirst, TreeWalks, expand_for_walks, expand_usual, grow_trees, is_decided
+from ...phi.tree.evaluator import Evaluator, Foresight, Pair
 from ...phi.tree.evidence import Evidence, Wave
-from ...phi.tree.preexpand import expand_for_walks, expand_usual
 from ...phi.tree.store import TreeStore, afresh
 from ...phi.tree.tree import BoundsTree, Node, refuse_impossible
-from ..draw import NO_DISTANCE, Certificate, Draw, Guarantee
-from ..draws import DrawCounts, Draws, middle
+from ..draws import NO_DISTANCE, Certificate, Draw, DrawCounts, Draws, Guarantee, middle
 from ..phi_options import Effort, ExactPhi
-from ..prefetch import Prefetch, Prefetching
-from ..sampler import Request, Sampler, Stream
+from ..sampler import Prefetch, Prefetching, Request, Sampler, Stream
 from .attempts import Attempts, FrozenWalks, RejectionAttempts, ResidualAttempts
-
-RECENT = 128
-"""Drafted nodes of a prompt that tell whether further ones pay."""
 
 
 @final
@@ -40,7 +34,8 @@ class TreeCall:
     request: Request
     trees: Sequence[BoundsTree]  # The tree of each prompt, in their order
     evaluator: Evaluator  # Expands the nodes of all trees
-    foresight: Foresight | None  # The drafts of the walks; `None` without a drafter
+    drafts: Prefetching | None  # The drafts of the walks; `None` without a drafter
+    beside: Foresight | None  # What else is likely to be wanted by walks
     max_bytes: int  # Memory that each tree may take
 
     @classmethod
@@ -51,11 +46,11 @@ class TreeCall:
         max_bytes: int,
         draft: Prefetch | None = None,
         frontier: ProposalPhi | None = None,
-        expand: Callable[[Sequence[BoundsTree], Evaluator], None] = expand_for_walks,
         *,
+        enumerated: bool = False,
         ahead: bool = False,
     ) -> TreeCall:
-        """Return the call with the trees of short languages expanded by ``expand``.
+        """Return the call with the trees of short languages expanded: as for walks, or those of any length to be ``enumerated``.
 
         ``frontier`` is the estimator that is asked about every prefix that the trees meet. With ``ahead`` tokens may be drawn
         ahead in place of whole distributions: for attempts by rejection, which go down and look at nothing.
@@ -69,10 +64,11 @@ class TreeCall:
             stream=partial(request.stream, number=Stream.ESTIMATE),
             ahead=partial(request.stream, number=Stream.AHEAD) if ahead else None,
         )
-        drafted = partial(evaluator.drafted, latest=RECENT)
-        foresight = None if draft is None else Prefetching(draft, request, drafted, trees).below
-        expand(trees, evaluator)
-        return cls(request, trees, evaluator, foresight, max_bytes)
+        drafts = None if draft is None else Prefetching(draft, request, trees)
+        if enumerated:
+            expand_usual(trees, evaluator)
+        beside = None if enumerated else expand_for_walks(trees, evaluator)
+        return cls(request, trees, evaluator, drafts, beside, max_bytes)
 
     def attempts(
         self, kind: Callable[..., Attempts], row: int, *, width: int, effort: Effort, **options: int
@@ -84,7 +80,12 @@ class TreeCall:
 
     def grow(self, rows: Sequence[TreeWalks]) -> None:
         """Take the walks of some prompts to their ends, in shared model calls."""
-        grow_trees(rows, self.evaluator, self.foresight)
+        grow_trees(rows, self.evaluator, self._foresight)
+
+    def _foresight(self, wanted: Sequence[Pair]) -> list[Pair]:
+        """Return the nodes that walks will probably come to: drafts, and likely prefixes of short languages."""
+        drafts = [] if self.drafts is None else self.drafts.below(wanted)
+        return [*(() if self.beside is None else self.beside(wanted)), *drafts]
 
     def progress(self, draws: int, attempts: int) -> Progress:
         """Return the progress of the call."""
@@ -103,8 +104,8 @@ class TreeCall:
     def draws(self, row: int, items: Sequence[Draw], *, turns: int, attempts: int, **attributes: Any) -> Draws:
         """Return the draws of a prompt with their cost; their walks have waited ``turns`` times for the model."""
         tree, drafted = self.trees[row], {}
-        if self.foresight is not None:
-            ahead, followed = self.evaluator.drafted(row)
+        if self.drafts is not None:
+            ahead, followed = self.drafts.drafted(row)
             written = sum(len(item.token_ids) for item in items)
             drafted = {"drafted": ahead, "followed": followed, "written": written, "turns": turns}
         return Draws(
@@ -244,14 +245,13 @@ class ExactSampler(Sampler):
         Raises :class:`EmptyLanguageError`: truncation leaves no member of the language any probability.
         Raises :class:`DraftError`: the drafter raised, or proposed what is no draft.
         """
-        phi = self.phi
+        phi, enumerated = self.phi, self.phi.tolerance > 0
         with limited(phi.effort.seconds), self.store.lend(*request.tree_key, starts=request.starts) as trees:
-            share, draft = self.store.share(len(trees)), self.draft
-            if phi.tolerance > 0:
-                call = TreeCall.begin(request, trees, share, draft, expand=expand_usual)
-                return self._draw(call, self._certify(call))
-            # Residual attempts tell what ends a text from what does not, and go by whole distributions.
-            return self._draw(TreeCall.begin(request, trees, share, draft, ahead=not phi.normalizers), ())
+            # Searches and residual attempts tell what ends a text from what does not, and go by whole distributions.
+            ahead = not (phi.normalizers or enumerated)
+            share = self.store.share(len(trees))
+            call = TreeCall.begin(request, trees, share, self.draft, enumerated=enumerated, ahead=ahead)
+            return self._draw(call, self._certify(call) if enumerated else ())
 
     def _certify(self, call: TreeCall) -> list[Certification]:
         follow(lambda: call.progress(0, 0))

@@ -145,8 +145,8 @@ def test_lexemes_that_are_written_alike_are_one() -> None:
 
 
 def places(automaton: ByteAutomaton, texts: list[bytes]) -> list[int]:
-    assert automaton.position is not None
-    return [int(automaton.position[automaton.advance(automaton.start, text)]) for text in texts]
+    assert automaton.positions is not None
+    return [int(automaton.positions[automaton.advance(automaton.start, text)]) for text in texts]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_captures_in_turn_are_positions(rules: str, pattern: str) -> None:
     found = GuidanceGrammar(HEADER + rules).automaton_alone
     assert found is not None
     if not pattern:
-        assert found.position is None
+        assert found.positions is None
         return
     named = compile_regex(pattern)
     assert found.witness(named) is None

@@ -5,7 +5,6 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,16 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_phi import BannedPhrases
-from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.guides.phrases.machines import (
-    BoundedLanguages,
-    FoldedLiterals,
     foldings,
-    is_word,
-    uneven_foldings,
     word_characters,
 )
-from outlines_phi.guides.phrases.matcher import Literals, PhraseMatcher, SideBySide
+from outlines_phi.guides.phrases.matcher import PhraseMatcher
 from tests.guides.banning import automaton_of
 from tests.occurrences import Occurrences
 
@@ -32,29 +26,22 @@ fixed = settings(derandomize=True, deadline=None, max_examples=60)
 LITERALS = ["ab", "abc", "bcb", "c a"]
 
 
-def literals(ignore_case: bool, whole_word: bool) -> PhraseMatcher:
-    return PhraseMatcher(FoldedLiterals(LITERALS, LITERALS, ignore_case=ignore_case, whole_word=whole_word))
+def matcher_of(phrases: Sequence[str | re.Pattern[str]], **given: bool) -> PhraseMatcher:
+    return BannedPhrases(phrases, **given).matcher
 
 
-def languages(whole_word: bool) -> PhraseMatcher:
-    automata = [ByteAutomaton.of_texts([b"ab", b"abc"]), ByteAutomaton.of_texts([b"bcb", b"c a"])]
-    return PhraseMatcher(BoundedLanguages(automata, ["ab", "bcb"], longest=3, whole_word=whole_word))
-
-
-def together() -> PhraseMatcher:
-    plain = PhraseMatcher(Literals([b"abc", b"ab"], ["abc", "ab"]))
-    words = PhraseMatcher(FoldedLiterals(["bcb", "c a"], ["bcb", "c a"], ignore_case=True, whole_word=True))
-    return PhraseMatcher(SideBySide([plain, words], [(1, 0), (2, 3)], LITERALS))
-
+PATTERNED: list[str | re.Pattern[str]] = [re.compile("abc?"), re.compile("bcb|c a")]
+TOGETHER: list[str | re.Pattern[str]] = ["abc", re.compile("bcb"), "ab", "c a"]
 
 KINDS: dict[str, Callable[[], PhraseMatcher]] = {
-    "literal": lambda: PhraseMatcher(Literals([text.encode() for text in LITERALS], LITERALS)),
-    "ignore case": partial(literals, True, False),
-    "whole word": partial(literals, False, True),
-    "whole word, ignore case": partial(literals, True, True),
-    "languages": partial(languages, False),
-    "languages, whole word": partial(languages, True),
-    "together": together,
+    "literal": lambda: matcher_of(LITERALS),
+    "ignore case": lambda: matcher_of(LITERALS, ignore_case=True),
+    "whole word": lambda: matcher_of(LITERALS, whole_word=True),
+    "whole word, ignore case": lambda: matcher_of(LITERALS, ignore_case=True, whole_word=True),
+    "languages": lambda: matcher_of(PATTERNED),
+    "languages, whole word": lambda: matcher_of(PATTERNED, whole_word=True),
+    "together": lambda: matcher_of(TOGETHER, ignore_case=True, whole_word=True),
+    "together, plain": lambda: matcher_of(TOGETHER),
 }
 
 
@@ -171,7 +158,7 @@ def test_what_waits_at_the_end_of_a_prompt_is_not_completed_by_the_text(kind: st
 
 
 def test_threads_share_a_matcher() -> None:
-    matcher, alone, rng = together(), together(), np.random.default_rng(3)
+    matcher, alone, rng = KINDS["together"](), KINDS["together"](), np.random.default_rng(3)
     many = [rng.choice(np.frombuffer(b"abc A\xe2\x84\xaa", dtype=np.uint8), size=400).tobytes() for _ in range(8)]
     with ThreadPoolExecutor(8) as pool:
         said = list(pool.map(lambda text: list(map(matcher.completed, states_along(matcher, text))), many))
@@ -299,8 +286,6 @@ def test_word_characters_and_foldings_are_those_of_python() -> None:
     word, folded = word_characters(), foldings()
     assert word.tolist() == [c.isalnum() or c == "_" for c in map(chr, range(0x110000))] and not word.flags.writeable
     assert folded == {c: c.casefold() for c in FOLDED}
-    assert uneven_foldings() == {c for c, f in folded.items() if len(f) > 1 or is_word(f) != is_word(c)}
-    assert {"ß", "\u0345"} <= uneven_foldings() and "A" not in uneven_foldings()
     assert all(part.casefold() == part for parts in folded.values() for part in parts), "what is folded stays"
 
 

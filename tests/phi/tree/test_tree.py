@@ -12,7 +12,8 @@ from outlines_phi import BudgetError, Effort, ExactPhi, SamplingSettings, TextCo
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.lm import TableModel
 from outlines_phi.phi.tree import evaluator
-from outlines_phi.phi.tree.preexpand import BESIDE, expand_for_walks, expand_usual, usual_prefixes
+from outlines_phi.phi.tree.best_first import BESIDE, expand_for_walks, expand_usual, usual_prefixes
+from outlines_phi.phi.tree.evaluator import Foresight
 from outlines_phi.vocabulary.trie import merged_tokens
 from outlines_phi_workbench.suite.reference import count_prefixes
 from tests.inner import (
@@ -209,16 +210,15 @@ TEXTS = Language("texts", "abab|abba|baab|aabb|ccab", 7, seed=2)
 WHOLE = count_prefixes(TEXTS.table, TEXTS.budget, 512) or 0
 
 
-def ready(language: Language = TEXTS) -> tuple[BoundsTree, Evaluator]:
+def ready(language: Language = TEXTS) -> tuple[BoundsTree, Evaluator, Foresight]:
     tree = BoundsTree(language.table, language.budget)
     evaluator = Evaluator(language.lm, language.settings(), [PROMPT], [tree])
-    expand_for_walks([tree], evaluator)
-    return tree, evaluator
+    return tree, evaluator, expand_for_walks([tree], evaluator)
 
 
 def usual(language: Language = TEXTS) -> set[tuple[int, ...]]:
-    """Return the prefixes that are expanded with the prompt, the empty one included."""
-    return {(), *(usual_prefixes(BoundsTree(language.table, language.budget)) or ())}
+    """Return the prefixes that walks have expanded with the prompt, the empty one included."""
+    return {(), *(usual_prefixes(BoundsTree(language.table, language.budget), first_bytes=True) or ())}
 
 
 def expanded(tree: BoundsTree) -> set[tuple[int, ...]]:
@@ -238,13 +238,13 @@ def open_prefixes(tree: BoundsTree) -> dict[tuple[int, ...], float]:
 
 
 def test_usual_tokenizations_come_with_the_prompt() -> None:
-    tree, evaluator = ready()
+    tree, evaluator, beside = ready()
     assert expanded(tree) == usual() and len(usual()) < 16 < WHOLE and evaluator.counts.calls == 1
-    evaluator.expand([])
+    evaluator.expand([], beside)
     assert evaluator.counts.calls == 1
 
 
-@pytest.mark.parametrize("limit, first, lengths", [(9, 0, []), (9, 1, []), (9, 8, [0, 1]), (512, 0, [0, 1, 2, 3, 4])])
+@pytest.mark.parametrize("limit, first, lengths", [(9, 0, []), (9, 1, []), (9, 8, [0, 1]), (512, 1, [0, 1, 2, 3, 4])])
 def test_of_many_the_shortest_come_with_the_prompt(limit: int, first: int, lengths: list[int]) -> None:
     """All of a length or none: a prefix has no probability before those that it begins with are expanded."""
     tree = BoundsTree(TEXTS.table, TEXTS.budget)
@@ -254,11 +254,11 @@ def test_of_many_the_shortest_come_with_the_prompt(limit: int, first: int, lengt
 
 def test_the_likeliest_open_prefixes_are_read_beside_another_one() -> None:
     """They and no more, in one call; the walk's own is the least likely here."""
-    tree, evaluator = ready()
+    tree, evaluator, beside = ready()
     waiting = sorted(open_prefixes(tree).items(), key=lambda pair: -pair[1])
     tokens = waiting[-1][0]
     node = next(node for node in tree.walk() if node.tokens() == tokens)
-    evaluator.expand([(tree, node)])
+    evaluator.expand([(tree, node)], beside)
     assert len(waiting) > BESIDE
     assert expanded(tree) == usual() | {tokens} | {tokens for tokens, _ in waiting[:BESIDE]}
     assert evaluator.counts.calls == 2
@@ -345,11 +345,11 @@ def test_an_effort_of_few_tokens_reads_no_more(effort: int) -> None:
 
 def test_laws_that_were_dropped() -> None:
     """To learn a law again is no reason to learn others."""
-    tree, evaluator = ready()
+    tree, evaluator, beside = ready()
     known, nodes = tree.log_bounds, tree.nodes
     tree.drop_distributions(0)
     dropped = [node for node in tree.walk() if node.expanded and node.distribution is None and node.state > 1]
-    evaluator.expand([(tree, dropped[0])])
+    evaluator.expand([(tree, dropped[0])], beside)
     assert dropped[0].distribution is not None and len(expanded(tree)) == 2
     assert (tree.log_bounds, tree.nodes) == (known, nodes)
 
@@ -361,7 +361,7 @@ def test_a_tree_that_is_known_is_not_read_again() -> None:
 
 
 def test_budgets_and_constraints_cut_spellings() -> None:
-    tree, _ = ready(TEXTS.within(3))
+    tree, *_ = ready(TEXTS.within(3))
     assert {len(tokens) for tokens in expanded(tree)} == {0, 1, 2}
     ruled_out = TextConstraint(lambda text: not text.startswith("cc")).over(VOCABULARY)
     tree = BoundsTree(TEXTS.table, TEXTS.budget, ruled_out)
@@ -373,16 +373,15 @@ def test_budgets_and_constraints_cut_spellings() -> None:
 def test_every_guide_and_every_start_has_usual_tokenizations() -> None:
     grammar = GrammarLanguage("pets", 'start: ("a" | "ab") ("cc" | "x")', 6, seed=1)
     found = usual_prefixes(BoundsTree(grammar.table, 6)) or ()
-    assert {merged_tokens(VOCABULARY, text) for text in (b"a", b"acc", b"abcc", b"ax", b"abx")} <= set(found)
+    assert {merged_tokens(VOCABULARY, text) for text in (b"acc", b"abcc", b"ax", b"abx")} <= set(found)
     within = TEXTS.table.guide.advance(TEXTS.table.start, 5)
     written = merged_tokens(VOCABULARY, b"cab")
-    assert usual_prefixes(BoundsTree(TEXTS.table, 6, start=within)) == tuple(
-        sorted({merged_tokens(VOCABULARY, b"c"), *(written[:end] for end in range(1, len(written) + 1))}, key=len)
-    )
+    prefixes = tuple(written[:end] for end in range(1, len(written) + 1))
+    assert usual_prefixes(BoundsTree(TEXTS.table, 6, start=within)) == prefixes
 
 
 def test_long_languages_are_left_to_their_walks() -> None:
     for language in (LANGUAGES[1].within(60), GRAMMARS[0].within(60)):
-        tree, evaluator = ready(language)
+        tree, evaluator, _ = ready(language)
         assert usual_prefixes(tree) is None
         assert evaluator.counts.calls == 0 and not tree.root.expanded

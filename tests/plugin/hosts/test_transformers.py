@@ -20,8 +20,7 @@ import outlines_phi
 from outlines_phi import PhiTransformers
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.types import tables as compiled
-from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.draws import Draws
+from outlines_phi.sampling.draws import Draws, Guarantee
 from tests.plugin.loops import seeded
 
 PROMPT = "A person as JSON: "

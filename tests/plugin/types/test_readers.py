@@ -222,7 +222,7 @@ def member(language: Any, rng: np.random.Generator) -> str:
     """Return a random member; the longer it gets, the straighter to the end."""
     if isinstance(language, JSONText):
         machine = language.machine
-        return walked(machine.start, machine.advance, machine.size, rng)
+        return walked(machine.start, machine.step, machine.size, rng)
     automaton = compile_regex(language)
     step = lambda state, byte: automaton.targets[state, automaton.byte_class[byte]]  # noqa: E731
     size = lambda state: automaton.distances[state]  # noqa: E731

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any, final
 
 from outlines_phi import UnsupportedError
+from outlines_phi.automata.byte_machine import ByteMachine
 from outlines_phi.guides import Guide
 from outlines_phi.guides.guide import DEAD, DONE
 
@@ -58,14 +59,14 @@ class Fault:
 
 
 @final
-class GuideMachine:
+class GuideMachine(ByteMachine[int]):
     """A guide over the tokens of single bytes (grammar-theory.md, section 7: they lead where longer tokens do).
 
     Raises :class:`UnsupportedError` where the vocabulary has no tokens of single bytes.
     """
 
     def __init__(self, guide: Guide) -> None:
-        self.guide = guide
+        self.guide, self.start = guide, guide.start
         self._token = {token[0]: number for number, token in enumerate(guide.vocabulary.tokens) if len(token) == 1}
         self._steps: dict[int, dict[int, int]] = {}
         if not self._token:
@@ -74,20 +75,21 @@ class GuideMachine:
                 f"a {type(guide).__name__} refuses is found byte by byte."
             )
 
-    def steps(self, state: int) -> dict[int, int]:
+    def moves(self, state: int) -> dict[int, int]:
         """Return the state after each byte that ``state`` goes on with."""
         if state not in self._steps:
             found = {byte: self.guide.advance(state, token) for byte, token in self._token.items()}
             self._steps[state] = {byte: target for byte, target in found.items() if target != DEAD}
         return self._steps[state]
 
+    def step(self, state: int, byte: int) -> int | None:
+        return self.moves(state).get(byte)
+
     def ends(self, state: int) -> bool:
-        """Return True if the text may end."""
         return self.guide.advance(state, self.guide.vocabulary.eos_ids[0]) == DONE
 
     def describe(self, state: int) -> str:
-        """Return the guide's picture of a state, and the bytes that may follow."""
-        return f"{self.guide.describe(state)[:300]}; {byte_set(self.steps(state))} may follow"
+        return f"{self.guide.describe(state)[:300]}; {byte_set(self.moves(state))} may follow"
 
     def fault(self, state: int, text: bytes) -> tuple[Fault, int] | None:
         """Return the fault at the first byte after which no member is left, with its offset; ``None`` where all are read."""
@@ -95,10 +97,11 @@ class GuideMachine:
             if byte not in self._token:
                 because = f"No token writes {byte_name(byte)} alone, so it is not told what refuses."
                 return Fault("vocabulary", byte_name(byte), because), offset
-            if byte not in self.steps(state):
+            after = self.step(state, byte)
+            if after is None:
                 because = f"{self.describe(state)}, and {byte_name(byte)} came."
                 return Fault("language", f"state {state}", because), offset
-            state = self.steps(state)[byte]
+            state = after
         return None
 
     def no_end(self, state: int) -> Fault | None:
@@ -107,9 +110,9 @@ class GuideMachine:
 
     def graph(self, more: Sequence[int] = ()) -> dict[str, Any]:
         """Return the first states from the start on, and ``more``, with the bytes between them; nodes and edges."""
-        states = dict.fromkeys([self.guide.start])
+        states = dict.fromkeys([self.start])
         for state in (pending := list(states)):  # it grows
-            new = [target for target in dict.fromkeys(self.steps(state).values()) if target not in states]
+            new = [target for target in dict.fromkeys(self.moves(state).values()) if target not in states]
             new = new[: max(MOST_STATES - len(states), 0)]
             states.update(dict.fromkeys(new))
             pending += new
@@ -119,19 +122,19 @@ class GuideMachine:
                 "id": f"s{state}",
                 "label": str(state),
                 "text": self.describe(state),
-                "start": state == self.guide.start,
+                "start": state == self.start,
                 "end": self.ends(state),
             }
             for state in states
         ]
         read: dict[tuple[int, int], list[int]] = {}
         for state in states:
-            for byte, target in self.steps(state).items():
+            for byte, target in self.moves(state).items():
                 if target in states:
                     read.setdefault((state, target), []).append(byte)
         edges = [
             {"source": f"s{source}", "target": f"s{target}", "label": byte_set(members)}
             for (source, target), members in read.items()
         ]
-        whole = all(target in states for state in states for target in self.steps(state).values())
+        whole = all(target in states for state in states for target in self.moves(state).values())
         return {"nodes": nodes, "edges": edges, "whole": whole}

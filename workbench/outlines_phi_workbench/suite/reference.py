@@ -23,9 +23,8 @@ from outlines_phi.numerics.transfers import Rows
 from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun
 from outlines_phi.phi.branches import Branches
 from outlines_phi.phi.estimator import Need
-from outlines_phi.phi.tree.best_first import enumerate_together
+from outlines_phi.phi.tree.best_first import enumerate_together, expand_usual
 from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.preexpand import expand_usual
 from outlines_phi.phi.tree.tree import BoundsTree, Node
 
 Ids = tuple[int, ...]

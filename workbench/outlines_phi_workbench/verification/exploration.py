@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from outlines_phi import Vocabulary
 from outlines_phi.guides import Guide
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Row
+from outlines_phi.guides.json_schema.machine.machine import Machine
 from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
 
-from .oracle import FAILED, JSONOracle, Oracle, PatternOracle
+from .oracle import FAILED, Oracle, PatternOracle
 
 Word = tuple[int, ...]
 
@@ -160,8 +161,8 @@ class Exploration:
         self.tally("ranked").count(bool(right_end), node.word, "ranks the end by another length than none")
         self.tally("fewest").count(not ends or promised == 1, node.word, "may end, and promises more")
         one_byte = np.array([len(self.guide.vocabulary.tokens[token]) == 1 for token in tokens.tolist()], dtype=bool)
-        if not isinstance(self.oracle, JSONOracle):
-            nearer = allowed & (one_byte | isinstance(self.oracle, PatternOracle)) & (ranked + 1 < promised)
+        if not isinstance(self.oracle.machine, Machine):
+            nearer = allowed & (one_byte | isinstance(self.oracle.machine, PatternOracle)) & (ranked + 1 < promised)
             self._compare("fewest", nearer, node, tokens, "is nearer to the end than was promised")
             lowest = ends or bool((allowed & (ranked + 1 == promised)).any())
             self.tally("fewest").count(lowest, node.word, "promises less than one more than after a token")

@@ -71,7 +71,7 @@ def readers_agree(subject: Subject) -> CheckFinding:
     """The oracle stands on Lark's own reading of the text, which has the same terminals, ignored ones and priorities
     included.
     """
-    reading, terminals = subject.reading, cast("GrammarOracle", subject.oracle).grammar.terminals
+    reading, terminals = subject.reading, cast("GrammarOracle", subject.oracle.machine).grammar.terminals
     if reading is None or reading.shared:
         why = reading.shared if reading else "no text of it in Lark's dialect is at hand"
         return CheckFinding.assumption(len(terminals), why, "so the oracle shares the engine's reader for this grammar")
@@ -81,7 +81,7 @@ def readers_agree(subject: Subject) -> CheckFinding:
 @check("T1", "the lexer is longest match", of_grammar)
 def lexer_is_longest_match(subject: Subject) -> CheckFinding:
     """The lexer cuts each text as the definition does: into the longest lexemes."""
-    lexer, lexing = cast("CFGGuide", subject.guide).lexer, cast("GrammarOracle", subject.oracle).lexing
+    lexer, lexing = cast("CFGGuide", subject.guide).lexer, cast("GrammarOracle", subject.oracle.machine).lexing
     pairs: dict[tuple[int, int], bytes] = {(START, 0): b""}
     cases, pending = 0, list(pairs)
     for state, other in pending:  # it grows
@@ -104,7 +104,7 @@ def lexer_is_longest_match(subject: Subject) -> CheckFinding:
 @check("T7", "the parser is the grammar", of_grammar)
 def parser_is_earley(subject: Subject) -> CheckFinding:
     """After each sequence of terminals, the parser reads what the grammar allows, by Earley's method."""
-    parser, oracle = cast("CFGGuide", subject.guide).parser, cast("GrammarOracle", subject.oracle)
+    parser, oracle = cast("CFGGuide", subject.guide).parser, cast("GrammarOracle", subject.oracle.machine)
     grammar, earley = oracle.grammar, oracle.earley
     words: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {(parser.start, ()): ()}
     cases, closed, pending = 0, True, list(words)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, NamedTuple, final
 
+from outlines_phi.automata.byte_machine import ByteMachine
 from outlines_phi.guides.grammar.grammar import Grammar
-from outlines_phi.guides.json_schema.machine.machine import Machine
-from outlines_phi.guides.json_schema.machine.sizes import NEVER
 
 from .earley import Earley, RegularCompletion, Word
 from .lexemes import Lexemes
@@ -20,33 +18,25 @@ PAIRS = 200  # How many pairs of points are compared to tell two of them apart
 FAILED = -1  # Instead of a point: the text cannot begin a member
 
 
-class Oracle(ABC):
-    """A deterministic machine over bytes; equal points have the same future. Points are numbered, and each step is taken once."""
+@final
+class Oracle:
+    """The places of a machine that says what a language is, numbered as *points*; each step is taken once."""
 
     start = 0  # The point of the empty text
 
-    def __init__(self, start: Hashable) -> None:
-        self._points: list[Any] = [start]
-        self._number: dict[Any, int] = {start: 0}
+    def __init__(self, machine: ByteMachine[Any]) -> None:
+        self.machine = machine
+        self._points: list[Any] = [machine.start]
+        self._number: dict[Any, int] = {machine.start: 0}
         self._steps: list[dict[int, int]] = [{}]
         self._alike: set[tuple[int, int]] = set()
         self._said: dict[tuple[bool, int], bool] = {}
-
-    @abstractmethod
-    def _after(self, point: Any, byte: int) -> Hashable | None:
-        """Return the point after one more byte; ``None`` where even its reading fails."""
-
-    @abstractmethod
-    def _is_end(self, point: Any) -> bool: ...
-
-    @abstractmethod
-    def _is_begun(self, point: Any) -> bool: ...
 
     def step(self, point: int, byte: int) -> int:
         """Return the point after one more byte, or :data:`FAILED`."""
         steps = self._steps[point]
         if byte not in steps:
-            after = self._after(self._points[point], byte)
+            after = self.machine.step(self._points[point], byte)
             steps[byte] = FAILED if after is None else self._number.setdefault(after, len(self._points))
             if steps[byte] == len(self._points):
                 self._points.append(after)
@@ -105,7 +95,7 @@ class Oracle(ABC):
 
     def _ask(self, end: bool, point: int) -> bool:
         if (end, point) not in self._said:
-            ask = self._is_end if end else self._is_begun
+            ask = self.machine.ends if end else self.machine.is_live
             self._said[end, point] = point != FAILED and ask(self._points[point])
         return self._said[end, point]
 
@@ -118,7 +108,7 @@ class Cut(NamedTuple):
 
 
 @final
-class GrammarOracle(Oracle):
+class GrammarOracle(ByteMachine[Cut]):
     """The texts that longest match cuts into a word that the grammar derives (the members of grammar-theory.md, section 1).
 
     Whether a text is the beginning of a member is decided exactly: the words that its residual may still become are a regular
@@ -127,12 +117,12 @@ class GrammarOracle(Oracle):
     """
 
     def __init__(self, grammar: Grammar, letters: Iterable[bytes] = BYTES) -> None:
-        super().__init__(Cut((), START))
+        self.start = Cut((), START)
         self.grammar, self._letters = grammar, tuple(letters)
         self.lexing = Lexing(grammar.terminals)
         self.earley = Earley(grammar)
 
-    def _after(self, point: Cut, byte: int) -> Cut | None:
+    def step(self, point: Cut, byte: int) -> Cut | None:
         move = self.lexing.run(bytes([byte]), point.state)
         if move is None:
             return None
@@ -143,11 +133,11 @@ class GrammarOracle(Oracle):
                 return None
         return Cut(word, move.state)
 
-    def _is_end(self, point: Cut) -> bool:
+    def ends(self, point: Cut) -> bool:
         last = self.lexing.flush(point.state)
         return last is not None and self.earley.derives(point.word + last)
 
-    def _is_begun(self, point: Cut) -> bool:
+    def is_live(self, point: Cut) -> bool:
         place = self._unfolded.place.get(point.state)
         return place is not None and bool(self._completion.completable(point.word)[place])
 
@@ -166,47 +156,29 @@ class GrammarOracle(Oracle):
 
 
 @final
-class PatternOracle(Oracle):
+class PatternOracle(ByteMachine[Any]):
     """The texts that a regular expression, in the syntax that Python and the crate ``regex`` share, matches as a whole."""
 
     def __init__(self, pattern: str, letters: Iterable[bytes] = BYTES) -> None:
         self.pattern, self._letters = pattern, tuple(letters)
         self._lexemes = Lexemes(pattern)
-        super().__init__(self._lexemes.start)
+        self.start = self._lexemes.start
 
-    def _after(self, point: Any, byte: int) -> Hashable | None:
+    def step(self, point: Any, byte: int) -> Any:
         return self._lexemes.step(point, byte)
 
-    def _is_end(self, point: Any) -> bool:
+    def ends(self, point: Any) -> bool:
         return self._lexemes.matches(point)
 
-    def _is_begun(self, point: Any) -> bool:
+    def is_live(self, point: Any) -> bool:
         """Return True if it is completed: by bytes always, by longer letters if a search finds how."""
         if self._letters == BYTES:
             return bool(point)
-        found = {self._number[point]}
-        pending = list(found)
+        found = {point}
+        pending = [point]
         while pending and not any(map(self.ends, found)):
             here = pending.pop()
-            after = {self.advance(here, letter) for letter in self._letters} - found - {FAILED}
+            after = {self.read(letter, here) for letter in self._letters} - found - {None}
             found |= after
             pending += after
         return any(map(self.ends, found))
-
-
-@final
-class JSONOracle(Oracle):
-    """The texts of a schema's machine, byte by byte. A third party says whether their values are those of the schema."""
-
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-        super().__init__(machine.start)
-
-    def _after(self, point: Any, byte: int) -> Hashable | None:
-        return self._machine.advance(point, byte)
-
-    def _is_end(self, point: Any) -> bool:
-        return self._machine.size(point) == 0
-
-    def _is_begun(self, point: Any) -> bool:
-        return self._machine.size(point) < NEVER

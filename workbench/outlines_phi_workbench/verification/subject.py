@@ -15,7 +15,7 @@ from outlines_phi.regex.patterns import compile_regex
 
 from .exploration import Exploration, Word
 from .lark_reading import SecondReading, read_again
-from .oracle import BYTES, GrammarOracle, JSONOracle, Oracle, PatternOracle
+from .oracle import BYTES, GrammarOracle, Oracle, PatternOracle
 
 
 class Verdict(str, Enum):
@@ -102,7 +102,7 @@ class Subject:
         used, letters = oracle.used, letters_of(vocabulary, oracle.used)
         if letters != BYTES:
             oracle = GrammarOracle(own, letters)
-        return cls(guide, oracle, used, reading=reading, **options)
+        return cls(guide, Oracle(oracle), used, reading=reading, **options)
 
     @classmethod
     def of_pattern(cls, pattern: str, vocabulary: Vocabulary, **options: Any) -> Subject:
@@ -110,12 +110,12 @@ class Subject:
         automaton = compile_regex(pattern)
         guide = FSMGuide.from_automaton(automaton, vocabulary)
         oracle = PatternOracle(pattern, letters_of(vocabulary, automaton.used))
-        return cls(guide, oracle, automaton.used, **options)
+        return cls(guide, Oracle(oracle), automaton.used, **options)
 
     @classmethod
     def of_json(cls, guide: JSONGuide, **options: Any) -> Subject:
         """Return the guide of a JSON schema beside the machine that it is made of, byte by byte; see :meth:`of_grammar`."""
-        return cls(guide, JSONOracle(guide.machine), frozenset(guide.machine.needed), **options)
+        return cls(guide, Oracle(guide.machine), frozenset(guide.machine.needed), **options)
 
     @cached_property
     def exploration(self) -> Exploration:

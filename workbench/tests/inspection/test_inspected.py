@@ -95,13 +95,13 @@ def test_the_graph_has_the_steps_of_the_guide(name: str) -> None:
     assert len(set(ids)) == len(ids) and {f"s{machine.guide.start}", f"s{state}"} <= set(ids)
     assert [node["id"] for node in graph["nodes"] if node["start"]] == [f"s{machine.guide.start}"]
     read = {(edge["source"], edge["target"]): edge["label"] for edge in graph["edges"]}
-    for byte, target in machine.steps(state).items():
+    for byte, target in machine.moves(state).items():
         assert (
             f"s{target}" not in ids
-            or byte_set(b for b, t in machine.steps(state).items() if t == target) == read[f"s{state}", f"s{target}"]
+            or byte_set(b for b, t in machine.moves(state).items() if t == target) == read[f"s{state}", f"s{target}"]
         ), byte
     assert graph["whole"] == all(
-        f"s{target}" in ids for each in ids for target in machine.steps(int(each[1:])).values()
+        f"s{target}" in ids for each in ids for target in machine.moves(int(each[1:])).values()
     )
 
 

@@ -13,7 +13,7 @@ from outlines_phi.guides.grammar.grammar import Grammar, Terminal
 from outlines_phi_workbench.verification.earley import Earley
 from outlines_phi_workbench.verification.lexemes import Lexemes
 from outlines_phi_workbench.verification.lexing import Lexing
-from outlines_phi_workbench.verification.oracle import FAILED, GrammarOracle, PatternOracle
+from outlines_phi_workbench.verification.oracle import FAILED, GrammarOracle, Oracle, PatternOracle
 from tests.guides.grammar.definition import Definition
 from tests.guides.grammar.fixtures import FIXTURES, LEXERS, grammar, words
 
@@ -66,7 +66,7 @@ def test_whole_matches_are_those_of_re(pattern: str, dialect: str, text: str) ->
 
 @pytest.mark.parametrize("pattern", ["ab(cd|ce)?f", "(ab)*a", "a{2,3}b", "[^a]\u00e9a", "(a|b)*abb"])
 def test_what_begins_a_match(pattern: str) -> None:
-    oracle = PatternOracle(pattern)
+    oracle = Oracle(PatternOracle(pattern))
     matches = ("".join(word) for word in words("abcdef\u00e9", 5))
     begun = {match.encode()[:end] for match in matches if re.fullmatch(pattern, match) for end in range(11)}
     for word in words("abcdef\u00e9", 2):
@@ -75,7 +75,7 @@ def test_what_begins_a_match(pattern: str) -> None:
 
 
 def test_only_utf_8_is_read() -> None:
-    oracle = PatternOracle(".*")
+    oracle = Oracle(PatternOracle(".*"))
     begun = {chr(code).encode()[:end] for code in (*range(0x80, 0xD800), *range(0xE000, 0x110000)) for end in (1, 2)}
     for text in map(bytes, product(range(0x80, 0x100), repeat=2)):
         assert oracle.is_prefix(text) == (text in begun) and oracle.is_prefix(text[:1]) == (text[:1] in begun)
@@ -90,7 +90,7 @@ def test_what_is_not_read_alike_is_refused(pattern: str) -> None:
 @pytest.mark.parametrize("name", GRAMMARS)
 def test_members_and_their_beginnings_are_those_of_the_definition(name: str) -> None:
     given_, letters = GRAMMARS[name]
-    oracle, definition = GrammarOracle(given_, map(str.encode, letters)), Definition(given_, letters)
+    oracle, definition = Oracle(GrammarOracle(given_, map(str.encode, letters))), Definition(given_, letters)
     found = 0
     for text in map("".join, words(letters, 5 if len(letters) < 4 else 4)):
         assert oracle.is_member(text.encode()) == definition.is_member(text), text
@@ -113,7 +113,7 @@ def test_words_that_go_on_alike_have_one_name(rules: str) -> None:
 def test_tokens_where_bytes_are_missing() -> None:
     """With pairs of letters alone: what is completed is what some word of letters completes."""
     for rules, letters in product(RULES.values(), (("a", "b"), ("a", "bc"), ("ab", "b", "c"), ("aa", "c", "b"))):
-        oracle = GrammarOracle(grammar(ABC, rules), [letter.encode() for letter in letters])
+        oracle = Oracle(GrammarOracle(grammar(ABC, rules), [letter.encode() for letter in letters]))
         for text in map("".join, words(letters, 2)):
             longer = any(oracle.is_member((text + "".join(more)).encode()) for more in words(letters, 5))
             assert oracle.is_prefix(text.encode()) == longer, (letters, text)
@@ -133,7 +133,7 @@ def test_lexemes_without_bound_behind_a_complete_one() -> None:
 
 
 def test_points_with_one_future_are_alike() -> None:
-    oracle = PatternOracle("(a|b)*abb|c{5}")
+    oracle = Oracle(PatternOracle("(a|b)*abb|c{5}"))
     points = {text: oracle.advance(oracle.start, text) for text in (b"", b"a", b"ba", b"aba", b"ab", b"c", b"cc", b"x")}
     assert points[b"x"] == FAILED
     assert oracle.alike(points[b"a"], points[b"aba"]) and oracle.alike(points[b"ba"], points[b"a"])

@@ -16,7 +16,7 @@ from ....format_limits import current_limits
 from ....regex.code_automaton import equivalent
 from ....regex.dialects import DIALECTS
 from ....regex.patterns import compile_lexeme
-from ..grammar import Terminal
+from ..grammar import Production, Terminal, followers
 
 NOTHING = -1  # No terminal
 
@@ -124,6 +124,13 @@ def joint_of(terminals: Sequence[Terminal]) -> tuple[Product, NDArray[np.bool_]]
         if terminal.of:
             matched[:, t] = matched[:, terminal.of].all(axis=1)
     return found, matched
+
+
+def bytes_behind(joined: Product, productions: Sequence[Production]) -> NDArray[np.bool_]:
+    """Return ``bool[T, C]``: the byte classes of a product of terminals that may be first behind a lexeme of each."""
+    begins = joined.places[joined.targets[1]] != DEAD  # [C, T]
+    follow = followers(productions, begins.shape[1])
+    return np.asarray(follow.astype(np.float32) @ begins.T.astype(np.float32) > 0)
 
 
 def candidates(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -111,8 +110,8 @@ class Emissions:
         return number
 
 
-_FORGOTTEN = ("growing", "_of_state", "_of_source", "_partitions")
-"""Left out by pickling: a lock, and classes of states, which are as large as the vocabulary and quickly made again."""
+_FORGOTTEN = ("_of_state", "_of_source", "_partitions")
+"""Left out by pickling: classes of states, which are as large as the vocabulary and quickly made again."""
 
 
 class Edges(NamedTuple):
@@ -155,6 +154,7 @@ class Spanner:
 
     One walk of the byte trie carries, for each node, what its bytes do to all states at once: the state and the word emitted, as
     one number. States that differ only by the terminal that they complete, as most keywords and operators do, are walked as one.
+    What it has of states grows as they are asked for, by one thread at a time.
     """
 
     def __init__(self, lexer: Lexer, vocabulary: Vocabulary) -> None:
@@ -197,20 +197,16 @@ class Spanner:
 
     def of_state(self, state: int) -> Spans:
         """Return the spans of the tokens from ``state``."""
-        spans = self._of_state.get(state)
-        if spans is None:
-            with self.growing:
-                spans = self._of_state.setdefault(state, self._spans(state))
-        return spans
+        if state not in self._of_state:
+            self._of_state[state] = self._spans(state)
+        return self._of_state[state]
 
     def edges(self) -> Edges:
         """Return the steps that emit at most one terminal, and one more than is held back where some are."""
-        with self.growing:
-            found = [self._short_edges(state) for state in range(START, len(self.lexer))]
+        found = [self._short_edges(state) for state in range(START, len(self.lexer))]
         return Edges(*(np.concatenate(part).astype(np.int32) for part in zip(*found, strict=True)))
 
     def _forget(self) -> None:
-        self.growing = threading.RLock()
         self._of_state: dict[int, Spans] = {}
         self._of_source: dict[int, _Classes] = {}
         self._partitions: dict[tuple[int, int], Partition] = {}

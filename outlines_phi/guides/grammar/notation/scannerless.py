@@ -23,8 +23,8 @@ from ....automata.automaton import DEAD, ByteAutomaton, Product
 from ....errors import OutlinesPhiError, warn_of_grammar
 from ....regex.patterns import compile_regex
 from ....regex.syntax_tree import EMPTY, Chars, Choice, Leaf, Node, Repeat, RuleName, Sequence, parts_of, rules_of
-from ..grammar import Grammar, Production, Terminal, followers
-from ..lexing.lexeme_automaton import joint
+from ..grammar import Grammar, Production, Terminal
+from ..lexing.lexeme_automaton import bytes_behind, joint
 from .lowering import GrammarRule, Lowering, written
 
 _MOST_WRITTEN = 10_000
@@ -37,7 +37,7 @@ class _NotRegular(Exception):
 
 @final
 @dataclass(frozen=True)
-class Piece(Leaf):
+class TerminalLeaf(Leaf):
     """A part of a rule that is one terminal."""
 
     expression: Node
@@ -113,7 +113,7 @@ class Pieces:
 
     def _terminal(self, expression: Node) -> Node:
         """Return the leaf of a regular expression, which may be left out where it may be empty."""
-        automaton, leaf = self.automaton(expression), Piece(expression)
+        automaton, leaf = self.automaton(expression), TerminalLeaf(expression)
         if automaton is None or not automaton.accepting[automaton.start]:
             return leaf
         return EMPTY if automaton.without_empty().is_empty else Choice((EMPTY, leaf))
@@ -182,9 +182,9 @@ class _Cut:
                 rules[name] = GrammarRule(pieces.cut(body), line)
                 leaves = [part for part in parts_of(rules[name].body) if isinstance(part, Leaf)]
                 waiting += [leaf.rule for leaf in leaves if isinstance(leaf, RuleName)]
-                found |= dict.fromkeys(leaf.expression for leaf in leaves if isinstance(leaf, Piece))
+                found |= dict.fromkeys(leaf.expression for leaf in leaves if isinstance(leaf, TerminalLeaf))
         self._terminals = list(found)
-        self._lowered = Lowering(rules, map(Piece, found))
+        self._lowered = Lowering(rules, map(TerminalLeaf, found))
 
     def conflicts(self) -> set[Node]:
         """Return the expressions that have to be taken apart, so that longest match cuts every member as it was derived."""
@@ -219,9 +219,6 @@ class _Cut:
 
     def _prolonged(self) -> set[int]:
         """Return the terminals that go on behind a complete lexeme with a byte with which what may follow that begins."""
-        bodies = [(production.head, production.body) for production in self._lowered.productions]
-        joined, follow = self._joint, followers(bodies, range(len(self._terminals)))
-        begins = joined.places[joined.targets[1]] != DEAD  # [C, T]
-        next_bytes = follow.astype(np.float32) @ begins.T.astype(np.float32) > 0  # [T, C]
+        joined, next_bytes = self._joint, bytes_behind(self._joint, self._lowered.productions)
         wrong = (joined.matched.astype(np.float32) @ next_bytes.astype(np.float32) > 0) & (joined.targets != DEAD)
         return set(np.flatnonzero((joined.places[joined.targets[wrong]] != DEAD).any(axis=0)).tolist())

@@ -12,56 +12,6 @@ UNKNOWN = 0
 """The stack of which nothing is known: it lies below the entries of a stack that was cut off, and below itself."""
 
 
-@final
-class Stacks:
-    """A growing table of parser stacks that share what lies below them: immutable, each made once, known by a number.
-
-    A stack is a state of an LR automaton, its ``top``, on others ``below``, ascending: on one, where it is an ordinary stack, or
-    several, where it stands for as many (a graph-structured stack: Tomita 1987); on ``()`` at the bottom. The top of
-    :data:`UNKNOWN` is -1.
-    """
-
-    def __init__(self) -> None:
-        self.top = [-1]
-        self.below: list[tuple[int, ...]] = [(UNKNOWN,)]
-        self._numbers: dict[tuple[int, tuple[int, ...]], int] = {}
-
-    def __len__(self) -> int:
-        return len(self.top)
-
-    def push(self, state: int, below: Collection[int]) -> int:
-        """Return the stack of ``state`` on top of those in ``below``, which are all different."""
-        key = (state, tuple(sorted(below)) if len(below) > 1 else tuple(below))
-        number = self._numbers.setdefault(key, len(self.top))
-        if number == len(self.top):
-            self.top.append(state)
-            self.below.append(key[1])
-        return number
-
-    def descend(self, stack: int, entries: int) -> Collection[int]:
-        """Return the stacks that are left when ``entries`` are taken off."""
-        left: Collection[int] = (stack,)
-        for _ in range(entries):
-            if len(left) == 1:
-                left = self.below[next(iter(left))]
-            else:
-                left = {lower for upper in left for lower in self.below[upper]}
-        return left
-
-    def cut(self, stacks: Collection[int], entries: int) -> set[int]:
-        """Return ``stacks`` with what lies below their top ``entries`` replaced by :data:`UNKNOWN`."""
-        levels = [set(stacks) - {UNKNOWN}]
-        while len(levels) < entries and levels[-1]:
-            levels.append({lower for upper in levels[-1] for lower in self.below[upper]} - {UNKNOWN})
-        new: dict[int, int] = {}
-        for level in reversed(levels[:entries]):
-            new = {
-                upper: self.push(self.top[upper], {new.get(lower, UNKNOWN) for lower in self.below[upper]})
-                for upper in level
-            }
-        return {new.get(stack, UNKNOWN) for stack in stacks}
-
-
 ERROR = -1  # The configuration in which no text can be completed
 _SEVERAL = -2  # The top of a configuration that has several stacks
 
@@ -69,6 +19,10 @@ _SEVERAL = -2  # The top of a configuration that has several stacks
 @final
 class Parser:
     """A machine over terminals for any context-free grammar: a generalised LR parser (grammar-theory.md, section 5).
+
+    A *stack* is a state of an LR automaton, its top, on others below, ascending: on one, where it is an ordinary stack, or several,
+    where it stands for as many (a graph-structured stack: Tomita 1987); on ``()`` at the bottom. Stacks share what lies below them,
+    are immutable, each made once, and known by numbers from the bottom up. The top of :data:`UNKNOWN` is -1.
 
     A *configuration* is the set of all stacks that the terminals read so far can leave behind: one stack where the grammar is
     LALR(1), a graph of shared stacks elsewhere. Configurations are immutable, interned and known by numbers, so any of them can be
@@ -109,10 +63,12 @@ class Parser:
             and tables.reductions[state]
         }
         self.is_lone = not tables.conflicts
-        self._stacks = Stacks()
+        self._top = [-1]
+        self._below: list[tuple[int, ...]] = [(UNKNOWN,)]
+        self._numbers: dict[tuple[int, tuple[int, ...]], int] = {}
         self._width = len(grammar.terminals) + 1
         self._after: dict[int, int] = {}  # by configuration and terminal, as one number
-        self.start = self._stacks.push(0, ())
+        self.start = self._push(0, ())
 
     @classmethod
     def of(cls, grammar: Grammar) -> Parser:
@@ -123,7 +79,7 @@ class Parser:
 
     def __len__(self) -> int:
         """Return the number of stacks met so far, an upper bound of that of configurations."""
-        return len(self._stacks)
+        return len(self._top)
 
     def shift(self, configuration: int, terminal: int) -> int:
         """Return the configuration after ``terminal``, or :data:`ERROR` where no text goes on with it.
@@ -160,7 +116,17 @@ class Parser:
         """
         if configuration == ERROR:
             return ERROR
-        return self._configuration(self._stacks.cut(self.stacks(configuration), entries))
+        stacks = self.stacks(configuration)
+        levels = [set(stacks) - {UNKNOWN}]
+        while len(levels) < entries and levels[-1]:
+            levels.append({lower for upper in levels[-1] for lower in self._below[upper]} - {UNKNOWN})
+        new: dict[int, int] = {}
+        for level in reversed(levels[:entries]):
+            new = {
+                upper: self._push(self._top[upper], {new.get(lower, UNKNOWN) for lower in self._below[upper]})
+                for upper in level
+            }
+        return self._configuration({new.get(stack, UNKNOWN) for stack in stacks})
 
     def beyond(self, configuration: int, terminal: int) -> tuple[int, int]:
         """Return the first reduction before ``terminal`` that reaches below the known entries of a lone stack.
@@ -186,24 +152,30 @@ class Parser:
         """Return the stacks of a configuration, no two with the same state on top; none for :data:`ERROR`."""
         if configuration == ERROR:
             return ()
-        return self._stacks.below[configuration] if self._stacks.top[configuration] == _SEVERAL else (configuration,)
+        return self._below[configuration] if self._top[configuration] == _SEVERAL else (configuration,)
 
     def top(self, stack: int) -> int:
         """Return the LR state on top of ``stack``; -1 where it is not known."""
-        return self._stacks.top[stack]
+        return self._top[stack]
 
     def below(self, stack: int) -> tuple[int, ...]:
         """Return the stacks that the top of ``stack`` lies on: one where the grammar is LALR(1), none at the bottom."""
-        return self._stacks.below[stack]
+        return self._below[stack]
 
     def descend(self, stack: int, entries: int) -> Collection[int]:
         """Return the stacks that are left when ``entries`` are taken off."""
-        return self._stacks.descend(stack, entries)
+        left: Collection[int] = (stack,)
+        for _ in range(entries):
+            if len(left) == 1:
+                left = self._below[next(iter(left))]
+            else:
+                left = {lower for upper in left for lower in self._below[upper]}
+        return left
 
     def goto(self, stack: int, nonterminal: int) -> int:
         """Return the stack with ``nonterminal`` read on top of ``stack``, or :data:`ERROR` where it cannot stand there."""
         target = self._goto[self.top(stack)].get(nonterminal) if stack != UNKNOWN else None
-        return ERROR if target is None else self._stacks.push(target, (stack,))
+        return ERROR if target is None else self._push(target, (stack,))
 
     def describe(self, configuration: int) -> str:
         """Return the dotted rules that the configuration stands in, a line each."""
@@ -219,7 +191,7 @@ class Parser:
         """As :meth:`_shift`, where there is one stack and one thing to do."""
         if stack == UNKNOWN:
             return UNKNOWN
-        top, below = self._stacks.top, self._stacks.below
+        top, below = self._top, self._below
         state, lower = top[stack], below[stack]
         while terminal in self._reductions[state]:
             ((head, entries),) = self._reductions[state][terminal]
@@ -230,7 +202,7 @@ class Parser:
             state = self._goto[top[lower[0]]][head]
         if terminal not in self._shifts[state]:
             return ERROR
-        lower = (self._stacks.push(state, lower),)
+        lower = (self._push(state, lower),)
         state = self._shifts[state][terminal]
         while state in self._forced:
             head, entries = self._forced[state]
@@ -240,12 +212,12 @@ class Parser:
             if left[0] == UNKNOWN:
                 break
             state, lower = self._goto[top[left[0]]][head], left
-        return self._stacks.push(state, lower)
+        return self._push(state, lower)
 
     def _shift(self, configuration: int, terminal: int) -> int:
         frontier, is_open = self._reduce(configuration, terminal)
         edges = {
-            (self._shifts[state][terminal], self._stacks.push(state, below))
+            (self._shifts[state][terminal], self._push(state, below))
             for state, below in frontier.items()
             if terminal in self._shifts[state]
         }
@@ -254,14 +226,14 @@ class Parser:
         while pending:
             state, lower = pending.pop()
             head, entries = self._forced.get(state, (ERROR, 0))
-            left = (UNKNOWN,) if head == ERROR else self._stacks.descend(lower, entries)
+            left = (UNKNOWN,) if head == ERROR else self.descend(lower, entries)
             if UNKNOWN in left:  # nothing is forced, or one would have to know what is not known
                 settled.setdefault(state, set()).add(lower)
                 continue
-            new = {(self._goto[self._stacks.top[stack]][head], stack) for stack in left} - edges
+            new = {(self._goto[self._top[stack]][head], stack) for stack in left} - edges
             edges |= new
             pending += new
-        members = [self._stacks.push(state, below) for state, below in settled.items()]
+        members = [self._push(state, below) for state, below in settled.items()]
         if is_open:
             members.append(UNKNOWN)
         return self._configuration(members) if members else ERROR
@@ -270,7 +242,7 @@ class Parser:
         """Return, by LR state, the stacks that it lies on after reductions before ``terminal`` or none; and if one took off more
         than is known.
         """
-        top, below = self._stacks.top, self._stacks.below
+        top, below = self._top, self._below
         stacks = self.stacks(configuration)
         frontier = {top[stack]: set(below[stack]) for stack in stacks if stack != UNKNOWN}
         is_open = UNKNOWN in stacks
@@ -278,7 +250,7 @@ class Parser:
         while pending:
             state, lower = pending.pop()
             for head, entries in self._reductions[state].get(terminal, ()):
-                for left in self._stacks.descend(lower, entries):
+                for left in self.descend(lower, entries):
                     if left == UNKNOWN:
                         is_open = True
                         continue
@@ -289,6 +261,15 @@ class Parser:
                         pending.append((target, left))
         return frontier, is_open
 
+    def _push(self, state: int, below: Collection[int]) -> int:
+        """Return the stack of ``state`` on top of those in ``below``, which are all different."""
+        key = (state, tuple(sorted(below)) if len(below) > 1 else tuple(below))
+        number = self._numbers.setdefault(key, len(self._top))
+        if number == len(self._top):
+            self._top.append(state)
+            self._below.append(key[1])
+        return number
+
     def _configuration(self, stacks: Collection[int]) -> int:
         """Return the configuration of these stacks: a lone stack is one itself."""
-        return next(iter(stacks)) if len(stacks) == 1 else self._stacks.push(_SEVERAL, stacks)
+        return next(iter(stacks)) if len(stacks) == 1 else self._push(_SEVERAL, stacks)

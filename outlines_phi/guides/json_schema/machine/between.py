@@ -224,7 +224,7 @@ class Places:
         for place, at in positions:
             piece = self.template.pieces[place] if place != END else None
             if isinstance(piece, Bytes):
-                moved = place, piece.step(at, byte)
+                moved = place, piece.step(at, byte) or DEAD
                 if moved[1] != DEAD and self._leads(moved):
                     found.add(moved)
                     found.update(self.entered(follow for follow, _ in self._passed(moved)))

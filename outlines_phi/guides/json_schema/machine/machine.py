@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, final
 
+from ....automata.byte_machine import ByteMachine, Position
 from ....errors import EmptyLanguageError, UnsupportedError
 from ....format_limits import LimitError
 from ..formula import Formula, both, kind, not_too_deep
@@ -17,9 +18,10 @@ from ..shapes import told_apart
 from ..strings.quoting import members
 from .between import Between, Places, Value, refuse_clashes
 from .blanks import Spacing
+from .containers import FirstBlank
 from .seen import NOTHING, value_of
 from .sizes import NEVER, Sizes
-from .states import BeforeValue, ByteEdge, Configuration, Frame, Maker, Stack, State
+from .states import BeforeValue, Blank, ByteEdge, Configuration, Frame, Maker, Stack, State
 
 LIKELY = sorted(range(256), key=lambda byte: (chr(byte) not in '"}]:,{[012truefalsn', byte not in range(0x20, 0x7F)))
 """All bytes, those first that a shortest text has most often."""
@@ -44,7 +46,7 @@ Goals: TypeAlias = tuple[Formula, ...]
 
 
 @final
-class Machine(Maker):
+class Machine(Maker, ByteMachine[Configuration]):
     """The texts of the values that a schema is true of.
 
     A value is read once for all that is asked of it: the formulas that tell its outcomes apart are followed side by side, so the
@@ -193,8 +195,7 @@ class Machine(Maker):
     def places(self, name: str) -> frozenset[str]:
         return frozenset() if self.any_order else self._order.get(name, _BESIDE)
 
-    def advance(self, at: Configuration, byte: int) -> Configuration | None:
-        """Return the configuration after a byte; ``None`` where it is not allowed."""
+    def step(self, at: Configuration, byte: int) -> Configuration | None:
         state, stack, text = at
         while (edge := state.edge(byte)) is None:
             if state.ends is None or stack is None:
@@ -222,20 +223,7 @@ class Machine(Maker):
             found = frames[after, start] = Frame(after, stack, start)
         return found
 
-    def read(self, text: bytes, at: Configuration | None = None) -> Configuration | None:
-        """Return the configuration after a text, from the start by default; ``None`` where it is not allowed."""
-        at = at or self.start
-        for byte in text:
-            at = self.advance(at, byte) if at is not None else None
-        return at
-
-    def accepts(self, text: bytes) -> bool:
-        """Return True if a text spells a value that the schema is true of."""
-        at = self.read(text)
-        return at is not None and self.size(at) == 0
-
-    def may_end(self, at: Configuration) -> bool:
-        """Return True if the text may end here."""
+    def ends(self, at: Configuration) -> bool:
         state, stack, text = at
         while stack is not None and state.ends is not None:
             state, stack, text = stack.left(state.ends, text)
@@ -252,20 +240,36 @@ class Machine(Maker):
             (sizes[place] + (known[place] if place in known else stack.rest(place)) for place in ways), default=NEVER
         )
 
-    def shortest(self) -> bytes:
-        """Return a text that is as short as any."""
-        text, at = bytearray(), self.start
-        while size := self.size(at):
-            step = self.nearer(at, size, LIKELY)
+    def shortest(self, at: Configuration | None = None) -> bytes:
+        text, here = bytearray(), at or self.start
+        while size := self.size(here):
+            step = self.nearer(here, size, LIKELY)
             assert step is not None  # some byte always lowers the size
             text.append(step[0])
-            at = step[1]
+            here = step[1]
         return bytes(text)
+
+    def is_live(self, at: Configuration) -> bool:
+        return self.size(at) < NEVER
+
+    def position(self, at: Configuration) -> Position:
+        state = at.state
+        core = state.core if isinstance(state, Blank) else state
+        begins = state.in_value and isinstance(core, (BeforeValue, FirstBlank, Between))
+        return Position(int(begins), state.in_value, state.between)
+
+    def describe(self, at: Configuration) -> str:
+        state, stack, _ = at
+        places = [type(state).__name__.lower()]
+        while stack is not None and stack.below is not None:
+            places.append(type(stack.after[0]).__name__.lower())
+            stack = stack.below
+        return " in ".join(places)
 
     def nearer(self, at: Configuration, size: int, bytes: Iterable[int]) -> tuple[int, Configuration] | None:
         """Return the first of some bytes that leads to where less than ``size`` is left, and that place; ``None`` for none."""
         for byte in bytes:
-            after = self.advance(at, byte)
+            after = self.step(at, byte)
             if after is not None and self.size(after) < size:
                 return byte, after
         return None

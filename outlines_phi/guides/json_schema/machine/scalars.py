@@ -283,7 +283,7 @@ class Number(State):
 
     def _edge(self, byte: int) -> ByteEdge | None:
         pairs = zip(self._automata, self._at, strict=True)
-        at = tuple(automaton.step(at, byte) for automaton, at in pairs)
+        at = tuple(automaton.step(at, byte) or DEAD for automaton, at in pairs)
         return ByteEdge(self._machine.made(Number, self._automata, at)) if any(at) else None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast, final
 
-from ....automata.automaton import DEAD, ByteAutomaton
+from ....automata.automaton import ByteAutomaton
 from ..formula import Formula, both, but_not
 from ..kinds import Kinds, common, tags_of
 from .blanks import Spacing
@@ -245,7 +245,7 @@ class Blank(State):
 
     def _edge(self, byte: int) -> ByteEdge | None:
         target = self.blanks.step(self.at, byte)
-        if target != DEAD:
+        if target is not None:
             return ByteEdge(self._machine.blank(self.core, self.blanks, target))
         return self.core.edge(byte) if self.blanks.accepting[self.at] else None
 

@@ -19,10 +19,8 @@ from outlines.models.vllm import VLLM, AsyncVLLM, VLLMTypeAdapter
 from ....errors import COST, BudgetError, EmptyLanguageError, ModelError, OutlinesPhiError, UnsupportedError, too_small
 from ....guides.table import Table
 from ....lm.watch import PATIENCE, check_interruption, current, limited
-from ....phi.estimator import Phi
-from ....phi.onestep import LocalPhi
-from ....sampling.draw import NO_DISTANCE, Draw, Guarantee
-from ....sampling.draws import DrawCounts, Draws, middle
+from ....phi.estimator import LocalPhi, Phi
+from ....sampling.draws import NO_DISTANCE, Draw, DrawCounts, Draws, Guarantee, middle
 from ....sampling.phi_options import ExactPhi
 from ....sampling.rejection.attempts import Launches
 from ....sampling.sampler import seeds

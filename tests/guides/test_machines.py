@@ -1,0 +1,229 @@
+"""All machines in one table: each guide has the masks, successors and fewest tokens of its machine times the vocabulary."""
+
+import random
+import re
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from outlines_phi import BannedPhrases, Vocabulary
+from outlines_phi.automata.automaton import ByteAutomaton
+from outlines_phi.automata.byte_machine import Both, ByteMachine, Symbol
+from outlines_phi.guides import CFGGuide, FSMGuide, Guide, JSONGuide, read_grammar
+from outlines_phi.guides.guidance.guidance_grammar import GuidanceGrammar
+from outlines_phi.guides.guide import DONE
+from outlines_phi.guides.phrases.ban_language import ProductGuide, banned, free_text
+from outlines_phi.guides.phrases.matcher import WithoutPhrases
+from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
+from outlines_phi.regex.patterns import compile_regex
+from outlines_phi.testing import assert_guide, assert_spells
+from tests.guides.json_schema.schemas import SMALL
+
+LETTERS = Vocabulary.from_tokens(
+    ["<eos>", *"abc0123+*() ,;=x[].-_S", "ab", "bc", "abc", "1+", "(1", "2)", ", ", "a,b", b"\xc3", b"\x9f", "ß", "ab"],
+    0,
+)
+"""Tokens that overlap and straddle, parts of a character, and an equal spelling twice."""
+
+PARTIAL = Vocabulary(
+    (
+        b"a",
+        b"\xc3",
+        b"\xa9",
+        "é".encode(),
+        b"a\xc3",
+        b"\xa9a",
+        "東".encode()[:2],
+        "東".encode()[2:],
+        b"",
+        b"",
+        b"",
+        b"b",
+    ),
+    (9, 8),
+    np.array([True] * 10 + [False, True]),
+)
+"""Parts of UTF-8 characters, two ends, a padded row."""
+
+COARSE = Vocabulary.from_tokens(["<eos>", "aa", "aaa", "b", "ab", "cd"], 0)
+"""Not every byte is a token, so some texts cannot be written."""
+
+RECORD = {
+    "type": "object",
+    "properties": {"a": {"enum": [1, 12]}, "b": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+SUM = 'start: e\ne: t | e "+" t\nt: NUMBER | "(" e ")"\nNUMBER: /[1-3]+/\nWS: " "\n%ignore WS'
+GBNF = 'root ::= item ("," item)*\nitem ::= [ab] | "(" root ")"'
+BANS = {
+    "plain": BannedPhrases(["ab", "bca"]),
+    "ignoring case": BannedPhrases(["ab", "ss"], ignore_case=True),
+    "whole words": BannedPhrases(["ab", "b_"], whole_word=True),
+    "patterns": BannedPhrases([re.compile("a[bc]{1,2}"), "1+", re.compile("ß")]),
+}
+
+
+def regex(pattern: str, vocabulary: Vocabulary = LETTERS) -> FSMGuide:
+    return FSMGuide.from_automaton(compile_regex(pattern), vocabulary)
+
+
+def schema(document: Any) -> JSONGuide:
+    return JSONGuide.of(document, SMALL)
+
+
+def lark(text: str, **given: Any) -> CFGGuide:
+    return CFGGuide.of(read_grammar(text, **given), LETTERS)
+
+
+def guidance(text: str, vocabulary: Vocabulary) -> Guide:
+    return GuidanceGrammar(f"%llguidance {{}}\n{text}").guide(vocabulary)
+
+
+def product(left: Guide | str, phrases: BannedPhrases) -> ProductGuide:
+    left = regex(left) if isinstance(left, str) else left
+    return ProductGuide(left, PhraseGuide(left.vocabulary, phrases))
+
+
+PATTERNS = [
+    "abc", "(ab|bc|ca){1,3}", "a|ab|abc", "a(bc)*", r"-?(0|[1-3][0-9]*)(\.[0-9]+)?", "[a-z]{2,5}", "(a|b)*a(a|b){3}", ".*",
+    "(?s:.)*", "", "ß|a", "(?P<x>a+),(?P<y>[bc]{1,2});?",
+]  # fmt: skip
+GUIDANCE = {
+    "automaton": ('start: x "," y\nx[capture, stop=","]: /[ab]*/\ny[capture]: /b+/', LETTERS),
+    "recursive": ('start: e\ne: "a" e "b" | "c"', LETTERS),
+    "value": ('start: "a" v "b"\nv: %json {"enum": [1, 12]}', SMALL),
+}
+GUIDES: dict[str, Callable[[], Guide]] = {
+    **{f"regex {pattern}": partial(regex, pattern) for pattern in PATTERNS},
+    **{f"partial {pattern}": partial(regex, pattern, PARTIAL) for pattern in ("é", "aé?a*", "[^b]*", "(東|é)+b")},
+    **{f"coarse {pattern}": partial(regex, pattern, COARSE) for pattern in ("a*", "a{2,4}b?", "(a{5}|c|b)*")},
+    "intersection": lambda: regex("[a-c]*") & regex(".{2,4}"),
+    "intersection of alternatives": lambda: regex("a|ab|abc") & regex("a[a-z]*"),
+    "record": lambda: schema(RECORD),
+    "nested": lambda: schema({"type": "array", "items": {"type": "array", "items": {"const": 1}}, "maxItems": 2}),
+    "lark": lambda: lark(SUM),
+    "gbnf": lambda: lark(GBNF, dialect="gbnf"),
+    **{f"guidance, {name}": partial(guidance, *given) for name, given in GUIDANCE.items()},
+    **{f"free, {name}": partial(free_text, LETTERS, ban) for name, ban in BANS.items()},
+    **{f"regex without {name}": partial(product, "[abcS_ ]{1,4}|1[+]1,", ban) for name, ban in BANS.items()},
+    "multiplied": lambda: banned(regex("[abc]{1,4}"), BANS["plain"]),
+    "sums without": lambda: product(lark(SUM), BannedPhrases(["1+", "2)"])),
+    "record without": lambda: product(schema(RECORD), BannedPhrases(["12", "ru"])),
+}
+
+BOUNDED = {
+    "record",
+    "nested",
+    "lark",
+    "gbnf",
+    "guidance, recursive",
+    "guidance, a value",
+    "sums without",
+    "record without",
+}
+"""Their ``min_tokens`` is an upper bound."""
+
+
+def machine_of(guide: Guide) -> ByteMachine[Any]:
+    """Return the machine of a guide; of one without phrases, and of the rest, the product."""
+    if isinstance(guide, ProductGuide):
+        return Both(machine_of(guide.left), machine_of(guide.right))
+    if isinstance(guide, PhraseGuide):
+        return WithoutPhrases(guide.phrases.matcher, guide.phrases.matcher.start)
+    machine = guide.automaton if isinstance(guide, FSMGuide) else guide.machine  # type: ignore[attr-defined]
+    assert machine is not None
+    return machine
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_a_guide_is_its_machine_times_the_vocabulary(name: str) -> None:
+    guide = GUIDES[name]()
+    assert_guide(guide, limit=60, shortest=name not in BOUNDED)
+    assert_spells(guide, machine_of(guide), limit=60, shortest=name not in BOUNDED)
+
+
+BLOCKS = [name for name in GUIDES if "?P<" in name or "record" in name or name in ("nested", "guidance, automaton")]
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_blocks_begin_where_the_machine_comes_to_the_next_one(name: str) -> None:
+    """A guide may miss one behind a block that the same token writes whole."""
+    guide, rng, seen = GUIDES[name](), random.Random(0), set()
+    machine, tokens = machine_of(guide), guide.vocabulary.tokens
+    for _ in range(12):
+        state, place = guide.start, machine.start
+        for _ in range(8):
+            assert guide.between_blocks(state) == machine.position(place).between
+            targets = guide.row(state).targets[guide.row(state).partition.class_of]
+            live = [token for token in np.flatnonzero(targets > DONE).tolist() if tokens[token]]
+            for token, begins in zip(live, guide.begins_block(state, np.array(live, dtype=int)).tolist(), strict=True):
+                places = [
+                    place,
+                    *(machine.read(tokens[token][:end], place) for end in range(1, len(tokens[token]) + 1)),
+                ]
+                blocks = [machine.position(one).block for one in places if one is not None]
+                came, whole = sum(b > a for a, b in pairwise(blocks)), len(tokens[token]) > 1
+                assert begins <= (came > 0) and (begins or not came or whole)
+                seen.add((came > 0, begins))
+            if not live:
+                break
+            token = rng.choice(live)
+            state, place = int(targets[token]), machine.read(tokens[token], place)
+    assert {(False, False), (True, True)} <= seen
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_shortest_texts_lead_to_ends_and_only_an_end_leads_out(name: str) -> None:
+    machine = machine_of(GUIDES[name]())
+    rng, place = np.random.default_rng(0), machine.start
+    for _ in range(12):
+        if not machine.is_live(place):
+            break
+        text = machine.shortest(place)
+        end = machine.read(text, place)
+        assert end is not None and machine.ends(end) and machine.is_live(end) and machine.shortest(end) == b""
+        assert machine.ends(place) == (text == b"") and machine.describe(place)
+        assert (machine.step_symbol(place, Symbol.END) is not None) == machine.ends(place)
+        assert machine.step_symbol(machine.start, Symbol.END) in (None, machine.ended)
+        after = machine.steps(place, range(256))
+        assert after == [machine.step(place, byte) for byte in range(256)]
+        live = [one for one in after if one is not None]
+        assert machine.ends(place) or live
+        if not live:
+            break
+        place = live[int(rng.integers(len(live)))]
+
+
+def test_what_no_text_ends_is_told_by_every_machine() -> None:
+    never = compile_regex("a") & compile_regex("b")
+    both = Both(compile_regex("[ab]"), WithoutPhrases(BannedPhrases(["a", "b"]).matcher, 0))
+    for machine in (never, both):
+        assert not machine.is_live(machine.start) and not machine.accepts(b"a")  # type: ignore[attr-defined]
+        with pytest.raises(ValueError, match="nothing|no text"):
+            machine.shortest()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["regex a(bc)*", "record", "lark", "free, whole words", "sums without"])
+@pytest.mark.parametrize("fault", ["ends", "step"])
+def test_a_guide_of_another_machine_is_refused(name: str, fault: str) -> None:
+    """The control."""
+    guide = GUIDES[name]()
+
+    class Wrong(Both[Any, Any]):  # type: ignore[misc]
+        def ends(self, place: Any) -> bool:
+            return super().ends(place) != (fault == "ends")
+
+        def steps(self, place: Any, bytes: Any) -> Any:
+            found = super().steps(place, bytes)
+            return [None if fault == "step" and byte in b"ac1" else one for byte, one in zip(bytes, found, strict=True)]
+
+    everything = ByteAutomaton(
+        np.array([[0], [1]], dtype=np.int32), np.zeros(256, np.uint8), 1, np.array([False, True])
+    )
+    with pytest.raises(AssertionError):
+        assert_spells(guide, Wrong(machine_of(guide), everything), limit=60, shortest=False)
