@@ -127,18 +127,13 @@ class Pool:
         ray.data.DataContext.get_current().enable_progress_bars = False
         there = ray.cluster_resources()
         gpus = float("GPU" in there) if self.gpus is None else self.gpus
-        pool = Pool(actors=self.actors, cpus=self.cpus, gpus=gpus)
-        if len(ray.nodes()) == 1:
-            pool._check_room(there)
-        return pool
-
-    def _check_room(self, there: dict[str, float]) -> None:
-        for kind, each in (("CPU", self.cpus), ("GPU", self.gpus or 0)):
-            if each * self.actors > there.get(kind, 0):
+        for kind, each in (("CPU", self.cpus), ("GPU", gpus)):
+            if len(ray.nodes()) == 1 and each * self.actors > there.get(kind, 0):
                 raise UnsupportedError(
                     f"Give fewer --actors, or start Ray on more machines: {counted(self.actors, 'actor')} of {each:g} {kind} each "
                     f"do not fit, Ray has {there.get(kind, 0):g} here."
                 )
+        return Pool(actors=self.actors, cpus=self.cpus, gpus=gpus)
 
     @property
     def _resources(self) -> dict[str, float]:

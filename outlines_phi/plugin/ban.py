@@ -93,7 +93,7 @@ def ban(thing: Any, phrases: Ban, *, tokenizer: Any = None, max_new_tokens: int 
             masking = _masking(compiled_for(thing.model), thing.logits_processor, banned, max_new_tokens)
             return type(thing).from_processor(thing.model, masking)
         case TableLogitsProcessor():
-            return _masking(CompiledTypes(thing.table.vocabulary), thing, banned, max_new_tokens)
+            return _masking(CompiledTypes.of_vocabulary(thing.table.vocabulary), thing, banned, max_new_tokens)
         case OutlinesLogitsProcessor():
             if tokenizer is None:
                 raise UnsupportedError(

@@ -64,7 +64,6 @@ from .choices import (
 )
 from .drafts import Drafts, check_draft
 from .mistakes import check_one, not_pickled
-from .processor import MaskLogitsProcessor
 from .session import PhiModel, fit_of
 from .streaming import Asynchronous, Pieces
 from .types.readers import ValueReader, name, reader
@@ -133,7 +132,7 @@ def audit(
             "Give model and type as a pair, then the prompts: outlines_phi.audit((model, T), prompts); "
             f"{prompts!r:.80} was given in the place of the prompts."
         )
-    model, processor = _application(source, banned_phrases)
+    model, table = _application(source, banned_phrases)
     check(len(rows), n, confidence, tolerance)
     if not is_count(bounds_tokens) or bounds_tokens > 2**63:
         raise UnsupportedError(
@@ -144,7 +143,7 @@ def audit(
     defaults = model.defaults
     options = replace(CallOptions.read({**settings, "progress": progress}, defaults), n=n)
     recorder = TraceRecorder(model.lm.vocabulary, len(rows), n)
-    with model.asking(rows, model.table(processor), options) as request:
+    with model.asking(rows, table, options) as request:
         drawn = AncestralSampler(LocalPhi(), recorder).sample(request)[0].counts
         counts = ModelCounts(drawn.calls, drawn.prompt_tokens, drawn.tokens)
         bounds, evidence = None, list[Evidence]()
@@ -164,34 +163,26 @@ def audit(
     )
 
 
-def _application(source: Any, banned_phrases: Ban | Unset | None) -> tuple[PhiModel, Any]:
-    """Return the model and the logits processor of what an application calls."""
+def _application(source: Any, banned_phrases: Ban | Unset | None) -> tuple[PhiModel, Table]:
+    """Return the model of what an application calls, and the language that its masks allow."""
     match source:
-        case SteerableGenerator():
-            own = getattr(source, "options", {})
-            refuse_misfits("an audit", {name: own[name] for name in OF_LANGUAGES if name in own})
-            model, processor = wrapped(source.model), source.logits_processor
-        case (given, output_type):
+        case PhiGenerator():
+            refuse_misfits("an audit", {name: source.options[name] for name in OF_LANGUAGES if name in source.options})
+            model, language, own = source.model, source.unbanned, source.banned_phrases
+        case SteerableGenerator(model=given, logits_processor=language) | (given, language):
             model = wrapped(given)
-            processor = None if output_type is None else MaskLogitsProcessor(model.table(output_type))
+            own = model.banned_phrases
         case _:
             raise UnsupportedError(
                 f"A {type(source).__name__} was given to audit; expected an outlines.Generator(model, T) over a transformers "
                 "model, or the pair (model, T): outlines_phi.audit((model, T), prompts)."
             )
-    ours = hasattr(source, "correction")
-    if isinstance(banned_phrases, Unset):
-        # The processor of a generator of this package keeps out what it bans.
-        ban = None if ours else model.banned_phrases
-    else:
-        ban, processor = resolve_ban(banned_phrases), source.unbanned if ours else processor
-    if ban is not None:
-        processor = MaskLogitsProcessor(model.table(processor, ban), ban=ban)
-    if processor is None:
+    ban = own if isinstance(banned_phrases, Unset) else resolve_ban(banned_phrases)
+    if language is None and ban is None:
         raise UnsupportedError(
             "Give an audit an output type, or banned_phrases=[...]: free text has no format, so masking changes nothing."
         )
-    return model, processor
+    return model, model.table(language, ban)
 
 
 def _bounded(

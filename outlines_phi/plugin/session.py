@@ -153,8 +153,8 @@ class PhiModel(Asynchronous, ABC):
 
     def _typed(self, output_type: Any, backend: str | None, keywords: dict[str, Any]) -> Call:
         """Return a call for an output type; by the means of Outlines where nothing is corrected and it writes what we do not."""
-        said = (keywords.pop(name, Unset.UNSET) for name in ("phi", "banned_phrases"))
-        stock, correction = backend is not None and masks_only(backend), self.correction.replaced_by(*said)
+        phi, banned = keywords.pop("phi", Unset.UNSET), keywords.pop("banned_phrases", Unset.UNSET)
+        stock, correction = backend is not None and masks_only(backend), self.correction.replaced_by(phi, banned)
         plain = correction.ban is None and correction.estimator(keywords.get("sampler"), usual=None) is None
         typed = output_type is not None and not isinstance(output_type, (OutlinesLogitsProcessor, Table))
         if typed and plain and (stock or self.takes_types or left_to_outlines(output_type, at_hand=self._at_hand)):
@@ -191,7 +191,7 @@ class PhiModel(Asynchronous, ABC):
 
     @cached_property
     def compiled(self) -> CompiledTypes:
-        return CompiledTypes(self.lm.vocabulary)
+        return CompiledTypes.of_vocabulary(self.lm.vocabulary)
 
     @cached_property
     def drafts(self) -> DraftSources:

@@ -147,8 +147,13 @@ def spelled(
 
 def decoded(written: Generator[bytes, None, None]) -> Pieces:
     """Yield the text of some bytes, which are closed with it, in whole characters; what is not UTF-8 becomes U+FFFD."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")  # no frame of `codecs` below a warning
     with closing(written):
-        yield from codecs.iterdecode(written, "utf-8", errors="replace")
+        for part in written:
+            if piece := decoder.decode(part):
+                yield piece
+    if piece := decoder.decode(b"", final=True):
+        yield piece
 
 
 def stepped(sampler: AncestralSampler | LookaheadSampler, request: Request, lock: threading.RLock) -> Ids:

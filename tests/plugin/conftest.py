@@ -13,6 +13,7 @@ import torch
 
 import outlines_phi
 from outlines_phi.lm import bundled
+from outlines_phi.plugin.types.tables import CompiledTypes
 from outlines_phi.sampling.draws import Draws
 
 
@@ -47,7 +48,10 @@ def model() -> outlines_phi.PhiTransformers:
 
 @pytest.fixture
 def fresh() -> outlines_phi.PhiTransformers:
-    return outlines_phi.from_transformers(*bundled.load())
+    """A model with compiled types of its own, where those of a vocabulary are for all models."""
+    made = outlines_phi.from_transformers(*bundled.load())
+    made.compiled = CompiledTypes(made.lm.vocabulary)
+    return made
 
 
 @pytest.fixture(scope="session")

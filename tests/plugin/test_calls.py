@@ -14,6 +14,7 @@ from unittest.mock import Mock
 
 import outlines
 import pytest
+import torch
 from outlines.types import regex
 from outlines.types.dsl import Choice, JsonSchema
 from pydantic import BaseModel
@@ -123,6 +124,12 @@ class TestCompilation:
             fresh(PROMPT, Pet, phi="exact", max_new_tokens=30)
         assert work["to_language"] == 1
 
+    def test_a_vocabulary_has_one_table_for_all_models(self, model: PhiTransformers) -> None:
+        other = outlines_phi.from_transformers(*bundled.load())
+        assert other.table(Pet) is model.table(Pet) and other.lm is not model.lm
+        texts = [each(PROMPT, Pet, phi="exact", seed=3, max_new_tokens=30) for each in (model, other)]
+        assert texts[0] == texts[1]
+
     def test_nor_again_for_another_model(
         self, model: PhiTransformers, fresh: PhiTransformers, work: Counter[str]
     ) -> None:
@@ -223,6 +230,7 @@ class TestMemory:
         monkeypatch.setattr(compiled, "KEPT", 8)
         monkeypatch.setattr(compiled, "KEPT_BYTES", 8 * compiled.LEAST_BYTES)
         model = outlines_phi.from_transformers(*bundled.load(), max_tree_bytes=2**18)
+        model.compiled = CompiledTypes(model.lm.vocabulary)
         traffic = Traffic(model)
         threads = workers()
         counts = []
@@ -271,12 +279,20 @@ class TestFunctions:
         self, model: PhiTransformers, fresh: PhiTransformers, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(streaming, "SLOW", 1e9)  # a busy machine says that the call is slow
-        call = partial(fresh, "New character: Aria. JSON: ", Character, phi="exact")
-        model("New character: Aria. JSON: ", Character, phi="exact")  # what is kept for all models of a kind
-        assert len(entered(call)) <= 725, "cold"
+        other = outlines_phi.from_transformers(*bundled.load())
+        *_, call = calls = [
+            partial(m, "New character: Aria. JSON: ", Character, phi="exact") for m in (model, other, fresh)
+        ]
+        counts = []
+        for each in calls:
+            torch.manual_seed(3)  # the same draws meet the same states
+            counts.append(len(entered(each)))
+        _, known, cold = counts  # the first makes what is kept for all models of a kind
+        assert known <= 420, "of another model with the vocabulary"
+        assert cold <= 705, "and of one whose languages are compiled anew"
         call(num_return_sequences=1000)
         warm = min((entered(call) for _ in range(5)), key=len)
-        assert len(warm) <= 175
+        assert len(warm) <= 172
         assert sum("outlines_phi/plugin" in file for file, _ in warm) <= 44
 
     def test_of_the_probabilities_of_a_choice(self, fresh: PhiTransformers) -> None:

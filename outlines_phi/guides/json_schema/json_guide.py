@@ -78,15 +78,7 @@ class Tiling:
 
     def text(self, at: Configuration) -> bytes:
         """Return the completion."""
-        text, here = bytearray(), at
-        while size := self._machine.size(here):
-            step = self._steps.get(here)
-            if step is None or step.after is None:
-                step = self._next(here, size)
-            assert step.after is not None  # some byte always lowers the size
-            text.append(step.byte)
-            here = step.after
-        return bytes(text)
+        return self._machine.shortest(at, self._likely)
 
     def _next(self, at: Configuration, size: int) -> _Step:
         """Return the first step of the completion, the tokens not counted yet."""

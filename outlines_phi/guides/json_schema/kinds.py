@@ -111,9 +111,11 @@ class Kinds:
         """Return the values of a kind that a formula is true of; those of each part are found once."""
         key = kind, formula
         if key not in self._sets:
-            possible = self.may_be(kind, formula)
-            with self.placed(formula):
-                self._sets[key] = self._find_set(kind, formula) if possible else _NONE[kind]
+            if self.may_be(kind, formula):
+                with self.placed(formula):
+                    self._sets[key] = self._find_set(kind, formula)
+            else:
+                self._sets[key] = _NONE[kind]
         return self._sets[key]
 
     def _find_set(self, kind: str, formula: Formula) -> Any:

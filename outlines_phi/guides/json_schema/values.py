@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -46,38 +46,6 @@ def kind_of(value: Any) -> str:
         case dict():
             return "object"
     raise TypeError(f"{type(value).__name__} is no JSON value")
-
-
-def identity(value: Any) -> Hashable:
-    """Return a key equal for equal values alone: 1 and 1.0 are equal, 1 and true are not, and members have no order."""
-    match kind_of(value):
-        case "number":
-            return "number", exact(value)
-        case "string":
-            return "string", value
-        case "array":
-            return "array", tuple(map(identity, value))
-        case "object":
-            return "object", frozenset((name, identity(item)) for name, item in value.items())
-        case literal:
-            return literal
-
-
-def sort_key(identified: Hashable) -> str:
-    """Return a key to sort identities by, the same in every process."""
-    match identified:
-        case Fraction():
-            return f"{identified.numerator:x}/{identified.denominator:x}"  # decimals of thousands of digits are not written
-        case tuple():
-            return f"({','.join(map(sort_key, identified))})"
-        case frozenset():
-            return f"{{{','.join(sorted(map(sort_key, identified)))}}}"
-    return repr(identified)
-
-
-def exact(number: int | float | Decimal | Fraction) -> Fraction:
-    """Return the number that is written so: 0.1 is a tenth, though no float is."""
-    return Fraction(repr(number)) if isinstance(number, float) else Fraction(number)
 
 
 def pointer_to(steps: Iterable[str | int], start: str = "#") -> str:

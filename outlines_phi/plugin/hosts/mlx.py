@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from typing import Any, ClassVar, final
 
@@ -61,12 +61,11 @@ class PhiMLXLM(MaskedLoop, MLXLM):
             keywords[THEIR_SAMPLER] = keywords.pop("sampler")
         return super()._typed(output_type, backend, keywords)
 
-    @contextmanager
-    def _in_loop(self, call: Call, prompts: Sequence[Any]) -> Iterator[LoopProcessor | None]:
-        with super()._in_loop(call, prompts) as masking:
-            if THEIR_SAMPLER in call.keywords:
-                call.keywords["sampler"] = call.keywords.pop(THEIR_SAMPLER)
-            yield masking
+    def _in_loop(self, call: Call, prompts: Sequence[Any]) -> AbstractContextManager[LoopProcessor | None]:
+        lent = super()._in_loop(call, prompts)
+        if THEIR_SAMPLER in call.keywords:
+            call.keywords["sampler"] = call.keywords.pop(THEIR_SAMPLER)
+        return lent
 
     def _masking(self, processor: Any) -> LoopProcessor:
         ours = isinstance(processor, MaskLogitsProcessor)

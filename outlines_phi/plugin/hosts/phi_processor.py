@@ -255,7 +255,7 @@ def compiled_for(model: Any, tokenizer: Any = None) -> CompiledTypes:
         case Transformers():
             return LOANS.of(model.model, model.hf_tokenizer).compiled
         case Vocabulary():
-            return CompiledTypes(model)
+            return CompiledTypes.of_vocabulary(model)
     if hasattr(model, "generation_config"):
         if tokenizer is None:
             raise UnsupportedError(
@@ -263,7 +263,7 @@ def compiled_for(model: Any, tokenizer: Any = None) -> CompiledTypes:
             )
         return LOANS.of(model, tokenizer).compiled
     if callable(getattr(model, "convert_ids_to_tokens", None)):
-        return CompiledTypes(Vocabulary.from_tokenizer(model))
+        return CompiledTypes.of_vocabulary(Vocabulary.from_tokenizer(model))
     raise UnsupportedError(
         f"A {type(model).__name__} was given as model; expected an Outlines model made by outlines.from_transformers, a "
         "Hugging Face model with tokenizer=, a tokenizer, or an outlines_phi.Vocabulary."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cached_property, partial
 from queue import SimpleQueue
@@ -202,8 +202,7 @@ class MaskedLoop(PhiModel):
                     allowed.check()
                 yield piece
 
-    @contextmanager
-    def _in_loop(self, call: Call, prompts: Sequence[Any]) -> Iterator[LoopProcessor | None]:
+    def _in_loop(self, call: Call, prompts: Sequence[Any]) -> AbstractContextManager[LoopProcessor | None]:
         refuse_options(call.keywords, f"{self.library}'s own loop")
         plain = call.language is None and call.ban is None  # which needs nothing of ours
         processor = None if plain else call.processor(self.compiled)
@@ -212,10 +211,14 @@ class MaskedLoop(PhiModel):
                 f"Give phi='local' with banned phrases, or another estimator: {self.library}'s own loop (phi=None) ends a text "
                 "where its max_tokens are written, in the middle of what is banned, too."
             )
-        masking = None if processor is None else self._masking(processor)
-        yield masking
-        if masking is not None:
-            masking.check()
+        return nullcontext() if processor is None else _checked(self._masking(processor))
+
+
+@contextmanager
+def _checked(masking: LoopProcessor) -> Iterator[LoopProcessor]:
+    """Lend a processor to its loop, and raise its error behind that."""
+    yield masking
+    masking.check()
 
 
 SHOWN = {token.hex(): i for i, token in enumerate(TOKENS)}
@@ -225,13 +228,14 @@ _AS_WRITTEN: ContextVar[Vocabulary | None] = ContextVar("as written", default=No
 
 
 @contextmanager
-def as_written(vocabulary: Vocabulary | None) -> Iterator[None]:
-    """Keep tokenizers from editing what they decode, where phrases are banned: ``vocabulary`` says what tokens write, as it was
-    searched. Some clean up spaces; those with byte fallback show letters as broken that are spelled next to a broken byte.
+def as_written(vocabulary: Vocabulary, processor: Any) -> Iterator[Any]:
+    """Lend a processor that bans phrases, and keep tokenizers from editing what they decode: ``vocabulary`` says what tokens write.
+
+    As it was searched: some clean up spaces, those with byte fallback show letters as broken that are next to a broken byte.
     """
     token = _AS_WRITTEN.set(vocabulary)
     try:
-        yield
+        yield processor
     finally:
         _AS_WRITTEN.reset(token)
 
@@ -330,11 +334,9 @@ class PhiTransformers(PhiModel, Transformers):
     def _at_hand(self) -> bool:
         return "lm" in vars(self)
 
-    @contextmanager
-    def _in_loop(self, call: Call, prompts: Sequence[Any]) -> Iterator[Any]:
+    def _in_loop(self, call: Call, prompts: Sequence[Any]) -> AbstractContextManager[Any]:
         processor = self._host_processor(call, prompts)
-        with as_written(self.lm.vocabulary if getattr(processor, "ban", None) else None):
-            yield processor
+        return as_written(self.lm.vocabulary, processor) if getattr(processor, "ban", None) else nullcontext(processor)
 
     def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
         generate = partial(Transformers.generate, self, prompt, self._host_processor(call, [prompt]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, final
@@ -101,8 +101,7 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
         self.type_adapter.format_output_type(form)  # raises what Outlines refuses
         return form
 
-    @contextmanager
-    def _in_loop(self, call: Call, prompts: Sequence[Any]) -> Iterator[Any]:
+    def _in_loop(self, call: Call, prompts: Sequence[Any]) -> AbstractContextManager[Any]:
         refuse_misfits(LOOP, call.keywords)
         if call.ban is not None or isinstance(call.language, (Table, OutlinesLogitsProcessor)):
             raise UnsupportedError(
@@ -111,7 +110,7 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
             )
         if self._at_hand:
             self.lm.release()
-        yield call.language
+        return nullcontext(call.language)
 
     def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
         raise UnsupportedError("Give phi='local' to stream a masked text. vLLM does not stream in an application.")

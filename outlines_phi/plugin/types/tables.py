@@ -1,4 +1,4 @@
-"""The compiled output types of a model: each is lifted to its vocabulary once."""
+"""The compiled output types of a vocabulary: each is lifted to it once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any, ClassVar, final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from outlines.backends.outlines_core import OutlinesCoreLogitsProcessor
 from outlines.processors import OutlinesLogitsProcessor
@@ -61,12 +61,12 @@ def masks_only(backend: str | None) -> bool:
 KEPT = 32  # Types whose languages are kept, for all models
 
 KEPT_BYTES, LEAST_BYTES = 2**30, 2**24
-"""The memory of the tables kept per model, and what one is counted as at least: it grows as texts are drawn."""
+"""The memory of the tables kept per vocabulary, and what one is counted as at least: it grows as texts are drawn."""
 
 
 @final
 class CompiledTypes:
-    """The languages of output types, compiled for a model's vocabulary and kept for later calls.
+    """The languages of output types, compiled for a vocabulary and kept for later calls.
 
     Equal automata share a table, and with it the token trees, whether they came from an output type or from the logits processor
     of ``outlines.Generator(model, T)``; that of a stock model over the same tokenizer is read token by token. Threads that ask for
@@ -75,6 +75,7 @@ class CompiledTypes:
 
     # Languages know no vocabulary: those of types are read once for all models.
     _languages: ClassVar[Cache[tuple[type, int], tuple[Any, Language]]] = Cache(KEPT)
+    _of_all: ClassVar[WeakValueDictionary[str, CompiledTypes]] = WeakValueDictionary()
     _reading: ClassVar = threading.RLock()
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -84,6 +85,12 @@ class CompiledTypes:
         # A processor cannot be a key that outlives it: ids are used again, and an index is not hashable.
         self._by_processor: WeakKeyDictionary[Any, Table] = WeakKeyDictionary()
         self._written: WeakKeyDictionary[Table, tuple[Language | None, BannedPhrases | None]] = WeakKeyDictionary()
+
+    @classmethod
+    def of_vocabulary(cls, vocabulary: Vocabulary) -> CompiledTypes:
+        """Return the languages compiled for a vocabulary: one for all models and logits processors that have it."""
+        with cls._reading:
+            return cls._of_all.setdefault(vocabulary.fingerprint, cls(vocabulary))
 
     def of(self, language: Any) -> Table:
         """Return the table of an output type, of what a logits processor allows, of a guide, or a table itself.

@@ -150,6 +150,10 @@ class TestDraws:
         (said,) = (each for each in caught if issubclass(each.category, outlines_phi.SchemaWarning))
         assert said.filename == __file__
         fresh("Shoe: ", Shoe, phi="local", max_new_tokens=60)  # what is at hand says nothing: warnings are errors here
+        fresh.clear_cache()
+        with pytest.warns(outlines_phi.SchemaWarning, match="#/properties/size/format") as caught:  # in the host's loop
+            fresh("Shoe: ", Shoe, phi=None, banned_phrases=["boot"], max_new_tokens=60)
+        assert [each.filename for each in caught] == [__file__]
 
 
 def many(*names: str) -> None: ...

@@ -175,11 +175,12 @@ class _GBNFReader(TreeMaker):
     def repeat(self, part: Node, how: Token) -> Node:
         if how.type == "OPERATOR":
             return Repeat(part, *REPEATS[how])
-        least, *most = how.strip("{}").split(",")
-        low, high = int(least), int(most[0]) if most and most[0].strip() else None if most else int(least)
-        if high is not None and high < low:
-            raise self._error(f"this asks for at least {low} and at most {high}; swap them", how)
-        return Repeat(part, low, high)
+        least, comma, most = how.strip("{}").partition(",")
+        if not comma or not most.strip():
+            return Repeat(part, int(least), None if comma else int(least))
+        if int(most) < int(least):
+            raise self._error(f"this asks for at least {int(least)} and at most {int(most)}; swap them", how)
+        return Repeat(part, int(least), int(most))
 
     def string(self, token: Token) -> Node:
         characters: list[Node] = []
@@ -190,11 +191,8 @@ class _GBNFReader(TreeMaker):
         return characters[0] if len(characters) == 1 else Sequence(tuple(characters))
 
     def characters(self, token: Token) -> Node:
-        inside = token[1:-1]
-        codes, found = (
-            list(self._codes(token, inside.removeprefix("^"), inside.startswith("^"))),
-            list[tuple[int, int]](),
-        )
+        inside, found = token[1:-1], list[tuple[int, int]]()
+        codes = list(self._codes(token, inside.removeprefix("^"), inside.startswith("^")))
         while codes:
             at, low, _ = codes.pop(0)
             high = low

@@ -56,23 +56,28 @@ class Lowering:
             case RuleName(name):
                 return (self.number[name],)
             case Choice(branches):
-                return self._apart(tree, lambda _: map(self._body, branches))
+                return self._apart(tree, map(self._body, branches))
             case Repeat(part, least, most):
                 once, more = self._body(part), tuple[int, ...]()
                 required = once * min(least, MOST_SYMBOLS)  # more are refused when they are added
                 if most is None:  # read from the left, so it comes first
-                    return self._apart(Repeat(part, 0, None), lambda head: [(head, *once), ()]) + required
+                    return self._apart(Repeat(part, 0, None), [(self._next, *once), ()]) + required
                 for times in range(1, most - least + 1):
-                    more = self._apart(Repeat(part, 0, times), lambda _, fewer=more: [(*once, *fewer), ()])  # type: ignore[misc]
+                    more = self._apart(Repeat(part, 0, times), [(*once, *more), ()])
                 return required + more
         return (self.number[tree],)
 
-    def _apart(self, part: Node, bodies: Callable[[int], Iterable[Body]]) -> Body:
-        """Return the nonterminal of a part of a rule, by its ``bodies`` if it is new."""
+    @property
+    def _next(self) -> int:
+        """The number of the next new nonterminal."""
+        return self._first + len(self.names)
+
+    def _apart(self, part: Node, bodies: Iterable[Body]) -> Body:
+        """Return the nonterminal of a part of a rule, which derives ``bodies`` if it is new."""
         if part not in self.number:
-            self.number[part] = head = self._first + len(self.names)
+            self.number[part] = head = self._next
             self.names.append(f"__{self._rule}_{len(self.names)}")
-            self._define(head, bodies(head))
+            self._define(head, bodies)
         return (self.number[part],)
 
     def _define(self, head: int, bodies: Iterable[Body]) -> None:

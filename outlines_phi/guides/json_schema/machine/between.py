@@ -9,7 +9,7 @@ from typing import TypeAlias, final
 from ....automata.automaton import DEAD, ByteAutomaton
 from ....errors import UnsupportedError
 from ..formula import Formula
-from ..reading.template import END, Bytes, Template
+from ..reading.template import END, Piece, Template
 from ..values import KINDS
 from .blanks import Spacing, literal
 from .containers import Array, Members, Object
@@ -88,7 +88,7 @@ class Value(BeforeValue):
 
 
 Position: TypeAlias = tuple[int, int]
-"""A piece of the template, and a state of its automaton; 0 before a value, and at the end."""
+"""A piece of the template, and a state of its automaton; 0 before a value."""
 
 MOST_PLACES = 20_000
 """Places between values."""
@@ -105,9 +105,10 @@ class Between(State):
     def __init__(self, machine: Maker, places: Places, positions: frozenset[Position]) -> None:
         super().__init__(machine)
         self._places, self.positions = places, positions
-        pieces = places.template.pieces
-        self.in_value = any(at == 0 and place != END and isinstance(pieces[place], Formula) for place, at in positions)
-        self.between = self.is_end and machine.blocks
+        self.is_end = any(place == END for place, _ in positions)  # the text may end here
+        pieces = ((place, places.pieces[place]) for place, _ in sorted(positions))
+        self._asked = [(0, piece, place) for place, piece in pieces if isinstance(piece, Formula)]
+        self.in_value, self.between = bool(self._asked), self.is_end and machine.blocks
 
     @cached_property
     def sizes(self) -> Sequence[int]:
@@ -116,16 +117,9 @@ class Between(State):
     @cached_property
     def bytes(self) -> Sequence[int] | None:  # type: ignore[override]
         """The bytes that the value begins with, where nothing but a value may come."""
-        if any(
-            place != END and not isinstance(self._places.template.pieces[place], Formula) for place, _ in self.positions
-        ):
+        if len(self._asked) + self.is_end < len(self.positions):
             return None
         return () if self.values is None else sorted(self.values[0].bytes)
-
-    @cached_property
-    def is_end(self) -> bool:
-        """True if the text may end here."""
-        return (END, 0) in self.positions
 
     def _edge(self, byte: int) -> ByteEdge | None:
         after = self.after(byte)
@@ -145,52 +139,42 @@ class Between(State):
     @cached_property
     def values(self) -> tuple[BeforeValue, Sequence[Between]] | None:
         """The state before the value that may come, and those after it."""
-        machine, template = self._machine, self._places.template
-        cells = machine.cells(
-            (0, piece, place)
-            for place, at in sorted(self.positions)
-            if at == 0 and place != END and isinstance(piece := template.pieces[place], Formula)
-        )
+        machine, places = self._machine, self._places
+        cells = machine.cells(self._asked)
         if not cells:
             return None
         follow = tuple(
-            machine.made(Between, self._places, self._places.entered(later))
-            for later in ({after for _, place in held for after in template.follow[place]} for _, held in cells)
+            machine.made(Between, places, places.entered(later))
+            for later in ({after for _, place in held for after in places.follow[place]} for _, held in cells)
         )
         return machine.value(tuple(cell for cell, _ in cells), machine.layout), follow
 
 
 @final
 class Places:
-    """The positions of a template, and the least number of bytes from each to the end."""
+    """The positions of a template, and the least number of bytes from each to the end, which is one more piece: the empty text."""
 
     def __init__(self, template: Template, sizes: Sizes) -> None:
-        self.template, self._sizes = template, sizes
+        self._sizes = sizes
+        self.pieces: tuple[Piece, ...] = (*template.pieces, literal(b""))
+        self.follow = (*template.follow, frozenset[int]())
         # Whether there is a way to the end is known long before its size.
         self._ways = self._solved(lambda piece: 0 if sizes.possible(piece) else NEVER)
 
     def _solved(self, size_of_value: Callable[[Formula], int]) -> tuple[list[int], list[int]]:
         """Return the least number of bytes of each piece, and of what comes after it."""
-        pieces = self.template.pieces
+        pieces = self.pieces
         values = [size_of_value(piece) if isinstance(piece, Formula) else piece.size(piece.start) for piece in pieces]
-        behind, changed = [NEVER] * len(pieces), True
+        behind, changed = [NEVER] * (len(pieces) - 1) + [0], True
         while changed:
             ahead = [min(NEVER, value + more) for value, more in zip(values, behind, strict=True)]
-            found = [
-                min((0 if place == END else ahead[place] for place in follow), default=NEVER)
-                for follow in self.template.follow
-            ]
-            changed, behind = found != behind, found
+            found = [min((ahead[place] for place in follow), default=NEVER) for follow in self.follow[:END]]
+            changed, behind = found != behind[:END], [*found, 0]
         return values, behind
 
     @cached_property
     def _least(self) -> tuple[list[int], list[int]]:
         return self._solved(self._sizes.of)
-
-    @property
-    def start(self) -> frozenset[Position]:
-        """The positions before the first byte."""
-        return self.entered(self.template.first)
 
     def size(self, position: Position) -> int:
         """Return the least number of bytes from a position to the end."""
@@ -202,17 +186,17 @@ class Places:
 
     def _size(self, position: Position, values: Sequence[int], behind: Sequence[int]) -> int:
         place, at = position
-        if place == END:
-            return 0
-        piece = self.template.pieces[place]
+        piece = self.pieces[place]
         return min(NEVER, (values[place] if isinstance(piece, Formula) else piece.size(at)) + behind[place])
 
     def entered(self, pieces: Iterable[int]) -> frozenset[Position]:
         """Return the positions before some pieces, without those that lead to no end; pieces that may be empty are passed."""
         found: dict[Position, None] = {}
-        waiting = [(place, self._start(place)) for place in pieces]
+        waiting = list(pieces)
         while waiting:
-            position = waiting.pop()
+            place = waiting.pop()
+            piece = self.pieces[place]
+            position = place, 0 if isinstance(piece, Formula) else piece.start
             if position not in found and self._leads(position):
                 found[position] = None
                 waiting += self._passed(position)
@@ -222,25 +206,17 @@ class Places:
         """Return the successors by a byte that is part of no value."""
         found: set[Position] = set()
         for place, at in positions:
-            piece = self.template.pieces[place] if place != END else None
-            if isinstance(piece, Bytes):
-                moved = place, piece.step(at, byte) or DEAD
-                if moved[1] != DEAD and self._leads(moved):
-                    found.add(moved)
-                    found.update(self.entered(follow for follow, _ in self._passed(moved)))
+            piece = self.pieces[place]
+            moved = place, DEAD if isinstance(piece, Formula) else piece.step(at, byte) or DEAD
+            if moved[1] != DEAD and self._leads(moved):
+                found |= {moved, *self.entered(self._passed(moved))}
         return frozenset(found)
 
-    def _start(self, place: int) -> int:
-        piece = self.template.pieces[place] if place != END else None
-        return piece.start if isinstance(piece, Bytes) else 0
-
-    def _passed(self, position: Position) -> list[Position]:
-        """Return the positions before what may come after a piece that may end here."""
+    def _passed(self, position: Position) -> Iterable[int]:
+        """Return the pieces that may come after a piece that may end here."""
         place, at = position
-        piece = self.template.pieces[place] if place != END else None
-        if not isinstance(piece, Bytes) or piece.size(at):
-            return []
-        return [(after, self._start(after)) for after in self.template.follow[place]]
+        piece = self.pieces[place]
+        return () if isinstance(piece, Formula) or piece.size(at) else self.follow[place]
 
 
 def refuse_clashes(start: Between) -> None:

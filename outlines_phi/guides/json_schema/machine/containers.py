@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from operator import lt
@@ -13,10 +13,8 @@ from typing import Any, NamedTuple, TypeAlias, final
 from ....automata.automaton import ByteAutomaton
 from ..formula import Formula, both
 from ..shapes import ArrayShape, ObjectShape, told_apart
-from ..strings.quoting import QUOTE
-from ..strings.quoting import members as names_of
-from ..strings.string_set import StringSet
-from ..values import sort_key
+from ..strings.string_set import QUOTE, StringSet
+from ..strings.string_set import members as names_of
 from .blanks import COMPACT, LINES, OPEN, SPACED, STEPS, Spacing, literal, size
 from .scalars import Listed, Spelled, Text, begun
 from .seen import NOTHING, Seen, value_of
@@ -130,7 +128,7 @@ class Container(State):
 
 @final
 class Indent(State):
-    """LateStates two blanks in the first line that is indented: two more make the other step."""
+    """Behind a line end in the first line that is indented: two blanks, of which two more make the other step."""
 
     def __init__(self, machine: Maker, container: Container, two: Spacing, four: Spacing) -> None:
         super().__init__(machine)
@@ -184,7 +182,7 @@ def joined(value: State, after: Sequence[State]) -> list[int]:
     return [min(size + more[i] for size, more in ways) for i in range(len(ways[0][1]))]
 
 
-Asked: TypeAlias = tuple[ArrayShape, Formula, ArrayShape, Seen, Hashable | None]
+Asked: TypeAlias = tuple[ArrayShape, Formula, ArrayShape, Seen, str | None]
 """The arguments of :meth:`Sizes.of_rest`, from which the size of the rest follows."""
 
 Held: TypeAlias = Sequence[tuple[int, tuple[ArrayShape, Asked]]]
@@ -224,11 +222,8 @@ class Array(Container):
         machine, seen = self._machine, self._seen
         sizes = machine.sizes
         shapes = [(place, shape) for place, goal in enumerate(self._shapes) for shape in goal]
-        values = set[Hashable]().union(*(sizes.contested(shape, seen) for _, shape in shapes))
-        regions: list[tuple[Formula, Hashable | None]] = [
-            (Seen(frozenset([value])).like, value) for value in sorted(values, key=sort_key)
-        ]
-        regions.append((seen.with_all(values).unlike, None))
+        values = set[str]().union(*(sizes.contested(shape, seen) for _, shape in shapes))
+        regions = sizes.regions(values, seen)
         cells: list[tuple[Formula, Held]] = []
         for region, value in regions:
             steps = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, final
@@ -12,10 +12,11 @@ from ....errors import EmptyLanguageError, UnsupportedError
 from ....format_limits import LimitError
 from ..formula import Formula, both, kind, not_too_deep
 from ..kinds import Kinds
-from ..reading.schema import LeftOut, Schema, culprit
+from ..reading.place import LeftOut
+from ..reading.schema import Schema, culprit
 from ..reading.template import Template
 from ..shapes import told_apart
-from ..strings.quoting import members
+from ..strings.string_set import members
 from .between import Between, Places, Value, refuse_clashes
 from .blanks import Spacing
 from .containers import FirstBlank
@@ -103,9 +104,9 @@ class Machine(Maker, ByteMachine[Configuration]):
                 self._places = Places(self.template, self.sizes)
         except LimitError as limit:
             raise limit if around else limit.at("#") from None
-        if not self._places.start:
+        if not (begun := self._places.entered(self.template.first)):
             raise EmptyLanguageError(self._why_empty())
-        start = self.made(Between, self._places, self._places.start)
+        start = self.made(Between, self._places, begun)
         if len(self.template.pieces) > 1:
             refuse_clashes(start)
         self.start = Configuration(start, None)
@@ -240,10 +241,13 @@ class Machine(Maker, ByteMachine[Configuration]):
             (sizes[place] + (known[place] if place in known else stack.rest(place)) for place in ways), default=NEVER
         )
 
-    def shortest(self, at: Configuration | None = None) -> bytes:
+    def shortest(
+        self, at: Configuration | None = None, likely: Callable[[State], Iterable[int]] = lambda state: LIKELY
+    ) -> bytes:
+        """Return a rest that is as short as any, from the start by default; by the first of the ``likely`` bytes that do."""
         text, here = bytearray(), at or self.start
         while size := self.size(here):
-            step = self.nearer(here, size, LIKELY)
+            step = self.nearer(here, size, likely(here.state))
             assert step is not None  # some byte always lowers the size
             text.append(step[0])
             here = step[1]

@@ -15,9 +15,18 @@ from numpy.typing import NDArray
 from ....automata.automaton import DEAD, ByteAutomaton
 from ....regex.code_automaton import Interval, is_within
 from ....regex.composed import Composed
-from ..strings.quoting import BACKSLASH, NOT_RAW, QUOTE, RAW_ASCII, SHORT, free, spelled_size, spellings
-from ..strings.quoting import composed as composed_of
-from ..strings.string_set import StringSet
+from ..strings.string_set import (
+    BACKSLASH,
+    NOT_RAW,
+    QUOTE,
+    RAW_ASCII,
+    SHORT,
+    StringSet,
+    composed_of,
+    free,
+    spelled_size,
+    spellings,
+)
 from .sizes import NEVER
 from .states import ByteEdge, Maker, State
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cached_property
+from fractions import Fraction
+from functools import cached_property, partial
 from typing import Any, final
 
 from ..formula import Formula, both, either, kind, negated
+from ..numbers.multiples import decimals, digits_of
 from ..shapes import arrays, equal_to, member, objects, required
-from ..values import KINDS, identity, kind_of, sort_key
+from ..values import KINDS, kind_of
 
 
 @final
@@ -24,33 +26,33 @@ class Seen:
 
     Attributes
     ----------
-    identities
-        The identities of the values.
+    texts
+        The values, as canonical texts.
     names
         The names of members in them, in the order in which they were met: that in which members come.
     """
 
-    identities: frozenset[Hashable] = frozenset()
+    texts: frozenset[str] = frozenset()
     names: tuple[str, ...] = ()
 
     def and_also(self, value: Any) -> Seen:
         """Return the set with a value more."""
         names = tuple(dict.fromkeys((*self.names, *_names(value))))
-        return Seen(self.identities | {identity(value)}, names)
+        return Seen(self.texts | {canonical(value)}, names)
 
-    def with_all(self, identities: Iterable[Hashable]) -> Seen:
-        """Return the set with more values, given by their identities."""
-        return Seen(self.identities.union(identities), self.names)
+    def with_all(self, texts: Iterable[str]) -> Seen:
+        """Return the set with more values, given by their canonical texts."""
+        return Seen(self.texts.union(texts), self.names)
 
     @property
     def like(self) -> Formula:
         """That a value is one of these."""
-        return equal_to(map(_value, sorted(self.identities, key=sort_key)))
+        return equal_to(map(read, sorted(self.texts)))
 
     @cached_property
     def unlike(self) -> Formula:
         """That a value is none of these."""
-        values = list(map(_value, sorted(self.identities, key=sort_key)))
+        values = list(map(read, sorted(self.texts)))
         plain = [value for value in values if kind_of(value) not in ("array", "object")]
         asked = [negated(equal_to(plain))] if plain else []
         if lists := [value for value in values if kind_of(value) == "array"]:
@@ -70,7 +72,7 @@ class Seen:
                 yield both(arrays(first=first), arrays(least=place, most=place))
             other = Seen(frozenset(longer), self.names).unlike
             yield both(arrays(first=(*first, other)), arrays(least=place + 1))
-            waiting += [((*first, equal_to([_value(item)])), members) for item, members in longer.items()]
+            waiting += [((*first, equal_to([read(item)])), members) for item, members in longer.items()]
 
     def _unlike_objects(self, values: Sequence[Mapping[str, Any]]) -> Iterator[Formula]:
         """Yield alternatives of which one is true of each object but these."""
@@ -91,16 +93,38 @@ class Seen:
                 lacking = [each for each in left if name not in each]
                 waiting.append((place + 1, (*asked, negated(required(name))), lacking))
                 for item, members in having.items():
-                    equal = member(name, equal_to([_value(item)]))
+                    equal = member(name, equal_to([read(item)]))
                     waiting.append((place + 1, (*asked, required(name), equal), members))
 
 
 NOTHING = Seen()
 
 
+def _number(text: str) -> Fraction:
+    return Fraction(Decimal(text))
+
+
+read = partial(json.loads, parse_float=_number, parse_int=_number)
+"""Read a text as a value, its numbers as fractions: those of any number of digits are taken as exact."""
+
+
+def canonical(value: Any) -> str:
+    """Return the JSON text of all values equal to one: 1 and 1.0 are equal, and members have no order; numbers are fractions."""
+    match kind_of(value):
+        case "number":
+            places = decimals(value)
+            return f"{digits_of(value.numerator * 10**places // value.denominator)}e-{places}"
+        case "array":
+            return f"[{','.join(map(canonical, value))}]"
+        case "object":
+            members = (f"{json.dumps(name)}:{canonical(item)}" for name, item in value.items())
+            return f"{{{','.join(sorted(members))}}}"
+    return json.dumps(value)
+
+
 def value_of(text: bytes) -> Any:
-    """Return the value that a text spells, its numbers as decimals; what stands before the value may be a comma."""
-    return json.loads(text.removeprefix(b",").decode(), parse_float=Decimal, parse_int=Decimal)
+    """Return the value that a text spells; what stands before it may be a comma."""
+    return read(text.removeprefix(b",").decode())
 
 
 def _names(value: Any) -> Iterator[str]:
@@ -111,20 +135,8 @@ def _names(value: Any) -> Iterator[str]:
         yield from _names(item)
 
 
-def _value(identified: Any) -> Any:
-    """Return the value of an identity."""
-    match identified:
-        case "array", items:
-            return list(map(_value, items))
-        case "object", members:
-            return {name: _value(member) for name, member in sorted(members, key=sort_key)}
-        case str():
-            return {"null": None, "true": True, "false": False}[identified]
-    return identified[1]
-
-
-def _by_value(pairs: Iterator[tuple[Any, Any]]) -> dict[Hashable, list[Any]]:
-    found: dict[Hashable, list[Any]] = {}
+def _by_value(pairs: Iterator[tuple[Any, Any]]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
     for value, held in pairs:
-        found.setdefault(identity(value), []).append(held)
+        found.setdefault(canonical(value), []).append(held)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from heapq import nsmallest
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias, final
@@ -12,12 +12,9 @@ from ....format_limits import LimitError
 from ..formula import TRUE, Formula, both
 from ..kinds import Kinds
 from ..shapes import ArrayShape, ObjectShape, Some, told_apart
-from ..strings.quoting import composed as composed_of
-from ..strings.quoting import members, spelled_size
-from ..strings.string_set import StringSet
-from ..values import identity, sort_key
+from ..strings.string_set import StringSet, composed_of, members, spelled_size
 from .blanks import BEGUN, Gaps, Spacing
-from .seen import NOTHING, Seen, value_of
+from .seen import NOTHING, Seen, canonical, value_of
 
 NEVER = 1 << 40
 """The size of what there is none of."""
@@ -142,13 +139,13 @@ class Sizes:
         item: Formula,
         left: ArrayShape,
         seen: Seen,
-        value: Hashable | None = None,
+        value: str | None = None,
         gaps: Gaps = BEGUN,
     ) -> int:
         """Return an upper bound of the size of the rest of an array after one more item, where its items must differ.
 
-        ``item`` and ``left`` are one of the steps of the shape, ``seen`` the items before it, and ``value`` is the identity of the
-        item, if it is one of :meth:`contested`.
+        ``item`` and ``left`` are one of the steps of the shape, ``seen`` the items before it, and ``value`` is the
+        canonical text of the item, if it is one of :meth:`contested`.
         """
         if left.closed:
             return 1
@@ -161,19 +158,25 @@ class Sizes:
         after = seen if value is None else seen.with_all([value])
         return self.of_array(left, gaps, seen=after, rank=left.needed + 1)
 
-    def contested(self, shape: ArrayShape, seen: Seen, *, onward: bool = False) -> set[Hashable]:
-        """Return the identities of the values that make a difference to the size of the rest if they are the next item.
+    def contested(self, shape: ArrayShape, seen: Seen, *, onward: bool = False) -> set[str]:
+        """Return the canonical texts of the values that make a difference to the size of the rest if they are the next item.
 
         With ``onward`` only for items without which something is missing.
         """
-        found: set[Hashable] = set()
+        found: set[str] = set()
         if shape.unique:
             for item, left in shape.steps(onward=onward):
                 if not left.closed and left.alike is not item:
                     found |= self._contested(left, seen)
         return found
 
-    def _contested(self, shape: ArrayShape, seen: Seen) -> set[Hashable]:
+    @staticmethod
+    def regions(values: Iterable[str], seen: Seen | None) -> list[tuple[Formula, str | None]]:
+        """Return formulas that tell contested values apart, each with its value, and all others that were not ``seen``."""
+        others = TRUE if seen is None else seen.with_all(values).unlike
+        return [*((Seen(frozenset([value])).like, value) for value in sorted(values)), (others, None)]
+
+    def _contested(self, shape: ArrayShape, seen: Seen) -> set[str]:
         """Return the values that are not to be taken from the rest of an array."""
         needed = shape.needed
         if self._open is not None and len(self._open) > MOST_APART and self._kinds.compiling:
@@ -181,7 +184,7 @@ class Sizes:
                 f"Let fewer items come beside {shape.unique} of the JSON schema, where prefixItems or contains tells them apart. "
                 f"More than {MOST_APART:,} ways to write them were tried."
             )
-        found: set[Hashable] = set()
+        found: set[str] = set()
         shapes, asked = [shape], dict[Formula, None]()
         for _ in range(needed):
             ways = [way for one in shapes for way in one.steps()]
@@ -189,7 +192,7 @@ class Sizes:
             shapes = list(dict.fromkeys(left for _, left in ways if not left.closed))
         for item in asked:
             if not self._is_rich(item):
-                found.update(identity(value) for _, value in self._smallest(shape, item, needed, nested=True))
+                found.update(canonical(value) for _, value in self._smallest(shape, item, needed, nested=True))
         return found
 
     def _smallest_sizes(self, shape: ArrayShape, formula: Formula, count: int) -> list[int]:
@@ -214,9 +217,9 @@ class Sizes:
         numbers = ((len(text), value_of(text)) for text in self._kinds.spellings(formula).members())
         strings = ((size + 1, text) for text, size in members(self._kinds.strings(formula), ascii=self._ascii))
         for sized in (numbers, strings):
-            values: dict[Hashable, tuple[int, Any]] = {}
+            values: dict[str, tuple[int, Any]] = {}
             for size, value in sized:
-                values.setdefault(identity(value), (size, value))
+                values.setdefault(canonical(value), (size, value))
                 if len(values) == count:
                     break
             found += values.values()
@@ -318,11 +321,7 @@ class Sizes:
                 if shape.most is not None and shape.most < shape.least
                 else min(NEVER, items + gaps.of(shape.least) + 1)
             )
-        values = self.contested(shape, seen, onward=True)
-        regions: list[tuple[Formula, Hashable | None]] = [
-            (Seen(frozenset([value])).like, value) for value in sorted(values, key=sort_key)
-        ]
-        regions.append((seen.with_all(values).unlike if shape.unique else TRUE, None))
+        regions = self.regions(self.contested(shape, seen, onward=True), seen if shape.unique else None)
         least = NEVER
         for item, left in shape.steps(onward=True):
             for region, value in regions:

@@ -1,12 +1,12 @@
-"""The formulas of each keyword of JSON Schema."""
+"""The formulas of each keyword of JSON Schema, and their table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import product
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 from ....errors import UnsupportedError
 from ..formula import (
@@ -24,7 +24,7 @@ from ..shapes import Counted, Some, among, arrays, equal_to, member, objects, re
 from ..strings.formats import format_strings
 from ..strings.string_set import StringSet
 from ..values import TYPES
-from .place import PATTERN_DIALECT, Place
+from .place import FROM_6, FROM_7, FROM_2019, FROM_2020, PATTERN_DIALECT, TO_7, Keyword, Place
 
 BRANCHES = 8
 """Conditions of one ``unevaluated`` keyword; each doubles its formula."""
@@ -96,22 +96,18 @@ def _evaluated_cases(place: Place, keyword: str) -> Iterator[tuple[Formula, list
 
 def _spoken_of(place: Place, above: frozenset[Hashable]) -> Iterator[Evaluated]:
     """Yield the names and items that the keywords of a schema evaluate, but for those that ask this."""
-    if not isinstance(place.contents, dict):
-        return
-    yield from _spoken_by_keywords(place)
-    for keyword, where in _branches(place):
-        branch = place.at(*where)
-        condition = TRUE if keyword == "allOf" else place.reading.formula(branch)
-        if keyword == "dependentSchemas":
-            condition = both(kind(["object"]), required(str(where[-1])))
-        elif keyword == "else":
-            condition = negated(place.below("if"))
-        elif keyword == "then":
-            condition = place.below("if")
-        yield from _spoken_under(condition, _spoken_within(branch, above))
-    for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
-        if keyword in place.schema:
-            yield from _spoken_within(place.reading.target(place, keyword), above)
+    schema = place.schema
+    matched = StringSet.all() if "additionalProperties" in schema else place.matched()
+    yield Evaluated(TRUE, names=frozenset(place.mapping("properties")), patterns=matched)
+    first = schema["items"] if isinstance(schema.get("items"), list) else schema.get("prefixItems", [])
+    whole = "additionalItems" in schema if isinstance(schema.get("items"), list) else "items" in schema
+    yield Evaluated(TRUE, first=len(first) if isinstance(first, list) else 0, items=TRUE if whole else FALSE)
+    if "contains" in schema and place.specification.name == "draft2020-12":
+        yield Evaluated(TRUE, items=place.below("contains"))
+    for condition, branch in _branches(place):
+        for one in _spoken_within(branch, above):
+            if (joint := both(condition, one.condition)) is not FALSE:
+                yield replace(one, condition=joint)
 
 
 def _spoken_within(place: Place, above: frozenset[Hashable]) -> Iterator[Evaluated]:
@@ -125,67 +121,24 @@ def _spoken_within(place: Place, above: frozenset[Hashable]) -> Iterator[Evaluat
     yield from _spoken_of(place, above | {(place.pointer, place.scope)})
 
 
-def _spoken_by_keywords(place: Place) -> Iterator[Evaluated]:
-    schema = place.schema
-    matched = StringSet.all() if "additionalProperties" in schema else place.matched()
-    yield Evaluated(TRUE, names=frozenset(place.mapping("properties")), patterns=matched)
-    first = schema["items"] if isinstance(schema.get("items"), list) else schema.get("prefixItems", [])
-    whole = "additionalItems" in schema if isinstance(schema.get("items"), list) else "items" in schema
-    yield Evaluated(TRUE, first=len(first) if isinstance(first, list) else 0, items=TRUE if whole else FALSE)
-    if "contains" in schema and place.specification.name == "draft2020-12":
-        yield Evaluated(TRUE, items=place.below("contains"))
-
-
-def _branches(place: Place) -> Iterator[tuple[str, tuple[str | int, ...]]]:
+def _branches(place: Place) -> Iterator[tuple[Formula, Place]]:
+    """Yield the schemas within one that are asked of the same value, each with the condition under which it evaluates."""
     schema = place.schema
     for keyword in ("allOf", "anyOf", "oneOf"):
         for i in range(len(place.listed(keyword, object)) if keyword in schema else 0):
-            yield keyword, (keyword, i)
-    for keyword in ("if", "then", "else"):
-        if keyword in schema and (keyword == "if" or "if" in schema):
-            yield keyword, (keyword,)
+            yield TRUE if keyword == "allOf" else place.below(keyword, i), place.at(keyword, i)
+    if "if" in schema:
+        holds = place.below("if")
+        for keyword, condition in (("if", holds), ("then", holds), ("else", negated(holds))):
+            if keyword in schema:
+                yield condition, place.at(keyword)
     for keyword in ("dependentSchemas", "dependencies"):
         for name, needed in place.mapping(keyword).items():
             if not isinstance(needed, list):
-                yield "dependentSchemas", (keyword, name)
-
-
-def _spoken_under(condition: Formula, found: Iterator[Evaluated]) -> Iterator[Evaluated]:
-    for one in found:
-        if (joint := both(condition, one.condition)) is not FALSE:
-            yield Evaluated(joint, one.names, one.patterns, one.first, one.items)
-
-
-DRAFTS: Mapping[str, str] = {
-    "draft-04": "4",
-    "draft-06": "6",
-    "draft-07": "7",
-    "draft2019-09": "2019-09",
-    "draft2020-12": "2020-12",
-}
-"""The drafts that are read, and what they are called."""
-
-FROM_6, FROM_7, FROM_2019, FROM_2020 = (tuple(DRAFTS)[since:] for since in range(1, 5))
-TO_7 = tuple(DRAFTS)[:3]
-
-
-@final
-class Keyword(NamedTuple):
-    """The reader of a keyword, and its fate.
-
-    Attributes
-    ----------
-    says
-        The maker of its formula, from the place of the schema that it stands in; ``None`` where it is read with another.
-    drafts
-        The drafts that have it. In others it is an annotation: to honour it there is wrong beneath ``not`` and ``oneOf``.
-    fate
-        Its fate, for the documentation.
-    """
-
-    says: Callable[[Place], Formula] | None
-    drafts: Sequence[str] = tuple(DRAFTS)
-    fate: str = "enforced"
+                yield both(kind(["object"]), required(name)), place.at(keyword, name)
+    for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
+        if keyword in schema:
+            yield TRUE, place.reading.target(place, keyword)
 
 
 def _type(place: Place) -> Formula:
@@ -209,7 +162,7 @@ def _equal_to(place: Place, keyword: str, values: list[Any]) -> Formula:
     """Return that a value is one of these, its members in the order of the one that it is."""
     for number, part in enumerate(waiting := list(values)):
         if isinstance(part, dict):
-            place.in_order(f"{keyword}/{number}", part)
+            place.in_order(part, f"{keyword}/{number}")
         waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
     return equal_to(values)
 
@@ -289,12 +242,12 @@ def _required(place: Place) -> Formula:
         place.leave_out("required", "it is a list of names since draft 4, in the schema of the object")
         return TRUE
     names = place.listed("required", str)
-    place.in_no_order(names)
+    place.in_order(names)
     return both(*map(required, names))
 
 
 def _properties(place: Place) -> Formula:
-    place.in_order("properties", place.mapping("properties"))
+    place.in_order(place.mapping("properties"), "properties")
     return both(*(member(name, value) for name, value in place.named("properties")))
 
 
@@ -318,10 +271,10 @@ def _dependencies(place: Place, keyword: str) -> Formula:
     for name, needed in place.mapping(keyword).items():
         if isinstance(needed, list):
             names = place.at(keyword, name).listed(None, str)
-            place.in_no_order([name, *names])
+            place.in_order([name, *names])
             found.append(either(negated(required(name)), both(*map(required, names))))
         else:
-            place.in_no_order([name])
+            place.in_order([name])
             found.append(either(_without(name), place.below(keyword, name)))
     return both(*found)
 
@@ -406,41 +359,18 @@ KEYWORDS: Mapping[str, Keyword] = {
     "then": Keyword(None, FROM_7, "enforced with `if`"),
     "else": Keyword(None, FROM_7, "enforced with `if`"),
     "$ref": Keyword(
-        lambda place: place.reference("$ref"),
+        lambda place: place.reading.reference(place, "$ref"),
         fate="enforced within the document; other documents are refused; its siblings say nothing up to draft 7",
     ),
     "$recursiveRef": Keyword(
-        lambda place: place.reference("$recursiveRef"),
+        lambda place: place.reading.reference(place, "$recursiveRef"),
         ("draft2019-09",),
         "enforced: the outermost part on the way that has the anchor is meant",
     ),
     "$dynamicRef": Keyword(
-        lambda place: place.reference("$dynamicRef"),
+        lambda place: place.reading.reference(place, "$dynamicRef"),
         FROM_2020,
         "enforced: the outermost part on the way that has the anchor is meant",
     ),
 }
 """All keywords that say something of a value. All others are annotations."""
-
-
-OPENAPI = {"nullable": "it is a keyword of OpenAPI 3.0, not of JSON Schema; add null to the types that may stand there"}
-"""Names that another dialect gives a meaning which widens a schema, and what to write instead."""
-
-
-def is_keyword(name: str, draft: str) -> bool:
-    """Return True if a name may say something in a draft, or in none; what is a keyword of other drafts alone says nothing."""
-    return name not in KEYWORDS or draft in KEYWORDS[name].drafts
-
-
-def says(place: Place) -> Iterator[Formula]:
-    """Yield the formula of each keyword of a schema."""
-    draft = place.specification.name
-    for keyword in place.contents:
-        if keyword not in place.schema:
-            place.leave_out(
-                keyword, f"it is no keyword of draft {DRAFTS[draft]}; name the draft that is meant as $schema"
-            )
-        elif keyword in OPENAPI and place.schema[keyword]:
-            place.leave_out(keyword, OPENAPI[keyword])
-        elif keyword in KEYWORDS and (reading := KEYWORDS[keyword].says) is not None:
-            yield reading(place)

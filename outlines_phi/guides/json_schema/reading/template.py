@@ -11,7 +11,8 @@ from ....automata.automaton import ByteAutomaton
 from ....errors import UnsupportedError
 from ....regex.composed import Composed
 from ..formula import Formula
-from .schema import LeftOut, Schema
+from .place import LeftOut
+from .schema import Schema
 
 Bytes: TypeAlias = ByteAutomaton | Composed
 Piece: TypeAlias = Bytes | Formula

@@ -247,7 +247,7 @@ class ServedModel(PhiModel):
     @cached_property
     def compiled(self) -> CompiledTypes:
         """Output types over bytes: the server compiles them for its tokens."""
-        return CompiledTypes(BYTES)
+        return CompiledTypes.of_vocabulary(BYTES)
 
     def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
         return self.lm
