@@ -1,15 +1,31 @@
-"""The bundled model, read once in a process."""
+"""The bundled model, read once in a process, and types that it knows."""
 
 from __future__ import annotations
 
 import copy
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, Field
 
 from outlines_phi.lm import bundled
 
 if TYPE_CHECKING:
     import torch
+
+
+class Person(BaseModel):
+    name: str = Field(max_length=20)
+    age: int
+    city: str = Field(max_length=20)
+
+
+class Character(BaseModel):
+    race: Literal["human", "elf", "dwarf", "halfling"]
+    role: Literal["wizard", "rogue", "healer", "ranger captain"]
+    level: Literal[1, 2, 3, 4, 5, 6, 7, 8, 9]
+    alive: bool
+
 
 read = cache(bundled.load)
 

@@ -304,8 +304,6 @@ RECORD = Vocabulary.from_tokens(TOKENS, 0)
 RECORD_TABLE = Table(FSMGuide.from_automaton(compile_regex(r'\{"a":"(x|y)","b":"(x|y)"\}'), RECORD))
 
 EVEN = {"x": 0.5, "y": 0.5}
-LEAKY = {'","b":"': 0.2, '"}': 0.2, "z": 0.8}
-"""After an x in one field, the model closes the string with probability 0.2 only."""
 
 
 def record_law(leak: str | None, constant: Mapping[str, float] | None = None) -> TableModel:

@@ -4,7 +4,6 @@ import ast
 import importlib
 import math
 from collections.abc import Callable, Iterable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,12 @@ import outlines_phi
 from benchmarks.estimators import dp_frozen
 from benchmarks.estimators.dp_frozen import FrozenDPPhi
 from outlines_phi import BigramDPPhi, LearnedPhi, LocalPhi, OneStepPhi
-from outlines_phi.guides import Guide, Table
+from outlines_phi.guides import Table
 from outlines_phi.guides import table as tables
 from outlines_phi.lm import TableModel
 from outlines_phi.phi import ProposalPhi, StepPhi, dp_bigram
 from outlines_phi.phi.state_values import KeptValues
-from tests.inner import DEAD, DONE, Branch, Branches, branches
+from tests.inner import Branch, Branches, branches
 from tests.languages import LANGUAGES, OF_EVERY_KIND, VOCABULARY, Language, ids, sample
 from tests.phi.looking import LookingPhi, forest_of
 from tests.phi.walks import mean_weight, no_floor, paths, states_of
@@ -184,30 +183,6 @@ def test_logits_do_as_well_as_log_probabilities(language: Language) -> None:
     assert torch.allclose(
         of_logits, phi.log_h(logits.log_softmax(-1)[None], table, table.start, left), rtol=1e-6, atol=1e-6
     )
-
-
-LEAST = 1e-250
-"""A floor that holds nothing back."""
-
-
-def naive(guide: Guide, p: list[float], horizon: int) -> Callable[[int, int, int], float]:
-    """``h_t(s)`` token by token, with ``left`` tokens to write and ``t`` steps until the horizon."""
-
-    @cache
-    def onward(state: int) -> list[tuple[float, int]]:
-        return [(p[v], target) for v in range(len(p)) if (target := guide.advance(state, v)) != DEAD]
-
-    @cache
-    def h(state: int, left: int, t: int) -> float:
-        if state == DONE:
-            return 1.0
-        if state == DEAD or guide.min_tokens(state) > left:
-            return 0.0
-        if t == 0:
-            return 1.0
-        return sum(mass * h(target, left - 1, t - 1) for mass, target in onward(state))
-
-    return h
 
 
 def test_it_imports_public_names_alone() -> None:

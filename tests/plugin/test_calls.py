@@ -32,6 +32,7 @@ from outlines_phi.plugin.processor import Prefix
 from outlines_phi.plugin.types import tables as compiled
 from outlines_phi.plugin.types.output_types import JSONText
 from outlines_phi.plugin.types.tables import CompiledTypes
+from tests.loaded import Character
 from tests.plugin.gate import Gate, together, trees, workers
 from tests.plugin.gate import compiled as kept
 
@@ -266,13 +267,6 @@ def entered(call: Callable[[], object], *, c_calls: bool = False) -> Counter[tup
     finally:
         sys.setprofile(None)
     return count
-
-
-class Character(BaseModel):
-    race: Literal["human", "elf", "dwarf", "halfling"]
-    role: Literal["wizard", "rogue", "healer", "ranger captain"]
-    level: Literal[1, 2, 3, 4, 5, 6, 7, 8, 9]
-    alive: bool
 
 
 COLOURS = "red green blue yellow orange purple black white brown pink grey cyan gold silver navy teal".split()

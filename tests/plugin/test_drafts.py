@@ -12,7 +12,6 @@ from unittest.mock import Mock
 import outlines
 import pytest
 import torch
-from pydantic import BaseModel, Field
 from transformers import MambaConfig, MambaForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 import outlines_phi
@@ -38,16 +37,11 @@ from outlines_phi.errors import VocabularyError
 from outlines_phi.lm import TransformersModel, bundled
 from outlines_phi.plugin.drafts import resolve_draft
 from outlines_phi.sampling import sampler as prefetch
+from tests.loaded import Person
 from tests.precision import near, near_log
 
 PROMPT = "Person: Nora is a teacher in Paris. JSON: "
 NAMES = ["forced", "prompt_lookup", "tree"]
-
-
-class Person(BaseModel):
-    name: str = Field(max_length=20)
-    age: int
-    city: str = Field(max_length=20)
 
 
 @pytest.fixture(scope="module")
@@ -311,9 +305,6 @@ ELSEWHERE: list[tuple[Callable[[PhiTransformers], Any], str]] = [
 def test_and_elsewhere(call: Callable[[PhiTransformers], Any], words: str, silent: PhiTransformers) -> None:
     with pytest.raises((UnsupportedError, VocabularyError), match=words):
         call(silent)
-
-
-MADE = [name for name in WRONG if name not in ("particles", "a constraint", "a tokenization", "a search")]
 
 
 class TestRefused:

@@ -14,7 +14,6 @@ import outlines
 import pytest
 import torch
 from outlines.types import regex
-from pydantic import BaseModel
 
 import outlines_phi
 from outlines_phi import BudgetError, Effort, ExactPhi, PhiTransformers
@@ -23,7 +22,7 @@ from outlines_phi.lm import watch
 from outlines_phi.phi.tree import best_first
 from outlines_phi.plugin.generator import PhiGenerator
 from outlines_phi_workbench.suite.reference import Reference
-from tests.loaded import read
+from tests.loaded import Character, read
 from tests.plugin.oracle import by_text, reference
 from tests.precision import TOKEN, near, near_log
 
@@ -32,13 +31,6 @@ OTHER = "Question: is the school open on Monday? Answer: "
 CHARACTER = "New character: Aria. JSON: "
 ANSWER = Literal["yes", "no", "not now", "nobody"]
 BUDGET = 12
-
-
-class Character(BaseModel):
-    race: Literal["human", "elf", "dwarf", "halfling"]
-    role: Literal["wizard", "rogue", "healer", "ranger captain"]
-    level: Literal[1, 2, 3, 4, 5, 6, 7, 8, 9]
-    alive: bool
 
 
 @pytest.fixture

@@ -9,24 +9,18 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from pydantic import BaseModel, Field
 
 import outlines_phi
 from outlines_phi import Draws, ExactPhi, SamplingSettings
 from outlines_phi_workbench.suite.reference import Reference, enumerate_language
 from tests.inner import bundled
 from tests.languages import ALPHA, DRAWS, ids, p_value
+from tests.loaded import Person
 from tests.precision import NATS
 
 QUESTION = "Question: is the bakery open on Monday? Answer: "
 CHARACTER = "Character: Aria is a brave elf. JSON: "
 BUDGET = 12
-
-
-class Person(BaseModel):
-    name: str = Field(max_length=20)
-    age: int
-    city: str = Field(max_length=20)
 
 
 @pytest.fixture(scope="module")

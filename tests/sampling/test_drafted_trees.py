@@ -11,7 +11,6 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from pydantic import BaseModel, Field
 from torch import Tensor
 
 from outlines_phi import (
@@ -268,12 +267,6 @@ def forced(length: int) -> Language:
     language = Language("forced", f"(ab){{{length}}}x", 3 * length, seed=0)
     language.__dict__["lm"] = TableModel(VOCABULARY, logits)
     return language
-
-
-class Person(BaseModel):
-    name: str = Field(max_length=20)
-    age: int
-    city: str = Field(max_length=20)
 
 
 class TestCounts:

@@ -35,7 +35,6 @@ from tests.plugin.loops import seeded
 
 PROMPT, WORDS = "Question: is the bakery open on Monday? Answer: ", ["yes", "no", "not now", "nobody"]
 
-HOLDERS = (outlines, outlines.generator, outlines.applications)
 STOCK = outlines.generator.Generator
 NUMBER = regex("[0-9]{2}")
 

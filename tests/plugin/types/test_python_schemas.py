@@ -5,32 +5,17 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import ipaddress
 import json
-import uuid
-from decimal import Decimal
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import Annotated, Any, Literal, Optional, Union
 
-import numpy as np
 import outlines.types
 import pytest
 from outlines.types import JsonSchema
 from pydantic import (
-    AnyUrl,
-    AwareDatetime,
     BaseModel,
     ConfigDict,
     Field,
-    FiniteFloat,
-    RootModel,
-    StrictInt,
-    condecimal,
-    conint,
-    conlist,
-    constr,
-    create_model,
 )
 from typing_extensions import TypedDict
 
@@ -38,17 +23,6 @@ import outlines_phi
 from outlines_phi import PhiTransformers
 from outlines_phi.plugin.types.output_types import JSONText, to_language
 from outlines_phi.plugin.types.pydantic_schemas import PythonSchema, term_of
-from tests.plugin.random_texts import drawn
-
-
-class Size(Enum):
-    SMALL = "s"
-    LARGE = 2
-
-
-class Level(IntEnum):
-    LOW = 1
-    HIGH = 12
 
 
 class Cat(BaseModel):
@@ -61,88 +35,9 @@ class Dog(BaseModel):
     good: bool = True
 
 
-class Tree(BaseModel):
-    n: int
-    below: list[Tree] = Field(default=[], max_length=2)
-
-
-class Pet(RootModel[Union[Cat, Dog]]):
-    pass
-
-
-class Renamed(BaseModel):
-    n: int = Field(alias="the/n")
-
-
 class Kept(BaseModel):
     model_config = ConfigDict(extra="allow")
     n: int
-
-
-FIELDS: dict[str, Any] = {
-    "ge, lt": Annotated[int, Field(ge=3, lt=10)],
-    "gt, le of a float": Annotated[float, Field(gt=0, le=1.5)],
-    "multiple_of": Annotated[int, Field(multiple_of=7)],
-    "multiple_of a fraction": Annotated[float, Field(multiple_of=0.25)],
-    "any int": int,
-    "stripped": constr(strip_whitespace=True, min_length=1, max_length=2),
-    "pattern of none of some": Annotated[str, Field(pattern=r"^[^\d]$")],
-    "bytes": Annotated[bytes, Field(min_length=1, max_length=2)],
-    "strict int": StrictInt,
-    "conint": conint(strict=True, gt=1),
-    "finite float": FiniteFloat,
-    "lengths": Annotated[str, Field(min_length=2, max_length=4)],
-    "constr": constr(min_length=1, to_upper=True),
-    "pattern": Annotated[str, Field(pattern=r"^[A-Z]{2}\d+$")],
-    "pattern of classes in classes": Annotated[str, Field(pattern="^[[:alpha:]][a-d&&c-f]$")],
-    "pattern within": Annotated[str, Field(pattern=r"b+")],
-    "pattern of others": Annotated[str, Field(pattern=r"^\W\s\D\S$")],
-    "conlist": conlist(int, min_length=1, max_length=3),
-    "Decimal": Decimal,
-    "condecimal": condecimal(max_digits=4, decimal_places=2, gt=Decimal(0)),
-    "Decimal of a few digits": condecimal(max_digits=3),
-    "UUID": uuid.UUID,
-    "date": datetime.date,
-    "time": datetime.time,
-    "datetime": datetime.datetime,
-    "aware": AwareDatetime,
-    "timedelta": datetime.timedelta,
-    "Literal": Literal["a", 1, None, True],
-    "Enum": Size,
-    "tagged union": Annotated[Cat | Dog, Field(discriminator="kind")],
-    "RootModel": Pet,
-    "recursion": Tree,
-    "alias": Renamed,
-    "extra keys": Kept,
-    "IPv4Address": ipaddress.IPv4Address,
-    "IPv6Address": ipaddress.IPv6Address,
-    "AnyUrl": AnyUrl,
-    "set": set[Literal[1, 2, 3]],
-    "frozenset": frozenset[str],
-    "tuple": tuple[int, str],
-    "tuple of any length": tuple[bool, ...],
-    "dict": dict[str, int],
-    "dict of numbers": dict[int, float],
-    "dict under a pattern": dict[constr(pattern=r"^\w", min_length=2), int],
-    "dict of decimals": dict[Decimal, int],
-    "dict of a union": dict[Optional[int], int],
-    "dict of members": dict[Level, int],
-    "Decimal of places alone": condecimal(max_digits=2, decimal_places=2),
-    "Optional": Optional[int],
-    "Any": Any,
-    "a term": outlines.types.regex("[a-c]{2}|x"),
-    "email": outlines.types.email,
-}
-
-
-@pytest.mark.parametrize("name", FIELDS)
-def test_a_value_that_is_drawn_validates(name: str) -> None:
-    model, rng = create_model("Drawn", value=(FIELDS[name], ...)), np.random.default_rng(1)
-    language = to_language(model)
-    texts = {drawn(language, rng) for _ in range(12)}
-    for text in texts:
-        model.model_validate_json(text)
-    assert len(texts) > 1
 
 
 def test_keys_that_a_type_does_not_declare_are_not_written() -> None:

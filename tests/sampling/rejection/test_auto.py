@@ -65,6 +65,7 @@ from tests.languages import (
     tree_of,
     z,
 )
+from tests.loaded import Person
 
 languages = pytest.mark.parametrize("language", AND_OPEN, ids=str)
 WORDS, LOOP, _, LATE = LANGUAGES
@@ -286,12 +287,6 @@ class Stalled(BaseModel):
 
 MODEL = outlines_phi.from_transformers(*bundled.load())
 QUESTION, STORY = "Question: is the bakery open on Sunday? Answer: ", "Character: Aria is a brave elf. Story: "
-
-
-class Person(BaseModel):
-    name: str = Field(max_length=20)
-    age: int
-    city: str = Field(max_length=20)
 
 
 def cost(draws: Draws) -> float:
