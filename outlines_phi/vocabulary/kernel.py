@@ -25,7 +25,11 @@ NUMBERS = "width frames most_frames missing asking most_missing placed ending mo
 class WalkTables(ctypes.Structure):
     """The tables that a walk reads, by the address of each."""
 
-    _fields_ = [*((name, ctypes.c_void_p) for name in POINTERS), *((name, ctypes.c_int32) for name in NUMBERS)]
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in POINTERS),
+        *((name, ctypes.c_int32) for name in NUMBERS),
+        ("head", ctypes.c_int32 * 256),
+    ]
 
 
 class Flat(NamedTuple):

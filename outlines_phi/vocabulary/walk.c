@@ -9,6 +9,7 @@ enum { DEAD, UNKNOWN, ASKED };        /* entries of `edges`; from 3 on these are
 enum { TARGET, OUTCOME, AFTER, EDGE }; /* of an edge: the state, or 0 and the outcome; what is put on the stack, or 0 */
 enum { NODE, NEXT, WORD, MARKS, PASSES, ENDS, RECORD }; /* of tokens within a string, below a node */
 
+enum { HEADS = 256 }; /* a power of two */
 enum { WORDS, LOW, HIGH, DEPTH, BESIDE, LISTED };
 
 /* `state` is ~outcome where a value is left; `byte` is to be read next at `node`, or was read last where it is -1. */
@@ -30,9 +31,11 @@ typedef struct {
   int32_t *frame;                   /* [frames, 2]: `after`, and the frame below */
   Item *missed, *asked;             /* where the walk stopped, and what it lacks there, each once */
   uint32_t *mask;
-  int32_t *place, *reached;         /* [placed, 2]: states, or ~record of tokens within a string, each with the frame */
+  int32_t *place, *reached;         /* [placed, 3]: states, or ~record of tokens within a string, the frame, and 1 + the place
+                                       before it of the same hash */
                                     /* [ending, 2]: nodes where tokens end, and the place; NULL for a mask instead */
   int32_t width, frames, most_frames, missing, asking, most_missing, placed, ending, most_ending, full;
+  int32_t head[HEADS];              /* of each hash: 1 + its last place */
 } Walk;
 
 static void expand(Walk *w, int node, int state, int frame);
@@ -50,13 +53,14 @@ static void mark(Walk *w, int node) {
 }
 
 static int placed(Walk *w, int state, int frame) {
-  int at = w->placed;
-  while (--at >= 0 && (w->place[2 * at] != state || w->place[2 * at + 1] != frame));
-  if (at >= 0) return at;
+  int32_t *head = w->head + ((31u * (uint32_t)frame + (uint32_t)state) & (HEADS - 1));
+  for (int at = *head; at; at = w->place[3 * at - 1])
+    if (w->place[3 * at - 3] == state && w->place[3 * at - 2] == frame) return at - 1;
   if (w->placed == w->most_ending) { w->full = 1; return 0; }
-  w->place[2 * w->placed] = state;
-  w->place[2 * w->placed + 1] = frame;
-  return w->placed++;
+  int32_t *place = w->place + 3 * w->placed;
+  place[0] = state, place[1] = frame, place[2] = *head;
+  *head = ++w->placed;
+  return w->placed - 1;
 }
 
 static void end(Walk *w, int node, int state, int frame) {
@@ -166,7 +170,8 @@ int resume(Walk *w) {
 }
 
 int walk(Walk *w, int node, int state, int frame) {
-  if (!w->reached) memset(w->mask, 0, 4 * (size_t)w->width);
+  if (w->reached) memset(w->head, 0, sizeof w->head);
+  else memset(w->mask, 0, 4 * (size_t)w->width);
   w->full = w->placed = w->ending = 0;
   w->missing = 1;
   w->missed[0] = (Item){node, state, frame, -1};

@@ -116,7 +116,7 @@ class Tables:
         sizes = {"edges": 256 * MOST_STATES, "row": MOST_STATES, "ends": MOST_STATES, "within": MOST_STATES}
         sizes |= {"record": 6 * MOST_STATES, "part": MOST_PARTS, "follow": MOST_FRAMES, "behind": 4 * MOST_FRAMES}
         sizes |= {"frame": 2 * MOST_FRAMES, "missed": 4 * MOST_MISSED, "asked": 4 * MOST_MISSED, "mask": forest.width}
-        sizes |= {"edge": 3 * MOST_EDGES, "listed": 5 * MOST_STATES, "place": 2 * len(forest.count)}
+        sizes |= {"edge": 3 * MOST_EDGES, "listed": 5 * MOST_STATES, "place": 3 * len(forest.count)}
         arrays = {name: np.empty(size, np.int32) for name, size in sizes.items()}
         arrays |= {name: np.empty(MOST_STATES, np.int64) for name in ("text", "offset")}
         self.of = {name: array.data for name, array in arrays.items()}
@@ -179,9 +179,9 @@ class Compiled:
                 stacks[frame] = self._frames[frame] if frame < own else self._push(self._afters[after], stack(below))
             return stacks[frame]
 
-        found = self._of["place"][: 2 * self._tables.walk.placed].tolist()
-        numbers = found[::2]
-        places = [(self._states[max(one, 0)], stack(frame)) for one, frame in zip(numbers, found[1::2], strict=True)]
+        found = self._of["place"][: 3 * self._tables.walk.placed].tolist()
+        numbers = found[::3]
+        places = [(self._states[max(one, 0)], stack(frame)) for one, frame in zip(numbers, found[1::3], strict=True)]
         records = ((self._records[~one], here) for one, (_, here) in zip(numbers, places, strict=True) if one < 0)
         inside = [(self._interior(self._states[state], node), here) for (state, node), here in records]
         nodes, numbered = self._tables.reached[: self._tables.walk.ending].T
