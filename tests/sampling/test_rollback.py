@@ -60,7 +60,7 @@ def check_rollback(request: Request, phi: ProposalPhi, drafter: Drafter, length:
         assert walk.log_p == pytest.approx(fresh.log_p, abs=near)
         assert walk.log_w == pytest.approx(fresh.log_w, abs=near)
         if not walk.finished:
-            found = stepper.branches.evaluate([(walk.at.parent, walk.tokens[-1])]).whole()[0]
+            found = stepper.branches.reach([walk.at]).whole()[0]
             assert (found.float() - law.float()).abs().max() <= near
 
 
