@@ -462,7 +462,7 @@ def test_what_was_compiled_is_not_refused_within_a_text(name: str, monkeypatch: 
     with outlines_phi.limits(states=1):
         assert of.accepts(text.encode())
     if name == "names":
-        with pytest.raises(UnsupportedError, match="Ask for fewer members of some kind .* more than 0 ways"):
+        with pytest.raises(UnsupportedError, match="more than 0 (ways|sets)"):
             machine(OBJECT | FIVE)
 
 
