@@ -387,7 +387,7 @@ MERGED = GrammarLanguage("merged", 'start: "x" "c" "c" "c" "c" | "x" start "a"',
 
 def members(language: Language, budget: int) -> Iterator[Ids]:
     """All token sequences of at most ``budget`` tokens, the end included, whose text is a member by the definition."""
-    definition = Definition(read_grammar(language.pattern), "abcx()")
+    definition = Definition(read_grammar(language.pattern), "abcx()", depth=3)
     level: list[Ids] = [()]
     for _ in range(budget):
         yield from ((*y, EOS) for y in level if definition.is_member(VOCABULARY.decode(y).decode()))

@@ -155,8 +155,8 @@ class Definition:
     intersected with what completes the word so far (Bar-Hillel, Perles and Shamir, 1961).
     """
 
-    def __init__(self, grammar: Grammar, alphabet: Iterable[str]) -> None:
-        self.grammar, self.lexing = grammar, LongestMatch(grammar.terminals, alphabet)
+    def __init__(self, grammar: Grammar, alphabet: Iterable[str], *, depth: int = DEPTH) -> None:
+        self.grammar, self.lexing = grammar, LongestMatch(grammar.terminals, alphabet, depth=depth)
         self._earley = Earley(grammar)
         self._sets: dict[Word, Sets | None] = {(): self._earley.start}
         self._contexts: dict[Word, dict[int, Nodes]] = {}
