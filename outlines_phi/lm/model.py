@@ -114,25 +114,3 @@ class LanguageModel(ABC):
     @abstractmethod
     def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
         """Return token trees rooted at ``prompts`` (token ids, each at least one token long); no call is made yet."""
-
-
-class WrappedModel(LanguageModel):
-    """A model with the distribution of another one, ``lm``, of which it has all but the token trees."""
-
-    def __init__(self, lm: LanguageModel) -> None:
-        self.lm = lm
-        self.vocabulary, self.max_length, self.device = lm.vocabulary, lm.max_length, lm.device
-
-    def version(self) -> Hashable:
-        return self.lm.version()
-
-    @property
-    def opaque(self) -> bool:
-        return self.lm.opaque
-
-    @property
-    def rounding(self) -> float:
-        return self.lm.rounding
-
-    def fingerprint(self) -> str:
-        return self.lm.fingerprint()
