@@ -82,6 +82,8 @@ class Request:
     # Whether the weights of the draws will be read. Where they are not, step estimators without a state do not ask about an end
     # that alone is allowed, which is taken to have some probability; `log_p` and `log_w` of such draws are `nan`.
     weighted: bool = True
+    # Whether draws keep an account of each token, and with how many alternatives: `None` for no accounts
+    top: int | None = None
     starts: tuple[int, ...] = field(init=False)  # The guide state in which the text of each prompt begins
     budgets: tuple[int, ...] = field(init=False)
 

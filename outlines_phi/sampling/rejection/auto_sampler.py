@@ -80,15 +80,15 @@ class TwoStages:
     def __init__(
         self,
         attempts: Attempts,
-        wanted: int,
+        request: Request,
         phi: AutoPhi,
         stream: Callable[[int], np.random.Generator],
         *,
-        later: float,
         max_bytes: int,
     ) -> None:
-        self.tree, self.attempts, self._later = attempts.tree, attempts, later
-        self._wanted, self._phi, self._stream, self._max_bytes = wanted, phi, stream, max_bytes
+        self.tree, self.attempts, self._accounts = attempts.tree, attempts, request.top is not None
+        self._wanted, self._later = request.n, request.lm.cost.later
+        self._phi, self._stream, self._max_bytes = phi, stream, max_bytes
         self._cost = 0.0
         self._longest = 1  # the end of sequence; open formats ask for no token at all
         self._trial: AdaptiveTrajectories | None = None
@@ -161,7 +161,12 @@ class TwoStages:
             return self._stream(kind + number)
 
         return AdaptiveTrajectories(
-            self.tree, rounds, stream, max_bytes=self._max_bytes, others=lambda: self.attempts.waiting
+            self.tree,
+            rounds,
+            stream,
+            max_bytes=self._max_bytes,
+            others=lambda: self.attempts.waiting,
+            accounts=self._accounts,
         )
 
     def _rounds(self, missing: int) -> list[int]:
@@ -271,8 +276,7 @@ class AutoSampler(Sampler):
     def _stages(self, call: TreeCall, index: int) -> TwoStages:
         attempts = call.attempts(RejectionAttempts, index, width=self.phi.width, effort=Effort())
         stream = partial(call.request.stream, index)
-        later = call.request.lm.cost.later
-        return TwoStages(attempts, call.request.n, self.phi, stream, later=later, max_bytes=call.max_bytes)
+        return TwoStages(attempts, call.request, self.phi, stream, max_bytes=call.max_bytes)
 
     def _draws(self, call: TreeCall, index: int, row: TwoStages, trajectories: Sequence[Candidate]) -> Draws:
         attempts, tree, request = row.attempts, row.tree, call.request
@@ -287,9 +291,8 @@ class AutoSampler(Sampler):
             found = pick(trajectories[i::missing], request.stream(index, Stream.PICK + i), chain=chain)
             if found is not None:
                 turns += found.turns
-                picked.append(
-                    call.draw(found.node, guarantee=kind, log_w=found.log_w, candidates=found.of, ess=found.ess)
-                )
+                worth = {"log_w": found.log_w, "candidates": found.of, "ess": found.ess}
+                picked.append(call.draw(found.node, found.steps or (), guarantee=kind, **worth))
         exact = (call.draw(node, log_w=log_z, guarantee=Guarantee.EXACT) for node in attempts.accepted)
         items = (*exact, *picked)
         return call.draws(
