@@ -326,7 +326,9 @@ def _multiples(step: float, found: JsonSchemaValue) -> JsonSchemaValue:
     ratio, exact = float(step).as_integer_ratio(), Fraction(str(step)) == Fraction(step)
     last = Fraction(ratio[0] & -ratio[0], ratio[1])
     most = 2**53 * last if exact else Fraction(CERTAIN)
-    stated = [found.get(word, found.get(f"exclusive{word.title()}", math.inf)) for word in ("minimum", "maximum")]
+    stated: list[Any] = [
+        found.get(word, found.get(f"exclusive{word.title()}", math.inf)) for word in ("minimum", "maximum")
+    ]
     if last == step or max(map(abs, stated)) <= most:
         return found
     bound = most.numerator if most.denominator == 1 else float(most)
