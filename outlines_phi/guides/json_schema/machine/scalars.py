@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ....automata.automaton import DEAD, ByteAutomaton
 from ....regex.code_automaton import Interval, is_within
 from ....regex.composed import Composed
+from ....vocabulary.kernel import UNBOUNDED
 from ..strings.string_set import (
     BACKSLASH,
     NOT_RAW,
@@ -243,6 +244,10 @@ class Listed(NamedTuple):
         """Return the mask of the states behind the closing quote of a member, of so many characters."""
         return self.automaton.closed(states)
 
+    def rest(self, most: int) -> tuple[int, int] | None:
+        """Return the fewest and the most characters to come, as far as ``most`` may; ``None`` where this does not tell a member."""
+        return 0, UNBOUNDED
+
     def moved(self, state: int, characters: int = 0) -> Listed | None:
         """Return the state after bytes that leave the prefixes of all listed strings."""
         return Listed(self.words, state, 0, 0, 0, b"") if self.words.without else None
@@ -346,6 +351,14 @@ class Walked(NamedTuple):
             return closed & self.alive(states, characters)
         fits = [(low <= count) & (count <= (NEVER if high is None else high)) for low, high in self.lengths]
         return closed & np.logical_or.reduce(fits)
+
+    def rest(self, most: int) -> tuple[int, int] | None:
+        """See :meth:`Listed.rest`."""
+        if self.automaton.most or len(self.lengths) > 1:
+            return None
+        low, high = self.lengths[0]
+        left = UNBOUNDED if high is None else high - self.written
+        return min(max(low - self.written, 0), most + 1), left if left <= most else UNBOUNDED
 
     def after(self, byte: int) -> Walked | None:
         """Return the state after a byte; ``None`` where no member begins so."""
