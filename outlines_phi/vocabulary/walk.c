@@ -10,7 +10,8 @@ enum { TARGET, OUTCOME, AFTER, EDGE }; /* of an edge: the state, or 0 and the ou
 enum { NODE, NEXT, WORD, MARKS, PASSES, ENDS, RECORD }; /* of tokens within a string, below a node */
 
 enum { HEADS = 256 }; /* a power of two */
-enum { WORDS, LOW, HIGH, DEPTH, BESIDE, LISTED };
+enum { WORDS, LOW, HIGH, DEPTH, BESIDE, CLOSING, LISTED };
+enum { BYTES = 256 }; /* where `byte` is more, a closing quote: of which of the texts listed */
 
 /* `state` is ~outcome where a value is left; `byte` is to be read next at `node`, or was read last where it is -1. */
 typedef struct { int32_t node, state, frame, byte; } Item;
@@ -22,7 +23,9 @@ typedef struct {
   int32_t *edges;                   /* [rows, 256] */
   const int32_t *row, *ends;        /* of each state: its row of edges, -1 for none; 1 + the outcome that it may end with, or 0 */
   const int32_t *within;            /* of each state without a row, which is in a string: its first record, 0 for none yet */
-  const int32_t *listed;            /* [states, LISTED]: the texts beside it, words -1 for none, and the state off their paths */
+  const int32_t *listed;            /* [states, LISTED]: the texts beside it, words -1 for none, the state off their paths, and
+                                       where in `closing` the edge of the quote behind each is */
+  int32_t *closing;
   const char **text;                /* of each words: its texts, each with a closing quote */
   const int32_t **offset;           /* and where each begins */
   const int32_t *edge, *record, *part;
@@ -97,11 +100,12 @@ static void follow(Walk *w, int node, int number, int frame) {
 }
 
 static void step(Walk *w, int node, int state, int frame, int byte) {
-  int32_t *edges = w->edges + 256 * w->row[state], number = edges[byte];
-  if (number == UNKNOWN) edges[byte] = ASKED;
+  int32_t *edge = byte < BYTES ? w->edges + BYTES * w->row[state] + byte : w->closing + w->listed[LISTED * state + CLOSING] + byte - BYTES;
+  int number = *edge;
+  if (number == UNKNOWN) *edge = ASKED;
   if (number == UNKNOWN || number == ASKED) miss(w, node, state, frame, byte, number == UNKNOWN);
   else if (number != DEAD) follow(w, node, number, frame);
-  else if (w->ends[state] && frame) leave(w, node, w->ends[state] - 1, frame, byte);
+  else if (byte < BYTES && w->ends[state] && frame) leave(w, node, w->ends[state] - 1, frame, byte);
 }
 
 static int below(const Walk *w, int node, int byte) {
@@ -113,16 +117,25 @@ static int below(const Walk *w, int node, int byte) {
   return low == high && w->byte[low] == byte ? w->child[low] : -1;
 }
 
-/* Mark the beginnings of listed texts, unless those are among all others; return whether a token ends one, or goes on behind it. */
-static int closes(Walk *w, int node, const int32_t *list) {
+/* Return whether a token ends a listed text, or goes on behind it. */
+static int closes(const Walk *w, int node, const int32_t *list) {
   for (int i = list[LOW]; i < list[HIGH]; i++) {
     const char *text = w->text[list[WORDS]] + w->offset[list[WORDS]][i] + list[DEPTH];
-    for (int at = below(w, node, *text); at >= 0; at = below(w, at, *++text)) {
+    for (int at = below(w, node, *text); at >= 0; at = below(w, at, *++text))
       if (*text == '"') return 1;
-      if (!list[BESIDE]) mark(w, at);
-    }
   }
   return 0;
+}
+
+/* Mark the beginnings of listed texts, and follow the edges of the quotes behind them. */
+static void spell(Walk *w, int node, int state, int frame) {
+  const int32_t *list = w->listed + LISTED * state;
+  for (int i = list[LOW]; i < list[HIGH]; i++) {
+    const char *text = w->text[list[WORDS]] + w->offset[list[WORDS]][i] + list[DEPTH];
+    for (int at = below(w, node, *text); at >= 0; at = *text == '"' ? -1 : below(w, at, *++text))
+      if (*text == '"') step(w, at, state, frame, BYTES + i - list[LOW]);
+      else mark(w, at);
+  }
 }
 
 static void expand(Walk *w, int node, int state, int frame) {
@@ -137,9 +150,9 @@ static void expand(Walk *w, int node, int state, int frame) {
   int at = w->within[state];
   while (at && w->record[RECORD * at + NODE] != node) at = w->record[RECORD * at + NEXT];
   const int32_t *list = w->listed + LISTED * state;
-  if (!at && !w->reached && list[WORDS] >= 0 && !closes(w, node, list)) {
-    if (list[BESIDE]) expand(w, node, list[BESIDE], frame);
-    return;
+  if (!at && !w->reached && list[WORDS] >= 0) {
+    if (!list[BESIDE]) { spell(w, node, state, frame); return; }
+    if (!closes(w, node, list)) { expand(w, node, list[BESIDE], frame); return; }
   }
   if (!at) { miss(w, node, state, frame, -1, 1); return; }
   const int32_t *record = w->record + RECORD * at;

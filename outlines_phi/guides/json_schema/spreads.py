@@ -69,11 +69,13 @@ class FullError(Exception):
 class Marked(NamedTuple):
     """Tokens below a node within a string: the number of the packed mask of those that stay, and the nodes at the end.
 
-    ``exits`` are the nodes behind the closing quote, in their order, by the first of some automata that accepts there.
+    ``exits`` are the nodes behind the closing quote, in their order, by the first of some automata that accepts there; ``rests``
+    the nodes of the forest that stand for those, without some that listed texts take.
     """
 
     word: int
     exits: list[tuple[int, NDArray[np.integer]]]
+    rests: dict[tuple[int, ...], list[tuple[int, int]]]
 
 
 @final

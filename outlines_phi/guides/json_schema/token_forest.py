@@ -346,7 +346,7 @@ class ForestTables:
         def make() -> Marked | None:
             nodes, number = self.forest.nodes(node), self.new_word()
             exits = self.spreads.mark(begun, nodes, self._address + 4 * self.width * number, all_of_it=not node)
-            return None if exits is None else Marked(number, exits)
+            return None if exits is None else Marked(number, exits, {})
 
         found = self.forest.kept.of(("marked", begun, node), make, lambda _: 1000) if begun else None
         return found and (found, tuple(places.values()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate
@@ -164,6 +164,11 @@ class Listed(NamedTuple):
     def whole(self) -> bool:
         """True if this is one of the strings, as far as whole characters are spelled."""
         return self.low < self.high and len(self.words.texts[self.low]) == self.depth and not self.begun
+
+    def has(self, text: str) -> bool:
+        """Return True if this may become one of the strings."""
+        at = bisect_left(self.words.texts, text, self.low, self.high)
+        return at < self.high and self.words.texts[at] == text
 
     @property
     def word(self) -> str:
@@ -454,6 +459,17 @@ class Text(State):
 
     def closed(self, place: int, read: bytes = b"") -> ByteEdge:
         """Return the edge of the closing quote of a member of one of the sets, by its place; ``read`` is read here."""
+        return _left(place)
+
+    def closed_at(self, text: str) -> ByteEdge | None:
+        """Return the edge of the closing quote of a listed text, whatever is spelled of it; ``None`` if it may not come."""
+        for place, one in enumerate(self.spelled):
+            if isinstance(one, Listed) and not one.words.without and one.has(text):
+                return self.named(place, text)
+        return None
+
+    def named(self, place: int, text: str) -> ByteEdge:
+        """Return the edge of the closing quote of a text of one of the sets, by its place."""
         return _left(place)
 
     def later(self, spelled: tuple[Spelled | None, ...], read: bytes | None = None) -> State | None:
