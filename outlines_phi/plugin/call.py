@@ -51,6 +51,9 @@ ESTIMATORS: dict[str, type[Phi]] = {
 }
 """Names that ``phi="..."`` takes."""
 
+NAMED = {name: kind() for name, kind in ESTIMATORS.items() if kind is not LearnedPhi}
+"""The estimators of these names but for the one that learns, which is another one in each call."""
+
 GONE = {
     "rollout": "give 'learned', or 'exact'",
     "lookahead1": "give 'learned', or 'exact'",
@@ -72,7 +75,7 @@ def resolve_phi(phi: object) -> Phi | None:
     if isinstance(phi, Phi) and isinstance(phi, (ProposalPhi, *ESTIMATORS.values())):
         return phi
     if isinstance(phi, str) and phi in ESTIMATORS:
-        return ESTIMATORS[phi]()
+        return NAMED.get(phi) or ESTIMATORS[phi]()
     names = ", ".join(repr(name) for name in ESTIMATORS)
     raise UnsupportedError(
         f"phi={phi!r} was given{meant_by(phi)}; expected {names}, an estimator such as ExactPhi(...), or None."

@@ -463,11 +463,8 @@ def refuse_unknown(
 
     ``meant`` says what to do in place of some; for others the nearest one is named.
     """
-    unknown = sorted(
-        name
-        for name, value in keywords.items()
-        if name not in known and (name not in ROWS or value not in ROWS[name].neutral)
-    )
+    others = sorted(keywords.keys() - set(known))
+    unknown = others and [name for name in others if name not in ROWS or keywords[name] not in ROWS[name].neutral]
     if not unknown:
         return
     hints = {name: _hint(name, known, meant) for name in unknown}

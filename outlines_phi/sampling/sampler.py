@@ -15,7 +15,7 @@ from typing import final
 import numpy as np
 import torch
 
-from ..drafting.combine import COST, HITS, TESTS, best_length
+from ..drafting.combine import HITS, TESTS, best_length
 from ..drafting.drafter import Drafter, DraftRun, Proposer, Site, check_length
 from ..errors import ModelError, UnsupportedError, too_small
 from ..guides.table import Table
@@ -222,9 +222,8 @@ class Prefetch:
 
     def proposer(self, request: Request, trees: Sequence[BoundsTree] | None = None) -> Proposer:
         """Return the drafter at work in a call; ``trees`` are those of its prompts, where it has trees of bounds."""
-        return Proposer(
-            self.drafter, DraftRun(request.table, request.settings, request.prompts, trees=trees, encode=self.encode)
-        )
+        known = trees, self.encode, request.lm.cost
+        return Proposer(self.drafter, DraftRun(request.table, request.settings, request.prompts, *known))
 
 
 @final
@@ -278,7 +277,7 @@ class Prefetching:
         if self._trees is None:
             return most
         drafted, followed = self.drafted(row, RECENT)
-        return best_length((HITS + followed) / (TESTS + drafted), COST, most, waiting)
+        return best_length((HITS + followed) / (TESTS + drafted), self._request.lm.cost, most, waiting)
 
     def drafted(self, row: int, latest: int = 0) -> tuple[int, int]:
         """Return the number of nodes of a tree that were drafted, and of those that walks have come to since.

@@ -153,9 +153,6 @@ static void expand(Walk *w, int node, int state, int frame) {
 }
 
 /* Resume what `missed` lists, and list what is lacking now; `frames` are those that were there before the walk. */
-/* The layout that this library was built for: one that is older than its caller is not used. */
-int layout(void) { return (int)sizeof(Walk); }
-
 int resume(Walk *w) {
   int count = w->missing;
   Item items[count];
@@ -184,24 +181,30 @@ int walk(Walk *w, int node, int state, int frame) {
 typedef struct {
   const int32_t *rows, *column, *place; /* [rows, columns], [places, 256] twice */
   const uint8_t *alive, *ends, *begins; /* [rows, places], and by row alone, which holds at `root` */
+  const uint8_t *meets;                 /* [kinds, columns]: whether characters of a kind have a column */
   int32_t columns, places, bits, root, start;
+  int32_t least, most;                  /* characters of a member */
 } Automaton;
 
-enum { ALONGSIDE = 4, FIELDS = ALONGSIDE + 2, MOST_GROUPS = 1 << 12 };
+enum { ALONGSIDE = 12, FIELDS = ALONGSIDE + 2, MOST_GROUPS = 1 << 12 };
+
+/* The trie in depth-first order: the entries below a node are behind it, `skip` with its own. */
+typedef struct { int32_t skip, step, token, node; } Entry; /* `step`: depth and byte; `token`: -1 for none, -2 for several */
 
 typedef struct {
   const Walk *walk;
   const Automaton *automata;
-  int32_t *node, *group, *groups; /* nodes and the group of each; [groups, FIELDS]: whether it is an end, characters, states */
-  int32_t count, room, made, counted, marking, full, slots[2 * MOST_GROUPS];
+  int32_t *node, *group, *groups, *levels; /* nodes and the group of each; [groups, FIELDS]: whether it is an end, characters,
+                                              states; [depth, automata + 1]: states and characters on the way */
+  int32_t alongside, count, room, made, counted, marking, full, slots[2 * MOST_GROUPS];
 } Spread;
 
-static void emit(Spread *s, int node, int end, int characters, const int32_t *states) {
+static void emit(Spread *s, int node, int end, int characters, const int32_t *states, int width) {
   if (s->full |= s->count == s->room) return;
   int32_t key[FIELDS] = {end, characters};
-  memcpy(key + 2, states, ALONGSIDE * sizeof(int32_t));
+  memcpy(key + 2, states, width * sizeof(int32_t));
   uint32_t hash = 0;
-  for (int i = 0; i < FIELDS; i++) hash = (hash ^ (uint32_t)key[i]) * 0x9E3779B1u;
+  for (int i = 0; i < width + 2; i++) hash = (hash ^ (uint32_t)key[i]) * 0x9E3779B1u;
   for (hash >>= 19;; hash = (hash + 1) % (2 * MOST_GROUPS)) {
     if (!s->slots[hash]) {
       if (s->made == MOST_GROUPS) { s->full = 1; return; }
@@ -214,40 +217,57 @@ static void emit(Spread *s, int node, int end, int characters, const int32_t *st
   s->group[s->count++] = s->slots[hash] - 1;
 }
 
-static void spread_below(Spread *s, int node, int characters, const int32_t *states) {
-  const Walk *w = s->walk;
-  for (int child = w->first[node]; child < w->first[node] + w->count[node] && !s->full; child++) {
-    int32_t after[ALONGSIDE] = {0}, behind[ALONGSIDE] = {0};
-    int alive = 0, closing = 0, begins = 0;
-    for (int i = 0; i < ALONGSIDE && s->automata[i].rows; i++) {
-      const Automaton *a = s->automata + i;
-      int at = 256 * (states[i] & ((1 << a->bits) - 1)) + w->byte[child];
-      int row = a->rows[a->columns * (states[i] >> a->bits) + a->column[at]], place = a->place[at];
-      if (!a->alive[a->places * row + place]) continue;
-      alive = 1;
-      after[i] = row << a->bits | place;
-      if (place == a->root && a->ends[row]) { closing = 1; behind[i] = after[i]; }
-      if (place == a->root && a->begins[row]) begins = 1;
+/* Read a byte: 0 where no member goes on; `characters` are those begun and completed before, and then behind. */
+static int32_t read_byte(const Automaton *a, int32_t state, int byte, int characters, int *closing, int *begins) {
+  int at = 256 * (state & ((1 << a->bits) - 1)) + byte;
+  int row = a->rows[a->columns * (state >> a->bits) + a->column[at]], place = a->place[at], root = place == a->root;
+  if (!a->alive[a->places * row + place]) return 0;
+  *closing = root && a->ends[row] && characters >= a->least;
+  if (root && a->ends[row]) return *closing ? row << a->bits | place : 0;
+  int completed = root && a->begins[row];
+  if (characters + 1 > a->most) return 0;
+  *begins |= completed;
+  return row << a->bits | place;
+}
+
+static void spread_below(Spread *s, const Entry *entry, const Entry *last, int depth) {
+  int n = s->alongside, width = n + 1;
+  for (; entry < last && !s->full;) {
+    const int32_t *states = s->levels + width * ((entry->step >> 8) - depth - 1);
+    int32_t *after = (int32_t *)states + width, behind[ALONGSIDE] = {0};
+    int alive = 0, closing = 0, begins = 0, characters = states[n];
+    for (int i = 0; i < n; i++) {
+      int closes = 0;
+      after[i] = states[i] ? read_byte(s->automata + i, states[i], entry->step & 255, characters, &closes, &begins) : 0;
+      alive |= after[i];
+      if (closes && s->marking && !closing) behind[0] = i; /* the first that is closed */
+      else if (closes && !s->marking) behind[i] = after[i];
+      closing |= closes;
     }
-    if (closing) emit(s, child, 1, characters, behind);
-    if (!alive || closing) continue;
-    if (w->token_count[child] && s->marking) mark((Walk *)w, child);
-    else if (w->token_count[child]) emit(s, child, 0, characters + (begins && s->counted), after);
-    spread_below(s, child, characters + (begins && s->counted), after);
+    if (closing) emit(s, entry->node, 1, s->counted ? characters : 0, behind, s->marking ? 1 : n);
+    if (!alive || closing) { entry += entry->skip; continue; }
+    after[n] = characters + begins;
+    if (s->marking && entry->token >= 0) s->walk->mask[entry->token >> 5] |= 1u << (entry->token & 31);
+    else if (s->marking && entry->token == -2) mark((Walk *)s->walk, entry->node);
+    else if (entry->token != -1) emit(s, entry->node, 0, s->counted ? after[n] : 0, after, n);
+    entry++;
   }
 }
 
-/* Spread below `count` nodes of the trie; `node`, which has `room`, is sorted by group then; return the number of groups, or -1.
-   Where it is `marking`, tokens that stay are marked in the mask instead. */
-int spread(const Walk *w, const Automaton *automata, const int64_t *nodes, int count, int counted, int marking, int room,
-           int32_t *node, int32_t *group, int32_t *groups, int32_t *first) {
+/* Spread below `count` entries of the trie; `node`, which has `room`, is sorted by group then; return the number of groups, or -1.
+   Where it is `marking`, tokens that stay are marked in the mask instead, and ends are told apart by the automaton alone. */
+int spread(const Walk *w, const Automaton *automata, int alongside, const Entry *entries, const int64_t *places, int count,
+           int counted, int marking, int room, int32_t *node, int32_t *group, int32_t *groups, int32_t *first, int32_t *levels) {
   Spread s;
-  int32_t start[ALONGSIDE] = {0};
   memset(&s, 0, sizeof s);
   s.walk = w; s.automata = automata; s.node = node; s.group = group; s.groups = groups; s.counted = counted;
-  s.marking = marking; s.room = room;
-  for (int i = 0; i < ALONGSIDE; i++) start[i] = automata[i].rows ? automata[i].start : 0;
-  for (int i = 0; i < count; i++) spread_below(&s, (int)nodes[i], 0, start);
+  s.marking = marking; s.room = room; s.alongside = alongside; s.levels = levels;
+  for (int i = 0; i < alongside; i++) levels[i] = automata[i].start;
+  levels[alongside] = 0;
+  for (int i = 0; i < count; i++) {
+    const Entry *top = entries + places[i];
+    spread_below(&s, top + 1, top + top->skip, top->step >> 8);
+  }
   if (s.full) return -1;
   memset(first, 0, (s.made + 1) * sizeof(int32_t));
   for (int i = 0; i < s.count; i++) first[group[i] + 1]++;
@@ -257,4 +277,25 @@ int spread(const Walk *w, const Automaton *automata, const int64_t *nodes, int c
   for (int i = 0; i < s.count; i++) sorted[first[group[i]] + s.slots[group[i]]++] = node[i];
   memcpy(node, sorted, s.count * sizeof(int32_t));
   return s.made;
+}
+
+/* The layout that this library was built for: one that is older than its caller is not used. */
+int layout(void) { return (int)(sizeof(Walk) << 16 | sizeof(Automaton)); }
+
+/* Whether any text of up to `longest` characters of a kind is a beginning of a member; `seen` has a byte for each row. */
+int holds(const Automaton *a, int kind, int longest, int32_t *waiting, uint8_t *seen, int rows) {
+  const uint8_t *meets = a->meets + a->columns * kind;
+  int low = 0, high = 1, start = a->start >> a->bits;
+  if ((a->start & ((1 << a->bits) - 1)) != a->root || longest > a->most) return 0;
+  memset(seen, 0, rows);
+  waiting[0] = start, seen[start] = 1;
+  for (; low < high && longest > 0; longest--)
+    for (int last = high; low < last; low++)
+      for (int i = 0; i < a->columns; i++) {
+        int row = a->rows[a->columns * waiting[low] + i];
+        if (!meets[i] || seen[row]) continue;
+        if (!a->alive[a->places * row + a->root]) return 0;
+        waiting[high++] = row, seen[row] = 1;
+      }
+  return 1;
 }

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property, partial
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias, TypeVar, final
 
 import numpy as np
@@ -17,10 +18,11 @@ from ...automata.automaton import DEAD
 from ...numerics.cache import Cache, Shared
 from ...regex.composed import Composed
 from ...vocabulary.classes import EOS, NEVER, Partition
-from ...vocabulary.kernel import ALONGSIDE, FIELDS, MOST_GROUPS, Automaton, WalkTables, library
+from ...vocabulary.kernel import ALONGSIDE, FIELDS, MOST_GROUPS, UNBOUNDED, Automaton, WalkTables, library
 from ...vocabulary.trie import Trie
 from ...vocabulary.vocabulary import Vocabulary
-from .machine.scalars import Listed, Spelled, Walked
+from .machine.scalars import Listed, Spelled
+from .strings.string_set import BACKSLASH, free
 
 MORE_NODES, MORE_CHILDREN, MORE_TOKENS = 1 << 18, 1 << 20, 1 << 22
 """Sets of nodes, their children, and the tokens that end there, in the tables of compiled walks."""
@@ -28,11 +30,16 @@ MORE_NODES, MORE_CHILDREN, MORE_TOKENS = 1 << 18, 1 << 20, 1 << 22
 MOST_WORDS = 1 << 26
 """Bytes of packed masks of tokens within strings, of one vocabulary."""
 
+LONG = 24
+"""Characters that few tokens have more of."""
+
 MOST_FOUND = 2_048
 """Sets in a string of which it is kept what closes them."""
 
 MOST_BYTES = 1 << 27
 """Bytes that are kept of one vocabulary: a partition of 131,072 tokens takes half a megabyte."""
+
+ALPHANUMERIC = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 _ESCAPE = re.compile(rb"\\u[0-9a-fA-F]{4}.", re.DOTALL)
 
@@ -204,9 +211,7 @@ class Split:
     def __init__(self, forest: TokenForest, begun: Begun, node: int, *, counted: bool) -> None:
         self._forest, self._begun, self.counted = forest, begun, counted
         self._nodes = forest.nodes(node)
-        self.words: dict[bytes, int] = {}
         self._found: dict[Hashable, Any] = {}
-        self._rests: dict[tuple[bytes, tuple[int, ...]], int | None] = {}
 
     @classmethod
     def within(cls, forest: TokenForest, spelled: Sequence[Spelled | None], node: int) -> Split | None:
@@ -229,18 +234,12 @@ class Split:
     @property
     def exits(self) -> Ways:
         """The groups of nodes at the end."""
-        return self._ways[1] if self.counted or "_ways" in self.__dict__ or self.marked is None else self.marked[1]
+        return self._ways[1]
 
     @cached_property
     def _ways(self) -> tuple[Ways, Ways]:
         tables = self._forest.tables
         return (tables and tables.spread(self._begun, self._nodes, counted=self.counted)) or self._spread(self._nodes)
-
-    @cached_property
-    def marked(self) -> tuple[int, Ways] | None:
-        """The number of the packed mask of all tokens that stay, and the exits; ``None`` where there are no compiled walks."""
-        tables = self._forest.tables
-        return tables and tables.marked(self._begun, self._nodes)
 
     @cached_property
     def partition(self) -> Partition:
@@ -258,13 +257,8 @@ class Split:
 
     def word(self, spelled: Sequence[Spelled | None], tables: ForestTables) -> int:
         """Return the number of the packed mask of the tokens after which a member of some of the sets may come."""
-
-        def find() -> int:
-            lengths = any(type(one) is Walked and one.automaton.most for one in spelled)  # what stays may be too long
-            every = None if self.counted or lengths else self.marked
-            return tables.word(self, self.alive(spelled)) if every is None else every[0]
-
-        return self._once("word", spelled, find)
+        alive = self.alive(spelled)
+        return self._once(("word", alive.tobytes()), (), lambda: tables.word(self, alive))
 
     def onward(self, spelled: Sequence[Spelled | None], number: int) -> tuple[Spelled | None, ...]:
         """Return the spelled values after the tokens of a group; ``None`` for those that read on no more."""
@@ -288,7 +282,7 @@ class Split:
 
         return self._once("closings", spelled, find)
 
-    def _once(self, name: str, spelled: Sequence[Spelled | None], find: Callable[[], Kept]) -> Kept:
+    def _once(self, name: Hashable, spelled: Sequence[Spelled | None], find: Callable[[], Kept]) -> Kept:
         """Find something of some sets once: behind the paths of listed texts, how far these are spelled does not matter."""
         loose = ((one.automaton, one.state, one.words.without) if type(one) is Listed else one for one in spelled)
         key = name, *loose
@@ -298,17 +292,6 @@ class Split:
             self._found[key] = find()
         found: Kept = self._found[key]
         return found
-
-    def rest(self, exits: NDArray[np.bool_], taken: Sequence[int] = ()) -> int | None:
-        """Return the node that stands for those of some of the exits, without what is ``taken``; ``None`` for none."""
-        key = exits.tobytes(), tuple(taken)
-        if key not in self._rests:
-            nodes = np.sort(self.exits.of(exits))
-            if taken:
-                without = np.concatenate([self._forest.nodes(node) for node in taken])
-                nodes = np.setdiff1d(nodes, without, assume_unique=True)
-            self._rests[key] = self._forest.joined(nodes) if len(nodes) else None
-        return self._rests[key]
 
     @staticmethod
     def _sets(spelled: Sequence[Spelled | None]) -> dict[int, Spelled]:
@@ -348,6 +331,56 @@ class FullError(Exception):
 
 
 @final
+class Marked(NamedTuple):
+    """Tokens below a node within a string: the packed mask of those that stay, by its number, and the nodes at the end.
+
+    ``exits`` are the nodes behind the closing quote, in their order, by which of some automata, the first that accepts, tells them.
+    """
+
+    word: int
+    exits: list[tuple[int, NDArray[np.integer]]]
+
+
+@final
+class Part:
+    """The tokens of characters of one kind, up to the ``longest``, and the trie of all others in depth-first order."""
+
+    def __init__(self, trie: Trie, kind: int, characters: NDArray[np.integer], longest: int) -> None:
+        characters = np.where(characters <= longest, characters, 0)
+        self.kind, self.longest, self.entries = kind, int(characters.max(initial=0)), entries_of(trie, characters == 0)
+        self._characters = characters[trie.node_of]
+        self._words: dict[int, NDArray[np.uint32]] = {}
+
+    def word(self, longest: int) -> NDArray[np.uint32]:
+        """Return the packed mask of the tokens of at most so many characters."""
+        if longest not in self._words:
+            bits = np.zeros(-(-len(self._characters) // 32) * 32, dtype=bool)
+            bits[: len(self._characters)] = (0 < self._characters) & (self._characters <= longest)
+            self._words[longest] = np.packbits(bits, bitorder="little").view(np.uint32)
+        return self._words[longest]
+
+
+def entries_of(trie: Trie, needed: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """Return the entries of compiled walks in depth-first order: of nodes at or below which a token ends at a ``needed`` node.
+
+    ``int32[E, 4]``: the number of entries at and below each, its depth and byte, the token that ends there, and the node.
+    """
+    order = np.empty(len(trie), dtype=np.int64)
+    order[trie.preorder] = np.arange(len(trie))
+    ids, counts = trie.ending(order)
+    first = np.cumsum(counts) - counts
+    counts[0] = 0  # what ends at the root writes nothing
+    depth = np.repeat(np.arange(len(trie.levels) - 1), np.diff(trie.levels))[order]
+    behind, last = np.cumsum(np.append(0, (needed & trie.is_end)[order])), np.arange(len(trie)) + trie.sizes[order]
+    kept = behind[last] > behind[:-1]
+    kept[0] = True
+    place = np.cumsum(np.append(0, kept))
+    token = np.where(counts == 1, ids[np.minimum(first, len(ids) - 1)] if len(ids) else -1, np.where(counts, -2, -1))
+    entries = np.stack([place[last] - place[:-1], depth << 8 | trie.byte[order], token, order], axis=1)
+    return np.ascontiguousarray(entries[kept], dtype=np.int32)
+
+
+@final
 class ForestTables:
     """A vocabulary's trie, and the sets of its nodes, as the walk reads them; words of tokens, shared by all guides."""
 
@@ -375,6 +408,10 @@ class ForestTables:
         self.compiled: Any = library()
         self._lengths = np.empty(MOST_GROUPS + 1, np.int32)
         self.room = size  # for the nodes that a spread comes to
+        self._depth = len(trie.levels) - 2
+        self._entries, self._preorder = entries_of(trie, np.ones(size, dtype=bool)), trie.preorder
+        self._levels = np.empty((self._depth + 2) * (ALONGSIDE + 1), np.int32)
+        self._waiting, self._seen = np.empty(0, np.int32), np.empty(0, np.uint8)
         self._found = [np.empty(rows * self.room, np.int32) for rows in (1, 2)]
         self._groups = np.empty((MOST_GROUPS, FIELDS), np.int32)
         self._walk = WalkTables()
@@ -389,32 +426,128 @@ class ForestTables:
         for name, table in (*self.tables.items(), ("words", self.words)):
             setattr(walk, name, table.ctypes.data)
 
-    def marked(self, begun: Begun, nodes: NDArray[np.int64]) -> tuple[int, Ways] | None:
-        """Return the number of a packed mask of the tokens that stay in a string, and the exits; ``None`` as :meth:`spread`."""
-        number = self._new_word()
-        self._walk.mask = self.words[number].ctypes.data
-        found = self.spread(begun, nodes, counted=False, marking=True)
-        return None if found is None else (number, found[1])
-
     def _new_word(self) -> int:
         if self._words == len(self.words):
             raise FullError
         self._words += 1
         return self._words - 1
 
-    def spread(
-        self, begun: Begun, nodes: NDArray[np.int64], *, counted: bool, marking: bool = False
-    ) -> tuple[Ways, Ways] | None:
-        """Return the tokens that stay, and the exits, of :class:`Split`; ``None`` where automata, groups or nodes are too many."""
-        if len(begun) >= ALONGSIDE or any(automaton.flat is None for automaton, _ in begun):
+    def marked(self, spelled: Sequence[Spelled | None], node: int) -> tuple[Marked, tuple[int, ...]] | None:
+        """Return the tokens below a node, off the paths of listed texts, made once, and the place of the sets that exits are told by.
+
+        ``None`` where there are no such sets, or as :meth:`spread`.
+        """
+        sets = {place: one for place, one in enumerate(spelled) if one is not None and one.reads_on}
+        bounds = [self._bounds(one) for one in sets.values()]
+        if None in bounds:
+            return None
+        begun = dict[Any, int]()
+        for (place, one), lengths in zip(sets.items(), bounds, strict=True):
+            begun.setdefault((one.automaton, one.state, lengths), place)
+        if not begun:
+            return None
+        marked = self.forest.kept.of(("marked", *begun, node), lambda: self._mark(tuple(begun), node), lambda _: 1000)
+        return marked and (marked, tuple(begun.values()))
+
+    def _bounds(self, one: Spelled) -> tuple[int, int] | None:
+        """Return the fewest and the most characters of the rest of a member, as far as one token tells; ``None`` if it takes more."""
+        if type(one) is Listed:
+            return 0, UNBOUNDED
+        if one.automaton.most or len(one.lengths) > 1:
+            return None
+        (low, high), longest = one.lengths[0], self._depth
+        most = UNBOUNDED if high is None or high - one.written > longest else high - one.written
+        return min(max(low - one.written, 0), longest), most
+
+    def _mark(self, begun: Sequence[tuple[Composed, int, tuple[int, int]]], node: int) -> Marked | None:
+        automata = self._automata([(automaton, state) for automaton, state, _ in begun])
+        if automata is None:
+            return None
+        for one, (_, _, (least, most)) in zip(automata, begun, strict=False):
+            one.least, one.most = least, most
+        number = self._new_word()
+        word, entries = self.words[number], self._entries
+        word[:] = 0
+        if not node and len(begun) == 1:
+            rows = len(begun[0][0].flat.rows)
+            for part in self._parts:
+                longest = min(part.longest, automata[0].most)
+                if self.compiled.holds(ctypes.addressof(automata), part.kind, longest, *self._room_for(rows)):
+                    word[:], entries = part.word(longest), part.entries
+                    break
+        self._walk.mask = word.ctypes.data
+        found = self._spread(automata, len(begun), entries, self.forest.nodes(node), marking=True)
+        if found is None:
+            self._words -= 1
+            return None
+        exits = found[1]
+        pieces = np.split(exits.nodes, exits.first[1:-1]) if len(exits.nodes) else []
+        return Marked(number, [(one, np.sort(piece)) for one, piece in zip(exits.states[:, 0].tolist(), pieces, strict=True)])
+
+    def _room_for(self, rows: int) -> tuple[int, int, int]:
+        """Return the addresses of room for that many rows, and their number."""
+        if len(self._seen) < rows:
+            self._waiting, self._seen = np.empty(2 * rows, np.int32), np.empty(2 * rows, np.uint8)
+        return self._waiting.ctypes.data, self._seen.ctypes.data, rows
+
+    @cached_property
+    def _parts(self) -> list[Part]:
+        """The kinds of tokens that automata often hold all of, those of most tokens first."""
+        trie, every = self.forest.trie, free(ascii=False)
+        plain, inner = np.zeros(len(trie), np.int64), np.zeros(len(trie), np.int64)
+        stays = Split(self.forest, ((every, every.start),), 0, counted=True).stays
+        begun = stays.characters + (stays.states[:, 0] != every.start)
+        plain[stays.nodes] = begun.repeat(stays.sizes)
+        alone = np.isin(trie.byte, list(ALPHANUMERIC))
+        above, lead = trie.byte[trie.parent], trie.byte[trie.parent[trie.parent]]
+        # U+2028 and U+2029 end lines, where patterns often stop.
+        escaped = (trie.byte == BACKSLASH) | ((lead == 0xE2) & (above == 0x80) & (trie.byte & 0xFE == 0xA8))
+        escaped[0], alone[0] = False, True
+        for depth, (start, end) in enumerate(pairwise(trie.levels.tolist())):
+            parent = trie.parent[start:end]
+            escaped[start:end] |= escaped[parent]
+            alone[start:end] &= alone[parent]
+            inner[start:end] = np.where(alone[start:end], depth, 0)
+        plain[escaped] = 0
+        inner[~trie.is_end] = 0
+        return [
+            Part(trie, kind, characters, longest)
+            for kind, characters in enumerate((plain, inner))
+            for longest in (self._depth, LONG)
+        ]
+
+    def _automata(self, begun: Begun) -> Any:
+        if len(begun) > ALONGSIDE:
             return None
         automata = (Automaton * ALONGSIDE)()
-        for at, (automaton, state) in zip(automata, begun, strict=False):
-            at.enter(automaton.flat, state)
+        for place, (automaton, state) in enumerate(begun):
+            if automaton.entry is None:
+                return None
+            automata[place] = automaton.entry
+            automata[place].start = state
+        return automata
+
+    def spread(self, begun: Begun, nodes: NDArray[np.int64], *, counted: bool) -> tuple[Ways, Ways] | None:
+        """Return the tokens that stay, and the exits, of :class:`Split`; ``None`` where automata, groups or nodes are too many."""
+        automata = self._automata(begun)
+        return automata and self._spread(automata, len(begun), self._entries, nodes, counted=counted)
+
+    def _spread(
+        self,
+        automata: Any,
+        alongside: int,
+        entries: NDArray[np.int32],
+        nodes: NDArray[np.int64],
+        *,
+        counted: bool = False,
+        marking: bool = False,
+    ) -> tuple[Ways, Ways] | None:
         (node, group), table = self._found, self._groups
+        places = self._preorder[nodes]
         made = self.compiled.spread(
-            ctypes.addressof(self._walk), ctypes.addressof(automata), nodes.ctypes.data, len(nodes), counted, marking,
-            self.room, node.ctypes.data, group.ctypes.data, table.ctypes.data, self._lengths.ctypes.data,
+            ctypes.addressof(self._walk), ctypes.addressof(automata), alongside, entries.ctypes.data, places.ctypes.data,
+            len(nodes), counted, marking, self.room, node.ctypes.data, group.ctypes.data, table.ctypes.data,
+            self._lengths.ctypes.data, self._levels.ctypes.data,
         )  # fmt: skip
         if made < 0:
             return None
@@ -423,26 +556,16 @@ class ForestTables:
             here = table[:made, 0] == is_end
             first = np.concatenate([[0], np.cumsum(sizes[here])])
             groups = table[:made][here]
-            ways.append(Ways(node[:count][np.repeat(here, sizes)], first, groups[:, 2 : 2 + len(begun)], groups[:, 1]))
+            ways.append(Ways(node[:count][np.repeat(here, sizes)], first, groups[:, 2 : 2 + alongside], groups[:, 1]))
         return ways[0], ways[1]
 
     def word(self, split: Split, alive: NDArray[np.bool_]) -> int:
-        """Return the number of the packed mask of some groups of tokens that stay, made once."""
-        key = alive.tobytes()
-        found = split.words.get(key)
-        if found is None:
-            # The fewer ones are marked: those that stay, or those that do not beside all that do.
-            dead = ~alive
-            many = 2 * np.diff(split.stays.first)[alive].sum() > len(split.stays.nodes)
-            fewer = dead if many and dead.any() else alive
-            bits = np.zeros(32 * self.width, bool)
-            bits[self.forest.trie.ending(split.stays.of(fewer))[0]] = True
-            if fewer is dead:
-                every = self.words[self.word(split, np.ones(len(alive), bool))]
-            marked = np.packbits(bits, bitorder="little").view(np.uint32)
-            found = split.words[key] = self._new_word()
-            self.words[found] = every & ~marked if fewer is dead else marked
-        return found
+        """Return the number of a packed mask of some groups of tokens that stay."""
+        bits = np.zeros(32 * self.width, bool)
+        bits[self.forest.trie.ending(split.stays.of(alive))[0]] = True
+        number = self._new_word()
+        self.words[number] = np.packbits(bits, bitorder="little").view(np.uint32)
+        return number
 
     def load(self, node: int) -> None:
         """Fill in what is below a set of nodes."""

@@ -40,31 +40,56 @@ class Interior:
 
     Attributes
     ----------
-    split
-        The tokens off the paths of listed texts, ``None`` where all texts are listed.
     ends
-        Nodes on the paths, each with the state there; they come before what ``split`` says.
-    exits
-        Nodes behind closing quotes, each with the edge of the quote.
+        Nodes on the paths of listed texts, each with the state there; they come before what ``split`` says.
+    listed
+        Nodes behind the closing quotes of listed texts, each with the edge of the quote.
     """
 
     def __init__(self, forest: TokenForest, state: Text, node: int) -> None:
-        self.state, self.node = state, node
-        self.ends, self.exits, taken = list[tuple[int, State]](), list[tuple[int, ByteEdge]](), list[int]()
+        self.state, self.node, self._forest = state, node, forest
+        self.ends, self.listed, self._taken = list[tuple[int, State]](), list[tuple[int, ByteEdge]](), list[int]()
         for child, edge in _along(forest, state, node):
             if edge is None or not isinstance(edge.target, Text):
-                taken.append(child)
-                self.exits += [] if edge is None else [(child, edge)]
+                self._taken.append(child)
+                self.listed += [] if edge is None else [(child, edge)]
             elif on_path(edge.target.spelled):
                 self.ends.append((child, edge.target))
-        split = self.split = Split.within(forest, state.spelled, node)
+
+    @cached_property
+    def split(self) -> Split | None:
+        """The tokens off the paths of listed texts, ``None`` where all texts are listed."""
+        return Split.within(self._forest, self.state.spelled, self.node)
+
+    @cached_property
+    def exits(self) -> list[tuple[int, ByteEdge]]:
+        """Nodes behind closing quotes, each with the edge of the quote."""
+        split, state, exits = self.split, self.state, [*self.listed]
         for place, closing in split.closings(state.spelled).items() if split is not None else ():
-            rest = split.rest(closing, taken) if split is not None else None
-            if rest is not None and state.counts:  # each is a name of its own
-                texts = ((one, forest.text(one, node)) for one in forest.nodes(rest).tolist())
-                self.exits += ((one, state.closed(place, text)) for one, text in texts)
-            elif rest is not None:
-                self.exits.append((rest, state.closed(place)))
+            assert split is not None
+            if (rest := self._rest(np.sort(split.exits.of(closing)))) is None:
+                continue
+            if state.counts:  # each is a name of its own
+                texts = ((one, self._forest.text(one, self.node)) for one in self._forest.nodes(rest).tolist())
+                exits += ((one, state.closed(place, text)) for one, text in texts)
+            else:
+                exits.append((rest, state.closed(place)))
+        return exits
+
+    def marked(self, tables: ForestTables) -> tuple[int, list[tuple[int, ByteEdge]]]:
+        """Return the number of the packed mask of tokens that stay off the paths, -1 for none, and :attr:`exits`."""
+        if (found := tables.marked(self.state.spelled, self.node)) is not None:
+            marked, places = found
+            rests = ((self._rest(nodes), self.state.closed(places[one])) for one, nodes in marked.exits)
+            return marked.word, [*self.listed, *((rest, edge) for rest, edge in rests if rest is not None)]
+        return -1 if self.split is None else self.split.word(self.state.spelled, tables), self.exits
+
+    def _rest(self, nodes: NDArray[np.integer]) -> int | None:
+        """Return the node that stands for some of the trie, without those of listed texts; ``None`` for none."""
+        if self._taken:
+            taken = np.concatenate([self._forest.nodes(node) for node in self._taken])
+            nodes = np.setdiff1d(nodes, taken, assume_unique=True)
+        return self._forest.joined(nodes) if len(nodes) else None
 
     @classmethod
     def of(cls, forest: TokenForest, kept: Cache[tuple[State, int], Interior], state: Text, node: int) -> Interior:
@@ -317,10 +342,10 @@ class Compiled:
         if state.counts:
             raise UntoldError
         interior = self._interior(state, node)
-        word = -1 if interior.split is None else interior.split.word(state.spelled, self.forest)
+        word, exits = interior.marked(self.forest)
         marks = [end for end, _ in interior.ends]
-        parts = [*marks, *(part for end, edge in interior.exits for part in (end, self._edge(edge)))]
-        for end, _ in (*interior.ends, *interior.exits):
+        parts = [*marks, *(part for end, edge in exits for part in (end, self._edge(edge)))]
+        for end, _ in (*interior.ends, *exits):
             self.forest.enter(end)
         first, last, made = self._parts, self._parts + len(parts), len(self._records)
         if last > MOST_PARTS or made == MOST_STATES:
