@@ -444,8 +444,9 @@ class Stepper:
         return 0 if top is None else 1 + 3 * min(top, size)
 
     def _beside(self, log_p: Tensor, scores: Tensor, rows: Tensor) -> list[Tensor]:
-        """Return what accounts say of each of ``rows``, a column each: ``log S`` of the mask; the likeliest tokens, ``log p`` of
-        each, and whether each is allowed. Nothing where no accounts are asked for.
+        """Return a column for each number that accounts have of the prefixes ``rows``; none where nobody asks for accounts.
+
+        ``log S`` of the mask; then the likeliest tokens, ``log p`` of each, and whether each is allowed.
         """
         if self._request.top is None:
             return []

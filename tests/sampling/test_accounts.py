@@ -1,7 +1,5 @@
-"""The accounts of tokens against enumeration, over the one table of samplers: the sums of a draw made visible.
-
-To ask for them changes no draw and asks the model nothing.
-"""
+"""The accounts of tokens against enumeration, over the one table of samplers: the sums of a draw made visible. To ask for them
+changes no draw and asks the model nothing."""
 
 from __future__ import annotations
 
