@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from outlines_phi import BannedPhrases, EmptyLanguageError, SchemaWarning, UnsupportedError, Vocabulary
 from outlines_phi.guides import Guide, JSONGuide, Table
 from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.guides.json_schema import token_forest, walker
+from outlines_phi.guides.json_schema import spreads, token_forest, walker
 from outlines_phi.guides.json_schema.strings import string_set
 from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.vocabulary import kernel
@@ -211,6 +211,69 @@ def test_a_mask_is_made_without_rows_by_the_compiled_walk(monkeypatch: pytest.Mo
         if states > 200:
             break
     assert len(rows) < 0.2 * states or not COMPILED
+
+
+STRINGS: dict[str, dict[str, Any]] = {
+    "free": {}, "least": {"minLength": 3}, "most": {"maxLength": 5}, "between": {"minLength": 2, "maxLength": 31},
+    "far": {"maxLength": 90}, "apart": {"anyOf": [{"maxLength": 2}, {"minLength": 6}]}, "line": {"pattern": "^.*z$"},
+    "few": {"pattern": "^[a-f]{2,9}(é|ab)?$"}, "words": {"pattern": "^[a-zA-Z0-9]+(-[a-z]+)*$"}, "host": {"format": "hostname"},
+    "date": {"format": "date", "maxLength": 12}, "listed": {"enum": ["ab", "abc", "a\u2028", "é"]},
+    "others": {"not": {"enum": ["ab", "zzz", "é"]}},
+}  # fmt: skip
+"""Strings that are lengths, automata, lists, and several of these."""
+
+NAMES = {
+    "type": "object", "properties": {"abc": {"type": "boolean"}}, "additionalProperties": {"type": "array"},
+    "patternProperties": {"^a": {"type": "integer"}, "z$": {"type": "string"}, "^[0-9]{2,4}$": {"type": "null"}},
+}  # fmt: skip
+"""Names that several automata tell apart side by side."""
+
+WORDS = [
+    "a" * 25,
+    "z" * 40,
+    "ab" * 30,
+    "-a",
+    "é" * 13,
+    "ab ",
+    "a\u2028",
+    "\u2028z",
+    "€z",
+    '"}',
+    'z": ',
+    'ab"',
+    '", "a',
+    "12",
+    "0-",
+]
+BROKEN = [
+    b'\\"a',
+    b"\\nz",
+    b"\\u00e9",
+    b"\\ud83d\\ude00z",
+    b"\xc3",
+    b"\xa9z",
+    b"\xf0\x9f",
+    b"\xe2\x80",
+    b"\xa8a",
+    b"\xff",
+    b"\xc3\xa9a",
+]
+ODD = [*WHOLE.tokens[:257], *(word.encode() for word in WORDS), *BROKEN, b"ab ", b"-a", b""]
+"""Tokens that are long, alike, half of a character, escaped, and over quotes."""
+
+
+@pytest.mark.parametrize("name", [*STRINGS, "names", "names one by one"])
+def test_masks_in_strings_are_those_of_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Masks mark kinds of tokens at once, rows group them by states: beside single steps, also with too many automata for that."""
+    monkeypatch.setattr(string_set, "MULTIPLIED", 0)
+    monkeypatch.setattr(spreads, "ALONGSIDE", 1 if name == "names one by one" else spreads.ALONGSIDE)
+    kinds, add = list[int](), spreads.TriePart.add_word
+    monkeypatch.setattr(spreads.TriePart, "add_word", lambda part, longest: kinds.append(longest) or add(part, longest))
+    document = {"type": "array", "items": {"type": "string", **STRINGS[name]}} if name in STRINGS else NAMES
+    guide = JSONGuide.of(document, Vocabulary.from_tokens([*ODD, name.encode()], 0), any_order=True)
+    rng = random.Random(name)
+    assert sum(1 for _ in range(5) for _ in walk(guide, rng, 12, QUOTING)) > 30
+    assert kinds or not COMPILED or name in ("few", "date", "listed", "apart", "names", "names one by one")
 
 
 @pytest.mark.parametrize(("table", "module", "size"), [("MOST_STATES", walker, 40), ("MOST_WORDS", token_forest, 200)])
