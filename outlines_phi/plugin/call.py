@@ -110,6 +110,8 @@ class CallOptions:
     ban: BannedPhrases | None = None
     weighted: bool = True
     progress: Told = None
+    tokens: bool = False
+    top: int | None = None
 
     @classmethod
     def read(
@@ -138,6 +140,11 @@ class CallOptions:
         if constraint is not None and not isinstance(constraint, TextConstraint):
             constraint = TextConstraint(constraint)  # a function of texts is one of their beginnings
         check_ends(given["ends"], given["open_at"], given["tokenization"], constraint)
+        if given["top"] and not given["tokens"]:
+            raise UnsupportedError(
+                f"Give tokens=True beside top=, or leave that out. top={given['top']} was given, and alternatives are "
+                "a part of the accounts of tokens."
+            )
         return cls(
             SamplingSettings(**{field.name: given[field.name] for field in fields(SamplingSettings)}),
             given["num_return_sequences"] or 1,
@@ -148,6 +155,8 @@ class CallOptions:
             ban,
             weighted,
             given["progress"],
+            given["tokens"],
+            given["top"],
         )
 
 
