@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from typing import Any, ClassVar, final
@@ -67,9 +67,8 @@ class PhiMLXLM(MaskedLoop, MLXLM):
             call.keywords["sampler"] = call.keywords.pop(THEIR_SAMPLER)
         return lent
 
-    def _masking(self, processor: Any) -> LoopProcessor:
-        ours = isinstance(processor, MaskLogitsProcessor)
-        return LoopProcessor(partial(_masked, processor) if ours else processor, self._ended)
+    def _of_arrays(self, processor: MaskLogitsProcessor) -> Callable[[mx.array, mx.array], mx.array]:
+        return partial(_masked, processor)
 
     def _ended(self, logits: mx.array) -> mx.array:
         ends = mx.arange(logits.shape[-1]) == self.hf_tokenizer.eos_token_id
