@@ -2,8 +2,6 @@
 
 # ruff: noqa: F401
 
-from collections.abc import Hashable
-
 from outlines_phi.drafting.drafter import NOTHING, Proposer
 from outlines_phi.drafting.forced import ForcedTexts
 from outlines_phi.fidelity import bias
@@ -17,7 +15,7 @@ from outlines_phi.guides.guide import DEAD, DONE, Row
 from outlines_phi.guides.phrases.ban_language import ProductGuide, banned
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.lm import bundled, watch
-from outlines_phi.lm.model import Evaluation, LanguageModel, ModelCounts
+from outlines_phi.lm.model import Evaluation, ModelCounts, WrappedModel
 from outlines_phi.lm.transformers.forward import Forward
 from outlines_phi.lm.transformers.packed import PackedTrees
 from outlines_phi.lm.transformers.roads import RegionTrees
@@ -54,25 +52,3 @@ from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.sampler import Prefetch, Request, Sampler
 from outlines_phi.sampling.window_walks import NormalizerWalk, WindowAttempts
 from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
-
-
-class WrappedModel(LanguageModel):
-    """A model with the distribution of another one, ``lm``, of which it has all but the token trees."""
-
-    def __init__(self, lm: LanguageModel) -> None:
-        self.lm = lm
-        self.vocabulary, self.max_length, self.device = lm.vocabulary, lm.max_length, lm.device
-
-    def version(self) -> Hashable:
-        return self.lm.version()
-
-    @property
-    def opaque(self) -> bool:
-        return self.lm.opaque
-
-    @property
-    def rounding(self) -> float:
-        return self.lm.rounding
-
-    def fingerprint(self) -> str:
-        return self.lm.fingerprint()

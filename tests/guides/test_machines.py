@@ -122,7 +122,6 @@ BOUNDED = {
     "lark",
     "gbnf",
     "guidance, recursive",
-    "guidance, a value",
     "sums without",
     "record without",
 }
