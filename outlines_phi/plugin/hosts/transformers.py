@@ -195,9 +195,9 @@ class MaskedLoop(PhiModel):
     def _ended(self, logits: Any) -> Any:
         """Return logits that end the text, given any."""
 
-    def _of_arrays(self, processor: MaskLogitsProcessor) -> Callable[[Any, Any], Any]:
-        """Return our processor in the arrays of the loop: by default those of NumPy."""
-        return processor.of_arrays
+    def _in_arrays(self, processor: Any) -> Callable[[Any, Any], Any]:
+        """Return a processor in the arrays of the loop: by default ours is in those of NumPy, that of Outlines as it is."""
+        return processor.of_arrays if isinstance(processor, MaskLogitsProcessor) else processor  # type: ignore[no-any-return]
 
     def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
         with self._in_loop(call, [prompt]) as allowed:
@@ -217,8 +217,7 @@ class MaskedLoop(PhiModel):
             )
         if processor is None:
             return nullcontext()
-        ours = isinstance(processor, MaskLogitsProcessor)
-        return _checked(LoopProcessor(self._of_arrays(processor) if ours else processor, self._ended))
+        return _checked(LoopProcessor(self._in_arrays(processor), self._ended))
 
 
 @contextmanager
