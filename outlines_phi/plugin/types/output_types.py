@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from decimal import Decimal
@@ -59,32 +59,32 @@ class JSONText:
 
     part: Part
 
-    @property
-    def whitespace_pattern(self) -> str | None:
-        """The blanks between the tokens of JSON; ``None`` for those that writers of JSON put."""
-        found: set[str | None] = {blanks for _, _, blanks, _ in _leaves(self.part)}
-        if len(found) > 1:
-            raise UnsupportedError(
-                f"Give the JSON schemas of one output type the same whitespace_pattern. These have {sorted(map(str, found))}."
-            )
-        return found.pop()
-
     @cached_property
+    def _read(self) -> tuple[Template, str | None]:
+        """The texts, and the blanks between the tokens of JSON: ``None`` for those that writers of JSON put."""
+        schemas: dict[Part, Schema] = {}
+        template = _template(self.part, schemas)
+        blanks, *others = {leaf[2] for leaf in schemas}
+        if others:
+            given = sorted(map(str, (blanks, *others)))
+            raise UnsupportedError(
+                f"Give the JSON schemas of one output type the same whitespace_pattern. These have {given}."
+            )
+        return template, blanks
+
+    @property
     def template(self) -> Template:
         """The texts, the schemas read; errors as :meth:`Schema.read`."""
-        schemas: dict[Part, Schema] = {}
-        for leaf in dict.fromkeys(_leaves(self.part)):
-            schemas[leaf] = Schema.read(_document(leaf[1]), label=str(len(schemas) or ""), plain=leaf[3])
-        return _template(self.part, schemas)
+        return self._read[0]
 
     @cached_property
     def machine(self) -> Machine:
         """The machine that reads the texts."""
-        return Machine(self.template, blanks=self.whitespace_pattern)
+        return Machine(self.template, blanks=self._read[1])
 
     def guide(self, vocabulary: Vocabulary) -> JSONGuide:
         """Return the guide of the texts over a vocabulary; warns of the keywords that it does not ask."""
-        return JSONGuide.of_template(self.template, vocabulary, blanks=self.whitespace_pattern)
+        return JSONGuide.of_template(self.template, vocabulary, blanks=self._read[1])
 
     @property
     def text(self) -> str:
@@ -179,23 +179,17 @@ def parts_of(term: Term) -> Iterator[Term]:
 COUNTS: dict[type[Term], tuple[int, int | None]] = {KleeneStar: (0, None), KleenePlus: (1, None), Optional: (0, 1)}
 
 
-def _leaves(part: Part) -> Iterator[tuple[Any, ...]]:
-    """Yield the schemas in a part."""
-    if isinstance(part, tuple) and part[0] == "json":
-        yield part
-    elif isinstance(part, tuple):
-        for one in part[1:]:
-            yield from _leaves(one)
-
-
-def _template(part: Part, schemas: Mapping[Part, Schema]) -> Template:
+def _template(part: Part, schemas: dict[Part, Schema]) -> Template:
+    """Return the template of a part; each of the ``schemas`` in it is read once, under a label of its own."""
     match part:
         case str():
             return Template.of_bytes(compile_regex(part))
-        case "json", *_:
+        case "json", document, _, plain:
+            if part not in schemas:
+                schemas[part] = Schema.read(_document(document), label=str(len(schemas) or ""), plain=plain)
             return Template.of_value(schemas[part])
-        case "times", inner, least, most:
-            return _template(inner, schemas).repeated(least, most)
+        case "times", one, least, most:
+            return _template(one, schemas).repeated(least, most)
     inner = [_template(one, schemas) for one in part[1:]]
     return {"then": Template.sequence, "or": Template.one_of}[part[0]](inner)
 
