@@ -94,6 +94,19 @@ class CodeAutomaton:
         position = None if position is None else position[order]
         return cls(bounds[changes], classes[changes], place[targets[order]], accepting[order], position)
 
+    @property
+    def packed(self) -> NDArray[np.int32]:
+        """All parts behind their sizes, without positions; ``accepting`` tells one language."""
+        parts = self.bounds, self.classes, self.targets.reshape(-1), self.accepting
+        return np.concatenate([[len(self.bounds), *self.targets.shape], *parts]).astype(np.int32)
+
+    @classmethod
+    def unpacked(cls, numbers: NDArray[np.int32]) -> CodeAutomaton:
+        """Return the automaton of :attr:`packed` numbers."""
+        runs, states, columns = numbers[:3].tolist()
+        bounds, classes, targets, accepting = np.split(numbers[3:], np.cumsum([runs, runs, states * columns]))
+        return cls(bounds, classes, targets.reshape(states, columns), accepting > 0)
+
     @classmethod
     def of_values(cls, values: Iterable[str]) -> CodeAutomaton:
         """Return the automaton of the given strings."""

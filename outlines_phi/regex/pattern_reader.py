@@ -136,6 +136,11 @@ def marks(pattern: str, dialect: Dialect) -> list[Mark]:
     return sorted(reader.marks, key=lambda mark: mark.begin)
 
 
+def class_of(written: str) -> CodePoints:
+    """Return the characters of a class in brackets or of a property; only for a property all characters are looked at."""
+    return code_points.found(written) if r"\p" in written else _PatternReader(written, ECMA, frozenset()).bracket()
+
+
 class _PatternReader:
     """One pass over a pattern, from ``at`` on; ``repeats`` tells whether what was read can be repeated."""
 
@@ -341,7 +346,7 @@ class _PatternReader:
     def named(self, letter: str) -> CodePoints:
         """Return the characters of a class that has a letter."""
         of = {"d": self.dialect.digit, "w": self.dialect.word, "s": self.dialect.space}
-        return code_points.found((IN_ASCII if "a" in self.flags else of)[letter])
+        return class_of((IN_ASCII if "a" in self.flags else of)[letter])
 
     def cased(self, points: CodePoints) -> CodePoints:
         """Return characters in any case, where that is asked."""
@@ -392,7 +397,7 @@ class _PatternReader:
         """Return a character or a range of a class, in any case where that is asked, or what stands for several."""
         if self.dialect.nested:
             if posix := self.found(_POSIX):
-                points = self.cased(code_points.found(_POSIX_CLASSES[posix[2]]))
+                points = self.cased(class_of(_POSIX_CLASSES[posix[2]]))
                 return [others(points) if posix[1] else points]
             if self.text[self.at] == "[":
                 return [self.bracket()]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from itertools import chain, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,16 +48,17 @@ class Spelling:
         self._places: dict[tuple[Edge, ...], int] = {}
         self._even: dict[tuple[int, ...], int] = {}
         # Surrogates and what lies beyond Unicode belong to no class; no run begins among surrogates.
-        # Narrow numbers are made in a fraction of the time.
-        self._class_of = np.full(_BEYOND, NOWHERE, dtype=np.int16 if self.classes < 1 << 14 else np.int32)
-        self._class_of[:CODE_POINTS] = np.repeat(classes, np.diff([*bounds, CODE_POINTS]))
-        self._class_of[FIRST_SURROGATE:AFTER_SURROGATES] = NOWHERE
-        self._blocks: dict[tuple[bytes, int], int] = {}
+        self._bounds, self._class_of = list(bounds), list(classes)
+        for first, last in ((FIRST_SURROGATE, AFTER_SURROGATES), (CODE_POINTS, _BEYOND)):
+            at, behind = bisect_left(self._bounds, first), bisect_right(self._bounds, last)
+            resumed = self._class_of[behind - 1]
+            self._bounds[at:behind], self._class_of[at:behind] = [first, last], [NOWHERE, resumed]
+        self._blocks: dict[tuple[tuple[int, ...], int], int] = {}
 
     @cached_property
     def table(self) -> NDArray[np.integer]:
         """``int[P, 256]``: the place that each byte leads to."""
-        found = np.full((len(self.below), 256), NOWHERE, dtype=self._class_of.dtype)
+        found = np.full((len(self.below), 256), NOWHERE, dtype=np.int32)
         for place, edges in enumerate(self.edges, self.classes):
             for first, last, target in edges:
                 found[place, first : last + 1] = target
@@ -114,21 +117,23 @@ class Spelling:
             size *= len(digit)
         if base + size <= least:
             return NOWHERE
-        block = self._class_of[base : base + size]
-        if base >= least and (block == block[0]).all():
-            return self._evenly(int(block[0]), radices)
-        key = block.tobytes(), id(radices[0])  # digits are constants
-        if len(radices) > 1 or key not in self._blocks:
-            below = size // len(radices[0])
-            if below == 1:
-                children = block.tolist()
-            else:
-                places = range(base, base + size, below)
-                children = [self.digits(place, radices[1:], least) for place in places]
-            found = self.fork(radices[0], children)
-            if below > 1:
-                return found
-            self._blocks[key] = found
+        run = bisect_right(self._bounds, base)
+        is_even = run == len(self._bounds) or self._bounds[run] >= base + size
+        if base >= least and is_even:
+            return self._evenly(self._class_of[run - 1], radices)
+        below = size // len(radices[0])
+        if below > 1:
+            places = range(base, base + size, below)
+            return self.fork(radices[0], [self.digits(place, radices[1:], least) for place in places])
+        last = bisect_left(self._bounds, base + size)
+        cuts = [base, *self._bounds[run:last], base + size]
+        counts = (
+            [number] * (b - a) for number, (a, b) in zip(self._class_of[run - 1 : last], pairwise(cuts), strict=True)
+        )
+        block = tuple(chain.from_iterable(counts))
+        key = block, id(radices[0])  # digits are constants
+        if key not in self._blocks:
+            self._blocks[key] = self.fork(radices[0], block)
         return self._blocks[key]
 
     def fork(self, digit: Sequence[Sequence[int]], children: Sequence[int]) -> int:

@@ -112,7 +112,7 @@ class Vocabulary(Shared):
         return replace(plain, tokens=tuple(tokens), plain=plain)
 
     def shown(self, text: bytes) -> bytes:
-        """Return what a text shows: special tokens that machines step by show what the tokenizer's decoder writes of them."""
+        """Replace special tokens that machines step by with the text that the tokenizer's decoder writes of them."""
         plain = self.plain
         if plain is None or MARK not in text:
             return text

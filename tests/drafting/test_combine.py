@@ -10,9 +10,10 @@ import torch
 
 from outlines_phi import UnsupportedError
 from outlines_phi.drafting import AdaptedLength, Draft, FirstOf, ForcedDrafter, PromptLookupDrafter, Site
-from outlines_phi.drafting.combine import HITS, SECOND, TESTS, TRIED, Acceptance, best_length
+from outlines_phi.drafting.combine import HITS, TESTS, TRIED, Acceptance, best_length
 from outlines_phi.drafting.drafter import check_length
 from outlines_phi.errors import DraftError
+from outlines_phi.lm import CallCost
 from tests.drafting.runs import CheapScripted, Scripted, propose, run_of, site_of, table_of
 from tests.inner import NOTHING, Proposer
 from tests.languages import VOCABULARY
@@ -39,13 +40,13 @@ def per_time(length: int, acceptance: float, cost: float, second: float) -> floa
 @pytest.mark.parametrize("cost", [0.0, 0.02, 0.05, 0.3, 2.0])
 @pytest.mark.parametrize("acceptance", [0.0, 0.1, 0.5, 0.8, 0.95, 1.0])
 def test_the_best_length_is_the_best(cost: float, acceptance: float) -> None:
-    for walks, second in ((1, SECOND), (2, 0.0)):
+    for walks, second in ((1, 0.3), (2, 0.0)):
         best, times = (
-            best_length(acceptance, cost, 12, walks),
+            best_length(acceptance, CallCost(0.3, cost), 12, walks),
             [per_time(k, acceptance, cost, second) for k in range(13)],
         )
         assert 0 <= best <= 12 and times[best] == pytest.approx(max(times))
-    assert best_length(acceptance, cost, 0) == 0
+    assert best_length(acceptance, CallCost(), 0) == 0
 
 
 def test_the_rate_forgets() -> None:
@@ -183,9 +184,8 @@ def test_each_draft_is_tested_once() -> None:
 def test_options_and_names() -> None:
     inner = PromptLookupDrafter()
     assert AdaptedLength(inner) == AdaptedLength(inner) and not AdaptedLength(inner).sampled
-    for bad in ({"drafter": "forced"}, {"drafter": inner, "cost": -1}, {"drafter": inner, "cost": math.nan}):
-        with pytest.raises(UnsupportedError, match="AdaptedLength"):
-            AdaptedLength(**bad)  # type: ignore[arg-type]
+    with pytest.raises(UnsupportedError, match="AdaptedLength"):
+        AdaptedLength("forced")  # type: ignore[arg-type]
 
 
 EOS, A, B, AB, BA, C, CC, X = range(8)

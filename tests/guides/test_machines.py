@@ -173,7 +173,6 @@ BOUNDED = {
     "lark",
     "gbnf",
     "guidance, recursive",
-    "guidance, a value",
     "sums without",
     "record without",
 }

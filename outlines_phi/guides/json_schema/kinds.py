@@ -151,9 +151,18 @@ class Kinds:
         with self.placed(formula):
             return plain.spellings if plain == other else _spelled_apart(plain, other)
 
+    def has_number(self, formula: Formula) -> bool:
+        """Return True if a formula is true of a number that has a text."""
+        plain, other = (self.numbers(formula, plain=plain) for plain in (True, False))
+        if plain == other and not plain.is_costly:
+            return not plain.is_empty
+        return self.shortest_number(formula) is not None
+
     def shortest_number(self, formula: Formula) -> int | None:
         """Return the length of the shortest text of a number that a formula is true of; ``None`` if there is none."""
         plain, other = (self.numbers(formula, plain=plain) for plain in (True, False))
+        if any(map(plain.contains, range(10))):
+            return 1
         if plain.is_empty and other.is_empty:
             return None
         if plain.members and plain.members == other.members:

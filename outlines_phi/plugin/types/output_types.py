@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from decimal import Decimal
@@ -99,36 +99,35 @@ class JSONText:
 
     part: Part
 
-    @property
-    def whitespace_pattern(self) -> str | None:
-        """The blanks between the tokens of JSON; ``None`` for those that writers of JSON put."""
-        found: set[str | None] = {leaf[2] for leaf in _leaves(self.part) if leaf[0] == "json"}
-        if len(found) > 1:
-            raise UnsupportedError(
-                f"Give the JSON schemas of one output type the same whitespace_pattern. These have {sorted(map(str, found))}."
-            )
-        return found.pop() if found else None
-
     @cached_property
+    def _read(self) -> tuple[Template, str | None]:
+        """The texts, and the blanks between the tokens of JSON: ``None`` for those that writers of JSON put."""
+        schemas: dict[Part, Schema] = {}
+        template = _template(self.part, schemas)
+        blanks, *others = {leaf[2] for leaf in schemas} or {None}
+        if others:
+            given = sorted(map(str, (blanks, *others)))
+            raise UnsupportedError(
+                f"Give the JSON schemas of one output type the same whitespace_pattern. These have {given}."
+            )
+        return template, blanks
+
+    @property
     def template(self) -> Template:
         """The texts, the schemas read; errors as :meth:`Schema.read`."""
-        schemas: dict[Part, Schema] = {}
-        for leaf in dict.fromkeys(leaf for leaf in _leaves(self.part) if leaf[0] == "json"):
-            schemas[leaf] = Schema.read(_document(leaf[1]), label=str(len(schemas) or ""), plain=leaf[3])
-        return _template(self.part, schemas)
+        return self._read[0]
 
     @cached_property
     def machine(self) -> ByteMachine[Any]:
         """The machine that reads the texts."""
-        if self.template.schemas and not self._grammars:
-            return Machine(self.template, blanks=self.whitespace_pattern)
+        template, blanks = self._read
+        if template.schemas and not self._grammars:
+            return Machine(template, blanks=blanks)
         machines = [
-            piece
-            if isinstance(piece, ByteMachine)
-            else Machine(self.template.of_piece(place), blanks=self.whitespace_pattern)
-            for place, piece in enumerate(self.template.pieces)
+            piece if isinstance(piece, ByteMachine) else Machine(template.of_piece(place), blanks=blanks)
+            for place, piece in enumerate(template.pieces)
         ]
-        return Joined(machines, self.template.first, self.template.follow)
+        return Joined(machines, template.first, template.follow)
 
     @property
     def _grammars(self) -> list[LexedMachine]:
@@ -137,15 +136,16 @@ class JSONText:
 
     def guide(self, vocabulary: Vocabulary) -> Guide:
         """Return the guide of the texts over a vocabulary; warns of the keywords that it does not ask."""
-        special = [token for leaf in _leaves(self.part) if leaf[0] == "special" for token in references(leaf[1])]
+        template, blanks = self._read
+        special = [token for written in _special(self.part) for token in references(written)]
         special += [token for machine in self._grammars for token in machine.grammar.special]
         vocabulary = vocabulary.with_special(special)
-        if self.template.schemas and not self._grammars:
-            return JSONGuide.of_template(self.template, vocabulary, blanks=self.whitespace_pattern)
-        warn_of_keywords(self.template.left_out)
+        if template.schemas and not self._grammars:
+            return JSONGuide.of_template(template, vocabulary, blanks=blanks)
+        warn_of_keywords(template.left_out)
         if self._grammars:
             return MachineGuide(self.machine, vocabulary)
-        classes = [piece.byte_class for piece in self.template.pieces if isinstance(piece, ByteAutomaton)]
+        classes = [piece.byte_class for piece in template.pieces if isinstance(piece, ByteAutomaton)]
         automaton = ByteAutomaton.of_machine(self.machine, joint_classes(classes)[0], _check_states)
         return FSMGuide.from_automaton(automaton, vocabulary)
 
@@ -250,31 +250,31 @@ def parts_of(term: Term) -> Iterator[Term]:
 COUNTS: dict[type[Term], tuple[int, int | None]] = {KleeneStar: (0, None), KleenePlus: (1, None), Optional: (0, 1)}
 
 
-LEAVES = ("json", "special", "grammar")
-
-
-def _leaves(part: Part) -> Iterator[tuple[Any, ...]]:
-    """Yield what a part has that is no regular expression."""
-    if isinstance(part, tuple) and part[0] in LEAVES:
-        yield part
+def _special(part: Part) -> Iterator[str]:
+    """Yield the special tokens in a part, as they are written."""
+    if isinstance(part, tuple) and part[0] == "special":
+        yield part[1]
     elif isinstance(part, tuple):
         for one in part[1:]:
-            yield from _leaves(one)
+            yield from _special(one)
 
 
-def _template(part: Part, schemas: Mapping[Part, Schema]) -> Template:
+def _template(part: Part, schemas: dict[Part, Schema]) -> Template:
+    """Return the template of a part; each of the ``schemas`` in it is read once, under a label of its own."""
     match part:
         case str():
             return Template.of_bytes(compile_regex(part))
-        case "json", *_:
+        case "json", document, _, plain:
+            if part not in schemas:
+                schemas[part] = Schema.read(_document(document), label=str(len(schemas) or ""), plain=plain)
             return Template.of_value(schemas[part])
         case "special", written:
             return Template.of_bytes(ByteAutomaton.of_special(written))
         case "grammar", text:
             machine: Any = LexedMachine.of(read_grammar(text))
             return Template.of_bytes(machine)
-        case "times", inner, least, most:
-            return _template(inner, schemas).repeated(least, most)
+        case "times", one, least, most:
+            return _template(one, schemas).repeated(least, most)
     inner = [_template(one, schemas) for one in part[1:]]
     return {"then": Template.sequence, "or": Template.one_of}[part[0]](inner)
 

@@ -305,6 +305,11 @@ def test_members_and_others_of_a_format(name: str) -> None:
     assert "pointer" in name or not any(strings.contains(text + "\n") for text in members)
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_kept_automaton_of_a_format_is_that_of_its_patterns(name: str) -> None:
+    assert of_format(name) == FORMATS[name]()
+
+
 def test_every_format_has_cases_and_others_are_none() -> None:
     assert {*FORMATS} <= {*CASES, *(f"uuid{version}" for version in range(1, 9))}
     assert format_strings("colour") is None and format_strings("regex") is None

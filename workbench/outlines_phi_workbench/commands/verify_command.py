@@ -110,11 +110,9 @@ def read_subject(
             )
         case JSONText():
             fault = _validator(output_type) if isinstance(output_type, JsonSchema) else None
-            return name, Subject.of_json(
-                JSONGuide.of_template(language.template, vocabulary, blanks=language.whitespace_pattern),
-                fault=fault,
-                **options,
-            )
+            guide = language.guide(vocabulary)
+            assert isinstance(guide, JSONGuide)  # what is read here has no other part
+            return name, Subject.of_json(guide, fault=fault, **options)
     return name, Subject.of_pattern(language, vocabulary, **options)
 
 

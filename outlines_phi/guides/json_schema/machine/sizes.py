@@ -108,7 +108,7 @@ class Sizes:
             or self.possible_text(kinds.strings(formula))
             or any(map(self._is_evident_array, kinds.arrays(formula)))
             or any(map(self._is_evident_object, kinds.objects(formula)))
-            or kinds.shortest_number(formula) is not None
+            or kinds.has_number(formula)
         )
 
     def _is_evident_array(self, shape: ArrayShape) -> bool:

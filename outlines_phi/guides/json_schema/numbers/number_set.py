@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TypeAlias, final
 
 from ....automata.automaton import ByteAutomaton
-from ....format_limits import LimitError
+from ....format_limits import LimitError, current_limits
 from ....numerics.cache import kept
 from .multiples import EVERY_NUMBER, NO_NUMBER, Multiples, is_decimal
 from .texts import ANY_NUMBER, LISTED, spell, spell_all_but, spell_far
@@ -153,6 +153,12 @@ class NumberSet:
     def has_multiples(self) -> bool:
         """True if more than ranges and whole numbers tell the members apart."""
         return any(q != 1 for piece in self.between for q, _ in piece.terms)
+
+    @property
+    def is_costly(self) -> bool:
+        """True if the texts may need more states than there may be: of multiples, or of many and long bounds."""
+        bits = sum(x.numerator.bit_length() + x.denominator.bit_length() for x in self.cuts)
+        return self.has_multiples or 20 * bits > current_limits().states
 
     @property
     def spellings(self) -> ByteAutomaton:
