@@ -22,7 +22,7 @@ from ...guides.grammar.grammar import Grammar
 from ...guides.guide import Guide
 from ...guides.table import Table
 from ...regex.patterns import compile_regex
-from .output_types import GuidanceText, JSONText, Language, to_language
+from .output_types import GuidanceText, JSONText, Language, holds_special, to_language
 from .pydantic_schemas import functions_of, signature
 
 
@@ -193,6 +193,8 @@ def name(output_type: Any) -> str:
 def format_of(output_type: Any, place: Place = "alone") -> Format:
     """Return the format that Outlines has for ``output_type``, such that it can be read back."""
     match output_type:
+        case Term() if holds_special(output_type):
+            return parsed(to_language(output_type), str)
         case Alternatives():
             return first_fitting([format_of(term, place) for term in output_type.terms])
         case Choice():
