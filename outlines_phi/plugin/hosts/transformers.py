@@ -197,7 +197,7 @@ class MaskedLoop(PhiModel):
 
     def _in_arrays(self, processor: Any) -> Callable[[Any, Any], Any]:
         """Return a processor in the arrays of the loop: by default ours is in those of NumPy, that of Outlines as it is."""
-        return processor.of_arrays if isinstance(processor, MaskLogitsProcessor) else processor  # type: ignore[no-any-return]
+        return processor.of_arrays if isinstance(processor, MaskLogitsProcessor) else processor
 
     def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
         with self._in_loop(call, [prompt]) as allowed:
