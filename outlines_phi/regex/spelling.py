@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
@@ -46,16 +47,15 @@ class Spelling:
         self._places: dict[tuple[Edge, ...], int] = {}
         self._even: dict[tuple[int, ...], int] = {}
         # Surrogates and what lies beyond Unicode belong to no class; no run begins among surrogates.
-        # Narrow numbers are made in a fraction of the time.
-        self._class_of = np.full(_BEYOND, NOWHERE, dtype=np.int16 if self.classes < 1 << 14 else np.int32)
-        self._class_of[:CODE_POINTS] = np.repeat(classes, np.diff([*bounds, CODE_POINTS]))
-        self._class_of[FIRST_SURROGATE:AFTER_SURROGATES] = NOWHERE
-        self._blocks: dict[tuple[bytes, int], int] = {}
+        behind = bisect_right(bounds, FIRST_SURROGATE)
+        again = [] if AFTER_SURROGATES in bounds else [AFTER_SURROGATES]
+        self._starts = [*bounds[:behind], FIRST_SURROGATE, *again, *bounds[behind:], CODE_POINTS, _BEYOND]
+        self._class_of = [*classes[:behind], NOWHERE, *[classes[behind - 1]] * len(again), *classes[behind:], NOWHERE]
 
     @cached_property
     def table(self) -> NDArray[np.integer]:
         """``int[P, 256]``: the place that each byte leads to."""
-        found = np.full((len(self.below), 256), NOWHERE, dtype=self._class_of.dtype)
+        found = np.full((len(self.below), 256), NOWHERE, dtype=np.int32)
         for place, edges in enumerate(self.edges, self.classes):
             for first, last, target in edges:
                 found[place, first : last + 1] = target
@@ -114,22 +114,11 @@ class Spelling:
             size *= len(digit)
         if base + size <= least:
             return NOWHERE
-        block = self._class_of[base : base + size]
-        if base >= least and (block == block[0]).all():
-            return self._evenly(int(block[0]), radices)
-        key = block.tobytes(), id(radices[0])  # digits are constants
-        if len(radices) > 1 or key not in self._blocks:
-            below = size // len(radices[0])
-            if below == 1:
-                children = block.tolist()
-            else:
-                places = range(base, base + size, below)
-                children = [self.digits(place, radices[1:], least) for place in places]
-            found = self.fork(radices[0], children)
-            if below > 1:
-                return found
-            self._blocks[key] = found
-        return self._blocks[key]
+        run = bisect_right(self._starts, base)
+        if base >= least and self._starts[run] >= base + size:
+            return self._evenly(self._class_of[run - 1], radices)
+        places = range(base, base + size, size // len(radices[0]))
+        return self.fork(radices[0], [self.digits(place, radices[1:], least) for place in places])
 
     def fork(self, digit: Sequence[Sequence[int]], children: Sequence[int]) -> int:
         """Return the place from which each value of a digit leads to its child."""
