@@ -108,8 +108,12 @@ FEW = {"auto.py": 3, "drafting.py": 2}
 """Draws of what takes long."""
 
 
-def test_every_example_is_tested() -> None:
+def test_every_example_is_tested_and_listed() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {*EXPECTED, TRAINING.name}
+    listed = re.findall(
+        r"^- \[`(\w+\.py)`\]", (FOLDER.parent / "examples.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert sorted(listed) == sorted(EXPECTED)
 
 
 @pytest.mark.parametrize("name", EXPECTED)

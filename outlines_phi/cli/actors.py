@@ -33,6 +33,7 @@ COLUMNS = {
     "value": "string",
     "value_error": "string",
     "token_ids": "list<int64>",
+    "tokens": "string",
     "log_p": "double",
     "log_w": "double",
     "weight": "double",
@@ -50,9 +51,9 @@ COLUMNS = {
     "error": "string",
     "message": "string",
 }
-"""The columns of a draw, named as in a line of a file, and their types; ``value`` and ``rejections`` are JSON."""
+"""The columns of a draw, named as in a line of a file, and their types; those of :data:`AS_JSON` are JSON."""
 
-AS_JSON = ("value", "rejections")
+AS_JSON = ("value", "tokens", "rejections")
 
 
 def check_names(names: Sequence[str], source: str) -> None:

@@ -108,6 +108,10 @@ FORMAT: Rows = {
 }
 SETTINGS: Rows = {field.name: of_call(field.name) for field in fields(SamplingSettings) if field.name != "seed"}
 TEXTS: Rows = {name: of_call(name) for name in ("tokenization", "ends", "open_at")}
+ACCOUNTS: Rows = {
+    "tokens": (option(bool, OPTIONS["tokens"].said, "--tokens"), False),
+    "top": of_call("top"),
+}
 BANS: Rows = {
     "ban": option(
         list[str] | None,
@@ -197,7 +201,7 @@ class Given(SimpleNamespace):
 
     def keywords(self, **others: Any) -> dict[str, Any]:
         """Return the keywords of a call, checked: the settings that were given, and those of ``others`` that are not ``None``."""
-        given = {name: getattr(self, name, None) for name in (*SETTINGS, *TEXTS)} | others
+        given = {name: getattr(self, name, None) for name in (*SETTINGS, *TEXTS, *ACCOUNTS)} | others
         found = {name: value for name, value in given.items() if value is not None}
         CallOptions.read(found, None)
         return found

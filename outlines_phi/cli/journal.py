@@ -24,7 +24,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from ..errors import OutlinesPhiError, UnsupportedError, ValueReadError
 from ..fidelity.report_text import jsonable
-from ..sampling.draws import Draws
+from ..sampling.draws import Alternative, Draws, TokenAccount
 from .inputs import Prompt
 
 Record = dict[str, Any]
@@ -125,6 +125,7 @@ def _draws(prompt: Record, draws: Draws, token_ids: bool) -> Iterator[Record]:
             "text": None if draw is None else draw.text,
             **({"value": None} if draw is None else value_record(partial(getattr, draw, "value"))),
             **({"token_ids": draw and list(draw.token_ids)} if token_ids else {}),
+            **({"tokens": list(map(_account, draw.tokens))} if draw is not None and draw.tokens else {}),
             "log_p": draw and jsonable(draw.log_p),
             "log_w": draw and jsonable(draw.log_w),
             "weight": weight,
@@ -134,6 +135,14 @@ def _draws(prompt: Record, draws: Draws, token_ids: bool) -> Iterator[Record]:
             "picked": draw and draw.picked,
             **after,
         }
+
+
+def _account(account: TokenAccount | Alternative) -> Record:
+    """Return an account as JSON has it, its bytes as a text too."""
+    found = {name: jsonable(value) for name, value in account._asdict().items() if name not in ("bytes", "top")}
+    shown = {"text": account.bytes.decode(errors="replace"), "bytes": list(account.bytes)}
+    top = {"top": account.top and list(map(_account, account.top))} if isinstance(account, TokenAccount) else {}
+    return {"id": found.pop("id"), **shown, **found, **top}
 
 
 def line(record: Record) -> bytes:

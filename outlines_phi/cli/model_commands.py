@@ -35,6 +35,7 @@ from .actors import Parts, draw_into
 from .app import FAILED, Debug, message, note, tell
 from .batches import Drawing, Task, Told, apart, refusal, run, told
 from .command_options import (
+    ACCOUNTS,
     BANS,
     CORRECTION,
     DRAFTS,
@@ -53,7 +54,7 @@ from .journal import Lines, Record, check_target, line, records, value_record
 from .terminal import Bar, Quiet, bar, print_table
 
 
-@taking(PROMPTS, MODEL, FORMAT, BANS, SETTINGS, TEXTS, DRAFTS, CORRECTION, RAY)
+@taking(PROMPTS, MODEL, FORMAT, BANS, SETTINGS, TEXTS, DRAFTS, CORRECTION, ACCOUNTS, RAY)
 def generate(
     given: Given,
     n: Annotated[int, typer.Option(min=1, help="Draws per prompt.")] = 1,

@@ -12,7 +12,8 @@ from typing import ClassVar, final
 import numpy as np
 
 from ..guides.table import Table
-from ..numerics.checks import check, check_amounts, check_kind
+from ..lm.model import CallCost
+from ..numerics.checks import check, check_kind
 from .drafter import NOTHING, Chain, Draft, Drafter, Drafting, DraftRun, Proposer, Site
 
 
@@ -78,12 +79,6 @@ class _FirstOf(Drafting):
         return [chain.draft() for chain in chains]
 
 
-COST = 0.05
-"""The time that a drafted token adds to a model call, in times of a call of one token: 0.03 to 0.06 were measured on a CPU."""
-
-SECOND = 0.5
-"""The time that the second token of a call adds beyond that: 0.5 to 0.7 measured on a CPU, a matrix in place of a vector."""
-
 FORGETTING = 0.95
 """The weight of a tested token one test later: the last twenty or so make the rate."""
 
@@ -104,16 +99,16 @@ NONE: tuple[int, list[Draft]] = (0, [])
 
 
 @lru_cache(4096)
-def best_length(acceptance: float, cost: float, most: int, walks: int = 2) -> int:
-    """Return the ``k <= most`` that writes the most tokens in the time of a call: the maximum of ``E(k) / (1 + cost k)``.
+def best_length(acceptance: float, cost: CallCost, most: int, walks: int = 2) -> int:
+    """Return the ``k <= most`` that writes the most tokens in the time of a call: the maximum of ``E(k) / (1 + later k)``.
 
     ``E(k) = 1 + a + ... + a^k`` tokens are expected of a call with ``k`` drafts that are accepted with probability ``a`` each
-    (Leviathan et al., arXiv 2211.17192, equation 1), and such a call takes ``1 + cost k`` times as long as one without; of a
-    single walk, :data:`SECOND` more.
+    (Leviathan et al., arXiv 2211.17192, equation 1), and such a call takes ``1 + later k`` times as long as one without; of a
+    single walk, ``second`` more.
     """
     expected = list(accumulate(acceptance**k for k in range(most + 1)))
-    second = SECOND if walks == 1 else 0.0
-    return max(range(most + 1), key=lambda k: expected[k] / (1 + cost * k + second * (k > 0)))
+    second = cost.second if walks == 1 else 0.0
+    return max(range(most + 1), key=lambda k: expected[k] / (1 + cost.later * k + second * (k > 0)))
 
 
 @final
@@ -132,29 +127,25 @@ class AdaptedLength(Drafter):
     ----------
     drafter
         The drafter.
-    cost
-        The time that one more token adds to a model call, in times of a call with one token.
 
     Raises
     ------
     UnsupportedError
-        ``drafter`` is no drafter, or ``cost`` is negative or no number.
+        ``drafter`` is no drafter.
     """
 
     drafter: Drafter
-    cost: float = COST
     name: ClassVar[str] = "adapted_length"
 
     def __post_init__(self) -> None:
         check_kind("AdaptedLength", "drafter", self.drafter, Drafter, "a drafter, such as ForcedDrafter()")
-        check_amounts("AdaptedLength", cost=self.cost)
 
     @property
     def sampled(self) -> bool:
         return self.drafter.sampled
 
     def begin(self, run: DraftRun) -> Drafting:
-        return _Adapted(Proposer(self.drafter, run), self.cost, silent=self.drafter.cheap)
+        return _Adapted(Proposer(self.drafter, run), run.cost, silent=self.drafter.cheap)
 
 
 @final
@@ -180,7 +171,7 @@ class Acceptance:
 class _Adapted(Drafting):
     checked = True
 
-    def __init__(self, proposer: Proposer, cost: float, *, silent: bool) -> None:
+    def __init__(self, proposer: Proposer, cost: CallCost, *, silent: bool) -> None:
         self._proposer, self._cost, self._silent = proposer, cost, silent
         hits = SILENT_HITS if silent else HITS
         self._acceptance: dict[int, Acceptance] = defaultdict(lambda: Acceptance(hits))

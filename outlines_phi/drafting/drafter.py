@@ -15,6 +15,7 @@ from torch import Tensor
 from ..errors import DraftError, OutlinesPhiError, UnsupportedError
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
+from ..lm.model import CallCost
 from ..numerics.checks import is_count, shown
 from ..phi.tree.tree import BoundsTree
 from ..settings import SamplingSettings
@@ -108,6 +109,8 @@ class DraftRun:
         The tree of bounds of each prompt; ``None`` where the sampler keeps no trees of bounds.
     encode
         The token ids of a text as the tokenizer writes them, without anything added; ``None`` where no tokenizer is known.
+    cost
+        The time of the model's calls, by their tokens.
     """
 
     table: Table
@@ -115,6 +118,7 @@ class DraftRun:
     prompts: Sequence[tuple[int, ...]]
     trees: Sequence[BoundsTree] | None = None
     encode: Callable[[str], Sequence[int]] | None = None
+    cost: CallCost = CallCost()
 
     @property
     def vocabulary(self) -> Vocabulary:

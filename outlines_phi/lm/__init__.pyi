@@ -1,5 +1,6 @@
 from .forest import ForestTrees as ForestTrees
 from .forest import SequenceTrees as SequenceTrees
+from .model import CallCost as CallCost
 from .model import LanguageModel as LanguageModel
 from .model import TokenTrees as TokenTrees
 from .table_model import TableModel as TableModel

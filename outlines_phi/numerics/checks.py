@@ -26,7 +26,8 @@ def check_counts(owner: str, otherwise: str = "", *, least: int = 1, **values: o
     ``owner`` has the options; ``otherwise`` is what else could have been given, for the message.
     """
     for name, value in values.items():
-        check(owner, is_count(value, least), f"a whole number of at least {least}{otherwise}", **{name: value})
+        if not is_count(value, least):
+            check(owner, False, f"a whole number of at least {least}{otherwise}", **{name: value})
 
 
 def check_shares(owner: str, **values: object) -> None:

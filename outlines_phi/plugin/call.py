@@ -51,6 +51,9 @@ ESTIMATORS: dict[str, type[Phi]] = {
 }
 """Names that ``phi="..."`` takes."""
 
+NAMED = {name: kind() for name, kind in ESTIMATORS.items() if kind is not LearnedPhi}
+"""The estimators of these names but for the one that learns, which is another one in each call."""
+
 GONE = {
     "rollout": "give 'learned', or 'exact'",
     "lookahead1": "give 'learned', or 'exact'",
@@ -72,7 +75,7 @@ def resolve_phi(phi: object) -> Phi | None:
     if isinstance(phi, Phi) and isinstance(phi, (ProposalPhi, *ESTIMATORS.values())):
         return phi
     if isinstance(phi, str) and phi in ESTIMATORS:
-        return ESTIMATORS[phi]()
+        return NAMED.get(phi) or ESTIMATORS[phi]()
     names = ", ".join(repr(name) for name in ESTIMATORS)
     raise UnsupportedError(
         f"phi={phi!r} was given{meant_by(phi)}; expected {names}, an estimator such as ExactPhi(...), or None."
@@ -107,6 +110,8 @@ class CallOptions:
     ban: BannedPhrases | None = None
     weighted: bool = True
     progress: Told = None
+    tokens: bool = False
+    top: int | None = None
 
     @classmethod
     def read(
@@ -135,6 +140,11 @@ class CallOptions:
         if constraint is not None and not isinstance(constraint, TextConstraint):
             constraint = TextConstraint(constraint)  # a function of texts is one of their beginnings
         check_ends(given["ends"], given["open_at"], given["tokenization"], constraint)
+        if given["top"] and not given["tokens"]:
+            raise UnsupportedError(
+                f"Give tokens=True beside top=, or leave that out. top={given['top']} was given, and alternatives are "
+                "a part of the accounts of tokens."
+            )
         return cls(
             SamplingSettings(**{field.name: given[field.name] for field in fields(SamplingSettings)}),
             given["num_return_sequences"] or 1,
@@ -145,6 +155,8 @@ class CallOptions:
             ban,
             weighted,
             given["progress"],
+            given["tokens"],
+            given["top"],
         )
 
 

@@ -50,7 +50,9 @@ NO_DISTRIBUTION = "it changes no distribution, so leave it out"
 SAMPLED = "draws are sampled, one by one, so leave it out"
 CUT = "give top_p= or min_p= to truncate"
 DRAFTED = "give draft= for tokens that are written ahead"
-RETURNED = "sample() of outlines_phi.Generator(model, T) returns what is known of draws"
+RETURNED = (
+    "sample(tokens=True, top=5) of outlines_phi.Generator(model, T) returns what is known of draws, token by token"
+)
 
 _FLAG = (None, False)
 _LIST: tuple[Any, ...] = (None, [])
@@ -218,6 +220,9 @@ TOKENIZATIONS = ("any", "canonical")  # Which tokenizations of a text by tokens 
 ENDS = ("text", "open")
 """The events that draws are conditioned on: the text is a member; or it begins with one, whatever follows."""
 
+MOST_TOP = 100
+"""The most alternatives of each token: every token of every draw keeps them."""
+
 Told: TypeAlias = Callable[[Progress], object] | bool | None  # What `progress=` may be
 
 
@@ -281,6 +286,19 @@ _OF_CALLS: dict[str, Option] = {
         "open: the text begins with a member and may go on.",
     ),
     "open_at": Option(kind=str, said="With --ends open: regular expression of the character after a member."),
+    "tokens": Option(
+        lambda given: isinstance(given, bool),
+        "True for an account of every token of a draw, or False",
+        (None, False),
+        kind=bool,
+        said="Write an account of every token of a draw: log p, log q, the mass that the format allows, bounds of Phi.",
+    ),
+    "top": Option(
+        lambda given: is_count(given, 1) and given <= MOST_TOP,
+        f"a whole number from 1 to {MOST_TOP}",
+        kind=int,
+        said="With --tokens: so many of the likeliest tokens at each place, allowed or not.",
+    ),
 }
 UNSAID = {name: option.idle[-1] for name, option in _OF_CALLS.items()}
 """The value of each keyword of a call that is not given."""
@@ -327,11 +345,13 @@ class Misfit(NamedTuple):
 _DRAWN = "Leave {name} out of {door}, which is about the conditioned distribution itself and draws nothing"
 _DRAFT = ("draft", "draft_length")
 _ENDS = ("ends", "open_at")
+_ACCOUNTS = ("tokens", "top")
 _LAW = (
     Misfit(("phi", "do_sample", "num_beams", "sampler", *_DRAFT), f"{_DRAWN}.", strict=True),
+    Misfit(_ACCOUNTS, f"{_DRAWN}."),
     Misfit(("num_return_sequences",), f"{_DRAWN} (the number of members is the argument top of mode()).", strict=True),
 )
-UNDRAWN = ("sampler", "draft", "draft_length", "progress", "constraint", "tokenization", "ends", "open_at")
+UNDRAWN = ("sampler", *_DRAFT, "progress", "constraint", "tokenization", *_ENDS, *_ACCOUNTS)
 """The options of draws that no loop has a use for."""
 
 _OF_DRAWS = Misfit(
@@ -361,7 +381,7 @@ MISFITS: dict[str, tuple[Misfit, ...]] = {
     ),
     "a vLLM server": (
         Misfit(
-            ("sampler", "draft", "constraint", "tokenization", "progress", "ends"),
+            ("sampler", "draft", "constraint", "tokenization", "progress", "ends", *_ACCOUNTS),
             "Leave {name} out, {roads}. {name}= was given for draws that a server makes by itself.",
         ),
     ),
@@ -380,9 +400,16 @@ MISFITS: dict[str, tuple[Misfit, ...]] = {
             strict=True,
         ),
     ),
+    "a call that returns texts": (
+        Misfit(
+            _ACCOUNTS,
+            "Give {name}= to sample() or stream() of outlines_phi.Generator(model, T), or beside return_dict_in_generate=True to "
+            "custom_generate. {name}= was given to {door}, which have no room for it.",
+        ),
+    ),
     "do_sample=False": (
         Misfit(
-            ("sampler", *_DRAFT),
+            ("sampler", *_DRAFT, *_ACCOUNTS),
             "Leave one of the two out: {name}= was given with do_sample=False. It is for draws, and the most probable member is "
             "searched for, many prefixes in each model call.",
         ),
@@ -395,6 +422,7 @@ MISFITS: dict[str, tuple[Misfit, ...]] = {
             ("tokenization", "constraint", *_ENDS),
             "Leave {name}= out of an audit, which is of plain masking; that knows any tokenization, whole texts and no predicates.",
         ),
+        Misfit(_ACCOUNTS, "Give {name}= to sample() with phi='local': an audit hands no draws out."),
         Misfit(
             ("phi", "num_return_sequences", "sampler", *_DRAFT),
             "Leave {name}= out of an audit, which is of plain masking and draws n={n} times for each prompt.",
@@ -435,11 +463,8 @@ def refuse_unknown(
 
     ``meant`` says what to do in place of some; for others the nearest one is named.
     """
-    unknown = sorted(
-        name
-        for name, value in keywords.items()
-        if name not in known and (name not in ROWS or value not in ROWS[name].neutral)
-    )
+    others = sorted(keywords.keys() - set(known))
+    unknown = others and [name for name in others if name not in ROWS or keywords[name] not in ROWS[name].neutral]
     if not unknown:
         return
     hints = {name: _hint(name, known, meant) for name in unknown}

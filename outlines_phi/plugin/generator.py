@@ -315,7 +315,10 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         return self.model.written_batch(self._call(keywords), prompts)
 
     def stream(self, prompt: Any, **keywords: Any) -> Pieces:
-        """Yield the text of a call piece by piece: only what is accepted, whole characters, never taken back."""
+        """Yield the text of a call piece by piece: only what is accepted, whole characters, never taken back.
+
+        With ``tokens=True`` the account of each token comes in its place.
+        """
         return self.model.written_in_pieces(self._call(keywords), prompt)
 
     async def asample(self, prompt: Any, n: int = 1, **keywords: Any) -> Draws:

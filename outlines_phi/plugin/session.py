@@ -37,6 +37,7 @@ from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request, Sampler
 from ..vocabulary.canonical import CanonicalTokenization
 from .call import Ban, Call, CallOptions, Correction, Unset, texts
+from .choices import refuse_misfits
 from .drafts import DraftSources
 from .mistakes import check_batch, not_pickled, reading
 from .streaming import Asynchronous, Pieces, Worker, accepted, check_stream, pieces, stepped, telling
@@ -220,6 +221,7 @@ class PhiModel(Asynchronous, ABC):
     def drawn(self, call: Call, prompts: Sequence[Any]) -> list[Any]:
         """Return a text of each prompt, or the list of those asked for: drawn, or with ``do_sample=False`` the most probable."""
         assert call.phi is not None
+        refuse_misfits("a call that returns texts", call.keywords)
         table, options = call.table(self.compiled), call.options(self.defaults)
         if call.searched:
             rankings = self.rank(prompts, table, replace(options, n=1), options.n, **call.limits)
@@ -227,7 +229,7 @@ class PhiModel(Asynchronous, ABC):
         return [texts(draws, options) for draws in self.draw(prompts, table, call.phi, options)]
 
     def streamed(self, call: Call, prompt: Any) -> Pieces:
-        """Return the pieces of one draw, begun with the first."""
+        """Return the pieces of one draw, begun with the first; its accounts in their place where they are asked for."""
         assert call.phi is not None
         table, options = call.table(self.compiled), call.options(self.defaults)
         request = self._request([prompt], table, options)
@@ -238,9 +240,11 @@ class PhiModel(Asynchronous, ABC):
                         "Stream with phi='exact' or phi='auto', or call without a stream: under a step estimator or a look-ahead, "
                         f"whether {request.constraint} lets a token stay is known only at the end."
                     )
-                return self._alive(pieces(stepped(sampler, request, self._drawing), table.guide))
+                final = stepped(sampler, request, self._drawing)
+                return self._alive(pieces(final, table.guide) if request.top is None else final)
             case _:
-                return pieces(accepted(partial(self.draw, [prompt], table, call.phi, options), options), table.guide)
+                final = accepted(partial(self.draw, [prompt], table, call.phi, options), options)
+                return pieces(final, table.guide) if request.top is None else final
 
     def _alive(self, made: Pieces) -> Pieces:
         """Yield pieces; drafters only borrow the tokenizer, which lives as long as this model."""
@@ -365,6 +369,7 @@ class PhiModel(Asynchronous, ABC):
             n=options.n,
             constraint=all_of(constraint, self._canonical) if canonical else constraint,
             weighted=options.weighted,
+            top=(options.top or 0) if options.tokens else None,
         )
 
 

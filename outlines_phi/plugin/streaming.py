@@ -108,8 +108,8 @@ def beside(progress: Progress, *, draws: bool = False) -> str:
     return f"{drawn}{attempts}{progress.calls:,} calls, {progress.tokens:,} tokens{bounds}"
 
 
-Ids = Generator[int, None, None]  # Final token ids, in order
-Pieces = Generator[str, None, None]  # The pieces of one text, in order; `close()` gives it up
+Ids = Generator[Any, None, None]  # Final token ids, in order; under `tokens=True` the account of each
+Pieces = Generator[Any, None, None]  # The pieces of one text, in order, or its accounts; `close()` gives it up
 
 
 def pieces(ids: Ids, guide: Guide) -> Pieces:
@@ -137,7 +137,7 @@ def spelled(
     """
     with closing(ids):
         for token in ids:
-            written = vocabulary.tokens[token]
+            written = vocabulary.shown(vocabulary.tokens[token])
             if written and first is not None:
                 if written.startswith(b" ") and not first(token).startswith(" "):
                     written = written[1:]
@@ -157,7 +157,7 @@ def decoded(written: Generator[bytes, None, None]) -> Pieces:
 
 
 def stepped(sampler: AncestralSampler | LookaheadSampler, request: Request, lock: threading.RLock) -> Ids:
-    """Yield the tokens of one trajectory as they become final: those of a call with the same seed.
+    """Yield the tokens of one trajectory, or their accounts, as they become final: those of a call with the same seed.
 
     Every step takes its own turn at the model, so streams that run side by side share it token by token, and a consumer that
     pauses holds nobody up.
@@ -171,18 +171,19 @@ def stepped(sampler: AncestralSampler | LookaheadSampler, request: Request, lock
         if grown is None:
             return
         walk = grown[0]
-        final, released = walk.tokens[released:], len(walk.tokens)
+        final = (walk.tokens if request.top is None else walk.accounts)[released:]
+        released = len(walk.tokens)
         yield from final
         if walk.failed:
             raise dead_end(CallOptions(request.settings, ban=request.table.guide.phrases))
 
 
 def accepted(draw: Callable[[], Sequence[Draws]], options: CallOptions) -> Ids:
-    """Yield the tokens of the one draw of the one prompt of ``draw()``, made when the first one is asked for."""
+    """Yield the tokens of the one draw of the one prompt of ``draw()``, or their accounts; made when the first is asked for."""
     (draws,) = draw()
     if not draws:
         raise dead_end(options)
-    yield from draws[0].token_ids
+    yield from draws[0].tokens if options.tokens else draws[0].token_ids
 
 
 def check_stream(
@@ -240,7 +241,7 @@ class Worker:
         result = job.result()
         return cast(Result, await result if inspect.isawaitable(result) else result)
 
-    async def stream(self, start: Callable[[], Pieces]) -> AsyncGenerator[str, None]:
+    async def stream(self, start: Callable[[], Pieces]) -> AsyncGenerator[Any, None]:
         """Yield the pieces of the stream that ``start()`` opens; every piece takes its own turn.
 
         However the iteration ends, the stream is closed then.
@@ -268,7 +269,7 @@ class Asynchronous:
         """Run ``batch`` without blocking the event loop; as :meth:`agenerate`."""
         return await self.worker.run(partial(cast(Any, self).batch, *arguments, **keywords))
 
-    def astream(self, *arguments: Any, **keywords: Any) -> AsyncGenerator[str, None]:
+    def astream(self, *arguments: Any, **keywords: Any) -> AsyncGenerator[Any, None]:
         """Yield the pieces of ``stream`` without blocking the event loop; as :meth:`agenerate`."""
         return self.worker.stream(partial(cast(Any, self).stream, *arguments, **keywords))
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..automata.automaton import DEAD, UNREACHABLE
-from ..vocabulary.kernel import Flat
+from ..vocabulary.kernel import KINDS, Automaton, Flat
 from .code_automaton import CodeAutomaton
 from .spelling import FAR, NOWHERE, InBytes
 
@@ -109,7 +109,23 @@ class Composed:
             return None
         rows, column, place = (table.astype(np.int32) for table in (self._rows, self._column, self._place))
         begins = np.arange(len(rows)) >= self._first
-        return Flat(rows, column, place, self._alive, self._ends, begins, self._bits, self._root)
+        meets = np.zeros((len(KINDS), rows.shape[1]), dtype=bool)
+        bounds, classes, as_it_is = (
+            self._code.bounds,
+            self._code.classes,
+            (self._graph.table[self._root, 0xC2:0xF5] != NOWHERE).all(),
+        )
+        for kind, runs in zip(meets, KINDS, strict=True):
+            for first, last in runs:
+                run, behind = bounds.searchsorted([first, last - 1], "right")
+                kind[classes[run - 1 : behind]] = True
+                kind[-2] |= last > 0x80 and not as_it_is  # spells nothing
+        return Flat(rows, column, place, self._alive, self._ends, begins, meets, self._bits, self._root)
+
+    @cached_property
+    def entry(self) -> Automaton | None:
+        """The addresses of :attr:`flat`."""
+        return None if self.flat is None else Automaton.of(self.flat)
 
     def begins(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return the mask of the states where a character may begin, or a member end."""

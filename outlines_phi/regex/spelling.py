@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from itertools import chain, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,10 +48,12 @@ class Spelling:
         self._places: dict[tuple[Edge, ...], int] = {}
         self._even: dict[tuple[int, ...], int] = {}
         # Surrogates and what lies beyond Unicode belong to no class; no run begins among surrogates.
-        behind = bisect_right(bounds, FIRST_SURROGATE)
-        again = [] if AFTER_SURROGATES in bounds else [AFTER_SURROGATES]
-        self._starts = [*bounds[:behind], FIRST_SURROGATE, *again, *bounds[behind:], CODE_POINTS, _BEYOND]
-        self._class_of = [*classes[:behind], NOWHERE, *[classes[behind - 1]] * len(again), *classes[behind:], NOWHERE]
+        self._bounds, self._class_of = list(bounds), list(classes)
+        for first, last in ((FIRST_SURROGATE, AFTER_SURROGATES), (CODE_POINTS, _BEYOND)):
+            at, behind = bisect_left(self._bounds, first), bisect_right(self._bounds, last)
+            resumed = self._class_of[behind - 1]
+            self._bounds[at:behind], self._class_of[at:behind] = [first, last], [NOWHERE, resumed]
+        self._blocks: dict[tuple[tuple[int, ...], int], int] = {}
 
     @cached_property
     def table(self) -> NDArray[np.integer]:
@@ -114,11 +117,24 @@ class Spelling:
             size *= len(digit)
         if base + size <= least:
             return NOWHERE
-        run = bisect_right(self._starts, base)
-        if base >= least and self._starts[run] >= base + size:
+        run = bisect_right(self._bounds, base)
+        is_even = run == len(self._bounds) or self._bounds[run] >= base + size
+        if base >= least and is_even:
             return self._evenly(self._class_of[run - 1], radices)
-        places = range(base, base + size, size // len(radices[0]))
-        return self.fork(radices[0], [self.digits(place, radices[1:], least) for place in places])
+        below = size // len(radices[0])
+        if below > 1:
+            places = range(base, base + size, below)
+            return self.fork(radices[0], [self.digits(place, radices[1:], least) for place in places])
+        last = bisect_left(self._bounds, base + size)
+        cuts = [base, *self._bounds[run:last], base + size]
+        counts = (
+            [number] * (b - a) for number, (a, b) in zip(self._class_of[run - 1 : last], pairwise(cuts), strict=True)
+        )
+        block = tuple(chain.from_iterable(counts))
+        key = block, id(radices[0])  # digits are constants
+        if key not in self._blocks:
+            self._blocks[key] = self.fork(radices[0], block)
+        return self._blocks[key]
 
     def fork(self, digit: Sequence[Sequence[int]], children: Sequence[int]) -> int:
         """Return the place from which each value of a digit leads to its child."""

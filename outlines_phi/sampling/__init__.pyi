@@ -1,4 +1,6 @@
+from .draws import Alternative as Alternative
 from .draws import Certificate as Certificate
 from .draws import Population as Population
+from .draws import TokenAccount as TokenAccount
 from .ranking import Member as Member
 from .ranking import Ranking as Ranking

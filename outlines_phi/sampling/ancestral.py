@@ -148,6 +148,7 @@ def _draws_of(request: Request, stepper: Stepper, walks: Sequence[Trajectory], b
             log_p=walk.log_p,
             log_w=walk.log_w,
             guarantee=Guarantee.WEIGHTED,
+            tokens=tuple(walk.accounts),
         )
         for walk in walks
         if not walk.failed
@@ -196,9 +197,8 @@ class Particles:
 def _continued(walk: Trajectory, place: Trajectory, log_w: float) -> Trajectory:
     """Return a copy of ``walk`` in the place of another."""
     # By hand: copy() takes four times as long, for every particle of every resampling.
-    return Trajectory(
-        walk.row, place.number, place.rng, walk.at, walk.state, walk.remaining, list(walk.tokens), walk.log_p, log_w
-    )
+    kept = walk.at, walk.state, walk.remaining, list(walk.tokens), walk.log_p, log_w
+    return Trajectory(walk.row, place.number, place.rng, *kept, accounts=list(walk.accounts))
 
 
 def _log_w(walks: Sequence[Trajectory]) -> NDArray[np.float64]:
@@ -339,7 +339,7 @@ def population_of(request: Request, run: Particles, drawn: dict[tuple[int, ...],
             drawn[ids] = Draw.of(
                 request.table.guide, ids, log_p=walk.log_p, log_w=walk.log_w, guarantee=Guarantee.WEIGHTED
             )
-        items.append(replace(drawn[ids], log_w=walk.log_w))
+        items.append(replace(drawn[ids], log_w=walk.log_w, tokens=tuple(walk.accounts)))
     return Population(items=tuple(items), failures=len(run.walks) - len(items), resamplings=run.resamplings)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, SupportsFloat, TypeVar, final, overload
+from typing import Any, NamedTuple, SupportsFloat, TypeVar, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,6 +126,49 @@ class WrittenText:
         return self.reader(self.text)
 
 
+class Alternative(NamedTuple):
+    """One of the likeliest tokens after a prefix: ``allowed`` says whether the format lets it follow."""
+
+    id: int
+    bytes: bytes
+    log_p: float
+    allowed: bool
+
+
+class TokenAccount(NamedTuple):
+    """One token ``v`` of a draw, after the tokens ``y`` before it; logs of probabilities, in nats.
+
+    Attributes
+    ----------
+    id, bytes
+        The token, and what it writes: nothing where it is special.
+    log_p
+        ``log p(v | y)``: the model's own, under the settings, before the format; they add up to that of the draw. ``None`` of an
+        end that a stream wrote without the model.
+    log_q
+        ``log q(v | y)``, by which it was proposed. Of a weighted draw ``log_p - log_q`` add up to ``log_w``, unless it was picked
+        from several; beside a constraint an unbiased estimate of the allowed mass stands in. ``None`` under exact, certified and
+        window-wise sampling, which accept or reject whole texts and have no such probability.
+    log_s
+        ``log S(y)``: of all tokens together that the format allows after ``y``, a constraint aside. Under masking they add up to
+        ``log_w``. ``None`` where it was forgotten.
+    log_phi_lower, log_phi_upper
+        Bounds of ``log Phi(y)``, as the tree had them when the call ended; without one, ``-inf`` and ``log_s``.
+    top
+        The likeliest tokens after ``y``, the likeliest first: as many as ``top=`` asked for, or as have a probability. ``None``
+        where the distribution was read before the call, or dropped since.
+    """
+
+    id: int
+    bytes: bytes
+    log_p: float | None
+    log_q: float | None
+    log_s: float | None
+    log_phi_lower: float
+    log_phi_upper: float
+    top: tuple[Alternative, ...] | None = ()
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Draw(WrittenText):
@@ -143,6 +186,8 @@ class Draw(WrittenText):
         effective number ``(sum w)^2 / sum w^2``.
     blocks, picked
         Of a text drawn by fields: the blocks that it was drawn in, and how many of them were picked from candidates.
+    tokens
+        The account of each of ``token_ids``, where ``tokens=True`` asked for it; else empty.
     """
 
     log_w: float
@@ -151,6 +196,7 @@ class Draw(WrittenText):
     ess: float = 1.0
     blocks: int = 1
     picked: int = 0
+    tokens: tuple[TokenAccount, ...] = field(default=(), repr=False)
 
     @classmethod
     def of(cls, guide: Guide, token_ids: Sequence[int], **attributes: Any) -> Draw:

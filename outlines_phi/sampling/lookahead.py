@@ -18,6 +18,7 @@ from ..phi.branches import Branch
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.tree import Node
 from ..phi.tree.window import Windows
+from .accounts import path_accounts
 from .ancestral import TOGETHER
 from .draws import Draw, DrawCounts, Draws
 from .phi_options import FieldsPhi, LookaheadPhi
@@ -53,6 +54,7 @@ class CommittingWalk:
 
     ``trajectory``: The draw, at the start of a text, after the token ids of ``prompt``.
     ``diagnostics``: A random stream for all that the draw itself does not depend on.
+    ``top``: As of :class:`Request`.
     """
 
     def __init__(
@@ -62,8 +64,9 @@ class CommittingWalk:
         trajectory: WindowedText,
         prompt: tuple[int, ...],
         diagnostics: np.random.Generator,
+        top: int | None,
     ) -> None:
-        self.trajectory = trajectory
+        self.trajectory, self._top = trajectory, top
         self._windows, self._phi, self._prompt, self._diagnostics = windows, phi, prompt, diagnostics
         self._normalizers: list[NormalizerWalk] = []
         self._begin(())
@@ -179,6 +182,8 @@ class CommittingWalk:
         text = tree.text_of(last)
         walk.at, walk.state, walk.log_p = text, states[kept - 1], walk.log_p + last.log_p
         walk.tokens += tokens[:kept]
+        if self._top is not None:
+            walk.accounts += path_accounts(self._windows.table, path[:kept], self._top, tree.likeliest, whole=False)
         walk.remaining -= kept
         if not walk.finished:
             self._begin(tokens[kept:])
@@ -319,7 +324,7 @@ class Lookahead:
             trajectory = WindowedText(row, i, rng, roots[row], request.starts[row], request.budgets[row])
             diagnostics = request.stream(row, Stream.DIAGNOSTIC + i)
             prompt = request.prompts[row]
-            walks.append(CommittingWalk(self._windows, self._phi, trajectory, prompt, diagnostics))
+            walks.append(CommittingWalk(self._windows, self._phi, trajectory, prompt, diagnostics, request.top))
         self._begun += [walk.trajectory for walk in walks]
         return walks
 
@@ -403,4 +408,5 @@ class Lookahead:
             guarantee=self._phi.guarantee(self._request.table, text.picked),
             blocks=text.committed,
             picked=text.picked,
+            tokens=tuple(text.accounts),
         )

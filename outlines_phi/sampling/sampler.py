@@ -15,7 +15,7 @@ from typing import final
 import numpy as np
 import torch
 
-from ..drafting.combine import COST, HITS, TESTS, best_length
+from ..drafting.combine import HITS, TESTS, best_length
 from ..drafting.drafter import Drafter, DraftRun, Proposer, Site, check_length
 from ..errors import ModelError, UnsupportedError, too_small
 from ..guides.table import Table
@@ -82,6 +82,8 @@ class Request:
     # Whether the weights of the draws will be read. Where they are not, step estimators without a state do not ask about an end
     # that alone is allowed, which is taken to have some probability; `log_p` and `log_w` of such draws are `nan`.
     weighted: bool = True
+    # Whether draws keep an account of each token, and with how many alternatives: `None` for no accounts
+    top: int | None = None
     starts: tuple[int, ...] = field(init=False)  # The guide state in which the text of each prompt begins
     budgets: tuple[int, ...] = field(init=False)
 
@@ -220,9 +222,8 @@ class Prefetch:
 
     def proposer(self, request: Request, trees: Sequence[BoundsTree] | None = None) -> Proposer:
         """Return the drafter at work in a call; ``trees`` are those of its prompts, where it has trees of bounds."""
-        return Proposer(
-            self.drafter, DraftRun(request.table, request.settings, request.prompts, trees=trees, encode=self.encode)
-        )
+        known = trees, self.encode, request.lm.cost
+        return Proposer(self.drafter, DraftRun(request.table, request.settings, request.prompts, *known))
 
 
 @final
@@ -276,7 +277,7 @@ class Prefetching:
         if self._trees is None:
             return most
         drafted, followed = self.drafted(row, RECENT)
-        return best_length((HITS + followed) / (TESTS + drafted), COST, most, waiting)
+        return best_length((HITS + followed) / (TESTS + drafted), self._request.lm.cost, most, waiting)
 
     def drafted(self, row: int, latest: int = 0) -> tuple[int, int]:
         """Return the number of nodes of a tree that were drafted, and of those that walks have come to since.

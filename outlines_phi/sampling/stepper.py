@@ -22,8 +22,10 @@ from ..numerics.transfers import Exchange
 from ..phi.branches import Branch, Branches
 from ..phi.constraint import Constraint
 from ..phi.estimator import Prefixes, ProposalPhi, SampledRun
+from .accounts import alternatives
 from .awrs import draw_allowed
 from .coupling import Chains, Proposals, verify
+from .draws import TokenAccount
 from .sampler import Prefetch, Request, Stream
 
 KEPT = 2**28
@@ -54,6 +56,7 @@ class Trajectory:
     # Numbers of its own stream that no token has used yet. Token `i` uses number `i` and no other, so a walk that follows
     # deterministic drafts writes, token for token, what it would have written without.
     ahead: list[float] = field(default_factory=list)
+    accounts: list[TokenAccount] = field(default_factory=list)  # Of its tokens, where the request asks for them
 
     @property
     def finished(self) -> bool:
@@ -262,13 +265,29 @@ class Stepper:
 
         return distributions
 
-    def take(self, walk: Trajectory, token: int, log_p: float, log_w: float) -> None:
-        """Let ``walk`` write ``token``, which has ``log p`` and adds ``log p - log q`` to the weight."""
+    def take(self, walk: Trajectory, token: int, log_p: float, log_w: float, beside: Sequence[float] = ()) -> None:
+        """Let ``walk`` write ``token``, which has ``log p`` and adds ``log p - log q`` to the weight.
+
+        ``beside`` is what :meth:`_beside` says of its prefix, for its account.
+        """
         walk.log_p, walk.log_w = walk.log_p + log_p, walk.log_w + log_w
+        if self._request.top is not None:
+            walk.accounts.append(self._account(token, log_p, log_w, *beside))
         walk.tokens.append(token)
         walk.at = walk.at.child(token)
         walk.state = self._request.table.advance(walk.state, token, walk.remaining)
         walk.remaining -= 1
+
+    def _account(self, token: int, log_p: float, log_w: float, log_s: float = math.nan, *found: float) -> TokenAccount:
+        """Return the account of a token; of an end that the model was not asked about nothing is known."""
+        vocabulary, k = self._request.table.vocabulary, len(found) // 3
+        written = vocabulary.tokens[token]
+        if math.isnan(log_s):
+            return TokenAccount(token, written, None, None, None, -math.inf, 0.0, None)
+        top = alternatives(
+            vocabulary, zip(map(int, found[:k]), found[k : 2 * k], map(bool, found[2 * k :]), strict=True)
+        )
+        return TokenAccount(token, written, log_p, log_p - log_w, log_s, -math.inf, min(0.0, log_s), top)
 
     def end_free(self, walk: Trajectory) -> None:
         """Let ``walk`` end without the model where its text can only end, if weights are not read: its own is not known then."""
@@ -355,7 +374,7 @@ class Stepper:
 
         ``accounts`` are of these walks and of further ones: a row of :meth:`_choose` for each.
         """
-        furthest = 0
+        furthest, width = 0, 3 + self._columns_beside
         for walk, (kept, log_s, *account) in zip(step.walks, accounts, strict=False):
             accepted = int(kept)
             goes_on, allowed = step.rows[accepted] >= 0, log_s > -math.inf
@@ -364,8 +383,8 @@ class Stepper:
             walk.observe(len(step.rows) - 1, accepted, written)
             furthest = max(furthest, accepted)
             for i in range(written):
-                token, log_p, log_w = account[3 * i : 3 * i + 3]
-                self.take(walk, int(token), log_p, log_w)
+                token, log_p, log_w, *beside = account[width * i : width * (i + 1)]
+                self.take(walk, int(token), log_p, log_w, beside)
             if goes_on and not allowed:
                 walk.log_w = -math.inf
             self.end_free(walk)
@@ -397,7 +416,7 @@ class Stepper:
         """Draw the tokens that each walk writes, ``heads`` being the rows that they stand on.
 
         Returns ``[n, 2 + 3 (K + 1)]`` float64: how many tokens of the draft are kept, ``log S`` after them, and of these tokens and
-        the one that follows each itself, its ``log p``, and ``log p - log q``.
+        the one that follows each itself, its ``log p``, and ``log p - log q``, with what :meth:`_beside` says of its prefix.
         """
         rows, constraint = chains.rows.clamp_min(0), self._request.constraint
         if constraint is None:
@@ -415,7 +434,27 @@ class Stepper:
         log_p_v, log_q_v = log_p[rows, written].double(), scores[rows, written].double() - log_s
         head = torch.stack([accepted.double(), log_s.gather(1, accepted[:, None])[:, 0]], 1)
         # log p - log q = log S - log h
-        return torch.cat([head, torch.stack([written.double(), log_p_v, log_p_v - log_q_v], -1).flatten(1)], 1)
+        taken = [written.double(), log_p_v, log_p_v - log_q_v, *self._beside(log_p, scores, rows)]
+        return torch.cat([head, torch.stack(taken, -1).flatten(1)], 1)
+
+    @property
+    def _columns_beside(self) -> int:
+        """The number of columns of :meth:`_beside`."""
+        top, size = self._request.top, len(self._request.table.vocabulary)
+        return 0 if top is None else 1 + 3 * min(top, size)
+
+    def _beside(self, log_p: Tensor, scores: Tensor, rows: Tensor) -> list[Tensor]:
+        """Return a column for each number that accounts have of the prefixes ``rows``; none where nobody asks for accounts.
+
+        ``log S`` of the mask; then the likeliest tokens, ``log p`` of each, and whether each is allowed.
+        """
+        if self._request.top is None:
+            return []
+        live = scores > -math.inf
+        log_s = Distributions.of(log_p.where(live, -math.inf)).log_s
+        likeliest = log_p.topk(self._columns_beside // 3)
+        columns = [likeliest.indices, likeliest.values, live.gather(-1, likeliest.indices)]
+        return [log_s[rows], *torch.cat(columns, -1).double()[rows].unbind(-1)]
 
     def _draw_allowed(
         self, walks: Sequence[Trajectory], rows: Sequence[int], scores: Tensor, constraint: Constraint

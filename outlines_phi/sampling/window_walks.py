@@ -16,6 +16,7 @@ from ..numerics.transfers import Rows
 from ..numerics.weights import draw, log, log_difference, log_sum, ratio
 from ..phi.branches import Branch, Branches, DraftTally
 from ..phi.tree.best_first import TreeWalks
+from ..phi.tree.distribution import likeliest
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.tree import BoundsTree, Node
 from ..phi.tree.window import Windows
@@ -116,6 +117,11 @@ class WindowTree:
             assert node.parent is not None
             self._texts[node] = self.text_of(node.parent).child(node.token)
         return self._texts[node]
+
+    def likeliest(self, node: Node, top: int) -> dict[int, float] | None:
+        """Return ``log p`` of the ``top`` likeliest tokens after ``node``; ``None`` where the answer of the model is forgotten."""
+        log_p = self.text_of(node).answer
+        return None if log_p is None else likeliest(log_p, top)
 
     def plant(self, tokens: Sequence[int]) -> Node:
         """Return the prefix ``tokens`` of the window, whose distributions are known but for the last."""

@@ -81,14 +81,19 @@ class Trie:
     @cached_property
     def preorder(self) -> NDArray[np.int64]:
         """``int64[N]``: the place of each node in depth-first order, which is that of the texts that end at them."""
-        sizes, places = np.ones(len(self), dtype=np.int64), np.zeros(len(self), dtype=np.int64)
-        levels = list(pairwise(self.levels.tolist()))[1:]
-        for start, end in reversed(levels):
-            np.add.at(sizes, self.parent[start:end], sizes[start:end])
-        for start, end in levels:
+        places, sizes = np.zeros(len(self), dtype=np.int64), self.sizes
+        for start, end in list(pairwise(self.levels.tolist()))[1:]:
             before, parent = np.cumsum(sizes[start:end]) - sizes[start:end], self.parent[start:end]
             places[start:end] = places[parent] + 1 + before - before[self.first_child[parent] - start]
         return places
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """``int64[N]``: the number of nodes at and below each."""
+        sizes = np.ones(len(self), dtype=np.int64)
+        for start, end in reversed(list(pairwise(self.levels.tolist()))[1:]):
+            np.add.at(sizes, self.parent[start:end], sizes[start:end])
+        return sizes
 
     def meet(self, nodes: NDArray[np.integer]) -> int:
         """Return the deepest node that all of ``nodes`` lie at or below: their texts' longest common beginning."""

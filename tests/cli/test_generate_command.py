@@ -46,6 +46,20 @@ class TestLines:
             assert low <= line["log_z"] <= high and line["log_p"] < high
             assert [line["weight"], line["ess"], line["prompt_ess"]] == pytest.approx([1 / 3, 1, 3])
 
+    def test_accounts_of_tokens_are_in_the_lines(self, cli: Cli) -> None:
+        sent = "generate --type formats:Answer --n 3 --seed 1 --phi {} --tokens --top 2"
+        for phi in ("local", "exact"):
+            for line in records(cli(sent.format(phi), BAKERY).stdout):
+                accounts = line["tokens"]
+                assert "".join(account["text"] for account in accounts) == line["text"]
+                assert [bytes(account["bytes"]).decode() for account in accounts] == [each["text"] for each in accounts]
+                assert sum(account["log_p"] for account in accounts) == pytest.approx(line["log_p"])
+                assert all(len(account["top"]) == 2 for account in accounts)
+                keys = {"id", "text", "bytes", "log_p", "allowed"}
+                assert {frozenset(each) for account in accounts for each in account["top"]} == {frozenset(keys)}
+                proposed = [account["log_q"] for account in accounts]
+                assert proposed == [None] * len(proposed) if phi == "exact" else None not in proposed
+
     def test_canonical_draws_are_spelled_as_the_tokenizer_spells_them(self, cli: Cli) -> None:
         sent = "generate --type formats:Character --n 10 --seed 1 --token-ids --tokenization canonical"
         for line in records(cli(sent, ARIA).stdout):

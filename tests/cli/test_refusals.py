@@ -57,6 +57,8 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
         ("--tolerance 0.1 --particles 5 x", "was given with phi='exact'"),
         ("--confidence 0.9 x", "expected no confidence of exact draws"),
         ("--tolerance 2 x", "expected a number in"),
+        ("--top 3 x", "Give tokens=True beside top="),
+        ("--tokens --top 0 x", "top=0 was given"),
         ("--tolerance 0.1 --confidence 95 x", "between 0 and 1"),
         ("--resample ess x", "without --particles"),
         ("--particles 1 --resample ess x", "one particle cannot be replaced by another"),

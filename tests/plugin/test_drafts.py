@@ -130,7 +130,7 @@ class TestDrafts:
             assert options is not None
             return model.drafts.drafter(options, phi)
 
-        given = ForcedDrafter(), AdaptedLength(PromptLookupDrafter()), AdaptedLength(PromptLookupDrafter(2), 0.5)
+        given = ForcedDrafter(), AdaptedLength(PromptLookupDrafter()), AdaptedLength(PromptLookupDrafter(2))
         found = drafter(["forced", "prompt_lookup", given[2]], LocalPhi())
         assert found == FirstOf((*given, AdaptedLength(EndingDrafter())))
         assert drafter("prompt_lookup", ExactPhi()) == AdaptedLength(PromptLookupDrafter())

@@ -117,7 +117,7 @@ class TestTheOneTable:
 
     def test_generators(self) -> None:
         assert set(KEYWORDS) - {"phi", "backend"} <= set(USED)
-        per_call = {*SETTINGS, "num_return_sequences", "do_sample", "progress"}
+        per_call = {*SETTINGS, "num_return_sequences", "do_sample", "progress", "tokens", "top"}
         assert set(USED) - set(KEYWORDS) == per_call
 
     def test_custom_generate(self) -> None:

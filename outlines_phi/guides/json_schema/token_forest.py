@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property, partial
 from hashlib import blake2b
-from typing import Any, NamedTuple, TypeAlias, TypeVar, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...automata.automaton import DEAD
 from ...numerics.cache import Cache, Shared
-from ...regex.composed import Composed
 from ...vocabulary.classes import EOS, NEVER, Partition
-from ...vocabulary.kernel import ALONGSIDE, FIELDS, MOST_GROUPS, Automaton, WalkTables, library
+from ...vocabulary.kernel import WalkTables, library
+from ...vocabulary.special_tokens import SPELLING_BYTES
 from ...vocabulary.trie import Trie
 from ...vocabulary.vocabulary import Vocabulary
-from .machine.scalars import Listed, Spelled, Walked
+from .machine.scalars import Listed, Spelled
+from .spreads import Begun, Bounded, FullError, Marked, Spreads, Ways
 
 MORE_NODES, MORE_CHILDREN, MORE_TOKENS = 1 << 18, 1 << 20, 1 << 22
 """Sets of nodes, their children, and the tokens that end there, in the tables of compiled walks."""
@@ -51,6 +51,8 @@ class TokenForest(Shared):
         self.vocabulary, self.trie = vocabulary, Trie.of(vocabulary)
         self.lock = threading.RLock()
         self.single_bytes = {token[0] for token in vocabulary.tokens if len(token) == 1}
+        if vocabulary.plain is not None:  # what special tokens are spelled in has no other use there
+            self.single_bytes |= SPELLING_BYTES
         self.kept = Cache[Hashable, Any](MOST_BYTES)
         self._sets: list[NDArray[np.int64]] = []
         self._numbers: dict[bytes, int] = {}
@@ -157,43 +159,6 @@ class TokenForest(Shared):
 _forests = Cache[tuple[str, tuple[int, ...]], TokenForest](4)
 
 
-Begun: TypeAlias = tuple[tuple[Composed, int], ...]
-"""Automata of spellings that are walked side by side, and the state of each."""
-
-
-class Ways(NamedTuple):
-    """Nodes of the trie by what leads there: those of group ``g`` are ``nodes[first[g] : first[g + 1]]``.
-
-    ``states``, ``[G, k]``, are those of the automata, 0 where one is dead, or has not closed; ``characters``, ``[G]``, the number
-    that was completed on the way.
-    """
-
-    nodes: NDArray[np.integer]
-    first: NDArray[np.integer]
-    states: NDArray[np.integer]
-    characters: NDArray[np.integer]
-
-    @property
-    def sizes(self) -> NDArray[np.integer]:
-        """The number of nodes of each group."""
-        return np.diff(self.first)
-
-    def of(self, groups: NDArray[np.bool_]) -> NDArray[np.integer]:
-        """Return the nodes of some groups."""
-        return self.nodes if groups.all() else self.nodes[np.repeat(groups, self.sizes)]
-
-    @classmethod
-    def told_apart(cls, found: Sequence[Sequence[NDArray[Any]]], width: int) -> Ways:
-        """Group nodes by their states and number of characters."""
-        none: list[NDArray[Any]] = [np.empty(0, np.int64)] * (2 + width)
-        nodes, *keys = (np.concatenate(arrays) for arrays in zip(none, *found, strict=True))
-        order = np.lexsort(keys)
-        keys = [key[order] for key in keys]
-        begins = np.flatnonzero(np.any([np.diff(key, prepend=-1) for key in keys], axis=0))
-        count, *at = (key[begins] for key in keys)
-        return cls(nodes[order], np.append(begins, len(nodes)), np.stack(at, axis=1), count)
-
-
 @final
 class Split:
     """Transitions of tokens below a node in a string, by states of automata alone: those that stay, and exits.
@@ -204,9 +169,7 @@ class Split:
     def __init__(self, forest: TokenForest, begun: Begun, node: int, *, counted: bool) -> None:
         self._forest, self._begun, self.counted = forest, begun, counted
         self._nodes = forest.nodes(node)
-        self.words: dict[bytes, int] = {}
         self._found: dict[Hashable, Any] = {}
-        self._rests: dict[tuple[bytes, tuple[int, ...]], int | None] = {}
 
     @classmethod
     def within(cls, forest: TokenForest, spelled: Sequence[Spelled | None], node: int) -> Split | None:
@@ -229,18 +192,13 @@ class Split:
     @property
     def exits(self) -> Ways:
         """The groups of nodes at the end."""
-        return self._ways[1] if self.counted or "_ways" in self.__dict__ or self.marked is None else self.marked[1]
+        return self._ways[1]
 
     @cached_property
     def _ways(self) -> tuple[Ways, Ways]:
         tables = self._forest.tables
-        return (tables and tables.spread(self._begun, self._nodes, counted=self.counted)) or self._spread(self._nodes)
-
-    @cached_property
-    def marked(self) -> tuple[int, Ways] | None:
-        """The number of the packed mask of all tokens that stay, and the exits; ``None`` where there are no compiled walks."""
-        tables = self._forest.tables
-        return tables and tables.marked(self._begun, self._nodes)
+        found = tables and tables.spreads.spread(self._begun, self._nodes, counted=self.counted)
+        return found or self._spread(self._nodes)
 
     @cached_property
     def partition(self) -> Partition:
@@ -258,13 +216,8 @@ class Split:
 
     def word(self, spelled: Sequence[Spelled | None], tables: ForestTables) -> int:
         """Return the number of the packed mask of the tokens after which a member of some of the sets may come."""
-
-        def find() -> int:
-            lengths = any(type(one) is Walked and one.automaton.most for one in spelled)  # what stays may be too long
-            every = None if self.counted or lengths else self.marked
-            return tables.word(self, self.alive(spelled)) if every is None else every[0]
-
-        return self._once("word", spelled, find)
+        alive = self.alive(spelled)
+        return self._once(("word", alive.tobytes()), (), lambda: tables.word(self, alive))
 
     def onward(self, spelled: Sequence[Spelled | None], number: int) -> tuple[Spelled | None, ...]:
         """Return the spelled values after the tokens of a group; ``None`` for those that read on no more."""
@@ -288,7 +241,7 @@ class Split:
 
         return self._once("closings", spelled, find)
 
-    def _once(self, name: str, spelled: Sequence[Spelled | None], find: Callable[[], Kept]) -> Kept:
+    def _once(self, name: Hashable, spelled: Sequence[Spelled | None], find: Callable[[], Kept]) -> Kept:
         """Find something of some sets once: behind the paths of listed texts, how far these are spelled does not matter."""
         loose = ((one.automaton, one.state, one.words.without) if type(one) is Listed else one for one in spelled)
         key = name, *loose
@@ -298,17 +251,6 @@ class Split:
             self._found[key] = find()
         found: Kept = self._found[key]
         return found
-
-    def rest(self, exits: NDArray[np.bool_], taken: Sequence[int] = ()) -> int | None:
-        """Return the node that stands for those of some of the exits, without what is ``taken``; ``None`` for none."""
-        key = exits.tobytes(), tuple(taken)
-        if key not in self._rests:
-            nodes = np.sort(self.exits.of(exits))
-            if taken:
-                without = np.concatenate([self._forest.nodes(node) for node in taken])
-                nodes = np.setdiff1d(nodes, without, assume_unique=True)
-            self._rests[key] = self._forest.joined(nodes) if len(nodes) else None
-        return self._rests[key]
 
     @staticmethod
     def _sets(spelled: Sequence[Spelled | None]) -> dict[int, Spelled]:
@@ -343,10 +285,6 @@ class Split:
         return Ways.told_apart(stays, len(automata)), Ways.told_apart(ends, len(automata))
 
 
-class FullError(Exception):
-    """The tables of compiled walks are full."""
-
-
 @final
 class ForestTables:
     """A vocabulary's trie, and the sets of its nodes, as the walk reads them; words of tokens, shared by all guides."""
@@ -357,28 +295,29 @@ class ForestTables:
         starts = np.cumsum(counts) - counts
         counts[0] = 0  # what ends at the root writes nothing
         self.width = -(-len(forest.vocabulary) // 32)
-        children = np.diff(trie.first_child)
+        # A token that ends at a node alone stands there itself.
+        token = np.where(counts == 1, ids[np.minimum(starts, len(ids) - 1)], starts) if len(ids) else starts
         self.tables = {
             name: _filled(part, more)
             for name, part, more in (
-                ("first", trie.first_child[:-1], MORE_NODES),
-                ("count", children, MORE_NODES),
+                (
+                    "node",
+                    np.stack([trie.first_child[:-1], np.diff(trie.first_child), counts, token], axis=1),
+                    MORE_NODES,
+                ),
                 ("byte", trie.byte, MORE_CHILDREN),
                 ("child", np.arange(size), MORE_CHILDREN),
-                ("token_first", starts, MORE_NODES),
-                ("token_count", counts, MORE_NODES),
                 ("token", ids, MORE_TOKENS),
             )
         }
-        self.words = np.zeros((MOST_WORDS // (4 * self.width), self.width), np.uint32)
-        self.count = self.tables["count"].data
+        self.words = np.empty((MOST_WORDS // (4 * self.width), self.width), np.uint32)
+        self._address = self.words.ctypes.data
+        self.nodes = len(self.tables["node"])
+        self._node = self.tables["node"].reshape(-1).data
         self.compiled: Any = library()
-        self._lengths = np.empty(MOST_GROUPS + 1, np.int32)
-        self.room = size  # for the nodes that a spread comes to
-        self._found = [np.empty(rows * self.room, np.int32) for rows in (1, 2)]
-        self._groups = np.empty((MOST_GROUPS, FIELDS), np.int32)
-        self._walk = WalkTables()
+        self._walk = WalkTables(width=self.width)
         self.enter_into(self._walk)
+        self.spreads = Spreads(trie, self._walk, self.compiled)
         self.spare: list[Any] = []  # the tables of guides that are gone
         self.spells_escapes = forest.spells_escapes
         self._words = 0
@@ -389,90 +328,77 @@ class ForestTables:
         for name, table in (*self.tables.items(), ("words", self.words)):
             setattr(walk, name, table.ctypes.data)
 
-    def marked(self, begun: Begun, nodes: NDArray[np.int64]) -> tuple[int, Ways] | None:
-        """Return the number of a packed mask of the tokens that stay in a string, and the exits; ``None`` as :meth:`spread`."""
-        number = self._new_word()
-        self._walk.mask = self.words[number].ctypes.data
-        found = self.spread(begun, nodes, counted=False, marking=True)
-        return None if found is None else (number, found[1])
-
-    def _new_word(self) -> int:
+    def new_word(self) -> int:
+        """Return the number of a packed mask that is to be written."""
         if self._words == len(self.words):
             raise FullError
         self._words += 1
         return self._words - 1
 
-    def spread(
-        self, begun: Begun, nodes: NDArray[np.int64], *, counted: bool, marking: bool = False
-    ) -> tuple[Ways, Ways] | None:
-        """Return the tokens that stay, and the exits, of :class:`Split`; ``None`` where automata, groups or nodes are too many."""
-        if len(begun) >= ALONGSIDE or any(automaton.flat is None for automaton, _ in begun):
-            return None
-        automata = (Automaton * ALONGSIDE)()
-        for at, (automaton, state) in zip(automata, begun, strict=False):
-            at.enter(automaton.flat, state)
-        (node, group), table = self._found, self._groups
-        made = self.compiled.spread(
-            ctypes.addressof(self._walk), ctypes.addressof(automata), nodes.ctypes.data, len(nodes), counted, marking,
-            self.room, node.ctypes.data, group.ctypes.data, table.ctypes.data, self._lengths.ctypes.data,
-        )  # fmt: skip
-        if made < 0:
-            return None
-        sizes, count, ways = np.diff(self._lengths[: made + 1]), self._lengths[made], list[Ways]()
-        for is_end in (False, True):
-            here = table[:made, 0] == is_end
-            first = np.concatenate([[0], np.cumsum(sizes[here])])
-            groups = table[:made][here]
-            ways.append(Ways(node[:count][np.repeat(here, sizes)], first, groups[:, 2 : 2 + len(begun)], groups[:, 1]))
-        return ways[0], ways[1]
+    def marked(self, spelled: Sequence[Spelled | None], node: int) -> tuple[Marked, tuple[int, ...]] | None:
+        """Return the tokens below a node, off the paths of listed texts, made once, and the places of the sets of its exits.
+
+        ``None`` where there are no such sets, or lengths of them take more than one interval, or :meth:`Spreads.mark` says so.
+        """
+        places = dict[Bounded, int]()
+        for place, one in enumerate(spelled):
+            if one is not None and one.reads_on:
+                rest = one.rest(self.spreads.deepest)
+                if rest is None:
+                    return None
+                places.setdefault((one.automaton, one.state, *rest), place)
+        begun = tuple(places)
+
+        def make() -> Marked | None:
+            nodes, number = self.forest.nodes(node), self.new_word()
+            exits = self.spreads.mark(begun, nodes, self._address + 4 * self.width * number, all_of_it=not node)
+            return None if exits is None else Marked(number, exits, {})
+
+        found = self.forest.kept.of(("marked", begun, node), make, lambda _: 1000) if begun else None
+        return found and (found, tuple(places.values()))
 
     def word(self, split: Split, alive: NDArray[np.bool_]) -> int:
-        """Return the number of the packed mask of some groups of tokens that stay, made once."""
-        key = alive.tobytes()
-        found = split.words.get(key)
-        if found is None:
-            # The fewer ones are marked: those that stay, or those that do not beside all that do.
-            dead = ~alive
-            many = 2 * np.diff(split.stays.first)[alive].sum() > len(split.stays.nodes)
-            fewer = dead if many and dead.any() else alive
-            bits = np.zeros(32 * self.width, bool)
-            bits[self.forest.trie.ending(split.stays.of(fewer))[0]] = True
-            if fewer is dead:
-                every = self.words[self.word(split, np.ones(len(alive), bool))]
-            marked = np.packbits(bits, bitorder="little").view(np.uint32)
-            found = split.words[key] = self._new_word()
-            self.words[found] = every & ~marked if fewer is dead else marked
-        return found
+        """Return the number of a packed mask of some groups of tokens that stay."""
+        bits = np.zeros(32 * self.width, bool)
+        bits[self.forest.trie.ending(split.stays.of(alive))[0]] = True
+        number = self.new_word()
+        self.words[number] = np.packbits(bits, bitorder="little").view(np.uint32)
+        return number
+
+    def is_known(self, node: int) -> bool:
+        """Return True if what is below a node was filled in."""
+        return self._node[4 * node + 1] >= 0
 
     def load(self, node: int) -> None:
         """Fill in what is below a set of nodes."""
         tables, below = self.tables, self.forest.children(node)
         last = self._children + len(below)
-        if last > len(tables["child"]) or max((node, *below.values())) >= len(tables["first"]):
+        if last > len(tables["child"]):
             raise FullError
-        tables["byte"][self._children : last] = list(below)
-        tables["child"][self._children : last] = list(below.values())
-        tables["first"][node], tables["count"][node] = self._children, len(below)
-        self._children = last
         for child in below.values():
             self.enter(child)
+        tables["byte"][self._children : last] = list(below)
+        tables["child"][self._children : last] = list(below.values())
+        self._node[4 * node], self._node[4 * node + 1] = self._children, len(below)
+        self._children = last
 
     def enter(self, node: int) -> None:
         """Fill in the tokens of a set of nodes; what is below it is unknown yet."""
-        tables = self.tables
-        if node < len(self.forest.trie) or tables["first"][node] or self.count[node]:
+        own, first = self._node, 4 * node
+        if node >= self.nodes:
+            raise FullError
+        if node < len(self.forest.trie) or own[first] or own[first + 1]:
             return
-        self.count[node] = -1
         ids, _ = self.forest.trie.ending(self.forest.nodes(node))
         last = self._tokens + len(ids)
-        if last > len(tables["token"]):
+        if last > len(self.tables["token"]):
             raise FullError
-        tables["token"][self._tokens : last] = ids
-        tables["token_first"][node], tables["token_count"][node] = self._tokens, len(ids)
+        self.tables["token"][self._tokens : last] = ids
+        own[first + 1], own[first + 2], own[first + 3] = -1, len(ids), int(ids[0]) if len(ids) == 1 else self._tokens
         self._tokens = last
 
 
 def _filled(part: NDArray[Any], more: int) -> NDArray[np.int32]:
-    table = np.zeros(len(part) + more, np.int32)
+    table = np.zeros((len(part) + more, *part.shape[1:]), np.int32)
     table[: len(part)] = part
     return table

@@ -40,31 +40,58 @@ class Interior:
 
     Attributes
     ----------
-    split
-        The tokens off the paths of listed texts, ``None`` where all texts are listed.
     ends
-        Nodes on the paths, each with the state there; they come before what ``split`` says.
-    exits
-        Nodes behind closing quotes, each with the edge of the quote.
+        Nodes on the paths of listed texts, each with the state there; they come before what ``split`` says.
+    listed
+        Nodes behind the closing quotes of listed texts, each with the edge of the quote.
     """
 
     def __init__(self, forest: TokenForest, state: Text, node: int) -> None:
-        self.state, self.node = state, node
-        self.ends, self.exits, taken = list[tuple[int, State]](), list[tuple[int, ByteEdge]](), list[int]()
+        self.state, self.node, self._forest = state, node, forest
+        self.ends, self.listed, self._taken = list[tuple[int, State]](), list[tuple[int, ByteEdge]](), list[int]()
         for child, edge in _along(forest, state, node):
             if edge is None or not isinstance(edge.target, Text):
-                taken.append(child)
-                self.exits += [] if edge is None else [(child, edge)]
+                self._taken.append(child)
+                self.listed += [] if edge is None else [(child, edge)]
             elif on_path(edge.target.spelled):
                 self.ends.append((child, edge.target))
-        split = self.split = Split.within(forest, state.spelled, node)
+
+    @cached_property
+    def split(self) -> Split | None:
+        """The tokens off the paths of listed texts, ``None`` where all texts are listed."""
+        return Split.within(self._forest, self.state.spelled, self.node)
+
+    @cached_property
+    def exits(self) -> list[tuple[int, ByteEdge]]:
+        """Nodes behind closing quotes, each with the edge of the quote."""
+        split, state, exits = self.split, self.state, [*self.listed]
         for place, closing in split.closings(state.spelled).items() if split is not None else ():
-            rest = split.rest(closing, taken) if split is not None else None
-            if rest is not None and state.counts:  # each is a name of its own
-                texts = ((one, forest.text(one, node)) for one in forest.nodes(rest).tolist())
-                self.exits += ((one, state.closed(place, text)) for one, text in texts)
-            elif rest is not None:
-                self.exits.append((rest, state.closed(place)))
+            assert split is not None
+            if (rest := self._rest(np.sort(split.exits.of(closing)))) is None:
+                continue
+            if state.counts:  # each is a name of its own
+                texts = ((one, self._forest.text(one, self.node)) for one in self._forest.nodes(rest).tolist())
+                exits += ((one, state.closed(place, text)) for one, text in texts)
+            else:
+                exits.append((rest, state.closed(place)))
+        return exits
+
+    def marked(self, tables: ForestTables) -> tuple[int, list[tuple[int, ByteEdge]]]:
+        """Return the number of the packed mask of tokens that stay off the paths, -1 for none, and :attr:`exits`."""
+        if (found := tables.marked(self.state.spelled, self.node)) is not None:
+            (word, exits, rests), places = found
+            taken = tuple(self._taken)
+            if taken not in rests:
+                rests[taken] = [(one, node) for one, nodes in exits if (node := self._rest(nodes)) is not None]
+            return word, [*self.listed, *((node, self.state.closed(places[one])) for one, node in rests[taken])]
+        return -1 if self.split is None else self.split.word(self.state.spelled, tables), self.exits
+
+    def _rest(self, nodes: NDArray[np.integer]) -> int | None:
+        """Return the node that stands for some of the trie, without those of listed texts; ``None`` for none."""
+        if self._taken:
+            taken = np.concatenate([self._forest.nodes(node) for node in self._taken])
+            nodes = np.setdiff1d(nodes, taken, assume_unique=True)
+        return self._forest.joined(nodes) if len(nodes) else None
 
     @classmethod
     def of(cls, forest: TokenForest, kept: Cache[tuple[State, int], Interior], state: Text, node: int) -> Interior:
@@ -116,12 +143,18 @@ class Tables:
         sizes = {"edges": 256 * MOST_STATES, "row": MOST_STATES, "ends": MOST_STATES, "within": MOST_STATES}
         sizes |= {"record": 6 * MOST_STATES, "part": MOST_PARTS, "follow": MOST_FRAMES, "behind": 4 * MOST_FRAMES}
         sizes |= {"frame": 2 * MOST_FRAMES, "missed": 4 * MOST_MISSED, "asked": 4 * MOST_MISSED, "mask": forest.width}
-        sizes |= {"edge": 3 * MOST_EDGES, "listed": 5 * MOST_STATES, "place": 3 * len(forest.count)}
+        sizes |= {
+            "edge": 3 * MOST_EDGES,
+            "listed": 6 * MOST_STATES,
+            "closing": MOST_PARTS,
+            "place": 3 * forest.nodes,
+        }
         arrays = {name: np.empty(size, np.int32) for name, size in sizes.items()}
         arrays |= {name: np.empty(MOST_STATES, np.int64) for name in ("text", "offset")}
         self.of = {name: array.data for name, array in arrays.items()}
         self.asked, self.mask = arrays["asked"].reshape(-1, 4), arrays["mask"].view(np.uint32)
-        self.reached = np.empty((len(forest.count), 2), np.int32)
+        self.closing = arrays["closing"]
+        self.reached = np.empty((forest.nodes, 2), np.int32)
         self.walk = WalkTables(
             width=forest.width, most_frames=MOST_FRAMES, most_missing=MOST_MISSED, most_ending=len(self.reached)
         )
@@ -158,7 +191,8 @@ class Compiled:
         self._after_numbers: dict[int, int] = {}
         self._frame_numbers: dict[Stack, int] = {None: 0}
         self._words: dict[Words, int] = {}
-        self._rows, self._parts, self._behind = 0, 0, 0
+        self._lists: list[Words] = []
+        self._rows, self._parts, self._behind, self._closing = 0, 0, 0, 0
 
     def __del__(self) -> None:
         self.forest.spare.append(self._tables)
@@ -209,6 +243,8 @@ class Compiled:
         for _, state, frame, byte in asked:
             if state < 0:
                 of["behind"][of["follow"][of["frame"][2 * frame]] + ~state] = 0
+            elif byte >= 256:
+                of["closing"][of["listed"][6 * state + 5] + byte - 256] = UNKNOWN
             elif byte >= 0:
                 of["edges"][256 * of["row"][state] + byte] = UNKNOWN
         for item in asked:
@@ -218,10 +254,14 @@ class Compiled:
         if state < 0:
             after = self._of["frame"][2 * frame]
             self._of["behind"][self._of["follow"][after] + ~state] = self._state(self._afters[after][~state])
+        elif byte >= 256:
+            first, low, closing = self._of["listed"][6 * state + 1], byte - 256, self._of["listed"][6 * state + 5]
+            edge = self._states[state].closed_at(self._lists[self._of["listed"][6 * state]].texts[first + low])
+            self._of["closing"][closing + low] = 0 if edge is None else self._edge(edge)
         elif byte >= 0:
             edge = self._states[state].edge(byte)
             self._of["edges"][256 * self._of["row"][state] + byte] = 0 if edge is None else self._edge(edge)
-        elif self.forest.count[node] < 0:
+        elif not self.forest.is_known(node):
             self.forest.load(node)
         elif (state, node) not in self._made:
             self._record(state, node)
@@ -252,17 +292,22 @@ class Compiled:
 
     def _list(self, state: Text, number: int) -> None:
         """Fill in the texts that a string may become, where one list has them all, and its others are in one state."""
-        listed, first = self._of["listed"], 5 * number
+        listed, first = self._of["listed"], 6 * number
         listed[first] = -1
         one = None if state.counts or self.forest.spells_escapes else alone(state.spelled)
         if one is None:
             return
         words = self._words.get(one.words)
         if words is None:
-            words = self._words[one.words] = len(self._words)
+            words = self._words[one.words] = len(self._lists)
+            self._lists.append(one.words)
             self._of["text"][words], self._of["offset"][words] = one.words.addresses
         beside = state.off_paths if one.words.without else None
-        fields = words, one.low, one.high, one.depth, 0 if beside is None else self._state(beside)
+        closing, self._closing = self._closing, self._closing + one.high - one.low
+        if self._closing > MOST_PARTS:
+            raise FullError
+        self._tables.closing[closing : self._closing] = UNKNOWN
+        fields = words, one.low, one.high, one.depth, 0 if beside is None else self._state(beside), closing
         for place, entry in enumerate(fields, first):
             listed[place] = entry
 
@@ -317,10 +362,10 @@ class Compiled:
         if state.counts:
             raise UntoldError
         interior = self._interior(state, node)
-        word = -1 if interior.split is None else interior.split.word(state.spelled, self.forest)
+        word, exits = interior.marked(self.forest)
         marks = [end for end, _ in interior.ends]
-        parts = [*marks, *(part for end, edge in interior.exits for part in (end, self._edge(edge)))]
-        for end, _ in (*interior.ends, *interior.exits):
+        parts = [*marks, *(part for end, edge in exits for part in (end, self._edge(edge)))]
+        for end, _ in (*interior.ends, *exits):
             self.forest.enter(end)
         first, last, made = self._parts, self._parts + len(parts), len(self._records)
         if last > MOST_PARTS or made == MOST_STATES:

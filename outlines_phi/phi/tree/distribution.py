@@ -35,17 +35,25 @@ class TokensAhead:
     ``log_rest``: the log probability of all other live tokens.
     ``can_end``: whether the end of sequence is live.
     ``ending``: whether every free token ends the text, as at the limit of free text; else none does.
+    ``top``: ``log p`` of the likeliest tokens, live or not, where accounts ask for them.
     ``nbytes``: memory that it holds by itself.
     """
 
-    __slots__ = ("_drawn", "_ending", "_log_rest", "_named", "can_end", "nbytes")
+    __slots__ = ("_drawn", "_ending", "_log_rest", "_named", "can_end", "nbytes", "top")
 
     def __init__(
-        self, named: dict[int, float], drawn: dict[int, float], log_rest: float, *, can_end: bool, ending: bool
+        self,
+        named: dict[int, float],
+        drawn: dict[int, float],
+        log_rest: float,
+        *,
+        can_end: bool,
+        ending: bool,
+        top: dict[int, float] | None = None,
     ) -> None:
-        self._named, self._drawn, self._log_rest = named, drawn, log_rest
+        self._named, self._drawn, self._log_rest, self.top = named, drawn, log_rest, top
         self.can_end, self._ending = can_end, ending
-        self.nbytes = AHEAD_BYTES + ENTRY_BYTES * (len(drawn) + len(named))
+        self.nbytes = AHEAD_BYTES + ENTRY_BYTES * (len(drawn) + len(named) + len(top or ()))
 
     def h_of(self, token: int) -> float:
         """Return 1: no estimator is asked about it."""
@@ -113,12 +121,19 @@ class Distribution:
     ``log_free``: ``[k]``, in the model's precision: ``log p(v | y) - log_scale`` of live tokens without a child, else ``-inf``.
     ``h``: ``[k]``: what an estimator says of ``Phi`` of every live token; a single 1 where there is none.
     ``log_scale``: 0, or what the free part is scaled by, see :meth:`rescale`.
+    ``top``: as of :class:`TokensAhead`.
     """
 
-    __slots__ = ("_apart", "_ends", "_mass", "h", "log_free", "log_scale", "moves")
+    __slots__ = ("_apart", "_ends", "_mass", "h", "log_free", "log_scale", "moves", "top")
 
-    def __init__(self, moves: Moves, live: NDArray[np.floating], h: NDArray[np.floating] = UNKNOWN) -> None:
-        self.moves, self.log_scale = moves, 0.0
+    def __init__(
+        self,
+        moves: Moves,
+        live: NDArray[np.floating],
+        h: NDArray[np.floating] = UNKNOWN,
+        top: dict[int, float] | None = None,
+    ) -> None:
+        self.moves, self.log_scale, self.top = moves, 0.0, top
         possible = live.max(initial=-math.inf) > -math.inf
         self.log_free, self.h = (live, h) if possible else (live[:0], UNKNOWN)
         # Where several tokens end the text, the masses of those and of all others are kept apart: once these have become children,
@@ -131,7 +146,7 @@ class Distribution:
     @property
     def nbytes(self) -> int:
         """Memory that the distribution holds by itself."""
-        return self.log_free.nbytes + (self.h.nbytes if self.h.ndim else 0)
+        return self.log_free.nbytes + (self.h.nbytes if self.h.ndim else 0) + ENTRY_BYTES * len(self.top or ())
 
     def _place(self, token: int) -> int:
         """Return the place of a live ``token``."""
@@ -244,7 +259,7 @@ class Beginnings(NamedTuple):
         """Return those of the distribution ``log_p[V]`` after a prompt, ``moves`` being what the format allows there."""
         live = moves.tokens[_largest(log_p[moves.tokens], LIVE)]
         likeliest = sorted({*_largest(log_p, SHOWN).tolist(), *live.tolist()}, key=lambda token: -log_p[token])
-        written = [vocabulary.tokens[token].decode(errors="replace") for token in likeliest]
+        written = [vocabulary.shown(vocabulary.tokens[token]).decode(errors="replace") for token in likeliest]
         rows = zip(written, np.exp(log_p[likeliest]).tolist(), likeliest, strict=True)
         return cls(tuple(FirstToken(text, p, moves.target(token) != DEAD) for text, p, token in rows), log_live)
 
@@ -252,6 +267,12 @@ class Beginnings(NamedTuple):
         """Return the likeliest tokens that are live, or those that are not, with their probabilities, as a text."""
         some = [str(token) for token in self.tokens if token.live == live and token.p > 0]
         return ", ".join(some[:LIVE]) or "nothing"
+
+
+def likeliest(log_p: NDArray[np.floating], n: int) -> dict[int, float]:
+    """Return ``log p`` of the ``n`` likeliest tokens of a distribution, ``[V]``; without an order."""
+    tokens = _largest(log_p, n)
+    return dict(zip(tokens.tolist(), log_p[tokens].tolist(), strict=True))
 
 
 def _largest(values: NDArray[np.floating], n: int) -> NDArray[np.int64]:

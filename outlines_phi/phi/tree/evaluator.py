@@ -39,6 +39,7 @@ class WideNodes:
     ``nodes``: The nodes, with the random numbers that the tokens drawn ahead of each take.
     ``rows``: The rows of the answer that are theirs.
     ``log_p``: ``log p``, ``[n, V]``, of the logits of some of the nodes.
+    ``top``: How many of the likeliest tokens are read beside them.
     """
 
     def __init__(
@@ -48,8 +49,9 @@ class WideNodes:
         rows: Sequence[int],
         log_p: Callable[[Sequence[Node], Tensor], Tensor],
         exchange: Exchange,
+        top: int,
     ) -> None:
-        self.nodes, self._nodes = nodes, list(nodes)
+        self.nodes, self._nodes, self._top = nodes, list(nodes), min(top, exchange.answer.matrix.shape[-1])
         self._table, self._log_p, self._logits = table, log_p, exchange.rows(rows)
         self._ends = [table.can_end(node.state, node.remaining) for node in self._nodes]
         # The tokens of each node whose probability is asked for by name: its children, and the end.
@@ -66,25 +68,31 @@ class WideNodes:
         at, quantiles = self._sent()
         blocks = [slice(start, start + self._few) for start in range(0, len(self._nodes), self._few)]
         taken = at.split([sum(map(len, self._named[here])) for here in blocks])
-        named, drawn = list[Tensor](), list[Tensor]()
+        named, drawn, most = list[Tensor](), list[Tensor](), list[Tensor]()
         for here, where in zip(blocks, taken, strict=True):
-            scores = self._masked(here, self._log_p(self._nodes[here], self._logits(here)))
+            log_p = self._log_p(self._nodes[here], self._logits(here))
+            if self._top:
+                most.append(torch.cat([each.double() for each in log_p.topk(self._top)], -1).view(-1))
+            scores = self._masked(here, log_p)
             named.append(scores.view(-1)[where].double())
             scores.view(-1)[where] = -math.inf
             drawn.append(draw_ahead(scores, quantiles[here]).view(-1))
-        return torch.cat(named + drawn)
+        return torch.cat(named + drawn + most)
 
     def tokens(self, read: Sequence[float]) -> Iterator[TokensAhead]:
         """Yield the tokens drawn ahead of each node, given what was read of all of them."""
-        log_named, drawn = iter(read), read[sum(map(len, self._named)) :]
+        log_named, drawn, k = iter(read), read[sum(map(len, self._named)) :], self._top
+        most = drawn[len(self._nodes) * (2 * AHEAD + 1) :]
         for place, (node, end, named) in enumerate(zip(self._nodes, self._ends, self._named, strict=True)):
             row = drawn[place * (2 * AHEAD + 1) : (place + 1) * (2 * AHEAD + 1)]
+            top = most[place * 2 * k : (place + 1) * 2 * k]
             yield TokensAhead(
                 dict(zip(named, log_named, strict=False)),
                 {int(token): x for token, x in zip(row[:AHEAD], row[AHEAD:-1], strict=True) if x > -math.inf},
                 row[-1],
                 can_end=end,
                 ending=self._table.guide.open and node.remaining <= 1,
+                top=dict(zip(map(int, top[k:]), top[:k], strict=True)) if k else None,
             )
 
     def _masked(self, part: slice, log_p: Tensor) -> Tensor:
@@ -114,6 +122,7 @@ class Evaluator:
     ``stream``: A random stream per prompt, for a frontier that draws.
     ``ahead``: A random stream per prompt, for tokens drawn ahead of walks that need nothing else; ``None`` where every distribution
         is to be whole. With a frontier all are.
+    ``top``: How many of the likeliest tokens of each distribution are kept for accounts.
     """
 
     def __init__(
@@ -126,8 +135,9 @@ class Evaluator:
         frontier: ProposalPhi | None = None,
         stream: Callable[[int], np.random.Generator] = np.random.default_rng,
         ahead: Callable[[int], np.random.Generator] | None = None,
+        top: int = 0,
     ) -> None:
-        self._lm, self._settings, self._prompts = lm, settings, prompts
+        self._lm, self._settings, self._prompts, self._top = lm, settings, prompts, top
         self.trees = trees
         self._row = {tree.root: row for row, tree in enumerate(trees)}
         self._texts = self._roots()
@@ -185,6 +195,8 @@ class Evaluator:
             for node in islice(held, most):
                 assert node.distribution is not None
                 row = np.full(len(tree.table.vocabulary), -np.inf, dtype=np.float32)
+                for token, log_p in (node.distribution.top or {}).items():
+                    row[token] = log_p
                 free = node.distribution.log_free
                 row[node.distribution.moves.tokens[: free.size]] = free + node.distribution.log_scale
                 for child in node.children.values():
@@ -271,7 +283,7 @@ class Evaluator:
             if node in drawn:
                 tree.learn(node, drawn[node], ahead=node in ahead)
             else:
-                tree.expand(node, *next(unread), ahead=node in ahead)
+                tree.expand(node, *next(unread), ahead=node in ahead, top=self._top)
 
     def _compare(self, roots: Sequence[Node], found: NDArray[np.floating]) -> None:
         """Refuse kept trees with other distributions at their prompts than those found."""
@@ -289,7 +301,7 @@ class Evaluator:
                 if table.live_count(node.state, node.remaining) > MANY:
                     uniforms[node] = self._streams[self._row[node.root]].random(AHEAD)
         wide = {node: uniforms[node] for node in sorted(uniforms, key=lambda node: (node.state, node.remaining))}
-        return WideNodes(table, wide, [index[node] for node in wide], self._log_p, exchange)
+        return WideNodes(table, wide, [index[node] for node in wide], self._log_p, exchange, self._top)
 
     def _log_p(self, nodes: Sequence[Node], logits: Tensor) -> Tensor:
         if not nodes:

@@ -18,7 +18,7 @@ from ...guides.table import Moves, Table
 from ...numerics.weights import log_difference, log_sum, ratio, scaled
 from ...settings import SamplingSettings
 from ..constraint import Constraint
-from .distribution import UNKNOWN, Beginnings, Distribution, TokensAhead
+from .distribution import UNKNOWN, Beginnings, Distribution, TokensAhead, likeliest
 
 NODE_BYTES = 600  # Measured footprint of a node without its distribution, on CPython 3.11
 NEVER = -1  # When a node was last visited that a draft was evaluated for, and no walk has come to
@@ -217,11 +217,20 @@ class BoundsTree:
             yield (node := child)
 
     def expand(
-        self, node: Node, log_p: NDArray[np.floating], h: NDArray[np.floating] = UNKNOWN, *, ahead: bool = False
+        self,
+        node: Node,
+        log_p: NDArray[np.floating],
+        h: NDArray[np.floating] = UNKNOWN,
+        *,
+        ahead: bool = False,
+        top: int = 0,
     ) -> None:
-        """Give ``node`` its whole distribution, ``log_p[V]``, and what an estimator says of them, ``h[V]``; see :meth:`learn`."""
-        moves = self._moves(node)
-        free = Distribution(moves, log_p[moves.tokens], h[moves.tokens] if h.ndim else h)
+        """Give ``node`` its whole distribution, ``log_p[V]``, and what an estimator says of them, ``h[V]``; see :meth:`learn`.
+
+        The ``top`` likeliest tokens are kept beside it, live or not.
+        """
+        moves, most = self._moves(node), likeliest(log_p, top) if top else None
+        free = Distribution(moves, log_p[moves.tokens], h[moves.tokens] if h.ndim else h, most)
         if node is self.root:
             self.beginnings = Beginnings.of(log_p, moves, free.log_mass(), self.table.vocabulary)
         self.learn(node, free, ahead=ahead)

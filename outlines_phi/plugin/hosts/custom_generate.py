@@ -43,7 +43,7 @@ from ...sampling.ancestral import SMC
 from ...sampling.draws import Draws
 from ...vocabulary.vocabulary import Vocabulary
 from ..call import Ban, Call, CallOptions, Correction, Unset, dead_end
-from ..choices import DEFAULTS, USED, Told
+from ..choices import DEFAULTS, USED, Told, refuse_misfits
 from ..drafts import Borrowed, Drafts
 from ..processor import TableLogitsProcessor
 from ..wrapping import OwnModel
@@ -145,6 +145,8 @@ def custom_generate(
     draft: Drafts | None = None,
     draft_length: int | None = None,
     progress: Told = None,
+    tokens: bool | None = None,
+    top: int | None = None,
     **prepared: Any,
 ) -> Tensor | PhiGenerateOutput:
     """Generate under a correction, as ``hf_model.generate(..., custom_generate=outlines_phi.custom_generate)``.
@@ -166,7 +168,7 @@ def custom_generate(
         canonical tokenization need it, and forced drafts are tokenized by it.
     phi
         ``"auto"``, ``"exact"`` or another estimator. Left out, it is ``"auto"``, or ``"local"`` under ``sampler``.
-    seed, temperature, ..., progress
+    seed, temperature, ..., top
         As for every call with ``phi=``: ``do_sample=False`` is the most probable member, with a certificate. ``max_length`` is
         refused, since it counts the prompt: give ``max_new_tokens``.
 
@@ -194,6 +196,8 @@ def custom_generate(
             "Give output_type= and vocabulary=tokenizer, or leave custom_generate out for plain masking: phi=None or "
             "output_type=None was given, and free text has nothing to correct."
         )
+    if not config.return_dict_in_generate:
+        refuse_misfits("a call that returns texts", keywords)
     options = call.options(config, weighted=bool(config.return_dict_in_generate))
     check_loop(logits_processor, stopping_criteria, config)
     if output_type is not None and processor is not None:

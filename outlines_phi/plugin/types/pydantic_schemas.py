@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from decimal import Decimal
 from enum import EnumMeta
+from fractions import Fraction
 from functools import partial
 from types import FunctionType, GenericAlias, SimpleNamespace
 from typing import Any, NewType, cast, get_args, get_origin, get_type_hints
@@ -26,6 +28,9 @@ from ...guides.json_schema.values import pointer_to
 
 DIGITS = 28  # Of a `Decimal`: the precision of Python's own context
 LARGEST = 1e300  # The largest number that is written where infinity is forbidden, which greater ones are rounded to
+CERTAIN = (
+    2**20
+)  # Multiples of any step up to here are multiples to pydantic, whose tolerance is that of greater roundings
 
 REFUSED = "refused"  # The keyword of what no schema says: what to do instead, and why
 
@@ -293,8 +298,9 @@ class PydanticSchema(GenerateJsonSchema):
 
     def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
         found = super().float_schema(schema)
-        finite = schema.get("allow_inf_nan") is False
-        return _beside(found, {"minimum": -LARGEST, "maximum": LARGEST}) if finite else found
+        if schema.get("allow_inf_nan") is False:
+            found = _beside(found, {"minimum": -LARGEST, "maximum": LARGEST})
+        return _multiples(schema["multiple_of"], found) if "multiple_of" in schema else found
 
     def fraction_schema(self, schema: Any) -> JsonSchemaValue:
         found: JsonSchemaValue = {"type": "number", "allOf": [{"minimum": -LARGEST, "maximum": LARGEST}]}
@@ -310,6 +316,24 @@ class PydanticSchema(GenerateJsonSchema):
         found |= {"not": {"const": 0}} if whole == 1 else {}  # 0 has a digit before the point
         self.update_with_validations(found, schema, self.ValidationsMapping.numeric)
         return {key: float(value) if isinstance(value, Decimal) else value for key, value in found.items()}
+
+
+def _multiples(step: float, found: JsonSchemaValue) -> JsonSchemaValue:
+    """Return the schema of the multiples that stay multiples as floats, which pydantic divides.
+
+    Those of ``a 2^k``, with ``a`` odd, do up to ``2^53 2^k``; a step that is rounded itself, such as 0.1, is warned of.
+    """
+    ratio, exact = float(step).as_integer_ratio(), Fraction(str(step)) == Fraction(step)
+    last = Fraction(ratio[0] & -ratio[0], ratio[1])
+    most = 2**53 * last if exact else Fraction(CERTAIN)
+    stated: list[Any] = [
+        found.get(word, found.get(f"exclusive{word.title()}", math.inf)) for word in ("minimum", "maximum")
+    ]
+    if last == step or max(map(abs, stated)) <= most:
+        return found
+    bound = most.numerator if most.denominator == 1 else float(most)
+    within = {"minimum": -bound, "maximum": bound}
+    return _beside(found, within) if exact else checked(found, f"multiple_of, rounded beyond {CERTAIN:,},")
 
 
 def _set(schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:

@@ -213,23 +213,30 @@ class Candidate:
     ``node``: Where it stands; ``None`` once it has found no allowed token.
     ``part``: Which part of the proposal it follows: ``MASK``, ``STATE`` or ``TREE``.
     ``log_q``: ``[3]``: ``log q(y)`` under each part.
+    ``steps``: Of each token, ``log q(v | y)`` of the whole proposal, where accounts ask for it.
     ``turns``: How often it has waited for the model.
     """
 
-    __slots__ = ("log_q", "node", "part", "rng", "turns")
+    __slots__ = ("log_q", "node", "part", "rng", "steps", "turns")
 
-    def __init__(self, root: Node, rng: np.random.Generator) -> None:
+    def __init__(self, root: Node, rng: np.random.Generator, *, accounts: bool = False) -> None:
         self.node: Node | None = root
         self.rng, self.part = rng, draw(np.array(SHARES), rng)
         self.log_q = [0.0] * len(SHARES)
+        self.steps: list[float] | None = [] if accounts else None
         self.turns = 0
+
+    @property
+    def log_mixture(self) -> float:
+        """``log sum_k SHARES[k] q_k(y)``, of what it has written so far."""
+        return float(np.logaddexp.reduce(np.log(SHARES) + np.array(self.log_q)))
 
     @property
     def log_w(self) -> float:
         """``log p(y) - log sum_k SHARES[k] q_k(y)``; ``-inf`` where it failed."""
         if self.node is None:
             return -math.inf
-        return self.node.log_p - float(np.logaddexp.reduce(np.log(SHARES) + np.array(self.log_q)))
+        return self.node.log_p - self.log_mixture
 
 
 class Choices(NamedTuple):
@@ -253,6 +260,7 @@ class AdaptiveTrajectories:
     ``rounds``: How many there are in each round.
     ``max_bytes``: Memory that the tree may take, give or take one round.
     ``others``: Where other walks on the tree stand: a new round forgets nothing on the way there.
+    ``accounts``: Whether each tells by which probabilities its tokens were drawn.
     """
 
     def __init__(
@@ -263,8 +271,9 @@ class AdaptiveTrajectories:
         *,
         max_bytes: int,
         others: Callable[[], Iterable[Node]] = tuple,
+        accounts: bool = False,
     ) -> None:
-        self.tree = tree
+        self.tree, self._accounts = tree, accounts
         self._rounds, self._stream, self._max_bytes, self._others = list(rounds), stream, max_bytes, others
         self._values = BackedUpValues(tree)
         self._choices: dict[Node, Choices] = {}
@@ -302,7 +311,8 @@ class AdaptiveTrajectories:
         self._values.refresh()
         self._choices = {}
         first = len(self.trajectories)
-        self._walking = [Candidate(self.tree.root, self._stream(first + i)) for i in range(size)]
+        streams = (self._stream(first + i) for i in range(size))
+        self._walking = [Candidate(self.tree.root, stream, accounts=self._accounts) for stream in streams]
         self.trajectories += self._walking
 
     def _walk(self, trajectory: Candidate) -> bool:
@@ -334,9 +344,12 @@ class AdaptiveTrajectories:
             child = self.tree.child(node, token, int(choices.targets[place]))
         of_state, of_tree = choices.log_values[:, choice].tolist()
         log_values = (0.0, of_state, of_tree if place < 0 else log(child.h) + of_tree)
+        before = trajectory.log_mixture if trajectory.steps is not None else 0.0
         for part, (log_v, log_total) in enumerate(zip(log_values, choices.log_totals, strict=True)):
             found = log_v > -math.inf and log_total > -math.inf
             trajectory.log_q[part] += child.log_step + log_v - log_total if found else -math.inf
+        if trajectory.steps is not None:
+            trajectory.steps.append(trajectory.log_mixture - before)
         trajectory.node = child if child.state != DEAD else None
 
     def _choices_at(self, node: Node) -> Choices:
@@ -377,10 +390,11 @@ def last_state(log_w: NDArray[np.float64], rng: np.random.Generator) -> int:
 
 
 class Picked(NamedTuple):
-    """A candidate that was picked: where it ended, its turns, the log of the mean weight of all, their number, and their ESS."""
+    """A candidate that was picked: where it ended, its turns and steps, the log of the mean weight of all, their number and ESS."""
 
     node: Node
     turns: int
+    steps: Sequence[float] | None
     log_w: float
     of: int
     ess: float
@@ -394,4 +408,4 @@ def pick(candidates: Sequence[Candidate], rng: np.random.Generator, *, chain: bo
     w = scaled(log_w)
     picked = candidates[last_state(log_w, rng) if chain else draw(w, rng)]
     assert picked.node is not None
-    return Picked(picked.node, picked.turns, log_mean(log_w), len(log_w), effective_size(w))
+    return Picked(picked.node, picked.turns, picked.steps, log_mean(log_w), len(log_w), effective_size(w))

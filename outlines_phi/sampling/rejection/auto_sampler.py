@@ -10,7 +10,6 @@ from typing import final
 
 import numpy as np
 
-from ...drafting.combine import COST
 from ...errors import BudgetError, warn_of_fidelity
 from ...lm.watch import follow
 from ...numerics.weights import log_mean
@@ -67,11 +66,11 @@ class TwoStages:
     """The walks of one prompt: attempts for as much as weighted draws would cost, then candidates for what is missing.
 
     Until an attempt has succeeded, that is as much as a single weighted draw would cost: where none does, many draws wait no
-    longer than one. A model call over ``n`` prefixes costs ``1 + COST (n - 1)``. Weighted draws alone would come in rounds, each as
-    many calls long as its longest walk has tokens. What that is, is learned from the walks so far: attempts, and, towards its
-    end, some trial walks of the candidates' proposal, which are used for nothing else. It is looked at before every launch. Where
-    it is used up the second stage begins for good, in the same calls as the attempts that are still under way. If these draw what
-    was missing, the candidates are dropped, all of them.
+    longer than one. A model call over ``n`` prefixes costs ``1 + later (n - 1)`` (:class:`CallCost`). Weighted draws alone would
+    come in rounds, each as many calls long as its longest walk has tokens. What that is, is learned from the walks so far:
+    attempts, and, towards its end, some trial walks of the candidates' proposal, which are used for nothing else. It is looked at
+    before every launch. Where it is used up the second stage begins for good, in the same calls as the attempts that are still
+    under way. If these draw what was missing, the candidates are dropped, all of them.
 
     Candidates and attempts may walk side by side because neither can tell the other apart (theory.md, section 5.10). It would not
     hold if attempts were still launched: the longer the candidates walk, the more attempts there would be, and those of the
@@ -81,14 +80,15 @@ class TwoStages:
     def __init__(
         self,
         attempts: Attempts,
-        wanted: int,
+        request: Request,
         phi: AutoPhi,
         stream: Callable[[int], np.random.Generator],
         *,
         max_bytes: int,
     ) -> None:
-        self.tree, self.attempts = attempts.tree, attempts
-        self._wanted, self._phi, self._stream, self._max_bytes = wanted, phi, stream, max_bytes
+        self.tree, self.attempts, self._accounts = attempts.tree, attempts, request.top is not None
+        self._wanted, self._later = request.n, request.lm.cost.later
+        self._phi, self._stream, self._max_bytes = phi, stream, max_bytes
         self._cost = 0.0
         self._longest = 1  # the end of sequence; open formats ask for no token at all
         self._trial: AdaptiveTrajectories | None = None
@@ -132,7 +132,7 @@ class TwoStages:
             self._tried += len(ahead)
             self._longest = max([self._longest, *map(self.tree.fewest_tokens, ahead)])
         if self.tree.root.expanded:  # the prompt itself is evaluated for either stage
-            self._cost += 1 + COST * (len(set(waiting)) - 1)
+            self._cost += 1 + self._later * (len(set(waiting)) - 1)
         return waiting
 
     def _most_cost(self) -> float:
@@ -145,7 +145,7 @@ class TwoStages:
         tried = self._trial is not None and not self._trial.waiting
         mean = self._tried / TRIAL if tried else longest
         rounds = self._rounds(self._wanted if self.attempts.accepted else 1)
-        return self._phi.share * sum(longest + COST * max(0.0, size * mean - longest) for size in rounds)
+        return self._phi.share * sum(longest + self._later * max(0.0, size * mean - longest) for size in rounds)
 
     def _weighted(self) -> AdaptiveTrajectories:
         if self._candidates is None:
@@ -161,7 +161,12 @@ class TwoStages:
             return self._stream(kind + number)
 
         return AdaptiveTrajectories(
-            self.tree, rounds, stream, max_bytes=self._max_bytes, others=lambda: self.attempts.waiting
+            self.tree,
+            rounds,
+            stream,
+            max_bytes=self._max_bytes,
+            others=lambda: self.attempts.waiting,
+            accounts=self._accounts,
         )
 
     def _rounds(self, missing: int) -> list[int]:
@@ -271,7 +276,7 @@ class AutoSampler(Sampler):
     def _stages(self, call: TreeCall, index: int) -> TwoStages:
         attempts = call.attempts(RejectionAttempts, index, width=self.phi.width, effort=Effort())
         stream = partial(call.request.stream, index)
-        return TwoStages(attempts, call.request.n, self.phi, stream, max_bytes=call.max_bytes)
+        return TwoStages(attempts, call.request, self.phi, stream, max_bytes=call.max_bytes)
 
     def _draws(self, call: TreeCall, index: int, row: TwoStages, trajectories: Sequence[Candidate]) -> Draws:
         attempts, tree, request = row.attempts, row.tree, call.request
@@ -286,9 +291,8 @@ class AutoSampler(Sampler):
             found = pick(trajectories[i::missing], request.stream(index, Stream.PICK + i), chain=chain)
             if found is not None:
                 turns += found.turns
-                picked.append(
-                    call.draw(found.node, guarantee=kind, log_w=found.log_w, candidates=found.of, ess=found.ess)
-                )
+                worth = {"log_w": found.log_w, "candidates": found.of, "ess": found.ess}
+                picked.append(call.draw(found.node, found.steps or (), guarantee=kind, **worth))
         exact = (call.draw(node, log_w=log_z, guarantee=Guarantee.EXACT) for node in attempts.accepted)
         items = (*exact, *picked)
         return call.draws(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
 from typing import Any, final
 
 import numpy as np
@@ -20,6 +21,7 @@ from ...phi.tree.evaluator import Evaluator, Foresight, Pair
 from ...phi.tree.evidence import Evidence, Wave
 from ...phi.tree.store import TreeStore, afresh
 from ...phi.tree.tree import BoundsTree, Node, refuse_impossible
+from ..accounts import path_accounts
 from ..draws import NO_DISTANCE, Certificate, Draw, DrawCounts, Draws, Guarantee, middle
 from ..phi_options import Effort, ExactPhi
 from ..sampler import Prefetch, Prefetching, Request, Sampler, Stream
@@ -63,6 +65,7 @@ class TreeCall:
             frontier=frontier,
             stream=partial(request.stream, number=Stream.ESTIMATE),
             ahead=partial(request.stream, number=Stream.AHEAD) if ahead else None,
+            top=request.top or 0,
         )
         drafts = None if draft is None else Prefetching(draft, request, trees)
         if enumerated:
@@ -97,9 +100,12 @@ class TreeCall:
             log_bounds=[tree.log_bounds for tree in self.trees],
         )
 
-    def draw(self, node: Node, **attributes: object) -> Draw:
-        """Return the draw that ``node`` stands for, a finished text."""
-        return Draw.of(self.request.table.guide, node.tokens(), log_p=node.log_p, **attributes)
+    def draw(self, node: Node, log_q: Iterable[float | None] = repeat(None), **attributes: object) -> Draw:
+        """Return the draw that ``node`` stands for, a finished text; its tokens were proposed by ``log_q``, where they were."""
+        path, top, table = node.path(), self.request.top, self.request.table
+        accounts = () if top is None else path_accounts(table, path, top, _kept, log_q)
+        ids = [each.token for each in path]
+        return Draw.of(table.guide, ids, log_p=node.log_p, tokens=tuple(accounts), **attributes)
 
     def draws(self, row: int, items: Sequence[Draw], *, turns: int, attempts: int, **attributes: Any) -> Draws:
         """Return the draws of a prompt with their cost; their walks have waited ``turns`` times for the model."""
@@ -125,6 +131,11 @@ class TreeCall:
             if any(made := draws()):
                 raise InterruptedDraws.of(made, self.request.n).with_traceback(error.__traceback__) from None
             raise
+
+
+def _kept(node: Node, top: int) -> dict[int, float] | None:
+    """Return ``log p`` of the likeliest tokens after a node, as they were read with its distribution."""
+    return None if node.free is None or node.free.top is None else dict(node.free.top)
 
 
 FIRST = 64  # Model tokens of the first of several turns of enumeration

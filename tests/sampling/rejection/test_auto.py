@@ -30,7 +30,6 @@ from outlines_phi import (
     SamplingSettings,
     Vocabulary,
 )
-from outlines_phi.drafting.combine import COST
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.lm import TableModel
 from outlines_phi.numerics.weights import draw as at_weights
@@ -291,7 +290,8 @@ QUESTION, STORY = "Question: is the bakery open on Sunday? Answer: ", "Character
 
 def cost(draws: Draws) -> float:
     """Return the time of the model calls of some draws, in times of a call over one prefix."""
-    return (1 - COST) * draws.counts.calls + COST * draws.counts.tokens
+    later = MODEL.lm.cost.later
+    return (1 - later) * draws.counts.calls + later * draws.counts.tokens
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,8 @@ class Gaps(NamedTuple):
         return Gaps(self.each, 0)
 
 
-FRESH, BEGUN = Gaps(), Gaps().begun
-"""Those of compact arrays and objects, before the first item and behind one."""
+BEGUN = Gaps().begun
+"""Those of compact arrays and objects, behind an item."""
 
 
 class Spacing(NamedTuple):

@@ -199,5 +199,5 @@ LEFT_OUT: Mapping[str, str] = {
 """The texts of a format's standard that the set leaves out: Python, or validators in wide use, stumble over them."""
 
 if __name__ == "__main__":
-    kept: dict[str, Any] = {name: build().code_automaton.packed for name, build in FORMATS.items()}
-    np.savez_compressed(KEPT, **kept)
+    packed: dict[str, Any] = {name: build().code_automaton.packed for name, build in FORMATS.items()}
+    np.savez_compressed(KEPT, **packed)
