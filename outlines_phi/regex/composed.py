@@ -110,7 +110,11 @@ class Composed:
         rows, column, place = (table.astype(np.int32) for table in (self._rows, self._column, self._place))
         begins = np.arange(len(rows)) >= self._first
         meets = np.zeros((len(KINDS), rows.shape[1]), dtype=bool)
-        bounds, classes, as_it_is = self._code.bounds, self._code.classes, (self._graph.table[self._root, 0xC2:0xF5] != NOWHERE).all()
+        bounds, classes, as_it_is = (
+            self._code.bounds,
+            self._code.classes,
+            (self._graph.table[self._root, 0xC2:0xF5] != NOWHERE).all(),
+        )
         for kind, runs in zip(meets, KINDS, strict=True):
             for first, last in runs:
                 run, behind = bounds.searchsorted([first, last - 1], "right")

@@ -127,7 +127,9 @@ class Spelling:
             return self.fork(radices[0], [self.digits(place, radices[1:], least) for place in places])
         last = bisect_left(self._bounds, base + size)
         cuts = [base, *self._bounds[run:last], base + size]
-        counts = ([number] * (b - a) for number, (a, b) in zip(self._class_of[run - 1 : last], pairwise(cuts), strict=True))
+        counts = (
+            [number] * (b - a) for number, (a, b) in zip(self._class_of[run - 1 : last], pairwise(cuts), strict=True)
+        )
         block = tuple(chain.from_iterable(counts))
         key = block, id(radices[0])  # digits are constants
         if key not in self._blocks:

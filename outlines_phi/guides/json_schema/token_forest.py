@@ -482,7 +482,9 @@ class ForestTables:
             return None
         exits = found[1]
         pieces = np.split(exits.nodes, exits.first[1:-1]) if len(exits.nodes) else []
-        return Marked(number, [(one, np.sort(piece)) for one, piece in zip(exits.states[:, 0].tolist(), pieces, strict=True)])
+        return Marked(
+            number, [(one, np.sort(piece)) for one, piece in zip(exits.states[:, 0].tolist(), pieces, strict=True)]
+        )
 
     def _room_for(self, rows: int) -> tuple[int, int, int]:
         """Return the addresses of room for that many rows, and their number."""
