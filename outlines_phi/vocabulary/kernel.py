@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from functools import lru_cache
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -15,8 +15,8 @@ LIBRARY = SOURCE.with_suffix(".so")
 """Made of the source by the build hook, where there is a compiler."""
 
 POINTERS = (
-    "first count byte child token_first token_count token words edges row ends within listed text offset edge record part follow "
-    "behind frame missed asked mask place reached"
+    "node byte child token words edges row ends within listed closing text offset edge record part follow behind frame missed "
+    "asked mask place reached"
 ).split()
 NUMBERS = "width frames most_frames missing asking most_missing placed ending most_ending full".split()
 
@@ -67,33 +67,56 @@ class Automaton(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in Flat._fields[:7]),
-        *((name, ctypes.c_int32) for name in ("columns", "places", "bits", "root", "start", "least", "most")),
+        *((name, ctypes.c_int32) for name in ("height", "columns", "places", "bits", "root", "start", "least", "most")),
     ]
 
     @classmethod
     def of(cls, flat: Flat) -> Automaton:
         """Return that of an automaton, which is to be kept."""
-        sizes = flat.rows.shape[1], flat.alive.shape[1], flat.bits, flat.root
+        sizes = *flat.rows.shape, flat.alive.shape[1], flat.bits, flat.root
         return cls(*(array.ctypes.data for array in flat[:7]), *sizes, 0, 0, UNBOUNDED)
 
 
-ALONGSIDE, MOST_GROUPS = 12, 1 << 12
+ALONGSIDE, MOST_GROUPS, PARTS = 12, 1 << 12, 5
 FIELDS = 2 + ALONGSIDE
 """Automata that run side by side, and groups of what they tell apart, each with whether it is an end, a count, and states."""
+
+
+@final
+class Part(ctypes.Structure):
+    """The addresses of a trie's nodes, and of the masks of the tokens of a kind that are not below these."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("first", "token", "node", "byte", "words")),
+        *((name, ctypes.c_int32) for name in ("kind", "longest")),
+    ]
+
+
+@final
+class ForestRoom(ctypes.Structure):
+    """The tables that automata are spread over, and the room for what is found."""
+
+    _fields_ = [
+        ("part", Part * PARTS),
+        *((name, ctypes.c_void_p) for name in "walk node group groups lengths level waiting seen".split()),
+        ("most", ctypes.c_int32),
+        ("widest", ctypes.c_int32),
+    ]
 
 
 @lru_cache(maxsize=1)
 def library() -> Any | None:
     """Return the compiled walk; ``None`` where it was not built, or of an older source, and the walk goes from node to node."""
+    sizes = (ctypes.sizeof(table) for table in (WalkTables, ForestRoom, Automaton))
     try:
         found = ctypes.CDLL(str(LIBRARY))
-        current = found.layout() == ctypes.sizeof(WalkTables) << 16 | ctypes.sizeof(Automaton)
+        current = found.layout() == reduce(lambda known, size: known << 8 ^ size, sizes)
     except (OSError, AttributeError):
         return None
     if not current:
         return None
     number, pointer = ctypes.c_int, ctypes.c_void_p
     found.walk.argtypes, found.resume.argtypes = [pointer, number, number, number], [pointer]
-    found.spread.argtypes = [*2 * [pointer], number, *2 * [pointer], *4 * [number], *5 * [pointer]]
-    found.holds.argtypes = [pointer, *2 * [number], *2 * [pointer], number]
+    found.spread.argtypes = [*2 * [pointer], number, pointer, *2 * [number]]
+    found.mark_within.argtypes = [*2 * [pointer], number, pointer, *2 * [number], pointer]
     return found

@@ -10,19 +10,25 @@ enum { TARGET, OUTCOME, AFTER, EDGE }; /* of an edge: the state, or 0 and the ou
 enum { NODE, NEXT, WORD, MARKS, PASSES, ENDS, RECORD }; /* of tokens within a string, below a node */
 
 enum { HEADS = 256 }; /* a power of two */
-enum { WORDS, LOW, HIGH, DEPTH, BESIDE, LISTED };
+enum { WORDS, LOW, HIGH, DEPTH, BESIDE, CLOSING, LISTED };
+enum { BYTES = 256 }; /* where `byte` is more, a closing quote: of which of the texts listed */
 
 /* `state` is ~outcome where a value is left; `byte` is to be read next at `node`, or was read last where it is -1. */
 typedef struct { int32_t node, state, frame, byte; } Item;
 
+/* A node: where its children are, -1 of them where these are not known; how many tokens end there, and the one, or where they are. */
+typedef struct { int32_t first, count, tokens, token; } Node;
+
 typedef struct {
-  const int32_t *first, *count, *byte, *child; /* of each node: its children, -1 of them where these are not known */
-  const int32_t *token_first, *token_count, *token;
+  const Node *node;
+  const int32_t *byte, *child, *token;
   const uint32_t *words;
   int32_t *edges;                   /* [rows, 256] */
   const int32_t *row, *ends;        /* of each state: its row of edges, -1 for none; 1 + the outcome that it may end with, or 0 */
   const int32_t *within;            /* of each state without a row, which is in a string: its first record, 0 for none yet */
-  const int32_t *listed;            /* [states, LISTED]: the texts beside it, words -1 for none, and the state off their paths */
+  const int32_t *listed;            /* [states, LISTED]: the texts beside it, words -1 for none, the state off their paths, and
+                                       where in `closing` the edge of the quote behind each is */
+  int32_t *closing;
   const char **text;                /* of each words: its texts, each with a closing quote */
   const int32_t **offset;           /* and where each begins */
   const int32_t *edge, *record, *part;
@@ -48,8 +54,9 @@ static void miss(Walk *w, int node, int state, int frame, int byte, int ask) {
 }
 
 static void mark(Walk *w, int node) {
-  const int32_t *token = w->token + w->token_first[node];
-  for (int i = 0; i < w->token_count[node]; i++) w->mask[token[i] >> 5] |= 1u << (token[i] & 31);
+  const Node *here = w->node + node;
+  const int32_t *token = here->tokens == 1 ? &here->token : w->token + here->token;
+  for (int i = 0; i < here->tokens; i++) w->mask[token[i] >> 5] |= 1u << (token[i] & 31);
 }
 
 static int placed(Walk *w, int state, int frame) {
@@ -71,7 +78,7 @@ static void end(Walk *w, int node, int state, int frame) {
 
 static void arrive(Walk *w, int node, int state, int frame) {
   if (!w->reached) mark(w, node);
-  else if (w->token_count[node]) end(w, node, state, frame);
+  else if (w->node[node].tokens) end(w, node, state, frame);
   expand(w, node, state, frame);
 }
 
@@ -97,15 +104,16 @@ static void follow(Walk *w, int node, int number, int frame) {
 }
 
 static void step(Walk *w, int node, int state, int frame, int byte) {
-  int32_t *edges = w->edges + 256 * w->row[state], number = edges[byte];
-  if (number == UNKNOWN) edges[byte] = ASKED;
+  int32_t *edge = byte < BYTES ? w->edges + BYTES * w->row[state] + byte : w->closing + w->listed[LISTED * state + CLOSING] + byte - BYTES;
+  int number = *edge;
+  if (number == UNKNOWN) *edge = ASKED;
   if (number == UNKNOWN || number == ASKED) miss(w, node, state, frame, byte, number == UNKNOWN);
   else if (number != DEAD) follow(w, node, number, frame);
-  else if (w->ends[state] && frame) leave(w, node, w->ends[state] - 1, frame, byte);
+  else if (byte < BYTES && w->ends[state] && frame) leave(w, node, w->ends[state] - 1, frame, byte);
 }
 
 static int below(const Walk *w, int node, int byte) {
-  int low = w->first[node], high = low + w->count[node] - 1;
+  int low = w->node[node].first, high = low + w->node[node].count - 1;
   while (low < high) {
     int middle = (low + high) / 2;
     if (w->byte[middle] < byte) low = middle + 1; else high = middle;
@@ -113,33 +121,43 @@ static int below(const Walk *w, int node, int byte) {
   return low == high && w->byte[low] == byte ? w->child[low] : -1;
 }
 
-/* Mark the beginnings of listed texts, unless those are among all others; return whether a token ends one, or goes on behind it. */
-static int closes(Walk *w, int node, const int32_t *list) {
+/* Return whether a token ends a listed text, or goes on behind it. */
+static int closes(const Walk *w, int node, const int32_t *list) {
   for (int i = list[LOW]; i < list[HIGH]; i++) {
     const char *text = w->text[list[WORDS]] + w->offset[list[WORDS]][i] + list[DEPTH];
-    for (int at = below(w, node, *text); at >= 0; at = below(w, at, *++text)) {
+    for (int at = below(w, node, *text); at >= 0; at = below(w, at, *++text))
       if (*text == '"') return 1;
-      if (!list[BESIDE]) mark(w, at);
-    }
   }
   return 0;
 }
 
+/* Mark the beginnings of listed texts, and follow the edges of the quotes behind them. */
+static void spell(Walk *w, int node, int state, int frame) {
+  const int32_t *list = w->listed + LISTED * state;
+  for (int i = list[LOW]; i < list[HIGH]; i++) {
+    const char *text = w->text[list[WORDS]] + w->offset[list[WORDS]][i] + list[DEPTH];
+    for (int at = below(w, node, *text); at >= 0; at = *text == '"' ? -1 : below(w, at, *++text))
+      if (*text == '"') step(w, at, state, frame, BYTES + i - list[LOW]);
+      else mark(w, at);
+  }
+}
+
 static void expand(Walk *w, int node, int state, int frame) {
-  if (!w->count[node]) return;
-  if (w->count[node] < 0) { miss(w, node, state, frame, -1, 1); return; }
+  const Node *here = w->node + node;
+  if (!here->count) return;
+  if (here->count < 0) { miss(w, node, state, frame, -1, 1); return; }
   if (w->row[state] >= 0) {
     const int32_t *row = w->edges + 256 * w->row[state];
-    for (int i = w->first[node]; i < w->first[node] + w->count[node]; i++)
+    for (int i = here->first; i < here->first + here->count; i++)
       if (row[w->byte[i]] != DEAD || w->ends[state]) step(w, w->child[i], state, frame, w->byte[i]);
     return;
   }
   int at = w->within[state];
   while (at && w->record[RECORD * at + NODE] != node) at = w->record[RECORD * at + NEXT];
   const int32_t *list = w->listed + LISTED * state;
-  if (!at && !w->reached && list[WORDS] >= 0 && !closes(w, node, list)) {
-    if (list[BESIDE]) expand(w, node, list[BESIDE], frame);
-    return;
+  if (!at && !w->reached && list[WORDS] >= 0) {
+    if (!list[BESIDE]) { spell(w, node, state, frame); return; }
+    if (!closes(w, node, list)) { expand(w, node, list[BESIDE], frame); return; }
   }
   if (!at) { miss(w, node, state, frame, -1, 1); return; }
   const int32_t *record = w->record + RECORD * at;
@@ -182,120 +200,198 @@ typedef struct {
   const int32_t *rows, *column, *place; /* [rows, columns], [places, 256] twice */
   const uint8_t *alive, *ends, *begins; /* [rows, places], and by row alone, which holds at `root` */
   const uint8_t *meets;                 /* [kinds, columns]: whether characters of a kind have a column */
-  int32_t columns, places, bits, root, start;
+  int32_t height, columns, places, bits, root, start;
   int32_t least, most;                  /* characters of a member */
 } Automaton;
 
-enum { ALONGSIDE = 12, FIELDS = ALONGSIDE + 2, MOST_GROUPS = 1 << 12 };
+enum { ALONGSIDE = 12, FIELDS = ALONGSIDE + 2, MOST_GROUPS = 1 << 12, PARTS = 5 };
 
-/* The trie in depth-first order: the entries below a node are behind it, `skip` with its own. */
-typedef struct { int32_t skip, step, token, node; } Entry; /* `step`: depth and byte; `token`: -1 for none, -2 for several */
+/* The trie, or what of it has tokens that are not of a kind: nodes level by level, `[nodes + 1]` the first child of each. */
+typedef struct {
+  const int32_t *first, *token, *node; /* -1 for no token, -2 for several; the node of the whole trie */
+  const uint8_t *byte;
+  const uint32_t **words;              /* by number of characters: the mask of the tokens of the kind that have at most so many */
+  int32_t kind, longest;
+} Part;
 
 typedef struct {
+  Part part[PARTS];                                 /* the first is the whole trie */
   const Walk *walk;
+  int32_t *node, *group, *groups, *lengths, *level; /* what a spread finds: nodes and the group of each; [groups, FIELDS]: whether
+                                                       it is an end, characters, states; how many are before each group */
+  int32_t *waiting;
+  uint8_t *seen;                                    /* [rows] of an automaton, twice */
+  int32_t most, widest;                             /* nodes that are found, and those of a level */
+} Forest;
+
+typedef struct {
+  const Forest *forest;
   const Automaton *automata;
-  int32_t *node, *group, *groups, *levels; /* nodes and the group of each; [groups, FIELDS]: whether it is an end, characters,
-                                              states; [depth, automata + 1]: states and characters on the way */
-  int32_t alongside, count, room, made, counted, marking, full, slots[2 * MOST_GROUPS];
+  int32_t alongside, count, made, counted, full, slots[2 * MOST_GROUPS];
+  uint32_t *mask;
 } Spread;
 
-static void emit(Spread *s, int node, int end, int characters, const int32_t *states, int width) {
-  if (s->full |= s->count == s->room) return;
-  int32_t key[FIELDS] = {end, characters};
-  memcpy(key + 2, states, width * sizeof(int32_t));
+static void emit(Spread *s, int node, int end, int characters, const int32_t *states) {
+  const Forest *f = s->forest;
+  if (s->full |= s->count == f->most) return;
+  int32_t key[FIELDS] = {end, s->counted ? characters : 0};
+  memcpy(key + 2, states, s->alongside * sizeof(int32_t));
   uint32_t hash = 0;
-  for (int i = 0; i < width + 2; i++) hash = (hash ^ (uint32_t)key[i]) * 0x9E3779B1u;
+  for (int i = 0; i < s->alongside + 2; i++) hash = (hash ^ (uint32_t)key[i]) * 0x9E3779B1u;
   for (hash >>= 19;; hash = (hash + 1) % (2 * MOST_GROUPS)) {
     if (!s->slots[hash]) {
       if (s->made == MOST_GROUPS) { s->full = 1; return; }
-      memcpy(s->groups + FIELDS * s->made, key, sizeof key);
+      memcpy(f->groups + FIELDS * s->made, key, sizeof key);
       s->slots[hash] = ++s->made;
     }
-    if (!memcmp(s->groups + FIELDS * (s->slots[hash] - 1), key, sizeof key)) break;
+    if (!memcmp(f->groups + FIELDS * (s->slots[hash] - 1), key, sizeof key)) break;
   }
-  s->node[s->count] = node;
-  s->group[s->count++] = s->slots[hash] - 1;
+  f->node[s->count] = node;
+  f->group[s->count++] = s->slots[hash] - 1;
 }
 
-/* Read a byte: 0 where no member goes on; `characters` are those begun and completed before, and then behind. */
-static int32_t read_byte(const Automaton *a, int32_t state, int byte, int characters, int *closing, int *begins) {
-  int at = 256 * (state & ((1 << a->bits) - 1)) + byte;
-  int row = a->rows[a->columns * (state >> a->bits) + a->column[at]], place = a->place[at], root = place == a->root;
-  if (!a->alive[a->places * row + place]) return 0;
-  *closing = root && a->ends[row] && characters >= a->least;
-  if (root && a->ends[row]) return *closing ? row << a->bits | place : 0;
-  int completed = root && a->begins[row];
-  if (characters + 1 > a->most) return 0;
-  *begins |= completed;
-  return row << a->bits | place;
+enum { DIES, STAYS, COMPLETES, CLOSES };
+
+/* Read a byte behind so many characters; where a member goes on, or is closed, write the state. */
+static inline int read_byte(const Automaton *a, int32_t *state, int byte, int characters) {
+  int at = 256 * (*state & ((1 << a->bits) - 1)) + byte;
+  int row = a->rows[a->columns * (*state >> a->bits) + a->column[at]], place = a->place[at];
+  if (!a->alive[a->places * row + place]) return DIES;
+  *state = row << a->bits | place;
+  if (place == a->root && a->ends[row]) return characters < a->least ? DIES : CLOSES;
+  if (characters >= a->most) return DIES; /* one more is begun */
+  return place == a->root && a->begins[row] ? COMPLETES : STAYS;
 }
 
-static void spread_below(Spread *s, const Entry *entry, const Entry *last, int depth) {
-  int n = s->alongside, width = n + 1;
-  for (; entry < last && !s->full;) {
-    const int32_t *states = s->levels + width * ((entry->step >> 8) - depth - 1);
-    int32_t *after = (int32_t *)states + width, behind[ALONGSIDE] = {0};
-    int alive = 0, closing = 0, begins = 0, characters = states[n];
+/* Read the children of a node; where tokens stay, mark them, or emit the node; return how many of `next` were written. */
+static int read_children(Spread *s, const Part *part, const int32_t *item, int32_t *next) {
+  int n = s->alongside, written = 0, characters = item[1];
+  for (int child = part->first[item[0]]; child < part->first[item[0] + 1]; child++) {
+    int32_t behind[ALONGSIDE] = {0}, *after = next + 2;
+    int closing = -1, reads = DIES;
     for (int i = 0; i < n; i++) {
-      int closes = 0;
-      after[i] = states[i] ? read_byte(s->automata + i, states[i], entry->step & 255, characters, &closes, &begins) : 0;
-      alive |= after[i];
-      if (closes && s->marking && !closing) behind[0] = i; /* the first that is closed */
-      else if (closes && !s->marking) behind[i] = after[i];
-      closing |= closes;
+      if (!(after[i] = item[2 + i])) continue;
+      int how = read_byte(s->automata + i, after + i, part->byte[child], characters);
+      if (how == CLOSES) behind[i] = after[i], closing = closing < 0 ? i : closing;
+      if (how == DIES) after[i] = 0;
+      if (how > reads) reads = how;
     }
-    if (closing) emit(s, entry->node, 1, s->counted ? characters : 0, behind, s->marking ? 1 : n);
-    if (!alive || closing) { entry += entry->skip; continue; }
-    after[n] = characters + begins;
-    if (s->marking && entry->token >= 0) s->walk->mask[entry->token >> 5] |= 1u << (entry->token & 31);
-    else if (s->marking && entry->token == -2) mark((Walk *)s->walk, entry->node);
-    else if (entry->token != -1) emit(s, entry->node, 0, s->counted ? after[n] : 0, after, n);
-    entry++;
+    if (reads == DIES) continue;
+    if (closing >= 0 && !s->mask) emit(s, part->node[child], 1, characters, behind);
+    else if (closing >= 0) {
+      if (s->count == s->forest->most) { s->full = 1; return 0; }
+      s->forest->node[s->count] = part->node[child];
+      s->forest->group[s->count++] = closing;
+    }
+    if (closing >= 0) continue;
+    next[0] = child, next[1] = characters + (reads == COMPLETES);
+    int token = part->token[child];
+    if (token != -1 && !s->mask) emit(s, part->node[child], 0, next[1], after);
+    else if (token >= 0) s->mask[token >> 5] |= 1u << (token & 31);
+    else if (token == -2) mark((Walk *)s->forest->walk, part->node[child]);
+    if (part->first[child] < part->first[child + 1]) next += n + 2, written++;
   }
+  return written;
 }
 
-/* Spread below `count` entries of the trie; `node`, which has `room`, is sorted by group then; return the number of groups, or -1.
-   Where it is `marking`, tokens that stay are marked in the mask instead, and ends are told apart by the automaton alone. */
-int spread(const Walk *w, const Automaton *automata, int alongside, const Entry *entries, const int64_t *places, int count,
-           int counted, int marking, int room, int32_t *node, int32_t *group, int32_t *groups, int32_t *first, int32_t *levels) {
-  Spread s;
-  memset(&s, 0, sizeof s);
-  s.walk = w; s.automata = automata; s.node = node; s.group = group; s.groups = groups; s.counted = counted;
-  s.marking = marking; s.room = room; s.alongside = alongside; s.levels = levels;
-  for (int i = 0; i < alongside; i++) levels[i] = automata[i].start;
-  levels[alongside] = 0;
-  for (int i = 0; i < count; i++) {
-    const Entry *top = entries + places[i];
-    spread_below(&s, top + 1, top + top->skip, top->step >> 8);
+/* The same of one automaton, tokens of which are marked. */
+static int mark_children(Spread *s, const Part *part, const int32_t *item, int32_t *next) {
+  int written = 0;
+  for (int child = part->first[item[0]]; child < part->first[item[0] + 1]; child++) {
+    next[2] = item[2];
+    int how = read_byte(s->automata, next + 2, part->byte[child], item[1]);
+    if (how == DIES) continue;
+    if (how == CLOSES) {
+      if (s->count == s->forest->most) { s->full = 1; return 0; }
+      s->forest->node[s->count] = part->node[child];
+      s->forest->group[s->count++] = 0;
+      continue;
+    }
+    next[0] = child, next[1] = item[1] + (how == COMPLETES);
+    int token = part->token[child];
+    if (token >= 0) s->mask[token >> 5] |= 1u << (token & 31);
+    else if (token == -2) mark((Walk *)s->forest->walk, part->node[child]);
+    if (part->first[child] < part->first[child + 1]) next += 3, written++;
   }
-  if (s.full) return -1;
-  memset(first, 0, (s.made + 1) * sizeof(int32_t));
-  for (int i = 0; i < s.count; i++) first[group[i] + 1]++;
-  for (int i = 0; i < s.made; i++) first[i + 1] += first[i];
-  int32_t *sorted = group + s.count; /* twice the room */
-  memset(s.slots, 0, sizeof s.slots);
-  for (int i = 0; i < s.count; i++) sorted[first[group[i]] + s.slots[group[i]]++] = node[i];
-  memcpy(node, sorted, s.count * sizeof(int32_t));
-  return s.made;
+  return written;
 }
 
-/* The layout that this library was built for: one that is older than its caller is not used. */
-int layout(void) { return (int)(sizeof(Walk) << 16 | sizeof(Automaton)); }
+/* Read the trie below some nodes, level by level: what is read lies in the order of the memory. */
+static int descend(Spread *s, const Part *part, const int64_t *nodes, int count) {
+  const Forest *f = s->forest;
+  int width = s->alongside + 2;
+  int32_t *here = f->level, *next = here + (int64_t)width * f->widest;
+  if (count > f->widest) return -1;
+  for (int k = 0; k < count; k++) {
+    here[width * k] = (int32_t)nodes[k], here[width * k + 1] = 0;
+    for (int i = 0; i < s->alongside; i++) here[width * k + 2 + i] = s->automata[i].start;
+  }
+  while (count && !s->full) {
+    int made = 0;
+    for (int k = 0; k < count && !s->full; k++) {
+      int node = here[width * k];
+      if (made > f->widest - part->first[node + 1] + part->first[node]) return -1;
+      made += (s->mask && s->alongside == 1 ? mark_children : read_children)(s, part, here + width * k, next + width * made);
+    }
+    int32_t *other = here;
+    here = next, next = other, count = made;
+  }
+  if (s->full) return -1;
+  /* Sort by groups. */
+  int32_t *first = f->lengths, *sorted = f->level;
+  memset(first, 0, (s->made + 1) * sizeof(int32_t));
+  for (int i = 0; i < s->count; i++) first[f->group[i] + 1]++;
+  for (int i = 0; i < s->made; i++) first[i + 1] += first[i];
+  if (s->made == 1) return 1;
+  memset(s->slots, 0, sizeof s->slots);
+  for (int i = 0; i < s->count; i++) sorted[first[f->group[i]] + s->slots[f->group[i]]++] = f->node[i];
+  memcpy(f->node, sorted, s->count * sizeof(int32_t));
+  return s->made;
+}
 
-/* Whether any text of up to `longest` characters of a kind is a beginning of a member; `seen` has a byte for each row. */
-int holds(const Automaton *a, int kind, int longest, int32_t *waiting, uint8_t *seen, int rows) {
+/* Tell the nodes below some apart by whether they are ends, by states and, where `counted`, characters; return the number of
+   groups, or -1 where these or nodes are too many. */
+int spread(const Forest *f, const Automaton *automata, int alongside, const int64_t *nodes, int count, int counted) {
+  Spread s = {f, automata, alongside, 0, 0, counted, 0, {0}, 0};
+  return descend(&s, f->part, nodes, count);
+}
+
+/* Whether any text of up to so many characters of a kind is the beginning of a member. */
+static int holds(const Forest *f, const Automaton *a, int kind, int longest) {
   const uint8_t *meets = a->meets + a->columns * kind;
   int low = 0, high = 1, start = a->start >> a->bits;
-  if ((a->start & ((1 << a->bits) - 1)) != a->root || longest > a->most) return 0;
-  memset(seen, 0, rows);
-  waiting[0] = start, seen[start] = 1;
+  if ((a->start & ((1 << a->bits) - 1)) != a->root) return 0;
+  memset(f->seen, 0, a->height);
+  f->waiting[0] = start, f->seen[start] = 1;
   for (; low < high && longest > 0; longest--)
     for (int last = high; low < last; low++)
       for (int i = 0; i < a->columns; i++) {
-        int row = a->rows[a->columns * waiting[low] + i];
-        if (!meets[i] || seen[row]) continue;
+        int row = a->rows[a->columns * f->waiting[low] + i];
+        if (!meets[i] || f->seen[row]) continue;
         if (!a->alive[a->places * row + a->root]) return 0;
-        waiting[high++] = row, seen[row] = 1;
+        f->waiting[high++] = row, f->seen[row] = 1;
       }
   return 1;
 }
+
+/* Mark the tokens below some nodes after which a member of an automaton may come; write the nodes at the end, grouped by the first
+   automaton that accepts. Return how many, -1 where they are too many, or -1 - the number of a part that lacks a word. */
+int mark_within(const Forest *f, const Automaton *automata, int alongside, const int64_t *nodes, int count, int kinds, uint32_t *mask) {
+  Spread s = {f, automata, alongside, 0, alongside, 0, 0, {0}, mask};
+  const Part *part = f->part;
+  ((Walk *)f->walk)->mask = mask;
+  for (int i = 1; i < PARTS && kinds && part == f->part; i++)
+    for (const Automaton *a = automata; a < automata + alongside && part == f->part; a++) {
+      int all = f->part[i].longest, longest = all < a->most ? all : a->most;
+      if (longest < all && alongside > 1) continue; /* longer ones may be others' */
+      if (!holds(f, a, f->part[i].kind, longest)) continue;
+      if (!f->part[i].words[longest]) return -1 - i;
+      part = f->part + i;
+      memcpy(mask, part->words[longest], 4 * (size_t)f->walk->width);
+    }
+  if (part == f->part) memset(mask, 0, 4 * (size_t)f->walk->width);
+  return descend(&s, part, nodes, count) < 0 ? -1 : s.count;
+}
+
+/* The layout that this library was built for: one that is older than its caller is not used. */
+int layout(void) { return (int)(sizeof(Walk) << 16 ^ sizeof(Forest) << 8 ^ sizeof(Automaton)); }

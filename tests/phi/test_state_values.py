@@ -32,26 +32,28 @@ def value(known: Knowledge, state: int) -> float:
     return math.exp(known.log_values(np.array([state], dtype=np.int32))[0])
 
 
+BELOW = 0.3 * 0.1 + 0.1 * 0.5
+VALUES: dict[str, tuple[list[Observed], dict[int, float]]] = {
+    "a chain": ([step(2, to3=0.5, to4=0.2), step(3, to1=0.1), step(4, to1=0.8)], {3: 0.1, 2: 0.5 * 0.1 + 0.2 * 0.8}),
+    "averages in logs": ([step(2, to1=1e-8), step(2, to1=1e-2)], {2: 1e-5}),
+    "a step that leads nowhere counts by its share": ([step(2, to1=0.4), step(2, to1=0.0)], {2: 0.2}),
+    "an unseen target is an average one of its siblings": (
+        [step(2, to3=0.3, to4=0.1, to5=0.2), step(3, to1=0.1), step(4, to1=0.5)],
+        {2: BELOW + 0.2 * BELOW / 0.4},
+    ),
+}
+
+
 class TestKnowledge:
-    def test_a_chain(self) -> None:
-        known = EMPTY.after([step(2, to3=0.5, to4=0.2), step(3, to1=0.1), step(4, to1=0.8)])
-        assert value(known, 3) == pytest.approx(0.1)
-        assert value(known, 2) == pytest.approx(0.5 * 0.1 + 0.2 * 0.8)
+    @pytest.mark.parametrize("name", VALUES)
+    def test_values(self, name: str) -> None:
+        steps, expected = VALUES[name]
+        known = EMPTY.after(steps)
+        assert {state: value(known, state) for state in expected} == pytest.approx(expected)
 
     def test_a_state_that_leads_back_to_itself_has_the_value_of_its_ways_out(self) -> None:
         """V = 0.9 V + 0.05: the least solution, not the 1 that one that starts high would stay near."""
         assert value(EMPTY.after([step(2, to2=0.9, to1=0.05)]), 2) == pytest.approx(0.5, rel=0.05)
-
-    def test_steps_are_averaged_in_logs(self) -> None:
-        assert value(EMPTY.after([step(2, to1=1e-8), step(2, to1=1e-2)]), 2) == pytest.approx(1e-5)
-
-    def test_steps_that_lead_nowhere_count_by_their_share(self) -> None:
-        assert value(EMPTY.after([step(2, to1=0.4), step(2, to1=0.0)]), 2) == pytest.approx(0.2)
-
-    def test_an_unseen_target_is_an_average_one_of_its_siblings(self) -> None:
-        known = EMPTY.after([step(2, to3=0.3, to4=0.1, to5=0.2), step(3, to1=0.1), step(4, to1=0.5)])
-        average = (0.3 * 0.1 + 0.1 * 0.5) / 0.4
-        assert value(known, 2) == pytest.approx(0.3 * 0.1 + 0.1 * 0.5 + 0.2 * average)
 
     def test_tiny_values_keep_their_proportions(self) -> None:
         steps = [step(s, **{f"to{s + 1}": 1e-30}) for s in range(2, 40)] + [step(40, to1=1e-30)]

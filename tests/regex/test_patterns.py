@@ -218,14 +218,20 @@ def test_what_is_not_offered_has_a_remedy(pattern: str, offset: int | None, says
     assert offset is None or f" at offset {offset}, " in str(raised.value)
 
 
-def test_lines_are_counted() -> None:
-    with pytest.raises(GrammarError, match="line 2, column 6"):
-        compile_regex("line one\nline (two")
+NOTHING = ["[a&&b]", "a[b&&c]", "[^\\x00-\\x{10FFFF}]", "a(?!a)a", "b^"]
 
 
-@pytest.mark.parametrize("pattern", ["[a&&b]", "a[b&&c]", "[^\\x00-\\x{10FFFF}]", "a(?!a)a", "b^"])
-def test_a_pattern_that_matches_nothing(pattern: str) -> None:
-    with pytest.raises(EmptyLanguageError, match="matches nothing"):
+@pytest.mark.parametrize(
+    ("pattern", "error", "words"),
+    [
+        ("line one\nline (two", GrammarError, "line 2, column 6"),
+        *((pattern, EmptyLanguageError, "matches nothing") for pattern in NOTHING),
+    ],
+)
+def test_a_place_is_counted_in_lines_and_what_matches_nothing_is_said(
+    pattern: str, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
         compile_regex(pattern)
 
 

@@ -147,30 +147,27 @@ FAULTS: dict[str, tuple[Callable[[TokenTrees], None], str]] = {
     "an error of Python": (crashing, "raised IndexError"),
     "nothing is counted": (uncounted, "Count calls"),
 }
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_of_the_trees_is_found(name: str) -> None:
-    fault, words = FAULTS[name]
-    with pytest.raises(ModelError, match=words):
-        check_language_model(Faulty(fault))
+"""Faults of the trees."""
+SAID: list[tuple[dict[str, Any], str]] = [
+    ({"version": lambda: []}, r"version\(\)"),
+    ({"version": iter(range(99)).__next__}, "one hashable value"),
+    ({"fingerprint": lambda: 3}, r"fingerprint\(\)"),
+    ({"rounding": -1.0}, "rounding"),
+    ({"max_length": 0}, "max_length"),
+    ({"max_length": 50}, "Raise ModelError|context"),
+    ({"device": "cpu"}, "torch.device"),
+]
+"""Statements that no model may make about itself."""
 
 
 @pytest.mark.parametrize(
-    ("own", "words"),
-    [
-        ({"version": lambda: []}, r"version\(\)"),
-        ({"version": iter(range(99)).__next__}, "one hashable value"),
-        ({"fingerprint": lambda: 3}, r"fingerprint\(\)"),
-        ({"rounding": -1.0}, "rounding"),
-        ({"max_length": 0}, "max_length"),
-        ({"max_length": 50}, "Raise ModelError|context"),
-        ({"device": "cpu"}, "torch.device"),
-    ],
+    ("fault", "own", "words"),
+    [*((fault, {}, words) for fault, words in FAULTS.values()), *((lambda trees: None, *row) for row in SAID)],
+    ids=[*FAULTS, *(words for _, words in SAID)],
 )
-def test_what_a_model_says_of_itself_is_checked(own: dict[str, Any], words: str) -> None:
+def test_a_fault_is_found(fault: Callable[[TokenTrees], None], own: dict[str, Any], words: str) -> None:
     with pytest.raises(ModelError, match=words):
-        check_language_model(Faulty(lambda trees: None, **own))
+        check_language_model(Faulty(fault, **own))
 
 
 def test_a_context_that_is_no_limit_is_found() -> None:

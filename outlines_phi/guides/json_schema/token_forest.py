@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property, partial
 from hashlib import blake2b
-from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias, TypeVar, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...automata.automaton import DEAD
 from ...numerics.cache import Cache, Shared
-from ...regex.composed import Composed
 from ...vocabulary.classes import EOS, NEVER, Partition
-from ...vocabulary.kernel import ALONGSIDE, FIELDS, MOST_GROUPS, UNBOUNDED, Automaton, WalkTables, library
+from ...vocabulary.kernel import WalkTables, library
+from ...vocabulary.special_tokens import SPELLING_BYTES
 from ...vocabulary.trie import Trie
 from ...vocabulary.vocabulary import Vocabulary
 from .machine.scalars import Listed, Spelled
-from .strings.string_set import BACKSLASH, free
+from .spreads import Begun, Bounded, FullError, Marked, Spreads, Ways
 
 MORE_NODES, MORE_CHILDREN, MORE_TOKENS = 1 << 18, 1 << 20, 1 << 22
 """Sets of nodes, their children, and the tokens that end there, in the tables of compiled walks."""
@@ -30,16 +28,11 @@ MORE_NODES, MORE_CHILDREN, MORE_TOKENS = 1 << 18, 1 << 20, 1 << 22
 MOST_WORDS = 1 << 26
 """Bytes of packed masks of tokens within strings, of one vocabulary."""
 
-LONG = 24
-"""Characters that few tokens have more of."""
-
 MOST_FOUND = 2_048
 """Sets in a string of which it is kept what closes them."""
 
 MOST_BYTES = 1 << 27
 """Bytes that are kept of one vocabulary: a partition of 131,072 tokens takes half a megabyte."""
-
-ALPHANUMERIC = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 _ESCAPE = re.compile(rb"\\u[0-9a-fA-F]{4}.", re.DOTALL)
 
@@ -58,6 +51,8 @@ class TokenForest(Shared):
         self.vocabulary, self.trie = vocabulary, Trie.of(vocabulary)
         self.lock = threading.RLock()
         self.single_bytes = {token[0] for token in vocabulary.tokens if len(token) == 1}
+        if vocabulary.plain is not None:  # what special tokens are spelled in has no other use there
+            self.single_bytes |= SPELLING_BYTES
         self.kept = Cache[Hashable, Any](MOST_BYTES)
         self._sets: list[NDArray[np.int64]] = []
         self._numbers: dict[bytes, int] = {}
@@ -164,43 +159,6 @@ class TokenForest(Shared):
 _forests = Cache[tuple[str, tuple[int, ...]], TokenForest](4)
 
 
-Begun: TypeAlias = tuple[tuple[Composed, int], ...]
-"""Automata of spellings that are walked side by side, and the state of each."""
-
-
-class Ways(NamedTuple):
-    """Nodes of the trie by what leads there: those of group ``g`` are ``nodes[first[g] : first[g + 1]]``.
-
-    ``states``, ``[G, k]``, are those of the automata, 0 where one is dead, or has not closed; ``characters``, ``[G]``, the number
-    that was completed on the way.
-    """
-
-    nodes: NDArray[np.integer]
-    first: NDArray[np.integer]
-    states: NDArray[np.integer]
-    characters: NDArray[np.integer]
-
-    @property
-    def sizes(self) -> NDArray[np.integer]:
-        """The number of nodes of each group."""
-        return np.diff(self.first)
-
-    def of(self, groups: NDArray[np.bool_]) -> NDArray[np.integer]:
-        """Return the nodes of some groups."""
-        return self.nodes if groups.all() else self.nodes[np.repeat(groups, self.sizes)]
-
-    @classmethod
-    def told_apart(cls, found: Sequence[Sequence[NDArray[Any]]], width: int) -> Ways:
-        """Group nodes by their states and number of characters."""
-        none: list[NDArray[Any]] = [np.empty(0, np.int64)] * (2 + width)
-        nodes, *keys = (np.concatenate(arrays) for arrays in zip(none, *found, strict=True))
-        order = np.lexsort(keys)
-        keys = [key[order] for key in keys]
-        begins = np.flatnonzero(np.any([np.diff(key, prepend=-1) for key in keys], axis=0))
-        count, *at = (key[begins] for key in keys)
-        return cls(nodes[order], np.append(begins, len(nodes)), np.stack(at, axis=1), count)
-
-
 @final
 class Split:
     """Transitions of tokens below a node in a string, by states of automata alone: those that stay, and exits.
@@ -239,7 +197,8 @@ class Split:
     @cached_property
     def _ways(self) -> tuple[Ways, Ways]:
         tables = self._forest.tables
-        return (tables and tables.spread(self._begun, self._nodes, counted=self.counted)) or self._spread(self._nodes)
+        found = tables and tables.spreads.spread(self._begun, self._nodes, counted=self.counted)
+        return found or self._spread(self._nodes)
 
     @cached_property
     def partition(self) -> Partition:
@@ -326,60 +285,6 @@ class Split:
         return Ways.told_apart(stays, len(automata)), Ways.told_apart(ends, len(automata))
 
 
-class FullError(Exception):
-    """The tables of compiled walks are full."""
-
-
-@final
-class Marked(NamedTuple):
-    """Tokens below a node within a string: the packed mask of those that stay, by its number, and the nodes at the end.
-
-    ``exits`` are the nodes behind the closing quote, in their order, by which of some automata, the first that accepts, tells them.
-    """
-
-    word: int
-    exits: list[tuple[int, NDArray[np.integer]]]
-
-
-@final
-class Part:
-    """The tokens of characters of one kind, up to the ``longest``, and the trie of all others in depth-first order."""
-
-    def __init__(self, trie: Trie, kind: int, characters: NDArray[np.integer], longest: int) -> None:
-        characters = np.where(characters <= longest, characters, 0)
-        self.kind, self.longest, self.entries = kind, int(characters.max(initial=0)), entries_of(trie, characters == 0)
-        self._characters = characters[trie.node_of]
-        self._words: dict[int, NDArray[np.uint32]] = {}
-
-    def word(self, longest: int) -> NDArray[np.uint32]:
-        """Return the packed mask of the tokens of at most so many characters."""
-        if longest not in self._words:
-            bits = np.zeros(-(-len(self._characters) // 32) * 32, dtype=bool)
-            bits[: len(self._characters)] = (0 < self._characters) & (self._characters <= longest)
-            self._words[longest] = np.packbits(bits, bitorder="little").view(np.uint32)
-        return self._words[longest]
-
-
-def entries_of(trie: Trie, needed: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """Return the entries of compiled walks in depth-first order: of nodes at or below which a token ends at a ``needed`` node.
-
-    ``int32[E, 4]``: the number of entries at and below each, its depth and byte, the token that ends there, and the node.
-    """
-    order = np.empty(len(trie), dtype=np.int64)
-    order[trie.preorder] = np.arange(len(trie))
-    ids, counts = trie.ending(order)
-    first = np.cumsum(counts) - counts
-    counts[0] = 0  # what ends at the root writes nothing
-    depth = np.repeat(np.arange(len(trie.levels) - 1), np.diff(trie.levels))[order]
-    behind, last = np.cumsum(np.append(0, (needed & trie.is_end)[order])), np.arange(len(trie)) + trie.sizes[order]
-    kept = behind[last] > behind[:-1]
-    kept[0] = True
-    place = np.cumsum(np.append(0, kept))
-    token = np.where(counts == 1, ids[np.minimum(first, len(ids) - 1)] if len(ids) else -1, np.where(counts, -2, -1))
-    entries = np.stack([place[last] - place[:-1], depth << 8 | trie.byte[order], token, order], axis=1)
-    return np.ascontiguousarray(entries[kept], dtype=np.int32)
-
-
 @final
 class ForestTables:
     """A vocabulary's trie, and the sets of its nodes, as the walk reads them; words of tokens, shared by all guides."""
@@ -390,32 +295,29 @@ class ForestTables:
         starts = np.cumsum(counts) - counts
         counts[0] = 0  # what ends at the root writes nothing
         self.width = -(-len(forest.vocabulary) // 32)
-        children = np.diff(trie.first_child)
+        # A token that ends at a node alone stands there itself.
+        token = np.where(counts == 1, ids[np.minimum(starts, len(ids) - 1)], starts) if len(ids) else starts
         self.tables = {
             name: _filled(part, more)
             for name, part, more in (
-                ("first", trie.first_child[:-1], MORE_NODES),
-                ("count", children, MORE_NODES),
+                (
+                    "node",
+                    np.stack([trie.first_child[:-1], np.diff(trie.first_child), counts, token], axis=1),
+                    MORE_NODES,
+                ),
                 ("byte", trie.byte, MORE_CHILDREN),
                 ("child", np.arange(size), MORE_CHILDREN),
-                ("token_first", starts, MORE_NODES),
-                ("token_count", counts, MORE_NODES),
                 ("token", ids, MORE_TOKENS),
             )
         }
-        self.words = np.zeros((MOST_WORDS // (4 * self.width), self.width), np.uint32)
-        self.count = self.tables["count"].data
+        self.words = np.empty((MOST_WORDS // (4 * self.width), self.width), np.uint32)
+        self._address = self.words.ctypes.data
+        self.nodes = len(self.tables["node"])
+        self._node = self.tables["node"].reshape(-1).data
         self.compiled: Any = library()
-        self._lengths = np.empty(MOST_GROUPS + 1, np.int32)
-        self.room = size  # for the nodes that a spread comes to
-        self._depth = len(trie.levels) - 2
-        self._entries, self._preorder = entries_of(trie, np.ones(size, dtype=bool)), trie.preorder
-        self._levels = np.empty((self._depth + 2) * (ALONGSIDE + 1), np.int32)
-        self._waiting, self._seen = np.empty(0, np.int32), np.empty(0, np.uint8)
-        self._found = [np.empty(rows * self.room, np.int32) for rows in (1, 2)]
-        self._groups = np.empty((MOST_GROUPS, FIELDS), np.int32)
-        self._walk = WalkTables()
+        self._walk = WalkTables(width=self.width)
         self.enter_into(self._walk)
+        self.spreads = Spreads(trie, self._walk, self.compiled)
         self.spare: list[Any] = []  # the tables of guides that are gone
         self.spells_escapes = forest.spells_escapes
         self._words = 0
@@ -426,178 +328,77 @@ class ForestTables:
         for name, table in (*self.tables.items(), ("words", self.words)):
             setattr(walk, name, table.ctypes.data)
 
-    def _new_word(self) -> int:
+    def new_word(self) -> int:
+        """Return the number of a packed mask that is to be written."""
         if self._words == len(self.words):
             raise FullError
         self._words += 1
         return self._words - 1
 
     def marked(self, spelled: Sequence[Spelled | None], node: int) -> tuple[Marked, tuple[int, ...]] | None:
-        """Return the tokens below a node, off the paths of listed texts, made once, and the place of the sets that exits are told by.
+        """Return the tokens below a node, off the paths of listed texts, made once, and the places of the sets of its exits.
 
-        ``None`` where there are no such sets, or as :meth:`spread`.
+        ``None`` where there are no such sets, or lengths of them take more than one interval, or :meth:`Spreads.mark` says so.
         """
-        sets = {place: one for place, one in enumerate(spelled) if one is not None and one.reads_on}
-        bounds = [self._bounds(one) for one in sets.values()]
-        if None in bounds:
-            return None
-        begun = dict[Any, int]()
-        for (place, one), lengths in zip(sets.items(), bounds, strict=True):
-            begun.setdefault((one.automaton, one.state, lengths), place)
-        if not begun:
-            return None
-        marked = self.forest.kept.of(("marked", *begun, node), lambda: self._mark(tuple(begun), node), lambda _: 1000)
-        return marked and (marked, tuple(begun.values()))
+        places = dict[Bounded, int]()
+        for place, one in enumerate(spelled):
+            if one is not None and one.reads_on:
+                rest = one.rest(self.spreads.deepest)
+                if rest is None:
+                    return None
+                places.setdefault((one.automaton, one.state, *rest), place)
+        begun = tuple(places)
 
-    def _bounds(self, one: Spelled) -> tuple[int, int] | None:
-        """Return the fewest and the most characters of the rest of a member, as far as one token tells; ``None`` if it takes more."""
-        if type(one) is Listed:
-            return 0, UNBOUNDED
-        if one.automaton.most or len(one.lengths) > 1:
-            return None
-        (low, high), longest = one.lengths[0], self._depth
-        most = UNBOUNDED if high is None or high - one.written > longest else high - one.written
-        return min(max(low - one.written, 0), longest), most
+        def make() -> Marked | None:
+            nodes, number = self.forest.nodes(node), self.new_word()
+            exits = self.spreads.mark(begun, nodes, self._address + 4 * self.width * number, all_of_it=not node)
+            return None if exits is None else Marked(number, exits, {})
 
-    def _mark(self, begun: Sequence[tuple[Composed, int, tuple[int, int]]], node: int) -> Marked | None:
-        automata = self._automata([(automaton, state) for automaton, state, _ in begun])
-        if automata is None:
-            return None
-        for one, (_, _, (least, most)) in zip(automata, begun, strict=False):
-            one.least, one.most = least, most
-        number = self._new_word()
-        word, entries = self.words[number], self._entries
-        word[:] = 0
-        if not node and len(begun) == 1:
-            rows = len(begun[0][0].flat.rows)
-            for part in self._parts:
-                longest = min(part.longest, automata[0].most)
-                if self.compiled.holds(ctypes.addressof(automata), part.kind, longest, *self._room_for(rows)):
-                    word[:], entries = part.word(longest), part.entries
-                    break
-        self._walk.mask = word.ctypes.data
-        found = self._spread(automata, len(begun), entries, self.forest.nodes(node), marking=True)
-        if found is None:
-            self._words -= 1
-            return None
-        exits = found[1]
-        pieces = np.split(exits.nodes, exits.first[1:-1]) if len(exits.nodes) else []
-        return Marked(
-            number, [(one, np.sort(piece)) for one, piece in zip(exits.states[:, 0].tolist(), pieces, strict=True)]
-        )
-
-    def _room_for(self, rows: int) -> tuple[int, int, int]:
-        """Return the addresses of room for that many rows, and their number."""
-        if len(self._seen) < rows:
-            self._waiting, self._seen = np.empty(2 * rows, np.int32), np.empty(2 * rows, np.uint8)
-        return self._waiting.ctypes.data, self._seen.ctypes.data, rows
-
-    @cached_property
-    def _parts(self) -> list[Part]:
-        """The kinds of tokens that automata often hold all of, those of most tokens first."""
-        trie, every = self.forest.trie, free(ascii=False)
-        plain, inner = np.zeros(len(trie), np.int64), np.zeros(len(trie), np.int64)
-        stays = Split(self.forest, ((every, every.start),), 0, counted=True).stays
-        begun = stays.characters + (stays.states[:, 0] != every.start)
-        plain[stays.nodes] = begun.repeat(stays.sizes)
-        alone = np.isin(trie.byte, list(ALPHANUMERIC))
-        above, lead = trie.byte[trie.parent], trie.byte[trie.parent[trie.parent]]
-        # U+2028 and U+2029 end lines, where patterns often stop.
-        escaped = (trie.byte == BACKSLASH) | ((lead == 0xE2) & (above == 0x80) & (trie.byte & 0xFE == 0xA8))
-        escaped[0], alone[0] = False, True
-        for depth, (start, end) in enumerate(pairwise(trie.levels.tolist())):
-            parent = trie.parent[start:end]
-            escaped[start:end] |= escaped[parent]
-            alone[start:end] &= alone[parent]
-            inner[start:end] = np.where(alone[start:end], depth, 0)
-        plain[escaped] = 0
-        inner[~trie.is_end] = 0
-        return [
-            Part(trie, kind, characters, longest)
-            for kind, characters in enumerate((plain, inner))
-            for longest in (self._depth, LONG)
-        ]
-
-    def _automata(self, begun: Begun) -> Any:
-        if len(begun) > ALONGSIDE:
-            return None
-        automata = (Automaton * ALONGSIDE)()
-        for place, (automaton, state) in enumerate(begun):
-            if automaton.entry is None:
-                return None
-            automata[place] = automaton.entry
-            automata[place].start = state
-        return automata
-
-    def spread(self, begun: Begun, nodes: NDArray[np.int64], *, counted: bool) -> tuple[Ways, Ways] | None:
-        """Return the tokens that stay, and the exits, of :class:`Split`; ``None`` where automata, groups or nodes are too many."""
-        automata = self._automata(begun)
-        return automata and self._spread(automata, len(begun), self._entries, nodes, counted=counted)
-
-    def _spread(
-        self,
-        automata: Any,
-        alongside: int,
-        entries: NDArray[np.int32],
-        nodes: NDArray[np.int64],
-        *,
-        counted: bool = False,
-        marking: bool = False,
-    ) -> tuple[Ways, Ways] | None:
-        (node, group), table = self._found, self._groups
-        places = self._preorder[nodes]
-        made = self.compiled.spread(
-            ctypes.addressof(self._walk), ctypes.addressof(automata), alongside, entries.ctypes.data, places.ctypes.data,
-            len(nodes), counted, marking, self.room, node.ctypes.data, group.ctypes.data, table.ctypes.data,
-            self._lengths.ctypes.data, self._levels.ctypes.data,
-        )  # fmt: skip
-        if made < 0:
-            return None
-        sizes, count, ways = np.diff(self._lengths[: made + 1]), self._lengths[made], list[Ways]()
-        for is_end in (False, True):
-            here = table[:made, 0] == is_end
-            first = np.concatenate([[0], np.cumsum(sizes[here])])
-            groups = table[:made][here]
-            ways.append(Ways(node[:count][np.repeat(here, sizes)], first, groups[:, 2 : 2 + alongside], groups[:, 1]))
-        return ways[0], ways[1]
+        found = self.forest.kept.of(("marked", begun, node), make, lambda _: 1000) if begun else None
+        return found and (found, tuple(places.values()))
 
     def word(self, split: Split, alive: NDArray[np.bool_]) -> int:
         """Return the number of a packed mask of some groups of tokens that stay."""
         bits = np.zeros(32 * self.width, bool)
         bits[self.forest.trie.ending(split.stays.of(alive))[0]] = True
-        number = self._new_word()
+        number = self.new_word()
         self.words[number] = np.packbits(bits, bitorder="little").view(np.uint32)
         return number
+
+    def is_known(self, node: int) -> bool:
+        """Return True if what is below a node was filled in."""
+        return self._node[4 * node + 1] >= 0
 
     def load(self, node: int) -> None:
         """Fill in what is below a set of nodes."""
         tables, below = self.tables, self.forest.children(node)
         last = self._children + len(below)
-        if last > len(tables["child"]) or max((node, *below.values())) >= len(tables["first"]):
+        if last > len(tables["child"]):
             raise FullError
-        tables["byte"][self._children : last] = list(below)
-        tables["child"][self._children : last] = list(below.values())
-        tables["first"][node], tables["count"][node] = self._children, len(below)
-        self._children = last
         for child in below.values():
             self.enter(child)
+        tables["byte"][self._children : last] = list(below)
+        tables["child"][self._children : last] = list(below.values())
+        self._node[4 * node], self._node[4 * node + 1] = self._children, len(below)
+        self._children = last
 
     def enter(self, node: int) -> None:
         """Fill in the tokens of a set of nodes; what is below it is unknown yet."""
-        tables = self.tables
-        if node < len(self.forest.trie) or tables["first"][node] or self.count[node]:
+        own, first = self._node, 4 * node
+        if node >= self.nodes:
+            raise FullError
+        if node < len(self.forest.trie) or own[first] or own[first + 1]:
             return
-        self.count[node] = -1
         ids, _ = self.forest.trie.ending(self.forest.nodes(node))
         last = self._tokens + len(ids)
-        if last > len(tables["token"]):
+        if last > len(self.tables["token"]):
             raise FullError
-        tables["token"][self._tokens : last] = ids
-        tables["token_first"][node], tables["token_count"][node] = self._tokens, len(ids)
+        self.tables["token"][self._tokens : last] = ids
+        own[first + 1], own[first + 2], own[first + 3] = -1, len(ids), int(ids[0]) if len(ids) == 1 else self._tokens
         self._tokens = last
 
 
 def _filled(part: NDArray[Any], more: int) -> NDArray[np.int32]:
-    table = np.zeros(len(part) + more, np.int32)
+    table = np.zeros((len(part) + more, *part.shape[1:]), np.int32)
     table[: len(part)] = part
     return table

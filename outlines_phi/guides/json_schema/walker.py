@@ -79,9 +79,11 @@ class Interior:
     def marked(self, tables: ForestTables) -> tuple[int, list[tuple[int, ByteEdge]]]:
         """Return the number of the packed mask of tokens that stay off the paths, -1 for none, and :attr:`exits`."""
         if (found := tables.marked(self.state.spelled, self.node)) is not None:
-            marked, places = found
-            rests = ((self._rest(nodes), self.state.closed(places[one])) for one, nodes in marked.exits)
-            return marked.word, [*self.listed, *((rest, edge) for rest, edge in rests if rest is not None)]
+            (word, exits, rests), places = found
+            taken = tuple(self._taken)
+            if taken not in rests:
+                rests[taken] = [(one, node) for one, nodes in exits if (node := self._rest(nodes)) is not None]
+            return word, [*self.listed, *((node, self.state.closed(places[one])) for one, node in rests[taken])]
         return -1 if self.split is None else self.split.word(self.state.spelled, tables), self.exits
 
     def _rest(self, nodes: NDArray[np.integer]) -> int | None:
@@ -141,12 +143,18 @@ class Tables:
         sizes = {"edges": 256 * MOST_STATES, "row": MOST_STATES, "ends": MOST_STATES, "within": MOST_STATES}
         sizes |= {"record": 6 * MOST_STATES, "part": MOST_PARTS, "follow": MOST_FRAMES, "behind": 4 * MOST_FRAMES}
         sizes |= {"frame": 2 * MOST_FRAMES, "missed": 4 * MOST_MISSED, "asked": 4 * MOST_MISSED, "mask": forest.width}
-        sizes |= {"edge": 3 * MOST_EDGES, "listed": 5 * MOST_STATES, "place": 3 * len(forest.count)}
+        sizes |= {
+            "edge": 3 * MOST_EDGES,
+            "listed": 6 * MOST_STATES,
+            "closing": MOST_PARTS,
+            "place": 3 * forest.nodes,
+        }
         arrays = {name: np.empty(size, np.int32) for name, size in sizes.items()}
         arrays |= {name: np.empty(MOST_STATES, np.int64) for name in ("text", "offset")}
         self.of = {name: array.data for name, array in arrays.items()}
         self.asked, self.mask = arrays["asked"].reshape(-1, 4), arrays["mask"].view(np.uint32)
-        self.reached = np.empty((len(forest.count), 2), np.int32)
+        self.closing = arrays["closing"]
+        self.reached = np.empty((forest.nodes, 2), np.int32)
         self.walk = WalkTables(
             width=forest.width, most_frames=MOST_FRAMES, most_missing=MOST_MISSED, most_ending=len(self.reached)
         )
@@ -183,7 +191,8 @@ class Compiled:
         self._after_numbers: dict[int, int] = {}
         self._frame_numbers: dict[Stack, int] = {None: 0}
         self._words: dict[Words, int] = {}
-        self._rows, self._parts, self._behind = 0, 0, 0
+        self._lists: list[Words] = []
+        self._rows, self._parts, self._behind, self._closing = 0, 0, 0, 0
 
     def __del__(self) -> None:
         self.forest.spare.append(self._tables)
@@ -234,6 +243,8 @@ class Compiled:
         for _, state, frame, byte in asked:
             if state < 0:
                 of["behind"][of["follow"][of["frame"][2 * frame]] + ~state] = 0
+            elif byte >= 256:
+                of["closing"][of["listed"][6 * state + 5] + byte - 256] = UNKNOWN
             elif byte >= 0:
                 of["edges"][256 * of["row"][state] + byte] = UNKNOWN
         for item in asked:
@@ -243,10 +254,14 @@ class Compiled:
         if state < 0:
             after = self._of["frame"][2 * frame]
             self._of["behind"][self._of["follow"][after] + ~state] = self._state(self._afters[after][~state])
+        elif byte >= 256:
+            first, low, closing = self._of["listed"][6 * state + 1], byte - 256, self._of["listed"][6 * state + 5]
+            edge = self._states[state].closed_at(self._lists[self._of["listed"][6 * state]].texts[first + low])
+            self._of["closing"][closing + low] = 0 if edge is None else self._edge(edge)
         elif byte >= 0:
             edge = self._states[state].edge(byte)
             self._of["edges"][256 * self._of["row"][state] + byte] = 0 if edge is None else self._edge(edge)
-        elif self.forest.count[node] < 0:
+        elif not self.forest.is_known(node):
             self.forest.load(node)
         elif (state, node) not in self._made:
             self._record(state, node)
@@ -277,17 +292,22 @@ class Compiled:
 
     def _list(self, state: Text, number: int) -> None:
         """Fill in the texts that a string may become, where one list has them all, and its others are in one state."""
-        listed, first = self._of["listed"], 5 * number
+        listed, first = self._of["listed"], 6 * number
         listed[first] = -1
         one = None if state.counts or self.forest.spells_escapes else alone(state.spelled)
         if one is None:
             return
         words = self._words.get(one.words)
         if words is None:
-            words = self._words[one.words] = len(self._words)
+            words = self._words[one.words] = len(self._lists)
+            self._lists.append(one.words)
             self._of["text"][words], self._of["offset"][words] = one.words.addresses
         beside = state.off_paths if one.words.without else None
-        fields = words, one.low, one.high, one.depth, 0 if beside is None else self._state(beside)
+        closing, self._closing = self._closing, self._closing + one.high - one.low
+        if self._closing > MOST_PARTS:
+            raise FullError
+        self._tables.closing[closing : self._closing] = UNKNOWN
+        fields = words, one.low, one.high, one.depth, 0 if beside is None else self._state(beside), closing
         for place, entry in enumerate(fields, first):
             listed[place] = entry
 

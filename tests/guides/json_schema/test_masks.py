@@ -241,7 +241,7 @@ def test_arrays_serve_where_nothing_was_compiled_or_there_is_no_room(
     if room is None:
         monkeypatch.setattr(token_forest, "library", lambda: None)
     elif (tables := token_forest.TokenForest.of(vocabulary).tables) is not None:
-        monkeypatch.setattr(tables, "room", room)
+        monkeypatch.setattr(tables.spreads.room, "most", room)
     for document, other in zip(schemas, expected, strict=True):
         guide, rng = JSONGuide.of(document, vocabulary), random.Random(4)
         state, theirs = guide.start, other.start

@@ -560,8 +560,12 @@ class Key(Text):
         if self.counts:
             assert self.text is not None
             return self._members.named(json.loads(b'"' + self.text + read))
-        one, member = self.spelled[place], [*self._members.names][place]
-        return self._members.named(one.word if member is None and isinstance(one, Listed) else member or "")
+        one = self.spelled[place]
+        return self.named(place, one.word if isinstance(one, Listed) and one.whole else "")
+
+    def named(self, place: int, text: str) -> ByteEdge:
+        member = [*self._members.names][place]
+        return self._members.named(text if member is None else member or "")
 
     def later(self, spelled: tuple[Spelled | None, ...], read: bytes | None = None) -> State | None:
         if not any(spelled):

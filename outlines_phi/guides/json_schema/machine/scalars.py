@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ....automata.automaton import DEAD, ByteAutomaton
 from ....regex.code_automaton import Interval, is_within
 from ....regex.composed import Composed
+from ....vocabulary.kernel import UNBOUNDED
 from ..strings.string_set import (
     BACKSLASH,
     NOT_RAW,
@@ -164,6 +165,11 @@ class Listed(NamedTuple):
         """True if this is one of the strings, as far as whole characters are spelled."""
         return self.low < self.high and len(self.words.texts[self.low]) == self.depth and not self.begun
 
+    def has(self, text: str) -> bool:
+        """Return True if this may become one of the strings."""
+        at = bisect_left(self.words.texts, text, self.low, self.high)
+        return at < self.high and self.words.texts[at] == text
+
     @property
     def word(self) -> str:
         """The string that this is."""
@@ -242,6 +248,10 @@ class Listed(NamedTuple):
     def closes(self, states: NDArray[np.integer], characters: NDArray[np.integer]) -> NDArray[np.bool_]:
         """Return the mask of the states behind the closing quote of a member, of so many characters."""
         return self.automaton.closed(states)
+
+    def rest(self, most: int) -> tuple[int, int] | None:
+        """Return the fewest and the most characters to come, as far as ``most`` may; ``None`` where this does not tell a member."""
+        return 0, UNBOUNDED
 
     def moved(self, state: int, characters: int = 0) -> Listed | None:
         """Return the state after bytes that leave the prefixes of all listed strings."""
@@ -347,6 +357,14 @@ class Walked(NamedTuple):
         fits = [(low <= count) & (count <= (NEVER if high is None else high)) for low, high in self.lengths]
         return closed & np.logical_or.reduce(fits)
 
+    def rest(self, most: int) -> tuple[int, int] | None:
+        """See :meth:`Listed.rest`."""
+        if self.automaton.most or len(self.lengths) > 1:
+            return None
+        low, high = self.lengths[0]
+        left = UNBOUNDED if high is None else high - self.written
+        return min(max(low - self.written, 0), most + 1), left if left <= most else UNBOUNDED
+
     def after(self, byte: int) -> Walked | None:
         """Return the state after a byte; ``None`` where no member begins so."""
         state = self.automaton.step(self.state, byte)
@@ -441,6 +459,17 @@ class Text(State):
 
     def closed(self, place: int, read: bytes = b"") -> ByteEdge:
         """Return the edge of the closing quote of a member of one of the sets, by its place; ``read`` is read here."""
+        return _left(place)
+
+    def closed_at(self, text: str) -> ByteEdge | None:
+        """Return the edge of the closing quote of a listed text, whatever is spelled of it; ``None`` if it may not come."""
+        for place, one in enumerate(self.spelled):
+            if isinstance(one, Listed) and not one.words.without and one.has(text):
+                return self.named(place, text)
+        return None
+
+    def named(self, place: int, text: str) -> ByteEdge:
+        """Return the edge of the closing quote of a text of one of the sets, by its place."""
         return _left(place)
 
     def later(self, spelled: tuple[Spelled | None, ...], read: bytes | None = None) -> State | None:
