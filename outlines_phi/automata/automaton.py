@@ -10,6 +10,7 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..vocabulary.special_tokens import references, spelling
 from ..vocabulary.trie import spans, trie_of_sorted
 from .byte_machine import ByteMachine, Place, Position
 from .lift import Transformations
@@ -98,6 +99,11 @@ class ByteAutomaton(ByteMachine[int]):
         accepting[ends + 1] = True
         node = np.arange(1, len(parent))
         return cls.from_edges(parent[node] + 1, byte[node], node + 1, start=1, accepting=accepting)
+
+    @classmethod
+    def of_special(cls, written: str) -> ByteAutomaton:
+        """Return the automaton of a special token, or of any of several (:mod:`outlines_phi.vocabulary.special_tokens`)."""
+        return cls.of_texts(map(spelling, references(written)))
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -229,10 +235,12 @@ class ByteAutomaton(ByteMachine[int]):
         if not self.is_live(state):
             raise ValueError("the automaton accepts nothing")
         while not self.accepting[state]:
-            successors = self.targets[state, self.byte_class]
-            text.append(int(self.distances[successors].argmin()))
-            state = int(successors[text[-1]])
+            text.append(self.toward_end(state))
+            state = int(self.targets[state, self.byte_class[text[-1]]])
         return bytes(text)
+
+    def toward_end(self, state: int) -> int:
+        return int(self.distances[self.targets[state, self.byte_class]].argmin())
 
     def members(self) -> Iterator[bytes]:
         """Yield the members, shortest first and in the order of their bytes; without end for an infinite language."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, final
 
@@ -20,6 +20,7 @@ from .machine.machine import BEYOND_ASCII, LIKELY, Machine
 from .machine.scalars import Listed, Text
 from .machine.sizes import NEVER
 from .machine.states import Configuration, Stack, State
+from .reading.place import LeftOut
 from .reading.schema import Schema
 from .reading.template import Template
 from .token_forest import TokenForest
@@ -124,6 +125,17 @@ MOST_SHOWN = 10
 """Keywords that a warning names."""
 
 
+def warn_of_keywords(left_out: Sequence[LeftOut]) -> None:
+    """Warn of keywords of a schema that are not asked of values, or not by all validators."""
+    if left_out:
+        shown = "; ".join(f"{pointer} ({why})" for pointer, why in left_out[:MOST_SHOWN])
+        more = f"; and {len(left_out) - MOST_SHOWN} more" if len(left_out) > MOST_SHOWN else ""
+        warn_of_schema(
+            f"Check the values that are drawn: {len(left_out)} keywords of the JSON schema are not asked of them, or not by "
+            f"all validators: {shown}{more}."
+        )
+
+
 class _Known(NamedTuple):
     """A row; for each class a state with the ``min_tokens`` of its target, and whether its tokens end the innermost value."""
 
@@ -212,14 +224,7 @@ class JSONGuide(Guide):
         # A shortest way to the end goes by single bytes, so what has none is spelled by others.
         ascii = not BEYOND_ASCII.issubset(TokenForest.of(vocabulary).single_bytes)
         machine = Machine(template, blanks=blanks, any_order=any_order, ascii=ascii)
-        left_out = *template.left_out, *machine.unlike()
-        if left_out:
-            shown = "; ".join(f"{pointer} ({why})" for pointer, why in left_out[:MOST_SHOWN])
-            more = f"; and {len(left_out) - MOST_SHOWN} more" if len(left_out) > MOST_SHOWN else ""
-            warn_of_schema(
-                f"Check the values that are drawn: {len(left_out)} keywords of the JSON schema are not asked of them, or not by "
-                f"all validators: {shown}{more}."
-            )
+        warn_of_keywords((*template.left_out, *machine.unlike()))
         return cls(machine, vocabulary)
 
     def __reduce__(self) -> tuple[Any, ...]:
