@@ -84,7 +84,7 @@ TYPES: list[tuple[str, Any, type[Exception], str]] = [
     ("date", date(2024, 1, 31), UnsupportedError, "Give the class date, not an instance"),
     ("not a type", object(), UnsupportedError, "is not an output type that Outlines reads"),
     ("grammar as a part, of nothing", optional(cfg('start: "a" start')), EmptyLanguageError, "derives no text"),
-    ("JSON of any shape as a part", list[dict], UnsupportedError, "of an output type, .*JSON of any shape"),
+    ("JSON of any shape as a part", list[dict], UnsupportedError, "part of an output type, .*JSON of any shape"),
     ("grammar", cfg("start: 'a'"), GrammarError, r"column 8\n  start: 'a'\n         \^"),
     ("rule without a definition", cfg('start: "a" b'), GrammarError, r"\n +\^"),
     ("empty terminal", cfg("start: A\nA: /a*/"), GrammarError, "terminal A matches the empty text"),

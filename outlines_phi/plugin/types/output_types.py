@@ -468,8 +468,8 @@ def _check(term: Term, output_type: Any) -> None:
     grammars = [part.definition for part in parts_of(term) if isinstance(part, CFG)]
     if any(is_guidance(text) or text == ANY_JSON for text in grammars):
         raise UnsupportedError(
-            "Write the other parts into the grammar, as rules or terminals, and give that alone: one of guidance was given as a part "
-            "of an output type, or dict, which means JSON of any shape."
+            "Write the other parts into the grammar, as rules or terminals, and give that alone: one of guidance was given as a "
+            "part of an output type, or dict, which is JSON of any shape."
         )
     # Outlines compiles a choice of nothing to the empty text.
     if any(
