@@ -43,8 +43,8 @@ ALPHA = 0.01
 DRAWS = 24_500
 """Draws of a full-power test: power 0.99 against a bias of 2 % (TV) spread evenly over ten cells, the hardest case."""
 
-POOLED = 2_000
-"""Draws of each of seven languages by each of five samplers on two roads, whose statistics are added: power 0.99 against a bias
+POOLED = 1_720
+"""Draws of each of nine languages by each of five samplers on two roads, whose statistics are added: power 0.99 against a bias
 of 2 % of all, and 0.98 against 3 % of one sampler and 4 % of one road of it."""
 
 

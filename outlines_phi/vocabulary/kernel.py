@@ -15,8 +15,8 @@ LIBRARY = SOURCE.with_suffix(".so")
 """Made of the source by the build hook, where there is a compiler."""
 
 POINTERS = (
-    "first count byte child token_first token_count token words edges row ends within listed closing text offset edge record part "
-    "follow behind frame missed asked mask place reached"
+    "node byte child token words edges row ends within listed closing text offset edge record part follow behind frame missed "
+    "asked mask place reached"
 ).split()
 NUMBERS = "width frames most_frames missing asking most_missing placed ending most_ending full".split()
 

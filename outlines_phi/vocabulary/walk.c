@@ -16,9 +16,12 @@ enum { BYTES = 256 }; /* where `byte` is more, a closing quote: of which of the 
 /* `state` is ~outcome where a value is left; `byte` is to be read next at `node`, or was read last where it is -1. */
 typedef struct { int32_t node, state, frame, byte; } Item;
 
+/* A node: where its children are, -1 of them where these are not known; how many tokens end there, and the one, or where they are. */
+typedef struct { int32_t first, count, tokens, token; } Node;
+
 typedef struct {
-  const int32_t *first, *count, *byte, *child; /* of each node: its children, -1 of them where these are not known */
-  const int32_t *token_first, *token_count, *token;
+  const Node *node;
+  const int32_t *byte, *child, *token;
   const uint32_t *words;
   int32_t *edges;                   /* [rows, 256] */
   const int32_t *row, *ends;        /* of each state: its row of edges, -1 for none; 1 + the outcome that it may end with, or 0 */
@@ -51,8 +54,9 @@ static void miss(Walk *w, int node, int state, int frame, int byte, int ask) {
 }
 
 static void mark(Walk *w, int node) {
-  const int32_t *token = w->token + w->token_first[node];
-  for (int i = 0; i < w->token_count[node]; i++) w->mask[token[i] >> 5] |= 1u << (token[i] & 31);
+  const Node *here = w->node + node;
+  const int32_t *token = here->tokens == 1 ? &here->token : w->token + here->token;
+  for (int i = 0; i < here->tokens; i++) w->mask[token[i] >> 5] |= 1u << (token[i] & 31);
 }
 
 static int placed(Walk *w, int state, int frame) {
@@ -74,7 +78,7 @@ static void end(Walk *w, int node, int state, int frame) {
 
 static void arrive(Walk *w, int node, int state, int frame) {
   if (!w->reached) mark(w, node);
-  else if (w->token_count[node]) end(w, node, state, frame);
+  else if (w->node[node].tokens) end(w, node, state, frame);
   expand(w, node, state, frame);
 }
 
@@ -109,7 +113,7 @@ static void step(Walk *w, int node, int state, int frame, int byte) {
 }
 
 static int below(const Walk *w, int node, int byte) {
-  int low = w->first[node], high = low + w->count[node] - 1;
+  int low = w->node[node].first, high = low + w->node[node].count - 1;
   while (low < high) {
     int middle = (low + high) / 2;
     if (w->byte[middle] < byte) low = middle + 1; else high = middle;
@@ -139,11 +143,12 @@ static void spell(Walk *w, int node, int state, int frame) {
 }
 
 static void expand(Walk *w, int node, int state, int frame) {
-  if (!w->count[node]) return;
-  if (w->count[node] < 0) { miss(w, node, state, frame, -1, 1); return; }
+  const Node *here = w->node + node;
+  if (!here->count) return;
+  if (here->count < 0) { miss(w, node, state, frame, -1, 1); return; }
   if (w->row[state] >= 0) {
     const int32_t *row = w->edges + 256 * w->row[state];
-    for (int i = w->first[node]; i < w->first[node] + w->count[node]; i++)
+    for (int i = here->first; i < here->first + here->count; i++)
       if (row[w->byte[i]] != DEAD || w->ends[state]) step(w, w->child[i], state, frame, w->byte[i]);
     return;
   }

@@ -295,22 +295,25 @@ class ForestTables:
         starts = np.cumsum(counts) - counts
         counts[0] = 0  # what ends at the root writes nothing
         self.width = -(-len(forest.vocabulary) // 32)
-        children = np.diff(trie.first_child)
+        # A token that ends at a node alone stands there itself.
+        token = np.where(counts == 1, ids[np.minimum(starts, len(ids) - 1)], starts) if len(ids) else starts
         self.tables = {
             name: _filled(part, more)
             for name, part, more in (
-                ("first", trie.first_child[:-1], MORE_NODES),
-                ("count", children, MORE_NODES),
+                (
+                    "node",
+                    np.stack([trie.first_child[:-1], np.diff(trie.first_child), counts, token], axis=1),
+                    MORE_NODES,
+                ),
                 ("byte", trie.byte, MORE_CHILDREN),
                 ("child", np.arange(size), MORE_CHILDREN),
-                ("token_first", starts, MORE_NODES),
-                ("token_count", counts, MORE_NODES),
                 ("token", ids, MORE_TOKENS),
             )
         }
         self.words = np.empty((MOST_WORDS // (4 * self.width), self.width), np.uint32)
         self._address = self.words.ctypes.data
-        self.count = self.tables["count"].data
+        self.nodes = len(self.tables["node"])
+        self._node = self.tables["node"].reshape(-1).data
         self.compiled: Any = library()
         self._walk = WalkTables(width=self.width)
         self.enter_into(self._walk)
@@ -362,35 +365,40 @@ class ForestTables:
         self.words[number] = np.packbits(bits, bitorder="little").view(np.uint32)
         return number
 
+    def is_known(self, node: int) -> bool:
+        """Return True if what is below a node was filled in."""
+        return self._node[4 * node + 1] >= 0
+
     def load(self, node: int) -> None:
         """Fill in what is below a set of nodes."""
         tables, below = self.tables, self.forest.children(node)
         last = self._children + len(below)
-        if last > len(tables["child"]) or max((node, *below.values())) >= len(tables["first"]):
+        if last > len(tables["child"]):
             raise FullError
-        tables["byte"][self._children : last] = list(below)
-        tables["child"][self._children : last] = list(below.values())
-        tables["first"][node], tables["count"][node] = self._children, len(below)
-        self._children = last
         for child in below.values():
             self.enter(child)
+        tables["byte"][self._children : last] = list(below)
+        tables["child"][self._children : last] = list(below.values())
+        self._node[4 * node], self._node[4 * node + 1] = self._children, len(below)
+        self._children = last
 
     def enter(self, node: int) -> None:
         """Fill in the tokens of a set of nodes; what is below it is unknown yet."""
-        tables = self.tables
-        if node < len(self.forest.trie) or tables["first"][node] or self.count[node]:
+        own, first = self._node, 4 * node
+        if node >= self.nodes:
+            raise FullError
+        if node < len(self.forest.trie) or own[first] or own[first + 1]:
             return
-        self.count[node] = -1
         ids, _ = self.forest.trie.ending(self.forest.nodes(node))
         last = self._tokens + len(ids)
-        if last > len(tables["token"]):
+        if last > len(self.tables["token"]):
             raise FullError
-        tables["token"][self._tokens : last] = ids
-        tables["token_first"][node], tables["token_count"][node] = self._tokens, len(ids)
+        self.tables["token"][self._tokens : last] = ids
+        own[first + 1], own[first + 2], own[first + 3] = -1, len(ids), int(ids[0]) if len(ids) == 1 else self._tokens
         self._tokens = last
 
 
 def _filled(part: NDArray[Any], more: int) -> NDArray[np.int32]:
-    table = np.zeros(len(part) + more, np.int32)
+    table = np.zeros((len(part) + more, *part.shape[1:]), np.int32)
     table[: len(part)] = part
     return table

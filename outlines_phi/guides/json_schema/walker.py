@@ -147,14 +147,14 @@ class Tables:
             "edge": 3 * MOST_EDGES,
             "listed": 6 * MOST_STATES,
             "closing": MOST_PARTS,
-            "place": 3 * len(forest.count),
+            "place": 3 * forest.nodes,
         }
         arrays = {name: np.empty(size, np.int32) for name, size in sizes.items()}
         arrays |= {name: np.empty(MOST_STATES, np.int64) for name in ("text", "offset")}
         self.of = {name: array.data for name, array in arrays.items()}
         self.asked, self.mask = arrays["asked"].reshape(-1, 4), arrays["mask"].view(np.uint32)
         self.closing = arrays["closing"]
-        self.reached = np.empty((len(forest.count), 2), np.int32)
+        self.reached = np.empty((forest.nodes, 2), np.int32)
         self.walk = WalkTables(
             width=forest.width, most_frames=MOST_FRAMES, most_missing=MOST_MISSED, most_ending=len(self.reached)
         )
@@ -261,7 +261,7 @@ class Compiled:
         elif byte >= 0:
             edge = self._states[state].edge(byte)
             self._of["edges"][256 * self._of["row"][state] + byte] = 0 if edge is None else self._edge(edge)
-        elif self.forest.count[node] < 0:
+        elif not self.forest.is_known(node):
             self.forest.load(node)
         elif (state, node) not in self._made:
             self._record(state, node)
