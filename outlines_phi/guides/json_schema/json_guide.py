@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple, final
 
@@ -119,7 +120,7 @@ _UNREAD = 1 << 40
 """From here on states have the numbers of another state and a token: behind tokens of which each leads to a state of its own."""
 
 _ROWS = 128
-"""The number of rows that are kept."""
+"""The number of rows that are kept, and of masks."""
 
 MOST_SHOWN = 10
 """Keywords that a warning names."""
@@ -186,6 +187,7 @@ class JSONGuide(Guide):
         self._tiling = Tiling(machine, self._forest)
         self._sizes: dict[int, int] = {}
         self._rows = Cache[int, _Known](_ROWS)
+        self._recent_mask = lru_cache(_ROWS)(self._mask)  # in free text before a value, the same for long
         self.start = self._number(machine.start)
 
     @classmethod
@@ -238,13 +240,16 @@ class JSONGuide(Guide):
     def mask(self, state: int) -> NDArray[np.uint32]:
         """See :meth:`Guide.mask`: by the compiled walk, where it is there and tells."""
         with self._lock:
-            found = None if state < _FIRST else self._walker.mask(self._at(state))
-            if found is None:
-                return super().mask(state)
-            if self.machine.ends(self._at(state)):
-                eos = self.vocabulary.eos_ids[0]
-                found[eos >> 5] |= np.uint32(1 << (eos & 31))
-            return found
+            return self._recent_mask(state).copy()
+
+    def _mask(self, state: int) -> NDArray[np.uint32]:
+        found = None if state < _FIRST else self._walker.mask(self._at(state))
+        if found is None:
+            return super().mask(state)
+        if self.machine.ends(self._at(state)):
+            eos = self.vocabulary.eos_ids[0]
+            found[eos >> 5] |= np.uint32(1 << (eos & 31))
+        return found
 
     def live_classes(self, state: int, remaining: int) -> NDArray[np.bool_]:
         """See :meth:`Guide.live_classes`: tokens are counted only where there are fewer of them left than bytes to the end."""

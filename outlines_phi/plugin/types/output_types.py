@@ -13,6 +13,7 @@ from itertools import accumulate, repeat
 from typing import Any, TypeAlias, final
 
 from jsonschema.exceptions import SchemaError
+from outlines.grammars import json as ANY_JSON
 from outlines.types.dsl import (
     CFG,
     Alternatives,
@@ -464,9 +465,11 @@ def to_core_language(output_type: Any) -> str | GrammarText:
 
 
 def _check(term: Term, output_type: Any) -> None:
-    if any(isinstance(part, CFG) and is_guidance(part.definition) for part in parts_of(term)):
+    grammars = [part.definition for part in parts_of(term) if isinstance(part, CFG)]
+    if any(is_guidance(text) or text == ANY_JSON for text in grammars):
         raise UnsupportedError(
-            "Write the other parts into the grammar, and give that alone: one of guidance was given as a part of an output type."
+            "Write the other parts into the grammar, as rules or terminals, and give that alone: one of guidance was given as a "
+            "part of an output type, or dict, which is JSON of any shape."
         )
     # Outlines compiles a choice of nothing to the empty text.
     if any(
