@@ -38,6 +38,7 @@ from outlines_phi.phi.tree.evidence import Evidence, Wave
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree, Node
 from outlines_phi.phi.tree.window import PhraseWindows, Renewal
+from outlines_phi.plugin.types.tables import CompiledTypes
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling import coupling, window_walks
 from outlines_phi.sampling.ancestral import AncestralSampler, SMCSampler, systematic

@@ -42,6 +42,7 @@ PUBLIC = [
     "SMC",
     "SamplingSettings",
     "SchemaWarning",
+    "Special",
     "StateValues",
     "TextConstraint",
     "UnsupportedError",

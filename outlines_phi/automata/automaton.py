@@ -10,6 +10,7 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..vocabulary.special_tokens import references, spelling
 from ..vocabulary.trie import spans, trie_of_sorted
 from .byte_machine import ByteMachine, Place, Position
 from .lift import Transformations
@@ -98,6 +99,11 @@ class ByteAutomaton(ByteMachine[int]):
         accepting[ends + 1] = True
         node = np.arange(1, len(parent))
         return cls.from_edges(parent[node] + 1, byte[node], node + 1, start=1, accepting=accepting)
+
+    @classmethod
+    def of_special(cls, written: str) -> ByteAutomaton:
+        """Return the automaton of a special token, or of any of several (:mod:`outlines_phi.vocabulary.special_tokens`)."""
+        return cls.of_texts(map(spelling, references(written)))
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -229,10 +235,12 @@ class ByteAutomaton(ByteMachine[int]):
         if not self.is_live(state):
             raise ValueError("the automaton accepts nothing")
         while not self.accepting[state]:
-            successors = self.targets[state, self.byte_class]
-            text.append(int(self.distances[successors].argmin()))
-            state = int(successors[text[-1]])
+            text.append(self.toward_end(state))
+            state = int(self.targets[state, self.byte_class[text[-1]]])
         return bytes(text)
+
+    def toward_end(self, state: int) -> int:
+        return int(self.distances[self.targets[state, self.byte_class]].argmin())
 
     def members(self) -> Iterator[bytes]:
         """Yield the members, shortest first and in the order of their bytes; without end for an infinite language."""
@@ -280,41 +288,34 @@ class Product(NamedTuple):
         """Return the product of ``automata``, dead where one of the first ``needed`` is; ``check`` may refuse so many states."""
         byte_class, first = joint_classes([automaton.byte_class for automaton in automata])
         tables = [automaton.targets[:, automaton.byte_class[first]] for automaton in automata]
-        places, targets = reachable(tables, [automaton.start for automaton in automata], check, needed)
+        start = np.array([[automaton.start for automaton in automata]], dtype=np.int32)
+        width, columns = len(tables), tables[0].shape[1]
+        states, pending = [np.zeros_like(start), start], [start]
+        targets = [np.zeros((1, columns), dtype=np.int32)]
+        number = {start.tobytes(): 1}
+        size = max(1, _CHUNK // (width * columns))
+        while pending:
+            frontier = pending.pop(0)
+            if len(frontier) > size:
+                pending.insert(0, frontier[size:])
+                frontier = frontier[:size]
+            # [frontier x C, T]
+            after = np.stack([table[frontier[:, i]] for i, table in enumerate(tables)], axis=-1).reshape(-1, width)
+            live = np.flatnonzero(after[:, :needed].all(axis=1) & after.any(axis=1))
+            before, after = len(number), after[live]
+            keys = np.ascontiguousarray(after).view(f"V{4 * width}").ravel().tolist()
+            numbers = np.array([number.setdefault(key, len(number) + 1) for key in keys], dtype=np.int32)
+            check(len(number))
+            row = np.zeros(len(frontier) * columns, dtype=np.int32)
+            row[live] = numbers
+            targets.append(row.reshape(-1, columns))
+            if len(number) > before:
+                found, place = np.unique(numbers, return_index=True)
+                states.append(after[place[found > before]])
+                pending.append(states[-1])
+        places = np.concatenate(states)
         matched = np.stack([a.accepting[places[:, i]] for i, a in enumerate(automata)], axis=1)
-        return cls(places, targets, byte_class, matched)
-
-
-def reachable(
-    tables: Sequence[NDArray[np.int32]], start: Sequence[int], check: Callable[[int], None], needed: int
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the places and the targets of a :class:`Product`, of automata with tables ``int32[S, C]`` over the same classes."""
-    first = np.array([start], dtype=np.int32)
-    width, columns = len(tables), tables[0].shape[1]
-    states, pending = [np.zeros_like(first), first], [first]
-    targets = [np.zeros((1, columns), dtype=np.int32)]
-    number = {first.tobytes(): 1}
-    size = max(1, _CHUNK // (width * columns))
-    while pending:
-        frontier = pending.pop(0)
-        if len(frontier) > size:
-            pending.insert(0, frontier[size:])
-            frontier = frontier[:size]
-        # [frontier x C, T]
-        after = np.stack([table[frontier[:, i]] for i, table in enumerate(tables)], axis=-1).reshape(-1, width)
-        live = np.flatnonzero(after[:, :needed].all(axis=1) & after.any(axis=1))
-        before, after = len(number), after[live]
-        keys = np.ascontiguousarray(after).view(f"V{4 * width}").ravel().tolist()
-        numbers = np.array([number.setdefault(key, len(number) + 1) for key in keys], dtype=np.int32)
-        check(len(number))
-        row = np.zeros(len(frontier) * columns, dtype=np.int32)
-        row[live] = numbers
-        targets.append(row.reshape(-1, columns))
-        if len(number) > before:
-            found, place = np.unique(numbers, return_index=True)
-            states.append(after[place[found > before]])
-            pending.append(states[-1])
-    return np.concatenate(states), np.concatenate(targets)
+        return cls(places, np.concatenate(targets), byte_class, matched)
 
 
 def joint_classes(classes: Sequence[NDArray[np.integer]]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -1,27 +1,25 @@
-"""The interface of machines: the texts that are allowed, byte by byte, and the product of two of them."""
+"""The interface of machines: the texts that are allowed, byte by byte; and machines made of machines."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
-from enum import Enum
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
 
 from ..errors import UnsupportedError
+from ..vocabulary.special_tokens import spelling
 
 Place = TypeVar("Place", bound=Hashable)
 Left = TypeVar("Left", bound=Hashable)
 Right = TypeVar("Right", bound=Hashable)
 
+UNREACHABLE = np.iinfo(np.int32).max
+"""The number of bytes to an end where there is none."""
+
 MOST_PLACES = 20_000
 """The most places that are looked at for a shortest text."""
-
-
-class Symbol(Enum):
-    """A symbol that is no byte: a special token of the vocabulary writes it."""
-
-    END = "end"
-    """The end of sequence."""
 
 
 class Position(NamedTuple):
@@ -38,12 +36,13 @@ class Position(NamedTuple):
 
 
 class ByteMachine(ABC, Generic[Place]):
-    """A deterministic machine over bytes. A place stands for all texts that lead to it: equal places have one future."""
+    """A deterministic machine over bytes. A place stands for all texts that lead to it: equal places have one future.
+
+    Special tokens are bytes that no text has (:mod:`outlines_phi.vocabulary.special_tokens`).
+    """
 
     start: Place
     """The place before the first byte."""
-    ended: ClassVar[Any] = Symbol.END
-    """The place behind the end of sequence, from which nothing leads on."""
 
     @abstractmethod
     def step(self, place: Place, byte: int) -> Place | None:
@@ -85,9 +84,32 @@ class ByteMachine(ABC, Generic[Place]):
                     waiting.append(after)
         raise ValueError("no text leads to an end")
 
-    def step_symbol(self, place: Place, symbol: Symbol) -> Place | None:
-        """Return the place after a special token; ``None`` where it is not allowed."""
-        return self.ended if symbol is Symbol.END and self.ends(place) else None
+    def size(self, place: Place) -> int:
+        """Return the number of bytes of :meth:`shortest`, or one that no text has where there is none."""
+        try:
+            return len(self.shortest(place))
+        except ValueError:
+            return UNREACHABLE
+
+    def toward_end(self, place: Place) -> int:
+        """Return the byte that a shortest text from ``place``, which is no end, goes on with; always the same."""
+        return self.shortest(place)[0]
+
+    def completed(self, place: Place) -> bytes:
+        """Return the text to an end by :meth:`toward_end`: behind each byte of it, the rest of it is that of the place there."""
+        if not self.is_live(place):
+            raise ValueError("no text leads to an end")
+        text, here = bytearray(), place
+        while not self.ends(here):
+            text.append(self.toward_end(here))
+            after = self.step(here, text[-1])
+            assert after is not None
+            here = after
+        return bytes(text)
+
+    def step_special(self, place: Place, reference: str) -> Place | None:
+        """Return the place after a special token, by its name or its id; ``None`` where it is not allowed."""
+        return self.read(spelling(reference), place)
 
     def steps(self, place: Place, bytes: Sequence[int]) -> list[Place | None]:
         """Return the place after each of some bytes."""
@@ -150,3 +172,96 @@ class Both(ByteMachine[tuple[Left, Right]]):
 
     def describe(self, place: tuple[Left, Right]) -> str:
         return f"{self.left.describe(place[0])} and {self.right.describe(place[1])}"
+
+
+END = -1
+"""The place behind the last part."""
+
+PartPlaces = frozenset[tuple[int, Any]]
+"""The parts that a text may be in, each with its own place; :data:`END` with ``None`` where the text may end."""
+
+
+class Joined(ByteMachine[PartPlaces]):
+    """A regular expression over machines, as its position automaton (Glushkov 1961) by subsets: sequences, alternatives, repeats.
+
+    A part may end and go on at once, so a place is a set of places in parts.
+
+    Parameters
+    ----------
+    parts
+        The machines.
+    first
+        The parts that a text may begin with; :data:`END` if it may be empty.
+    follow
+        The parts that may come after each part; :data:`END` if the text may end there.
+    """
+
+    def __init__(
+        self, parts: Sequence[ByteMachine[Any]], first: frozenset[int], follow: Sequence[frozenset[int]]
+    ) -> None:
+        self.parts, self._follow = tuple(parts), tuple(follow)
+        self._left = self._least()
+        self._begun = tuple(map(self._entered, self._follow))
+        self.start = self._entered(first)
+
+    def step(self, place: PartPlaces, byte: int) -> PartPlaces | None:
+        return self.steps(place, [byte])[0]
+
+    def steps(self, place: PartPlaces, bytes: Sequence[int]) -> list[PartPlaces | None]:
+        found: list[set[tuple[int, Any]]] = [set() for _ in bytes]
+        for part, here in place:
+            for ways, after in zip(found, self.parts[part].steps(here, bytes) if part != END else (), strict=False):
+                if after is not None:
+                    ways.add((part, after))
+                    if self.parts[part].ends(after):
+                        ways |= self._begun[part]
+        return [frozenset(ways) if ways else None for ways in found]
+
+    def ends(self, place: PartPlaces) -> bool:
+        return (END, None) in place
+
+    def size(self, place: PartPlaces) -> int:
+        return min((size for size, _ in self._ways(place)), default=UNREACHABLE)
+
+    def is_live(self, place: PartPlaces) -> bool:
+        return self.size(place) < UNREACHABLE
+
+    def toward_end(self, place: PartPlaces) -> int:
+        return min(self._ways(place))[1]
+
+    def shortest(self, place: PartPlaces | None = None) -> bytes:
+        return self.completed(self.start if place is None else place)
+
+    def _ways(self, place: PartPlaces) -> Iterator[tuple[int, int]]:
+        """Yield the bytes to an end from each place, through the parts behind, and the next one of them; none at an end."""
+        for part, here in place:
+            if part == END:
+                yield 0, 0
+            elif self._left[part] < UNREACHABLE and self.parts[part].is_live(here) and not self.parts[part].ends(here):
+                yield self.parts[part].size(here) + self._left[part], self.parts[part].toward_end(here)
+
+    def describe(self, place: PartPlaces) -> str:
+        parts = (
+            f"part {part}: {self.parts[part].describe(here)}" if part != END else "the end" for part, here in place
+        )
+        return "; ".join(sorted(parts))
+
+    def _entered(self, positions: Iterable[int]) -> PartPlaces:
+        """Return the places at the beginning of some parts; those that may be empty are passed."""
+        found, waiting = set[int](), list(positions)
+        for part in waiting:  # it grows
+            if part not in found:
+                found.add(part)
+                waiting += self._follow[part] if part != END and self.parts[part].accepts(b"") else ()
+        return frozenset((part, None if part == END else self.parts[part].start) for part in found)
+
+    def _least(self) -> list[int]:
+        """Return the least number of bytes behind each part, by Bellman and Ford's rounds."""
+        own = [part.size(part.start) if part.is_live(part.start) else UNREACHABLE for part in self.parts]
+        left = [0 if END in after else UNREACHABLE for after in self._follow]
+        for _ in self.parts:
+            left = [
+                min((left[part], *(own[one] + left[one] for one in after if one != END)))
+                for part, after in enumerate(self._follow)
+            ]
+        return left

@@ -26,6 +26,7 @@ from ..phi.tree.distribution import Beginnings, Distribution
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.tree import BoundsTree, Node, refuse_impossible
 from ..settings import SamplingSettings
+from ..vocabulary.special_tokens import MARK
 
 Place = tuple[Node, int]
 """An undecided part of a tree: an unexpanded node with -1, or an expanded node and one of its free tokens."""
@@ -50,7 +51,7 @@ def text_masses(tree: BoundsTree) -> dict[bytes, TextMass]:
     found: dict[bytes, TextMass] = defaultdict(TextMass)
     for node in tree.walk():
         if node.state == DONE and node.log_p > -math.inf:
-            found[tree.table.guide.text(node.tokens())].add(math.exp(node.log_p - tree.root.log_upper))
+            found[tree.table.guide.written(node.tokens())].add(math.exp(node.log_p - tree.root.log_upper))
         elif tree.table.guide.match is not None and node.distribution is not None:
             for text, shares in _ended(tree, tree.table.guide.match, node, node.distribution):
                 found[text].add(float(shares.sum()), len(shares))
@@ -326,9 +327,11 @@ def probabilities_of_tree(
     tree: BoundsTree, listed: list[bytes] | None, reader: Reader, counts: ModelCounts, until: float = math.inf
 ) -> tuple[Probabilities, int]:
     """Return the probabilities by what was read ``until`` then, in seconds of the call, and how many texts were not."""
-    found = text_masses(tree)
+    found, vocabulary = text_masses(tree), tree.table.vocabulary
+    if vocabulary.plain is not None and reader is None:  # what is shown may be written with special tokens and without
+        reader = str
     likeliest = sorted({*found, *(listed or ())}, key=lambda text: (-found[text].share if text in found else 0.0, text))
-    groups, unread = grouped(likeliest, reader, until)
+    groups, unread = grouped(likeliest, reader, until, vocabulary.shown)
     listed = None if unread else listed
     # Sums of the numerators: the tree has added the same masses in another order, and shares of that would not add up to 1.
     lower = math.fsum(found[text].share for group in groups for text in group.texts if text in found)
@@ -344,7 +347,7 @@ def probabilities_of_tree(
             p=min(1.0, p / lower) if lower > 0 else math.nan,
             lo=min(1.0, p / (upper - only)) if p > 0 else 0.0,
             hi=min(1.0, (p + may) / (lower + may)) if p + may > 0 else 0.0,
-            texts=tuple(text.decode() for text, _ in ranked),
+            texts=tuple(dict.fromkeys(vocabulary.shown(text).decode() for text, _ in ranked)),
             spellings=sum(text.count for text in known),
             refused=group.refused,
         )
@@ -402,8 +405,13 @@ class Group:
     texts: list[bytes]
 
 
-def grouped(texts: Sequence[bytes], reader: Reader, until: float = math.inf) -> tuple[list[Group], int]:
-    """Return ``texts`` by the value that ``reader`` makes of them, ``None`` for the text itself, and how many were not read.
+def grouped(
+    texts: Sequence[bytes],
+    reader: Reader,
+    until: float = math.inf,
+    shown: Callable[[bytes], bytes] = bytes,
+) -> tuple[list[Group], int]:
+    """Return ``texts`` by the value that ``reader`` makes of what they show, ``None`` for that itself, and how many were not read.
 
     A text that the type refuses is a group of its own. Nothing is read after ``until``, in seconds of the call.
     """
@@ -414,7 +422,7 @@ def grouped(texts: Sequence[bytes], reader: Reader, until: float = math.inf) -> 
             unread = len(texts) - at
             break
         check_interruption()
-        text = written.decode()
+        text = shown(written).decode()
         try:
             group = Group(text if reader is None else reader(text), None, [])
         except ValueReadError as error:
@@ -426,5 +434,5 @@ def grouped(texts: Sequence[bytes], reader: Reader, until: float = math.inf) -> 
 
 
 def _beginning(texts: Sequence[bytes], written: bytes) -> int:
-    """Return the number of the sorted ``texts`` with the prefix ``written``; no UTF-8 text holds the byte that ends the range."""
-    return bisect_left(texts, written + b"\xff") - bisect_left(texts, written)
+    """Return the number of the sorted ``texts`` with the prefix ``written``; no text holds the bytes that end the range."""
+    return bisect_left(texts, written + 2 * MARK) - bisect_left(texts, written)

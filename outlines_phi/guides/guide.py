@@ -54,6 +54,10 @@ class Guide(ABC):
 
     def text(self, tokens: Iterable[int], *, ended: bool = True) -> bytes:
         """Return the text that ``tokens`` write; where it has not ``ended``, as much of it as is certain."""
+        return self.vocabulary.shown(self.written(tokens, ended=ended))
+
+    def written(self, tokens: Iterable[int], *, ended: bool = True) -> bytes:
+        """Return :meth:`text` with special tokens as machines step by them."""
         written = self.vocabulary.decode(tokens)
         return written if self.match is None else self.match.text(written, ended=ended)
 

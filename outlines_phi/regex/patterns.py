@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..automata.automaton import ByteAutomaton
+from ..automata.automaton import DEAD, ByteAutomaton
 from ..errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ..format_limits import current_limits
 from ..numerics.cache import kept
@@ -108,6 +108,29 @@ def searched(pattern: str, dialect: Dialect = ECMA) -> CodeAutomaton:
     Errors as :func:`compile_regex`, but that it may be empty.
     """
     return automaton_of(read(pattern, dialect), _named(pattern), anywhere=True)
+
+
+@kept
+def text_without(triggers: tuple[str, ...]) -> ByteAutomaton:
+    """Return the automaton of the texts, in UTF-8, that hold none of some strings."""
+    return spelled(~_holding(triggers), utf8)
+
+
+@kept
+def text_up_to(triggers: tuple[str, ...]) -> ByteAutomaton:
+    """Return the automaton of the texts that end with the first of some strings, and hold none before."""
+    texts = spelled(_holding(triggers), utf8)
+    targets = np.where(texts.accepting[:, None], DEAD, texts.targets).astype(np.int32)
+    return ByteAutomaton(targets, texts.byte_class, texts.start, texts.accepting).trim()
+
+
+def _holding(triggers: tuple[str, ...]) -> CodeAutomaton:
+    """Return the automaton of the texts that hold one of some strings: Aho and Corasick's, least."""
+    if not triggers or not all(triggers):
+        raise UnsupportedError(
+            "Give texts of at least one character each, and at least one: none or an empty one was given."
+        )
+    return searched("|".join(map(literal, triggers)), RUST)
 
 
 def literal(text: str, *, ignore_case: bool = False) -> str:

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..automata.byte_machine import ByteMachine, Symbol
+from ..automata.byte_machine import ByteMachine
 from ..guides.guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from ..vocabulary.classes import EOS, NEVER, Partition
 from ..vocabulary.trie import Trie
@@ -29,8 +29,8 @@ class ReferenceGuide(Guide):
     def __init__(self, machine: ByteMachine[Any], vocabulary: Vocabulary, *, open: bool = False) -> None:
         self.machine, self.vocabulary, self.open = machine, vocabulary, open
         self._trie = Trie.of(vocabulary)
-        self._places: list[Any] = [None, machine.ended]
-        self._number: dict[Any, int] = {None: DEAD, machine.ended: DONE}
+        self._places: list[Any] = [None, None]
+        self._number: dict[Any, int] = {None: DEAD}
         self._steps: dict[int, int] = {}
         self._targets: dict[int, NDArray[np.int64]] = {}
         self._fewest: dict[int, int] = {DEAD: UNREACHABLE, DONE: 0}
@@ -75,8 +75,8 @@ class ReferenceGuide(Guide):
                 at[low:high] = np.array(list(map(self._step, distinct.tolist())))[which]
             at[0] = DEAD
             targets = self._targets[state] = at[trie.node_of]
-            ended = self.machine.step_symbol(self._places[state], Symbol.END) if state > DONE else None
-            targets[self.vocabulary.eos_ids[0]] = self._number[ended]
+            ended = state > DONE and self.machine.ends(self._places[state])
+            targets[self.vocabulary.eos_ids[0]] = DONE if ended else DEAD
         return self._targets[state]
 
     def _search(self, state: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, final
 
 from ..errors import UnsupportedError
@@ -55,7 +56,17 @@ class CanonicalTokenization:
         self._early = all(self._begins_well(text) for text in TRIALS)
 
     def allows(self, tokens: Sequence[int], *, finished: bool) -> bool:
-        """Return True if ``tokens``, without the end of sequence, are canonical or, unfinished, may still become so."""
+        """Return True if ``tokens``, without the end of sequence, are canonical or, unfinished, may still become so.
+
+        What stands between special tokens, which write nothing, is canonical by itself.
+        """
+        silent = [place for place, token in enumerate(tokens) if not self._vocabulary.tokens[token]]
+        parts = [tokens[begin + 1 : end] for begin, end in pairwise([-1, *silent, len(tokens)])]
+        return all(self._allows(part, finished=True) for part in parts[:-1]) and self._allows(
+            parts[-1], finished=finished
+        )
+
+    def _allows(self, tokens: Sequence[int], *, finished: bool) -> bool:
         written = self._vocabulary.decode(tokens)
         if finished:
             return self.encode(written.decode()) == list(tokens)

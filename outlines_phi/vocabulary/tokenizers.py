@@ -74,11 +74,19 @@ def _ids(tokenizer: Any) -> set[int]:
     return ids | set(range(max(len(tokenizer), tokenizer.vocab_size)))
 
 
-def _special_ids(tokenizer: Any) -> set[int]:
+def names(tokenizer: Any) -> dict[str, int]:
+    """Return the ids of special and added tokens, by name."""
+    special = dict(zip(getattr(tokenizer, "all_special_tokens", ()), tokenizer.all_special_ids, strict=False))
+    return {token.content: v for v, token in _added(tokenizer).items()} | special
+
+
+def _added(tokenizer: Any) -> dict[int, Any]:
     added: Any = getattr(tokenizer, "added_tokens_decoder", None)
-    if not isinstance(added, dict):  # mistral-common has no added tokens, and a method of this name
-        added = {}
-    return set(tokenizer.all_special_ids) | {v for v, token in added.items() if token.special}
+    return added if isinstance(added, dict) else {}  # mistral-common has no added tokens, and a method of this name
+
+
+def _special_ids(tokenizer: Any) -> set[int]:
+    return set(tokenizer.all_special_ids) | {v for v, token in _added(tokenizer).items() if token.special}
 
 
 def _reader(tokenizer: Any, ids: list[int]) -> Callable[[int], bytes]:

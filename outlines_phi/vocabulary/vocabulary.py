@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, final
 
@@ -15,6 +15,8 @@ from ..errors import VocabularyError
 from ..numerics.cache import Shared
 from ..numerics.checks import check_fits, is_count, shown
 from . import tokenizers as spelling
+from .special_tokens import MARK, SPELLING, id_of, reference_of
+from .special_tokens import spelling as spelled_special
 
 # The number of random texts that a tokenizer must decode as its vocabulary says, and of the tokens of each
 _CHECKS, _CHECK_LENGTH = 256, 8
@@ -33,6 +35,10 @@ class Vocabulary(Shared):
     tokens: tuple[bytes, ...]
     eos_ids: tuple[int, ...]  # The end-of-sequence ids, at least one. `eos_ids[0]` stands for the class of all of them
     real: NDArray[np.bool_]  # `bool[V]`: False on rows of the model's output that the tokenizer has no token for
+    special: Mapping[str, int] = field(default_factory=dict)  # The ids of special and added tokens, by name
+    plain: Vocabulary | None = (
+        None  # The vocabulary in which the special tokens of a format have their own spelling again
+    )
 
     def __post_init__(self) -> None:
         if not isinstance(self.tokens, tuple) or not all(isinstance(token, bytes) for token in self.tokens):
@@ -68,8 +74,49 @@ class Vocabulary(Shared):
         return f"Vocabulary({len(self)} ids, {real} real, ends {ends}, {self.fingerprint[:8]})"
 
     def decode(self, ids: Iterable[int]) -> bytes:
-        """Return the bytes that ``ids`` write; special tokens write nothing."""
+        """Return the bytes that ``ids`` write; special tokens write nothing, but for those :meth:`with_special` spells."""
         return b"".join(map(self.tokens.__getitem__, ids))
+
+    def with_special(self, references: Iterable[str]) -> Vocabulary:
+        """Return the vocabulary in which special tokens are spelled as machines step by them, and write nothing else.
+
+        ``references`` are names, or ids as ``<[5]>``; for none, this is the plain vocabulary.
+
+        Raises
+        ------
+        VocabularyError
+            There is no such special token, it ends texts, it is an ordinary token, or it is named in two ways.
+        """
+        plain, asked = self.plain or self, sorted(set(references))
+        if not asked:
+            return plain
+        tokens = [b"" if MARK in token else token for token in plain.tokens]
+        named = set(plain.special.values())
+        for reference in asked:
+            v = id_of(reference, plain.special)
+            if v in plain.eos_ids:
+                raise VocabularyError(
+                    f"Leave {reference} out: that token ends the text, as the end of the format does by itself."
+                )
+            if v >= len(tokens) or not plain.real[v]:
+                raise VocabularyError(f"Give an id that the tokenizer has a token for: {reference} is none.")
+            if plain.tokens[v] and v not in named:
+                raise VocabularyError(
+                    f"Write the text {plain.tokens[v]!r} in the place of {reference}: that token is not special."
+                )
+            if tokens[v].startswith(MARK):
+                raise VocabularyError(
+                    f"Name one special token in one way: {reference_of(tokens[v])} and {reference} are the same."
+                )
+            tokens[v] = spelled_special(reference)
+        return replace(plain, tokens=tuple(tokens), plain=plain)
+
+    def shown(self, text: bytes) -> bytes:
+        """Replace special tokens that machines step by with the text that the tokenizer's decoder writes of them."""
+        plain = self.plain
+        if plain is None or MARK not in text:
+            return text
+        return SPELLING.sub(lambda found: plain.tokens[id_of(reference_of(found[0]), self.special)], text)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -78,11 +125,18 @@ class Vocabulary(Shared):
         for part in (np.fromiter(map(len, self.tokens), np.int64), np.array(self.eos_ids, np.int64), self.real):
             digest.update(np.int64(len(part)).tobytes() + part.tobytes())
         digest.update(b"".join(self.tokens))
+        if self.special:
+            digest.update(repr(sorted(self.special.items())).encode())
         return digest.hexdigest()
 
     @classmethod
-    def from_tokens(cls, tokens: Sequence[bytes | str], eos: int) -> Vocabulary:
-        """Return the vocabulary of ``tokens`` by id (``str`` is UTF-8); what stands at ``eos`` ends a text."""
+    def from_tokens(
+        cls, tokens: Sequence[bytes | str], eos: int, *, special: Mapping[str, int] | None = None
+    ) -> Vocabulary:
+        """Return the vocabulary of ``tokens`` by id (``str`` is UTF-8); what stands at ``eos`` ends a text.
+
+        ``special`` names ids that formats may ask for (:class:`outlines_phi.Special`); what stands there writes nothing.
+        """
         if isinstance(tokens, str | bytes) or not isinstance(tokens, Sequence):
             raise VocabularyError(
                 f"tokens={shown(tokens)} was given; expected a list of bytes or texts, one for each id"
@@ -90,8 +144,15 @@ class Vocabulary(Shared):
         spelled = [_spelled(token, v) for v, token in enumerate(tokens)]
         if not is_count(eos) or not eos < len(spelled):
             raise VocabularyError(f"the end-of-sequence id {shown(eos)} is not one of the {len(spelled)} ids")
-        spelled[eos] = b""
-        return cls(tuple(spelled), (eos,), np.ones(len(spelled), dtype=bool))
+        named = dict(special or {})
+        for name, v in named.items():
+            if not isinstance(name, str) or not is_count(v) or not v < len(spelled):
+                raise VocabularyError(
+                    f"special={shown(named)} was given; expected ids of the {len(spelled)} tokens by name"
+                )
+        for v in (eos, *named.values()):
+            spelled[v] = b""
+        return cls(tuple(spelled), (eos,), np.ones(len(spelled), dtype=bool), named)
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, *, size: int | None = None, eos_ids: Sequence[int] = ()) -> Vocabulary:
@@ -141,7 +202,7 @@ class Vocabulary(Shared):
         for v in ends:
             if 0 <= v < len(tokens):
                 tokens[v] = b""
-        vocabulary = cls(tuple(tokens), tuple(ends), real)
+        vocabulary = cls(tuple(tokens), tuple(ends), real, spelling.names(tokenizer))
         vocabulary._check(tokenizer)
         return vocabulary
 
@@ -185,3 +246,7 @@ def _tokenizer_eos(tokenizer: Any) -> list[int]:
     """Return the tokenizer's own end-of-sequence ids: none, one, or several."""
     eos = tokenizer.eos_token_id
     return [] if eos is None else list(np.atleast_1d(eos).tolist())
+
+
+BYTES = Vocabulary.from_tokens([*(bytes([byte]) for byte in range(256)), b""], eos=256)
+"""A token for each byte."""

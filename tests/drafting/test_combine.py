@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from itertools import takewhile
 
 import numpy as np
 import pytest
 import torch
 
 from outlines_phi import UnsupportedError
-from outlines_phi.drafting import AdaptedLength, Draft, FirstOf, ForcedDrafter, PromptLookupDrafter, Site
-from outlines_phi.drafting.combine import HITS, TESTS, TRIED, Acceptance, best_length
+from outlines_phi.drafting import AdaptedLength, Draft, Drafter, FirstOf, ForcedDrafter, PromptLookupDrafter, Site
+from outlines_phi.drafting.combine import TRIED, Acceptance, best_length
 from outlines_phi.drafting.drafter import check_length
 from outlines_phi.errors import DraftError
+from outlines_phi.guides import Table
 from outlines_phi.lm import CallCost
 from tests.drafting.runs import CheapScripted, Scripted, propose, run_of, site_of, table_of
 from tests.inner import NOTHING, Proposer
@@ -49,97 +52,79 @@ def test_the_best_length_is_the_best(cost: float, acceptance: float) -> None:
     assert best_length(acceptance, CallCost(), 0) == 0
 
 
-def test_the_rate_forgets() -> None:
-    acceptance = Acceptance()
-    assert acceptance.rate == HITS / TESTS
-    for _ in range(60):
-        acceptance.observe(0, 1)
-    assert acceptance.rate < 0.05
-    for _ in range(20):
-        acceptance.observe(3, 0)
-    assert acceptance.rate > 0.9
-
-
-def lengths(
-    right: float,
-    *,
-    drawn: bool = False,
-    rows: int = 1,
+def played(
+    drafter: Drafter,
+    taken: Callable[[tuple[int, ...], int], Sequence[int]],
     rounds: int = 60,
     most: int = 8,
-    made: type[Scripted] = Scripted,
-) -> list[list[int]]:
-    """Return the lengths proposed to walks that accept each token with a probability of their own, round by round."""
-    run = run_of(TABLE, prompts=[(1, 2)] * rows)
-
-    def answer(site: Site, length: int) -> Draft:
-        law = torch.full((length, SIZE), -math.log(SIZE)) if drawn else None
-        return Draft((C,) * length, law)
-
-    proposer = Proposer(AdaptedLength(Scripted(answer, drawn)), run)
-    rng = np.random.default_rng(0)
-    sites = [site_of(run, row=row, budget=401) for row in range(rows)]
-    found = []
-    for _ in range(rounds):
-        drafts = proposer.propose(sites, [most] * rows, [np.random.default_rng(0)] * rows)
-        found.append([len(draft.tokens) for draft in drafts])
-        sites = [
-            site if site.remaining < 20 else walked(site, draft, right, rng)
-            for site, draft in zip(sites, drafts, strict=True)
-        ]
+    seed: int = 0,
+) -> list[int]:
+    """Return the lengths of the drafts of a walk, round by round; ``taken`` says what it writes after a draft in a round."""
+    run = run_of(TABLE)
+    proposer, site, found = Proposer(drafter, run), site_of(run, budget=401), list[int]()
+    while len(found) < rounds and site.remaining > 20:
+        (draft,) = proposer.propose([site], [most], [np.random.default_rng(seed)])
+        for token in taken(draft.tokens, len(found)):
+            site = site.after(token, TABLE)
+        found.append(len(draft.tokens))
     return found
 
 
-def walked(site: Site, draft: Draft, right: float, rng: np.random.Generator) -> Site:
-    for token in draft.tokens:
-        if rng.random() >= right:
-            return site.after(A, TABLE)
-        site = site.after(token, TABLE)
-    return site.after(B, TABLE)
+def partly(right: float) -> Callable[[tuple[int, ...], int], Sequence[int]]:
+    """Write a drafted token, and the one behind them, as drafted with a probability, and another one where it is not."""
+    rng = np.random.default_rng(0)
+
+    def taken(draft: tuple[int, ...], turn: int) -> Sequence[int]:
+        kept = [*takewhile(lambda _: rng.random() < right, [*draft, C])]
+        return [C] * len(kept) + [A] * (len(kept) <= len(draft))
+
+    return taken
 
 
-@pytest.mark.parametrize("drawn", [False, True])
-def test_lengths_follow_the_acceptance(drawn: bool) -> None:
-    assert max(lengths(1.0, drawn=drawn))[0] == 8
-    hopeless = sum(lengths(0.0, drawn=drawn, rounds=120)[40:], [])
+def always(site: Site, length: int) -> Draft:
+    return Draft((C,) * length)
+
+
+def drawn(site: Site, length: int) -> Draft:
+    return Draft((C,) * length, torch.full((length, SIZE), -math.log(SIZE)))
+
+
+@pytest.mark.parametrize("inner", [Scripted(always), Scripted(drawn, True)], ids=["deterministic", "drawn"])
+def test_lengths_follow_the_acceptance(inner: Scripted) -> None:
+    drafter = AdaptedLength(inner)
+    assert max(played(drafter, partly(1.0))) == 8
+    hopeless = played(drafter, partly(0.0), 120)[40:]
     assert set(hopeless) == {0, 1} and sum(hopeless) == len(hopeless) // TRIED  # one token is tried now and then
-    middle = np.mean(lengths(0.6, drawn=drawn)[10:])
-    assert 1.5 < middle < 6
+    assert 1.5 < np.mean(played(drafter, partly(0.6))[10:]) < 6
 
 
 @pytest.mark.parametrize(("right", "least", "most"), [(0.0, 0, 0), (0.6, 0.5, 6), (1.0, 7, 8)])
 def test_what_costs_nothing_to_propose_is_compared_before_it_is_evaluated(
     right: float, least: float, most: float
 ) -> None:
-    run, rng = run_of(TABLE), np.random.default_rng(0)
-    drafter = AdaptedLength(CheapScripted(lambda site, length: Draft((C,) * length)))
-    proposer, site, found = Proposer(drafter, run), site_of(run, budget=401), []
-    while site.remaining > 20:
-        (draft,) = proposer.propose([site], [8], [rng])
-        found.append(len(draft.tokens))
-        for _ in range(len(draft.tokens) + 1):
-            token = C if rng.random() < right else A
-            site = site.after(token, TABLE)
-            if token == A:
-                break
+    found = played(AdaptedLength(CheapScripted(always)), partly(right), 401)
     assert found[0] == 0 and least <= np.mean(found[10:]) <= most
 
 
 def test_what_others_draft_behind_a_draft_does_not_accept_it() -> None:
     """``FirstOf`` asks again behind what it has: a text that was guessed says nothing about the guess."""
-    run, rng = run_of(TABLE), np.random.default_rng(0)
     wrong = AdaptedLength(Scripted(lambda site, length: Draft((C,) * min(1, length))))
-    proposer, site, found = Proposer(FirstOf((wrong,)), run), site_of(run, budget=401), []
-    for _ in range(120):
-        (draft,) = proposer.propose([site], [8], [rng])
-        found.append(len(draft.tokens))
-        site = site.after(A, TABLE)
+    found = played(FirstOf((wrong,)), lambda draft, turn: [A], 120)
     assert found[0] > 0 and np.mean(np.array(found[40:]) > 0) < 0.2
+
+
+def test_a_round_does_not_see_its_own_outcome() -> None:
+    """The length that a site gets depends on the sites alone: not on streams, nor on what its draft will turn out to be."""
+    first, *others = (
+        played(AdaptedLength(Scripted(always)), lambda draft, turn: [*draft[: turn % 3], A], 10, 6, seed)
+        for seed in range(3)
+    )
+    assert others == [first, first] and len(set(first)) > 1
 
 
 def test_prompts_have_rates_of_their_own() -> None:
     run = run_of(TABLE, prompts=[(1, 2), (1, 2)])
-    proposer = Proposer(AdaptedLength(Scripted(lambda site, length: Draft((C,) * length))), run)
+    proposer = Proposer(AdaptedLength(Scripted(always)), run)
     sites = [site_of(run, row=row, budget=401) for row in range(2)]
     for _ in range(20):
         drafts = proposer.propose(sites, [8, 8], [np.random.default_rng(0)] * 2)
@@ -148,23 +133,6 @@ def test_prompts_have_rates_of_their_own() -> None:
             sites[0] = sites[0].after(token, TABLE)
         sites[1] = sites[1].after(A, TABLE)
     assert len(good.tokens) == 8 and len(bad.tokens) <= 1
-
-
-def test_a_round_does_not_see_its_own_outcome() -> None:
-    """The length that a site gets depends on the sites alone: not on streams, nor on what its draft will turn out to be."""
-    run = run_of(TABLE)
-    found = []
-    for seed in range(3):
-        drafter = AdaptedLength(Scripted(lambda site, length: Draft((C,) * length)))
-        proposer, site = Proposer(drafter, run), site_of(run, budget=401)
-        shown = []
-        for turn in range(10):
-            (draft,) = proposer.propose([site], [6], [np.random.default_rng(seed)])
-            shown.append(len(draft.tokens))
-            for token in (*draft.tokens[: turn % 3], A):
-                site = site.after(token, TABLE)
-        found.append(shown)
-    assert found[0] == found[1] == found[2] and len(set(found[0])) > 1
 
 
 def test_each_draft_is_tested_once() -> None:
@@ -207,25 +175,25 @@ def after(last: int, then: tuple[int, ...], drawn: bool = False) -> Scripted:
     return Scripted(answer, drawn)
 
 
-def test_the_first_that_has_something_and_on_from_there() -> None:
-    drafter = FirstOf((after(A, (B,)), after(B, (C, C)), after(C, (X,)), after(A, (X,))))
-    assert not drafter.sampled
-    run = run_of(TWELVE)
-    sites = [site_of(run, tokens) for tokens in ((A,), (B,), (X,), (), (C,))]
-    drafts = propose(drafter, run, sites, 5)
-    assert [draft.tokens for draft in drafts] == [(B, C, C, X), (C, C, X), (), (), (X,)]
+FOUR = (after(A, (B,)), after(B, (C, C)), after(C, (X,)), after(A, (X,)))
+TURNS = (after(A, (B,)), after(B, (A,)))
+CUT = (after(C, (A, A, A)), after(A, (B, C)))
 
 
-def test_chains_go_round_until_they_are_long_enough() -> None:
-    run = run_of(TWELVE)
-    drafter = FirstOf((after(A, (B,)), after(B, (A,))))
-    assert propose(drafter, run, [site_of(run, (A,))], 5)[0].tokens == (B, A, B, A, B)
-
-
-def test_a_part_is_cut_where_the_guide_dies_and_the_next_one_goes_on() -> None:
-    run = run_of(table_of("(ab|c)*x"))
-    drafter = FirstOf((after(C, (A, A, A)), after(A, (B, C))))
-    assert propose(drafter, run, [site_of(run, (C,))], 4)[0].tokens == (A, B, C, A)
+@pytest.mark.parametrize(
+    ("table", "parts", "written", "length", "tokens"),
+    [
+        *((TWELVE, FOUR, *row) for row in (((A,), 5, (B, C, C, X)), ((B,), 5, (C, C, X)), ((X,), 5, ()), ((), 5, ()))),
+        (TWELVE, FOUR, (C,), 5, (X,)),
+        (TWELVE, TURNS, (A,), 5, (B, A, B, A, B)),  # until the chain is long enough
+        (table_of("(ab|c)*x"), CUT, (C,), 4, (A, B, C, A)),  # cut where the guide dies, and the next one goes on
+    ],
+)
+def test_the_first_that_has_something_and_on_from_there(
+    table: Table, parts: tuple[Scripted, ...], written: tuple[int, ...], length: int, tokens: tuple[int, ...]
+) -> None:
+    drafter, run = FirstOf(parts), run_of(table)
+    assert propose(drafter, run, [site_of(run, written)], length)[0].tokens == tokens and not drafter.sampled
 
 
 def test_a_part_of_a_drawn_chain_that_cannot_be_followed_ends_it() -> None:

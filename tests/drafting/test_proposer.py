@@ -34,19 +34,24 @@ def one(answer: Any, *, drawn: bool = False, length: int = 4, budget: int = 20) 
 
 
 @pytest.mark.parametrize(
-    ("tokens", "kept"),
+    ("tokens", "kept", "budget"),
     [
-        ((A, B, C), (A, B, C)),
-        ([np.int64(AB), C], (AB, C)),
-        ((A, A, B), (A,)),  # dead
-        ((X,), ()),
-        ((C, EOS, C), (C,)),  # nothing follows the end
-        ((A, B, C, C, X), (A, B, C, C)),  # longer than was asked for
-        ((), ()),
+        ((A, B, C), (A, B, C), 20),
+        ([np.int64(AB), C], (AB, C), 20),
+        ((A, A, B), (A,), 20),  # dead
+        ((X,), (), 20),
+        ((C, EOS, C), (C,), 20),  # nothing follows the end
+        ((A, B, C, C, X), (A, B, C, C), 20),  # longer than was asked for
+        ((), (), 20),
+        # "c", then the end: with three tokens left two may be drafted, and the second has to let the text end.
+        ((C, C, C), (C, C), 3),
+        ((A, B, C), (A, B), 3),
+        ((C, A, B), (C,), 3),
+        ((C,), (), 1),
     ],
 )
-def test_a_deterministic_draft_ends_before_what_cannot_follow(tokens: Any, kept: tuple[int, ...]) -> None:
-    draft = one(Draft(tokens))
+def test_a_deterministic_draft_ends_before_what_cannot_follow(tokens: Any, kept: tuple[int, ...], budget: int) -> None:
+    draft = one(Draft(tokens), budget=budget)
     assert draft.tokens == kept and draft.log_r is None
 
 
@@ -58,14 +63,6 @@ def test_a_sampled_draft_ends_with_what_cannot_follow(tokens: tuple[int, ...], k
     draft = one(Draft(tokens, log_r), drawn=True)
     assert draft.tokens == tokens[:kept]
     assert draft.log_r is not None and torch.equal(draft.log_r, log_r[:kept])
-
-
-def test_the_budget_cuts() -> None:
-    # "c", then the end: with three tokens left two may be drafted, and the second has to let the text end.
-    assert one(Draft((C, C, C)), budget=3).tokens == (C, C)
-    assert one(Draft((A, B, C)), budget=3).tokens == (A, B)
-    assert one(Draft((C, A, B)), budget=3).tokens == (C,)
-    assert one(Draft((C,)), budget=1).tokens == ()
 
 
 def test_a_finished_text_is_not_asked_about() -> None:

@@ -9,16 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from outlines.types import CFG, JsonSchema, Regex
+from outlines.types.dsl import Term, either
 
-from outlines_phi import BannedPhrases, Vocabulary
+from outlines_phi import BannedPhrases, Special, Vocabulary
 from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.automata.byte_machine import Both, ByteMachine, Symbol
+from outlines_phi.automata.byte_machine import Both, ByteMachine
 from outlines_phi.guides import CFGGuide, FSMGuide, Guide, JSONGuide, read_grammar
 from outlines_phi.guides.guidance.guidance_grammar import GuidanceGrammar
 from outlines_phi.guides.guide import DONE
 from outlines_phi.guides.phrases.ban_language import ProductGuide, banned, free_text
 from outlines_phi.guides.phrases.matcher import WithoutPhrases
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
+from outlines_phi.plugin.types.output_types import JSONText, to_language
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.testing import assert_guide, assert_spells
 from tests.guides.json_schema.schemas import SMALL
@@ -48,6 +51,23 @@ PARTIAL = Vocabulary(
     np.array([True] * 10 + [False, True]),
 )
 """Parts of UTF-8 characters, two ends, a padded row."""
+
+SPECIAL = Vocabulary.from_tokens(
+    [
+        *(token if token else "<eos>" for token in SMALL.tokens),
+        "</t>",
+        "<t>",
+        "<e>",
+        "<e>",
+        b"\xff",
+        b"a\xff",
+        "</",
+        "t>",
+    ],
+    SMALL.eos_ids[0],
+    special={"</t>": len(SMALL), "<t>": len(SMALL) + 1, "<e>": len(SMALL) + 3},
+)
+"""Those of ``SMALL``, special tokens, one of whose names ordinary tokens write too, and a byte that no text has."""
 
 COARSE = Vocabulary.from_tokens(["<eos>", "aa", "aaa", "b", "ab", "cd"], 0)
 """Not every byte is a token, so some texts cannot be written."""
@@ -80,6 +100,10 @@ def lark(text: str, **given: Any) -> CFGGuide:
     return CFGGuide.of(read_grammar(text, **given), LETTERS)
 
 
+def composed(term: Term) -> Guide:
+    return JSONText(to_language(term).part).guide(SPECIAL)  # type: ignore[union-attr]
+
+
 def guidance(text: str, vocabulary: Vocabulary) -> Guide:
     return GuidanceGrammar(f"%llguidance {{}}\n{text}").guide(vocabulary)
 
@@ -89,6 +113,11 @@ def product(left: Guide | str, phrases: BannedPhrases) -> ProductGuide:
     return ProductGuide(left, PhraseGuide(left.vocabulary, phrases))
 
 
+SPECIAL_GUIDANCE = {
+    "guidance": 'start: /[ab]*/ </t> (<t> | "1")',
+    "values": 'start: /[ab]*/ </t> v <t>\nv: %json {"enum": [1, 12]}',
+    "recursive": 'start: e </t>\ne: <t> e "b" | "a"',
+}
 PATTERNS = [
     "abc", "(ab|bc|ca){1,3}", "a|ab|abc", "a(bc)*", r"-?(0|[1-3][0-9]*)(\.[0-9]+)?", "[a-z]{2,5}", "(a|b)*a(a|b){3}", ".*",
     "(?s:.)*", "", "ß|a", "(?P<x>a+),(?P<y>[bc]{1,2});?",
@@ -97,6 +126,17 @@ GUIDANCE = {
     "automaton": ('start: x "," y\nx[capture, stop=","]: /[ab]*/\ny[capture]: /b+/', LETTERS),
     "recursive": ('start: e\ne: "a" e "b" | "c"', LETTERS),
     "value": ('start: "a" v "b"\nv: %json {"enum": [1, 12]}', SMALL),
+}
+LARK = 'start: T? </t> (A <[{e}]> | "b")\nT: /(.|\\n)+/\nA: "1"'.replace("{e}", str(len(SMALL) + 3))
+NESTED = CFG('start: "a" start "b" | <t>')
+ONE = JsonSchema({"enum": [1, 12]})
+COMPOSED: dict[str, Term] = {
+    "regular": Regex("[ab]{0,2}") + Special("</t>") + Regex("(a|</t>)?"),
+    "optional": (Special("<t>") + Regex("a*") + Special("</t>")).optional() + Regex("a"),
+    "in JSON": Regex("[ab]*") + Special("</t>") + ONE,
+    "list": (either(Special("<t>"), "a") + ONE).at_most(2) + Special(len(SMALL) + 3),
+    "grammar": Regex("a*") + NESTED + Regex("b*1"),
+    "grammar and JSON": either(ONE, Regex("[ab]*") + CFG('start: "a" start "b" | "a"') + ONE + Special("</t>")),
 }
 GUIDES: dict[str, Callable[[], Guide]] = {
     **{f"regex {pattern}": partial(regex, pattern) for pattern in PATTERNS},
@@ -109,6 +149,10 @@ GUIDES: dict[str, Callable[[], Guide]] = {
     "lark": lambda: lark(SUM),
     "gbnf": lambda: lark(GBNF, dialect="gbnf"),
     **{f"guidance, {name}": partial(guidance, *given) for name, given in GUIDANCE.items()},
+    "special, lark": lambda: CFGGuide.of(read_grammar(LARK), SPECIAL),
+    **{f"special, {name}": partial(guidance, text, SPECIAL) for name, text in SPECIAL_GUIDANCE.items()},
+    **{f"composed, {name}": partial(composed, term) for name, term in COMPOSED.items()},
+    "composed without": lambda: product(composed(COMPOSED["list"]), BannedPhrases(["1a", "a12"])),
     **{f"free, {name}": partial(free_text, LETTERS, ban) for name, ban in BANS.items()},
     **{f"regex without {name}": partial(product, "[abcS_ ]{1,4}|1[+]1,", ban) for name, ban in BANS.items()},
     "multiplied": lambda: banned(regex("[abc]{1,4}"), BANS["plain"]),
@@ -117,6 +161,13 @@ GUIDES: dict[str, Callable[[], Guide]] = {
 }
 
 BOUNDED = {
+    "special, lark",
+    "special, recursive",
+    "composed, in JSON",
+    "composed, list",
+    "composed, grammar",
+    "composed, grammar and JSON",
+    "composed without",
     "record",
     "nested",
     "lark",
@@ -187,8 +238,6 @@ def test_shortest_texts_lead_to_ends_and_only_an_end_leads_out(name: str) -> Non
         end = machine.read(text, place)
         assert end is not None and machine.ends(end) and machine.is_live(end) and machine.shortest(end) == b""
         assert machine.ends(place) == (text == b"") and machine.describe(place)
-        assert (machine.step_symbol(place, Symbol.END) is not None) == machine.ends(place)
-        assert machine.step_symbol(machine.start, Symbol.END) in (None, machine.ended)
         after = machine.steps(place, range(256))
         assert after == [machine.step(place, byte) for byte in range(256)]
         live = [one for one in after if one is not None]

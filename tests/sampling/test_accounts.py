@@ -13,7 +13,18 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
-from outlines_phi import AutoPhi, Draw, Draws, ExactPhi, FieldsPhi, LocalPhi, LookaheadPhi, OneStepPhi, TextConstraint
+from outlines_phi import (
+    AutoPhi,
+    Draw,
+    Draws,
+    ExactPhi,
+    FieldsPhi,
+    Guarantee,
+    LocalPhi,
+    LookaheadPhi,
+    OneStepPhi,
+    TextConstraint,
+)
 from outlines_phi.numerics.distributions import draw_ahead
 from outlines_phi.sampling.draws import TokenAccount
 from outlines_phi_workbench.suite.reference import enumerate_language
@@ -149,7 +160,15 @@ def test_blocks_are_picked_where_their_effort_is_small() -> None:
     assert any(draw.picked for draw in told(BLOCKS["fields, picked"], LISTED.request(N, seed=5)))
 
 
-def check(made: Made, request: Request) -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_fields_after_attempts_know_what_these_have_read(seed: int) -> None:
+    """Texts of ``auto``: what walks over the trees of the attempts have read is not read again, and has its alternatives."""
+    request = replace(LISTED.request(N, seed=seed), weighted=False)
+    draws = check(lambda: AutoSampler(AutoPhi(share=0.01)), request)
+    assert Guarantee.FIELDWISE in {draw.guarantee for draw in draws}
+
+
+def check(made: Made, request: Request) -> Draws:
     """Compare the draws with and without accounts, and the accounts with enumeration."""
     plain, draws = told(made, request, None), told(made, request)
     assert same(plain, draws) and same(plain, told(made, request, 0))
@@ -160,6 +179,7 @@ def check(made: Made, request: Request) -> None:
     for population in draws.populations:
         for draw in population:
             enumerated.check(draw)
+    return draws
 
 
 WEIGHED = [row for row in ROWS if row[0] in SAMPLERS and isinstance(row[1](), AncestralSampler) or "adaptive" in row[0]]

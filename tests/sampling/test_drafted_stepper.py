@@ -85,8 +85,8 @@ ESTIMATORS = {
     "looking": LookingPhi,
     "learned": LearnedPhi,
 }
-N, EACH = 4_000, 520
-"""Draws of a language alone (power 0.99 against a bias of 5 %), and of each of seven under each of seven drafters, whose statistics
+N, EACH = 4_000, 450
+"""Draws of a language alone (power 0.99 against a bias of 5 %), and of each of nine under each of seven drafters, whose statistics
 are added (0.99 against 4 % of all, 0.95 against 7 % of one drafter)."""
 
 languages = pytest.mark.parametrize("language", AND_OPEN, ids=str)

@@ -201,8 +201,9 @@ def test_weights_are_unbiased_and_correct_the_proposal(
 ) -> None:
     """E[w] = Phi within four standard errors, and the weighted frequencies are mu*.
 
-    The errors of seven languages add up: a bias of all that 24,500 draws of one language show is seen with power 0.99 at 3,500 of
-    each. The weights of "adaptive" vary by a fifth of those of masking (0.7 to 4 of their mean), so that 700 show more.
+    The errors of the languages add up: a bias of all that 24,500 draws of one language show is seen with power 0.99 at 3,500 of
+    each of seven, and there are nine; with fewer draws the few that weigh most of "arithmetic" make its error no normal one. The
+    weights of "adaptive" vary by a fifth of those of masking (0.7 to 4 of their mean), so that 700 show more.
     Those of the last JSON language have too long a tail for this under one step of look-ahead.
     """
     errors, n = [], n or (700 if name in PLANTED else 3_500)

@@ -157,7 +157,7 @@ SAID: list[tuple[dict[str, Any], str]] = [
     ({"max_length": 50}, "Raise ModelError|context"),
     ({"device": "cpu"}, "torch.device"),
 ]
-"""What a model may not say of itself."""
+"""Statements that no model may make about itself."""
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import __version__
-from ...errors import EmptyLanguageError, GrammarError, UnsupportedError
+from ...errors import EmptyLanguageError, UnsupportedError
 from ...numerics.checks import check_kind
 from ...vocabulary.classes import EOS, Partition
 from ...vocabulary.vocabulary import Vocabulary, check_vocabulary
@@ -22,11 +22,11 @@ from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from .completion import Completion
 from .grammar import Grammar
 from .lexed_machine import LexedMachine, LexedPlace
-from .lexing.lexer import START, Lexer, Word
+from .lexing.lexer import START, Word
 from .lexing.spanner import Spanner
 from .parsing.lr_tables import END
 from .parsing.parser import ERROR, UNKNOWN, Parser
-from .shared_lexemes import impossible_neighbours, told_apart_by_rules, warn_of_priorities
+from .shared_lexemes import impossible_neighbours, warn_of_priorities
 
 _TOP = 3
 """Entries of a stack that are looked at together. With three, a new state of C takes 2.5 look-ups, with one 38; with more, more
@@ -270,13 +270,9 @@ class CFGGuide(Guide):
         """
         check_kind("CFGGuide.of", "grammar", grammar, Grammar, "a grammar, as read_grammar(text) returns")
         check_vocabulary("CFGGuide.of", vocabulary)
-        grammar = grammar.reduced()
-        if not grammar.terminals:
-            raise GrammarError(
-                "the grammar derives the empty text alone: no rule that the start rule needs has a terminal"
-            )
-        grammar = told_apart_by_rules(grammar)
-        guide = cls(Spanner(Lexer.of(grammar.terminals), vocabulary), Parser.of(grammar))
+        machine = LexedMachine.of(grammar)
+        grammar = machine.grammar
+        guide = cls(Spanner(machine.lexer, vocabulary.with_special(grammar.special)), machine.parser)
         if guide.min_tokens(guide.start) < UNREACHABLE:
             warn_of_priorities(grammar, guide.parser.tables)
             return guide

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import EmptyLanguageError, warn_of_grammar
+from ...vocabulary.special_tokens import references
 
 END = -1  # The end of the text, as a terminal: the last symbol of every complete parse, and of none that goes on
 
@@ -33,6 +34,7 @@ class Terminal:
     # Where not empty, the numbers of other terminals: its lexemes are those that all of these match, before each of them alone.
     of: tuple[int, ...] = ()
     dialect: str = "rust"  # that of the pattern, one of :data:`~outlines_phi.regex.dialects.DIALECTS`
+    special: str = ""  # in place of a pattern: the special token that it is, or any of several, as it is written
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,17 @@ class Grammar:
         return "\n".join([*map(str, self.terminals), *map(self.describe, self.productions), self.name(self.start)])
 
     @property
+    def special(self) -> list[str]:
+        """The special tokens that texts have, each by its name or its id."""
+        return [one for terminal in self.terminals if terminal.special for one in references(terminal.special)]
+
+    @property
     def alone(self) -> Terminal | None:
         """The terminal of all texts, where the reduced grammar derives it, or nothing, and no other word."""
         if len(self.terminals) != 1 or any(len(production.body) > 1 for production in self.productions):
             return None
         (terminal,) = self.terminals
-        if terminal.ignored or terminal.shortest:
+        if terminal.ignored or terminal.shortest or terminal.special:
             return None
         if self.start not in self.nullable:
             return terminal

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple, final
 
+import numpy as np
+
 from ...automata.byte_machine import ByteMachine
+from ...errors import GrammarError
+from ...vocabulary.vocabulary import BYTES
+from ..guide import UNREACHABLE
+from .completion import Completion
+from .grammar import Grammar
 from .lexing.lexer import START, Lexer
+from .lexing.spanner import Spanner
 from .parsing.parser import ERROR, Parser
+from .shared_lexemes import told_apart_by_rules
 
 
 class LexedPlace(NamedTuple):
@@ -21,20 +32,55 @@ class LexedMachine(ByteMachine[LexedPlace]):
     """The texts that longest match cuts into a word of terminals that a grammar derives."""
 
     def __init__(self, lexer: Lexer, parser: Parser) -> None:
-        self._lexer, self._parser = lexer, parser
+        self.lexer, self.parser, self.grammar = lexer, parser, parser.grammar
         self.start = LexedPlace(parser.start, START)
 
+    @classmethod
+    def of(cls, grammar: Grammar) -> LexedMachine:
+        """Return the machine of a grammar; errors as of :meth:`CFGGuide.of`."""
+        grammar = grammar.reduced()
+        if not grammar.terminals:
+            raise GrammarError(
+                "the grammar derives the empty text alone: no rule that the start rule needs has a terminal"
+            )
+        grammar = told_apart_by_rules(grammar)
+        return cls(Lexer.of(grammar.terminals), Parser.of(grammar))
+
     def step(self, place: LexedPlace, byte: int) -> LexedPlace | None:
-        found = self._lexer.lex(bytes([byte]), place.lexer_state)
+        found = self.lexer.lex(bytes([byte]), place.lexer_state)
         if found is None:
             return None
-        after = self._parser.read(place.configuration, self._lexer.counted(found[1]))
+        after = self.parser.read(place.configuration, self.lexer.counted(found[1]))
         return None if after == ERROR else LexedPlace(after, found[0])
 
     def ends(self, place: LexedPlace) -> bool:
-        last = self._lexer.flush(place.lexer_state)
-        read = self._parser.read
-        return last is not None and self._parser.accepts(read(place.configuration, self._lexer.counted(last)))
+        last = self.lexer.flush(place.lexer_state)
+        read = self.parser.read
+        return last is not None and self.parser.accepts(read(place.configuration, self.lexer.counted(last)))
+
+    def steps(self, place: LexedPlace, bytes: Sequence[int]) -> list[LexedPlace | None]:
+        columns = self.lexer.byte_class[list(bytes)].tolist()
+        known = {column: self.step(place, byte) for column, byte in dict(zip(columns, bytes, strict=True)).items()}
+        return [known[column] for column in columns]
+
+    def is_live(self, place: LexedPlace) -> bool:
+        return self.size(place) < UNREACHABLE
+
+    def size(self, place: LexedPlace) -> int:
+        """See :meth:`ByteMachine.size`: an upper bound where the lexer holds terminals back."""
+        distance = self._completion.distance(*place)
+        return distance if distance == UNREACHABLE else distance - 1
+
+    def toward_end(self, place: LexedPlace) -> int:
+        after = [(byte, one) for byte, one in enumerate(self.steps(place, range(256))) if one is not None]
+        return after[int(self._completion.distances(*np.array([one for _, one in after]).T).argmin())][0]
+
+    def shortest(self, place: LexedPlace | None = None) -> bytes:
+        return self.completed(self.start if place is None else place)
+
+    @cached_property
+    def _completion(self) -> Completion:
+        return Completion(Spanner(self.lexer, BYTES), self.parser)
 
     def describe(self, place: LexedPlace) -> str:
-        return f"{self._lexer.describe(place.lexer_state)}; {self._parser.describe(place.configuration)}"
+        return f"{self.lexer.describe(place.lexer_state)}; {self.parser.describe(place.configuration)}"

@@ -8,7 +8,7 @@ from itertools import combinations, product
 from typing import NamedTuple, final
 
 from ...automata.automaton import DEAD, ByteAutomaton
-from ...errors import EmptyLanguageError, GrammarError
+from ...errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ...numerics.cache import kept
 from ...vocabulary.vocabulary import Vocabulary
 from ..fsm import FSMGuide
@@ -322,6 +322,11 @@ class GuidanceGrammar:
     def __init__(self, text: str) -> None:
         self.text = text
         self._rules = GuidanceRules(text)
+        if self._rules.special and self.has_captures:
+            raise UnsupportedError(
+                "Leave the captures out, or the special tokens: what a special token writes is not told in a text, from which "
+                f"captures are read. The grammar has both, {self._rules.special[0]} among them."
+            )
         self._productions = Productions.of(self._rules)
         if self._rules.cycle:
             _ = self._grammar
@@ -341,8 +346,8 @@ class GuidanceGrammar:
 
     @property
     def automaton_alone(self) -> ByteAutomaton | None:
-        """The automaton, if the grammar is regular."""
-        return None if self._rules.cycle or self._rules.values else self._automaton
+        """The automaton, if the grammar is regular and of texts alone."""
+        return None if self._rules.cycle or self._rules.values or self._rules.special else self._automaton
 
     @cached_property
     def _automaton(self) -> ByteAutomaton:
@@ -366,6 +371,7 @@ class GuidanceGrammar:
         """Return the guide over the tokens of a vocabulary."""
         if self._rules.cycle:
             return CFGGuide.of(self._grammar, vocabulary)
+        vocabulary = vocabulary.with_special(self._rules.special)
         if self._rules.values:
             return JSONGuide.of_template(self._template, vocabulary, blanks=self._rules.values[0].blanks)
         return FSMGuide.from_automaton(self._automaton, vocabulary)

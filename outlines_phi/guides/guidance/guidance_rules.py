@@ -12,12 +12,13 @@ from ...automata.automaton import ByteAutomaton
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ...regex.patterns import compile_lexeme
 from ...regex.syntax_tree import EMPTY, Choice, Leaf, Node, Repeat, RuleName, Sequence, rules_of
+from ...vocabulary.special_tokens import references
 from ..grammar.grammar import Grammar, Terminal
 from ..grammar.notation.lowering import GrammarRule, Lowering, written
 from ..json_schema.machine.machine import Machine
 from ..json_schema.reading.schema import Schema
 from ..json_schema.reading.template import Template
-from .notation import Attribute, Definition, Nested, Spelled, Values, parse
+from .notation import Attribute, Definition, Nested, SpecialToken, Spelled, Values, parse
 
 
 @final
@@ -32,6 +33,7 @@ class Lexeme(Leaf):
     endings: tuple[bytes, ...]  # the texts that end it, if told: one of these is its end, and no part of its capture
     hidden: bool  # true if its ending is read again as the prefix of the next symbol, where that must begin so
     at: int  # where it is first written, an offset
+    special: str = ""  # the special tokens that it is, in place of a pattern
 
     @property
     def is_nullable(self) -> bool:
@@ -119,6 +121,11 @@ class GuidanceRules:
         return tuple(self._lexemes.values())
 
     @property
+    def special(self) -> list[str]:
+        """The special tokens in texts, each by its name or its id."""
+        return [token for one in self.lexemes if one.special for token in references(one.special)]
+
+    @property
     def values(self) -> tuple[JSONValue, ...]:
         """The schemas, in that order."""
         return tuple(self._values.values())
@@ -162,7 +169,8 @@ class GuidanceRules:
         """Return the lexeme of a pattern, and of what is said of it; the same for all that are written alike."""
         key = (pattern, *said.values())
         if key not in self._lexemes:
-            automaton = self.compiled(pattern, at)
+            special = said.get("special")
+            automaton = ByteAutomaton.of_special(special) if special else self.compiled(pattern, at)
             if automaton.is_empty:
                 raise EmptyLanguageError(f"Write {name} so that it matches something. It matches nothing now.")
             # Equal patterns may be lexemes of several kinds, which their automata are told apart by.
@@ -209,6 +217,9 @@ class GuidanceRules:
             "second",
             at,
         )
+
+
+_PLAIN: Mapping[str, Any] = {"lazy": False, "endings": (), "hidden": False}
 
 
 @final
@@ -287,9 +298,10 @@ class _ScopeReader:
                 return RuleName(prefix + START, part.at)
             case Spelled("", _):
                 return EMPTY
+            case SpecialToken(token, at):
+                return self._rules.lexeme(token, "", at, **_PLAIN, special=token)
         name = part.rule if isinstance(part, RuleName) else self._written(part.at)
-        plain = {"lazy": False, "endings": (), "hidden": False}
-        return self._rules.lexeme(name, self._pattern(part), part.at, **plain)
+        return self._rules.lexeme(name, self._pattern(part), part.at, **_PLAIN)
 
     def _pattern(self, part: Node, within: tuple[str, ...] = ()) -> str:
         """Return the pattern of a part of a terminal; ``within`` are the terminals that it is inside."""
@@ -307,7 +319,7 @@ class _ScopeReader:
                             f"rule {name!r} cannot be a part of one lexeme; terminals can", inner.at
                         )
                     return self._pattern(definition.body, (*within, name))
-            assert isinstance(inner, (Values, Nested))
+            assert isinstance(inner, (Values, Nested, SpecialToken))
             raise self._rules.error(
                 "this cannot be a part of one lexeme. Leave out the attributes of the rule (`stop`, `suffix`, `lazy`), "
                 "or write a regular expression in its place",
@@ -349,7 +361,7 @@ class Productions:
         kinds: tuple[Lexeme | JSONValue, ...] = (*rules.lexemes, *rules.values)
         named = {START: rules.rules[START], **rules.rules}
         lowered = Lowering({name: GrammarRule(rule.body) for name, rule in named.items()}, kinds)
-        terminals = [Terminal(one.name, one.pattern, shortest=one.lazy) for one in rules.lexemes]
+        terminals = [Terminal(one.name, one.pattern, shortest=one.lazy, special=one.special) for one in rules.lexemes]
         terminals += [Terminal("%json", "") for _ in rules.values]
         grammar = Grammar(tuple(terminals), tuple(lowered.names), lowered.productions, len(kinds))
         return cls(grammar, kinds, {lowered.number[name]: rule for name, rule in named.items()})

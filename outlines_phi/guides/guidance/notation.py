@@ -17,9 +17,10 @@ from typing import Any, NamedTuple, final
 from lark import Lark, Token, v_args
 from lark.exceptions import UnexpectedInput, VisitError
 
-from ...errors import GrammarError
+from ...errors import GrammarError, VocabularyError
 from ...regex.patterns import literal
 from ...regex.syntax_tree import Leaf, Node, Repeat, RuleName
+from ...vocabulary.special_tokens import references
 from ..grammar.notation.tree_maker import REPEATS, TreeMaker, position
 
 
@@ -30,6 +31,15 @@ class Spelled(Leaf):
 
     pattern: str
     at: int  # where it is written, an offset
+
+
+@final
+@dataclass(frozen=True)
+class SpecialToken(Leaf):
+    """A special token, or any of several, as it is written: ``<|end|>``, ``<[5-9]>``."""
+
+    written: str
+    at: int
 
 
 @final
@@ -276,8 +286,11 @@ class _LLGuidanceReader(TreeMaker):
         return RuleName(str(name), position(name))
 
     def special(self, token: Token) -> Node:
-        said = f"the special token {str(token)} writes no text here"
-        raise self._error(f"{said}. Leave it out: the end of the grammar ends the text", token)
+        try:
+            references(str(token))
+        except VocabularyError as error:
+            raise self._error(str(error), token) from None
+        return SpecialToken(str(token), position(token))
 
     def reference(self, name: Token) -> Node:
         raise self._error("the grammar that this refers to is not here; write it in this place, `%lark { ... }`", name)

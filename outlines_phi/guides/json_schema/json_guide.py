@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple, final
 
@@ -20,6 +21,7 @@ from .machine.machine import BEYOND_ASCII, LIKELY, Machine
 from .machine.scalars import Listed, Text
 from .machine.sizes import NEVER
 from .machine.states import Configuration, Stack, State
+from .reading.place import LeftOut
 from .reading.schema import Schema
 from .reading.template import Template
 from .token_forest import TokenForest
@@ -118,10 +120,21 @@ _UNREAD = 1 << 40
 """From here on states have the numbers of another state and a token: behind tokens of which each leads to a state of its own."""
 
 _ROWS = 128
-"""The number of rows that are kept."""
+"""The number of rows that are kept, and of masks."""
 
 MOST_SHOWN = 10
 """Keywords that a warning names."""
+
+
+def warn_of_keywords(left_out: Sequence[LeftOut]) -> None:
+    """Warn of keywords of a schema that are not asked of values, or not by all validators."""
+    if left_out:
+        shown = "; ".join(f"{pointer} ({why})" for pointer, why in left_out[:MOST_SHOWN])
+        more = f"; and {len(left_out) - MOST_SHOWN} more" if len(left_out) > MOST_SHOWN else ""
+        warn_of_schema(
+            f"Check the values that are drawn: {len(left_out)} keywords of the JSON schema are not asked of them, or not by "
+            f"all validators: {shown}{more}."
+        )
 
 
 class _Known(NamedTuple):
@@ -174,6 +187,7 @@ class JSONGuide(Guide):
         self._tiling = Tiling(machine, self._forest)
         self._sizes: dict[int, int] = {}
         self._rows = Cache[int, _Known](_ROWS)
+        self._recent_mask = lru_cache(_ROWS)(self._mask)  # in free text before a value, the same for long
         self.start = self._number(machine.start)
 
     @classmethod
@@ -212,14 +226,7 @@ class JSONGuide(Guide):
         # A shortest way to the end goes by single bytes, so what has none is spelled by others.
         ascii = not BEYOND_ASCII.issubset(TokenForest.of(vocabulary).single_bytes)
         machine = Machine(template, blanks=blanks, any_order=any_order, ascii=ascii)
-        left_out = *template.left_out, *machine.unlike()
-        if left_out:
-            shown = "; ".join(f"{pointer} ({why})" for pointer, why in left_out[:MOST_SHOWN])
-            more = f"; and {len(left_out) - MOST_SHOWN} more" if len(left_out) > MOST_SHOWN else ""
-            warn_of_schema(
-                f"Check the values that are drawn: {len(left_out)} keywords of the JSON schema are not asked of them, or not by "
-                f"all validators: {shown}{more}."
-            )
+        warn_of_keywords((*template.left_out, *machine.unlike()))
         return cls(machine, vocabulary)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -233,13 +240,16 @@ class JSONGuide(Guide):
     def mask(self, state: int) -> NDArray[np.uint32]:
         """See :meth:`Guide.mask`: by the compiled walk, where it is there and tells."""
         with self._lock:
-            found = None if state < _FIRST else self._walker.mask(self._at(state))
-            if found is None:
-                return super().mask(state)
-            if self.machine.ends(self._at(state)):
-                eos = self.vocabulary.eos_ids[0]
-                found[eos >> 5] |= np.uint32(1 << (eos & 31))
-            return found
+            return self._recent_mask(state).copy()
+
+    def _mask(self, state: int) -> NDArray[np.uint32]:
+        found = None if state < _FIRST else self._walker.mask(self._at(state))
+        if found is None:
+            return super().mask(state)
+        if self.machine.ends(self._at(state)):
+            eos = self.vocabulary.eos_ids[0]
+            found[eos >> 5] |= np.uint32(1 << (eos & 31))
+        return found
 
     def live_classes(self, state: int, remaining: int) -> NDArray[np.bool_]:
         """See :meth:`Guide.live_classes`: tokens are counted only where there are fewer of them left than bytes to the end."""

@@ -16,6 +16,7 @@ from ...automata.automaton import DEAD
 from ...numerics.cache import Cache, Shared
 from ...vocabulary.classes import EOS, NEVER, Partition
 from ...vocabulary.kernel import WalkTables, library
+from ...vocabulary.special_tokens import SPELLING_BYTES
 from ...vocabulary.trie import Trie
 from ...vocabulary.vocabulary import Vocabulary
 from .machine.scalars import Listed, Spelled
@@ -50,6 +51,8 @@ class TokenForest(Shared):
         self.vocabulary, self.trie = vocabulary, Trie.of(vocabulary)
         self.lock = threading.RLock()
         self.single_bytes = {token[0] for token in vocabulary.tokens if len(token) == 1}
+        if vocabulary.plain is not None:  # what special tokens are spelled in has no other use there
+            self.single_bytes |= SPELLING_BYTES
         self.kept = Cache[Hashable, Any](MOST_BYTES)
         self._sets: list[NDArray[np.int64]] = []
         self._numbers: dict[bytes, int] = {}

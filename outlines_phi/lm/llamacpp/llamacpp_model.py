@@ -170,7 +170,7 @@ class LlamaCppModel(SequenceModel):
 def vocabulary_of(llama: Any) -> Vocabulary:
     """Return the bytes of each token of a GGUF model; control tokens write nothing."""
     vocab = llama_cpp.llama_model_get_vocab(llama._model.model)
-    tokens, ends, real = [], [], []
+    tokens, ends, real, special = [], [], [], {}
     for v in range(llama.n_vocab()):
         attributes = llama_cpp.llama_vocab_get_attr(vocab, v)
         real.append(
@@ -185,16 +185,18 @@ def vocabulary_of(llama: Any) -> Vocabulary:
             or attributes & (llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN)
         )
         tokens.append(b"" if silent else _piece(vocab, v))
+        if attributes & (llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED):
+            special[_piece(vocab, v, special=True).decode(errors="replace")] = v
     first = int(llama.token_eos())
     ends.sort(key=lambda v: v != first)
-    return Vocabulary(tuple(tokens), tuple(ends), np.array(real, dtype=bool))
+    return Vocabulary(tuple(tokens), tuple(ends), np.array(real, dtype=bool), special)
 
 
-def _piece(vocab: Any, token: int) -> bytes:
+def _piece(vocab: Any, token: int, *, special: bool = False) -> bytes:
     size = 32
     while True:
         buffer = ctypes.create_string_buffer(size)
-        length = llama_cpp.llama_token_to_piece(vocab, token, buffer, size, 0, False)
+        length = llama_cpp.llama_token_to_piece(vocab, token, buffer, size, 0, special)
         if length >= 0:
             return buffer.raw[:length]
         size = -length

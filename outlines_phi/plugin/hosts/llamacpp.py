@@ -15,8 +15,7 @@ from ...errors import ModelError
 from ...guides.index import END
 from ...lm.llamacpp.llamacpp_model import LlamaCppModel
 from ..mistakes import reading
-from ..processor import MaskLogitsProcessor
-from .transformers import SHOWN, ByteTokenizer, LoopProcessor, MaskedLoop
+from .transformers import SHOWN, ByteTokenizer, MaskedLoop
 
 
 @final
@@ -70,10 +69,6 @@ class PhiLlamaCpp(MaskedLoop, LlamaCpp):
     def lm(self) -> LlamaCppModel:
         """The model as samplers see it; errors as the constructor's, at every access until there is none."""
         return LlamaCppModel(self.model)
-
-    def _masking(self, processor: Any) -> LoopProcessor:
-        ours = isinstance(processor, MaskLogitsProcessor)
-        return LoopProcessor(processor.of_arrays if ours else processor, self._ended)
 
     def _ended(self, logits: NDArray[np.single]) -> NDArray[np.single]:
         ended = np.full_like(logits, -np.inf)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from typing import Any, ClassVar, final
 
 import mlx.core as mx
 import numpy as np
+import torch
 from mlx_lm.tokenizer_utils import TokenizerWrapper
+from numpy.typing import NDArray
 from outlines.models.mlxlm import MLXLM
 
 from ...lm.mlx.mlx_model import MLXModel
@@ -43,6 +45,8 @@ class PhiMLXLM(MaskedLoop, MLXLM):
 
     stock, library = MLXLM, "mlx-lm"
     made_of: ClassVar = {"model": "model", "tokenizer": "mlx_tokenizer"}
+    # That of the masks of Outlines: those in mlx are kernels of Metal.
+    tensor_library_name = "mlx" if mx.metal.is_available() else "torch"
 
     def __init__(self, model: Any, tokenizer: Any, **options: Any) -> None:
         MaskedLoop.__init__(self, **options)
@@ -67,9 +71,11 @@ class PhiMLXLM(MaskedLoop, MLXLM):
             call.keywords["sampler"] = call.keywords.pop(THEIR_SAMPLER)
         return lent
 
-    def _masking(self, processor: Any) -> LoopProcessor:
-        ours = isinstance(processor, MaskLogitsProcessor)
-        return LoopProcessor(partial(_masked, processor) if ours else processor, self._ended)
+    def _in_arrays(self, processor: Any) -> Callable[[Any, Any], Any]:
+        if isinstance(processor, MaskLogitsProcessor):
+            return partial(_in_numpy, processor.of_arrays)
+        in_torch = getattr(processor, "tensor_library_name", None) == "torch"
+        return partial(_in_numpy, partial(_in_torch, processor)) if in_torch else super()._in_arrays(processor)
 
     def _ended(self, logits: mx.array) -> mx.array:
         ends = mx.arange(logits.shape[-1]) == self.hf_tokenizer.eos_token_id
@@ -82,7 +88,12 @@ class PhiMLXLM(MaskedLoop, MLXLM):
         return tuple(self._wrapper.encode(prompt, add_special_tokens=not begun))
 
 
-def _masked(processor: MaskLogitsProcessor, ids: mx.array, logits: mx.array) -> mx.array:
-    """Return the masked logits, ``[1, V]``, after ``[n]`` ids."""
-    masked = processor.of_arrays(np.array(ids), np.array(logits[0].astype(mx.float32)))
-    return mx.array(masked)[None].astype(logits.dtype)
+def _in_numpy(process: Callable[..., Any], ids: mx.array, logits: mx.array) -> mx.array:
+    """Return the logits, ``[1, V]``, that a processor of NumPy's arrays makes of those after ``[n]`` ids."""
+    return mx.array(process(np.array(ids), np.array(logits[0].astype(mx.float32))))[None].astype(logits.dtype)
+
+
+def _in_torch(processor: Any, ids: NDArray[np.integer], logits: NDArray[np.single]) -> NDArray[np.single]:
+    """Return the logits that a processor of Outlines in torch makes."""
+    masked: NDArray[np.single] = processor(torch.from_numpy(ids.astype(np.int64)), torch.from_numpy(logits)).numpy()
+    return masked

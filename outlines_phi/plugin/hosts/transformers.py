@@ -192,8 +192,12 @@ class MaskedLoop(PhiModel):
     library: ClassVar[str]  # As errors name it
 
     @abstractmethod
-    def _masking(self, processor: Any) -> LoopProcessor:
-        """Return the loop's form of a processor, ours or of Outlines."""
+    def _ended(self, logits: Any) -> Any:
+        """Return logits that end the text, given any."""
+
+    def _in_arrays(self, processor: Any) -> Callable[[Any, Any], Any]:
+        """Return a processor in the arrays of the loop: by default ours is in those of NumPy, that of Outlines as it is."""
+        return processor.of_arrays if isinstance(processor, MaskLogitsProcessor) else processor
 
     def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
         with self._in_loop(call, [prompt]) as allowed:
@@ -211,7 +215,9 @@ class MaskedLoop(PhiModel):
                 f"Give phi='local' with banned phrases, or another estimator: {self.library}'s own loop (phi=None) ends a text "
                 "where its max_tokens are written, in the middle of what is banned, too."
             )
-        return nullcontext() if processor is None else _checked(self._masking(processor))
+        if processor is None:
+            return nullcontext()
+        return _checked(LoopProcessor(self._in_arrays(processor), self._ended))
 
 
 @contextmanager

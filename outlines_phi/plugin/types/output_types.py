@@ -13,6 +13,7 @@ from itertools import accumulate, repeat
 from typing import Any, TypeAlias, final
 
 from jsonschema.exceptions import SchemaError
+from outlines.grammars import json as ANY_JSON
 from outlines.types.dsl import (
     CFG,
     Alternatives,
@@ -29,33 +30,73 @@ from outlines.types.dsl import (
     to_regex,
 )
 
+from ...automata.automaton import ByteAutomaton, joint_classes
+from ...automata.byte_machine import ByteMachine, Joined
 from ...errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
 from ...format_limits import current_limits
+from ...guides.fsm import FSMGuide
 from ...guides.grammar.grammar import Grammar
+from ...guides.grammar.lexed_machine import LexedMachine
+from ...guides.grammar.notation.reader import read_grammar
 from ...guides.guidance.guidance_grammar import GuidanceGrammar, read
 from ...guides.guidance.notation import HEADER
-from ...guides.json_schema.json_guide import JSONGuide
+from ...guides.guide import Guide
+from ...guides.json_schema.json_guide import JSONGuide, warn_of_keywords
 from ...guides.json_schema.machine.machine import Machine
 from ...guides.json_schema.reading.schema import Schema
 from ...guides.json_schema.reading.template import Template
 from ...guides.json_schema.values import Path, pointer_to
+from ...guides.machine_guide import MachineGuide
 from ...numerics.cache import kept
-from ...regex.patterns import compile_regex
+from ...regex.patterns import LARGER, compile_regex
+from ...vocabulary.special_tokens import references
 from ...vocabulary.vocabulary import Vocabulary
 from ..mistakes import no_format, too_deep
 from .pydantic_schemas import PythonSchema, SchemaText, UncheckedSchema, term_of
 
 Part: TypeAlias = str | tuple[Any, ...]
-"""A regular expression, or what holds JSON values, in the form of the wire: ``("json", schema, whitespace_pattern, plain)``, the
-texts of a schema, where the integers of a Python type (``plain``) have no fraction; ``("then", *parts)``, ``("or", *parts)``,
-``("times", part, least, most)``. A ``whitespace_pattern`` of ``None`` is what writers of JSON put, ``most`` of ``None`` no bound.
+"""A regular expression, or what is none, in the form of the wire: ``("json", schema, whitespace_pattern, plain)``, the texts of a
+schema, where the integers of a Python type (``plain``) have no fraction; ``("special", token)``, ``("grammar", text)`` in Lark's
+dialect; ``("then", *parts)``, ``("or", *parts)``, ``("times", part, least, most)``. A ``whitespace_pattern`` of
+``None`` is what writers of JSON put, ``most`` of ``None`` no bound.
 """
+
+
+@final
+@dataclass
+class Special(Term):
+    """A special token of the tokenizer, as a part of an output type: ``Special("</think>") + Regex("[0-9]+")``.
+
+    It is that token, and never its name in other tokens; its name in other tokens is never it. Texts of draws show of it what the
+    tokenizer's decoder does without special tokens, mostly nothing; ``token_ids`` have it.
+
+    Parameters
+    ----------
+    token
+        The name, or the id.
+    """
+
+    token: str | int
+
+    def __post_init__(self) -> None:
+        if not self.token or not isinstance(self.token, (str, int)):
+            raise UnsupportedError(
+                f"Give the name of a special token, or its id. Special({self.token!r:.80}) was given."
+            )
+
+    def _display_node(self) -> str:
+        return f"Special({self.token!r})"
+
+    @property
+    def written(self) -> str:
+        """The token as grammars write it."""
+        return self.token if isinstance(self.token, str) else f"<[{self.token}]>"
 
 
 @final
 @dataclass(frozen=True)
 class JSONText:
-    """Texts of JSON values and what they stand in: ``part`` is the whole."""
+    """Texts of JSON values, special tokens and grammars, and what they stand in: ``part`` is the whole."""
 
     part: Part
 
@@ -64,7 +105,7 @@ class JSONText:
         """The texts, and the blanks between the tokens of JSON: ``None`` for those that writers of JSON put."""
         schemas: dict[Part, Schema] = {}
         template = _template(self.part, schemas)
-        blanks, *others = {leaf[2] for leaf in schemas}
+        blanks, *others = {leaf[2] for leaf in schemas} or {None}
         if others:
             given = sorted(map(str, (blanks, *others)))
             raise UnsupportedError(
@@ -78,18 +119,45 @@ class JSONText:
         return self._read[0]
 
     @cached_property
-    def machine(self) -> Machine:
+    def machine(self) -> ByteMachine[Any]:
         """The machine that reads the texts."""
-        return Machine(self.template, blanks=self._read[1])
+        template, blanks = self._read
+        if template.schemas and not self._grammars:
+            return Machine(template, blanks=blanks)
+        machines = [
+            piece if isinstance(piece, ByteMachine) else Machine(template.of_piece(place), blanks=blanks)
+            for place, piece in enumerate(template.pieces)
+        ]
+        return Joined(machines, template.first, template.follow)
 
-    def guide(self, vocabulary: Vocabulary) -> JSONGuide:
+    @property
+    def _grammars(self) -> list[LexedMachine]:
+        pieces: tuple[Any, ...] = self.template.pieces
+        return [piece for piece in pieces if isinstance(piece, LexedMachine)]
+
+    def guide(self, vocabulary: Vocabulary) -> Guide:
         """Return the guide of the texts over a vocabulary; warns of the keywords that it does not ask."""
-        return JSONGuide.of_template(self.template, vocabulary, blanks=self._read[1])
+        template, blanks = self._read
+        special = [token for written in _special(self.part) for token in references(written)]
+        special += [token for machine in self._grammars for token in machine.grammar.special]
+        vocabulary = vocabulary.with_special(special)
+        if template.schemas and not self._grammars:
+            return JSONGuide.of_template(template, vocabulary, blanks=blanks)
+        warn_of_keywords(template.left_out)
+        if self._grammars:
+            return MachineGuide(self.machine, vocabulary)
+        classes = [piece.byte_class for piece in template.pieces if isinstance(piece, ByteAutomaton)]
+        automaton = ByteAutomaton.of_machine(self.machine, joint_classes(classes)[0], _check_states)
+        return FSMGuide.from_automaton(automaton, vocabulary)
 
     @property
     def text(self) -> str:
         """The name in messages."""
         return str(self.part[1]) if self.part[0] == "json" else repr(self.part)
+
+
+def _check_states(states: int) -> None:
+    current_limits().check("states", states // LARGER, "The number of states of the output type, in tens,")
 
 
 def _document(schema: str) -> Any:
@@ -119,6 +187,10 @@ def _part(term: Term) -> Part:
     match term:
         case JsonSchema():
             return "json", term.schema, term.whitespace_pattern, isinstance(term, PythonSchema)
+        case Special():
+            return "special", term.written
+        case CFG():
+            return "grammar", term.definition
         case Choice():
             return _part(Alternatives([term_of(item) for item in term.items]))
         case Sequence() | Alternatives():
@@ -179,6 +251,15 @@ def parts_of(term: Term) -> Iterator[Term]:
 COUNTS: dict[type[Term], tuple[int, int | None]] = {KleeneStar: (0, None), KleenePlus: (1, None), Optional: (0, 1)}
 
 
+def _special(part: Part) -> Iterator[str]:
+    """Yield the special tokens in a part, as they are written."""
+    if isinstance(part, tuple) and part[0] == "special":
+        yield part[1]
+    elif isinstance(part, tuple):
+        for one in part[1:]:
+            yield from _special(one)
+
+
 def _template(part: Part, schemas: dict[Part, Schema]) -> Template:
     """Return the template of a part; each of the ``schemas`` in it is read once, under a label of its own."""
     match part:
@@ -188,6 +269,11 @@ def _template(part: Part, schemas: dict[Part, Schema]) -> Template:
             if part not in schemas:
                 schemas[part] = Schema.read(_document(document), label=str(len(schemas) or ""), plain=plain)
             return Template.of_value(schemas[part])
+        case "special", written:
+            return Template.of_bytes(ByteAutomaton.of_special(written))
+        case "grammar", text:
+            machine: Any = LexedMachine.of(read_grammar(text))
+            return Template.of_bytes(machine)
         case "times", one, least, most:
             return _template(one, schemas).repeated(least, most)
     inner = [_template(one, schemas) for one in part[1:]]
@@ -366,7 +452,7 @@ def to_language(output_type: Any) -> Language:
     term = to_term(output_type)
     if isinstance(term, CFG):
         return GuidanceText(term.definition) if is_guidance(term.definition) else GrammarText(term.definition)
-    if not holds_json(term):
+    if not is_composed(term):
         return _to_regex(term, output_type)
     _check(term, output_type)
     return JSONText(_part(term))
@@ -379,10 +465,11 @@ def to_core_language(output_type: Any) -> str | GrammarText:
 
 
 def _check(term: Term, output_type: Any) -> None:
-    if any(isinstance(part, CFG) for part in parts_of(term)):
+    grammars = [part.definition for part in parts_of(term) if isinstance(part, CFG)]
+    if any(is_guidance(text) or text == ANY_JSON for text in grammars):
         raise UnsupportedError(
-            "Write the other parts into the grammar, as rules or terminals, and give that alone: a context-free grammar was given "
-            "as a part of an output type (dict means JSON of any shape, a grammar in Outlines), and the other parts are regular."
+            "Write the other parts into the grammar, as rules or terminals, and give that alone: one of guidance was given as a "
+            "part of an output type, or dict, which is JSON of any shape."
         )
     # Outlines compiles a choice of nothing to the empty text.
     if any(
@@ -420,14 +507,19 @@ def left_to_outlines(output_type: Any, *, at_hand: bool) -> bool:
         return False
     try:
         term = _term(output_type, python_types_to_terms)
-        return not at_hand or isinstance(term, CFG) or holds_json(term)
+        return not at_hand or isinstance(term, CFG) or (is_composed(term) and not holds_special(term))
     except OutlinesPhiError:  # Outlines refuses it
         return False
 
 
-def holds_json(term: Term) -> bool:
-    """Return True if a JSON schema is a part of a term."""
-    return any(isinstance(part, JsonSchema) for part in parts_of(term))
+def is_composed(term: Term) -> bool:
+    """Return True if a JSON schema, a special token or a grammar is a part of a term, which is no regular expression then."""
+    return any(isinstance(part, (JsonSchema, Special, CFG)) for part in parts_of(term))
+
+
+def holds_special(term: Term) -> bool:
+    """Return True if a special token is a part of a term."""
+    return any(isinstance(part, Special) for part in parts_of(term))
 
 
 def to_term(output_type: Any) -> Term:

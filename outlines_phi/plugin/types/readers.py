@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain, cycle, groupby
 from typing import Any, Literal, NamedTuple, final, get_args, get_origin
 
@@ -17,13 +17,12 @@ from outlines.types import utils as kind
 from outlines.types.dsl import Alternatives, Choice, JsonSchema, Regex, String, Term
 from pydantic import BaseModel, TypeAdapter
 
-from ...automata.byte_machine import ByteMachine
 from ...errors import ValueReadError
 from ...guides.grammar.grammar import Grammar
 from ...guides.guide import Guide
 from ...guides.table import Table
 from ...regex.patterns import compile_regex
-from .output_types import GuidanceText, JSONText, Language, to_language
+from .output_types import GuidanceText, JSONText, Language, holds_special, to_language
 from .pydantic_schemas import functions_of, signature
 
 
@@ -42,7 +41,7 @@ class Format(NamedTuple):
 
 def parsed(language: Language, parse: Callable[[str], Any]) -> Format:
     """Return the members of a language, each read by ``parse``. Those of a grammar are no part of another format."""
-    return Format(parse, Endings(language))
+    return Format(parse, partial(_ends, language))
 
 
 def fixed_texts(values: Mapping[str, Any]) -> Format:
@@ -129,26 +128,13 @@ class Bracketed:
                 yield end
 
 
-@final
-@dataclass(frozen=True)
-class Endings:
-    """The ends of the members of ``language`` inside a text."""
-
-    language: Language
-
-    @cached_property
-    def _machine(self) -> ByteMachine[Any] | None:
-        match self.language:
-            case JSONText(machine=machine):
-                return machine
-            case str():
-                return compile_regex(self.language)
-        return None
-
-    def __call__(self, text: bytes, begin: int) -> Iterator[int]:
-        """Yield the ends of the members that begin at ``begin``, nearest first."""
-        if self._machine is not None:
-            yield from self._machine.prefixes(text, begin)
+def _ends(language: Language, text: bytes, begin: int) -> Iterator[int]:
+    """Yield the ends of the members of a language that begin at a place in a text, nearest first."""
+    match language:
+        case JSONText(machine=machine):
+            yield from machine.prefixes(text, begin)
+        case str():
+            yield from compile_regex(language).prefixes(text, begin)
 
 
 Place = Literal["alone", "item", "key"]
@@ -207,6 +193,8 @@ def name(output_type: Any) -> str:
 def format_of(output_type: Any, place: Place = "alone") -> Format:
     """Return the format that Outlines has for ``output_type``, such that it can be read back."""
     match output_type:
+        case Term() if holds_special(output_type):
+            return parsed(to_language(output_type), str)
         case Alternatives():
             return first_fitting([format_of(term, place) for term in output_type.terms])
         case Choice():
@@ -224,10 +212,7 @@ def format_of(output_type: Any, place: Place = "alone") -> Format:
             return parsed(language, str)
         case bool() | int() | float() | str():
             return fixed_texts({_written(output_type, place): output_type})
-    for belongs, parse in _BASIC:
-        if belongs(output_type):
-            return _keyed(to_language(output_type), parse, place, quoted=not kind.is_str(output_type))
-    for belongs, make in _COMPOSED:
+    for belongs, make in _MADE:
         if belongs(output_type):
             return make(output_type, place)
     return parsed(to_language(output_type), partial(_arguments, signature(output_type)))  # a function
@@ -295,23 +280,29 @@ def _arguments(arguments: type[BaseModel], text: str) -> dict[str, Any]:
     return {key: getattr(written, key) for key in arguments.model_fields if key in written.model_fields_set}
 
 
-_BASIC: tuple[tuple[Callable[[Any], bool], Callable[[str], Any]], ...] = (
-    (kind.is_bool, "True".__eq__),
-    (kind.is_int, int),
-    (kind.is_float, float),
-    (kind.is_str, lambda text: text[1:-1]),
-    (kind.is_time, partial(_moment, datetime.time)),
-    (kind.is_date, partial(_moment, datetime.date)),
-    (kind.is_datetime, partial(_moment, datetime.datetime)),
-)
-"""The types that Outlines has a pattern for, with what reads it."""
+def _basic(parse: Callable[[str], Any], output_type: Any, place: Place) -> Format:
+    return _keyed(to_language(output_type), parse, place, quoted=not kind.is_str(output_type))
 
-_COMPOSED: tuple[tuple[Callable[[Any], bool], Callable[[Any, Place], Format]], ...] = (
+
+def _object(output_type: Any, place: Place) -> Format:
+    return parsed(to_language(output_type), json.loads)
+
+
+_MADE: tuple[tuple[Callable[[Any], bool], Callable[[Any, Place], Format]], ...] = (
+    # those that Outlines has a pattern for, with what reads it
+    (kind.is_bool, partial(_basic, "True".__eq__)),
+    (kind.is_int, partial(_basic, int)),
+    (kind.is_float, partial(_basic, float)),
+    (kind.is_str, partial(_basic, lambda text: text[1:-1])),
+    (kind.is_time, partial(_basic, partial(_moment, datetime.time))),
+    (kind.is_date, partial(_basic, partial(_moment, datetime.date))),
+    (kind.is_datetime, partial(_basic, partial(_moment, datetime.datetime))),
+    # the others
     (kind.is_dataclass, _instance),
     (kind.is_typed_dict, _instance),
     (kind.is_pydantic_model, _instance),
-    (kind.is_genson_schema_builder, lambda given, _: parsed(to_language(given), json.loads)),
-    (kind.is_native_dict, lambda given, _: parsed(to_language(given), json.loads)),
+    (kind.is_genson_schema_builder, _object),
+    (kind.is_native_dict, _object),
     (kind.is_enum, _enum),
     (
         kind.is_literal,
@@ -322,4 +313,4 @@ _COMPOSED: tuple[tuple[Callable[[Any], bool], Callable[[Any, Place], Format]], .
     (kind.is_typing_tuple, _tuple),
     (kind.is_typing_dict, _dict),
 )
-"""The other types but functions, in the order in which Outlines asks."""
+"""The types but functions, in the order in which Outlines asks, with what makes their formats."""

@@ -144,7 +144,7 @@ class CompiledTypes:
                 self._written.setdefault(found, (language, ban))
             if not watched or table is None or isinstance(found.guide, BanningGuide):
                 return found
-            return self._kept((*key, watched), lambda: ProductGuide(table.guide, PhraseGuide(self._vocabulary, ban)))
+            return self._kept((*key, watched), lambda: ProductGuide(table.guide, PhraseGuide(table.vocabulary, ban)))
 
     def open(self, table: Table, at: str | None) -> Table:
         """Return the table of what begins with a member of ``table``, for ``ends="open"``, and may go on with a match of ``at``."""
@@ -246,7 +246,8 @@ class CompiledTypes:
         return self._lifted(automaton)
 
     def _checked(self, table: Table) -> Table:
-        if table.vocabulary.fingerprint != self._vocabulary.fingerprint:
+        own = table.vocabulary.plain or table.vocabulary
+        if own.fingerprint != self._vocabulary.fingerprint:
             raise UnsupportedError(
                 "Make a generator with this model: the one given was made for a model with another vocabulary."
             )

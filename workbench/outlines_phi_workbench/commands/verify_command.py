@@ -19,7 +19,7 @@ from outlines_phi.cli.app import FAILED, Debug
 from outlines_phi.cli.command_options import RegexOption, Schema, Type
 from outlines_phi.cli.inputs import BUNDLED, load_tokenizer, read_grammar_of, read_output_type
 from outlines_phi.cli.terminal import bar
-from outlines_phi.guides import CFGGuide, read_grammar
+from outlines_phi.guides import CFGGuide, JSONGuide, read_grammar
 from outlines_phi.guides.grammar.grammar import Grammar
 from outlines_phi.guides.grammar.notation.reader import NAMES, grammar_text
 from outlines_phi.numerics.checks import counted
@@ -110,7 +110,9 @@ def read_subject(
             )
         case JSONText():
             fault = _validator(output_type) if isinstance(output_type, JsonSchema) else None
-            return name, Subject.of_json(language.guide(vocabulary), fault=fault, **options)
+            guide = language.guide(vocabulary)
+            assert isinstance(guide, JSONGuide)  # what is read here has no other part
+            return name, Subject.of_json(guide, fault=fault, **options)
     return name, Subject.of_pattern(language, vocabulary, **options)
 
 

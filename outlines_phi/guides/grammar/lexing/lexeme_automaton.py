@@ -85,6 +85,8 @@ def automaton_of(terminal: Terminal) -> ByteAutomaton:
 
     Raises :class:`GrammarError` or :class:`UnsupportedError` where it has none, or its pattern cannot be used.
     """
+    if terminal.special:
+        return ByteAutomaton.of_special(terminal.special)
     try:
         automaton = compile_lexeme(terminal.pattern, DIALECTS[terminal.dialect])
     except EmptyLanguageError as error:

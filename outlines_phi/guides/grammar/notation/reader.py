@@ -34,7 +34,7 @@ from ..grammar import Grammar, Production, Terminal
 from ..lexing.lexeme_automaton import automaton_of
 from .gbnf import read_gbnf
 from .scannerless import over_lexemes
-from .source import Imports, Source, meant
+from .source import PRIVATE, Imports, Source, meant, special_token, with_literals
 
 MOST_WRITTEN = 100_000
 """The most characters of all terminals with those inside them written out, and of all templates with their arguments."""
@@ -277,7 +277,7 @@ def _expanded(
     check_terminals(source)
     builder = GrammarBuilder(import_paths=[Imports(source, path)])
     try:
-        builder.load_grammar(source.text, "<string>" if path is None else str(path.absolute()))
+        builder.load_grammar(with_literals(source.text), "<string>" if path is None else str(path.absolute()))
         definitions = builder._definitions
         rules = [str(n) for n, definition in definitions.items() if not definition.is_term and not definition.params]
         for start in starts:
@@ -322,7 +322,21 @@ def _check_ignored(source: Source, terminals: list[TerminalDef], rules: list[Rul
 def _terminal(source: Source, definition: TerminalDef, ignored: bool) -> Terminal:
     pattern, name = definition.pattern, _name(definition)
     is_literal = isinstance(pattern, PatternStr)
-    terminal = Terminal(name, pattern.to_regexp(), definition.priority, is_literal, ignored, dialect="python")
+    special = special_token(pattern.raw or "")
+    if not special and pattern.raw is None and PRIVATE.search(pattern.value) and "<" in source.text:
+        raise source.error(
+            "a special token is no part of a lexeme. Leave it out of this terminal, and write it in a rule",
+            definition.name,
+        )
+    terminal = Terminal(
+        name,
+        "" if special else pattern.to_regexp(),
+        definition.priority,
+        is_literal,
+        ignored,
+        dialect="python",
+        special=special,
+    )
     try:
         automaton_of(replace(terminal, name=name if len(name) <= 80 else f"{name[:77]}..."))
     except (OutlinesPhiError, RecursionError) as error:
@@ -339,7 +353,9 @@ def _name(definition: TerminalDef) -> str:
     """Return the name of a terminal, or what it is in the text if Lark only numbered it."""
     if not definition.name.startswith("__"):
         return str(definition.name)
-    return definition.pattern.raw or f"/{definition.pattern.to_regexp()}/"
+    return (
+        special_token(definition.pattern.raw or "") or definition.pattern.raw or f"/{definition.pattern.to_regexp()}/"
+    )
 
 
 _FOLDER = Path(__file__).parents[1] / "library"

@@ -19,10 +19,32 @@ from ....errors import GrammarError
 _TOKEN = re.compile(
     r"""(?://|\#)[^\n]*
       | (?P<literal>"(?:\\.|[^"\\\n])*"i? | /(?!/)(?:\\.|[^/\\])*/[imslux]*)
+      | (?P<special><[^<>\s\U00010000-\U0010ffff]+>)
       | (?P<name>[A-Za-z_][A-Za-z_0-9]*)""",
     re.DOTALL | re.VERBOSE,
 )
-"""Comments, strings and regular expressions have no names in them."""
+"""Comments, strings, regular expressions and special tokens have no names in them."""
+
+_PRIVATE = 0xF0000  # The first character of plane 15: special tokens are strings of such characters for Lark
+PRIVATE = re.compile("[\U000f0000-\U000fffff]")
+
+
+def with_literals(text: str) -> str:
+    """Return a grammar as Lark reads it: each special token as a string of as many characters, which no other string has."""
+
+    def literal(found: re.Match[str]) -> str:
+        inner = (found["special"] or "")[1:-1]
+        return f'"{"".join(chr(_PRIVATE + ord(letter)) for letter in inner)}"' if inner else found[0]
+
+    return _TOKEN.sub(literal, text)
+
+
+def special_token(raw: str) -> str:
+    """Return the special token that a string of :func:`with_literals` stands for; none for another string."""
+    inner = raw[1:-1]
+    is_special = len(PRIVATE.findall(inner)) == len(inner) > 0
+    return f"<{''.join(chr(ord(letter) - _PRIVATE) for letter in inner)}>" if is_special else ""
+
 
 _UNEXPECTED = "this is not expected here, in Lark's dialect of grammars"
 
@@ -72,6 +94,10 @@ class Source:
     def of(cls, text: str) -> Source:
         """Return ``text`` with the places of its names."""
         check_writable(text)
+        if private := PRIVATE.search(text):
+            raise GrammarError(
+                r"a private character of plane 15 is written by its code, as `\U000F0041`", text, private.start()
+            )
         defined: dict[str, list[int]] = {}
         used: dict[str, list[int]] = {}
         literals: dict[str, int] = {}
@@ -304,7 +330,7 @@ class Imports:
         except UnicodeDecodeError as error:
             raise self._missing(path, f"it is not UTF-8, {error.reason}") from error
         self._check(path, text)
-        return str(path), text
+        return str(path), with_literals(text)
 
     def _check(self, path: Path, text: str) -> None:
         """Raise :class:`GrammarError` where the text of a file is no grammar: Lark would not say in which file."""
@@ -312,7 +338,7 @@ class Imports:
             source = Source.of(text)
             self._sources.append((path, source))
             try:
-                _parse_grammar(text, str(path))
+                _parse_grammar(with_literals(text), str(path))
             except UnexpectedInput as error:
                 raise source.unexpected(error) from None
             except LarkError as error:

@@ -80,6 +80,10 @@ class Template:
         """Return the texts of one value that a schema is true of; schemas of one template are read under labels of their own."""
         return cls((schema.formula,), frozenset([0]), (frozenset([END]),), (schema,))
 
+    def of_piece(self, piece: int) -> Template:
+        """Return the texts of one piece alone."""
+        return Template((self.pieces[piece],), frozenset([0]), (frozenset([END]),), self.schemas)
+
     @classmethod
     def sequence(cls, parts: Iterable[Template]) -> Template:
         """Return a text of each, one after the other."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -198,4 +199,5 @@ LEFT_OUT: Mapping[str, str] = {
 """The texts of a format's standard that the set leaves out: Python, or validators in wide use, stumble over them."""
 
 if __name__ == "__main__":
-    np.savez_compressed(KEPT, **{name: build().code_automaton.packed for name, build in FORMATS.items()})
+    packed: dict[str, Any] = {name: build().code_automaton.packed for name, build in FORMATS.items()}
+    np.savez_compressed(KEPT, **packed)

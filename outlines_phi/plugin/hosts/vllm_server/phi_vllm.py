@@ -24,6 +24,7 @@ from ....sampling.draws import NO_DISTANCE, Draw, DrawCounts, Draws, Guarantee, 
 from ....sampling.phi_options import ExactPhi
 from ....sampling.rejection.attempts import Launches
 from ....sampling.sampler import seeds
+from ....vocabulary.vocabulary import BYTES
 from ...call import Call, CallOptions
 from ...choices import refuse_misfits
 from ...mistakes import check_batch
@@ -31,7 +32,7 @@ from ...processor import MaskLogitsProcessor
 from ...session import PhiModel
 from ...streaming import LOOP, Pieces, Worker
 from ...types.tables import CompiledTypes
-from .served_call import ARGUMENT, BYTES, SHOWN, Answer, ServedCall, WalkEnd, read
+from .served_call import ARGUMENT, SHOWN, Answer, ServedCall, WalkEnd, read
 
 MOST = 128  # Draws in one request, at most
 

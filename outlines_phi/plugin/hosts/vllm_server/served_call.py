@@ -21,7 +21,7 @@ from ....format_limits import current_limits, limits
 from ....guides.phrases.banned import BannedPhrases
 from ....numerics.checks import is_count
 from ....settings import SamplingSettings
-from ....vocabulary.vocabulary import Vocabulary
+from ....vocabulary.vocabulary import BYTES
 from ...types.output_types import GrammarText, JSONText, Language
 from ...types.tables import CompiledTypes
 
@@ -31,10 +31,6 @@ BAN = ("phrases", "ignore_case", "whole_word", "across_prompt")  # The fields of
 
 FORM = 3
 """The form of the arguments; that of client and server is one."""
-
-BYTES = Vocabulary.from_tokens([*(bytes([byte]) for byte in range(256)), b""], eos=256)
-"""The vocabulary of bytes: what a language is compiled for where the model's own tokens are not known, to see that it can be."""
-
 
 LIMITS = "OUTLINES_PHI_SERVED_LIMITS"
 """Environment variable of a server: limits on formats other than these, as in ``{"states": 5000, "source": 200000}``."""
@@ -118,7 +114,7 @@ class ServedCall:
         return call
 
 
-_COMPILED = CompiledTypes(BYTES)
+_COMPILED = CompiledTypes(BYTES)  # where the model's own tokens are not known: to see that a language can be compiled
 
 
 def check(text: object) -> None:
