@@ -2,7 +2,9 @@
 
 import gc
 import os
+import resource
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -35,6 +37,30 @@ def copies() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bundled, "load", copied_model)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def peak() -> list[int]:
+    """The most memory that the process had when its garbage was last collected, in kilobytes."""
+    return [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def tidy(peak: list[int]) -> Iterator[None]:
+    """Collect where a module has raised the peak by a quarter of a gigabyte: trees are cycles, which thresholds leave for long."""
+    yield
+    if (now := resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) > peak[0] + 2**18:
+        gc.collect()
+        peak[0] = now
+
+
+@pytest.fixture(scope="session")
+def model() -> Any:
+    """The bundled model, wrapped; tests that count or compare kept things make their own."""
+    import outlines_phi
+    from outlines_phi.lm import bundled
+
+    return outlines_phi.from_transformers(*bundled.load())
 
 
 @pytest.fixture

@@ -31,7 +31,6 @@ from outlines_phi import (
     drafting,
     errors,
 )
-from outlines_phi.lm import bundled
 from outlines_phi.phi.estimator import Phi
 
 PROMPT = "Order: green tea for Nora. JSON: "
@@ -52,11 +51,6 @@ class Pair:
 
 
 def asked(sugar: bool) -> None: ...
-
-
-@pytest.fixture(scope="module")
-def model() -> PhiTransformers:
-    return outlines_phi.from_transformers(*bundled.load())
 
 
 def again(thing: Any) -> Any:

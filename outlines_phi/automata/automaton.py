@@ -288,41 +288,34 @@ class Product(NamedTuple):
         """Return the product of ``automata``, dead where one of the first ``needed`` is; ``check`` may refuse so many states."""
         byte_class, first = joint_classes([automaton.byte_class for automaton in automata])
         tables = [automaton.targets[:, automaton.byte_class[first]] for automaton in automata]
-        places, targets = reachable(tables, [automaton.start for automaton in automata], check, needed)
+        start = np.array([[automaton.start for automaton in automata]], dtype=np.int32)
+        width, columns = len(tables), tables[0].shape[1]
+        states, pending = [np.zeros_like(start), start], [start]
+        targets = [np.zeros((1, columns), dtype=np.int32)]
+        number = {start.tobytes(): 1}
+        size = max(1, _CHUNK // (width * columns))
+        while pending:
+            frontier = pending.pop(0)
+            if len(frontier) > size:
+                pending.insert(0, frontier[size:])
+                frontier = frontier[:size]
+            # [frontier x C, T]
+            after = np.stack([table[frontier[:, i]] for i, table in enumerate(tables)], axis=-1).reshape(-1, width)
+            live = np.flatnonzero(after[:, :needed].all(axis=1) & after.any(axis=1))
+            before, after = len(number), after[live]
+            keys = np.ascontiguousarray(after).view(f"V{4 * width}").ravel().tolist()
+            numbers = np.array([number.setdefault(key, len(number) + 1) for key in keys], dtype=np.int32)
+            check(len(number))
+            row = np.zeros(len(frontier) * columns, dtype=np.int32)
+            row[live] = numbers
+            targets.append(row.reshape(-1, columns))
+            if len(number) > before:
+                found, place = np.unique(numbers, return_index=True)
+                states.append(after[place[found > before]])
+                pending.append(states[-1])
+        places = np.concatenate(states)
         matched = np.stack([a.accepting[places[:, i]] for i, a in enumerate(automata)], axis=1)
-        return cls(places, targets, byte_class, matched)
-
-
-def reachable(
-    tables: Sequence[NDArray[np.int32]], start: Sequence[int], check: Callable[[int], None], needed: int
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the places and the targets of a :class:`Product`, of automata with tables ``int32[S, C]`` over the same classes."""
-    first = np.array([start], dtype=np.int32)
-    width, columns = len(tables), tables[0].shape[1]
-    states, pending = [np.zeros_like(first), first], [first]
-    targets = [np.zeros((1, columns), dtype=np.int32)]
-    number = {first.tobytes(): 1}
-    size = max(1, _CHUNK // (width * columns))
-    while pending:
-        frontier = pending.pop(0)
-        if len(frontier) > size:
-            pending.insert(0, frontier[size:])
-            frontier = frontier[:size]
-        # [frontier x C, T]
-        after = np.stack([table[frontier[:, i]] for i, table in enumerate(tables)], axis=-1).reshape(-1, width)
-        live = np.flatnonzero(after[:, :needed].all(axis=1) & after.any(axis=1))
-        before, after = len(number), after[live]
-        keys = np.ascontiguousarray(after).view(f"V{4 * width}").ravel().tolist()
-        numbers = np.array([number.setdefault(key, len(number) + 1) for key in keys], dtype=np.int32)
-        check(len(number))
-        row = np.zeros(len(frontier) * columns, dtype=np.int32)
-        row[live] = numbers
-        targets.append(row.reshape(-1, columns))
-        if len(number) > before:
-            found, place = np.unique(numbers, return_index=True)
-            states.append(after[place[found > before]])
-            pending.append(states[-1])
-    return np.concatenate(states), np.concatenate(targets)
+        return cls(places, np.concatenate(targets), byte_class, matched)
 
 
 def joint_classes(classes: Sequence[NDArray[np.integer]]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -13,9 +13,13 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..automata.automaton import DEAD, UNREACHABLE, distances, reachable
+from ..automata.automaton import UNREACHABLE, distances, explored
 from ..format_limits import LimitError, current_limits
 from .code_points import AFTER_SURROGATES, FIRST_SURROGATE, characters, cut
+
+DEAD_END = -1
+
+_FEW = 16  # States that are told apart in as many rounds sooner than by the lengths of what they accept
 
 Interval = tuple[int, int | None]
 """The least and the greatest length, both included; ``None`` is no bound."""
@@ -185,20 +189,27 @@ class CodeAutomaton:
         left, right = (one.classes[np.searchsorted(one.bounds, bounds, side="right") - 1] for one in (self, other))
         pairs, classes = np.unique(left.astype(np.int64) * other.targets.shape[1] + right, return_inverse=True)
         left, right = np.divmod(pairs, other.targets.shape[1])
-        tables = [self._behind_dead(left), other._behind_dead(right)]
-        start = [int(one.distances[0] != UNREACHABLE) for one in (self, other)]
-        check = partial(check_states, what="What restricts the string, taken together,")
-        places, targets = reachable(tables, start, check, 2)
-        a, b = places.T - 1
-        accepting = np.where(places.all(axis=1), self.accepting[a] & other.accepting[b], False)
+        mine, others = self._onward(left), other._onward(right)
+        if UNREACHABLE in (self.distances[0], other.distances[0]):
+            return CodeAutomaton.of_lengths(())
+
+        def steps(place: tuple[int, int]) -> list[tuple[int, int] | None]:
+            pairs = zip(mine[place[0]], others[place[1]], strict=True)
+            return [None if DEAD_END in pair else pair for pair in pairs]
+
+        places, targets = explored(
+            [(0, 0)], steps, partial(check_states, what="What restricts the string, taken together,")
+        )
+        a, b = np.array([*places]).T
         # The dead state, the first of a product, goes behind all others: state 0 is the start.
         targets = np.roll(targets - 1, -1, axis=0) % len(targets)
-        return CodeAutomaton.of(bounds, classes.astype(np.int32), targets, np.roll(accepting, -1))
+        accepting = np.append(self.accepting[a] & other.accepting[b], False)
+        return CodeAutomaton.of(bounds, classes.astype(np.int32), targets, accepting)
 
-    def _behind_dead(self, columns: NDArray[np.integer]) -> NDArray[np.int32]:
-        """Return the columns of the table behind a dead state, which stands for all states that lead to no member."""
-        number = np.where(self.distances != UNREACHABLE, np.arange(1, len(self) + 1), DEAD).astype(np.int32)
-        return np.vstack([np.full_like(number, DEAD, shape=len(columns)), number[self.targets[:, columns]]])
+    def _onward(self, columns: NDArray[np.integer]) -> list[list[int]]:
+        """Return the columns of the table; a state that leads to no member is a :data:`DEAD_END`."""
+        number = np.where(self.distances != UNREACHABLE, np.arange(len(self)), DEAD_END)
+        return number[self.targets[:, columns]].tolist()
 
     @cached_property
     def distances(self) -> NDArray[np.int32]:
@@ -248,23 +259,17 @@ def equivalent(
 ) -> NDArray[np.int32]:
     """Return ``int32[S]``: one number for all states from which the same strings are accepted, and lead to the same positions.
 
-    Numbers are in the order of the first states that have them; ``accepting`` may be any labels. Moore's refinement. It begins with
-    the lengths of the shortest and longest string that is accepted, and of the shortest that is not: these alone tell the states of
+    Numbers are in the order of the first states that have them; ``accepting`` may be any labels. Moore's refinement. Of many states
+    it begins with the lengths of the shortest and longest string that is accepted, and that is not: these alone tell the states of
     a counter apart, which would take a round each otherwise.
     """
     states = len(accepting)
-    source = np.repeat(np.arange(states), targets.shape[1])
-    to_accept, to_refuse = (
-        distances(source, targets.reshape(-1), np.flatnonzero(goals), states) for goals in (accepting, accepting == 0)
-    )
-    rows = [
-        accepting,
-        to_accept,
-        to_refuse,
-        _heights(targets, to_accept != UNREACHABLE),
-        _heights(targets, to_refuse != UNREACHABLE),
-        np.zeros(states) if position is None else position,
-    ]
+    rows = [accepting, np.zeros(states) if position is None else position]
+    if states > _FEW:
+        source = np.repeat(np.arange(states), targets.shape[1])
+        for goals in (accepting, accepting == 0):
+            rows.append(distances(source, targets.reshape(-1), np.flatnonzero(goals), states))
+            rows.append(_heights(targets, rows[-1] != UNREACHABLE))
     block = numbered(np.stack(rows, axis=1).astype(np.int32))
     while True:
         finer = numbered(np.concatenate([block[:, None], block[targets]], axis=1))

@@ -45,15 +45,14 @@ def path_accounts(
             log_s if log_s > -math.inf else None,
             above.log_lower if whole else -math.inf,
             min(0.0, above.log_upper),
-            _alternatives(table, above, top, likeliest(above, top)) if top else (),
+            _alternatives(table, above, likeliest(above, top)) if top else (),
         )
 
 
-def _alternatives(table: Table, node: Node, top: int, known: dict[int, float] | None) -> tuple[Alternative, ...] | None:
-    """Return the ``top`` likeliest tokens after ``node``: of those ``known``, and of its children, which keep their probability."""
+def _alternatives(table: Table, node: Node, known: dict[int, float] | None) -> tuple[Alternative, ...] | None:
+    """Return the tokens after ``node`` of which ``log p`` is known; ``None`` where that of none is."""
     if known is None:
         return None
-    known |= {token: child.log_step for token, child in node.children.items()}
     moves = table.moves(node.state, node.remaining)
     found = ((token, log_p, moves.target(token) != DEAD) for token, log_p in known.items())
-    return alternatives(table.vocabulary, found)[:top]
+    return alternatives(table.vocabulary, found)

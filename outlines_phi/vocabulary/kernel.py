@@ -98,7 +98,7 @@ class ForestRoom(ctypes.Structure):
 
     _fields_ = [
         ("part", Part * PARTS),
-        *((name, ctypes.c_void_p) for name in "walk node group groups lengths level waiting seen".split()),
+        *((name, ctypes.c_void_p) for name in "walk node group groups lengths level waiting seen vector after".split()),
         ("most", ctypes.c_int32),
         ("widest", ctypes.c_int32),
     ]

@@ -221,6 +221,8 @@ typedef struct {
                                                        it is an end, characters, states; how many are before each group */
   int32_t *waiting;
   uint8_t *seen;                                    /* [rows] of an automaton, twice */
+  int32_t *vector, *after;                          /* [MOST_GROUPS, ALONGSIDE]: states side by side; [MOST_GROUPS, 256]: behind a
+                                                       byte of those, 0 until it is read, else 1 + what is read and which */
   int32_t most, widest;                             /* nodes that are found, and those of a level */
 } Forest;
 
@@ -229,6 +231,7 @@ typedef struct {
   const Automaton *automata;
   int32_t alongside, count, made, counted, full, slots[2 * MOST_GROUPS];
   uint32_t *mask;
+  int32_t vectors;                                  /* -1 where states are not told apart by them */
 } Spread;
 
 static void emit(Spread *s, int node, int end, int characters, const int32_t *states) {
@@ -294,17 +297,54 @@ static int read_children(Spread *s, const Part *part, const int32_t *item, int32
   return written;
 }
 
-/* The same of one automaton, tokens of which are marked. */
+/* The number of states side by side. */
+static int vector_of(Spread *s, const int32_t *states) {
+  const Forest *f = s->forest;
+  uint32_t hash = 0;
+  for (int i = 0; i < s->alongside; i++) hash = (hash ^ (uint32_t)states[i]) * 0x9E3779B1u;
+  for (hash >>= 19;; hash = (hash + 1) % (2 * MOST_GROUPS)) {
+    if (!s->slots[hash]) {
+      if (s->vectors == MOST_GROUPS) { s->full = 1; return 0; }
+      memcpy(f->vector + ALONGSIDE * s->vectors, states, s->alongside * sizeof(int32_t));
+      memset(f->after + 256 * s->vectors, 0, 256 * sizeof(int32_t));
+      s->slots[hash] = ++s->vectors;
+    }
+    if (!memcmp(f->vector + ALONGSIDE * (s->slots[hash] - 1), states, s->alongside * sizeof(int32_t))) return s->slots[hash] - 1;
+  }
+}
+
+/* Read a byte in states side by side, once of each: they are as one automaton where the number of characters does not matter. */
+static int read_vector(Spread *s, int32_t *vector, int byte) {
+  int32_t *known = s->forest->after + 256 * *vector + byte;
+  if (!*known) {
+    int32_t after[ALONGSIDE];
+    int reads = DIES, first = -1;
+    for (int i = 0; i < s->alongside; i++) {
+      after[i] = s->forest->vector[ALONGSIDE * *vector + i];
+      int how = after[i] ? read_byte(s->automata + i, after + i, byte, 0) : DIES;
+      if (how == DIES) after[i] = 0;
+      if (how == CLOSES && first < 0) first = i;
+      if (how > reads) reads = how;
+    }
+    int behind = reads == DIES ? 0 : reads == CLOSES ? first : vector_of(s, after);
+    *known = 1 + (behind << 2 | reads);
+  }
+  *vector = (*known - 1) >> 2;
+  return (*known - 1) & 3;
+}
+
+/* The same of one automaton, or states side by side as one, tokens of which are marked. */
 static int mark_children(Spread *s, const Part *part, const int32_t *item, int32_t *next) {
-  int written = 0;
+  int written = 0, single = s->alongside == 1;
   for (int child = part->first[item[0]]; child < part->first[item[0] + 1]; child++) {
     next[2] = item[2];
-    int how = read_byte(s->automata, next + 2, part->byte[child], item[1]);
+    int byte = part->byte[child];
+    int how = single ? read_byte(s->automata, next + 2, byte, item[1]) : read_vector(s, next + 2, byte);
     if (how == DIES) continue;
     if (how == CLOSES) {
       if (s->count == s->forest->most) { s->full = 1; return 0; }
       s->forest->node[s->count] = part->node[child];
-      s->forest->group[s->count++] = 0;
+      s->forest->group[s->count++] = single ? 0 : next[2];
       continue;
     }
     next[0] = child, next[1] = item[1] + (how == COMPLETES);
@@ -319,19 +359,22 @@ static int mark_children(Spread *s, const Part *part, const int32_t *item, int32
 /* Read the trie below some nodes, level by level: what is read lies in the order of the memory. */
 static int descend(Spread *s, const Part *part, const int64_t *nodes, int count) {
   const Forest *f = s->forest;
-  int width = s->alongside + 2;
+  int as_one = s->mask && (s->alongside == 1 || s->vectors >= 0), width = (as_one ? 1 : s->alongside) + 2;
   int32_t *here = f->level, *next = here + (int64_t)width * f->widest;
   if (count > f->widest) return -1;
   for (int k = 0; k < count; k++) {
     here[width * k] = (int32_t)nodes[k], here[width * k + 1] = 0;
-    for (int i = 0; i < s->alongside; i++) here[width * k + 2 + i] = s->automata[i].start;
+    int32_t starts[ALONGSIDE];
+    for (int i = 0; i < s->alongside; i++) starts[i] = s->automata[i].start;
+    if (as_one && s->alongside > 1) starts[0] = vector_of(s, starts);
+    memcpy(here + width * k + 2, starts, (width - 2) * sizeof(int32_t));
   }
   while (count && !s->full) {
     int made = 0;
     for (int k = 0; k < count && !s->full; k++) {
       int node = here[width * k];
       if (made > f->widest - part->first[node + 1] + part->first[node]) return -1;
-      made += (s->mask && s->alongside == 1 ? mark_children : read_children)(s, part, here + width * k, next + width * made);
+      made += (as_one ? mark_children : read_children)(s, part, here + width * k, next + width * made);
     }
     int32_t *other = here;
     here = next, next = other, count = made;
@@ -352,7 +395,7 @@ static int descend(Spread *s, const Part *part, const int64_t *nodes, int count)
 /* Tell the nodes below some apart by whether they are ends, by states and, where `counted`, characters; return the number of
    groups, or -1 where these or nodes are too many. */
 int spread(const Forest *f, const Automaton *automata, int alongside, const int64_t *nodes, int count, int counted) {
-  Spread s = {f, automata, alongside, 0, 0, counted, 0, {0}, 0};
+  Spread s = {f, automata, alongside, 0, 0, counted, 0, {0}, 0, -1};
   return descend(&s, f->part, nodes, count);
 }
 
@@ -377,7 +420,7 @@ static int holds(const Forest *f, const Automaton *a, int kind, int longest) {
 /* Mark the tokens below some nodes after which a member of an automaton may come; write the nodes at the end, grouped by the first
    automaton that accepts. Return how many, -1 where they are too many, or -1 - the number of a part that lacks a word. */
 int mark_within(const Forest *f, const Automaton *automata, int alongside, const int64_t *nodes, int count, int kinds, uint32_t *mask) {
-  Spread s = {f, automata, alongside, 0, alongside, 0, 0, {0}, mask};
+  Spread s = {f, automata, alongside, 0, alongside, 0, 0, {0}, mask, 0};
   const Part *part = f->part;
   ((Walk *)f->walk)->mask = mask;
   for (int i = 1; i < PARTS && kinds && part == f->part; i++)
@@ -390,7 +433,13 @@ int mark_within(const Forest *f, const Automaton *automata, int alongside, const
       memcpy(mask, part->words[longest], 4 * (size_t)f->walk->width);
     }
   if (part == f->part) memset(mask, 0, 4 * (size_t)f->walk->width);
-  return descend(&s, part, nodes, count) < 0 ? -1 : s.count;
+  for (int i = 0; i < alongside; i++) if (automata[i].least || automata[i].most < INT32_MAX) s.vectors = -1;
+  int found = descend(&s, part, nodes, count);
+  if (found < 0 && s.vectors >= 0) { /* too many of them, it may be */
+    s.vectors = -1, s.count = s.full = 0;
+    found = descend(&s, part, nodes, count);
+  }
+  return found < 0 ? -1 : s.count;
 }
 
 /* The layout that this library was built for: one that is older than its caller is not used. */

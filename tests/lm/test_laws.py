@@ -111,10 +111,10 @@ def test_a_walk_in_step(road: Road, gardener: TreeGrowth) -> None:
 
 @pytest.mark.parametrize("first", [0, 9])
 def test_counts(road: Road, gardener: TreeGrowth, first: int) -> None:
-    """First nodes share the call of the prompts."""
+    """First nodes share the call of the prompts, and nothing to extend is no call."""
     gardener.plant(first)
     sizes = (5, 1, 8)
-    for size in sizes:
+    for size in (*sizes, 0):
         gardener.grow(size)
     counts, prompts, tokens = gardener.trees.counts, sum(map(len, PROMPTS)), first + sum(sizes)
     if road.evaluates_again:
@@ -132,6 +132,7 @@ def test_counts(road: Road, gardener: TreeGrowth, first: int) -> None:
         ([0], [SIZE], "vocabulary of 64"),
         ([0], [-1], "Token -1"),
         ([0, 1], [3], "2 parents"),
+        ([3, *range(4, 37)], [3] * 34, "34 tokens after a prompt of 7 tokens, together 41, .* 40"),
     ],
 )
 def test_errors_name_what_is_wrong(parents: list[int], tokens: list[int], words: str) -> None:

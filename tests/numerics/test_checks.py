@@ -149,11 +149,6 @@ def test_options_out_of_range_or_without_effect_are_refused(options: type, given
         options(**given)
 
 
-@pytest.fixture(scope="module")
-def model() -> PhiTransformers:
-    return outlines_phi.from_transformers(*bundled.load())
-
-
 def test_bytes_of_trees(model: PhiTransformers) -> None:
     for value in (None, "1", -1, True, 1.5, float("nan"), [1], {}, len, -(10**5000)):
         with pytest.raises(UnsupportedError, match="max_tree_bytes=.* of at least 0"):

@@ -40,12 +40,6 @@ def _eager() -> Iterator[None]:
     torch.compiler.set_stance("default")
 
 
-@pytest.fixture(scope="session")
-def model() -> outlines_phi.PhiTransformers:
-    """The wrapped model; tests that count or compare kept things make their own."""
-    return outlines_phi.from_transformers(*bundled.load())
-
-
 @pytest.fixture
 def fresh() -> outlines_phi.PhiTransformers:
     """A model with compiled types of its own, where those of a vocabulary are for all models."""

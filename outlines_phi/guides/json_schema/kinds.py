@@ -111,11 +111,7 @@ class Kinds:
         """Return the values of a kind that a formula is true of; those of each part are found once."""
         key = kind, formula
         if key not in self._sets:
-            if self.may_be(kind, formula):
-                with self.placed(formula):
-                    self._sets[key] = self._find_set(kind, formula)
-            else:
-                self._sets[key] = _NONE[kind]
+            self._sets[key] = self._find_set(kind, formula) if self.may_be(kind, formula) else _NONE[kind]
         return self._sets[key]
 
     def _find_set(self, kind: str, formula: Formula) -> Any:
@@ -127,13 +123,15 @@ class Kinds:
                 # What has alternatives comes last: most of them are then known to be true, or to be false.
                 ordered = sorted(formula.formulas, key=lambda part: isinstance(part, Or))
                 parts = [self._set(kind, part) for part in ordered]
-                if not isinstance(every, tuple):
-                    return reduce(and_ if isinstance(formula, And) else or_, parts)
-                if isinstance(formula, Or):
+                if isinstance(formula, Or) and isinstance(every, tuple):
                     return tuple(dict.fromkeys(shape for shapes in parts for shape in shapes))
-                return self._joint(every[0], parts)
+                with self.placed(formula):
+                    if isinstance(every, tuple):
+                        return self._joint(every[0], parts)
+                    return reduce(and_ if isinstance(formula, And) else or_, parts)
             case Referred() | Not(formula=Referred()):
-                return self._set(kind, self._meant(formula))
+                with self.placed(formula):
+                    return self._set(kind, self._meant(formula))
         atom = formula.formula if isinstance(formula, Not) else formula
         if kind not in atom.asked_of:
             return every

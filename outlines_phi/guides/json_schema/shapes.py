@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple, final
 
 from ...errors import UnsupportedError
 from ...format_limits import LimitError, limits
+from ...numerics.cache import kept
 from .formula import FALSE, TRUE, Formula, Membership, both, either, kind, negated
 from .numbers.number_set import NumberSet
 from .strings.string_set import StringSet
@@ -288,15 +289,21 @@ class ObjectShape:
         """True if the object may end here."""
         return not self.required and not self.some and self.least <= 0
 
+    def asked(self, name: str) -> Iterable[Formula]:
+        """Return the formulas of the value of a member of this name that :meth:`steps` yields, each once."""
+        values = dict.fromkeys(value for value in [self.value(name)] if value is not FALSE)
+        for one in self.some if values else ():
+            if one.covers(name):
+                values = dict.fromkeys(both(value, *also) for value in values for also in ((), (one.value,)))
+        return values
+
     def steps(self, name: str, gone: Iterable[str]) -> Iterator[tuple[Formula, ObjectShape]]:
         """Yield the formulas of the value of a member of this name, each with the shape of the rest; ``gone`` come no more."""
-        gone = frozenset(gone)
-        value = self.value(name)
-        if value is FALSE or self.required & gone - {name}:
+        value, passed = self.value(name), frozenset([name, *gone])
+        if value is FALSE or not self.required.isdisjoint(passed - {name}):
             return
-        passed = gone | {name}
         after = ObjectShape(
-            tuple((other, asked) for other, asked in self.members if other not in passed),
+            tuple(one for one in self.members if one[0] not in passed),
             self.required - {name},
             self.absent - passed,
             self.every,
@@ -304,13 +311,9 @@ class ObjectShape:
             max(self.least - 1, 0),
             None if self.most is None else self.most - 1,
         )
-        if not self.some:
-            yield value, after
-            return
-        ways = [[(TRUE, one), *([(one.value, None)] if one.covers(name) else [])] for one in self.some]
-        for way in product(*ways):
+        for way in product(*([(TRUE, one), *[(one.value, None)] * one.covers(name)] for one in self.some)):
             left = tuple(one for _, one in way if one is not None)
-            yield both(value, *(asked for asked, _ in way)), replace(after, some=left)
+            yield both(value, *(asked for asked, _ in way)), replace(after, some=left) if left else after
 
 
 def states_of(*, compiling: bool) -> AbstractContextManager[Any]:
@@ -332,22 +335,30 @@ def refuse_large(shapes: Sequence[ObjectShape]) -> None:
         )
     names = dict.fromkeys(one.names for shape in shapes for one in shape.every + shape.some)
     if 1 << len(names) > MOST_CELLS:
-        told_apart(frozenset(), tuple(names))
+        told_apart(names)
 
 
-@lru_cache(maxsize=4096)
-def told_apart(taken: frozenset[str], asked: Sequence[StringSet], *, bounded: bool = True) -> list[StringSet]:
-    """Return the names that are not taken, cut into sets that none of those asked for tells apart."""
-    cells = [~StringSet.of_values(taken)]
+def told_apart(asked: Iterable[StringSet], *, bounded: bool = True) -> list[StringSet]:
+    """Cut the names into sets that none of those asked for tells apart."""
+    cells = [StringSet.all()]
     for strings in asked:
         with states_of(compiling=bounded):
-            cells = [part for cell in cells for part in (cell & strings, cell & ~strings) if not part.is_empty]
+            cells = [part for cell in cells for part in _cut(cell, strings)]
         if bounded and len(cells) > MOST_CELLS:
             raise LimitError(
                 "Anchor the patterns of patternProperties by ^ and $, or write fewer for one object",
                 f"They tell more than {MOST_CELLS} sets of names apart",
             )
     return cells
+
+
+@kept
+def _cut(cell: StringSet, strings: StringSet) -> list[StringSet]:
+    """Return the members of a set that are in another one, and those that are not, where there are any."""
+    inside = cell & strings
+    if inside.is_empty or inside == cell:
+        return [cell]
+    return [inside, cell & ~strings]
 
 
 _ASKED_OF = {

@@ -128,6 +128,8 @@ class Spreads:
             "lengths": np.empty(MOST_GROUPS + 1, np.int32),
         }
         self._found["level"] = np.empty(2 * (ALONGSIDE + 2) * size, np.int32)
+        self._found["vector"] = np.empty(MOST_GROUPS * ALONGSIDE, np.int32)
+        self._found["after"] = np.empty(MOST_GROUPS * 256, np.int32)
         self._parts, self._begun = [TriePart(trie, np.zeros(size, np.int64))], (Automaton * ALONGSIDE)()
         self.room = ForestRoom(most=size, widest=size, walk=ctypes.addressof(walk))
         self.room.part[0] = self._parts[0].entry(-1)

@@ -90,7 +90,7 @@ def road(forward: Forward, length: int) -> str:
     ten small model calls; another one at each border below ``length``, when that is first asked for. One warning is logged where
     packed trees do not work. Where no road agrees, the model is refused: it is not causal, or its answers are not reproducible.
     """
-    tried = [0, *(border for border in forward.borders.all if border < length)]
+    tried = [0, *filter(length.__gt__, forward.borders.all)]
     reasons, new = dict[str, str](), False
     verdicts = VERDICTS.setdefault(forward.hf_model, {})
     known = 0 if forward.hf_model in _RESTLESS else structure(forward.hf_model)

@@ -135,7 +135,7 @@ class TreeCall:
 
 def _kept(node: Node, top: int) -> dict[int, float] | None:
     """Return ``log p`` of the likeliest tokens after a node, as they were read with its distribution."""
-    return None if node.free is None or node.free.top is None else dict(node.free.top)
+    return None if node.free is None else node.free.top
 
 
 FIRST = 64  # Model tokens of the first of several turns of enumeration

@@ -7,12 +7,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import islice
 from operator import lt
 from typing import Any, NamedTuple, TypeAlias, final
 
 from ....automata.automaton import ByteAutomaton
 from ..formula import Formula, both
-from ..shapes import ArrayShape, ObjectShape, told_apart
+from ..shapes import ArrayShape, ObjectShape, states_of, told_apart
 from ..strings.string_set import QUOTE, StringSet
 from ..strings.string_set import members as names_of
 from .blanks import COMPACT, LINES, OPEN, SPACED, STEPS, Spacing, literal, size
@@ -451,10 +452,11 @@ class Object(Container):
         if not own.is_empty:
             found["" if own.lengths else None] = begun(own, ascii=machine.ascii)
         asked = dict.fromkeys(one.names for goal in members.goals for shape in goal for one in shape.every + shape.some)
-        for cell in told_apart(members.taken, tuple(asked), bounded=machine.kinds.compiling):
-            member, _ = next(names_of(cell, ascii=machine.ascii))
-            if self._may_come(member):
-                found[member] = begun(cell, ascii=machine.ascii)
+        for cell in told_apart(asked, bounded=machine.kinds.compiling):
+            for member, _ in islice(names_of(cell, ascii=machine.ascii, but=members.taken), 1):
+                if self._may_come(member):
+                    with states_of(compiling=machine.kinds.compiling):
+                        found[member] = begun(cell & ~StringSet.of_values(members.taken), ascii=machine.ascii)
         return found
 
     def _possible(self) -> set[str]:

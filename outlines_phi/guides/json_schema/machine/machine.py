@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import Any, TypeAlias, TypeVar, final
 
 from ....automata.byte_machine import ByteMachine, Position
@@ -166,12 +167,12 @@ class Machine(Maker, ByteMachine[Configuration]):
             for place in range(min(longest, MOST_COMPILED) + 1):
                 asked.append([item for array in arrays for item, _ in array.behind(place).steps()])
         if len(objects) > 1 or any(shape.every or shape.some for shape in objects):
-            kinds = tuple(dict.fromkeys(one.names for shape in objects for one in shape.every + shape.some))
+            kinds = dict.fromkeys(one.names for shape in objects for one in shape.every + shape.some)
             own = dict.fromkeys(name for shape in objects for name in shape.names())
-            cells = told_apart(frozenset(own), kinds)
-            names = [*own, *(next(members(cell, ascii=self.ascii))[0] for cell in cells)]
+            others = (members(cell, ascii=self.ascii, but=frozenset(own)) for cell in told_apart(kinds))
+            names = [*own, *(name for found in others for name, _ in islice(found, 1))]
             for name in names if len(names) * len(objects) < MOST_COMPILED else ():
-                asked.append([value for shape in objects for value, _ in shape.steps(name, ())])
+                asked.append([value for shape in objects for value in shape.asked(name)])
         for values in map(dict.fromkeys, asked):
             if len(values) < 2:
                 yield from values

@@ -353,10 +353,10 @@ class Sizes:
                 alike.setdefault((shape.value(name), covered), []).append((self.of_name(name), name))
         enough = len(shape.some) + max(missing, 0)
         others = [nsmallest(enough, names) for names in alike.values()]
-        kinds = tuple(dict.fromkeys(one.names for one in shape.every + shape.some))
-        for cell in told_apart(frozenset(), kinds, bounded=self._kinds.compiling):
-            free = ((size + 1, name) for name, size in members(cell, ascii=self._ascii) if name not in taken)
-            others.append(list(islice(free, enough)))
+        kinds = dict.fromkeys(one.names for one in shape.every + shape.some)
+        for cell in told_apart(kinds, bounded=self._kinds.compiling):
+            free = islice(members(cell, ascii=self._ascii, but=taken), enough)
+            others.append([(size + 1, name) for name, size in free])
         added = [
             (name, member)
             for names in others

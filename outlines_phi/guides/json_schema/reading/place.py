@@ -33,6 +33,8 @@ MOST_COUNTED = 1 << 40
 NEWEST = "http://json-schema.org/schema"
 """The newest draft, whichever that is."""
 
+_NAMING = frozenset({"$id", "id", "$schema"})  # Keywords that a part has a name or a draft of its own by
+
 NEGATING = frozenset({"not", "oneOf", "if", "maxContains"})  # Keywords that may ask that a schema is false
 
 OPENAPI = {"nullable": "it is a keyword of OpenAPI 3.0, not of JSON Schema; add null to the types that may stand there"}
@@ -71,7 +73,7 @@ class Keyword(NamedTuple):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Place:
     """A part of a document.
 
@@ -113,7 +115,8 @@ class Place:
         contents = self.contents
         for step in steps:
             contents = contents[step]
-        return replace(self, contents=contents, pointer=pointer_to(steps, self.pointer), entered=False)
+        pointer = pointer_to(steps, self.pointer)
+        return Place(contents, pointer, self.resolver, self.specification, self.reading, scope=self.scope)
 
     def below(self, *steps: str | int) -> Formula:
         """Return the formula of the schema there."""
@@ -381,7 +384,8 @@ class Reader:
 
     def _entered(self, place: Place) -> Place:
         """Return a schema with the meaning that references have inside of it."""
-        if place.entered:
+        if place.entered or _NAMING.isdisjoint(place.contents):
+            place.entered = True
             return place
         specification = self._specification(place.contents, place.pointer, place.specification)
         resource = specification.create_resource(place.contents)
@@ -469,7 +473,6 @@ def _pointers(part: Any, pointer: str) -> Iterator[tuple[int, str]]:
     stack = [(part, pointer)]
     while stack:
         part, pointer = stack.pop()
-        if isinstance(part, (dict, list)):
-            yield id(part), pointer
-            steps = part.items() if isinstance(part, dict) else enumerate(part)
-            stack += [(item, pointer_to([step], pointer)) for step, item in steps]
+        yield id(part), pointer
+        steps = part.items() if isinstance(part, dict) else enumerate(part)
+        stack += [(item, pointer_to([step], pointer)) for step, item in steps if isinstance(item, (dict, list))]

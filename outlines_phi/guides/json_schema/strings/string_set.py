@@ -347,13 +347,13 @@ def free(*, ascii: bool) -> Composed:
     return composed_of(StringSet.all(), ascii=ascii)
 
 
-def members(strings: StringSet, *, ascii: bool) -> Iterator[tuple[str, int]]:
-    """Yield the members, those with short spellings first, each with the size of its shortest spelling and a closing quote."""
+def members(strings: StringSet, *, ascii: bool, but: frozenset[str] = frozenset()) -> Iterator[tuple[str, int]]:
+    """Yield the members, ``but`` some, by the size of the shortest spelling and a closing quote, each with that size."""
     if strings.values is not None and not strings.without:
-        sizes = sorted((spelled_size(text, ascii=ascii), text) for text in strings.values)
+        sizes = sorted((spelled_size(text, ascii=ascii), text) for text in strings.values - but)
         yield from ((text, size + 1) for size, text in sizes)
         return
-    seen = set[str](strings.values or ())
+    seen = {*but, *(strings.values or ())}
     every = strings.without or strings.lengths == ((0, None),)
     if every:
         for text in ("", *RAW_ASCII):
