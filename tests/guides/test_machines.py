@@ -1,5 +1,6 @@
 """All machines in one table: each guide has the masks, successors and fewest tokens of its machine times the vocabulary."""
 
+import pickle
 import random
 import re
 from collections.abc import Callable
@@ -12,10 +13,10 @@ import pytest
 from outlines.types import CFG, JsonSchema, Regex
 from outlines.types.dsl import Term, either
 
-from outlines_phi import BannedPhrases, Special, Vocabulary
+from outlines_phi import BannedPhrases, EmptyLanguageError, Special, UnsupportedError, Vocabulary
 from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.automata.byte_machine import Both, ByteMachine
-from outlines_phi.guides import CFGGuide, FSMGuide, Guide, JSONGuide, read_grammar
+from outlines_phi.guides import CFGGuide, FSMGuide, Guide, JSONGuide, MachineGuide, machine_guide, read_grammar
 from outlines_phi.guides.guidance.guidance_grammar import GuidanceGrammar
 from outlines_phi.guides.guide import DONE
 from outlines_phi.guides.phrases.ban_language import ProductGuide, banned, free_text
@@ -275,3 +276,20 @@ def test_a_guide_of_another_machine_is_refused(name: str, fault: str) -> None:
     )
     with pytest.raises(AssertionError):
         assert_spells(guide, Wrong(machine_of(guide), everything), limit=60, shortest=False)
+
+
+def test_a_guide_of_a_machine_begins_full_memories_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_guide, "MOST_STEPPED", 2)
+    monkeypatch.setattr(machine_guide, "MOST_COMPLETED", 2)
+    guide = composed(COMPOSED["grammar"])
+    assert_guide(guide, limit=20, shortest=False)
+    assert_spells(guide, machine_of(guide), limit=20, shortest=False)
+    again = pickle.loads(pickle.dumps(guide))
+    assert np.array_equal(again.mask(again.start), guide.mask(guide.start))
+
+
+def test_a_vocabulary_that_cannot_write_a_text_of_a_machine_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="a token for each byte"):
+        MachineGuide(compile_regex("c"), COARSE)
+    with pytest.raises(EmptyLanguageError, match="no text at all"):
+        MachineGuide(compile_regex("a") & compile_regex("b"), LETTERS)

@@ -1,0 +1,43 @@
+"""Special tokens of a tokenizer in formats, from a model of Transformers with one that was added."""
+
+import pytest
+import torch
+from outlines.types import CFG, JsonSchema, Regex
+
+from outlines_phi import Generator, PhiTransformers, Special, from_transformers
+from outlines_phi.errors import VocabularyError
+from outlines_phi.lm import bundled
+
+TERMS = {
+    "lark": CFG('start: WORD? </think> ("1" | "2")\nWORD: /[a-zA-Z ]+/'),
+    "terms": Regex("[a-zA-Z ]*") + Special("</think>") + JsonSchema({"enum": ["1", "2"]}),
+    "a grammar inside": Regex("[a-zA-Z ]*") + Special("</think>") + CFG('start: "(" start ")" | "1"'),
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> PhiTransformers:
+    hf_model, tokenizer = bundled.load()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["</think>"]})
+    hf_model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    with torch.no_grad():  # as likely as the end of sequence
+        weights = hf_model.get_output_embeddings().weight
+        weights[tokenizer.convert_tokens_to_ids("</think>")] = weights[tokenizer.eos_token_id]
+    return from_transformers(hf_model, tokenizer)
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_draws_have_the_token_and_texts_do_not_show_it(model: PhiTransformers, name: str) -> None:
+    think = model.hf_tokenizer.convert_tokens_to_ids("</think>")
+    generator = Generator(model, TERMS[name])
+    for draw in generator.sample("Is it one?", n=3, phi="local", seed=1, max_new_tokens=10):
+        assert draw.token_ids.count(think) == 1 and draw.text[-1] in '12)"' and "think" not in draw.text
+        assert draw.value == draw.text
+    written = "".join(generator.stream("Is it one?", phi="local", seed=1, max_new_tokens=10))
+    assert written == generator("Is it one?", phi="local", seed=1, max_new_tokens=10)
+    assert generator("Is it one?", phi=None, max_new_tokens=10)[-1] in '12)"'
+
+
+def test_another_name_is_refused_with_those_like_it(model: PhiTransformers) -> None:
+    with pytest.raises(VocabularyError, match="Those like it: '</think>'"):
+        Generator(model, Special("</thnk>") + "a")("", phi="local")
