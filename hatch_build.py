@@ -13,6 +13,7 @@ import subprocess
 import sysconfig
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 try:
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -31,7 +32,10 @@ def build() -> Path | None:
         return None
     made = library.with_suffix(f".{os.getpid()}")
     try:
-        subprocess.run([*compiler.split(), *FLAGS, "-o", str(made), str(SOURCE)], check=True, capture_output=True)
+        source = f"-DSOURCE={crc32(SOURCE.read_bytes())}u"
+        subprocess.run(
+            [*compiler.split(), *FLAGS, source, "-o", str(made), str(SOURCE)], check=True, capture_output=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
     os.replace(made, library)  # a process that has the old one open keeps it

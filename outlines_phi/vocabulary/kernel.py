@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from functools import lru_cache, reduce
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, final
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,14 +107,13 @@ class ForestRoom(ctypes.Structure):
 
 @lru_cache(maxsize=1)
 def library() -> Any | None:
-    """Return the compiled walk; ``None`` where it was not built, or of an older source, and the walk goes from node to node."""
-    sizes = (ctypes.sizeof(table) for table in (WalkTables, ForestRoom, Automaton))
+    """Return the compiled walk; ``None`` where it was not built, or of another source, and the walk goes from node to node."""
     try:
         found = ctypes.CDLL(str(LIBRARY))
-        current = found.layout() == reduce(lambda known, size: known << 8 ^ size, sizes)
+        found.source.restype = ctypes.c_uint32
+        if found.source() != crc32(SOURCE.read_bytes()):
+            return None
     except (OSError, AttributeError):
-        return None
-    if not current:
         return None
     number, pointer = ctypes.c_int, ctypes.c_void_p
     found.walk.argtypes, found.resume.argtypes = [pointer, number, number, number], [pointer]

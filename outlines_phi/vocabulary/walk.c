@@ -418,7 +418,8 @@ static int holds(const Forest *f, const Automaton *a, int kind, int longest) {
 }
 
 /* Mark the tokens below some nodes after which a member of an automaton may come; write the nodes at the end, grouped by the first
-   automaton that accepts. Return how many, -1 where they are too many, or -1 - the number of a part that lacks a word. */
+   automaton that accepts. Return how many, -1 where they are too many, or -1 - i - PARTS n
+   where part i lacks the word of its tokens of at most n characters. */
 int mark_within(const Forest *f, const Automaton *automata, int alongside, const int64_t *nodes, int count, int kinds, uint32_t *mask) {
   Spread s = {f, automata, alongside, 0, alongside, 0, 0, {0}, mask, 0};
   const Part *part = f->part;
@@ -428,7 +429,7 @@ int mark_within(const Forest *f, const Automaton *automata, int alongside, const
       int all = f->part[i].longest, longest = all < a->most ? all : a->most;
       if (longest < all && alongside > 1) continue; /* longer ones may be others' */
       if (!holds(f, a, f->part[i].kind, longest)) continue;
-      if (!f->part[i].words[longest]) return -1 - i;
+      if (!f->part[i].words[longest]) return -1 - i - PARTS * longest;
       part = f->part + i;
       memcpy(mask, part->words[longest], 4 * (size_t)f->walk->width);
     }
@@ -442,5 +443,5 @@ int mark_within(const Forest *f, const Automaton *automata, int alongside, const
   return found < 0 ? -1 : s.count;
 }
 
-/* The layout that this library was built for: one that is older than its caller is not used. */
-int layout(void) { return (int)(sizeof(Walk) << 16 ^ sizeof(Forest) << 8 ^ sizeof(Automaton)); }
+/* The checksum of the source that this was built of, which the build gives: a library of another source is not used. */
+uint32_t source(void) { return SOURCE; }

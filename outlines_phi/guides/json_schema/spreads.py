@@ -11,7 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...regex.composed import Composed
-from ...vocabulary.kernel import ALONGSIDE, FIELDS, MOST_GROUPS, UNBOUNDED, Automaton, ForestRoom, Part, WalkTables
+from ...vocabulary.kernel import (
+    ALONGSIDE,
+    FIELDS,
+    MOST_GROUPS,
+    PARTS,
+    UNBOUNDED,
+    Automaton,
+    ForestRoom,
+    Part,
+    WalkTables,
+)
 from ...vocabulary.trie import Trie
 from .strings.string_set import BACKSLASH, free
 
@@ -171,8 +181,8 @@ class Spreads:
             )
             if count >= -1:
                 break
-            part = self._parts[-1 - count]
-            part.add_word(min(part.longest, begun[0][3]) if len(begun) == 1 else part.longest)
+            longest, number = divmod(-1 - count, PARTS)
+            self._parts[number].add_word(longest)
         if count < 0:
             return None
         ends, lengths = self._found["node"], self._found["lengths"][: len(begun) + 1].tolist()

@@ -228,6 +228,9 @@ NAMES = {
 }  # fmt: skip
 """Names that several automata tell apart side by side."""
 
+ITEMS = {"contains": {"minLength": 4}, "maxContains": 2}
+"""Items of two lengths that are told apart side by side."""
+
 WORDS = [
     "a" * 25,
     "z" * 40,
@@ -262,14 +265,20 @@ ODD = [*WHOLE.tokens[:257], *(word.encode() for word in WORDS), *BROKEN, b"ab ",
 """Tokens that are long, alike, half of a character, escaped, and over quotes."""
 
 
-@pytest.mark.parametrize("name", [*STRINGS, "names", "names one by one"])
+@pytest.mark.parametrize("name", [*STRINGS, "names", "names one by one", "items"])
 def test_masks_in_strings_are_those_of_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Masks mark kinds of tokens at once, rows group them by states: beside single steps, also with too many automata for that."""
     monkeypatch.setattr(string_set, "MULTIPLIED", 0)
     monkeypatch.setattr(spreads, "ALONGSIDE", 1 if name == "names one by one" else spreads.ALONGSIDE)
     kinds, add = list[int](), spreads.TriePart.add_word
     monkeypatch.setattr(spreads.TriePart, "add_word", lambda part, longest: kinds.append(longest) or add(part, longest))
-    document = {"type": "array", "items": {"type": "string", **STRINGS[name]}} if name in STRINGS else NAMES
+    document = (
+        {"type": "array", "items": {"type": "string", **STRINGS[name]}}
+        if name in STRINGS
+        else ITEMS
+        if name == "items"
+        else NAMES
+    )
     guide = JSONGuide.of(document, Vocabulary.from_tokens([*ODD, name.encode()], 0), any_order=True)
     rng = random.Random(name)
     assert sum(1 for _ in range(5) for _ in walk(guide, rng, 12, QUOTING)) > 30
