@@ -422,7 +422,7 @@ class TestTreesOfSeveralClients:
         assert client.engine.processor.served.trees == 1
 
 
-NESTED: Any = reduce(lambda part, _: ["then", part, "b"], range(400), "a")
+NESTED: Any = reduce(lambda part, _: ["then", part, "b"], range(900), "a")
 WORK: dict[str, dict[str, Any]] = {
     "a long phrase": {"ban": {"phrases": ["x" * 10**6]}},
     "a phrase that is deep": {"ban": {"phrases": ["x" * 5_000]}},
