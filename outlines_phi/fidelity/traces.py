@@ -157,7 +157,7 @@ class TraceRecorder:
             trace.margin.append(margins[row])
             if log_legal[row] > -math.inf:
                 trace.token_ids.append(token)
-                trace.pieces.append(self._vocabulary.tokens[token])
+                trace.pieces.append(self._vocabulary.text_of(token))
                 trace.log_p.append(log_p_v)
 
 

@@ -137,7 +137,7 @@ def spelled(
     """
     with closing(ids):
         for token in ids:
-            written = vocabulary.shown(vocabulary.tokens[token])
+            written = vocabulary.text_of(token)
             if written and first is not None:
                 if written.startswith(b" ") and not first(token).startswith(" "):
                     written = written[1:]

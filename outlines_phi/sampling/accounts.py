@@ -16,7 +16,7 @@ from .draws import Alternative, TokenAccount
 def alternatives(vocabulary: Vocabulary, found: Iterable[tuple[int, float, bool]]) -> tuple[Alternative, ...]:
     """Return the tokens ``(id, log p, allowed)`` that have a probability, the likeliest first, ties by their ids."""
     order = sorted((each for each in found if each[1] > -math.inf), key=lambda each: (-each[1], each[0]))
-    return tuple(Alternative(token, vocabulary.tokens[token], log_p, allowed) for token, log_p, allowed in order)
+    return tuple(Alternative(token, vocabulary.text_of(token), log_p, allowed) for token, log_p, allowed in order)
 
 
 def path_accounts(
@@ -39,7 +39,7 @@ def path_accounts(
         log_s = above.log_live
         yield TokenAccount(
             node.token,
-            table.vocabulary.tokens[node.token],
+            table.vocabulary.text_of(node.token),
             node.log_step,
             proposed,
             log_s if log_s > -math.inf else None,

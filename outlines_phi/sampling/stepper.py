@@ -281,7 +281,7 @@ class Stepper:
     def _account(self, token: int, log_p: float, log_w: float, log_s: float = math.nan, *found: float) -> TokenAccount:
         """Return the account of a token; of an end that the model was not asked about nothing is known."""
         vocabulary, k = self._request.table.vocabulary, len(found) // 3
-        written = vocabulary.tokens[token]
+        written = vocabulary.text_of(token)
         if math.isnan(log_s):
             return TokenAccount(token, written, None, None, None, -math.inf, 0.0, None)
         top = alternatives(

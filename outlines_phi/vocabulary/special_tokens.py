@@ -66,8 +66,13 @@ def id_of(reference: str, names: Mapping[str, int]) -> int:
         return names[reference]
     if (found := _ID.fullmatch(reference)) is not None:
         return int(found[1])
+    if not names:
+        raise VocabularyError(
+            f"Give the format without {reference!r}, or use a model whose tokenizer is at hand. No special token is known here, as "
+            "in a client of a server."
+        )
     near = difflib.get_close_matches(reference, names, _SHOWN, 0.5)
-    listed = ", ".join(map(repr, near or list(names)[:_SHOWN])) or "none"
+    listed = ", ".join(map(repr, near or list(names)[:_SHOWN]))
     raise VocabularyError(
         f"Name a special token of the tokenizer, or add it there (and resize the model's embeddings): {reference!r} is none. "
         f"{'Those like it' if near else 'It has'}: {listed}."

@@ -111,6 +111,10 @@ class Vocabulary(Shared):
             tokens[v] = spelled_special(reference)
         return replace(plain, tokens=tuple(tokens), plain=plain)
 
+    def text_of(self, token: int) -> bytes:
+        """Return the text that a token writes."""
+        return (self.plain or self).tokens[token]
+
     def shown(self, text: bytes) -> bytes:
         """Replace special tokens that machines step by with the text that the tokenizer's decoder writes of them."""
         plain = self.plain

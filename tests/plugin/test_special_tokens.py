@@ -5,7 +5,7 @@ import torch
 from outlines.types import CFG, JsonSchema, Regex
 
 from outlines_phi import Generator, PhiTransformers, Special, from_transformers
-from outlines_phi.errors import VocabularyError
+from outlines_phi.errors import UnsupportedError, VocabularyError
 from outlines_phi.lm import bundled
 
 TERMS = {
@@ -41,3 +41,19 @@ def test_draws_have_the_token_and_texts_do_not_show_it(model: PhiTransformers, n
 def test_another_name_is_refused_with_those_like_it(model: PhiTransformers) -> None:
     with pytest.raises(VocabularyError, match="Those like it: '</think>'"):
         Generator(model, Special("</thnk>") + "a")("", phi="local")
+
+
+def test_texts_that_go_on_are_cut_behind_the_token(model: PhiTransformers) -> None:
+    """And accounts have the bytes that a token writes, never those that machines step by."""
+    generator = Generator(model, Regex("[ab]") + Special("</think>") + Regex("[01]"))
+    for draw in generator.sample("Is it one?", n=3, phi="exact", seed=1, ends="open", tokens=True, top=5):
+        assert draw.text in {"a0", "a1", "b0", "b1"}
+        assert b"".join(token.bytes for token in draw.tokens).startswith(draw.text.encode())
+        assert not any(b"\xff" in each.bytes for token in draw.tokens for each in token.top or ())
+
+
+@pytest.mark.parametrize("token", [True, None, "", 1.5])
+def test_a_special_token_is_a_name_or_an_id(token: object) -> None:
+    with pytest.raises(UnsupportedError, match="Give the name of a special token, or its id"):
+        Special(token)  # type: ignore[arg-type]
+    assert Special(0).written == "<[0]>"

@@ -6,6 +6,7 @@ from outlines_phi import Vocabulary
 from outlines_phi.errors import VocabularyError
 from outlines_phi.lm import bundled
 from outlines_phi.vocabulary.special_tokens import SPELLING, reference_of, references, spelling
+from outlines_phi.vocabulary.vocabulary import BYTES
 
 WORDS = Vocabulary.from_tokens(
     ["<eos>", "a", "b", "</think>", "<think>", "</think>", "<x>", b"\xff", b"a\xff"],
@@ -84,3 +85,8 @@ def test_names_come_from_the_tokenizer() -> None:
 def test_wrong_ids_of_names_are_refused(special: dict[str, int]) -> None:
     with pytest.raises(VocabularyError, match="special="):
         Vocabulary.from_tokens(["<eos>", "a"], 0, special=special)
+
+
+def test_a_client_of_a_server_knows_none() -> None:
+    with pytest.raises(VocabularyError, match="client of a server"):
+        BYTES.with_special(["</think>"])

@@ -259,7 +259,7 @@ class Beginnings(NamedTuple):
         """Return those of the distribution ``log_p[V]`` after a prompt, ``moves`` being what the format allows there."""
         live = moves.tokens[_largest(log_p[moves.tokens], LIVE)]
         likeliest = sorted({*_largest(log_p, SHOWN).tolist(), *live.tolist()}, key=lambda token: -log_p[token])
-        written = [vocabulary.shown(vocabulary.tokens[token]).decode(errors="replace") for token in likeliest]
+        written = [vocabulary.text_of(token).decode(errors="replace") for token in likeliest]
         rows = zip(written, np.exp(log_p[likeliest]).tolist(), likeliest, strict=True)
         return cls(tuple(FirstToken(text, p, moves.target(token) != DEAD) for text, p, token in rows), log_live)
 

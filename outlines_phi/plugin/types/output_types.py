@@ -79,7 +79,7 @@ class Special(Term):
     token: str | int
 
     def __post_init__(self) -> None:
-        if not self.token or not isinstance(self.token, (str, int)):
+        if self.token == "" or isinstance(self.token, bool) or not isinstance(self.token, (str, int)):
             raise UnsupportedError(
                 f"Give the name of a special token, or its id. Special({self.token!r:.80}) was given."
             )

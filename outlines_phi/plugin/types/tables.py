@@ -159,7 +159,7 @@ class CompiledTypes:
 
         def make() -> Guide:
             match = PrefixMatch(members, None if at is None else boundary(at))
-            return replace(FSMGuide.from_match(match, self._vocabulary), phrases=phrases)
+            return replace(FSMGuide.from_match(match, guide.vocabulary), phrases=phrases)
 
         with self._compiling:
             return self._kept((table, "open", at), make)
