@@ -3,6 +3,7 @@
 import asyncio
 import importlib.util
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,14 +78,22 @@ def start(processor: str | None = None, *options: str) -> tuple[subprocess.Popen
         cwd=root,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        start_new_session=True,  # its engine is a process of its own, which ends with it
     )
     return server, f"http://127.0.0.1:{port}/v1"
+
+
+def end(server: subprocess.Popen[bytes], sent: signal.Signals = signal.SIGTERM) -> None:
+    """End a server with its engine."""
+    with suppress(ProcessLookupError):
+        os.killpg(server.pid, sent)
+    server.wait(60)
 
 
 def wait(server: subprocess.Popen[bytes] | None, url: str) -> openai.OpenAI:
     """Return a client of a server once it answers."""
     client = openai.OpenAI(base_url=url, api_key="-", max_retries=0)
-    for _ in range(600):
+    for _ in range(1_200):
         assert server is None or server.poll() is None, "the server has not started"
         try:
             client.models.list()
@@ -103,8 +113,7 @@ def client() -> Iterator[openai.OpenAI]:
             yield client
     finally:
         if server is not None:
-            server.terminate()
-            server.wait(60)
+            end(server)
 
 
 @pytest.fixture(scope="module")
@@ -262,15 +271,14 @@ def test_a_server_without_the_coin_and_one_that_dies_in_a_draw(elsewhere: Any) -
                 with pytest.raises(outlines.exceptions.APIError):
                     call.result(timeout=60)
     finally:
-        server.kill()
-        server.wait(60)
+        end(server, signal.SIGKILL)
 
 
 def test_a_server_that_could_not_draw_does_not_start() -> None:
     command = [*command_of(str(FOLDER), None, ()), "--dtype", "float32", "--enforce-eager", "--max-model-len", "128"]
     environment = {**os.environ, **VARIABLES, "OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
     given = ["--block-size", "32", "--enable-chunked-prefill"]
-    ended = subprocess.run([*command, *given], env=environment, capture_output=True, timeout=300)
+    ended = subprocess.run([*command, *given], env=environment, capture_output=True, timeout=900)
     assert ended.returncode != 0 and b"Start the server by outlines-phi serve MODEL" in ended.stdout + ended.stderr
 
 
