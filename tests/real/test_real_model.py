@@ -1,11 +1,12 @@
 """A chat model that people use: its distribution over labels, draws of it, and records. Run by `make real`."""
 
-import math
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("ignore")]  # of the 
 HOST = os.environ.get("REAL_HOST", "transformers")
 
 LogP = Callable[[Sequence[int]], torch.Tensor]
-"""``log p`` of the next token at each place of a sequence: one forward pass of the host itself."""
+"""``log p`` of the next token at each place of a sequence: a forward pass of the host itself."""
 
 QUESTION = "Is it warm in Lisbon in August? Answer with yes, no or maybe."
 ANSWERS = "yes", "no", "maybe"
@@ -39,22 +40,21 @@ def tokenizer() -> Any:
 
 
 @pytest.fixture(scope="module")
-def log_p() -> LogP:
+def passes() -> list[LogP]:
+    """Forward passes of the host itself: in llama.cpp token by token, too, which other kernels do, with other rounding."""
     if HOST == "transformers":
         hf_model, _ = real.load()
-        return torch.inference_mode()(
-            lambda ids: torch.log_softmax(hf_model(torch.tensor([ids])).logits[0].double(), -1)
-        )
+        whole = lambda ids: torch.log_softmax(hf_model(torch.tensor([ids])).logits[0].double(), -1)  # noqa: E731
+        return [torch.inference_mode()(whole)]
     from llama_cpp import Llama
 
-    llama = Llama(str(real.gguf()), n_ctx=512, n_threads=1, logits_all=True, verbose=False)
-
-    def evaluate(ids: Sequence[int]) -> torch.Tensor:
+    def evaluate(llama: Any, ids: Sequence[int]) -> torch.Tensor:
         llama.reset()
         llama.eval(list(ids))
         return torch.log_softmax(torch.tensor(llama.scores[: len(ids)]).double(), -1)
 
-    return evaluate
+    options = {"n_ctx": 512, "n_threads": 1, "logits_all": True, "verbose": False}
+    return [partial(evaluate, Llama(str(real.gguf()), n_batch=n, **options)) for n in (512, 1)]
 
 
 def spellings(text: str, vocabulary: dict[str, int]) -> Iterator[list[int]]:
@@ -66,24 +66,29 @@ def spellings(text: str, vocabulary: dict[str, int]) -> Iterator[list[int]]:
             yield from ([vocabulary[text[:end]], *rest] for rest in spellings(text[end:], vocabulary))
 
 
-def test_probabilities_of_labels_are_those_of_direct_forward_passes(model: Any, tokenizer: Any, log_p: LogP) -> None:
+def test_probabilities_of_labels_are_those_of_direct_forward_passes(
+    model: Any, tokenizer: Any, passes: list[LogP]
+) -> None:
+    """As far as those agree."""
     text = tokenizer.apply_chat_template(
         [{"role": "user", "content": QUESTION}], add_generation_prompt=True, tokenize=False
     )
     prompt = tokenizer(text, add_special_tokens=False)["input_ids"]
     ends = list(model.lm.vocabulary.eos_ids)
-    mass = dict.fromkeys(ANSWERS, 0.0)
-    for answer in ANSWERS:
-        for ids in spellings(answer, tokenizer.get_vocab()):
-            rows = log_p([*prompt, *ids])[len(prompt) - 1 :]
-            written = sum(float(rows[i, token]) for i, token in enumerate(ids))
-            mass[answer] += float((written + rows[len(ids), ends].logsumexp(0)).exp())
+    mass = np.zeros((len(passes), len(ANSWERS)))
+    for row, log_p in zip(mass, passes, strict=True):
+        for place, answer in enumerate(ANSWERS):
+            for ids in spellings(answer, tokenizer.get_vocab()):
+                rows = log_p([*prompt, *ids])[len(prompt) - 1 :]
+                written = sum(float(rows[i, token]) for i, token in enumerate(ids))
+                row[place] += float((written + rows[len(ids), ends].logsumexp(0)).exp())
     found = outlines_phi.Generator(model, Literal[ANSWERS]).probabilities(QUESTION, tolerance=0.0)
-    total = sum(mass.values())
-    assert {answer: found[answer].p for answer in ANSWERS} == pytest.approx(
-        {answer: p / total for answer, p in mass.items()}, rel=0.02 if HOST == "llamacpp" else 1e-3
-    )
-    assert found.log_z_bounds == pytest.approx((math.log(total),) * 2, abs=0.02)
+    laws = np.log(mass / mass.sum(1, keepdims=True))
+    within = (1e-3 if HOST == "transformers" else 0.02) + np.ptp(laws, axis=0).max()
+    assert within < 0.5
+    assert (np.abs(np.log([found[answer].p for answer in ANSWERS]) - laws.mean(0)) < within).all()
+    total = np.log(mass.sum(1))
+    assert found.log_z_bounds == pytest.approx((total.mean(),) * 2, abs=0.02 + float(np.ptp(total)))
 
 
 def test_exact_draws_have_the_distribution_and_masked_ones_do_not(model: Any) -> None:
