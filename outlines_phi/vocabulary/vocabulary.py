@@ -36,9 +36,7 @@ class Vocabulary(Shared):
     eos_ids: tuple[int, ...]  # The end-of-sequence ids, at least one. `eos_ids[0]` stands for the class of all of them
     real: NDArray[np.bool_]  # `bool[V]`: False on rows of the model's output that the tokenizer has no token for
     special: Mapping[str, int] = field(default_factory=dict)  # The ids of special and added tokens, by name
-    plain: Vocabulary | None = (
-        None  # The vocabulary in which the special tokens of a format have their own spelling again
-    )
+    plain: Vocabulary | None = None  # Of a vocabulary whose special tokens are spelled: that before it
 
     def __post_init__(self) -> None:
         if not isinstance(self.tokens, tuple) or not all(isinstance(token, bytes) for token in self.tokens):

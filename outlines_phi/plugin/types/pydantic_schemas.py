@@ -28,9 +28,7 @@ from ...guides.json_schema.values import pointer_to
 
 DIGITS = 28  # Of a `Decimal`: the precision of Python's own context
 LARGEST = 1e300  # The largest number that is written where infinity is forbidden, which greater ones are rounded to
-CERTAIN = (
-    2**20
-)  # Multiples of any step up to here are multiples to pydantic, whose tolerance is that of greater roundings
+CERTAIN = 2**20  # Multiples of any step up to here are multiples to pydantic, which allows for greater roundings
 
 REFUSED = "refused"  # The keyword of what no schema says: what to do instead, and why
 
