@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from ..vocabulary.special_tokens import references, spelling
 from ..vocabulary.trie import spans, trie_of_sorted
-from .byte_machine import ByteMachine, Place, Position
+from .byte_machine import UNREACHABLE, ByteMachine, Place, Position
 from .lift import Transformations
 
 DEAD = 0  # The state from which nothing is accepted; every automaton has it
-UNREACHABLE = np.iinfo(np.int32).max  # The distance of a state that reaches no goal
 
 
 @final

@@ -1,12 +1,14 @@
-"""Texts of a guide: a shortest one from each state, and all texts of a small finite language."""
+"""Texts of a guide: a shortest one from each state, its fewest tokens, and all texts of a small finite language."""
 
 from __future__ import annotations
 
 import heapq
 import math
-from typing import final
+from collections.abc import Callable
+from typing import Any, NamedTuple, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..automata.automaton import ByteAutomaton
 from ..vocabulary.classes import EOS
@@ -118,3 +120,67 @@ def _members(automaton: ByteAutomaton, state: int, vocabulary: Vocabulary, most:
             if min(counts) <= most:
                 stack.append((below, int(targets[byte]), counts))
     return texts
+
+
+class FirstStep(NamedTuple):
+    """The fewest tokens of a completion, its first byte, and the place behind that; ``None`` where it is looked at no further."""
+
+    tokens: int
+    byte: int = -1
+    after: Any = None
+
+
+@final
+class Completions:
+    """For each place of a machine one completion, always the same, and the fewest tokens that write it.
+
+    The completion behind a byte of a completion is the rest of it, so the fewest tokens of a place are one more than those of the
+    best place behind one token: at most as many as bytes, and an upper bound of the tokens that are needed.
+
+    Parameters
+    ----------
+    first
+        The first step from a place, its tokens not counted yet; a step without a place behind has its number of tokens.
+    child
+        The node of the vocabulary's trie below one, by a byte; ``None`` for none.
+    is_end
+        ``bool[N]``: the nodes at which tokens end.
+    most
+        Places of which the completion is kept.
+    """
+
+    def __init__(
+        self,
+        first: Callable[[Any], FirstStep],
+        child: Callable[[int, int], int | None],
+        is_end: NDArray[np.bool_],
+        most: int,
+    ) -> None:
+        self._first, self._child, self._is_end, self._most = first, child, is_end, most
+        self._steps: dict[Any, FirstStep] = {}
+
+    def fewest(self, place: Any) -> int:
+        """Return the fewest tokens of the completion; :data:`UNREACHABLE` or more where there are none."""
+        if len(self._steps) > self._most:
+            self._steps.clear()
+        way, here = list[Any](), place
+        while here is not None and here not in self._steps:
+            way.append(here)
+            step = self._steps[here] = self._first(here)
+            here = step.after
+        for one in reversed(way):
+            if (step := self._steps[one]).after is not None:
+                self._steps[one] = step._replace(tokens=self._tiled(step))
+        return self._steps[place].tokens
+
+    def _tiled(self, step: FirstStep) -> int:
+        """Return the fewest tokens from a first step, those of all places behind being known."""
+        node, fewest = 0, UNREACHABLE
+        while step.after is not None:
+            child = self._child(node, step.byte)
+            if child is None:
+                break
+            node, step = child, self._steps[step.after]
+            if step.tokens < fewest and self._is_end[node]:
+                fewest = step.tokens + 1
+        return fewest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from functools import lru_cache
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from ..vocabulary.classes import EOS, NEVER, Partition
 from ..vocabulary.trie import Trie
 from ..vocabulary.vocabulary import Vocabulary, check_vocabulary
 from .guide import DEAD, DONE, UNREACHABLE, Guide, Row
+from .guide_texts import Completions, FirstStep
 
 _FIRST = DONE + 1
 _ROWS = 512  # The rows that are kept
@@ -67,14 +68,6 @@ class Steps:
         return found
 
 
-class _Toward(NamedTuple):
-    """The fewest tokens of a completion, its first byte, and where that leads; an end has none."""
-
-    tokens: int
-    byte: int = -1
-    after: Any = None
-
-
 @final
 class MachineGuide(Guide):
     """The token sequences that write the texts of a machine: of any, such as those made of machines.
@@ -107,7 +100,7 @@ class MachineGuide(Guide):
         self._places: list[Any] = [None] * _FIRST
         self._numbers: dict[Any, int] = {}
         self._steps = Steps(machine)
-        self._toward: dict[Any, _Toward] = {}
+        self._completions = Completions(self._first, self._trie.child, self._trie.is_end, MOST_COMPLETED)
         self._recent_row = lru_cache(_ROWS)(self._row)
         self._recent_distances = lru_cache(_ROWS)(self._distances)
         if not machine.is_live(machine.start):
@@ -188,37 +181,19 @@ class MachineGuide(Guide):
         tokens, counts = trie.ending(np.concatenate([some for some, _ in found]))
         return tokens, np.repeat(np.concatenate([numbers for _, numbers in found]), counts)
 
+    def _first(self, place: Any) -> FirstStep:
+        """Return the first step of the completion."""
+        if self.machine.ends(place):
+            return FirstStep(0)
+        byte = self.machine.toward_end(place)
+        return FirstStep(UNREACHABLE, byte, self.machine.step(place, byte))
+
     def _fewest(self, place: Any) -> int:
         """Return the fewest tokens of the completion."""
-        if len(self._toward) > MOST_COMPLETED:
-            self._toward.clear()
-        way, here = list[Any](), place
-        while here not in self._toward:
-            if self.machine.ends(here):
-                self._toward[here] = _Toward(0)
-                break
-            way.append(here)
-            byte = self.machine.toward_end(here)
-            self._toward[here] = _Toward(UNREACHABLE, byte, self.machine.step(here, byte))
-            here = self._toward[here].after
-        for one in reversed(way):
-            self._toward[one] = self._toward[one]._replace(tokens=self._tiled(one))
-        if (tokens := self._toward[place].tokens) == UNREACHABLE:
+        tokens = self._completions.fewest(place)
+        if tokens >= UNREACHABLE:
             text = self.machine.completed(place)
             raise UnsupportedError(
                 f"Use a vocabulary with a token for each byte. No tokens of this one write {text!r:.80}."
             )
         return tokens
-
-    def _tiled(self, place: Any) -> int:
-        """Return the fewest tokens of a completion, those of all places behind being known."""
-        trie, node, fewest, step = self._trie, 0, UNREACHABLE, self._toward[place]
-        while step.byte >= 0:
-            first, last = trie.first_child[[node, node + 1]].tolist()
-            node = first + int(np.searchsorted(trie.byte[first:last], step.byte))
-            if node == last or trie.byte[node] != step.byte:
-                break
-            step = self._toward[step.after]
-            if trie.is_end[node] and step.tokens < fewest:
-                fewest = step.tokens + 1
-        return fewest

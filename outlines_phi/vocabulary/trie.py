@@ -95,6 +95,12 @@ class Trie:
             np.add.at(sizes, self.parent[start:end], sizes[start:end])
         return sizes
 
+    def child(self, node: int, byte: int) -> int | None:
+        """Return the child of a node by a byte; ``None`` for none."""
+        first, last = self.first_child[node : node + 2].tolist()
+        place = first + int(np.searchsorted(self.byte[first:last], byte))
+        return place if place < last and self.byte[place] == byte else None
+
     def meet(self, nodes: NDArray[np.integer]) -> int:
         """Return the deepest node that all of ``nodes`` lie at or below: their texts' longest common beginning."""
         places = self.preorder[nodes]

@@ -16,6 +16,7 @@ from ...numerics.checks import check_kind
 from ...vocabulary.classes import EOS
 from ...vocabulary.vocabulary import Vocabulary, check_vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
+from ..guide_texts import Completions, FirstStep
 from .machine.containers import Key
 from .machine.machine import BEYOND_ASCII, LIKELY, Machine
 from .machine.scalars import Listed, Text
@@ -34,21 +35,12 @@ MOST_KEPT = 100_000
 """Places of which the completion is kept."""
 
 
-class _Step(NamedTuple):
-    """The fewest tokens to the end, and the first byte of the completion and where it leads; ``None`` where it is not looked at."""
-
-    tokens: int
-    byte: int = -1
-    after: Configuration | None = None
-
-
 @final
 class Tiling:
     """For each place in a text one completion, always the same, and the fewest tokens that write it.
 
-    The next byte of the completion is the first one that lowers the least number of bytes to the end. It depends on the place
-    alone, so the completion behind a token of the completion is the rest of it: the fewest tokens of a place are one more than
-    those behind the first of them. They are at most as many as bytes, and an upper bound of the tokens that are needed.
+    The next byte of the completion is the first one that lowers the least number of bytes to the end
+    (:class:`~outlines_phi.guides.guide_texts.Completions`).
 
     Where the text of a value has to be known, the least number of bytes stands for the fewest tokens, one bound for all texts; and
     so it does more than :data:`LONGEST` bytes before the end.
@@ -58,34 +50,19 @@ class Tiling:
         self._machine, self._forest = machine, forest
         self._single = forest.single_bytes
         self._bytes = [byte for byte in LIKELY if byte in self._single]
-        self._steps: dict[Configuration, _Step] = {}
-
-    def fewest(self, at: Configuration) -> int:
-        """Return the fewest tokens of the completion; :data:`NEVER` where there is none."""
-        way = list[Configuration]()
-        if len(self._steps) > MOST_KEPT:
-            self._steps.clear()
-        here: Configuration | None = at
-        while here is not None and here not in self._steps:
-            way.append(here)
-            size = self._machine.size(here)
-            looked_at = 0 < size <= LONGEST and not _is_known_later(here)
-            step = self._steps[here] = self._next(here, size) if looked_at else _Step(size)
-            here = step.after
-        for one in reversed(way):
-            step = self._steps[one]
-            if step.after is not None:
-                self._steps[one] = step._replace(tokens=self._fewest(one))
-        return self._steps[at].tokens
+        child = lambda node, byte: forest.children(node).get(byte)  # noqa: E731
+        self.fewest = Completions(self._first, child, forest.trie.is_end, MOST_KEPT).fewest
 
     def text(self, at: Configuration) -> bytes:
         """Return the completion."""
         return self._machine.shortest(at, self._likely)
 
-    def _next(self, at: Configuration, size: int) -> _Step:
+    def _first(self, at: Configuration) -> FirstStep:
         """Return the first step of the completion, the tokens not counted yet."""
-        found = self._machine.nearer(at, size, self._likely(at.state))
-        return _Step(size) if found is None else _Step(size, *found)
+        size = self._machine.size(at)
+        looked_at = 0 < size <= LONGEST and not _is_known_later(at)
+        found = self._machine.nearer(at, size, self._likely(at.state)) if looked_at else None
+        return FirstStep(size) if found is None else FirstStep(size, *found)
 
     def _likely(self, state: State) -> Iterable[int]:
         """Return the bytes that may come next, those first that a completion goes on with most often."""
@@ -94,18 +71,6 @@ class Tiling:
         listed = state.spelled if isinstance(state, Text) else ()
         on_path = [byte for one in listed if isinstance(one, Listed) and one.beside for byte in one.on_path]
         return chain(self._bytes[:1], (byte for byte in on_path if byte in self._single), self._bytes)
-
-    def _fewest(self, at: Configuration) -> int:
-        """Return the fewest tokens, those of all places behind being known."""
-        step, node, fewest = self._steps[at], 0, NEVER
-        while step.after is not None:
-            child = self._forest.children(node).get(step.byte)
-            if child is None:
-                break
-            node, step = child, self._steps[step.after]
-            if step.tokens < fewest and self._forest.trie.is_end[node]:
-                fewest = step.tokens + 1
-        return fewest
 
 
 def _is_known_later(at: Configuration) -> bool:
@@ -277,8 +242,7 @@ class JSONGuide(Guide):
         if state < _FIRST:
             return 0 if state == DONE else UNREACHABLE
         with self._lock:
-            fewest = self._tiling.fewest(self._at(state))
-            return UNREACHABLE if fewest >= NEVER else fewest + 1
+            return min(self._tiling.fewest(self._at(state)) + 1, UNREACHABLE)
 
     def shortest_text(self, state: int) -> bytes:
         """See :meth:`Guide.shortest_text`."""
