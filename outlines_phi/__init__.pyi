@@ -39,6 +39,7 @@ from .plugin.hosts.custom_generate import custom_generate as custom_generate
 from .plugin.hosts.phi_processor import PhiLogitsProcessor as PhiLogitsProcessor
 from .plugin.hosts.transformers import PhiTransformers as PhiTransformers
 from .plugin.hosts.transformers import from_transformers as from_transformers
+from .plugin.types.output_types import FreeText as FreeText
 from .plugin.types.output_types import Special as Special
 from .plugin.types.output_types import from_guidance as from_guidance
 from .plugin.wrapping import from_language_model as from_language_model

@@ -26,6 +26,7 @@ PUBLIC = [
     "FidelityWarning",
     "FieldsPhi",
     "FitWarning",
+    "FreeText",
     "Generator",
     "GrammarError",
     "Guarantee",

@@ -111,26 +111,23 @@ def searched(pattern: str, dialect: Dialect = ECMA) -> CodeAutomaton:
 
 
 @kept
-def text_without(triggers: tuple[str, ...]) -> ByteAutomaton:
-    """Return the automaton of the texts, in UTF-8, that hold none of some strings."""
-    return spelled(~_holding(triggers), utf8)
+def free_text(without: tuple[str, ...] = (), end: tuple[str, ...] = ()) -> ByteAutomaton:
+    """Return the automaton of the texts, in UTF-8, that hold none of some strings, and that the first of others ends.
+
+    Without ``end`` a text ends anywhere.
+    """
+    texts = spelled(_holding(end) if end else searched("", RUST), utf8)
+    if end:
+        targets = np.where(texts.accepting[:, None], DEAD, texts.targets).astype(np.int32)
+        texts = ByteAutomaton(targets, texts.byte_class, texts.start, texts.accepting).trim()
+    return texts & spelled(~_holding(without), utf8) if without else texts
 
 
-@kept
-def text_up_to(triggers: tuple[str, ...]) -> ByteAutomaton:
-    """Return the automaton of the texts that end with the first of some strings, and hold none before."""
-    texts = spelled(_holding(triggers), utf8)
-    targets = np.where(texts.accepting[:, None], DEAD, texts.targets).astype(np.int32)
-    return ByteAutomaton(targets, texts.byte_class, texts.start, texts.accepting).trim()
-
-
-def _holding(triggers: tuple[str, ...]) -> CodeAutomaton:
+def _holding(strings: tuple[str, ...]) -> CodeAutomaton:
     """Return the automaton of the texts that hold one of some strings: Aho and Corasick's, least."""
-    if not triggers or not all(triggers):
-        raise UnsupportedError(
-            "Give texts of at least one character each, and at least one: none or an empty one was given."
-        )
-    return searched("|".join(map(literal, triggers)), RUST)
+    if not all(strings):
+        raise UnsupportedError("Give strings of at least one character each: an empty one was given.")
+    return searched("|".join(map(literal, strings)), RUST)
 
 
 def literal(text: str, *, ignore_case: bool = False) -> str:

@@ -48,7 +48,7 @@ from ...guides.json_schema.reading.template import Template
 from ...guides.json_schema.values import Path, pointer_to
 from ...guides.machine_guide import MachineGuide
 from ...numerics.cache import kept
-from ...regex.patterns import LARGER, compile_regex
+from ...regex.patterns import LARGER, compile_regex, free_text
 from ...vocabulary.special_tokens import references
 from ...vocabulary.vocabulary import Vocabulary
 from ..mistakes import no_format, too_deep
@@ -57,7 +57,8 @@ from .pydantic_schemas import PythonSchema, SchemaText, UncheckedSchema, term_of
 Part: TypeAlias = str | tuple[Any, ...]
 """A regular expression, or what is none, in the form of the wire: ``("json", schema, whitespace_pattern, plain)``, the texts of a
 schema, where the integers of a Python type (``plain``) have no fraction; ``("special", token)``, ``("grammar", text)`` in Lark's
-dialect; ``("then", *parts)``, ``("or", *parts)``, ``("times", part, least, most)``. A ``whitespace_pattern`` of
+dialect; ``("text", without, end)``, a :class:`FreeText`; ``("then", *parts)``, ``("or", *parts)``,
+``("times", part, least, most)``. A ``whitespace_pattern`` of
 ``None`` is what writers of JSON put, ``most`` of ``None`` no bound.
 """
 
@@ -91,6 +92,38 @@ class Special(Term):
     def written(self) -> str:
         """The token as grammars write it."""
         return self.token if isinstance(self.token, str) else f"<[{self.token}]>"
+
+
+@final
+@dataclass
+class FreeText(Term):
+    """Any text, in which some strings do not stand, or which the first of some strings ends: a part of an output type.
+
+    ``FreeText(end=["</think>"]) + JsonSchema(schema)`` is free text up to and with ``</think>``, in whatever tokens, and JSON
+    behind it. Special tokens are no text.
+
+    Parameters
+    ----------
+    without
+        Strings that the text does not hold.
+    end
+        Strings of which the first ends the text, as its last characters; none: the text ends anywhere.
+    """
+
+    without: tuple[str, ...] = ()
+    end: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("without", "end"):
+            texts = getattr(self, name)
+            if isinstance(texts, str) or not all(isinstance(text, str) and text for text in texts):
+                raise UnsupportedError(
+                    f"Give a sequence of strings of at least one character each. FreeText({name}={texts!r:.80}) was given."
+                )
+            setattr(self, name, tuple(texts))
+
+    def _display_node(self) -> str:
+        return f"FreeText(without={self.without!r}, end={self.end!r})"
 
 
 @final
@@ -189,6 +222,8 @@ def _part(term: Term) -> Part:
             return "json", term.schema, term.whitespace_pattern, isinstance(term, PythonSchema)
         case Special():
             return "special", term.written
+        case FreeText():
+            return "text", term.without, term.end
         case CFG():
             return "grammar", term.definition
         case Choice():
@@ -255,7 +290,7 @@ def _special(part: Part) -> Iterator[str]:
     """Yield the special tokens in a part, as they are written."""
     if isinstance(part, tuple) and part[0] == "special":
         yield part[1]
-    elif isinstance(part, tuple):
+    elif isinstance(part, tuple) and part[0] != "text":
         for one in part[1:]:
             yield from _special(one)
 
@@ -271,6 +306,8 @@ def _template(part: Part, schemas: dict[Part, Schema]) -> Template:
             return Template.of_value(schemas[part])
         case "special", written:
             return Template.of_bytes(ByteAutomaton.of_special(written))
+        case "text", without, end:
+            return Template.of_bytes(free_text(without, end))
         case "grammar", text:
             machine: Any = LexedMachine.of(read_grammar(text))
             return Template.of_bytes(machine)
@@ -513,8 +550,8 @@ def left_to_outlines(output_type: Any, *, at_hand: bool) -> bool:
 
 
 def is_composed(term: Term) -> bool:
-    """Return True if a JSON schema, a special token or a grammar is a part of a term, which is no regular expression then."""
-    return any(isinstance(part, (JsonSchema, Special, CFG)) for part in parts_of(term))
+    """Return True if a part of a term has no regular expression: a JSON schema, a special token, free text, a grammar."""
+    return any(isinstance(part, (JsonSchema, Special, FreeText, CFG)) for part in parts_of(term))
 
 
 def holds_special(term: Term) -> bool:
