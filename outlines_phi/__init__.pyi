@@ -41,6 +41,7 @@ from .plugin.hosts.transformers import PhiTransformers as PhiTransformers
 from .plugin.hosts.transformers import from_transformers as from_transformers
 from .plugin.types.output_types import FreeText as FreeText
 from .plugin.types.output_types import Special as Special
+from .plugin.types.output_types import Thinking as Thinking
 from .plugin.types.output_types import from_guidance as from_guidance
 from .plugin.wrapping import from_language_model as from_language_model
 from .plugin.wrapping import from_vllm_offline as from_vllm_offline
@@ -49,6 +50,8 @@ from .sampling.ancestral import SMC as SMC
 from .sampling.draws import Draw as Draw
 from .sampling.draws import Draws as Draws
 from .sampling.draws import Guarantee as Guarantee
+from .sampling.draws import Thought as Thought
+from .sampling.draws import ThoughtText as ThoughtText
 from .sampling.phi_options import AutoPhi as AutoPhi
 from .sampling.phi_options import Effort as Effort
 from .sampling.phi_options import ExactPhi as ExactPhi

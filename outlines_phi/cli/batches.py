@@ -316,7 +316,7 @@ def _told(phi: Phi | None) -> str:
 def _check_length(generator: PhiGenerator, settings: SamplingSettings) -> None:
     """Raise now what every prompt would raise: the length limit is too small for the format."""
     table = generator.table
-    least, most = table.guide.min_tokens(table.start), settings.max_new_tokens
+    least, most = table.guide.least_budget(table.start), settings.max_new_tokens
     if most is not None and most < least:
         raise too_small(most, least)
 
