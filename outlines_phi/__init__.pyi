@@ -50,8 +50,6 @@ from .sampling.ancestral import SMC as SMC
 from .sampling.draws import Draw as Draw
 from .sampling.draws import Draws as Draws
 from .sampling.draws import Guarantee as Guarantee
-from .sampling.draws import Thought as Thought
-from .sampling.draws import ThoughtText as ThoughtText
 from .sampling.phi_options import AutoPhi as AutoPhi
 from .sampling.phi_options import Effort as Effort
 from .sampling.phi_options import ExactPhi as ExactPhi

@@ -46,6 +46,7 @@ PUBLIC = [
     "Special",
     "StateValues",
     "TextConstraint",
+    "Thinking",
     "UnsupportedError",
     "ValueReadError",
     "Vocabulary",

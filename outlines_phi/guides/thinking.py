@@ -55,9 +55,9 @@ class ThoughtFormat:
 class ThinkingGuide(Guide):
     """A thought, free text of at most ``max_tokens`` tokens up to a marker, then an answer, a member of the guide ``answer``.
 
-    The limit counts the tokens before the marker's first, those of the marker ``begin`` aside. A thought that has come to it goes on
-    with the marker alone, in whatever tokens. A marker that is a string may end inside a token, of which the rest begins the
-    answer. No special token but the markers stands in a thought.
+    The limit counts the tokens before the marker's first, those of the marker ``begin`` aside. A thought that has come to it
+    goes on with the marker alone, in whatever tokens. A marker that is a string may end inside a token, of which the rest
+    begins the answer. No special token but the markers stands in a thought.
 
     Parameters
     ----------
@@ -215,8 +215,8 @@ class ThinkingGuide(Guide):
                     states[there] = states.get(there) or self.answer.advance(states[here], token)
         if len(rest) not in states:
             raise UnsupportedError(
-                f"Use a vocabulary with a token for each byte, or a special token as the marker. A token ends the marker and goes on "
-                f"with {rest!r:.40}, which no tokens write."
+                "Use a vocabulary with a token for each byte, or a special token as the marker. A token ends the marker and goes "
+                f"on with {rest!r:.40}, which no tokens write."
             )
         return states[len(rest)]
 

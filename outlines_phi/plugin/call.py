@@ -352,8 +352,8 @@ class Call:
         phi = correction.estimator(keywords.get("sampler"), free=free, usual=usual)
         if phi is None and (isinstance(allowed, Thinking) or (guide is not None and getattr(guide, "thoughts", None))):
             raise UnsupportedError(
-                "Give phi='auto' or phi='exact', or phi='local' for masking: Thinking was asked for with phi=None, and the host's own "
-                "loop does not tell thoughts from answers."
+                "Give phi='auto' or phi='exact', or phi='local' for masking: Thinking was asked for with phi=None, and the host's "
+                "own loop does not tell thoughts from answers."
             )
         call = cls(phi, language, correction.ban, keywords)
         # A look-ahead needs a guide that tells what is pending. One that does has the phrases already; what is kept out twice is

@@ -35,7 +35,7 @@ from ..sampling.phi_options import Effort
 from ..sampling.ranking import Ranking, rank
 from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request, Sampler
-from ..sampling.thinking import ThinkingSampler
+from ..sampling.thought_sampler import ThinkingSampler
 from ..vocabulary.canonical import CanonicalTokenization
 from .call import Ban, Call, CallOptions, Correction, Unset, texts
 from .choices import refuse_misfits

@@ -27,7 +27,7 @@ from ..sampling.draws import Draws, ThoughtText
 from ..sampling.lookahead import LookaheadSampler
 from ..sampling.phi_options import ExactPhi
 from ..sampling.sampler import Request
-from ..sampling.thinking import ThinkingSampler
+from ..sampling.thought_sampler import ThinkingSampler
 from ..vocabulary.vocabulary import Vocabulary
 from .call import CallOptions, dead_end
 from .choices import Told, refuse_misfits
@@ -63,7 +63,10 @@ class SlowCall:
         """Log one line where it is time for it."""
         if self._said or watch.ended or watch.seconds < SLOW or watch.progress is None:
             return
-        self._said, progress = True, watch.progress()
+        progress = watch.progress()
+        if not progress.log_z_bounds:  # no attempts yet, but thoughts before them
+            return
+        self._said = True
         row, (lower, upper) = min(enumerate(progress.log_z_bounds), key=lambda bounds: bounds[1][1])
         of = f" of prompt {row}" if len(progress.log_z_bounds) > 1 else ""
         logger.warning(

@@ -537,6 +537,11 @@ class ThinkingText:
     answer: Language
     form: ThoughtFormat
 
+    @property
+    def text(self) -> str:
+        """The name in messages and files."""
+        return repr(self)
+
 
 Language: TypeAlias = str | GrammarText | Grammar | GuidanceText | JSONText | ThinkingText
 """A regular expression, a context-free grammar as it is written or as it was read, one of guidance, JSON values and what they

@@ -1,4 +1,4 @@
-"""Thoughts, and then answers given them: ``scope="answer"`` of thinking (theory.md, section 6.6)."""
+"""Thoughts, and then answers given them: ``scope="answer"`` of thinking (theory.md, section 6.5)."""
 
 from __future__ import annotations
 
