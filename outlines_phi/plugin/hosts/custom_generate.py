@@ -227,11 +227,13 @@ def custom_generate(
     rows = [
         (ids, each) for ids, prompt in zip(input_ids, prompts, strict=True) for each in islice(of[prompt], options.n)
     ]
-    sequences = _joined(rows, pad)
+    written = [torch.cat([ids, ids.new_tensor(item.token_ids)]) for ids, item in rows]
+    sequences = pad_sequence(written, batch_first=True, padding_value=pad)
     if not config.return_dict_in_generate:
         return sequences
-    log_w = None if draws is None else _column(rows, "log_w")
-    return PhiGenerateOutput(sequences=sequences, log_p=_column(rows, "log_p"), log_w=log_w, draws=draws)
+    log_p = torch.tensor([item.log_p for _, item in rows], dtype=torch.float64)
+    log_w = None if draws is None else torch.tensor([item.log_w for _, item in rows], dtype=torch.float64)
+    return PhiGenerateOutput(sequences=sequences, log_p=log_p, log_w=log_w, draws=draws)
 
 
 def _session(model: Any, config: GenerationConfig, language: Any, vocabulary: Any) -> OwnModel:
@@ -250,16 +252,6 @@ def _session(model: Any, config: GenerationConfig, language: Any, vocabulary: An
         f"Give vocabulary=tokenizer beside {given}: it knows what tokens write, and transformers does not hand tokenizer= on to "
         "custom_generate."
     )
-
-
-def _joined(rows: Sequence[tuple[Tensor, Any]], pad: int) -> Tensor:
-    """Return the rows of prompts and what was written after each, filled up on the right."""
-    written = [torch.cat([ids, ids.new_tensor(item.token_ids)]) for ids, item in rows]
-    return pad_sequence(written, batch_first=True, padding_value=pad)
-
-
-def _column(rows: Sequence[tuple[Tensor, Any]], name: str) -> Tensor:
-    return torch.tensor([getattr(item, name) for _, item in rows], dtype=torch.float64)
 
 
 WARPERS: dict[type, tuple[str, str]] = {
