@@ -138,7 +138,7 @@ class BigramEstimate(Estimate):
         }
         for start in range(0, len(pairs), NODES):
             part = pairs[start : start + NODES]
-            answer = run.branches.trees.extend([row for row, _ in part], [token for _, token in part]).rows
+            answer = run.branches.evaluate(part)
             law = run.log_p(answer.unchecked(range(len(part))), [(row, (token,)) for row, token in part])
             of_row = list(runs(row for row, _ in part))
             found = answer.read(*(columns[row].partition.mass(law[same].double().exp()) for row, same in of_row))
