@@ -57,7 +57,11 @@ def test_progress_is_told_when_the_next_call_begins_and_at_the_end(clock: Callab
         told.append(watched.progress())
 
     with watching(tell):
-        follow(lambda: Progress.of(branches.trees.counts, draws=len(told), wanted=3, log_bounds=[(-math.inf, math.log(0.5))]))
+        follow(
+            lambda: Progress.of(
+                branches.trees.counts, draws=len(told), wanted=3, log_bounds=[(-math.inf, math.log(0.5))]
+            )
+        )
         branches.plant()
         assert told == []
         clock(1.5)
