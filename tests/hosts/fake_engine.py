@@ -22,7 +22,7 @@ from outlines_phi.guides.guide import DONE
 from outlines_phi.sampling.rejection.attempts import Attempt
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
-MODULES = ("lm.vllm.batch_rows", "lm.vllm.engine", "plugin.hosts.vllm_server.phi_attempts", "vllm")
+MODULES = ("lm.vllm.engine", "plugin.hosts.vllm_server.phi_attempts", "vllm")
 """The modules that are imported anew where vLLM is not here."""
 
 

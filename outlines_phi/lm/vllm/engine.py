@@ -1,10 +1,13 @@
-"""The configuration of a vLLM engine: its vocabulary, and features that no walk could follow."""
+"""A vLLM engine: its vocabulary, features that no walk could follow, and the rows of its batch by request."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, final
 
+from vllm import SamplingParams
 from vllm.tokenizers import cached_tokenizer_from_config
+from vllm.v1.sample.logits_processor import BatchUpdate, MoveDirectionality
 
 from ...errors import UnsupportedError
 from ...vocabulary.vocabulary import Vocabulary
@@ -42,3 +45,39 @@ def check_engine(config: Any) -> None:
         raise UnsupportedError(
             "Set VLLM_USE_V2_MODEL_RUNNER=0 before vLLM is imported. The V2 model runner does not run logits processors of V1."
         )
+
+
+Kept = TypeVar("Kept")
+
+
+@final
+class BatchRows(Generic[Kept]):
+    """The state that a processor keeps for the rows of a batch, by row; rows of other requests have nothing.
+
+    ``make`` returns what is kept for a request, given its parameters, the ids of its prompt and the list of its outputs, which
+    grows as it is written; ``None`` for a request that is not ours. A request that was preempted is added again, with its outputs.
+    """
+
+    def __init__(self, make: Callable[[SamplingParams, list[int] | None, list[int]], Kept | None]) -> None:
+        self._make = make
+        self.of: dict[int, Kept] = {}
+
+    def update(self, change: BatchUpdate | None) -> None:
+        """Follow a change of the batch: what left, what came, what moved, in this order."""
+        if change is None:
+            return
+        for row in change.removed:
+            self.of.pop(row, None)
+        for row, params, prompt, outputs in change.added:
+            self._put(row, self._make(params, prompt, outputs))
+        for source, target, direction in change.moved:
+            moved, replaced = self.of.pop(source, None), self.of.pop(target, None)
+            self._put(target, moved)
+            if direction == MoveDirectionality.SWAP:
+                self._put(source, replaced)
+
+    def _put(self, row: int, kept: Kept | None) -> None:
+        """Let a row have what is kept for its request, whatever it had before."""
+        self.of.pop(row, None)
+        if kept is not None:
+            self.of[row] = kept

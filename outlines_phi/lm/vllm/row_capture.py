@@ -11,7 +11,7 @@ from torch import Tensor
 from vllm.distributed.parallel_state import get_tp_group
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 
-from .batch_rows import BatchRows
+from .engine import BatchRows
 
 KEY = "outlines_phi_row"
 """The name in ``SamplingParams.extra_args`` of what a request's logits are kept under."""

@@ -16,8 +16,7 @@ from ..model import LanguageModel, TokenTrees
 from .engine import check_engine, vocabulary_of
 from .engine_calls import calls_of
 from .row_capture import RowCapture
-from .session_trees import SessionTrees
-from .sessions import Sessions
+from .sessions import Sessions, SessionTrees
 
 ENGINE: Mapping[str, Any] = {
     "logits_processors": ["outlines_phi.vllm:RowCapture"],
