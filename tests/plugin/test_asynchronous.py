@@ -200,17 +200,6 @@ class TestCancelled:
 
 
 class TestStreams:
-    @pytest.mark.parametrize("phi", [*PHIS, None])
-    async def test_closed_early(self, phi: str | None, fresh: PhiTransformers) -> None:
-        options: dict[str, Any] = {"max_new_tokens": 300} if phi is None else {"seed": 3}
-        output_type = ACCENTS if phi in ("exact", "auto") else LONG
-        expected, before = fresh(PROMPT, ACCENTS, phi="exact", seed=6), workers()
-        stream = fresh.astream(PROMPT, output_type, phi=phi, **options)
-        assert await stream.__anext__()
-        await stream.aclose()
-        assert workers() == before and await read(stream) == []
-        assert fresh(PROMPT, ACCENTS, phi="exact", seed=6) == expected
-
     async def test_left_by_a_break_and_forgotten(self, model: PhiTransformers) -> None:
         before = workers()
         async for _ in model.astream(PROMPT, max_new_tokens=900, min_new_tokens=900):

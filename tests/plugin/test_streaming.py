@@ -258,15 +258,6 @@ class TestGivenUp:
 
 
 class TestErrors:
-    @pytest.mark.parametrize("phi", [*PHIS, None])
-    def test_of_the_model_reach_the_consumer(self, phi: str | None, fresh: PhiTransformers) -> None:
-        expected = fresh(PROMPT, CODE, phi="local", seed=2)
-        with Gate(fresh.model, closed_from=2, error=MemoryError("full")):
-            with pytest.raises(MemoryError, match="full"):
-                list(fresh.stream(PROMPT, CODE, phi=phi, max_new_tokens=40))
-        assert "".join(fresh.stream(PROMPT, CODE, phi="local", seed=2)) == expected
-        assert not trees(fresh)
-
     def test_of_the_mask_reach_the_consumer(self, fresh: PhiTransformers) -> None:
         fresh.model.lm_head.weight.data[:] = torch.nan
         with pytest.raises(ModelError, match="hold NaN"):
