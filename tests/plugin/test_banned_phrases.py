@@ -261,16 +261,6 @@ class TestBan:
 
 
 class TestStreams:
-    @pytest.mark.parametrize("phi", ["lookahead", "local", "exact", LookaheadPhi(release="early")], ids=str)
-    async def test_pieces_are_the_text_of_a_call(self, phi: Any, model: PhiTransformers) -> None:
-        for seed in range(4):
-            options: dict[str, Any] = {"banned_phrases": BAN, "phi": phi, "seed": seed, **SHORT}
-            text, pieces = model(PROMPT, **options), list(model.stream(PROMPT, **options))
-            assert "".join(pieces) == text and all(pieces)
-            assert [piece async for piece in model.astream(PROMPT, **options)] == pieces
-            assert await model.agenerate(PROMPT, **options) == text
-            assert await model.abatch([PROMPT, "Story: "], **options) == model.batch([PROMPT, "Story: "], **options)
-
     def test_what_is_released_may_not_be_the_beginning_of_a_phrase(self, model: PhiTransformers) -> None:
         """Whole windows: where a piece ends in what a phrase begins with, the next one was decided with it."""
         began = 0

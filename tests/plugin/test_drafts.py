@@ -142,17 +142,6 @@ class TestCallsAndGenerators:
         assert drafting.mode(question).texts == plain.mode(question).texts
         assert drafting.probabilities(question)["yes"].p == near(plain.probabilities(question)["yes"].p)
 
-    @pytest.mark.in_turn
-    @pytest.mark.parametrize("phi", ["local", "onestep", "learned", "exact", "auto"])
-    @pytest.mark.parametrize("draft", ["forced", "tree", "model"])
-    def test_a_stream_is_its_call(self, phi: str, draft: Any, fresh: PhiTransformers) -> None:
-        generator = outlines_phi.Generator(fresh, Person, phi=phi, draft=small() if draft == "model" else draft)
-        pieces = list(generator.stream(PROMPT, seed=4))
-        assert "".join(pieces) == generator(PROMPT, seed=4) and len(pieces) > 1
-        banning = outlines_phi.Generator(fresh, None, banned_phrases=["Nora"], draft="prompt_lookup")
-        options = {"seed": 4, "max_new_tokens": 30}
-        assert "".join(banning.stream(PROMPT, **options)) == banning(PROMPT, **options)
-
     def test_a_constraint_goes_with_a_tree(self, model: PhiTransformers) -> None:
         generator = outlines_phi.Generator(model, Person, phi="exact", draft="forced")
         draws = generator.sample(PROMPT, 5, seed=0, constraint=lambda text: "4" not in text)
