@@ -28,7 +28,8 @@ MODULES = ("lm.vllm.engine", "plugin.hosts.vllm_server.phi_attempts", "vllm")
 
 def stand_ins() -> dict[str, types.ModuleType]:
     """Modules with as much of vLLM as the processor is written against."""
-    names = ("vllm", "vllm.tokenizers", "vllm.v1", "vllm.v1.sample", "vllm.v1.sample.logits_processor")
+    inner = ("distributed", "distributed.parallel_state", "tokenizers", "v1", "v1.sample", "v1.sample.logits_processor")
+    names = ("vllm", *(f"vllm.{name}" for name in inner))
     made = {name: types.ModuleType(name) for name in names}
 
     class SamplingParams:
@@ -53,6 +54,7 @@ def stand_ins() -> dict[str, types.ModuleType]:
         moved: Sequence[Any]
 
     made["vllm"].__dict__.update(SamplingParams=SamplingParams, __version__="0.32.0")
+    made["vllm.distributed.parallel_state"].__dict__.update(get_tp_group=None)
     made["vllm.tokenizers"].__dict__.update(cached_tokenizer_from_config=None)
     made["vllm.v1.sample.logits_processor"].__dict__.update(
         BatchUpdate=Update, MoveDirectionality=Direction, LogitsProcessor=type("LogitsProcessor", (), {})
