@@ -527,15 +527,10 @@ class _Subsets:
             moves += [move._replace(counted=move.counted + more * move.carried) for move in found] if more else found
             accepts = accepts or ends
         if context not in self.later:
-            self.later[context] = (
-                list(
-                    zip(
-                        *(look.targets[state] for look, state in zip(builder.behinds, context, strict=True)),
-                        strict=True,
-                    )
-                )
-                or [()] * builder.width
-            )
+            self.later[context] = [
+                tuple(look.targets[state][column] for look, state in zip(builder.behinds, context, strict=True))
+                for column in range(builder.width)
+            ]
         leading: list[list[int]] = [[] for _ in range(builder.width)]
         for place, move in enumerate(moves):
             for column in move.columns:
