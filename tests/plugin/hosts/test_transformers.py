@@ -24,7 +24,6 @@ from outlines_phi.guides.index import END, TOKENS, is_byte_level
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.hosts.transformers import ByteTokenizer
 from outlines_phi.sampling.draws import Draws, Guarantee
-from tests.plugin.loops import seeded
 
 PROMPT = "A person as JSON: "
 NUMBER = regex("[0-9]{2,3}")
@@ -108,15 +107,6 @@ def test_a_chat_goes_through_the_template() -> None:
 
 
 class TestDefault:
-    def test_phi_given_at_wrap_is_the_default(self, stock: outlines.models.Transformers) -> None:
-        """A call overrides it, and it leaves free text alone."""
-        model = outlines_phi.wrap(outlines.from_transformers(*bundled.load()), phi="exact")
-        text = outlines.Generator(model, COLOUR)(PROMPT, seed=2)
-        assert text == model(PROMPT, COLOUR, seed=2) == model(PROMPT, COLOUR, phi="exact", seed=2)
-        options = {"max_new_tokens": 9}
-        assert seeded(model, PROMPT, NUMBER, phi=None, **options) == seeded(stock, PROMPT, NUMBER, **options)
-        assert seeded(model, PROMPT, **options) == seeded(stock, PROMPT, **options)
-
     def test_wrap_leaves_the_original_as_it_is(self) -> None:
         original = outlines.from_transformers(*bundled.load())
         before = dict(vars(original))
@@ -136,14 +126,6 @@ class TestSeeds:
         assert draw(seed=11) == first
         fresh.clear_cache()
         assert draw(seed=11) == first != draw(seed=12)
-
-    def test_without_a_seed_torch_decides(self, phi: str) -> None:
-        texts = []
-        for seed in (0, 0, 1):
-            model = outlines_phi.from_transformers(*bundled.load())
-            torch.manual_seed(seed)
-            texts.append([model(PROMPT, NUMBER, phi=phi) for _ in range(4)])
-        assert texts[0] == texts[1] != texts[2] and len(set(texts[0])) > 1
 
 
 class TestCompiled:
