@@ -89,7 +89,7 @@ ROADS: dict[str, tuple[Wanted, tuple[Door, ...]]] = {
     "banned": (SUNDAY, (*DOORS, *BANNING)),
     "banned, drafted": (SUNDAY, (*DOORS, banned_generator)),
 }
-"""What is asked, and the doors that it is asked at."""
+"""Requests, each with the doors that it is made at."""
 
 
 @pytest.fixture(scope="module")
