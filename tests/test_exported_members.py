@@ -60,6 +60,7 @@ PUBLIC = [
     "install",
     "limits",
     "samplers",
+    "structural_tag",
     "uninstall",
     "wrap",
 ]
