@@ -28,7 +28,7 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
     TypicalLogitsWarper,
 )
-from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
+from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria, StopStringCriteria
 from transformers.utils.generic import ModelOutput
 
 from ...errors import UnsupportedError, VocabularyError
@@ -42,7 +42,7 @@ from ...phi.tree.store import TreeStore
 from ...sampling.ancestral import SMC
 from ...sampling.draws import Draws
 from ...vocabulary.vocabulary import Vocabulary
-from ..call import Ban, Call, CallOptions, Correction, Unset, dead_end
+from ..call import Ban, Call, CallOptions, Correction, Unset, dead_end, read_stops
 from ..choices import DEFAULTS, USED, Told, refuse_misfits
 from ..drafts import Borrowed, Drafts
 from ..processor import TableLogitsProcessor
@@ -101,7 +101,10 @@ class Loans:
 LOANS = Loans()  # Those of this process
 
 
-KEYWORDS = (*(name for name in USED if name not in ("banned_phrases", "ends", "open_at")), "num_beams")
+KEYWORDS = (
+    *(name for name in USED if name not in ("banned_phrases", "ends", "open_at", "stop_strings")),
+    "num_beams",
+)
 """The arguments of :func:`custom_generate` that are keywords of a call."""
 
 
@@ -145,6 +148,7 @@ def custom_generate(
     draft: Drafts | None = None,
     draft_length: int | None = None,
     progress: Told = None,
+    stop: Any = None,
     tokens: bool | None = None,
     top: int | None = None,
     **prepared: Any,
@@ -170,7 +174,8 @@ def custom_generate(
         ``"auto"``, ``"exact"`` or another estimator. Left out, it is ``"auto"``, or ``"local"`` under ``sampler``.
     seed, temperature, ..., top
         As for every call with ``phi=``: ``do_sample=False`` is the most probable member, with a certificate. ``max_length`` is
-        refused, since it counts the prompt: give ``max_new_tokens``.
+        refused, since it counts the prompt: give ``max_new_tokens``. ``stop_strings=`` beside ``tokenizer=``, which transformers
+        asks for, is read from the generation config. Rows end with the token that completes a stop string.
 
     Returns
     -------
@@ -191,7 +196,8 @@ def custom_generate(
     processor = next((each for each in logits_processor if isinstance(each, OutlinesLogitsProcessor)), None)
     correction = Correction().replaced_by(phi, banned_phrases)
     call = Call.of(correction, processor if output_type is None else output_type, keywords)
-    if call.phi is None or (call.language is None and call.ban is None):
+    free = call.language is None and call.ban is None and not read_stops(keywords)
+    if call.phi is None or free:
         raise UnsupportedError(
             "Give output_type= and vocabulary=tokenizer, or leave custom_generate out for plain masking: phi=None or "
             "output_type=None was given, and free text has nothing to correct."
@@ -199,7 +205,7 @@ def custom_generate(
     if not config.return_dict_in_generate:
         refuse_misfits("a call that returns texts", keywords)
     options = call.options(config, weighted=bool(config.return_dict_in_generate))
-    check_loop(logits_processor, stopping_criteria, config)
+    check_loop(logits_processor, stopping_criteria, config, keywords.get("stop_strings"))
     if output_type is not None and processor is not None:
         raise UnsupportedError(
             f"Give output_type= or a {type(processor).__name__}, not both: each says what may be written."
@@ -245,7 +251,7 @@ def _session(model: Any, config: GenerationConfig, language: Any, vocabulary: An
         case OutlinesLogitsProcessor():
             ends = config.eos_token_id
             return LOANS.without_tokenizer(model, [ends] if isinstance(ends, int) else list(ends or ()))
-    given = "banned_phrases=" if language is None else "output_type="
+    given = "output_type=, banned_phrases= or stop strings"
     raise UnsupportedError(
         f"Give vocabulary=tokenizer beside {given}: it knows what tokens write, and transformers does not hand tokenizer= on to "
         "custom_generate."
@@ -312,10 +318,13 @@ def length_of(given: int | None, config: GenerationConfig, model: Any, prompt_le
     return None if config.max_length in (own, usual, min(usual, context)) else config.max_length
 
 
-def check_loop(processors: Sequence[Any], criteria: Iterable[Any], config: GenerationConfig) -> None:
+def check_loop(
+    processors: Sequence[Any], criteria: Iterable[Any], config: GenerationConfig, stop_strings: Any = None
+) -> None:
     """Refuse logits processors and stopping criteria but those that transformers makes of its options, and more than one processor
     that says what may be written.
     """
+    strings = [stop_strings] if isinstance(stop_strings, str) else stop_strings or ()
     languages = [processor for processor in processors if isinstance(processor, OutlinesLogitsProcessor)]
     for processor in processors:
         attribute, option = WARPERS.get(type(processor), (None, None))
@@ -330,10 +339,12 @@ def check_loop(processors: Sequence[Any], criteria: Iterable[Any], config: Gener
         raise UnsupportedError(f"{len(languages)} processors that say what may be written were given; expected one.")
     for criterion in criteria:
         lengths = isinstance(criterion, MaxLengthCriteria) and criterion.max_length == config.max_length
-        if not lengths and not isinstance(criterion, EosTokenCriteria):
+        stops = isinstance(criterion, StopStringCriteria) and {*criterion.stop_strings} == {*strings}
+        if not lengths and not stops and not isinstance(criterion, EosTokenCriteria):
             raise UnsupportedError(
-                "Say where a text ends in its output type, and how long it may be with max_new_tokens. The stopping criterion "
-                f"{type(criterion).__name__} would cut draws short, and what is left of them would have no distribution."
+                "Say where a text ends in its output type or by stop_strings=, and how long it may be with max_new_tokens. The "
+                f"stopping criterion {type(criterion).__name__} would cut draws short, and what is left of them would have no "
+                "distribution."
             )
 
 

@@ -364,6 +364,8 @@ class PhiTransformers(PhiModel, Transformers):
         if not longest:
             raise no_tokens(0, len(inputs))
         refuse_options(keywords)
+        if keywords.get("stop_strings"):
+            keywords.setdefault("tokenizer", self.hf_tokenizer)  # which transformers reads them by
         if not self._at_hand and call.ban is None:
             let_stop(keywords)
             return call.language
