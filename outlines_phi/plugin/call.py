@@ -177,7 +177,7 @@ def read_stops(keywords: Mapping[str, Any]) -> Stops | None:
             "Give stop= for strings that are not in the text, or stop_strings= for strings that are. Both were given."
         )
     given = keywords[found[0]]
-    every = dict.fromkeys(given if isinstance(given, (list, tuple)) else [given])
+    every = given if isinstance(given, (list, tuple)) else [given]
     special = tuple(token for one in every if isinstance(one, Special) for token in references(one.written))
     return Stops(tuple(one for one in every if isinstance(one, str)), special, kept=found[0] == "stop_strings")
 

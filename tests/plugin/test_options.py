@@ -124,10 +124,9 @@ class TestTheOneTable:
         keywords = signature(outlines_phi.custom_generate).parameters
         assert set(USED) - keywords.keys() == {
             "max_new_tokens",
-            "stop_strings",
             "ends",
             "open_at",
-        }  # the first two are in its generation_config
+        }  # the first is in its generation_config
         own = {"output_type", "vocabulary", "phi", "num_beams", "max_length"}
         of_transformers = {
             "model",

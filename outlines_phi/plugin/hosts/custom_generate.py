@@ -28,7 +28,7 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
     TypicalLogitsWarper,
 )
-from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria, StopStringCriteria
+from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 from transformers.utils.generic import ModelOutput
 
 from ...errors import UnsupportedError, VocabularyError
@@ -101,10 +101,7 @@ class Loans:
 LOANS = Loans()  # Those of this process
 
 
-KEYWORDS = (
-    *(name for name in USED if name not in ("banned_phrases", "ends", "open_at", "stop_strings")),
-    "num_beams",
-)
+KEYWORDS = (*(name for name in USED if name not in ("banned_phrases", "ends", "open_at")), "num_beams")
 """The arguments of :func:`custom_generate` that are keywords of a call."""
 
 
@@ -149,6 +146,7 @@ def custom_generate(
     draft_length: int | None = None,
     progress: Told = None,
     stop: Any = None,
+    stop_strings: Any = None,
     tokens: bool | None = None,
     top: int | None = None,
     **prepared: Any,
@@ -174,8 +172,7 @@ def custom_generate(
         ``"auto"``, ``"exact"`` or another estimator. Left out, it is ``"auto"``, or ``"local"`` under ``sampler``.
     seed, temperature, ..., top
         As for every call with ``phi=``: ``do_sample=False`` is the most probable member, with a certificate. ``max_length`` is
-        refused, since it counts the prompt: give ``max_new_tokens``. ``stop_strings=`` beside ``tokenizer=``, which transformers
-        asks for, is read from the generation config. Rows end with the token that completes a stop string.
+        refused, since it counts the prompt: give ``max_new_tokens``. Rows end with the token that completes a stop string.
 
     Returns
     -------
@@ -205,7 +202,7 @@ def custom_generate(
     if not config.return_dict_in_generate:
         refuse_misfits("a call that returns texts", keywords)
     options = call.options(config, weighted=bool(config.return_dict_in_generate))
-    check_loop(logits_processor, stopping_criteria, config, keywords.get("stop_strings"))
+    check_loop(logits_processor, stopping_criteria, config)
     if output_type is not None and processor is not None:
         raise UnsupportedError(
             f"Give output_type= or a {type(processor).__name__}, not both: each says what may be written."
@@ -318,13 +315,10 @@ def length_of(given: int | None, config: GenerationConfig, model: Any, prompt_le
     return None if config.max_length in (own, usual, min(usual, context)) else config.max_length
 
 
-def check_loop(
-    processors: Sequence[Any], criteria: Iterable[Any], config: GenerationConfig, stop_strings: Any = None
-) -> None:
+def check_loop(processors: Sequence[Any], criteria: Iterable[Any], config: GenerationConfig) -> None:
     """Refuse logits processors and stopping criteria but those that transformers makes of its options, and more than one processor
     that says what may be written.
     """
-    strings = [stop_strings] if isinstance(stop_strings, str) else stop_strings or ()
     languages = [processor for processor in processors if isinstance(processor, OutlinesLogitsProcessor)]
     for processor in processors:
         attribute, option = WARPERS.get(type(processor), (None, None))
@@ -339,8 +333,7 @@ def check_loop(
         raise UnsupportedError(f"{len(languages)} processors that say what may be written were given; expected one.")
     for criterion in criteria:
         lengths = isinstance(criterion, MaxLengthCriteria) and criterion.max_length == config.max_length
-        stops = isinstance(criterion, StopStringCriteria) and {*criterion.stop_strings} == {*strings}
-        if not lengths and not stops and not isinstance(criterion, EosTokenCriteria):
+        if not lengths and not isinstance(criterion, EosTokenCriteria):
             raise UnsupportedError(
                 "Say where a text ends in its output type or by stop_strings=, and how long it may be with max_new_tokens. The "
                 f"stopping criterion {type(criterion).__name__} would cut draws short, and what is left of them would have no "
