@@ -28,6 +28,7 @@ from .phi.estimator import LocalPhi as LocalPhi
 from .phi.estimator import OneStepPhi as OneStepPhi
 from .phi.learned import LearnedPhi as LearnedPhi
 from .phi.state_values import StateValues as StateValues
+from .plugin.backend import register_backend as register_backend
 from .plugin.ban import ban as ban
 from .plugin.classic import generate as generate
 from .plugin.classic import samplers as samplers

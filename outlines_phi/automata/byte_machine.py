@@ -199,10 +199,13 @@ class Joined(ByteMachine[PartPlaces]):
     def __init__(
         self, parts: Sequence[ByteMachine[Any]], first: frozenset[int], follow: Sequence[frozenset[int]]
     ) -> None:
-        self.parts, self._follow = tuple(parts), tuple(follow)
+        self.parts, self._first, self._follow = tuple(parts), first, tuple(follow)
         self._left = self._least()
         self._begun = tuple(map(self._entered, self._follow))
         self.start = self._entered(first)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Joined, (self.parts, self._first, self._follow)  # places belong to the machines that made them
 
     def step(self, place: PartPlaces, byte: int) -> PartPlaces | None:
         return self.steps(place, [byte])[0]

@@ -21,6 +21,8 @@ import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
+from ..errors import UnsupportedError
+
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 Arguments = ParamSpec("Arguments")
@@ -180,6 +182,25 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write ``content`` to ``path`` by way of a temporary file in the same folder; what stood there stays until it is done."""
+    try:
+        with replacing(path) as temporary:
+            temporary.write_bytes(content)
+    except OSError as error:
+        raise UnsupportedError(
+            f"{path} cannot be written: {error.strerror}. Give the path of a file in a folder that exists."
+        ) from error
+
+
+def make_folder(folder: Path, given: str) -> None:
+    """Make a folder where there is none; ``given`` is what messages call it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnsupportedError(f"Give another folder: {given} cannot be made a folder, {error.strerror}.") from None
 
 
 def _digest(name: str, content: bytes) -> bytes:

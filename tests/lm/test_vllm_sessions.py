@@ -11,8 +11,7 @@ from torch import Tensor
 
 from outlines_phi.errors import ModelError
 from outlines_phi.lm import TableModel, TokenTrees
-from outlines_phi.lm.vllm.session_trees import SessionTrees
-from outlines_phi.lm.vllm.sessions import Asked, Sessions
+from outlines_phi.lm.vllm.sessions import Asked, Sessions, SessionTrees
 from outlines_phi.testing import check_language_model
 from tests.inner import WrappedModel
 from tests.lm.gardens import SIZE, VOCABULARY

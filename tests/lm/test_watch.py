@@ -9,19 +9,19 @@ from dataclasses import replace
 import pytest
 
 from outlines_phi import AutoPhi, ExactPhi, LocalPhi, Progress
-from outlines_phi.lm import TableModel, TokenTrees
+from outlines_phi.lm import TableModel
 from outlines_phi.lm.watch import (
     INTERRUPTION,
     Interrupted,
     Interruption,
     Watch,
-    WatchedTrees,
     current,
     follow,
     turn,
     watching,
 )
 from tests.inner import (
+    Branches,
     ModelCounts,
     TreeStore,
     limited,
@@ -40,35 +40,34 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return lambda seconds: time.__setitem__(0, 100.0 + seconds)
 
 
-def test_every_member_of_the_interface_is_handed_on() -> None:
-    public = {name for name in vars(TokenTrees) if not name.startswith("_")}
-    assert all(getattr(WatchedTrees, name) is not getattr(TokenTrees, name) for name in public)
-
-
 def test_nobody_needs_to_watch() -> None:
-    trees = WatchedTrees(WORDS.lm.trees([PROMPT]))
-    trees.roots()
-    assert trees.counts.calls == 1
+    branches = Branches(WORDS.lm.trees([PROMPT]))
+    branches.plant()
+    assert branches.trees.counts.calls == 1
     follow(lambda: pytest.fail("nobody asked"))  # type: ignore[arg-type, return-value]
 
 
 def test_progress_is_told_when_the_next_call_begins_and_at_the_end(clock: Callable[[float], None]) -> None:
     told: list[Progress] = []
     tokens = iter(range(3))
-    trees = WatchedTrees(WORDS.lm.trees([PROMPT]))
+    branches = Branches(WORDS.lm.trees([PROMPT]))
 
     def tell(watched: Watch) -> None:
         assert watched.progress is not None
         told.append(watched.progress())
 
     with watching(tell):
-        follow(lambda: Progress.of(trees.counts, draws=len(told), wanted=3, log_bounds=[(-math.inf, math.log(0.5))]))
-        trees.roots()
+        follow(
+            lambda: Progress.of(
+                branches.trees.counts, draws=len(told), wanted=3, log_bounds=[(-math.inf, math.log(0.5))]
+            )
+        )
+        branches.plant()
         assert told == []
         clock(1.5)
-        trees.extend([0], [next(tokens)])
+        branches.evaluate([(0, next(tokens))])
         assert len(told) == 1
-        trees.extend([0], [next(tokens)])
+        branches.evaluate([(0, next(tokens))])
     assert [each.calls for each in told] == [1, 2, 3] and [each.tokens for each in told] == [0, 1, 2]
     assert [each.draws for each in told] == [0, 1, 2] and {each.seconds for each in told} == {1.5}
     assert told[0].log_z_bounds == ((-math.inf, math.log(0.5)),)
@@ -83,16 +82,16 @@ def test_a_call_that_failed_tells_nothing_more() -> None:
 
 def test_what_is_told_goes_up_between_two_calls() -> None:
     """An exception of who is told leaves the trees of the model as they were."""
-    trees = WatchedTrees(WORDS.lm.trees([PROMPT]))
+    branches = Branches(WORDS.lm.trees([PROMPT]))
 
     def fail(_: Watch) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError), watching(fail):
-        follow(lambda: Progress.of(trees.counts))
-        trees.roots()
-        trees.extend([0], [1])
-    assert (trees.counts.calls, trees.next_node) == (1, 1)
+        follow(lambda: Progress.of(branches.trees.counts))
+        branches.plant()
+        branches.evaluate([(0, 1)])
+    assert (branches.trees.counts.calls, branches.trees.next_node) == (1, 1)
     assert current().progress is None
 
 

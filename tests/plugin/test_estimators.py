@@ -88,13 +88,6 @@ class Person(BaseModel):
     city: Literal["Paris", "Rome", "Lisbon"]
 
 
-def test_pieces_are_the_text_of_a_call_field_by_field(model: PhiTransformers) -> None:
-    generator = Generator(model, Person, phi="fields")
-    pieces = list(generator.stream(PERSON, seed=3, max_new_tokens=60))
-    assert "".join(pieces) == generator(PERSON, seed=3, max_new_tokens=60)
-    assert len(pieces) > 3 and Person.model_validate_json("".join(pieces))
-
-
 def test_a_stream_keeps_the_model_alive_that_nobody_else_holds() -> None:
     def pieces() -> Iterator[str]:
         owner = outlines_phi.from_transformers(*bundled.load())

@@ -11,7 +11,7 @@ import pytest
 from outlines.types import regex
 
 import outlines_phi
-from outlines_phi import AutoPhi, ExactPhi, Guarantee, LocalPhi, PhiTransformers
+from outlines_phi import AutoPhi, ExactPhi, LocalPhi, PhiTransformers
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.plugin.generator import PhiGenerator
 from tests.plugin.gate import Gate
@@ -66,20 +66,6 @@ def test_a_text_alone_ends_where_it_can_only_end(model: PhiTransformers) -> None
             written.add(call())
         assert gate.calls == calls, way
     assert len(written) == 1 and len(written.pop()) == 3
-
-
-class TestSample:
-    def test_draws_are_those_of_a_call(self, exact: PhiGenerator) -> None:
-        draws = exact.sample(PROMPT, 5, seed=2)
-        assert draws.texts == exact(PROMPT, num_return_sequences=5, seed=2)
-        assert draws.guarantee == Guarantee.EXACT
-        assert (draws.counts.accepted, len(draws), draws.failures) == (5, 5, 0)
-        assert set(draws.texts) <= {"red", "green", "dark green"}
-
-    def test_a_batch_has_one_result_for_each_prompt(self, exact: PhiGenerator) -> None:
-        results = exact.sample_batch([PROMPT, "no"], 3, phi="onestep", seed=2)
-        assert [(len(draws), draws.guarantee) for draws in results] == [(3, Guarantee.WEIGHTED)] * 2
-        assert exact.sample_batch([], 3) == []
 
 
 class TestSeeds:

@@ -250,19 +250,6 @@ def test_what_defines_no_law_is_no_default(name: str, value: Any) -> None:
     assert CallOptions.read({name: 1.0}, configured(name, value)).settings == SamplingSettings()
 
 
-def test_a_call_of_a_model_and_a_processor_say_the_same() -> None:
-    hf_model, tokenizer = bundled.load()
-    hf_model.generation_config.temperature = 0.0
-    model = outlines_phi.from_transformers(hf_model, tokenizer)
-    for make in (
-        lambda: model("red", CHOICE, phi="exact"),
-        lambda: outlines_phi.PhiLogitsProcessor(model, CHOICE, phi="onestep", top_k=0, max_new_tokens=5),
-    ):
-        with pytest.raises(UnsupportedError, match=r"temperature=0\.0 in the model's generation_config"):
-            make()
-    assert model("red", CHOICE, phi="exact", do_sample=False, temperature=1.0) in ("a", "b")
-
-
 @pytest.mark.parametrize(
     ("name", "value"), [("top_h", 0.5), ("renormalize_logits", True), ("remove_invalid_values", True)]
 )

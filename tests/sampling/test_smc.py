@@ -20,7 +20,6 @@ from outlines_phi import (
 from outlines_phi.numerics.weights import effective_size, normalized
 from outlines_phi.sampling import ancestral
 from outlines_phi.sampling.ancestral import Ancestors, Particles
-from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.inner import (
     DONE,
     at_quantiles,
@@ -251,16 +250,6 @@ def test_a_run_does_not_depend_on_later_ones(option: SMC, monkeypatch: pytest.Mo
     assert draw(WORDS, option, 9, 9).items[:4] == alone
     monkeypatch.setattr(ancestral, "TOGETHER", 5)  # runs in turns
     assert draw(WORDS, option, 4, 9).items == alone
-
-
-@options
-def test_draws_of_several_prompts_know_the_probability_after_their_own(option: SMC) -> None:
-    prompts = [PROMPT, (3,), PROMPT, (1, 1, 4)]
-    request = replace(WORDS.request(20, 9), prompts=prompts)
-    for prompt, draws in zip(prompts, sample(LocalPhi(), request, smc=option), strict=True):
-        log_p = enumerate_language(WORDS.lm, WORDS.table, prompt, request.settings, WORDS.budget).log_p
-        for draw in [*draws, *(particle for population in draws.populations for particle in population)]:
-            assert draw.log_p == pytest.approx(log_p[draw.token_ids], abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -50,11 +50,16 @@ MASKING = ("llguidance", "xgrammar")
 
 BACKENDS = (OWN, *MASKING)  # The backends that Outlines has
 
+REGISTERED: dict[str, dict[str, Any]] = {}
+"""The options of the backends of this package that were given to Outlines, by name: see :func:`outlines_phi.register_backend`."""
+
 
 def masks_only(backend: str | None) -> bool:
     """Return True if ``backend`` is one of :data:`MASKING`."""
     if backend not in (None, *BACKENDS):
-        raise UnsupportedError(f"backend={backend!r} was given; expected one of {', '.join(BACKENDS)}, or None.")
+        raise UnsupportedError(
+            f"backend={backend!r} was given; expected one of {', '.join((*BACKENDS, *REGISTERED))}, or None."
+        )
     return backend in MASKING
 
 

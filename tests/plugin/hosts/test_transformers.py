@@ -19,7 +19,6 @@ from pydantic import BaseModel
 import outlines_phi
 from outlines_phi import PhiTransformers
 from outlines_phi.lm import bundled
-from outlines_phi.plugin.types import tables as compiled
 from outlines_phi.sampling.draws import Draws, Guarantee
 from tests.plugin.loops import seeded
 
@@ -142,25 +141,8 @@ class TestSeeds:
             texts.append([model(PROMPT, NUMBER, phi=phi) for _ in range(4)])
         assert texts[0] == texts[1] != texts[2] and len(set(texts[0])) > 1
 
-    def test_a_batch_of_one_is_the_single_call(self, phi: str, model: PhiTransformers) -> None:
-        """Equal rows of a batch draw independently."""
-        for seed in range(5):
-            assert model.batch([PROMPT], NUMBER, phi=phi, seed=seed) == [model(PROMPT, NUMBER, phi=phi, seed=seed)]
-        assert len(set(model.batch([PROMPT] * 8, NUMBER, phi=phi, seed=0))) > 1
-
 
 class TestCompiled:
-    @pytest.fixture
-    def compilations(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        """The names of what was compiled, lifted or read, in order."""
-        record: list[str] = []
-        for name in ("compile_in_parts", "from_index"):
-            build = getattr(compiled, name)
-            monkeypatch.setattr(compiled, name, lambda x, *, n=name, b=build: record.append(n) or b(x))
-        lift = compiled.FSMGuide.from_automaton
-        monkeypatch.setattr(compiled.FSMGuide, "from_automaton", lambda *a: record.append("lift") or lift(*a))
-        return record
-
     def test_a_processor_does_not_outlive_its_generator(self, fresh: PhiTransformers) -> None:
         generator = outlines.Generator(fresh, COLOUR)
         generator(PROMPT, phi="exact")

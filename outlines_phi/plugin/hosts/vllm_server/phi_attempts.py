@@ -12,8 +12,7 @@ from vllm import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 
 from ....errors import UnsupportedError
-from ....lm.vllm.batch_rows import BatchRows
-from ....lm.vllm.engine import check_engine, vocabulary_of
+from ....lm.vllm.engine import BatchRows, check_engine, vocabulary_of
 from .served_call import ARGUMENT, SHOWN, check
 from .served_walks import EngineWalk, ServedWalks
 
