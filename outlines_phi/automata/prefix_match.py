@@ -30,12 +30,12 @@ def boundary(pattern: str) -> ByteAutomaton:
             f"Give open_at= a regular expression as a str, or None. open_at={pattern!r:.80} was given."
         )
     wanted, character = compile_regex(pattern), compile_regex("(?s:.)")
-    if not (wanted & character.complement()).is_empty:
+    if not (wanted - character).is_empty:
         raise UnsupportedError(
             "Give open_at= a regular expression of one character, such as [^A-Za-z]: of what follows a member one character is "
             f"looked at. open_at={pattern!r:.80} matches other texts."
         )
-    product = Product.of((wanted, character & wanted.complement()), needed=1)
+    product = Product.of((wanted, character - wanted), needed=1)
     known = (product.places[:, 0] != DEAD) & (product.places[:, 1] == DEAD)
     targets = np.where(known[:, None], DEAD, product.targets)
     return ByteAutomaton(targets, product.byte_class, 1, known).trim()
