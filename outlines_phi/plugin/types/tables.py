@@ -219,7 +219,7 @@ class CompiledTypes:
             return self.without(table, ban) if stops is None else self.stopped(table, ban, stops)
 
     def written(self, table: Table) -> Written:
-        """Return what ``table`` was compiled from."""
+        """Return the source of a compiled ``table``."""
         if table not in self._written:
             raise UnsupportedError(
                 "Give an output type, such as outlines.types.regex(pattern): of a guide, a table or the logits processor of "

@@ -11,9 +11,8 @@ import pytest
 import xgrammar
 from xgrammar.builtin_structural_tag import _structural_tag_registry, get_model_structural_tag
 
-from outlines_phi import EmptyLanguageError, GrammarError, UnsupportedError, structural_tag
+from outlines_phi import structural_tag
 from outlines_phi.automata.byte_machine import ByteMachine
-from outlines_phi.errors import OutlinesPhiError
 from outlines_phi.plugin.types.output_types import JSONText, to_language
 from outlines_phi.plugin.types.structural_tags import FIELDS
 from outlines_phi.regex.patterns import compile_regex
