@@ -60,7 +60,9 @@ PUBLIC = [
     "generate",
     "install",
     "limits",
+    "register_backend",
     "samplers",
+    "structural_tag",
     "uninstall",
     "wrap",
 ]
