@@ -59,6 +59,7 @@ PUBLIC = [
     "generate",
     "install",
     "limits",
+    "register_backend",
     "samplers",
     "structural_tag",
     "uninstall",
