@@ -11,8 +11,9 @@ import pytest
 import xgrammar
 from xgrammar.builtin_structural_tag import _structural_tag_registry, get_model_structural_tag
 
-from outlines_phi import structural_tag
+from outlines_phi import GrammarError, UnsupportedError, structural_tag
 from outlines_phi.automata.byte_machine import ByteMachine
+from outlines_phi.errors import OutlinesPhiError
 from outlines_phi.plugin.types.output_types import JSONText, to_language
 from outlines_phi.plugin.types.structural_tags import FIELDS
 from outlines_phi.regex.patterns import compile_regex
@@ -262,3 +263,96 @@ KINDS = {str(form["type"]) for form in FORMATS.values()}
 def test_each_kind_is_compared_or_is_one_of_tokens() -> None:
     of_tokens = {"token", "exclude_token", "any_tokens", "token_triggered_tags", "token_dispatch"}
     assert KINDS | of_tokens == FIELDS.keys()
+
+
+def test_the_text_of_a_tag_ends_with_its_first_end() -> None:
+    """Where an end may begin inside of another, xgrammar lets it be a later one: ``aaa`` is ``a`` and ``aa`` there."""
+    given = document(tag("<", any_text("b", "aax"), "aa"))
+    assert Reference(given).accepts("<caaa")
+    assert {text for text in ("<aa", "<caa", "<caaa", "<baa", "<ca") if machine(given).accepts(text.encode())} == {
+        "<aa",
+        "<caa",
+    }
+
+
+def test_kinds_that_xgrammar_reads_otherwise() -> None:
+    """What a JSON value is said by the standard, and text holds no end of a member's tag, not even in JSON."""
+    for form, ours, theirs in (
+        (schema({"type": "string"}), r'"\ud800"', True),  # a lone surrogate
+        (schema({"type": "array", "items": {"type": "null"}, "uniqueItems": True}), "[null, null]", True),
+        (
+            schema({"type": "object", "properties": {"q": {}}}, "qwen_xml"),
+            '<parameter=q>["</parameter>"]</parameter>',
+            True,
+        ),
+        (
+            schema({"type": "object", "properties": {"q": {"type": "string", "pattern": "ab"}}}, "qwen_xml"),
+            "<parameter=q>cabc</parameter>",
+            False,
+        ),
+        ({"type": "regex", "pattern": r"a\s"}, "a\u2003", False),  # ECMA-262 has more blanks
+    ):
+        assert Reference(document(form)).accepts(ours) == theirs != machine(document(form)).accepts(ours.encode())
+
+
+OLDER = {"structures": [{"begin": "<a>", "schema": {"type": "null"}, "end": "</a>"}], "triggers": ["<a"]}
+
+
+def test_documents_in_each_form_are_read() -> None:
+    form = document(triggered("<a", tags=[tag("<a>", schema({"type": "null"}), "</a>")]))
+    model = xgrammar.StructuralTag.model_validate(form)
+    for given in (form, json.dumps(form), model, model.model_dump_json(), OLDER, {**OLDER, "type": "structural_tag"}):
+        assert machine(given).accepts(b"x<a>null</a>") and not machine(given).accepts(b"<a>1</a>")
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ("{", GrammarError, "The structural tag is not JSON"),
+        ({"type": "tag"}, GrammarError, 'Give {"type": "structural_tag"'),
+        (document(const("a")) | {"x": 1}, GrammarError, 'Give {"type": "structural_tag"'),
+        ({"structures": [{"begin": "<"}], "triggers": ["<"]}, GrammarError, "#/structures"),
+        (document({"type": "text"}), GrammarError, "at #/format, of one of the types"),
+        (document(sequence(const("a"), {"type": "regex"})), GrammarError, "a string at #/format/elements/1/pattern"),
+        (document({**const("a"), "x": 1}), GrammarError, "Leave out what stands at #/format/x"),
+        (document(sequence()), GrammarError, "one format at least at #/format/elements"),
+        (document(any_text("")), GrammarError, "one character each at #/format/excludes"),
+        (document(any_text(max_tokens=3)), UnsupportedError, "Give max_chars.*#/format/max_tokens"),
+        (
+            document({"type": "exclude_token", "exclude_tokens": []}),
+            UnsupportedError,
+            "regular expression.*of #/format",
+        ),
+        (document({"type": "token", "token": True}), GrammarError, "#/format/token"),
+        (document({"type": "repeat", "min": 2, "max": 1, "content": const("a")}), GrammarError, "#/format/max"),
+        (document({"type": "regex", "pattern": "(a"}), GrammarError, "Correct what stands at #/format"),
+        (document({"type": "grammar", "grammar": "root ::= a"}), GrammarError, "Correct what stands at #/format"),
+        (document(schema(CALL, "xml")), GrammarError, "#/format/style"),
+        (document(schema(CALL, any_order=True)), UnsupportedError, "#/format/any_order"),
+        (document(schema({"type": "string"}, excludes=["a"])), UnsupportedError, "#/format/excludes"),
+        (document(schema({"type": "x"})), OutlinesPhiError, "#/format/json_schema"),
+        (document(schema({"type": "array"}, "glm_xml")), UnsupportedError, "#/format/json_schema/type"),
+        (
+            document(schema({"type": "object", "properties": {"a": {"type": 3}}}, "glm_xml")),
+            OutlinesPhiError,
+            "#/format/json_schema/properties/a",
+        ),
+        (
+            document(schema({"type": "object", "properties": {"a": {"$ref": "#"}}}, "cohere_xml")),
+            UnsupportedError,
+            "#/format/json_schema",
+        ),
+        (document(schema(True, "minimax_m3_xml")), UnsupportedError, "List all properties.*additionalProperties"),
+        (
+            document(triggered("<b", tags=[A])),
+            GrammarError,
+            "exactly one of the triggers '<b' at #/format/tags/0/begin",
+        ),
+        (document(triggered("<f", "<g", tags=[A])), GrammarError, "each begins a tag at #/format/triggers"),
+        (document(dispatch({"a<b": const("x"), "<": const("y")})), UnsupportedError, "#/format/rules"),
+        (document(dispatch({"<1": const("x")}, excludes=["<"])), UnsupportedError, "#/format/rules"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_its_pointer(given: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=f"(?s){said}"):
+        structural_tag(given)
