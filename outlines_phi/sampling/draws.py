@@ -105,12 +105,15 @@ class WrittenText:
         ``log p(y)`` under the model and the settings, in nats.
     reader
         The function that makes the typed value of the text.
+    spelled
+        The text with the special tokens that the format names, as machines step by them; ``None`` where it names none.
     """
 
     text: str
     token_ids: tuple[int, ...]
     log_p: float
     reader: Callable[[str], Any] = field(default=str, repr=False, compare=False)
+    spelled: str | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def value(self) -> Any:
@@ -123,7 +126,32 @@ class WrittenText:
         ValueReadError
             The type refuses the text, by a constraint that is not part of the format.
         """
-        return self.reader(self.text)
+        spelled = self.spelled if getattr(self.reader, "spelled", False) else None
+        return self.reader(self.text if spelled is None else spelled)
+
+    @property
+    def calls(self) -> tuple[Any, ...]:
+        """The calls of tools in the text, in turn: of an output type with :class:`outlines_phi.Tools`.
+
+        Raises
+        ------
+        UnsupportedError
+            There are no tools in the output type.
+        ValueReadError
+            As :attr:`value`.
+        """
+        if not hasattr(self.value, "calls"):
+            raise UnsupportedError(
+                "Give outlines_phi.Tools(...) as output type. This one has no tools that a draw could call."
+            )
+        return self.value.calls
+
+
+def texts_of(guide: Guide, token_ids: Sequence[int]) -> dict[str, Any]:
+    """Return ``text`` and ``spelled`` of a :class:`WrittenText`."""
+    written = guide.written(token_ids)
+    spelled = None if guide.vocabulary.plain is None else written.decode(errors="surrogateescape")
+    return {"text": guide.vocabulary.shown(written).decode(errors="replace"), "spelled": spelled}
 
 
 class Alternative(NamedTuple):
@@ -202,7 +230,7 @@ class Draw(WrittenText):
     def of(cls, guide: Guide, token_ids: Sequence[int], **attributes: Any) -> Draw:
         """Return the draw that ``token_ids`` write under a guide."""
         # Free text that the budget cuts short may end inside a character.
-        return cls(text=guide.text(token_ids).decode(errors="replace"), token_ids=tuple(token_ids), **attributes)
+        return cls(**texts_of(guide, token_ids), token_ids=tuple(token_ids), **attributes)
 
 
 Item = TypeVar("Item", bound=WrittenText, covariant=True)
