@@ -23,7 +23,7 @@ from vllm import SamplingParams
 import outlines_phi
 from benchmarks.hosts import spent
 from benchmarks.report import Report
-from outlines_phi.lm.vllm import engine_calls, vllm_model
+from outlines_phi.lm.vllm import vllm_model
 from outlines_phi.vllm import ENGINE
 from tests.hosts.vllm_engine import start
 
@@ -103,7 +103,7 @@ def main(
     add("walks in open requests", timed(walk, repeats), prompts * length, own)
     with_requests = outlines_phi.from_vllm_offline(llm)
     with_requests.lm.sessions = vllm_model.Sessions(
-        engine_calls.RequestCalls(llm), most=0, blocks=0, block_size=32, prefixes=True
+        vllm_model.RequestCalls(llm), most=0, blocks=0, block_size=32, prefixes=True
     )
     again = outlines_phi.Generator(with_requests, TEXT)
     request = lambda: again.sample_batch(texts, phi="local", seed=0)  # noqa: E731

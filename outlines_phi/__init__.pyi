@@ -31,14 +31,15 @@ from .phi.state_values import StateValues as StateValues
 from .plugin.ban import ban as ban
 from .plugin.classic import generate as generate
 from .plugin.classic import samplers as samplers
-from .plugin.classic.install import install as install
-from .plugin.classic.install import uninstall as uninstall
 from .plugin.generator import Generator as Generator
 from .plugin.generator import audit as audit
 from .plugin.hosts.custom_generate import custom_generate as custom_generate
 from .plugin.hosts.phi_processor import PhiLogitsProcessor as PhiLogitsProcessor
 from .plugin.hosts.transformers import PhiTransformers as PhiTransformers
 from .plugin.hosts.transformers import from_transformers as from_transformers
+from .plugin.install import install as install
+from .plugin.install import register_backend as register_backend
+from .plugin.install import uninstall as uninstall
 from .plugin.types.output_types import FreeText as FreeText
 from .plugin.types.output_types import Special as Special
 from .plugin.types.output_types import from_guidance as from_guidance

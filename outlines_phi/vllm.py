@@ -10,16 +10,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .lm.vllm.row_capture import RowCapture as RowCapture
-    from .lm.vllm.row_capture import RowReader as RowReader
+    from .lm.vllm.engine import RowCapture as RowCapture
+    from .lm.vllm.engine import RowReader as RowReader
     from .lm.vllm.vllm_model import ENGINE as ENGINE
     from .plugin.hosts.vllm_server.phi_attempts import PhiAttempts as PhiAttempts
 
 # A worker of vLLM that loads one of them has no use for the imports of the others.
 NAMES = {
     "ENGINE": "lm.vllm.vllm_model",
-    "RowCapture": "lm.vllm.row_capture",
-    "RowReader": "lm.vllm.row_capture",
+    "RowCapture": "lm.vllm.engine",
+    "RowReader": "lm.vllm.engine",
     "PhiAttempts": "plugin.hosts.vllm_server.phi_attempts",
 }
 """By name: the module that has it."""

@@ -60,6 +60,7 @@ PUBLIC = [
     "generate",
     "install",
     "limits",
+    "register_backend",
     "samplers",
     "structural_tag",
     "uninstall",

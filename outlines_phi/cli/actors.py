@@ -375,7 +375,10 @@ def draw_into(
 
     def begun(task: Task) -> tuple[Record, Drawing]:
         started = pool.started()
-        header = started.once(_header, task, _to_first_chat(rows)) | {"parts": parts.form}
+        prompts = ["" if isinstance(prompt, UnsupportedError) else prompt for _, prompt in rows]
+        # Up to the first chat, which the model may have no template for; none where there are no chats.
+        chat = next((number for number, prompt in enumerate(prompts) if isinstance(prompt, list)), -1)
+        header = started.once(_header, task, prompts[: chat + 1]) | {"parts": parts.form}
         return header, lambda done, _: drawn(task, rows, done, started, batch_size, token_ids=token_ids)
 
     return run(parts, task, begun, len(rows), overwrite=overwrite, shown=not quiet)
@@ -387,10 +390,3 @@ def _header(task: Task, prompts: list[Any]) -> Record:
     check_chats(model, prompts)
     task.batches(model)
     return task.header(model)
-
-
-def _to_first_chat(rows: Rows) -> list[Any]:
-    """Return the prompts up to the first chat, which the model may have no template for; none where there are no chats."""
-    prompts = ["" if isinstance(prompt, UnsupportedError) else prompt for _, prompt in rows]
-    chat = next((number for number, prompt in enumerate(prompts) if isinstance(prompt, list)), -1)
-    return prompts[: chat + 1]

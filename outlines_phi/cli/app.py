@@ -54,11 +54,6 @@ def message(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-def exit_code(error: BaseException) -> int:
-    """Return the exit code of a command that ends by ``error``."""
-    return FAILED if isinstance(error, BudgetError | ModelError | OSError) or out_of_memory(error) else REFUSED
-
-
 def tell(kind: str, color: str, text: str) -> None:
     """Print a line to the terminal of messages (stderr), on however many rows it takes."""
     # Not as markup: a text may hold [this], which would be read as a style, or :this:, which would become an emoji.
@@ -187,7 +182,8 @@ class Commands(TyperGroup):
             if (is_foreign and not out_of_memory(error)) or is_broken_pipe or ctx.meta.get(DEBUG):
                 raise
             tell("Error", "red", message(error))
-            raise typer.Exit(exit_code(error)) from None
+            failed = isinstance(error, BudgetError | ModelError | OSError) or out_of_memory(error)
+            raise typer.Exit(FAILED if failed else REFUSED) from None
 
 
 app = typer.Typer(

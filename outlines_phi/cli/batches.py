@@ -29,10 +29,9 @@ from ..plugin.types.output_types import to_language
 from ..plugin.wrapping import wrapped
 from ..sampling.draws import Draws, Guarantee
 from ..sampling.phi_options import AutoPhi, LookaheadPhi
-from ..settings import SamplingSettings
 from .app import FAILED, INTERRUPTED, note, tell
 from .inputs import Prompt, identity, model_input
-from .journal import FORMAT, VERSION, Outcome, Record, Saved, check_same_run, digest, records_of, seeded
+from .journal import FORMAT, VERSION, Outcome, Record, Saved, check_same_run, digest, records_of
 from .terminal import Bar, bar
 
 T = TypeVar("T")
@@ -51,10 +50,9 @@ class Batches:
     so that a run may begin at any prompt, and be divided among machines.
     """
 
+    task: Task
     generator: PhiGenerator
     keywords: dict[str, Any]
-    n: int  # draws per prompt
-    seed: int | None  # where all random streams come from; fresh ones where there is none
 
     def outcomes(self, prompts: Sequence[Prompt], size: int, finished: Container[int] = ()) -> Iterator[list[Outcome]]:
         """Yield the outcomes of the prompts that are not ``finished``, in order, batch by batch.
@@ -70,7 +68,7 @@ class Batches:
     def drawn(self, rows: Sequence[tuple[int, Prompt | OutlinesPhiError]]) -> list[Outcome]:
         """Return the outcomes of prompts with their numbers, drawn in shared model calls; an error in place of one is its own."""
         model, table = self.generator.model, self.generator.table
-        options = replace(CallOptions.read(self.keywords, model.defaults), n=self.n)
+        options = replace(CallOptions.read(self.keywords, model.defaults), n=self.task.n)
 
         def refused(row: tuple[int, Prompt | OutlinesPhiError]) -> OutlinesPhiError | None:
             return row[1] if isinstance(row[1], OutlinesPhiError) else refusal(model, table, row[1], options)
@@ -89,12 +87,12 @@ class Batches:
                 warnings.simplefilter("ignore", FidelityWarning)  # the command sums them up
                 results = self.generator.sample_batch(
                     [model_input(prompt) for _, prompt in rows],
-                    self.n,
+                    self.task.n,
                     # Fresh ones are not from torch's generator, which begins alike in every process.
                     seed=[
                         secrets.randbits(63)
-                        if self.seed is None
-                        else int(np.random.SeedSequence((self.seed, index)).generate_state(1, np.uint64)[0])
+                        if self.task.seed is None
+                        else int(np.random.SeedSequence((self.task.seed, index)).generate_state(1, np.uint64)[0])
                         for index, _ in rows
                     ],
                     **self.keywords,
@@ -103,8 +101,8 @@ class Batches:
             results = error.draws  # every prompt was drawn as far as its own effort went
         outcomes = []
         for (index, prompt), draws in zip(rows, results, strict=True):
-            missing = self.n - len(draws) - draws.failures
-            short = _shortfall(draws, self.n, self.generator.phi) if missing else None
+            missing = self.task.n - len(draws) - draws.failures
+            short = _shortfall(draws, self.task.n, self.generator.phi) if missing else None
             outcomes.append(Outcome(index=index, prompt=prompt, draws=draws, error=short))
         return outcomes
 
@@ -263,9 +261,11 @@ class Task:
         options, ban = self._options(model), self.call.ban
         own = {"phi": self.call.phi, "banned_phrases": ban, "draft": options.draft, **self._ends}
         generator = Generator(model, self.output_type, **own)
-        _check_length(generator, options.settings)
+        table, most = generator.table, options.settings.max_new_tokens
+        if most is not None and most < (least := table.guide.min_tokens(table.start)):
+            raise too_small(most, least)
         keep = {name: value for name, value in self.call.keywords.items() if name != "draft"}
-        return Batches(generator=generator, keywords=keep, n=self.n, seed=self.seed)
+        return Batches(task=self, generator=generator, keywords=keep)
 
     def header(self, model: PhiModel) -> Record:
         """Return the first line of a file of the draws: all that decides them, as JSON has it."""
@@ -313,14 +313,6 @@ def _told(phi: Phi | None) -> str:
     return f"{phi.name} (weighted)" if phi == LookaheadPhi(weights=True) else phi.name
 
 
-def _check_length(generator: PhiGenerator, settings: SamplingSettings) -> None:
-    """Raise now what every prompt would raise: the length limit is too small for the format."""
-    table = generator.table
-    least, most = table.guide.min_tokens(table.start), settings.max_new_tokens
-    if most is not None and most < least:
-        raise too_small(most, least)
-
-
 Told: TypeAlias = tuple[list[Record], Summary]  # The records of some prompts, and their summary
 
 
@@ -353,7 +345,8 @@ def run(
     """
     target.check()
     saved = Saved() if overwrite else target.saved()
-    task = replace(task, seed=seeded(task.seed, saved.header))
+    if task.seed is None:
+        task = replace(task, seed=secrets.randbelow(2**32) if saved.header is None else int(saved.header["seed"]))
     header, drawing = begun(task)
     if saved.header is not None:
         check_same_run(saved.header, header, target.path)

@@ -24,11 +24,11 @@ from rich.text import Text
 from torch import Tensor
 
 from ..fidelity.comparison import WHOLE, Report, Sample, View, compare, label
-from ..fidelity.page import make_folder, page, write_atomically
-from ..fidelity.plots import draw_reports
+from ..fidelity.plots import draw_reports, page
 from ..fidelity.probabilities import probabilities
 from ..fidelity.report_text import TextTable, certainty, cost_table, distance_table, number
 from ..lm import bundled
+from ..numerics.cache import make_folder, write_atomically
 from ..phi.tree.tree import BoundsTree
 from ..plugin.generator import Generator
 from ..plugin.hosts.transformers import PhiTransformers, from_transformers

@@ -140,7 +140,12 @@ def _on_transformers(name: str, device: str | None, dtype: str | None) -> PhiTra
     weights = None if dtype is None else getattr(torch, dtype)
     _check_folder(name, "--model")
     with loading(f"--model {name}"):
-        loaded, tokenizer = bundled.load(weights) if name == BUNDLED else _pretrained(name, weights)
+        if name == BUNDLED:
+            loaded, tokenizer = bundled.load(weights)
+        else:
+            options = {} if weights is None else {"dtype": weights}
+            tokenizer = transformers.AutoTokenizer.from_pretrained(_source(name))
+            loaded = transformers.AutoModelForCausalLM.from_pretrained(_source(name), **options).eval()
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         loaded = loaded.to(torch.device(where))
@@ -176,12 +181,6 @@ def loading(given: str) -> Iterator[None]:
 
 def _is_path(name: str) -> bool:
     return Path(name).is_absolute() or name.startswith((".", "~")) or name.count("/") > 1
-
-
-def _pretrained(name: str, dtype: torch.dtype | None) -> tuple[Any, Any]:
-    options = {} if dtype is None else {"dtype": dtype}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(_source(name))
-    return transformers.AutoModelForCausalLM.from_pretrained(_source(name), **options).eval(), tokenizer
 
 
 def identity(name: str, model: Any) -> dict[str, str]:

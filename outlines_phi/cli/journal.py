@@ -9,7 +9,6 @@ import hashlib
 import importlib
 import json
 import os
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -46,11 +45,6 @@ UNCOMPARED = {"record", "outlines_phi", "model.name", "output_type.name"}
 """Keys that are there to be read: the same weights may lie in another folder."""
 
 ANEW = "Give another --output, or --overwrite to begin anew."
-
-
-def seeded(given: int | None, saved: Record | None) -> int:
-    """Return the seed of a command, of the run that it goes on with, whose first line is ``saved``, or a new one."""
-    return given if given is not None else secrets.randbelow(2**32) if saved is None else int(saved["seed"])
 
 
 def check_same_run(saved: Record, header: Record, path: object) -> None:

@@ -18,10 +18,10 @@ from rich.text import Text
 from ..errors import BudgetError, EmptyLanguageError, OutlinesPhiError, UnsupportedError
 from ..fidelity.audit_report import AuditReport, check
 from ..fidelity.bias import TOLERANCE, AuditVerdict, measure
-from ..fidelity.page import write_atomically
 from ..fidelity.probabilities import Probabilities
 from ..fidelity.report_text import TextTable, bias_section, jsonable, sections, verdict, verdict_on
 from ..guides.table import Table
+from ..numerics.cache import write_atomically
 from ..numerics.checks import check_fits, counted
 from ..numerics.weights import bounds_text
 from ..phi.estimator import LocalPhi

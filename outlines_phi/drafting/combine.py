@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 import numpy as np
 
 from ..guides.table import Table
 from ..lm.model import CallCost
-from ..numerics.checks import check, check_kind
+from ..numerics.checks import Checked, check, of_kind
 from .drafter import NOTHING, Chain, Draft, Drafter, Drafting, DraftRun, Proposer, Site
 
 
@@ -113,7 +113,7 @@ def best_length(acceptance: float, cost: CallCost, most: int, walks: int = 2) ->
 
 @final
 @dataclass(frozen=True)
-class AdaptedLength(Drafter):
+class AdaptedLength(Checked, Drafter):
     """Another drafter's proposals, as long as its running acceptance makes worth while (:func:`best_length`), down to none.
 
     So a text that cannot be guessed costs as good as no drafts. Where a proposal costs next to nothing (:attr:`Drafter.cheap`), one
@@ -134,11 +134,8 @@ class AdaptedLength(Drafter):
         ``drafter`` is no drafter.
     """
 
-    drafter: Drafter
+    drafter: Annotated[Drafter, of_kind(Drafter, "a drafter, such as ForcedDrafter()")]
     name: ClassVar[str] = "adapted_length"
-
-    def __post_init__(self) -> None:
-        check_kind("AdaptedLength", "drafter", self.drafter, Drafter, "a drafter, such as ForcedDrafter()")
 
     @property
     def sampled(self) -> bool:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..guides.guide import DEAD, DONE
 from ..numerics.cache import Cache
-from ..numerics.checks import check_counts
+from ..numerics.checks import Checked, Count
 from ..phi.tree.tree import BoundsTree, Node
 from ..vocabulary.classes import EOS
 from .drafter import NOTHING, Draft, Drafter, Drafting, DraftRun, Site, SiteDrafting
@@ -164,7 +164,7 @@ ENOUGH = 2
 
 @final
 @dataclass(frozen=True)
-class PromptLookupDrafter(Drafter):
+class PromptLookupDrafter(Checked, Drafter):
     """A drafter of the tokens that followed the last ones where they stood before (Saxena, "Prompt Lookup Decoding", 2023).
 
     Of the places in prompt and text where the last ``ngram`` tokens stood before, the latest after which the guide allows the
@@ -184,12 +184,9 @@ class PromptLookupDrafter(Drafter):
         ``ngram`` is not a positive whole number.
     """
 
-    ngram: int = 3
+    ngram: Count = 3
     name: ClassVar[str] = "prompt_lookup"
     cheap: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_counts("PromptLookupDrafter", ngram=self.ngram)
 
     def begin(self, run: DraftRun) -> Drafting:
         return SiteDrafting(_PromptLookup(run, self.ngram).draft)

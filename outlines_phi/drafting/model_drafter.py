@@ -14,7 +14,7 @@ from torch import Tensor
 from ..errors import ModelError, UnsupportedError, VocabularyError
 from ..guides.guide import DEAD, DONE
 from ..lm.model import LanguageModel
-from ..numerics.checks import check_kind
+from ..numerics.checks import Checked
 from ..numerics.weights import columns_at
 from ..phi.branches import Branch, Branches
 from ..vocabulary.vocabulary import Vocabulary
@@ -29,7 +29,7 @@ SHOWN = 5
 
 @final
 @dataclass(frozen=True)
-class ModelDrafter(Drafter):
+class ModelDrafter(Checked, Drafter):
     """Draws ``d_i ~ r_i``, the distribution of a smaller model: under the settings of the call, masked by the guide.
 
     ``K`` calls of the small model for ``K`` tokens, for all sites together; its token trees are its own, and go on from what it
@@ -62,7 +62,7 @@ class ModelDrafter(Drafter):
                 f"ModelDrafter({type(self.model).__name__}) was given; expected a LanguageModel, such as "
                 "TransformersModel.with_tokenizer(model, tokenizer)."
             )
-        check_kind("ModelDrafter", "greedy", self.greedy, bool, "True or False")
+        super().__post_init__()
 
     @property
     def sampled(self) -> bool:

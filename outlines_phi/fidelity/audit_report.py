@@ -10,6 +10,7 @@ from typing import Any, final
 
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..lm.model import ModelCounts
+from ..numerics.cache import write_atomically
 from ..numerics.checks import check_counts, check_fits, check_shares, counted
 from ..phi.tree.evidence import Evidence
 from ..settings import SamplingSettings
@@ -25,8 +26,7 @@ from .findings import (
     losses,
     step_places,
 )
-from .page import audit_page, write_atomically
-from .plots import audit_figure, png
+from .plots import audit_figure, audit_page, png
 from .report_text import jsonable
 from .traces import Trace, tree_bounds
 

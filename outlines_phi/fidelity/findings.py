@@ -75,11 +75,8 @@ def is_json(traces: Sequence[Trace]) -> bool:
 
 def losses(prompts: Sequence[Sequence[Trace]], places: Callable[[Trace], list[str]]) -> tuple[Loss, ...]:
     """Return the loss in each place, in the order in which draws come to them; a mean over the prompts."""
-    steps: Counter[str] = Counter()
-    failures: Counter[str] = Counter()
-    margins: dict[str, float] = defaultdict(float)
-    nats: dict[str, float] = defaultdict(float)
-    excess: dict[str, float] = defaultdict(float)
+    # By place: steps, failures, the sum of margins, nats, excess
+    sums = defaultdict[str, NDArray[np.float64]](lambda: np.zeros(5))
     first: dict[str, int] = {}
     measured = sum(any(not trace.failed for trace in traces) for traces in prompts)
     for traces in prompts:
@@ -92,23 +89,19 @@ def losses(prompts: Sequence[Sequence[Trace]], places: Callable[[Trace], list[st
                 zip(places(trace), trace.log_legal, trace.margin, strict=True)
             ):
                 first[place] = min(first.get(place, step), step)
-                steps[place] += 1
-                if log_s == -math.inf:
-                    failures[place] += 1
-                    continue
-                margins[place] += margin
-                nats[place] -= share * log_s / measured
-                excess[place] -= (share - share_meant) * log_s / measured
+                failed, lost = log_s == -math.inf, -log_s / measured if measured else 0.0
+                sums[place] += (1, 1, 0, 0, 0) if failed else (1, 0, margin, share * lost, (share - share_meant) * lost)
     return tuple(
         Loss(
             place=place,
-            steps=steps[place],
-            failures=failures[place],
-            nats=max(0.0, nats[place]),
-            excess=excess[place],
-            margin=margins[place] / max(1, steps[place] - failures[place]),
+            steps=int(steps),
+            failures=int(failures),
+            nats=max(0.0, nats),
+            excess=excess,
+            margin=margins / max(1, steps - failures),
         )
         for place in sorted(first, key=lambda place: first[place])
+        for steps, failures, margins, nats, excess in (sums[place].tolist(),)
     )
 
 

@@ -1,18 +1,35 @@
-"""Pictures of reports. matplotlib is imported where a picture is made, and nowhere else."""
+"""Pictures and pages of reports. matplotlib is imported where a picture is made, and nowhere else.
+
+A page is from a template: text, Markdown, or self-contained HTML without script, font or picture from elsewhere.
+"""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from functools import cache
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
 from ..errors import UnsupportedError
 from .comparison import WHOLE, Report, label
 from .findings import Findings
-from .report_text import number, shown, worst
+from .report_text import (
+    TITLE,
+    certainty,
+    cost_table,
+    distance_table,
+    number,
+    sections,
+    shown,
+    to_markdown,
+    verdict,
+    worst,
+)
 
 ROWS = 10  # Rows of a panel, or values of a field, that are drawn
 
@@ -192,3 +209,45 @@ def figure_class() -> Any:
     from matplotlib.figure import Figure
 
     return Figure
+
+
+SHOWN = 16  # Values of a field that a page shows
+
+
+def page(reports: Sequence[Report], *, command: str) -> str:
+    """Return the HTML of ``reports``, each of two samples and made by ``command``."""
+    return _render(
+        "comparison.html",
+        title="The bias of masking, and its removal",
+        reports=reports,
+        command=command,
+        whole=WHOLE,
+        rows=SHOWN,
+        distances=distance_table,
+        costs=cost_table,
+        truth_of=certainty,
+    )
+
+
+def audit_page(report: Findings, suffix: str) -> str:
+    """Return an audit as a page (``html``), as Markdown (``md``) or as text for a terminal (``txt``)."""
+    said = {"title": TITLE, "verdict": verdict(report), "warnings": report.warnings, "tables": sections(report)}
+    return _render(f"audit.{suffix}", panels=[panel for panel in audit_panels(report) if panel.rows], **said)
+
+
+@cache
+def _templates() -> Environment:
+    templates = Environment(
+        loader=PackageLoader(__package__),
+        autoescape=select_autoescape(["html"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    templates.filters |= {"label": label, "to_markdown": to_markdown}
+    return templates
+
+
+def _render(name: str, **values: object) -> str:
+    return _templates().get_template(name).render(values)

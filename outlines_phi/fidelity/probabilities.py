@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,9 +13,8 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..automata.prefix_match import PrefixMatch, whole_characters
 from ..errors import BudgetError, ValueReadError
-from ..guides.guide import DONE
+from ..guides.guide import DONE, Match
 from ..guides.guide_texts import list_texts
 from ..lm.model import LanguageModel, ModelCounts
 from ..lm.watch import Progress, check_interruption, current, follow
@@ -32,47 +31,33 @@ Place = tuple[Node, int]
 """An undecided part of a tree: an unexpanded node with -1, or an expanded node and one of its free tokens."""
 
 
-@final
-@dataclass
-class TextMass:
-    """The tokenizations of one text that a tree has reached: their share of ``U``, and how many they are."""
-
-    share: float = 0.0
-    count: int = 0
-
-    def add(self, share: float, count: int = 1) -> None:
-        """Count further tokenizations."""
-        self.share += share
-        self.count += count
-
-
-def text_masses(tree: BoundsTree) -> dict[bytes, TextMass]:
-    """Return every text that ``tree`` has reached with its tokenizations."""
-    found: dict[bytes, TextMass] = defaultdict(TextMass)
+def text_masses(tree: BoundsTree) -> tuple[dict[bytes, float], Counter[bytes]]:
+    """Return the share of ``U`` of every text that ``tree`` has reached, and the number of its tokenizations."""
+    shares, spellings = defaultdict[bytes, float](float), Counter[bytes]()
     for node in tree.walk():
         if node.state == DONE and node.log_p > -math.inf:
-            found[tree.table.guide.written(node.tokens())].add(math.exp(node.log_p - tree.root.log_upper))
+            written = tree.table.guide.member(node.tokens())
+            shares[written] += math.exp(node.log_p - tree.root.log_upper)
+            spellings[written] += 1
         elif tree.table.guide.match is not None and node.distribution is not None:
-            for text, shares in _ended(tree, tree.table.guide.match, node, node.distribution):
-                found[text].add(float(shares.sum()), len(shares))
-    return dict(found)
+            for text, found in _ended(tree, tree.table.guide.match, node, node.distribution):
+                shares[text] += float(found.sum())
+                spellings[text] += len(found)
+    return dict(shares), spellings
 
 
 def _ended(
-    tree: BoundsTree, match: PrefixMatch, node: Node, free: Distribution
+    tree: BoundsTree, match: Match, node: Node, free: Distribution
 ) -> Iterator[tuple[bytes, NDArray[np.float64]]]:
     """Yield the texts that free tokens end, and the shares of ``U`` of those tokens; none of them has a node."""
     vocabulary, written = tree.table.vocabulary, tree.table.vocabulary.decode(node.tokens())
     tokens, log_p = free.ended()
     shares = np.exp(node.log_p + log_p - tree.root.log_upper)
     tokens, shares = tokens[shares > 0], shares[shares > 0]
-    state = match.marked.advance(match.marked.start, written)
-    cuts = tree.table.keep("cuts", state, lambda: match.cuts(state, vocabulary), lambda cuts: cuts.nbytes)[tokens]
-    for cut in (-1, 0):  # most tokens
-        if (here := cuts == cut).any():
-            yield match.text(written, ended=False) if cut else whole_characters(written), shares[here]
-    for place in np.flatnonzero(cuts > 0).tolist():
-        yield written + vocabulary.tokens[tokens[place]][: cuts[place]], shares[place : place + 1]
+    state = match.state(written)
+    cuts = tree.table.keep("cuts", state, lambda: match.cuts(state, vocabulary), lambda cuts: cuts.nbytes)[..., tokens]
+    for text, places in match.ended(written, cuts, [vocabulary.tokens[token] for token in tokens.tolist()]):
+        yield text, shares[places]
 
 
 def undecided_share(tree: BoundsTree) -> float:
@@ -84,42 +69,43 @@ def undecided_share(tree: BoundsTree) -> float:
     return share
 
 
-@final
-class Undecided:
-    """The undecided mass ``U - Lo`` of a tree, in shares of ``U``, by the texts that it may still go to.
+Writing = Callable[[bytes, int], Iterator[tuple[int, int]]]
+"""Yields every token that a text may go on with at a position, and the position after it."""
+
+
+def tokens_writing(tokens: Sequence[bytes]) -> Writing:
+    """Return the function that finds the tokens that a text may go on with."""
+    ids = defaultdict[bytes, list[int]](list)
+    for token, written in enumerate(tokens):
+        ids[written].append(token)
+    longest = max(map(len, ids))
+
+    def writing(text: bytes, at: int) -> Iterator[tuple[int, int]]:
+        for end in range(at + 1, min(at + longest, len(text)) + 1):
+            for token in ids.get(text[at:end], ()):
+                yield token, end
+
+    return writing
+
+
+def undecided_places(root: Node, text: bytes, writing: Writing) -> Iterator[tuple[Place, bytes, float]]:
+    """Yield every undecided place below ``root`` that may go to ``text``, what it has written, and its share of ``U``.
 
     An undecided prefix can go to a text only if the text begins with what the prefix has written, so most of the undecided mass is
-    out of the question for most texts. The tree must not change meanwhile.
+    out of the question for most texts.
     """
-
-    def __init__(self, tree: BoundsTree) -> None:
-        self._root = tree.root
-        self._tokens_writing: dict[bytes, list[int]] = defaultdict(list)
-        for token, written in enumerate(tree.table.vocabulary.tokens):
-            if written:
-                self._tokens_writing[written].append(token)
-        self._longest = max(map(len, self._tokens_writing))
-
-    def below(self, text: bytes) -> Iterator[tuple[Place, bytes, float]]:
-        """Yield every undecided place that may go to ``text``, what it has written, and its share."""
-        stack = [(self._root, 0)]
-        while stack:
-            node, at = stack.pop()
-            log_share = node.log_p - self._root.log_upper
-            if not node.expanded or (node.distribution is None and node.log_rest > -math.inf):
-                yield (node, -1), text[:at], math.exp(log_share + (node.log_rest if node.expanded else 0.0))
-            for token, end in self._tokens(text, at) if node.expanded else ():
-                child = node.children.get(token)
-                if child is not None:
-                    stack.append((child, end))
-                elif node.distribution is not None and (log_p := node.distribution.log_p(token)) > -math.inf:
-                    yield (node, token), text[:end], math.exp(log_share + log_p)
-
-    def _tokens(self, text: bytes, at: int) -> Iterator[tuple[int, int]]:
-        """Yield every token that ``text`` may go on with at a position, and the position after it."""
-        for end in range(at + 1, min(at + self._longest, len(text)) + 1):
-            for token in self._tokens_writing.get(text[at:end], ()):
-                yield token, end
+    stack = [(root, 0)]
+    while stack:
+        node, at = stack.pop()
+        log_share = node.log_p - root.log_upper
+        if not node.expanded or (node.distribution is None and node.log_rest > -math.inf):
+            yield (node, -1), text[:at], math.exp(log_share + (node.log_rest if node.expanded else 0.0))
+        for token, end in writing(text, at) if node.expanded else ():
+            child = node.children.get(token)
+            if child is not None:
+                stack.append((child, end))
+            elif node.distribution is not None and (log_p := node.distribution.log_p(token)) > -math.inf:
+                yield (node, token), text[:end], math.exp(log_share + log_p)
 
 
 LISTED_PREFIXES = 20_000
@@ -327,28 +313,27 @@ def probabilities_of_tree(
     tree: BoundsTree, listed: list[bytes] | None, reader: Reader, counts: ModelCounts, until: float = math.inf
 ) -> tuple[Probabilities, int]:
     """Return the probabilities by what was read ``until`` then, in seconds of the call, and how many texts were not."""
-    found, vocabulary = text_masses(tree), tree.table.vocabulary
+    (shares, spellings), vocabulary = text_masses(tree), tree.table.vocabulary
     if vocabulary.plain is not None and reader is None:  # what is shown may be written with special tokens and without
         reader = str
-    likeliest = sorted({*found, *(listed or ())}, key=lambda text: (-found[text].share if text in found else 0.0, text))
+    likeliest = sorted({*shares, *(listed or ())}, key=lambda text: (-shares.get(text, 0.0), text))
     groups, unread = grouped(likeliest, reader, until, vocabulary.shown)
     listed = None if unread else listed
     # Sums of the numerators: the tree has added the same masses in another order, and shares of that would not add up to 1.
-    lower = math.fsum(found[text].share for group in groups for text in group.texts if text in found)
-    upper = math.fsum(text.share for text in found.values()) + undecided_share(tree)
+    lower = math.fsum(shares.get(text, 0.0) for group in groups for text in group.texts)
+    upper = math.fsum(shares.values()) + undecided_share(tree)
     masses = [(upper - lower, 0.0)] * len(groups) if unread else undecided_masses(tree, groups, listed, reader)
     entries = []
     for group, (may, only) in zip(groups, masses, strict=True):
-        known = [found.get(text, TextMass()) for text in group.texts]
-        p = math.fsum(text.share for text in known)
-        ranked = sorted(zip(group.texts, known, strict=True), key=lambda pair: -pair[1].share)
+        p = math.fsum(shares.get(text, 0.0) for text in group.texts)
+        ranked = sorted(group.texts, key=lambda text: -shares.get(text, 0.0))
         entry = Probability(
             value=group.value,
             p=min(1.0, p / lower) if lower > 0 else math.nan,
             lo=min(1.0, p / (upper - only)) if p > 0 else 0.0,
             hi=min(1.0, (p + may) / (lower + may)) if p + may > 0 else 0.0,
-            texts=tuple(dict.fromkeys(vocabulary.shown(text).decode() for text, _ in ranked)),
-            spellings=sum(text.count for text in known),
+            texts=tuple(dict.fromkeys(vocabulary.shown(text).decode() for text in ranked)),
+            spellings=sum(spellings[text] for text in group.texts),
             refused=group.refused,
         )
         entries.append(entry)
@@ -374,12 +359,12 @@ def undecided_masses(
     if (listed is None and reader is not None) or tree.table.guide.match is not None:
         # A text that was not reached may have any of the values, and one that goes on may be of any shorter member.
         return [(gap, 0.0)] * len(groups)
-    undecided = Undecided(tree)
+    writing = tokens_writing(tree.table.vocabulary.tokens)
     masses = []
     for group in groups:
         places: dict[Place, tuple[bytes, float]] = {}
         for text in group.texts:
-            places.update((place, (written, p)) for place, written, p in undecided.below(text))
+            places.update((place, (written, p)) for place, written, p in undecided_places(tree.root, text, writing))
         may = math.fsum(p for _, p in places.values())
         own = (
             p

@@ -168,31 +168,23 @@ def tree_bounds(traces: Sequence[Trace]) -> tuple[float, float]:
     ``S(y)`` and the probability of every token that some trace took there. On a small language the two meet.
     """
     legal: list[float] = []
-    taken: list[dict[int, TakenToken]] = []
+    taken: list[dict[int, list[Any]]] = []  # by token: its probability, and the number of the prefix that it leads to
     for trace in traces:
-        edge = TakenToken(1.0, child=0)
+        edge: list[Any] = [1.0, 0]
         for step, log_legal in enumerate(trace.log_legal):
-            if edge.child is None:
-                edge.child = len(legal)
-            node = edge.child
+            if edge[1] is None:
+                edge[1] = len(legal)
+            node = edge[1]
             if node == len(legal):
                 legal.append(math.exp(log_legal))
                 taken.append({})
             if step < len(trace.token_ids):
-                edge = taken[node].setdefault(trace.token_ids[step], TakenToken(math.exp(trace.log_p[step])))
+                edge = taken[node].setdefault(trace.token_ids[step], [math.exp(trace.log_p[step]), None])
     lower, upper = [0.0] * len(legal), [0.0] * len(legal)
     # A node is numbered after its parent, so from the last one back every child is known. No child: the end of sequence.
     for node in reversed(range(len(legal))):
         edges = taken[node].values()
-        rest = max(0.0, legal[node] - math.fsum(edge.p for edge in edges)) + ROUNDING * legal[node]
-        lower[node] = math.fsum(edge.p * (1.0 if edge.child is None else lower[edge.child]) for edge in edges)
-        upper[node] = rest + math.fsum(edge.p * (1.0 if edge.child is None else upper[edge.child]) for edge in edges)
+        rest = max(0.0, legal[node] - math.fsum(p for p, _ in edges)) + ROUNDING * legal[node]
+        lower[node] = math.fsum(p * (1.0 if child is None else lower[child]) for p, child in edges)
+        upper[node] = rest + math.fsum(p * (1.0 if child is None else upper[child]) for p, child in edges)
     return min(lower[0], upper[0]), min(1.0, upper[0])
-
-
-@dataclass
-class TakenToken:
-    """A token that some trace took: its probability, and the number of the prefix that it leads to."""
-
-    p: float
-    child: int | None = None

@@ -12,7 +12,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from ..numerics.checks import check_amounts
+from ..numerics.checks import Amount, Checked
 from ..numerics.transfers import Rows
 from ..vocabulary.vocabulary import Vocabulary
 
@@ -87,7 +87,7 @@ class TokenTrees(ABC):
 
 @final
 @dataclass(frozen=True)
-class CallCost:
+class CallCost(Checked):
     """The time of a model call over ``n`` tokens, in times of a call over one: ``1 + second [n > 1] + later (n - 1)``.
 
     Drafts are as long as pays by it, and ``auto`` tries as long to be exact. It is a constant until ``lm.cost =
@@ -106,11 +106,8 @@ class CallCost:
         One of them is negative or no number.
     """
 
-    second: float = 0.5
-    later: float = 0.05
-
-    def __post_init__(self) -> None:
-        check_amounts("CallCost", second=self.second, later=self.later)
+    second: Amount = 0.5
+    later: Amount = 0.05
 
     @classmethod
     def measured(cls, lm: LanguageModel) -> CallCost:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import final
 
-from .model import Evaluation, ModelCounts, TokenTrees
+from .model import ModelCounts
 
 PATIENCE = 0.02  # Seconds between two looks at the flag while work waits for its turn
 
@@ -205,32 +205,8 @@ def follow(progress: Callable[[], Progress]) -> None:
         watch.progress = progress
 
 
-@final
-class WatchedTrees(TokenTrees):
-    """The token trees ``trees`` of a call that is watched; a model call before which it is stopped has added no node."""
-
-    def __init__(self, trees: TokenTrees) -> None:
-        self._trees = trees
-        self.counts = trees.counts
-
-    def roots(self, parents: Sequence[int] = (), tokens: Sequence[int] = ()) -> Evaluation:
-        _between_calls()
-        return self._trees.roots(parents, tokens)
-
-    def extend(self, parents: Sequence[int], tokens: Sequence[int]) -> Evaluation:
-        _between_calls()
-        return self._trees.extend(parents, tokens)
-
-    @property
-    def next_node(self) -> int:
-        return self._trees.next_node
-
-    def compact(self, keep: Sequence[int]) -> None:
-        self._trees.compact(keep)
-
-
-def _between_calls() -> None:
-    """Raise the interruption that somebody asked for, and tell the progress of the call."""
+def between_calls() -> None:
+    """Raise the interruption that somebody asked for, and tell the progress of the call; another model call follows."""
     check_interruption()
     if (watch := _WATCH.get()) is not None:
         watch.between_calls()

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cache
+from inspect import get_annotations
+from itertools import chain
 from numbers import Real
 from pathlib import PurePath
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 import numpy as np
 
@@ -73,6 +79,64 @@ def check_kind(owner: str, name: str, value: object, kind: type | tuple[type, ..
         raise UnsupportedError(
             f"{name}={shown(value)} of type {type(value).__name__} was given to {owner}; expected {expected}."
         )
+
+
+Rule: TypeAlias = Callable[[str, str, Any], None]
+"""A check of the value of a field, given the name of its owner, its own, and the value."""
+
+
+def by(checked: Callable[..., None]) -> Rule:
+    """Return the rule of a check of keywords, such as :func:`check_counts`."""
+    return lambda owner, name, value: checked(owner, **{name: value})
+
+
+def that(holds: Callable[[Any], bool], expected: str) -> Rule:
+    """Return the rule that a condition holds."""
+    return lambda owner, name, value: check(owner, holds(value), expected, **{name: value})
+
+
+def of_kind(kind: type, expected: str) -> Rule:
+    """Return the rule of :func:`check_kind`."""
+    return lambda owner, name, value: check_kind(owner, name, value, kind, expected)
+
+
+def fitting(each: int, things: str) -> Rule:
+    """Return the rule of :func:`check_fits`."""
+    return lambda owner, name, value: check_fits(name, value, each=each, things=things)
+
+
+Count = Annotated[int, by(check_counts)]
+Share = Annotated[float, by(check_shares)]
+Amount = Annotated[float, by(check_amounts)]
+
+
+class Checked:
+    """Base of dataclasses whose fields are checked by their annotations.
+
+    Each :data:`Rule` in an annotation has to hold; a ``bool`` is one, and a ``Literal`` one of its values. ``None`` is right where
+    it is the default.
+    """
+
+    def __post_init__(self) -> None:
+        rules = _rules(type(self))  # type: ignore[arg-type]
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            for rule in rules[field.name] if value is not None or field.default is not None else ():
+                rule(type(self).__name__, field.name, value)
+
+
+@cache
+def _rules(kind: type) -> dict[str, tuple[Rule, ...]]:
+    """Return the rules of each field of a class."""
+    rules = dict[str, tuple[Rule, ...]]()
+    # Not typing.get_type_hints, in whose hints of classes a lambda finds no names of its module.
+    for name, hint in chain.from_iterable(get_annotations(each, eval_str=True).items() for each in kind.mro()[::-1]):
+        rules[name] = tuple(rule for part in (hint, *get_args(hint)) for rule in getattr(part, "__metadata__", ()))
+        if hint is bool:
+            rules[name] = (of_kind(bool, "True or False"),)
+        elif get_origin(hint) is Literal:
+            rules[name] = (that(get_args(hint).__contains__, " or ".join(map(repr, get_args(hint)))),)
+    return rules
 
 
 def shown(value: object) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from ..lm.model import TokenTrees
+from ..lm.watch import between_calls
 from ..numerics.transfers import Rows
 
 WASTE = 2048  # Nodes that a run may grow by, whatever its walks need, before the others are given back
@@ -79,7 +80,7 @@ class Branch:
 
 @final
 class Branches:
-    """Token trees of a model that walks grow, and give back.
+    """Token trees of a model that walks grow, and give back; a model call before which they are stopped has added no node.
 
     ``planted``: True if the prompts have been evaluated.
     """
@@ -130,6 +131,7 @@ class Branches:
 
     def _grow(self, pairs: Sequence[tuple[int, int]]) -> tuple[Rows, int]:
         """Return the logits of new nodes, and of prompts before them where these are evaluated now; and how many these are."""
+        between_calls()
         parents, tokens = [parent for parent, _ in pairs], [token for _, token in pairs]
         if self.planted:
             return self.trees.extend(parents, tokens).rows, 0

@@ -8,12 +8,12 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import MethodType
-from typing import Any, Protocol, final
+from typing import Annotated, Any, Protocol, final
 
 import numpy as np
 
 from ..errors import ConstraintError, UnsupportedError
-from ..numerics.checks import check, check_counts
+from ..numerics.checks import Checked, Count, that
 from ..vocabulary.vocabulary import Vocabulary
 
 FURTHER = 4
@@ -21,6 +21,7 @@ FURTHER = 4
 
 ENTRY_BYTES = 100  # Footprint of an entry of a dictionary, on CPython 3.11
 Predicate = Callable[[str], bool]  # True for an allowed text; `True` or `False`, and always the same for the same text
+Told = Annotated[Predicate | None, that(callable, "a function of a text that returns True or False")]
 
 
 class Constraint(Protocol):
@@ -78,7 +79,7 @@ def all_of(*constraints: Constraint | None) -> Constraint | None:
 
 @final
 @dataclass(frozen=True, eq=False)
-class TextConstraint:
+class TextConstraint(Checked):
     """Predicates that a text has to satisfy, beside its output type.
 
     ``prefix(text)`` is asked of the beginnings of a text, and of the whole text; a beginning that it refuses is never continued.
@@ -102,18 +103,15 @@ class TextConstraint:
         No predicate, one that cannot be called, or a number out of range.
     """
 
-    prefix: Predicate | None = None
-    complete: Predicate | None = field(default=None, kw_only=True)
-    further: int = field(default=FURTHER, kw_only=True)
-    memory: int = field(default=2**14, kw_only=True)
+    prefix: Told = None
+    complete: Told = field(default=None, kw_only=True)
+    further: Count = field(default=FURTHER, kw_only=True)
+    memory: Count = field(default=2**14, kw_only=True)
 
     def __post_init__(self) -> None:
-        for name, predicate in (("prefix", self.prefix), ("complete", self.complete)):
-            holds = predicate is None or callable(predicate)
-            check("TextConstraint", holds, "a function of a text that returns True or False", **{name: predicate})
+        super().__post_init__()
         if self.prefix is None and self.complete is None:
             raise UnsupportedError("TextConstraint() was given no predicate; expected prefix=, complete= or both.")
-        check_counts("TextConstraint", further=self.further, memory=self.memory)
 
     @property
     def _key(self) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..guides.guide import DEAD, DONE, UNREACHABLE, Guide, Row
-from ..numerics.checks import check_counts, check_shares
+from ..numerics.checks import Checked, Count, Share
 from ..numerics.distributions import runs
 from ..numerics.transfers import Exchange
 from ..numerics.weights import largest_change
@@ -33,7 +33,7 @@ The recursion is monotone and linear, so the change of one step bounds that of e
 
 @final
 @dataclass(frozen=True)
-class BigramDPPhi(ProposalPhi):
+class BigramDPPhi(Checked, ProposalPhi):
     """``h_t(s, u) = sum_v p(v | prompt, u) h_{t-1}(target(s, v), v)``: the distribution after a single token ``u`` for all later
     ones.
 
@@ -55,15 +55,11 @@ class BigramDPPhi(ProposalPhi):
         See :class:`~outlines_phi.phi.estimator.OneStepPhi`.
     """
 
-    tokens: int = 256
-    states: int = 2048
-    max_bytes: int = 64 * 2**20
-    floor: float = 1e-3
+    tokens: Count = 256
+    states: Count = 2048
+    max_bytes: Count = 64 * 2**20
+    floor: Share = 1e-3
     name: ClassVar[str] = "dp-bigram"
-
-    def __post_init__(self) -> None:
-        check_counts("BigramDPPhi", tokens=self.tokens, states=self.states, max_bytes=self.max_bytes)
-        check_shares("BigramDPPhi", floor=self.floor)
 
     def begin(self, run: SampledRun) -> Estimate:
         return BigramEstimate(self, run)
@@ -138,7 +134,7 @@ class BigramEstimate(Estimate):
         }
         for start in range(0, len(pairs), NODES):
             part = pairs[start : start + NODES]
-            answer = run.branches.trees.extend([row for row, _ in part], [token for _, token in part]).rows
+            answer = run.branches.evaluate(part)
             law = run.log_p(answer.unchecked(range(len(part))), [(row, (token,)) for row, token in part])
             of_row = list(runs(row for row, _ in part))
             found = answer.read(*(columns[row].partition.mass(law[same].double().exp()) for row, same in of_row))

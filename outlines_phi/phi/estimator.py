@@ -16,7 +16,7 @@ from ..errors import UnsupportedError
 from ..guides.phrases.phrase_guide import BanningGuide
 from ..guides.table import LiveTokens, Table
 from ..lm.model import LanguageModel
-from ..numerics.checks import check_shares
+from ..numerics.checks import Checked, Share
 from ..numerics.distributions import add_rows, runs
 from ..numerics.transfers import Exchange, Rows
 from ..settings import SamplingSettings
@@ -246,7 +246,7 @@ class LocalPhi(StepPhi):
 
 @final
 @dataclass(frozen=True)
-class OneStepPhi(StepPhi):
+class OneStepPhi(Checked, StepPhi):
     """``h(yv) = sum_w p(w | y) 1[w live after yv]``: the current distribution stands in for the next one, at no model call.
 
     Exact when the distribution does not depend on its context and validity is decided in one step. As a proposal without weights it
@@ -260,12 +260,9 @@ class OneStepPhi(StepPhi):
         is. Where no token ends the text, no choice multiplies a weight by more than its inverse (theory.md, section 3.1).
     """
 
-    floor: float = 1e-3
+    floor: Share = 1e-3
     name: ClassVar[str] = "onestep"
     needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits"})
-
-    def __post_init__(self) -> None:
-        check_shares("OneStepPhi", floor=self.floor)
 
     def check(self, table: Table, settings: SamplingSettings) -> None:
         """See :meth:`StepPhi.check`: the classes of a state have to be those of the next one, too."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..guides.guide import DONE
 from ..guides.table import ClassTargets, Table
-from ..numerics.checks import check, check_shares
+from ..numerics.checks import Checked, Share, that
 from ..numerics.distributions import runs
 from ..numerics.transfers import Exchange, send
 from ..settings import SamplingSettings
@@ -29,7 +29,7 @@ STALE = 64
 
 @final
 @dataclass(frozen=True)
-class LearnedPhi(StepPhi):
+class LearnedPhi(Checked, StepPhi):
     """``h(yv) = V(s)``, the value of the guide state after ``yv``, learned from the steps of real calls, at no model call.
 
     A step sees the probability of every next state, ``mass(t | y)``; ``V(s)`` is the mean over steps in ``s`` of
@@ -46,20 +46,17 @@ class LearnedPhi(StepPhi):
         See :class:`~outlines_phi.phi.estimator.OneStepPhi`.
     """
 
-    values: StateValues | KeptValues | None = None
-    floor: float = 1e-3
+    values: Annotated[
+        StateValues | KeptValues | None,
+        that(
+            lambda values: isinstance(values, StateValues | KeptValues),
+            "StateValues(), or StateValues.load(path) for values of a file, or None for those that the model keeps",
+        ),
+    ] = None
+    floor: Share = 1e-3
     name: ClassVar[str] = "learned"
     needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits"})
     _own: StateValues = field(default_factory=StateValues, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        check(
-            "LearnedPhi",
-            isinstance(self.values, StateValues | KeptValues | None),
-            "StateValues(), or StateValues.load(path) for values of a file, or None for those that the model keeps",
-            values=self.values,
-        )
-        check_shares("LearnedPhi", floor=self.floor)
 
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
         """See :meth:`StepPhi.log_h`; from what is known by now, learning nothing."""

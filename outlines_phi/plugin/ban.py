@@ -76,7 +76,7 @@ def ban(thing: Any, phrases: Ban, *, tokenizer: Any = None, max_new_tokens: int 
         if hosted:
             return wrap(thing, banned_phrases=_joined(getattr(thing, "banned_phrases", None), banned))
     else:
-        _check_masked(banned, max_new_tokens or getattr(thing, "budget", None))
+        check_masked(banned, max_new_tokens or getattr(thing, "budget", None))
     match thing:
         case PhiLogitsProcessor():
             return PhiLogitsProcessor(
@@ -90,18 +90,18 @@ def ban(thing: Any, phrases: Ban, *, tokenizer: Any = None, max_new_tokens: int 
                 banned_phrases=_joined(thing.ban, banned),
             )
         case SteerableGenerator():
-            masking = _masking(compiled_for(thing.model), thing.logits_processor, banned, max_new_tokens)
-            return type(thing).from_processor(thing.model, masking)
+            processor = masking(compiled_for(thing.model), thing.logits_processor, banned, max_new_tokens)
+            return type(thing).from_processor(thing.model, processor)
         case TableLogitsProcessor():
-            return _masking(CompiledTypes.of_vocabulary(thing.table.vocabulary), thing, banned, max_new_tokens)
+            return masking(CompiledTypes.of_vocabulary(thing.table.vocabulary), thing, banned, max_new_tokens)
         case OutlinesLogitsProcessor():
             if tokenizer is None:
                 raise UnsupportedError(
                     f"Add tokenizer=tokenizer, which knows what tokens write: a {type(thing).__name__} was given to ban() without "
                     "the tokenizer of its model."
                 )
-            return _masking(compiled_for(tokenizer), thing, banned, max_new_tokens)
-    return _masking(compiled_for(thing, tokenizer), None, banned, max_new_tokens)
+            return masking(compiled_for(tokenizer), thing, banned, max_new_tokens)
+    return masking(compiled_for(thing, tokenizer), None, banned, max_new_tokens)
 
 
 def _read(phrases: Ban, options: dict[str, Any]) -> BannedPhrases:
@@ -118,10 +118,10 @@ def _read(phrases: Ban, options: dict[str, Any]) -> BannedPhrases:
     return banned
 
 
-def _joined(own: BannedPhrases | None, banned: BannedPhrases) -> BannedPhrases:
+def _joined(own: BannedPhrases | None, banned: BannedPhrases | None) -> BannedPhrases | None:
     """Return the union of the bans of both, which must have the same options."""
-    if own is None:
-        return banned
+    if own is None or banned is None:
+        return banned or own
     then, now = ({name: getattr(each, name) for name in OPTIONS} for each in (own, banned))
     if banned.level is None:
         now["level"] = own.level
@@ -133,11 +133,13 @@ def _joined(own: BannedPhrases | None, banned: BannedPhrases) -> BannedPhrases:
     return BannedPhrases((*own.phrases, *banned.phrases), **then)
 
 
-def _masking(compiled: CompiledTypes, processor: Any, banned: BannedPhrases, budget: int | None) -> MaskLogitsProcessor:
-    """Return the processor for what another one allows; ``None`` is free text."""
-    joined = _joined(getattr(processor, "ban", None), banned)
-    budget = getattr(processor, "budget", None) if budget is None else budget
-    table = compiled.without(processor, joined)
+def masking(
+    compiled: CompiledTypes, language: Any, banned: BannedPhrases | None, budget: int | None
+) -> MaskLogitsProcessor:
+    """Return the processor for an output type, or what another processor allows, less banned phrases; ``None`` is free text."""
+    joined = _joined(getattr(language, "ban", None), banned)
+    budget = getattr(language, "budget", None) if budget is None else budget
+    table = compiled.without(language, joined)
     if budget is not None:
         check_budget(table, budget)
     return MaskLogitsProcessor(table, ban=joined, budget=budget)
@@ -152,15 +154,17 @@ def _refuse_of_loops(thing: Any, tokenizer: Any, max_new_tokens: int | None) -> 
             )
 
 
-def _check_masked(banned: BannedPhrases, max_new_tokens: int | None) -> None:
+def check_masked(banned: BannedPhrases, max_new_tokens: int | None, door: str = "ban()") -> None:
+    """Refuse a ban that no mask of the host's own loop keeps."""
     if banned.level not in (None, "mask"):
         raise UnsupportedError(
             "Leave level out, or draw with outlines_phi.ban(outlines_model, phrases, level=...), or give custom_generate="
             "outlines_phi.custom_generate and banned_phrases= to a call of generate. "
-            f"level={banned.level!r} was given to ban() for the host's own loop, where a token that is written stays: it masks."
+            f"level={banned.level!r} was given to {door} for the host's own loop, where a token that is written stays: it masks."
         )
     if banned.whole_word and max_new_tokens is None:
         raise UnsupportedError(
-            "Give ban(..., max_new_tokens=N), and the loop the same. whole_word=True was given to ban() for the host's own loop "
-            "without max_new_tokens: a text that the loop cuts after 'cat' on the way to 'catalog' ends in the word 'cat'."
+            f"Give {door.removesuffix(')')}..., max_new_tokens=N), and the loop the same. whole_word=True was given to {door} for "
+            "the host's own loop without max_new_tokens: a text that the loop cuts after 'cat' on the way to 'catalog' ends in the "
+            "word 'cat'."
         )

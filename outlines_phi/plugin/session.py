@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 from weakref import WeakSet
 
 from outlines.generator import SteerableGenerator
@@ -42,7 +42,7 @@ from .drafts import DraftSources
 from .mistakes import check_batch, not_pickled, reading
 from .streaming import Asynchronous, Pieces, Worker, accepted, check_stream, pieces, stepped, telling
 from .types.output_types import left_to_outlines
-from .types.tables import CompiledTypes, masks_only
+from .types.tables import REGISTERED, CompiledTypes, masks_only
 from .types.tools import of_model
 
 Answer = TypeVar("Answer", Draws, Probabilities, Ranking)
@@ -167,6 +167,8 @@ class PhiModel(Asynchronous, ABC):
         """Return a call for an output type; by the means of Outlines where nothing is corrected and it writes what we do not."""
         output_type = self.in_format(output_type)
         phi, banned = keywords.pop("phi", Unset.UNSET), keywords.pop("banned_phrases", Unset.UNSET)
+        if backend in REGISTERED:
+            output_type, backend = SteerableGenerator(cast(Any, self), output_type, backend).logits_processor, None
         stock, correction = backend is not None and masks_only(backend), self.correction.replaced_by(phi, banned)
         plain = correction.ban is None and correction.estimator(keywords.get("sampler"), usual=None) is None
         typed = output_type is not None and not isinstance(output_type, (OutlinesLogitsProcessor, Table))
@@ -189,8 +191,7 @@ class PhiModel(Asynchronous, ABC):
             )
         if self.takes_types:
             return output_type
-        outlines_model: Any = self
-        return SteerableGenerator(outlines_model, output_type, backend).logits_processor
+        return SteerableGenerator(cast(Any, self), output_type, backend).logits_processor
 
     @property
     def phi(self) -> Phi | None:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from operator import attrgetter
-from typing import Literal, TypeVar, final, get_args
+from typing import Annotated, Literal, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..lm.model import ModelCounts
-from ..numerics.checks import check, check_counts, check_fits, check_shares
+from ..numerics.checks import Checked, Count, Share, check, fitting
 from ..numerics.weights import at_quantiles, effective_size, log_mean, normalized, scaled
 from ..phi.branches import Branch
 from ..phi.estimator import ProposalPhi
@@ -221,7 +221,7 @@ THRESHOLD = 0.5
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
-class SMC:
+class SMC(Checked):
     """Sequential Monte Carlo, ``sampler=SMC(particles=50)``: each draw is picked by weight from a population of particles.
 
     Draws are *weighted*: the ``log_w`` of each is the ``log Z_hat`` of its population. The populations themselves are in
@@ -243,16 +243,12 @@ class SMC:
         A value out of range, or an option without effect beside the others.
     """
 
-    particles: int = 50
+    particles: Annotated[Count, fitting(4096, "particles")] = 50
     resample: Resample = "never"
-    threshold: float | None = None
+    threshold: Share | None = None
 
     def __post_init__(self) -> None:
-        check_counts("SMC", particles=self.particles)
-        check("SMC", self.resample in get_args(Resample), "'never' or 'ess'", resample=self.resample)
-        if self.threshold is not None:
-            check_shares("SMC", threshold=self.threshold)
-        check_fits("particles", self.particles, each=4096, things="particles")
+        super().__post_init__()
         check(
             "SMC",
             self.resample == "never" or self.particles > 1,

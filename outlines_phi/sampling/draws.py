@@ -97,7 +97,7 @@ class WrittenText:
     Attributes
     ----------
     text
-        The text, without the end of sequence; where it begins with a member, the member.
+        The text, without the end of sequence; where it begins with a member, the member; with the stop string where it stays there.
     token_ids
         The generated ids, the end of sequence last; without it where free text used up its budget, and where texts begin with a
         member, of which the last token may write more.
@@ -105,14 +105,17 @@ class WrittenText:
         ``log p(y)`` under the model and the settings, in nats.
     reader
         The function that makes the typed value of the text.
+    member
+        The part of the text that is a member of the format, of which the value is read; ``None`` for all of it.
     spelled
-        The text with the special tokens that the format names, as machines step by them; ``None`` where it names none.
+        That part with the special tokens that the format names, as machines step by them; ``None`` where it names none.
     """
 
     text: str
     token_ids: tuple[int, ...]
     log_p: float
     reader: Callable[[str], Any] = field(default=str, repr=False, compare=False)
+    member: str | None = field(default=None, repr=False)
     spelled: str | None = field(default=None, repr=False, compare=False)
 
     @cached_property
@@ -127,7 +130,8 @@ class WrittenText:
             The type refuses the text, by a constraint that is not part of the format.
         """
         spelled = self.spelled if getattr(self.reader, "spelled", False) else None
-        return self.reader(self.text if spelled is None else spelled)
+        member = self.text if self.member is None else self.member
+        return self.reader(member if spelled is None else spelled)
 
     @property
     def calls(self) -> tuple[Any, ...]:
@@ -146,12 +150,18 @@ class WrittenText:
             )
         return self.value.calls
 
-
-def texts_of(guide: Guide, token_ids: Sequence[int]) -> dict[str, Any]:
-    """Return ``text`` and ``spelled`` of a :class:`WrittenText`."""
-    written = guide.written(token_ids)
-    spelled = None if guide.vocabulary.plain is None else written.decode(errors="surrogateescape")
-    return {"text": guide.vocabulary.shown(written).decode(errors="replace"), "spelled": spelled}
+    @staticmethod
+    def written(guide: Guide, token_ids: Sequence[int]) -> dict[str, Any]:
+        """Return the fields that say what ``token_ids`` write under a guide."""
+        # Free text that the budget cuts short may end inside a character.
+        text, spelled = guide.text(token_ids).decode(errors="replace"), guide.member(token_ids)
+        member = guide.vocabulary.shown(spelled).decode(errors="replace") if guide.match is not None else text
+        return {
+            "text": text,
+            "member": None if member == text else member,
+            "spelled": None if guide.vocabulary.plain is None else spelled.decode(errors="surrogateescape"),
+            "token_ids": tuple(token_ids),
+        }
 
 
 class Alternative(NamedTuple):
@@ -229,8 +239,7 @@ class Draw(WrittenText):
     @classmethod
     def of(cls, guide: Guide, token_ids: Sequence[int], **attributes: Any) -> Draw:
         """Return the draw that ``token_ids`` write under a guide."""
-        # Free text that the budget cuts short may end inside a character.
-        return cls(**texts_of(guide, token_ids), token_ids=tuple(token_ids), **attributes)
+        return cls(**cls.written(guide, token_ids), **attributes)
 
 
 Item = TypeVar("Item", bound=WrittenText, covariant=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, final, get_args
+from functools import partial
+from typing import Annotated, ClassVar, Literal, final
 
 from ..errors import UnsupportedError
 from ..guides.table import Table
-from ..numerics.checks import check, check_counts, check_fits, check_kind, is_number
+from ..numerics.checks import Checked, Count, by, check, check_counts, fitting, is_number, of_kind, that
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.state_values import KeptValues
 from ..phi.tree.window import BlockWindows, PhraseWindows, Release, Renewal, Windows
@@ -16,7 +17,7 @@ from .draws import Guarantee
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Effort:
+class Effort(Checked):
     """The compute limit of a call. Work that was started is always finished.
 
     Attributes
@@ -32,19 +33,16 @@ class Effort:
         complete costs at most the probability that the time runs out, in total variation.
     """
 
-    attempts: int = 5_000
-    tokens: int = 20_000
-    seconds: float | None = None
-
-    def __post_init__(self) -> None:
-        check_counts("Effort", attempts=self.attempts, tokens=self.tokens)
-        holds = self.seconds is None or (is_number(self.seconds) and self.seconds > 0)
-        check("Effort", holds, "a positive number, or None for no limit of time", seconds=self.seconds)
+    attempts: Count = 5_000
+    tokens: Count = 20_000
+    seconds: Annotated[
+        float | None, that(lambda s: is_number(s) and s > 0, "a positive number, or None for no limit of time")
+    ] = None
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ExactPhi(Phi):
+class ExactPhi(Checked, Phi):
     """Exact draws of ``mu*`` by adaptive rejection over a tree of bounds (theory.md, section 5).
 
     Attributes
@@ -66,40 +64,36 @@ class ExactPhi(Phi):
         with every model call while most of those launched go on, up to what is missing and 512 of all prompts together.
     """
 
-    tolerance: float = 0.0
-    confidence: float | None = None
-    effort: Effort = field(default_factory=Effort)
-    normalizers: int = 0
-    width: int = 32
+    tolerance: Annotated[float, that(lambda t: is_number(t) and 0 <= t < 1, "a number in [0, 1)")] = 0.0
+    confidence: Annotated[
+        float | None,
+        that(
+            lambda c: is_number(c) and 0 < c < 1,
+            "a number between 0 and 1, such as 0.95, or None for a certificate that is certain",
+        ),
+    ] = None
+    effort: Annotated[Effort, of_kind(Effort, "Effort(attempts=..., tokens=..., seconds=...)")] = field(
+        default_factory=Effort
+    )
+    normalizers: Annotated[int, by(partial(check_counts, least=0)), fitting(32, "residual attempts")] = 0
+    width: Annotated[Count, fitting(4096, "attempts at once")] = 32
     name: ClassVar[str] = "exact"
 
     def __post_init__(self) -> None:
-        check_kind("ExactPhi", "effort", self.effort, Effort, "Effort(attempts=..., tokens=..., seconds=...)")
-        tolerance, confidence = self.tolerance, self.confidence
-        check("ExactPhi", is_number(tolerance) and 0 <= tolerance < 1, "a number in [0, 1)", tolerance=tolerance)
+        super().__post_init__()
         check(
             "ExactPhi",
-            confidence is None or (is_number(confidence) and 0 < confidence < 1),
-            "a number between 0 and 1, such as 0.95, or None for a certificate that is certain",
-            confidence=confidence,
-        )
-        check(
-            "ExactPhi",
-            confidence is None or tolerance > 0,
+            self.confidence is None or self.tolerance > 0,
             "no confidence of exact draws, which need no certificate, or the total variation that will do as well: "
-            f"ExactPhi(tolerance=0.05, confidence={confidence})",
-            tolerance=tolerance,
-            confidence=confidence,
+            f"ExactPhi(tolerance=0.05, confidence={self.confidence})",
+            tolerance=self.tolerance,
+            confidence=self.confidence,
         )
-        check_counts("ExactPhi", least=0, normalizers=self.normalizers)
-        check_counts("ExactPhi", width=self.width)
-        check_fits("normalizers", self.normalizers, each=32, things="residual attempts")
-        check_fits("width", self.width, each=4096, things="attempts at once")
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class AutoPhi(Phi):
+class AutoPhi(Checked, Phi):
     """Exact draws of ``mu*`` within an effort, then weighted draws from what the tree has learned (theory.md, section 5.10).
 
     A draw that the effort does not reach is picked by weight from several candidates (sampling-importance-resampling), which come
@@ -123,28 +117,23 @@ class AutoPhi(Phi):
         estimator at its frontier. ``None``: the means of what the tree knows about each state of the format.
     """
 
-    candidates: int = 16
-    share: float = 1.0
-    width: int = 32
-    frontier: ProposalPhi | None = None
-    name: ClassVar[str] = "auto"
-
-    def __post_init__(self) -> None:
-        check_counts("AutoPhi", candidates=self.candidates, width=self.width)
-        check_fits("candidates", self.candidates, each=4096, things="of them")
-        check_fits("width", self.width, each=4096, things="of them")
-        check(
-            "AutoPhi",
-            is_number(self.share) and 0 <= self.share <= 1,
+    candidates: Annotated[Count, fitting(4096, "of them")] = 16
+    share: Annotated[
+        float,
+        that(
+            lambda share: is_number(share) and 0 <= share <= 1,
             "a number in [0, 1]; for a larger exact effort give ExactPhi(effort=Effort(...))",
-            share=self.share,
-        )
-        check(
-            "AutoPhi",
-            isinstance(self.frontier, ProposalPhi | None),
+        ),
+    ] = 1.0
+    width: Annotated[Count, fitting(4096, "of them")] = 32
+    frontier: Annotated[
+        ProposalPhi | None,
+        that(
+            lambda phi: isinstance(phi, ProposalPhi),
             "an estimator that draws step by step, such as LearnedPhi() or OneStepPhi(), or None",
-            frontier=self.frontier,
-        )
+        ),
+    ] = None
+    name: ClassVar[str] = "auto"
 
     def keeping(self, values: KeptValues) -> AutoPhi:
         return self if self.frontier is None else replace(self, frontier=self.frontier.keeping(values))
@@ -161,7 +150,7 @@ WINDOW_EFFORT = Effort(attempts=2_000, tokens=2_000)
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class LookaheadPhi(Phi):
+class LookaheadPhi(Checked, Phi):
     """Draws of a text without banned phrases that takes back what led to one (theory.md, section 6).
 
     The text is written in *windows*. A window begins at the committed text ``r`` and ends as soon as nothing waits, that is
@@ -197,26 +186,19 @@ class LookaheadPhi(Phi):
     """
 
     weights: bool = False
-    window: int | None = None
+    window: Count | None = None
     release: ReleaseRule = "window"
-    effort: Effort = WINDOW_EFFORT
-    width: int = 4
+    effort: Annotated[Effort, of_kind(Effort, "Effort(attempts=..., tokens=...)")] = WINDOW_EFFORT
+    width: Annotated[Count, fitting(4096, "attempts at once")] = 4
     name: ClassVar[str] = "lookahead"
 
     def __post_init__(self) -> None:
-        check_kind("LookaheadPhi", "weights", self.weights, bool, "True or False")
-        releases = get_args(ReleaseRule)
-        check("LookaheadPhi", self.release in releases, " or ".join(map(repr, releases)), release=self.release)
-        check_kind("LookaheadPhi", "effort", self.effort, Effort, "Effort(attempts=..., tokens=...)")
+        super().__post_init__()
         if self.effort.seconds is not None:
             raise UnsupportedError(
                 "Leave seconds out of LookaheadPhi(effort=Effort(...)), or give phi='exact', which bans the same phrases and takes "
                 "them. All draws of a look-ahead advance together, so what a limit of time leaves of them would be the short ones."
             )
-        check_counts("LookaheadPhi", width=self.width)
-        check_fits("width", self.width, each=4096, things="attempts at once")
-        if self.window is not None:
-            check_counts("LookaheadPhi", window=self.window)
         check(
             "LookaheadPhi",
             not self.weights or self.release == "window",
@@ -246,7 +228,7 @@ class LookaheadPhi(Phi):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class FieldsPhi(Phi):
+class FieldsPhi(Checked, Phi):
     """Each field drawn from the model's own distribution of that field, given what stands before it (theory.md, section 6.5).
 
     A text is written in *blocks*: the members of an object, the items of an array, the named groups of a pattern. A block is drawn
@@ -278,21 +260,12 @@ class FieldsPhi(Phi):
     """
 
     weights: bool = False
-    attempts: int = 32
-    tokens: int = 2_000
-    candidates: int = 4
-    least: float = 0.1
-    width: int = 4
+    attempts: Count = 32
+    tokens: Count = 2_000
+    candidates: Annotated[Count, fitting(4096, "of them")] = 4
+    least: Annotated[float, that(lambda p: is_number(p) and 0 <= p < 1, "a probability, in [0, 1)")] = 0.1
+    width: Annotated[Count, fitting(4096, "attempts at once")] = 4
     name: ClassVar[str] = "fields"
-
-    def __post_init__(self) -> None:
-        check_kind("FieldsPhi", "weights", self.weights, bool, "True or False")
-        check_counts(
-            "FieldsPhi", attempts=self.attempts, tokens=self.tokens, candidates=self.candidates, width=self.width
-        )
-        check_fits("candidates", self.candidates, each=4096, things="of them")
-        check_fits("width", self.width, each=4096, things="attempts at once")
-        check("FieldsPhi", is_number(self.least) and 0 <= self.least < 1, "a probability, in [0, 1)", least=self.least)
 
     @property
     def effort(self) -> Effort:

@@ -19,7 +19,7 @@ from ..phi.tree.distribution import Beginnings
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.store import TreeStore, afresh
 from ..phi.tree.tree import BoundsTree, refuse_impossible
-from .draws import DrawCounts, TextSequence, WrittenText, texts_of
+from .draws import DrawCounts, TextSequence, WrittenText
 from .phi_options import Effort
 from .sampler import Request
 
@@ -149,8 +149,8 @@ def _ranking(search: ModeSearch, top: int, counts: ModelCounts, reader: Callable
     tree = search.tree
     items = []
     for node in search.members:
-        ids = node.tokens()
-        items.append(Member(**texts_of(tree.table.guide, ids), token_ids=ids, log_p=node.log_p, reader=reader))
+        written = Member.written(tree.table.guide, node.tokens())
+        items.append(Member(**written, log_p=node.log_p, reader=reader))
     return Ranking(
         items=tuple(items),
         asked=top,

@@ -20,7 +20,6 @@ from ..drafting.drafter import Drafter, DraftRun, Proposer, Site, check_length
 from ..errors import ModelError, UnsupportedError, too_small
 from ..guides.table import Table
 from ..lm.model import LanguageModel, TokenTrees
-from ..lm.watch import WatchedTrees
 from ..numerics.checks import check_counts, check_fits, counted
 from ..numerics.distributions import AT_ONCE
 from ..phi.constraint import Constraint
@@ -133,8 +132,8 @@ class Request:
         return budget
 
     def trees(self) -> TokenTrees:
-        """Return token trees of the prompts, watched between their model calls."""
-        return WatchedTrees(self.lm.trees(self.prompts))
+        """Return token trees of the prompts."""
+        return self.lm.trees(self.prompts)
 
     @cached_property
     def _seed_of(self) -> Callable[[int], tuple[int, int]]:

@@ -553,8 +553,9 @@ def test_audits_of_nothing_are_refused() -> None:
 
 
 def test_one_prompt_without_a_completed_draw_does_not_lose_the_others() -> None:
-    failed = Trace(log_legal=[-math.inf], margin=[math.inf])
+    failed = Trace([1], [b"a"], [-2.0], [-1.0, -math.inf], [0.5, math.inf])  # a step, then a dead end
     report = audited([many(LANGUAGES[0])[:50], [failed] * 50])
+    assert report.findings[1].steps[0].margin == 0.5 and report.findings[1].steps[0].nats == 0
     dead = report.findings[1].bias
     assert dead.failed.value == 1 and math.isnan(dead.kl.value) and dead.tv.interval.low > 0.8
     assert report.findings[0].bias.kl.value > 0

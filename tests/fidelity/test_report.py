@@ -11,8 +11,7 @@ import pytest
 from outlines_phi import Probabilities
 from outlines_phi.fidelity import Probability
 from outlines_phi.fidelity.comparison import OUTSIDE, WHOLE, Report, Sample, compare, label
-from outlines_phi.fidelity.page import page
-from outlines_phi.fidelity.plots import draw_reports
+from outlines_phi.fidelity.plots import draw_reports, page
 from outlines_phi.fidelity.report_text import TextTable
 from tests.inner import ModelCounts
 

@@ -1,9 +1,10 @@
-"""Guides that are pickled: the same masks in another process, and for grammars the same states, without preparing them again."""
+"""Guides that are pickled: the same masks in another process, and for grammars the same states, without preparing them again.
 
-import copy
+That a copy of each guide allows the same is a law of ``test_machines``.
+"""
+
 import multiprocessing
 import pickle
-import re
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, TimeoutError
 from typing import Any
 
@@ -12,30 +13,19 @@ import pytest
 import torch
 
 from outlines_phi import BannedPhrases, UnsupportedError, Vocabulary
-from outlines_phi.guides import CFGGuide, Guide, JSONGuide, Table, read_grammar
+from outlines_phi.guides import CFGGuide, Guide, Table, read_grammar
 from outlines_phi.guides.grammar import cfg_guide as cfg_guide
 from outlines_phi.guides.grammar.lexing.lexer import Lexer
 from outlines_phi.guides.grammar.notation.reader import grammar_text
 from outlines_phi.guides.grammar.parsing.lr_tables import LRTables
-from outlines_phi.guides.guide import DEAD, DONE
+from outlines_phi.guides.guide import DONE
 from outlines_phi.guides.phrases.ban_language import ProductGuide
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.lm import bundled
 from outlines_phi.vocabulary.trie import merged_tokens
-from tests.guides.json_schema.schemas import SMALL
 from tests.languages import GRAMMARS, LANGUAGES, VOCABULARY
 
-PLAIN = BannedPhrases(["aba", "c)"])
-WORDS = BannedPhrases(["ab", re.compile("a[bc]{1,2}")], ignore_case=True, whole_word=True)
-GUIDES: dict[str, Guide] = {
-    "regular": LANGUAGES[1].table.guide,
-    "free text": PhraseGuide(VOCABULARY, PLAIN),
-    "free text, whole words": PhraseGuide(VOCABULARY, WORDS),
-    "regular, banned": ProductGuide(LANGUAGES[1].table.guide, PhraseGuide(VOCABULARY, WORDS)),
-    **{language.name: language.table.guide for language in GRAMMARS},
-    "JSON": JSONGuide.of({"type": "array"}, SMALL, any_order=True),
-    "grammar, banned": ProductGuide(GRAMMARS[1].table.guide, PhraseGuide(VOCABULARY, PLAIN)),
-}
+BANNED = ProductGuide(GRAMMARS[1].table.guide, PhraseGuide(VOCABULARY, BannedPhrases(["aba", "c)"])))
 GRAMMAR, DOCUMENT = "c", b"int main() { int x = 3; while (x < 10) { x = x + f(y[2], 'a'); } return 0; }\n"
 
 
@@ -59,32 +49,9 @@ def masks(guide: Guide, states: list[int]) -> list[tuple[Any, ...]]:
     return [tuple(x[row.partition.class_of].tolist() for x in (row.targets, distances)) for row, distances in rows]
 
 
-def assert_alike(guide: Guide, other: Guide, depth: int = 3) -> None:
-    """Assert that two guides allow the same and are as far from the end, whatever they call their states."""
-    pairs = {(guide.start, other.start)}
-    for _ in range(depth):
-        below = set()
-        for state, theirs in pairs:
-            assert guide.min_tokens(state) == other.min_tokens(theirs)
-            for token in range(len(guide.vocabulary)):
-                after = guide.advance(state, token), other.advance(theirs, token)
-                assert (after[0] == DEAD, after[0] == DONE) == (after[1] == DEAD, after[1] == DONE)
-                below.add(after)
-        pairs = below - {(DEAD, DEAD), (DONE, DONE)}
-    assert pairs
-
-
-@pytest.mark.parametrize("name", GUIDES)
-def test_a_copy_allows_the_same(name: str) -> None:
-    guide = GUIDES[name]
-    again: Guide = pickle.loads(pickle.dumps(guide))
-    assert_alike(guide, again)
-    assert_alike(guide, copy.deepcopy(guide))
-    table = pickle.loads(pickle.dumps(Table(guide, max_bytes=10_000)))
+def test_tables_are_pickled_without_what_a_device_holds() -> None:
+    table = pickle.loads(pickle.dumps(Table(LANGUAGES[1].table.guide, max_bytes=10_000)))
     assert table.max_bytes == 10_000 and table.moves(table.start, 9).tokens.tolist()
-
-
-def test_what_a_device_holds_is_left_out() -> None:
     partition = LANGUAGES[0].table.partition(2)
     empty = len(pickle.dumps(partition))
     partition.mass(torch.ones(len(VOCABULARY)))
@@ -102,7 +69,7 @@ def test_states_that_were_met_keep_their_numbers(prepared: CFGGuide) -> None:
 
 
 def test_another_process_sees_the_same_masks(prepared: CFGGuide) -> None:
-    states, product = np.array(states_along(prepared, DOCUMENT)), GUIDES["grammar, banned"]
+    states, product = np.array(states_along(prepared, DOCUMENT)), BANNED
     asked = (
         (prepared.min_tokens_of, states),
         (prepared.distances_after, states[9]),
@@ -136,7 +103,7 @@ def test_other_threads_wait_while_a_guide_is_pickled() -> None:
             pickled = pool.submit(pickle.dumps, guide)
             with pytest.raises(TimeoutError):
                 pickled.result(timeout=0.1)
-        assert_alike(guide, pickle.loads(pickled.result()))
+        assert np.array_equal(pickle.loads(pickled.result()).mask(guide.start), guide.mask(guide.start))
 
 
 def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,13 +22,14 @@ from outlines_phi.guides.guide import DONE
 from outlines_phi.sampling.rejection.attempts import Attempt
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
-MODULES = ("lm.vllm.batch_rows", "lm.vllm.engine", "plugin.hosts.vllm_server.phi_attempts", "vllm")
+MODULES = ("lm.vllm.engine", "plugin.hosts.vllm_server.phi_attempts", "vllm")
 """The modules that are imported anew where vLLM is not here."""
 
 
 def stand_ins() -> dict[str, types.ModuleType]:
     """Modules with as much of vLLM as the processor is written against."""
-    names = ("vllm", "vllm.tokenizers", "vllm.v1", "vllm.v1.sample", "vllm.v1.sample.logits_processor")
+    inner = ("distributed", "distributed.parallel_state", "tokenizers", "v1", "v1.sample", "v1.sample.logits_processor")
+    names = ("vllm", *(f"vllm.{name}" for name in inner))
     made = {name: types.ModuleType(name) for name in names}
 
     class SamplingParams:
@@ -53,6 +54,7 @@ def stand_ins() -> dict[str, types.ModuleType]:
         moved: Sequence[Any]
 
     made["vllm"].__dict__.update(SamplingParams=SamplingParams, __version__="0.32.0")
+    made["vllm.distributed.parallel_state"].__dict__.update(get_tp_group=None)
     made["vllm.tokenizers"].__dict__.update(cached_tokenizer_from_config=None)
     made["vllm.v1.sample.logits_processor"].__dict__.update(
         BatchUpdate=Update, MoveDirectionality=Direction, LogitsProcessor=type("LogitsProcessor", (), {})

@@ -63,10 +63,9 @@ def vllm_offline(folder: Path) -> PhiModel:
 def vllm_requests(folder: Path) -> PhiModel:
     """The same engine, asked as an application asks it."""
     from outlines_phi.lm.vllm import vllm_model
-    from outlines_phi.lm.vllm.engine_calls import CoreCalls
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CoreCalls, "fits", lambda llm: False)
+        patch.setattr(vllm_model.CoreCalls, "fits", lambda llm: False)
         patch.setattr(vllm_model, "SESSIONS", {})
         model = vllm_offline(folder)
         _ = model.lm

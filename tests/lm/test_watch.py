@@ -1,33 +1,22 @@
-"""Between model calls: the same law, a clock that is read at one place, and progress that is told when a call is digested."""
+"""Between model calls: the same law, a clock that is read at one place, progress when a call is digested; the cost of a call."""
 
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from outlines.types import Regex
 
-from outlines_phi import AutoPhi, ExactPhi, LocalPhi, Progress
-from outlines_phi.lm import TableModel, TokenTrees
-from outlines_phi.lm.watch import (
-    INTERRUPTION,
-    Interrupted,
-    Interruption,
-    Watch,
-    WatchedTrees,
-    current,
-    follow,
-    turn,
-    watching,
-)
-from tests.inner import (
-    ModelCounts,
-    TreeStore,
-    limited,
-    watch,
-)
+import outlines_phi
+from outlines_phi import AutoPhi, ExactPhi, LocalPhi, Progress, UnsupportedError
+from outlines_phi.lm import CallCost, TableModel, TokenTrees, bundled, model
+from outlines_phi.lm.watch import INTERRUPTION, Interrupted, Interruption, Watch, current, follow, turn, watching
+from tests.inner import Branches, ModelCounts, TreeStore, WrappedModel, limited, watch
 from tests.languages import LANGUAGES, PROMPT, VOCABULARY, sample
+from tests.lm import gardens
 
 WORDS = LANGUAGES[0]
 
@@ -40,35 +29,34 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return lambda seconds: time.__setitem__(0, 100.0 + seconds)
 
 
-def test_every_member_of_the_interface_is_handed_on() -> None:
-    public = {name for name in vars(TokenTrees) if not name.startswith("_")}
-    assert all(getattr(WatchedTrees, name) is not getattr(TokenTrees, name) for name in public)
-
-
 def test_nobody_needs_to_watch() -> None:
-    trees = WatchedTrees(WORDS.lm.trees([PROMPT]))
-    trees.roots()
-    assert trees.counts.calls == 1
+    branches = Branches(WORDS.lm.trees([PROMPT]))
+    branches.plant()
+    assert branches.trees.counts.calls == 1
     follow(lambda: pytest.fail("nobody asked"))  # type: ignore[arg-type, return-value]
 
 
 def test_progress_is_told_when_the_next_call_begins_and_at_the_end(clock: Callable[[float], None]) -> None:
     told: list[Progress] = []
     tokens = iter(range(3))
-    trees = WatchedTrees(WORDS.lm.trees([PROMPT]))
+    branches = Branches(WORDS.lm.trees([PROMPT]))
 
     def tell(watched: Watch) -> None:
         assert watched.progress is not None
         told.append(watched.progress())
 
     with watching(tell):
-        follow(lambda: Progress.of(trees.counts, draws=len(told), wanted=3, log_bounds=[(-math.inf, math.log(0.5))]))
-        trees.roots()
+        follow(
+            lambda: Progress.of(
+                branches.trees.counts, draws=len(told), wanted=3, log_bounds=[(-math.inf, math.log(0.5))]
+            )
+        )
+        branches.plant()
         assert told == []
         clock(1.5)
-        trees.extend([0], [next(tokens)])
+        branches.evaluate([(0, next(tokens))])
         assert len(told) == 1
-        trees.extend([0], [next(tokens)])
+        branches.evaluate([(0, next(tokens))])
     assert [each.calls for each in told] == [1, 2, 3] and [each.tokens for each in told] == [0, 1, 2]
     assert [each.draws for each in told] == [0, 1, 2] and {each.seconds for each in told} == {1.5}
     assert told[0].log_z_bounds == ((-math.inf, math.log(0.5)),)
@@ -83,16 +71,16 @@ def test_a_call_that_failed_tells_nothing_more() -> None:
 
 def test_what_is_told_goes_up_between_two_calls() -> None:
     """An exception of who is told leaves the trees of the model as they were."""
-    trees = WatchedTrees(WORDS.lm.trees([PROMPT]))
+    branches = Branches(WORDS.lm.trees([PROMPT]))
 
     def fail(_: Watch) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError), watching(fail):
-        follow(lambda: Progress.of(trees.counts))
-        trees.roots()
-        trees.extend([0], [1])
-    assert (trees.counts.calls, trees.next_node) == (1, 1)
+        follow(lambda: Progress.of(branches.trees.counts))
+        branches.plant()
+        branches.evaluate([(0, 1)])
+    assert (branches.trees.counts.calls, branches.trees.next_node) == (1, 1)
     assert current().progress is None
 
 
@@ -195,3 +183,50 @@ def test_waiting_for_a_turn_can_be_given_up(interruption: Interruption) -> None:
     waiting.join()
     with turn(lock):
         pass
+
+
+class Clocked(WrappedModel):
+    """A model whose calls take as long as a cost says, by a clock of its own, and sometimes longer."""
+
+    def __init__(self, cost: CallCost) -> None:
+        super().__init__(TableModel.random(gardens.VOCABULARY, seed=2, max_length=3))
+        self.true, self.now, self.calls = cost, 0.0, 0
+
+    def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
+        trees: Any = self.lm.trees(prompts)
+        extend = trees.extend
+
+        def slow(parents: Sequence[int], tokens: Sequence[int]) -> Any:
+            self.calls, n = self.calls + 1, len(tokens)
+            self.now += 0.2 * (1 + self.true.second * (n > 1) + self.true.later * (n - 1)) + (self.calls % 7 == 0)
+            return extend(parents, tokens)
+
+        trees.extend = slow
+        return trees
+
+
+@pytest.mark.parametrize("cost", [CallCost(), CallCost(0.0, 0.0), CallCost(0.7, 0.01), CallCost(0.0, 1.0)])
+def test_a_cost_is_measured_by_the_clock(monkeypatch: pytest.MonkeyPatch, cost: CallCost) -> None:
+    lm = Clocked(cost)
+    monkeypatch.setattr(model, "perf_counter", lambda: lm.now)
+    found = CallCost.measured(lm)
+    assert found.second == pytest.approx(cost.second) and found.later == pytest.approx(cost.later)
+
+
+def test_a_dear_token_is_not_drafted() -> None:
+    """Behind a measurement drafts are as long as pays; what is drawn has the same distribution."""
+    wrapped = outlines_phi.from_transformers(*bundled.load())
+    prompt, drafted = "The cat sat on the mat. The cat sat on the mat. The cat", []
+    for cost in (CallCost(0.0, 0.0), CallCost(), CallCost(9.0, 9.0)):
+        wrapped.lm.cost = cost
+        generator = outlines_phi.Generator(wrapped, Regex("[a-zA-Z. ]{40}"), phi="local", draft="prompt_lookup")
+        drafted.append(generator.sample(prompt, 4, seed=3).counts.drafted)
+    assert drafted[0] > drafted[1] > drafted[2] == 0
+
+
+@pytest.mark.parametrize("bad", [-1, math.nan, "1", None])
+def test_a_cost_is_a_number(bad: Any) -> None:
+    with pytest.raises(UnsupportedError, match="CallCost"):
+        CallCost(second=bad)
+    with pytest.raises(UnsupportedError, match="CallCost"):
+        CallCost(later=bad)

@@ -15,7 +15,7 @@ from tests.inner import DONE, Branches, Need
 
 def forest_of(branches: Branches) -> Any:
     """Return the tree of sequences in which the model holds the prefixes of a call."""
-    return branches.trees._trees._forest  # type: ignore[attr-defined]
+    return branches.trees._forest  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ class LookingEstimate(Estimate):
             torch.where(torch.from_numpy(moves.targets) == DONE, 0.0, math.log(self.phi.floor)) for moves, _ in found
         ]
         if pairs:
-            logits = self.run.branches.trees.extend([prefixes.nodes[i] for i, _ in pairs], tokens).logits
+            nodes = [(prefixes.nodes[i], token) for (i, _), token in zip(pairs, tokens, strict=True)]
+            logits = self.run.branches.evaluate(nodes).whole()
             for (i, place), token, raw in zip(pairs, tokens, logits, strict=True):
                 law = self.run.log_p(raw[None], [(prefixes.rows[i], (*prefixes.tokens[i], token))])[0]
                 law = law + table.bias(int(found[i][0].targets[place]), prefixes.remaining[i] - 1, law.device)

@@ -210,9 +210,3 @@ def fewer(wanted: Wanted, door: Door) -> Wanted:
 def through(*doors: Door) -> pytest.MarkDecorator:
     """Return the mark of a test that is run for each of these doors."""
     return pytest.mark.parametrize("door", doors, ids=lambda door: door.__name__)
-
-
-def alternately(*doors: Door) -> pytest.MarkDecorator:
-    """As :func:`through`, for a control of a test that is the same for all of them: every other door, all in `make test-full`."""
-    cases = [pytest.param(door, marks=[pytest.mark.full] if i % 2 else []) for i, door in enumerate(doors)]
-    return pytest.mark.parametrize("door", cases, ids=lambda door: door.__name__)

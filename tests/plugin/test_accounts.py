@@ -82,16 +82,6 @@ def test_custom_generate_hands_them_out_in_its_draws(model: PhiTransformers) -> 
     assert [sum(account.log_s for account in draw.tokens) for draw in draws] == pytest.approx(found.log_w.tolist())
 
 
-def test_batches_have_the_accounts_of_their_rows(model: PhiTransformers) -> None:
-    generator = outlines_phi.Generator(model, WORDS, phi="local")
-    batch = generator.sample_batch([QUESTION, "Answer: "], n=2, seed=[3, 4], tokens=True)
-    for draws, prompt, seed in zip(batch, [QUESTION, "Answer: "], [3, 4], strict=True):
-        for one, other in zip(draws, generator.sample(prompt, n=2, seed=seed, tokens=True), strict=True):
-            assert [account.bytes for account in one.tokens] == [account.bytes for account in other.tokens]
-            numbers = [[account.log_s for account in draw.tokens] for draw in (one, other)]
-            assert numbers[0] == pytest.approx(numbers[1], abs=1e-4)
-
-
 REFUSED: list[tuple[Callable[[Any], Any], str]] = [
     (lambda g: g(QUESTION, tokens=True), r"^Give tokens= to sample\(\) or stream\(\).*to a call that returns texts"),
     (lambda g: g.batch([QUESTION], tokens=True, top=2), "to a call that returns texts"),

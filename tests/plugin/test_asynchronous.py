@@ -24,7 +24,6 @@ PROMPT = "Story: Aria is a brave elf ranger. "
 ACCENTS = Literal["né 😀 yes", "né", "日本 no", "plain text"]
 CODE = regex("[a-z]{3,5}-é😀[0-9]{2}")
 LONG = regex("[a-z ]{40,60}")
-PHIS = ["exact", "auto", "local", "onestep"]
 
 
 @pytest.fixture(autouse=True)
@@ -34,11 +33,6 @@ def nothing_is_left(model: PhiTransformers) -> Iterator[None]:
     assert workers() == before and is_free(model)
 
 
-@pytest.fixture(scope="module")
-def accents(model: PhiTransformers) -> PhiGenerator:
-    return outlines_phi.Generator(model, ACCENTS)
-
-
 async def reached(gate: Gate) -> None:
     """Wait, without blocking the loop, until a call is held up at the gate."""
     while not gate.reached.is_set():
@@ -46,17 +40,6 @@ async def reached(gate: Gate) -> None:
 
 
 class TestResults:
-    @pytest.mark.parametrize("phi", PHIS)
-    async def test_are_those_of_the_calls(self, phi: str, accents: PhiGenerator, model: PhiTransformers) -> None:
-        options: dict[str, Any] = {"phi": phi, "seed": 3}
-        prompts, pieces = [PROMPT, "no", "yes"], list(accents.stream(PROMPT, **options))
-        assert await accents.asample(PROMPT, 7, **options) == accents.sample(PROMPT, 7, **options)
-        doors: list[tuple[Any, list[Any]]] = [(accents, []), (model, [ACCENTS])]
-        for door, more in doors:
-            assert await door.agenerate(PROMPT, *more, **options) == accents(PROMPT, **options)
-            assert await door.abatch(prompts, *more, **options) == accents.batch(prompts, **options)
-            assert await read(door.astream(PROMPT, *more, **options)) == pieces
-
     @pytest.mark.parametrize("output_type", [CODE, None], ids=["regex", "free text"])
     async def test_are_those_of_the_hosts_own_loop(self, output_type: Any, model: PhiTransformers) -> None:
         options, beams = {"max_new_tokens": 30}, {"num_beams": 2, "do_sample": False}
@@ -200,17 +183,6 @@ class TestCancelled:
 
 
 class TestStreams:
-    @pytest.mark.parametrize("phi", [*PHIS, None])
-    async def test_closed_early(self, phi: str | None, fresh: PhiTransformers) -> None:
-        options: dict[str, Any] = {"max_new_tokens": 300} if phi is None else {"seed": 3}
-        output_type = ACCENTS if phi in ("exact", "auto") else LONG
-        expected, before = fresh(PROMPT, ACCENTS, phi="exact", seed=6), workers()
-        stream = fresh.astream(PROMPT, output_type, phi=phi, **options)
-        assert await stream.__anext__()
-        await stream.aclose()
-        assert workers() == before and await read(stream) == []
-        assert fresh(PROMPT, ACCENTS, phi="exact", seed=6) == expected
-
     async def test_left_by_a_break_and_forgotten(self, model: PhiTransformers) -> None:
         before = workers()
         async for _ in model.astream(PROMPT, max_new_tokens=900, min_new_tokens=900):

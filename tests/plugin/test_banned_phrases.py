@@ -25,13 +25,11 @@ from outlines_phi import (
     PhiTransformers,
     UnsupportedError,
     generate,
-    samplers,
 )
-from outlines_phi.lm import bundled
 from outlines_phi.plugin.processor import MaskLogitsProcessor
 from tests.plugin.doors import BAN, SUNDAY
 from tests.plugin.gate import Gate
-from tests.plugin.loops import custom, pair, seeded, texts
+from tests.plugin.loops import custom, pair, texts
 from tests.plugin.loops import generate as generate_in
 from tests.plugin.oracle import free_texts, p_value, without
 from tests.precision import near
@@ -116,19 +114,6 @@ class TestPlaces:
         with pytest.raises(UnsupportedError, match=r"banned_phrases=.*free text has no format"):
             outlines_phi.audit((model, None), PROMPT)
 
-    def test_installed(self) -> None:
-        stock = outlines.from_transformers(*bundled.load())
-        outlines_phi.install()
-        try:
-            masked = outlines.Generator(stock, ANSWER, banned_phrases=["now"])
-            assert masked.phi is None and not holds([masked(PROMPT, do_sample=True, **SHORT) for _ in range(30)], "now")
-            assert outlines.Generator(stock, ANSWER, banned_phrases=["now"], phi="exact").phi == ExactPhi()
-            free = outlines.Generator(stock, banned_phrases=BAN)
-            assert free.sample(PROMPT, 3, **SHORT).guarantee == Guarantee.APPROXIMATE
-            assert not holds(outlines.generate.text(stock, samplers.multinomial(50), banned_phrases=BAN)(PROMPT, 12))
-        finally:
-            outlines_phi.uninstall()
-
 
 class TestLevels:
     LEVELS = [
@@ -149,26 +134,6 @@ class TestLevels:
         assert draws.guarantee == guarantee and not holds(draws.texts, "not")
         assert bool(draws.rejections) <= (level in ("lookahead", "weighted"))
         assert np.isnan(draws.log_w).all() == (level == "lookahead")
-
-    def test_the_nearest_place_decides(self, model: PhiTransformers) -> None:
-        weighted = BannedPhrases(BAN, level="weighted")
-        generator = outlines_phi.Generator(model, None, banned_phrases=weighted)
-        assert generator.phi == LookaheadPhi(weights=True)
-        assert generator.sample(PROMPT, 2, phi="exact", **SHORT).guarantee == Guarantee.EXACT
-        other = generator.sample(PROMPT, 2, banned_phrases=["yes"], **SHORT)
-        assert other.guarantee == Guarantee.APPROXIMATE
-        exact = outlines_phi.Generator(model, None, phi="exact", banned_phrases=BAN)
-        assert exact.sample(PROMPT, 2, banned_phrases=["yes"], **SHORT).guarantee == Guarantee.EXACT
-        masked = exact.sample(PROMPT, 2, banned_phrases=BannedPhrases(BAN, level="mask"), **SHORT)
-        assert masked.guarantee == Guarantee.WEIGHTED
-        by_model = outlines_phi.Generator(outlines_phi.wrap(model, phi="local"), None, banned_phrases=BAN)
-        assert by_model.phi is not None and by_model.phi.name == "local"
-
-    def test_a_level_and_its_phi_agree(self, model: PhiTransformers) -> None:
-        effort = ExactPhi(effort=Effort(attempts=7))
-        ban = BannedPhrases(BAN, level="exact")
-        assert outlines_phi.Generator(model, None, phi=effort, banned_phrases=ban).phi == effort
-        assert not holds([model(PROMPT, banned_phrases=BannedPhrases(BAN, level="mask"), phi=None, **SHORT)])
 
     @pytest.mark.parametrize("output_type", [None, ANSWER])
     def test_an_error_names_the_phrases_on_every_road(self, output_type: Any, model: PhiTransformers) -> None:
@@ -220,18 +185,6 @@ class TestHostLoops:
             drawn = road()
             # The control: it is not the conditioned law.
             assert p_value(drawn, masked) > 1e-4 > p_value(drawn, truth), name
-
-    def test_every_keyword_of_the_host_works(self, model: PhiTransformers) -> None:
-        options: dict[str, Any] = {"phi": None, "banned_phrases": BAN, **SHORT}
-        for keywords in (
-            {"do_sample": False, "num_return_sequences": 1, "num_beams": 1},
-            {"num_beams": 4, "num_return_sequences": 4},
-            {"do_sample": True, "no_repeat_ngram_size": 2, "typical_p": 0.9, "num_return_sequences": 2},
-        ):
-            drawn = model(PROMPT, **keywords, **options)
-            assert not holds([drawn] if isinstance(drawn, str) else drawn)
-        text = seeded(model, PROMPT, do_sample=True, **options)
-        assert "".join(seeded(model.stream, PROMPT, do_sample=True, **options)) == text
 
     def test_free_text_has_the_default_budget_there(self, model: PhiTransformers) -> None:
         options: dict[str, Any] = {"do_sample": True, "temperature": 9.0, "top_k": 0, "num_return_sequences": 3}
@@ -308,16 +261,6 @@ class TestBan:
 
 
 class TestStreams:
-    @pytest.mark.parametrize("phi", ["lookahead", "local", "exact", LookaheadPhi(release="early")], ids=str)
-    async def test_pieces_are_the_text_of_a_call(self, phi: Any, model: PhiTransformers) -> None:
-        for seed in range(4):
-            options: dict[str, Any] = {"banned_phrases": BAN, "phi": phi, "seed": seed, **SHORT}
-            text, pieces = model(PROMPT, **options), list(model.stream(PROMPT, **options))
-            assert "".join(pieces) == text and all(pieces)
-            assert [piece async for piece in model.astream(PROMPT, **options)] == pieces
-            assert await model.agenerate(PROMPT, **options) == text
-            assert await model.abatch([PROMPT, "Story: "], **options) == model.batch([PROMPT, "Story: "], **options)
-
     def test_what_is_released_may_not_be_the_beginning_of_a_phrase(self, model: PhiTransformers) -> None:
         """Whole windows: where a piece ends in what a phrase begins with, the next one was decided with it."""
         began = 0
@@ -393,7 +336,7 @@ REFUSED: list[tuple[Callable[[PhiTransformers], Any], str]] = [
     (lambda m: free(m)(PROMPT, banned_phrases=None, phi="exact"), "free text has nothing to correct"),
     (lambda m: outlines_phi.Generator(m), r"or banned_phrases=.*output_type=None was given"),
     (lambda m: m.stream(PROMPT, banned_phrases=BAN, phi="lookahead", constraint=lambda text: True), "or a look-ahead"),
-    (lambda m: generate.text(m, banned_phrases=BAN)(PROMPT, 12, stop_at="x"), "stop_at cannot be used here"),
+    (lambda m: m(PROMPT, banned_phrases=BAN, stop_at="x"), "stop_at cannot be used here"),
     (lambda m: custom(pair(m), PROMPT, vocabulary=..., banned_phrases=BAN, **SHORT), "vocabulary=tokenizer"),
     (
         lambda m: outlines.Generator(stock_of(m), ANSWER)(
@@ -484,7 +427,3 @@ class TestErrors:
             generator("Animal: c", **SHORT)
         with pytest.raises(EmptyLanguageError, match="makes 'c(at|ow)'"):
             generator.batch(["Animal: x", "Animal: c"], **SHORT)
-
-    def test_a_generator_without_a_type_writes_free_text(self, model: PhiTransformers) -> None:
-        text = outlines_phi.Generator(model, banned_phrases=BAN)(PROMPT, seed=3, **SHORT)
-        assert text == free(model)(PROMPT, seed=3, **SHORT) and not holds([text])

@@ -17,13 +17,11 @@ from transformers import MambaConfig, MambaForCausalLM, PreTrainedTokenizerFast,
 import outlines_phi
 from outlines_phi import (
     SMC,
-    BannedPhrases,
     ExactPhi,
     LocalPhi,
     PhiTransformers,
     UnsupportedError,
     generate,
-    samplers,
 )
 from outlines_phi.drafting import (
     AdaptedLength,
@@ -38,10 +36,9 @@ from outlines_phi.lm import TransformersModel, bundled
 from outlines_phi.plugin.drafts import resolve_draft
 from outlines_phi.sampling import sampler as prefetch
 from tests.loaded import Person
-from tests.precision import near, near_log
+from tests.precision import near
 
 PROMPT = "Person: Nora is a teacher in Paris. JSON: "
-NAMES = ["forced", "prompt_lookup", "tree"]
 
 
 @pytest.fixture(scope="module")
@@ -71,18 +68,6 @@ def other_tokenizer() -> PreTrainedTokenizerFast:
 
 
 class TestDrafts:
-    @pytest.mark.in_turn
-    @pytest.mark.parametrize("phi", ["local", "onestep"])
-    @pytest.mark.parametrize(
-        "draft", [None, *NAMES, NAMES, ForcedDrafter(), EndingDrafter(), [PromptLookupDrafter(ngram=2), "forced"]]
-    )
-    def test_a_deterministic_draft_changes_no_token_of_a_walk(self, phi: str, draft: Any, generator: Any) -> None:
-        plain = generator.sample(PROMPT, 5, phi=phi, seed=1, draft=[])
-        drafted = generator.sample(PROMPT, 5, phi=phi, seed=1, draft=draft)
-        assert [draw.token_ids for draw in drafted] == [draw.token_ids for draw in plain]
-        assert drafted.log_w == near_log(plain.log_w)
-        assert plain.counts.turns == 0 and drafted.counts.turns > 0
-
     @pytest.mark.parametrize("phi", ["local", "exact", "auto", "learned"])
     def test_drafts_save_calls(self, phi: str, fresh: PhiTransformers) -> None:
         generator = outlines_phi.Generator(fresh, Person, phi=phi)
@@ -156,25 +141,6 @@ class TestCallsAndGenerators:
         assert drafting(question, do_sample=False) == plain(question, do_sample=False)
         assert drafting.mode(question).texts == plain.mode(question).texts
         assert drafting.probabilities(question)["yes"].p == near(plain.probabilities(question)["yes"].p)
-
-    @pytest.mark.in_turn
-    @pytest.mark.parametrize("phi", ["local", "onestep", "learned", "exact", "auto"])
-    @pytest.mark.parametrize("draft", ["forced", "tree", "model"])
-    def test_a_stream_is_its_call(self, phi: str, draft: Any, fresh: PhiTransformers) -> None:
-        generator = outlines_phi.Generator(fresh, Person, phi=phi, draft=small() if draft == "model" else draft)
-        pieces = list(generator.stream(PROMPT, seed=4))
-        assert "".join(pieces) == generator(PROMPT, seed=4) and len(pieces) > 1
-        banning = outlines_phi.Generator(fresh, None, banned_phrases=["Nora"], draft="prompt_lookup")
-        options = {"seed": 4, "max_new_tokens": 30}
-        assert "".join(banning.stream(PROMPT, **options)) == banning(PROMPT, **options)
-
-    def test_the_classic_api(self, model: PhiTransformers) -> None:
-        plain = generate.json(model, Person, samplers.multinomial(3), phi="local")(PROMPT, seed=1)
-        drafted = generate.json(model, Person, samplers.multinomial(3), phi="local", draft="forced", draft_length=3)
-        assert drafted(PROMPT, seed=1) == plain
-        assert generate.regex(model, "[0-9]{4}-[0-9]{2}", phi="local", draft="forced")(PROMPT, draft=None)
-        assert generate.choice(model, ["yes", "no"], draft="forced")(PROMPT, draft="tree") in ("yes", "no")
-        assert isinstance(generate.format(model, int, draft="forced")(PROMPT), int)
 
     def test_a_constraint_goes_with_a_tree(self, model: PhiTransformers) -> None:
         generator = outlines_phi.Generator(model, Person, phi="exact", draft="forced")
@@ -305,12 +271,3 @@ ELSEWHERE: list[tuple[Callable[[PhiTransformers], Any], str]] = [
 def test_and_elsewhere(call: Callable[[PhiTransformers], Any], words: str, silent: PhiTransformers) -> None:
     with pytest.raises((UnsupportedError, VocabularyError), match=words):
         call(silent)
-
-
-class TestRefused:
-    def test_levels_of_a_ban_go_with_drafts(self, model: PhiTransformers) -> None:
-        for level in ("mask", "lookahead", "weighted", "exact"):
-            ban = BannedPhrases(["it is"], level=level)
-            generator = outlines_phi.Generator(model, None, banned_phrases=ban, draft="prompt_lookup")
-            draws = generator.sample("Answer: ", 3, max_new_tokens=12, seed=1)
-            assert len(draws) == 3 and draws.counts.turns, level

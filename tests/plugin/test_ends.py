@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Literal
 
-import outlines
 import pytest
 import torch
 from pydantic import BaseModel
@@ -124,16 +123,6 @@ def test_what_follows_may_be_asked_for(model: outlines_phi.PhiTransformers, begi
     after = [byte for byte in (*range(0x80), *range(0xC2, 0xF5)) if not chr(byte).isalpha() or byte >= 0x80]
     assert phi * found["no"].p == near(begins("no", ended=True) + sum(begins(b"no" + bytes([byte])) for byte in after))
     assert 0 < phi * found["no"].p < 0.9 * begins("no")
-
-
-@pytest.mark.parametrize("phi", ["exact", "local"])
-def test_streams_show_the_member_alone(model: outlines_phi.PhiTransformers, phi: str) -> None:
-    generator, numbers = made(model, phi=phi), made(model, outlines.types.regex(r"\d+"), phi=phi)
-    for seed in range(20):
-        for each in (generator, numbers):
-            text = "".join(each.stream(QUESTION, seed=seed, **OPTIONS))
-            assert text == each(QUESTION, seed=seed, **OPTIONS)
-            assert text in TEXTS or text.isdecimal()
 
 
 def test_the_end_of_the_budget_settles_it(model: outlines_phi.PhiTransformers) -> None:

@@ -11,11 +11,11 @@ import pytest
 from outlines.types import regex
 
 import outlines_phi
-from outlines_phi import AutoPhi, ExactPhi, Guarantee, LocalPhi, PhiTransformers
+from outlines_phi import AutoPhi, ExactPhi, LocalPhi, PhiTransformers
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.plugin.generator import PhiGenerator
 from tests.plugin.gate import Gate
-from tests.plugin.loops import custom, pair, seeded, texts
+from tests.plugin.loops import custom, pair, texts
 
 PROMPT = "A person as JSON: "
 COLOUR = Literal["red", "green", "dark green"]
@@ -38,14 +38,6 @@ def test_it_is_a_generator_of_outlines(exact: PhiGenerator, model: PhiTransforme
     assert len(exact.sample(PROMPT, seed=2)) == 1 and exact.sample_batch([], 3) == []
 
 
-def test_without_phi_it_is_stock_outlines(model: PhiTransformers, stock: outlines.models.Transformers) -> None:
-    generator = outlines_phi.Generator(model, NUMBER, phi=None)
-    assert seeded(generator, PROMPT, max_new_tokens=9) == seeded(stock, PROMPT, NUMBER, max_new_tokens=9)
-    with pytest.raises(UnsupportedError, match="phi='exact' or phi='local'"):
-        generator.sample(PROMPT)
-    assert len(generator.sample(PROMPT, 2, phi="exact")) == 2
-
-
 def test_a_text_alone_ends_where_it_can_only_end(model: PhiTransformers) -> None:
     """The law of a forced end is read for the weights alone, by whoever returns them."""
     three_digits, options = regex("[0-9]{3}"), {"seed": 6, "max_new_tokens": 9}
@@ -66,20 +58,6 @@ def test_a_text_alone_ends_where_it_can_only_end(model: PhiTransformers) -> None
             written.add(call())
         assert gate.calls == calls, way
     assert len(written) == 1 and len(written.pop()) == 3
-
-
-class TestSample:
-    def test_draws_are_those_of_a_call(self, exact: PhiGenerator) -> None:
-        draws = exact.sample(PROMPT, 5, seed=2)
-        assert draws.texts == exact(PROMPT, num_return_sequences=5, seed=2)
-        assert draws.guarantee == Guarantee.EXACT
-        assert (draws.counts.accepted, len(draws), draws.failures) == (5, 5, 0)
-        assert set(draws.texts) <= {"red", "green", "dark green"}
-
-    def test_a_batch_has_one_result_for_each_prompt(self, exact: PhiGenerator) -> None:
-        results = exact.sample_batch([PROMPT, "no"], 3, phi="onestep", seed=2)
-        assert [(len(draws), draws.guarantee) for draws in results] == [(3, Guarantee.WEIGHTED)] * 2
-        assert exact.sample_batch([], 3) == []
 
 
 class TestSeeds:
@@ -117,6 +95,7 @@ REFUSED: list[tuple[Callable[[PhiGenerator], Any], str]] = [
     (lambda g: g.sample(PROMPT, num_return_sequences=3), "its argument n, the number of draws"),
     (lambda g: g.sample(PROMPT, samples=3), r"samples cannot .* argument n of sample\(\)\)\.$"),
     *((lambda g, seed=seed: g.sample_batch(["a", "b", "c"], seed=seed), "seed") for seed in SEEDS),
+    (lambda g: outlines_phi.Generator(g.model, NUMBER, phi=None).sample(PROMPT), "phi='exact' or phi='local'"),
     (lambda g: outlines_phi.Generator(g.model, None), "free text has nothing to correct"),
     (lambda g: outlines_phi.Generator(g.model, COLOUR, max_new_tokens=5), "give it to the generator's call"),
     (lambda g: outlines_phi.Generator(g.model, COLOUR, ph="exact"), "did you mean phi="),

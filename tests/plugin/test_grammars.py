@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from typing import Any
@@ -79,13 +78,6 @@ def test_grammars_that_were_read_are_output_types(model: PhiTransformers) -> Non
         model(PROMPT, pairs, phi="exact", backend="xgrammar")
     with pytest.raises(GrammarError, match="GBNF"):
         model(PROMPT, CFG('root ::= "a"'), phi="exact")
-
-
-def test_values(model: PhiTransformers) -> None:
-    draws = outlines_phi.Generator(model, dict, phi="exact").sample(JSON, n=4, max_new_tokens=40, seed=3)
-    assert draws.values == [json.loads(text) for text in draws.texts]
-    draws = outlines_phi.Generator(model, BRACKETS, phi="exact").sample(PROMPT, n=4, max_new_tokens=BUDGET, seed=3)
-    assert draws.values == draws.texts
 
 
 def test_what_is_known_without_drawing(model: PhiTransformers) -> None:

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import product
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import outlines
 import pytest
 import torch
 from outlines.types import Regex
-from pydantic import BaseModel, Field
 from transformers import GenerationConfig
 
 import outlines_phi
@@ -215,34 +214,6 @@ def test_bad_words_ids_leak() -> None:
     listed = [tokenizer(space + str(phrase))["input_ids"] for phrase in FIRST.ban.phrases for space in ("", " ")]
     texts = looped(FIRST, [], **LOOPS["sampling"], bad_words_ids=listed)
     assert len(FIRST.leaks(texts)) > len(texts) / 20
-
-
-class Animal(BaseModel):
-    """A type with free text and choices."""
-
-    name: str = Field(max_length=12)
-    kind: Literal["fox", "dog", "quick fox"]
-
-
-PATTERN, CHOICE = Regex(r"(the |quick |brown |fox){2,4}"), Literal["the fox", "quick brown", "quick", "brown dog"]
-TYPES = (
-    # This model writes next to no JSON by itself: nothing that is drawn by rejection comes to an end.
-    *((Animal, 60, phi) for phi in (None, "local")),
-    *((PATTERN, 30, phi) for phi in (None, "local", "lookahead")),
-    *((CHOICE, 14, phi) for phi in (None, "local", "lookahead", "exact")),
-)
-
-
-@pytest.mark.in_turn
-@pytest.mark.parametrize("output_type, budget, phi", TYPES, ids=str)
-@pytest.mark.parametrize("writer", WRITERS[:3], ids=str)
-def test_nothing_banned_is_in_a_typed_output(writer: Writer, output_type: Any, budget: int, phi: Any) -> None:
-    options: dict[str, Any] = {"num_return_sequences": 10, **(SAMPLED if phi is None else {}), "max_new_tokens": budget}
-    rows = writer.model.batch(["the", " qui"], output_type, banned_phrases=writer.ban, phi=phi, **options)
-    texts = [(prompt, text) for prompt, row in zip(["the", " qui"], rows, strict=True) for text in row]
-    assert not writer.leaks(texts)
-    if output_type is Animal and phi is not None:  # the host's loop may cut a text short
-        assert all(Animal.model_validate_json(text) for _, text in texts)
 
 
 @cache

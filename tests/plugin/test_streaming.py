@@ -16,9 +16,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 import outlines_phi
-from outlines_phi import BudgetError, Effort, EmptyLanguageError, ExactPhi, PhiTransformers
+from outlines_phi import BudgetError, Effort, EmptyLanguageError, ExactPhi, LookaheadPhi, PhiTransformers
 from outlines_phi.errors import ModelError, UnsupportedError
 from outlines_phi.numerics.cache import Cache
+from tests.loaded import Person
 from tests.naming import named
 from tests.plugin.gate import Gate, is_free, together, trees, workers
 from tests.plugin.loops import seeded
@@ -26,6 +27,8 @@ from tests.vocabulary.test_vocabulary import sentencepiece_bpe
 
 PROMPT = "Story: Aria is a brave elf ranger. "
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
+PERSON = "Person: Nora is a teacher in Paris. JSON: "
+BANNED: dict[str, Any] = {"banned_phrases": ["it is"], "max_new_tokens": 12}
 ACCENTS = Literal["né 😀 yes", "né", "日本 no", "plain text"]
 CODE = regex("[a-z]{3,5}-é😀[0-9]{2}")
 PHIS = ["exact", "auto", "local", "onestep"]
@@ -57,30 +60,47 @@ def split() -> PhiTransformers:
     return outlines_phi.from_transformers(GPT2LMHeadModel(config).eval(), hf_tokenizer)
 
 
-TYPES = {"choice": ACCENTS, "JSON": JsonSchema('{"type": "array", "items": {"type": "boolean"}, "maxItems": 3}')}
+LONGER: dict[str, Any] = {"max_new_tokens": 40}
+OPEN: dict[str, Any] = {"ends": "open", "temperature": 5.0, "max_new_tokens": 12}
+DRAFTED: tuple[Any, ...] = ("local", "onestep", "learned", "exact", "auto")
+ASKED: dict[str, tuple[str, Any, dict[str, Any], tuple[Any, ...]]] = {
+    "choice": (PROMPT, ACCENTS, LONGER, (*PHIS, None)),
+    "JSON": (PROMPT, JsonSchema('{"type": "array", "items": {"type": "boolean"}, "maxItems": 3}'), LONGER, PHIS),
+    "record": (PERSON, Person, {"max_new_tokens": 60}, ("fields",)),
+    "forced text": (PERSON, Person, {"draft": "forced"}, DRAFTED[::2]),
+    "drafts from trees": (PERSON, Person, {"draft": "tree"}, DRAFTED[1::2]),
+    "open choice": (QUESTION, Literal["no", "not", "yes", "eat"], OPEN, ("exact", "local")),
+    "open number": (QUESTION, regex(r"\d+"), OPEN, ("exact", "local")),
+    "banned": (QUESTION, None, BANNED, ("lookahead", "local", "exact", LookaheadPhi(release="early"))),
+    "banned, drafted": (QUESTION, None, {**BANNED, "draft": "prompt_lookup"}, ("lookahead",)),
+}
+"""Prompts, output types, options of calls, and the corrections that each is streamed under."""
 
 
 class TestTheTextOfACall:
     @pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
-    @pytest.mark.parametrize("phi", PHIS)
-    @pytest.mark.parametrize("name", TYPES)
-    def test_under_a_correction(self, name: str, phi: str, model: PhiTransformers) -> None:
-        options, defaults = {"phi": phi, "max_new_tokens": 40}, outlines_phi.wrap(model, phi=phi)
-        generator = outlines_phi.Generator(model, TYPES[name])
-        for seed in range(3):
-            pieces = list(generator.stream(PROMPT, seed=seed, **options))
-            assert "".join(pieces) == generator(PROMPT, seed=seed, **options) and all(pieces)
-            doors = [model.stream(PROMPT, TYPES[name], seed=seed, **options)]
-            doors += [defaults.stream(PROMPT, TYPES[name], seed=seed, max_new_tokens=40)]
-            if name == "choice":  # of JSON a stock generator has other blanks
-                doors += [outlines.Generator(model, ACCENTS).stream(PROMPT, seed=seed, **options)]
-            assert [list(door) for door in doors] == [pieces] * len(doors)
+    @pytest.mark.parametrize(("name", "phi"), [(name, phi) for name, row in ASKED.items() for phi in row[-1]], ids=str)
+    async def test_under_a_correction(self, name: str, phi: Any, fresh: PhiTransformers) -> None:
+        """At every door, in an event loop too."""
+        prompt, output_type, given, _ = ASKED[name]
+        own = {option: value for option, value in given.items() if option in ("ends", "banned_phrases", "draft")}
+        limits = {option: value for option, value in given.items() if option not in own}
+        generator = outlines_phi.Generator(fresh, output_type, phi=phi, **own)
 
-    @pytest.mark.parametrize("phi", PHIS)
-    def test_without_a_seed(self, phi: str, fresh: PhiTransformers) -> None:
-        call = seeded(fresh, PROMPT, ACCENTS, phi=phi)
-        fresh.clear_cache()
-        assert "".join(seeded(fresh.stream, PROMPT, ACCENTS, phi=phi)) == call
+        def afresh(call: Any, *asked: Any, **options: Any) -> Any:
+            """Call under torch's seed, with nothing kept of earlier calls."""
+            fresh.clear_cache()
+            return seeded(call, *asked, **options)
+
+        for seed in (None, 1):
+            options = {**limits, **({} if seed is None or phi is None else {"seed": seed})}
+            text, more = afresh(generator, prompt, **options), {"phi": phi, **own, **options}
+            doors = [afresh(generator.stream, prompt, **options), afresh(fresh.stream, prompt, output_type, **more)]
+            doors.append([piece async for piece in afresh(generator.astream, prompt, **options)])
+            assert doors == doors[:1] * 3 and "".join(doors[0]) == text and all(doors[0])
+            assert await afresh(generator.agenerate, prompt, **options) == text
+            batch = afresh(fresh.batch, [prompt, "no"], output_type, **more)
+            assert await afresh(fresh.abatch, [prompt, "no"], output_type, **more) == batch
 
     @pytest.mark.parametrize(
         "options",
@@ -258,15 +278,6 @@ class TestGivenUp:
 
 
 class TestErrors:
-    @pytest.mark.parametrize("phi", [*PHIS, None])
-    def test_of_the_model_reach_the_consumer(self, phi: str | None, fresh: PhiTransformers) -> None:
-        expected = fresh(PROMPT, CODE, phi="local", seed=2)
-        with Gate(fresh.model, closed_from=2, error=MemoryError("full")):
-            with pytest.raises(MemoryError, match="full"):
-                list(fresh.stream(PROMPT, CODE, phi=phi, max_new_tokens=40))
-        assert "".join(fresh.stream(PROMPT, CODE, phi="local", seed=2)) == expected
-        assert not trees(fresh)
-
     def test_of_the_mask_reach_the_consumer(self, fresh: PhiTransformers) -> None:
         fresh.model.lm_head.weight.data[:] = torch.nan
         with pytest.raises(ModelError, match="hold NaN"):

@@ -190,21 +190,6 @@ def allows_odd(law: int, token: int) -> bool:
     return token % 2 == 1
 
 
-def test_draws_and_estimates_of_the_whole() -> None:
-    """By draws: the law of the token, and the mean of the estimate token by token."""
-    q = np.array([*SKEWED.values(), 0.0])
-    with np.errstate(divide="ignore"):
-        log_q = torch.from_numpy(np.log(q))[None]
-    allowed = [1, 3, 4]
-    found = draw_allowed(log_q, [0] * len(KEYS), KEYS, lambda law, token: token in allowed, 2)
-    tokens, s_hat = np.array([o.token for o in found]), np.exp([o.log_s for o in found])
-    counts = [int((tokens == token).sum()) for token in allowed]
-    assert stats.chisquare(counts, len(KEYS) * q[allowed] / q[allowed].sum()).pvalue > ALPHA
-    for token in allowed:
-        values = s_hat * (tokens == token)
-        assert abs(values.mean() - q[token]) < 4 * values.std() / math.sqrt(len(KEYS))
-
-
 def test_few_tokens_are_tested_and_each_once() -> None:
     """Of 20,000 tokens a predicate that allows half of the mass is asked about three: two to the draw, and the further one."""
     rng = np.random.default_rng(3)

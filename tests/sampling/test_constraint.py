@@ -22,7 +22,6 @@ from outlines_phi import (
     Effort,
     EmptyLanguageError,
     ExactPhi,
-    Guarantee,
     LocalPhi,
     OneStepPhi,
     TextConstraint,
@@ -269,21 +268,6 @@ def test_residual_attempts_that_rule_things_out_for_one_another(coin: bool, monk
         monkeypatch.setattr(ResidualWalk, "descend", without_coin)
     error = z(residual_means(600, 16), 1.0)
     assert abs(error) < 3.5 if coin else error > 10
-
-
-@pytest.mark.usefixtures("grown")
-@pytest.mark.parametrize("phi", [ExactPhi(), AutoPhi()], ids=["exact", "auto"])
-def test_a_phi_below_all_floats_is_held_by_bounds(phi: ExactPhi | AutoPhi) -> None:
-    p = np.full(len(VOCABULARY), 1e-8)
-    p[C] = 1.0
-    request = replace(
-        Language("sixty", "x{60}", 61, seed=1).request(2, 5), lm=TableModel(VOCABULARY, lambda _: np.log(p))
-    )
-    log_phi = 61 * math.log(1e-8 / p.sum())
-    (draws,) = sample(phi, request)
-    assert len(draws) == 2 and draws.guarantee == Guarantee.EXACT
-    assert draws.log_z_bounds == pytest.approx((log_phi, log_phi), rel=1e-6)
-    assert sample(LocalPhi(), request)[0].log_z == pytest.approx(log_phi, rel=1e-6)
 
 
 Found = list[tuple[float, AllowedDraw]]

@@ -43,7 +43,6 @@ from tests.inner import (
     RejectionAttempts,
     Request,
     TreeStore,
-    rank,
     window_walks,
 )
 from tests.languages import (
@@ -83,7 +82,6 @@ pytestmark = [
     pytest.mark.usefixtures("grown"),
 ]
 WORDS, LOOP, _, LATE = LANGUAGES
-LONG = Language("long", "(a|b|ab|c)*x", 6, seed=5)
 ROWS, FRESH = 630, 3000
 """Prompts of a language, shared by its drafters under a seed each; and prompts of the control."""
 Texts = list[Ids]
@@ -122,15 +120,6 @@ def test_draws_have_the_law_and_pairs_are_independent(language: Language, some: 
     assert total_variation(frequencies(first), mu) < 1.5 * noise_floor(mu, len(first))
 
 
-def of_lengths() -> tuple[Texts, Language]:
-    """Drafts of any length."""
-    found = [
-        sample(ExactPhi(width=8), WORDS.request(2, k, rows=ROWS // 3), drafter=drafters(WORDS)["likeliest"], length=k)
-        for k in (1, 2, 6)
-    ]
-    return [draws[0].token_ids for results in found for draws in results], WORDS
-
-
 def in_a_small_memory() -> tuple[Texts, Language]:
     found = [
         sample(ExactPhi(width=4), WORDS.request(800, 1), store=TreeStore(3_000), drafter=drafters(WORDS)[name])
@@ -151,7 +140,7 @@ def of_a_mixed_set() -> tuple[Texts, Language]:
     return first, WORDS
 
 
-@pytest.mark.parametrize("made", [of_lengths, in_a_small_memory, of_a_mixed_set])
+@pytest.mark.parametrize("made", [in_a_small_memory, of_a_mixed_set])
 def test_exact_draws_have_the_law(made: Callable[[], tuple[Texts, Language]]) -> None:
     found, language = made()
     assert p_value(found, language.reference().mu) > ALPHA
@@ -382,18 +371,6 @@ class TestForesight:
         (draws,) = sample(phi, LOOP.request(8, 2), drafter=drafters(LOOP)[name])
         assert learned["drafted"] == draws.counts.drafted
         assert share * draws.counts.drafted <= learned["reached"] <= draws.counts.followed
-
-
-@names
-@pytest.mark.parametrize("language", [LOOP, LATE], ids=str)
-def test_a_tree_that_drafts_have_grown_has_the_mode_it_has(language: Language, name: str) -> None:
-    store = TreeStore()
-    torch.manual_seed(3)
-    sample(ExactPhi(), language.request(2, None), store=store, drafter=drafters(language)[name])
-    request = language.request(1, None)
-    (kept,), (fresh,) = (rank(request, 3, trees, effort=Effort()) for trees in (store, TreeStore()))
-    assert [item.token_ids for item in kept] == [item.token_ids for item in fresh]
-    assert [item.log_p for item in kept] == pytest.approx([item.log_p for item in fresh])
 
 
 def broken(*_: object) -> Draft:

@@ -21,7 +21,6 @@ from outlines_phi import (
     BigramDPPhi,
     EmptyLanguageError,
     ExactPhi,
-    Guarantee,
     LearnedPhi,
     LocalPhi,
     OneStepPhi,
@@ -224,15 +223,6 @@ def test_weights_that_are_a_tenth_too_large_fail_the_same_test() -> None:
     assert deviation(errors) > 4
 
 
-@languages
-def test_masking_weights_are_exact_by_summation(language: Language) -> None:
-    """sum over members of q(y) w(y) = Phi, path by path."""
-    reference = language.reference()
-    for draw in sample(LocalPhi(), language.request(2000, seed=1))[0]:
-        assert draw.log_p == pytest.approx(reference.log_p[draw.token_ids], abs=1e-9)
-        assert draw.log_w == pytest.approx(draw.log_p - reference.log_mask[draw.token_ids], abs=1e-6)
-
-
 @roads("rejection", "certified at 1e-9")
 @languages
 def test_bounds_hold_and_draws_know_their_probability(name: str, language: Language, road: str) -> None:
@@ -318,18 +308,6 @@ def test_rows_that_share_a_stream_fail_the_same_test(monkeypatch: pytest.MonkeyP
     requests = [LANGUAGES[1].request(20, 9, rows=rows) for rows in (1, 4)]
     alone, together = (OTHERS["drawn drafts"]().sample(request)[0] for request in requests)
     assert alone.items != together.items
-
-
-@pytest.mark.parametrize(
-    ("name", "guarantee"),
-    [("rejection", Guarantee.EXACT), ("certified at 1e-9", Guarantee.CERTIFIED), ("local", Guarantee.WEIGHTED)],
-)
-def test_draws_say_what_they_are(name: str, guarantee: Guarantee) -> None:
-    draws = SAMPLERS[name]().sample(LANGUAGES[0].request(10, seed=1))[0]
-    assert draws.guarantee is guarantee
-    assert all(draw.guarantee is guarantee for draw in draws)
-    assert draws.weights.sum() == pytest.approx(1.0)
-    assert 0 < draws.ess <= 10 + 1e-9
 
 
 def test_a_kept_tree_serves_later_calls_with_the_same_law(road: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -176,14 +175,6 @@ class TestInterrupts:
 
 
 class TestMessages:
-    def test_errors_are_pickled_with_what_they_carry(self) -> None:
-        error = BudgetError.of("Give more", "Nothing was left", "there is this", draws=[1], log_z_bounds=(-1.0, 0.0))
-        copy = pickle.loads(pickle.dumps(error))
-        assert str(copy) == str(error) == "Give more. Nothing was left; there is this."
-        assert vars(copy) == vars(error) and copy.reason == "Nothing was left."
-        interrupt = InterruptedDraws.of([[1, 2]], 3)
-        assert pickle.loads(pickle.dumps(interrupt)).draws == [[1, 2]]
-
     def test_a_budget_is_called_as_it_was_given(self) -> None:
         error = too_small(2, 5, "max_tokens")
         assert str(error).startswith("Give max_tokens=5 or more: max_tokens=2 is too small") and error.least_budget == 5

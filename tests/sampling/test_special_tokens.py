@@ -6,7 +6,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from outlines_phi import BannedPhrases, ExactPhi, Generator, LocalPhi, UnsupportedError, from_language_model
+from outlines_phi import BannedPhrases, ExactPhi, Generator, LocalPhi, from_language_model
 from outlines_phi.guides import Table
 from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi_workbench.suite.reference import enumerate_language
@@ -67,15 +67,3 @@ def test_a_ban_does_not_reach_across_a_special_token() -> None:
     assert b"ba" in texts and not any(b"ba" in text[:-1] or b"aa" in text[:-1] for text in texts)
     request = Request(lm=language.lm, table=Table(guide), prompts=[PROMPT], settings=language.settings(5), n=DRAWS)
     assert p_value(ids(*sample(ExactPhi(), request)), reference.mu) > ALPHA
-
-
-def test_doors_show_texts_without_the_special_token() -> None:
-    language = SPECIAL[0]
-    model = from_language_model(language.lm, lambda text: PROMPT)
-    generator = Generator(model, language.term)
-    draw = generator.sample("", 1, phi="exact", seed=3, max_new_tokens=5)[0]
-    assert draw.text == SPECIAL_VOCABULARY.decode(draw.token_ids).decode() and THINK in draw.token_ids
-    assert "".join(generator.stream("", phi="exact", seed=3, max_new_tokens=5)) == draw.text
-    assert generator("", phi="exact", seed=3, max_new_tokens=5) == draw.text
-    with pytest.raises(UnsupportedError, match="Give the name of a special token"):
-        type(language.term.terms[0].terms[1])("")

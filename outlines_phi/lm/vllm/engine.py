@@ -1,10 +1,17 @@
-"""The configuration of a vLLM engine: its vocabulary, and features that no walk could follow."""
+"""A vLLM engine from inside: its configuration, the rows of its batch, and logits that are kept for an application."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar, final
 
+import torch
+from torch import Tensor
+from vllm import SamplingParams
+from vllm.distributed.parallel_state import get_tp_group
 from vllm.tokenizers import cached_tokenizer_from_config
+from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 
 from ...errors import UnsupportedError
 from ...vocabulary.vocabulary import Vocabulary
@@ -22,23 +29,114 @@ def vocabulary_of(model_config: Any) -> Vocabulary:
     )
 
 
-def check_engine(config: Any) -> None:
-    """Refuse an engine, given its ``VllmConfig``, in which the rows of requests cannot be told or are not those of the model.
+def refuse_faults(*faults: tuple[bool, str]) -> None:
+    """Raise :class:`UnsupportedError` for the first fault of an engine that is there: its remedy, then the fault."""
+    for found, said in faults:
+        if found:
+            raise UnsupportedError(said)
 
-    Raises :class:`UnsupportedError`.
-    """
-    if config.speculative_config is not None:
-        raise UnsupportedError(
+
+def check_engine(config: Any) -> None:
+    """Refuse an engine, given its ``VllmConfig``, in which the rows of requests cannot be told or are not those of the model."""
+    model = config.model_config
+    refuse_faults(
+        (
+            config.speculative_config is not None,
             "Start vLLM without speculative_config, and give draft= for drafts: with speculative decoding vLLM runs no logits "
-            "processor."
-        )
-    if config.model_config.runner_type != "generate":
-        raise UnsupportedError(
-            f"Load a generative model: runner={config.model_config.runner_type!r} writes no next tokens."
-        )
-    if config.model_config.is_encoder_decoder:
-        raise UnsupportedError("Load a model without an encoder. Here a text follows its prompt, token by token.")
-    if config.use_v2_model_runner:
-        raise UnsupportedError(
-            "Set VLLM_USE_V2_MODEL_RUNNER=0 before vLLM is imported. The V2 model runner does not run logits processors of V1."
-        )
+            "processor.",
+        ),
+        (
+            model.runner_type != "generate",
+            f"Load a generative model: runner={model.runner_type!r} writes no next tokens.",
+        ),
+        (model.is_encoder_decoder, "Load a model without an encoder. Here a text follows its prompt, token by token."),
+        (
+            config.use_v2_model_runner,
+            "Set VLLM_USE_V2_MODEL_RUNNER=0 before vLLM is imported. The V2 model runner does not run logits processors of V1.",
+        ),
+    )
+
+
+Kept = TypeVar("Kept")
+
+
+@final
+class BatchRows(Generic[Kept]):
+    """The state that a processor keeps for the rows of a batch, by row; rows of other requests have nothing.
+
+    ``make`` returns what is kept for a request, given its parameters, the ids of its prompt and the list of its outputs, which
+    grows as it is written; ``None`` for a request that is not ours. A request that was preempted is added again, with its outputs.
+    """
+
+    def __init__(self, make: Callable[[SamplingParams, list[int] | None, list[int]], Kept | None]) -> None:
+        self._make = make
+        self.of: dict[int, Kept] = {}
+
+    def update(self, change: BatchUpdate | None) -> None:
+        """Follow a change of the batch: what left, what came, what moved, in this order."""
+        if change is None:
+            return
+        for row in change.removed:
+            self.of.pop(row, None)
+        for row, params, prompt, outputs in change.added:
+            self._put(row, self._make(params, prompt, outputs))
+        for source, target, direction in change.moved:
+            moved, replaced = self.of.pop(source, None), self.of.pop(target, None)
+            self._put(target, moved)
+            if direction == MoveDirectionality.SWAP:
+                self._put(source, replaced)
+
+    def _put(self, row: int, kept: Kept | None) -> None:
+        """Let a row have what is kept for its request, whatever it had before."""
+        self.of.pop(row, None)
+        if kept is not None:
+            self.of[row] = kept
+
+
+KEY = "outlines_phi_row"
+"""The name in ``SamplingParams.extra_args`` of what a request's logits are kept under."""
+
+_ROWS: dict[str, Tensor] = {}
+"""The logits of this process's engine, by key. Of a prompt that is read in parts the last ones are those of its end."""
+
+
+@final
+class RowCapture(LogitsProcessor):
+    """A logits processor that copies the logits of requests with a :data:`KEY`, and changes none."""
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        self._keys = BatchRows(lambda params, prompt, outputs: (params.extra_args or {}).get(KEY))
+
+    def is_argmax_invariant(self) -> bool:
+        """Return False: vLLM leaves out processors that are, where all requests are greedy, and ours are."""
+        return False
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        self._keys.update(batch_update)
+
+    def apply(self, logits: Tensor) -> Tensor:
+        wanted = {row: key for row, key in self._keys.of.items() if row < len(logits)}
+        if wanted:
+            _ROWS.update(zip(wanted.values(), logits[list(wanted)], strict=True))
+        return logits
+
+
+class RowReader:
+    """The methods that a worker of vLLM gains: the logits that :class:`RowCapture` has kept."""
+
+    def row_process(self) -> int:
+        """Return the process that logits are kept in."""
+        return os.getpid()
+
+    def take_rows(self, keys: Sequence[str], process: int) -> Tensor | bytes | None:
+        """Return the logits under some keys, ``[n, V]``, and forget all; ``None`` where another worker has them.
+
+        Another ``process`` than this one gets their bytes, which need no trust to be read.
+        """
+        # Every rank of a tensor-parallel group computes the same logits; of pipeline stages the last one does.
+        found = [] if get_tp_group().rank_in_group else [_ROWS[key] for key in keys if key in _ROWS]
+        _ROWS.clear()
+        if len(found) < len(keys):
+            return None
+        rows = torch.stack(found)
+        return rows if process == os.getpid() else rows.cpu().numpy().tobytes()

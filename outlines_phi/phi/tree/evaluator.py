@@ -15,7 +15,6 @@ from torch import Tensor
 
 from ...guides.table import Table
 from ...lm.model import LanguageModel, ModelCounts
-from ...lm.watch import WatchedTrees
 from ...numerics.distributions import add_rows, draw_ahead, together
 from ...numerics.transfers import Exchange, Rows
 from ...settings import SamplingSettings
@@ -162,7 +161,7 @@ class Evaluator:
     @cached_property
     def branches(self) -> Branches:
         """The prefixes as the model holds them, from the first node on that has to be evaluated."""
-        return Branches(WatchedTrees(self._lm.trees(self._prompts)))
+        return Branches(self._lm.trees(self._prompts))
 
     @property
     def planted(self) -> bool:

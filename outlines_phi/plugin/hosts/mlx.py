@@ -17,7 +17,7 @@ from outlines.models.mlxlm import MLXLM
 from ...lm.mlx.mlx_model import MLXModel
 from ..call import Call
 from ..processor import MaskLogitsProcessor
-from .transformers import ByteTokenizer, LoopProcessor, MaskedLoop
+from .transformers import ByteTokenizer, MaskedLoop, Process
 
 THEIR_SAMPLER = "sampler=make_sampler(...) of mlx-lm"
 """The keyword under which mlx-lm's own ``sampler=``, a function, waits for its loop: ours is an object such as ``SMC``."""
@@ -65,13 +65,13 @@ class PhiMLXLM(MaskedLoop, MLXLM):
             keywords[THEIR_SAMPLER] = keywords.pop("sampler")
         return super()._typed(output_type, backend, keywords)
 
-    def _in_loop(self, call: Call, prompts: Sequence[Any]) -> AbstractContextManager[LoopProcessor | None]:
+    def _in_loop(self, call: Call, prompts: Sequence[Any]) -> AbstractContextManager[Process | None]:
         lent = super()._in_loop(call, prompts)
         if THEIR_SAMPLER in call.keywords:
             call.keywords["sampler"] = call.keywords.pop(THEIR_SAMPLER)
         return lent
 
-    def _in_arrays(self, processor: Any) -> Callable[[Any, Any], Any]:
+    def _in_arrays(self, processor: Any) -> Process:
         if isinstance(processor, MaskLogitsProcessor):
             return partial(_in_numpy, processor.of_arrays)
         in_torch = getattr(processor, "tensor_library_name", None) == "torch"

@@ -94,7 +94,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
             )
         correction = Correction().replaced_by(phi, banned_phrases)
         self.ban = correction.ban
-        self.phi = _step_phi(correction.estimator(usual=OneStepPhi() if self.ban is None else LocalPhi()))
+        self.phi = step_phi(correction.estimator(usual=OneStepPhi() if self.ban is None else LocalPhi()))
         given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
         hf_model = model.model if isinstance(model, Transformers) else model
         check_counts("PhiLogitsProcessor", ", as in the loop", max_new_tokens=max_new_tokens)
@@ -231,7 +231,8 @@ class PhiLogitsProcessor(TableLogitsProcessor):
                 oldest.step = None
 
 
-def _step_phi(resolved: Phi | None) -> StepPhi:
+def step_phi(resolved: Phi | None) -> StepPhi:
+    """Return an estimator, if a logits processor can follow it."""
     match resolved:
         case StepPhi() if resolved.needs <= AVAILABLE:
             return resolved

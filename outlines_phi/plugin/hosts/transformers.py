@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cached_property, partial
 from queue import SimpleQueue
-from typing import Any, ClassVar, final
+from types import SimpleNamespace
+from typing import Any, ClassVar, TypeAlias, final
 
 import numpy as np
 import torch
@@ -17,7 +18,6 @@ from outlines.models.transformers import Transformers, TransformerTokenizer
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 from transformers.generation.stopping_criteria import StoppingCriteriaList
-from transformers.generation.streamers import BaseStreamer
 
 from ...errors import EmptyLanguageError, OutlinesPhiError, UnsupportedError, too_small
 from ...guides.guide import UNREACHABLE
@@ -98,23 +98,25 @@ def hosted(generate: Callable[..., object], keywords: dict[str, Any]) -> Ids:
 
     Closing the iterator ends the thread at its next step and waits for it. What the thread raises is raised here.
     """
-    written: SimpleQueue[list[int] | BaseException | None] = SimpleQueue()
+    written: SimpleQueue[Any] = SimpleQueue()
     interruption = Interruption()
+    let_stop(keywords, interruption)
 
     def work() -> None:
         try:
-            generate(streamer=_TokenStreamer(written, interruption), **keywords)
-            written.put(None)
+            generate(streamer=SimpleNamespace(put=written.put, end=lambda: None), **keywords)
         except BaseException as error:
             written.put(error)
+        written.put(None)
 
     thread = threading.Thread(target=work, name="outlines_phi stream")
     thread.start()
     try:
-        while (item := written.get()) is not None:
+        for step, item in enumerate(iter(written.get, None)):
             if isinstance(item, BaseException):
                 raise item
-            yield from item
+            if step:  # the loop hands out the prompt first
+                yield from item.reshape(-1).tolist()
     finally:
         interruption.ask()
         # The garbage collector may close a forgotten stream in any thread, this one too.
@@ -122,9 +124,8 @@ def hosted(generate: Callable[..., object], keywords: dict[str, Any]) -> Ids:
             thread.join()
 
 
-def let_stop(keywords: dict[str, Any]) -> None:
-    """Add to the keywords of a ``generate`` what stops it when the work of this context is asked to."""
-    interruption = INTERRUPTION.get()
+def let_stop(keywords: dict[str, Any], interruption: Interruption | None) -> None:
+    """Add to the keywords of a ``generate`` what stops it when it is asked to."""
     if interruption is None:
         return
 
@@ -136,54 +137,29 @@ def let_stop(keywords: dict[str, Any]) -> None:
     keywords["stopping_criteria"] = StoppingCriteriaList([*(keywords.get("stopping_criteria") or ()), criterion])
 
 
-@final
-class _TokenStreamer(BaseStreamer):
-    """Hands the ids that Hugging Face's loop has written to the consumer's thread, until it is asked to stop."""
-
-    def __init__(self, written: SimpleQueue[Any], interruption: Interruption) -> None:
-        self._written, self._interruption = written, interruption
-        self._prompt_is_next = True
-
-    def put(self, value: Tensor) -> None:
-        self._interruption.check()
-        if not self._prompt_is_next:
-            self._written.put(value.reshape(-1).tolist())
-        self._prompt_is_next = False
-
-    def end(self) -> None:
-        """Nothing: the thread says itself when it is done."""
+Process: TypeAlias = Callable[[Any, Any], Any]  # The logits of the next token, given the ids before it and its logits
 
 
-class LoopProcessor:
-    """A logits processor in a host's loop, in the arrays of its library.
+@contextmanager
+def guarded(process: Process, ended: Callable[[Any], Any]) -> Iterator[Process]:
+    """Lend a logits processor to a host's loop, and raise its error behind that.
 
-    A loop may go on without a processor that raises, and so without its mask: here the text ends, and :meth:`check` raises the
-    error.
-
-    Parameters
-    ----------
-    process
-        What is to run: the logits of the next token, given the ids before it and its logits.
-    ended
-        Logits that end the text, given any.
+    A loop may go on without a processor that raises, and so without its mask: here the text ends, by the logits that ``ended``
+    returns, given any.
     """
+    errors: list[BaseException] = []
 
-    def __init__(self, process: Callable[[Any, Any], Any], ended: Callable[[Any], Any]) -> None:
-        self._process, self._ended = process, ended
-        self._error: BaseException | None = None
-
-    def __call__(self, ids: Any, logits: Any) -> Any:
-        if self._error is None:
+    def guarded(ids: Any, logits: Any) -> Any:
+        if not errors:
             try:
-                return self._process(ids, logits)
+                return process(ids, logits)
             except BaseException as error:
-                self._error = error
-        return self._ended(logits)
+                errors.append(error)
+        return ended(logits)
 
-    def check(self) -> None:
-        """Raise the error of the call, if there is one."""
-        if self._error is not None:
-            raise self._error
+    yield guarded
+    if errors:
+        raise errors[0]
 
 
 class MaskedLoop(PhiModel):
@@ -195,18 +171,15 @@ class MaskedLoop(PhiModel):
     def _ended(self, logits: Any) -> Any:
         """Return logits that end the text, given any."""
 
-    def _in_arrays(self, processor: Any) -> Callable[[Any, Any], Any]:
+    def _in_arrays(self, processor: Any) -> Process:
         """Return a processor in the arrays of the loop: by default ours is in those of NumPy, that of Outlines as it is."""
         return processor.of_arrays if isinstance(processor, MaskLogitsProcessor) else processor
 
     def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
         with self._in_loop(call, [prompt]) as allowed:
-            for piece in self.stock.generate_stream(self, prompt, allowed, **call.keywords):
-                if allowed is not None:
-                    allowed.check()
-                yield piece
+            yield from self.stock.generate_stream(self, prompt, allowed, **call.keywords)
 
-    def _in_loop(self, call: Call, prompts: Sequence[Any]) -> AbstractContextManager[LoopProcessor | None]:
+    def _in_loop(self, call: Call, prompts: Sequence[Any]) -> AbstractContextManager[Process | None]:
         refuse_options(call.keywords, f"{self.library}'s own loop")
         plain = call.language is None and call.ban is None  # which needs nothing of ours
         processor = None if plain else call.processor(self.compiled)
@@ -215,16 +188,7 @@ class MaskedLoop(PhiModel):
                 f"Give phi='local' with banned phrases, or another estimator: {self.library}'s own loop (phi=None) ends a text "
                 "where its max_tokens are written, in the middle of what is banned, too."
             )
-        if processor is None:
-            return nullcontext()
-        return _checked(LoopProcessor(self._in_arrays(processor), self._ended))
-
-
-@contextmanager
-def _checked(masking: LoopProcessor) -> Iterator[LoopProcessor]:
-    """Lend a processor to its loop, and raise its error behind that."""
-    yield masking
-    masking.check()
+        return nullcontext() if processor is None else guarded(self._in_arrays(processor), self._ended)
 
 
 SHOWN = {token.hex(): i for i, token in enumerate(TOKENS)}
@@ -364,17 +328,18 @@ class PhiTransformers(PhiModel, Transformers):
         if not longest:
             raise no_tokens(0, len(inputs))
         refuse_options(keywords)
-        if not self._at_hand and call.ban is None:
-            let_stop(keywords)
-            return call.language
-        processor = call.processor(self.compiled)
-        if isinstance(processor, MaskLogitsProcessor) and processor.ban is not None:
-            table, whole_word = processor.table, processor.ban.whole_word
-            if whole_word:
-                self._check_uncut(table, keywords)
-            if table.guide.open or whole_word:
-                processor.budget = self._budget(table, keywords, longest)
-        let_stop(keywords)
+        if keywords.get("stop_strings"):
+            keywords.setdefault("tokenizer", self.hf_tokenizer)  # which transformers reads them by
+        processor = call.language
+        if self._at_hand or call.ban is not None:
+            processor = call.processor(self.compiled)
+            if isinstance(processor, MaskLogitsProcessor) and processor.ban is not None:
+                table, whole_word = processor.table, processor.ban.whole_word
+                if whole_word:
+                    self._check_uncut(table, keywords)
+                if table.guide.open or whole_word:
+                    processor.budget = self._budget(table, keywords, longest)
+        let_stop(keywords, INTERRUPTION.get())
         return processor
 
     def _budget(self, table: Table, keywords: dict[str, Any], prompt_length: int) -> int:

@@ -106,20 +106,6 @@ def test_equal_grammars_share_a_table(model: outlines_phi.PhiTransformers) -> No
     assert from_guidance(Grammar(text)) == from_guidance(text) == CFG(text)
 
 
-def test_json_values_stand_in_the_text(model: outlines_phi.PhiTransformers) -> None:
-    schema = '{"enum": ["yes", "no"], "x-guidance": {"whitespace_flexible": false}}'
-    output_type = from_guidance(HEADER + f'start: a "."\na[capture]: %json {schema}')
-    draws = Generator(model, output_type).sample("Answer in JSON: ", n=5, seed=0, phi="exact", max_new_tokens=12)
-    assert {draw.value["a"] for draw in draws} <= {'"yes"', '"no"'} and all(text[-1] == "." for text in draws.texts)
-
-
-def test_recursion(model: outlines_phi.PhiTransformers) -> None:
-    output_type = from_guidance(RECORDED["recursion"]["grammar"])
-    draws = Generator(model, output_type).sample("1 + 1 = ", n=5, seed=0, phi="local", max_new_tokens=8)
-    for draw in draws:
-        assert "+".join(draw.value["n"]) == draw.text.replace("(", "").replace(")", "")
-
-
 REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: from_guidance('start: "a"'), UnsupportedError, "or the text of one, which begins with %llguidance"),
     (lambda: from_guidance(Grammar(3)), UnsupportedError, "Give a grammar of guidance"),

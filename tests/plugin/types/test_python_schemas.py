@@ -128,19 +128,6 @@ def test_what_would_take_two_readings_at_once_is_refused(
 
 
 class TestDraws:
-    def test_values_of_containers(self, model: PhiTransformers) -> None:
-        pets, pairs = (outlines_phi.Generator(model, kind) for kind in (Union[Cat, Dog], tuple[Cat, Dog]))
-        assert {type(pet) for pet in pets.sample("Pet: ", 8, phi="local", seed=1).values} <= {Cat, Dog}
-        rows = pairs.sample("Pets: ", 4, phi="local", seed=1).values
-        assert [tuple(map(type, row)) for row in rows] == [(Cat, Dog)] * 4
-
-    def test_exact_draws_and_the_bounds_of_a_field(self, model: PhiTransformers) -> None:
-        class Cups(BaseModel):
-            cups: int = Field(ge=2, le=5)
-
-        draws = outlines_phi.Generator(model, Cups).sample("Order: two cups. JSON: ", 20, phi="exact", seed=1)
-        assert {value.cups for value in draws.values} <= {2, 3, 4, 5}
-
     def test_what_is_not_asked_of_a_value_is_named_once(self, fresh: PhiTransformers) -> None:
         class Shoe(BaseModel):
             size: Annotated[str, Field(max_length=3, json_schema_extra={"format": "shoe-size"})]

@@ -340,12 +340,6 @@ class TestDraws:
             _ = refusing.values
         assert refusing.texts == draws.texts
 
-    def test_draws_of_a_batch_pickle_with_their_values(self, model: outlines_phi.PhiTransformers) -> None:
-        results = outlines_phi.Generator(model, Size).sample_batch([PROMPT, "no"], 2, seed=1)
-        for draws in results:
-            assert pickle.loads(pickle.dumps(draws)).values == draws.values
-            assert all(isinstance(value, Size) for value in draws.values)
-
     def test_draws_of_an_error_have_values_too(self, model: outlines_phi.PhiTransformers) -> None:
         phi = ExactPhi(effort=outlines_phi.Effort(attempts=1))
         generator = outlines_phi.Generator(model, date, phi=phi)

@@ -22,7 +22,6 @@ from outlines_phi import (
     BudgetError,
     Draws,
     Effort,
-    EmptyLanguageError,
     ExactPhi,
     FidelityWarning,
     Guarantee,
@@ -271,11 +270,6 @@ def test_one_warning_for_a_call_of_many_prompts() -> None:
 def test_no_warning_where_weights_were_asked_for_or_all_draws_are_exact(phi: AutoPhi, kind: Guarantee) -> None:
     (draws,) = sample(phi, WORDS.request(50, seed=1))
     assert draws.guarantee == kind and draws.failures == 0
-
-
-def test_an_impossible_language_is_an_error() -> None:
-    with pytest.raises(EmptyLanguageError, match="top_k=1"):
-        sample(AutoPhi(), LATE.request(1, seed=1, top_k=1))
 
 
 class Stalled(BaseModel):

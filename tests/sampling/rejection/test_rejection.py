@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi import BudgetError, Effort, ExactPhi, Guarantee, LocalPhi
+from outlines_phi import BudgetError, Effort, ExactPhi, Guarantee
 from tests.inner import BoundsTree, Evaluator, ExactSampler, Node, RejectionAttempts, TreeStore, ahead
 from tests.languages import (
     ALPHA,
@@ -112,16 +112,6 @@ def test_bounds_tighten_with_every_draw_and_never_cross_phi() -> None:
     assert lowers[-1] <= phi + 1e-12 and phi <= uppers[-1] + 1e-12
 
 
-def test_effort_ends_with_what_was_drawn() -> None:
-    """The error carries exact draws and bounds; launched attempts were all finished."""
-    phi = ExactPhi(effort=Effort(attempts=1), width=2)
-    with pytest.raises(BudgetError, match="effort ran out") as caught:
-        sample(phi, BOTTLENECK.request(200, seed=1))
-    (draws,), (lower, upper) = caught.value.draws, caught.value.log_z_bounds
-    assert 0 < len(draws) < 200 == draws.counts.attempts
-    assert lower <= BOTTLENECK.reference().log_phi <= upper
-
-
 def test_one_model_call_per_step_for_all_rows_and_attempts() -> None:
     """32 cold rows take about the calls of the longest one alone."""
     sampler = ExactSampler(ExactPhi())
@@ -181,15 +171,6 @@ def test_stores_keep_to_their_memory_and_count_the_tables_of_their_trees() -> No
         language = Language(str(number), f"(ab|c){{1,{number % 3 + 1}}}x{{0,{number // 3}}}", 20, seed=number)
         sample(ExactPhi(), language.request(1, seed=None), store=store)
     assert len(store) < 10
-
-
-def test_trajectories_that_all_fail_are_draws_of_weight_zero() -> None:
-    """Nothing to show is an estimate of 0, not an error: leaving it out would bias a mean over calls."""
-    failed = [draws for draws in sample(LocalPhi(), WORDS.request(1, 0, rows=60, top_k=3)) if draws.failures]
-    assert failed
-    for draws in failed:
-        assert (len(draws), draws.counts.accepted, draws.guarantee) == (0, 0, Guarantee.WEIGHTED)
-        assert draws.log_z == -np.inf and draws.ess == 0.0 and draws.weights.size == 0
 
 
 class TestAhead:

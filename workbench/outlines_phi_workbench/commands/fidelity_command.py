@@ -17,8 +17,8 @@ from outlines_phi.cli.app import INTERRUPTED, Debug, note, tell
 from outlines_phi.cli.command_options import FORMAT, MODEL, PROMPTS, SETTINGS, Given, taking
 from outlines_phi.cli.inputs import BUNDLED, model_input
 from outlines_phi.cli.terminal import Quiet, bar, print_table
-from outlines_phi.fidelity.page import make_folder, write_atomically
 from outlines_phi.fidelity.plots import png
+from outlines_phi.numerics.cache import make_folder, write_atomically
 from outlines_phi.plugin.call import CallOptions
 
 from ..suite.cells import Cell

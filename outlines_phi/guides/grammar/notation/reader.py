@@ -8,7 +8,7 @@ terminals. Two things differ from a parser that Lark would build:
   of rules choose between trees, not between texts, so they have no effect.
 - A lexeme is always the longest possible, in every context and whatever the order of alternatives: where Python gives the first
   alternative that matches, ``a|ab`` gives ``ab`` here. Lazy quantifiers are as in Python, or refused
-  (see :mod:`~outlines_phi.regex.first_ends`).
+  (see :mod:`~outlines_phi.regex.patterns`).
 """
 
 from __future__ import annotations
