@@ -46,6 +46,7 @@ PUBLIC = [
     "Special",
     "StateValues",
     "TextConstraint",
+    "Tools",
     "UnsupportedError",
     "ValueReadError",
     "Vocabulary",

@@ -401,7 +401,7 @@ def grouped(
     A text that the type refuses is a group of its own. Nothing is read after ``until``, in seconds of the call.
     """
     groups: dict[Hashable, Group] = {}
-    watch, unread = current(), 0
+    watch, unread, spelled = current(), 0, getattr(reader, "spelled", False)
     for at, written in enumerate(texts):
         if reader is not None and until < math.inf and watch.seconds >= until:
             unread = len(texts) - at
@@ -409,7 +409,8 @@ def grouped(
         check_interruption()
         text = shown(written).decode()
         try:
-            group = Group(text if reader is None else reader(text), None, [])
+            read = written.decode(errors="surrogateescape") if spelled else text
+            group = Group(text if reader is None else reader(read), None, [])
         except ValueReadError as error:
             group = Group(text, error, [])
         groups.setdefault(key(group.value, refused=group.refused is not None), group).texts.append(written)

@@ -22,7 +22,7 @@ from ...guides.grammar.grammar import Grammar
 from ...guides.guide import Guide
 from ...guides.table import Table
 from ...regex.patterns import compile_regex
-from .output_types import GuidanceText, JSONText, Language, holds_special, to_language
+from .output_types import GuidanceText, JSONText, Language, TypedTerm, holds_special, to_language
 from .pydantic_schemas import functions_of, signature
 
 
@@ -173,6 +173,11 @@ class ValueReader:
             ) from error
 
     @property
+    def spelled(self) -> bool:
+        """True if texts are read with their special tokens, as :attr:`WrittenText.spelled` has them."""
+        return isinstance(self.output_type, TypedTerm)
+
+    @property
     def keeps(self) -> bool:
         """True if every text is its own value."""
         return self._format.read is str
@@ -193,6 +198,8 @@ def name(output_type: Any) -> str:
 def format_of(output_type: Any, place: Place = "alone") -> Format:
     """Return the format that Outlines has for ``output_type``, such that it can be read back."""
     match output_type:
+        case TypedTerm():
+            return parsed(to_language(output_type), output_type.read)
         case Term() if holds_special(output_type):
             return parsed(to_language(output_type), str)
         case Alternatives():
