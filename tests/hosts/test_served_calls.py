@@ -521,7 +521,7 @@ class TestEngines:
         client.engine.step()
         del children, child
         gc.collect()
-        assert len(served.walks) == 0 and client.engine.processor.rows.of == {}
+        assert len(served.walks) == 0 and client.engine.processor.kept == {}
         drawn(client, MAKES, 2)
 
     def test_an_error_is_that_of_one_request(self, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
