@@ -115,7 +115,7 @@ def drawn(client: FakeClient, language: Language, n: int, **options: Any) -> out
 
 def afresh(client: Any, language: Language, n: int) -> outlines_phi.Draws:
     """Draw from a tree that begins without knowledge."""
-    client.engine.processor.served._trees.clear()
+    client.engine.processor.served.trees.clear()
     return drawn(client, language, n)
 
 
@@ -419,7 +419,7 @@ class TestTreesOfSeveralClients:
         client = small(MAKES)
         for name in ("m", "another"):
             Generator(outlines_phi.wrap(VLLM(client, name)), regex(MAKES.pattern)).sample("ab", phi="exact")
-        assert client.engine.processor.served.trees == 1
+        assert len(client.engine.processor.served.trees) == 1
 
 
 NESTED: Any = reduce(lambda part, _: ["then", part, "b"], range(900), "a")
@@ -521,7 +521,7 @@ class TestEngines:
         client.engine.step()
         del children, child
         gc.collect()
-        assert len(served.walks) == 0 and client.engine.processor.rows.of == {}
+        assert len(served.walks) == 0 and client.engine.processor.kept == {}
         drawn(client, MAKES, 2)
 
     def test_an_error_is_that_of_one_request(self, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -551,7 +551,7 @@ class TestEngines:
         client = small(SHORT)
         found = [each for seed in range(6) for each in ids(drawn(client, SHORT, 50, seed=seed))]
         served = client.engine.processor.served
-        assert served.trees <= 3 and all(tree.nodes < tree.expansions / 4 for tree in served._trees.values())
+        assert len(served.trees) <= 3 and all(tree.nodes < tree.expansions / 4 for tree in served.trees.values())
         assert p_value(found, SHORT.reference().mu) > ALPHA
 
     def test_other_requests_are_left_alone(self, small: Any) -> None:
