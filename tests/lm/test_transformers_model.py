@@ -19,7 +19,7 @@ from outlines_phi.lm import TransformersModel
 from outlines_phi.lm.transformers import roads
 from outlines_phi.lm.transformers.forward import Borders
 from outlines_phi.testing import TreeGrowth
-from tests.inner import Forward, PackedTrees, RegionTrees, RowTrees, TreeMask
+from tests.inner import Forward, PackedTrees, RowTrees, TreeMask
 from tests.lm.gardens import LLAMA, SIZE, VOCABULARY, build, evaluate
 from tests.precision import NATS
 
@@ -368,26 +368,6 @@ def test_a_border_is_tried_when_it_is_crossed() -> None:
     before = len(calls)
     trees.extend([node], [5])
     assert max(calls[before:]) > 40 and calls[-1] == 1  # tried, found right, and gone on in the same cache
-
-
-@pytest.mark.parametrize("lengths", [(8, 3), (9, 2), (30, 4), (10, 11)])
-def test_longrope_alone_and_in_company(lengths: tuple[int, ...]) -> None:
-    hf_model, given = build("longrope"), prompts(*lengths)
-    trees = TransformersModel(hf_model, VOCABULARY).trees(given)
-    assert isinstance(trees, RegionTrees)
-    gardener = TreeGrowth(trees, given, SIZE)
-    gardener.live()
-    assert worst(gardener, hf_model) < NATS
-
-
-def test_longrope_without_regions_is_wrong() -> None:
-    """Control: what the assertion above is there for."""
-    hf_model, given = build("longrope"), prompts(30, 4)
-    whole = TransformersModel(hf_model, VOCABULARY)
-    whole.forward.borders.all = ()
-    gardener = TreeGrowth(whole.trees(given), given, SIZE)
-    gardener.live()
-    assert worst(gardener, hf_model) > 0.1
 
 
 def test_windows_by_slot_are_found_out_by_short_prompts(caplog: pytest.LogCaptureFixture) -> None:

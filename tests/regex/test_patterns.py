@@ -42,7 +42,7 @@ def test_up_to_the_end_of_the_text_outlines_has_the_same_language(pattern: str) 
 def test_what_the_engine_accepts_by_itself_is_accepted(pattern: str) -> None:
     """All of it; and nothing else where no member is the beginning of another."""
     ours, theirs = compile_regex(pattern), direct(pattern)
-    assert (theirs & ours.complement()).is_empty
+    assert (theirs - ours).is_empty
     if is_prefix_free(ours):
         assert difference(compile_regex(pattern), theirs) is None
 
