@@ -1,4 +1,4 @@
-"""Where a wrapped model without ``phi=`` is more than stock Outlines (it is the same in ``types/test_backends``); the states of
+"""A wrapped model without ``phi=``, where it is more than stock Outlines (``types/test_backends`` has where it is the same); states of
 a loop's rows."""
 
 from __future__ import annotations
