@@ -1,5 +1,5 @@
-"""A wrapped model without ``phi=``, where it is more than stock Outlines (``types/test_backends`` has where it is the same); states of
-a loop's rows."""
+"""A wrapped model without ``phi=``, where it is more than stock Outlines (it is the same in ``types/test_backends``); states of a
+loop's rows."""
 
 from __future__ import annotations
 
