@@ -61,6 +61,7 @@ PUBLIC = [
     "limits",
     "register_backend",
     "samplers",
+    "structural_tag",
     "uninstall",
     "wrap",
 ]

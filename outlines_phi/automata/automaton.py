@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,17 +123,21 @@ class ByteAutomaton(ByteMachine[int]):
 
     def __and__(self, other: ByteAutomaton) -> ByteAutomaton:
         """Return the automaton of the texts that both accept, trimmed, with the positions of the left one."""
-        product = Product.of((self, other), needed=2)
-        position = None if self.positions is None else self.positions[product.places[:, 0]]
-        accepting = np.asarray(product.matched.all(axis=1))
-        return ByteAutomaton(product.targets, product.byte_class, 1, accepting, position).trim()
+        return self._beside(other, np.logical_and, needed=2)
 
-    def complement(self) -> ByteAutomaton:
-        """Return the automaton of all byte strings that this one does not accept, trimmed."""
-        # DEAD becomes an accepting state, so a new dead state moves every number up by one.
-        targets = np.concatenate([np.zeros((1, self.targets.shape[1]), dtype=np.int32), self.targets + 1])
-        accepting = np.concatenate([[False], ~self.accepting])
-        return ByteAutomaton(targets, self.byte_class, self.start + 1, accepting).trim()
+    def __or__(self, other: ByteAutomaton) -> ByteAutomaton:
+        """Return the automaton of the texts that one of them accepts, as of ``&``."""
+        return self._beside(other, np.logical_or, needed=0)
+
+    def __sub__(self, other: ByteAutomaton) -> ByteAutomaton:
+        """Return the automaton of the texts that only this one accepts, as of ``&``."""
+        return self._beside(other, np.greater, needed=1)
+
+    def _beside(self, other: ByteAutomaton, accepts: Callable[..., Any], needed: int) -> ByteAutomaton:
+        product = Product.of((self, other), needed=needed)
+        position = None if self.positions is None else self.positions[product.places[:, 0]]
+        accepting = np.asarray(accepts(*product.matched.T))
+        return ByteAutomaton(product.targets, product.byte_class, 1, accepting, position).trim()
 
     def without_empty(self) -> ByteAutomaton:
         """Return the automaton of the same texts but the empty one; positions are not kept."""
@@ -260,7 +264,7 @@ class ByteAutomaton(ByteMachine[int]):
 
     def witness(self, other: ByteAutomaton) -> bytes | None:
         """Return a shortest text that exactly one of the two accepts; ``None`` when the languages are equal."""
-        differences = (self & other.complement(), other & self.complement())
+        differences = (self - other, other - self)
         return min((only.shortest() for only in differences if not only.is_empty), key=len, default=None)
 
 
@@ -330,6 +334,20 @@ def position_between(first: int, last: int, parts: int) -> int:
     ones the parts. A text that may be in a part is in it; a part begins where what stands before it may end.
     """
     return min(max(first - (first % 2 == 1 or first == last), 0), 2 * parts - 1)
+
+
+class TooLarge(Exception):
+    """A machine has more states than are to be listed."""
+
+
+def below(limit: int) -> Callable[[int], None]:
+    """Return the check of :func:`explored` that raises :class:`TooLarge` from so many places on."""
+
+    def check(states: int) -> None:
+        if states >= limit:
+            raise TooLarge
+
+    return check
 
 
 def explored(

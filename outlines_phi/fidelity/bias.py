@@ -177,7 +177,7 @@ def measure(
     pooled, single = by_attempts(every_row), [by_attempts([row]) for row in every_row] or [None] * len(log_w)
     rows = list(zip(log_w, bounds, single, strict=True))
     log_phi = [
-        _clip(log_mean(weights), known if limit is None else Interval(known.low, log(limit(alpha))))
+        float(np.clip(log_mean(weights), known.low, known.high if limit is None else log(limit(alpha))))
         for weights, known, limit in rows
     ]
 
@@ -269,9 +269,5 @@ def _kl(log_w: NDArray[np.float64], certain: Interval) -> float:
     completed = log_w[log_w > -math.inf]
     if not completed.size:
         return math.nan
-    log_phi = _clip(log_mean(log_w), certain)
+    log_phi = float(np.clip(log_mean(log_w), *certain))
     return max(0.0, log_phi - math.log(completed.size / log_w.size) - float(completed.mean()))
-
-
-def _clip(x: float, interval: Interval) -> float:
-    return min(max(x, interval.low), interval.high)

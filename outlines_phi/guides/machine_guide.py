@@ -15,7 +15,7 @@ from ..numerics.checks import check_kind
 from ..vocabulary.classes import EOS, NEVER, Partition
 from ..vocabulary.trie import Trie
 from ..vocabulary.vocabulary import Vocabulary, check_vocabulary
-from .guide import DEAD, DONE, UNREACHABLE, Guide, Row
+from .guide import DEAD, DONE, UNREACHABLE, Guide, Match, Row
 from .guide_texts import Completions, FirstStep
 
 _FIRST = DONE + 1
@@ -82,6 +82,8 @@ class MachineGuide(Guide):
         The texts.
     vocabulary
         The tokens; special tokens of the machine have their spelling there (:meth:`Vocabulary.with_special`).
+    match
+        As of :class:`Guide`.
 
     Raises
     ------
@@ -91,14 +93,14 @@ class MachineGuide(Guide):
         Some bytes of a completion have no token.
     """
 
-    def __init__(self, machine: ByteMachine[Any], vocabulary: Vocabulary) -> None:
+    def __init__(self, machine: ByteMachine[Any], vocabulary: Vocabulary, match: Match | None = None) -> None:
         check_kind("MachineGuide", "machine", machine, ByteMachine, "a ByteMachine")
         check_vocabulary("MachineGuide", vocabulary)
-        self.machine, self.vocabulary = machine, vocabulary
+        self.machine, self.vocabulary, self.match = machine, vocabulary, match
         self._trie = Trie.of(vocabulary)
         self._lock = threading.RLock()
         self._places: list[Any] = [None] * _FIRST
-        self._numbers: dict[Any, int] = {}
+        self._numbers: dict[Any, int] = {} if machine.settled is None else {machine.settled: DONE}
         self._steps = Steps(machine)
         self._completions = Completions(self._first, self._trie.child, self._trie.is_end, MOST_COMPLETED)
         self._recent_row = lru_cache(_ROWS)(self._row)
@@ -111,22 +113,26 @@ class MachineGuide(Guide):
         self.min_tokens(self.start)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return MachineGuide, (self.machine, self.vocabulary)  # states are numbered as they are met
+        return MachineGuide, (self.machine, self.vocabulary, self.match)  # states are numbered as they are met
 
     def row(self, state: int) -> Row:
         with self._lock:
             return self._recent_row(state)
 
     def min_tokens(self, state: int) -> int:
-        """See :meth:`Guide.min_tokens`: of one completion, with the end of sequence."""
+        """See :meth:`Guide.min_tokens`: of one completion."""
         if state < _FIRST:
             return 0 if state == DONE else UNREACHABLE
         with self._lock:
-            return self._fewest(self._places[state]) + 1
+            return self._fewest(self._places[state])
 
     def distances_after(self, state: int) -> NDArray[np.int64]:
         with self._lock:
             return self._recent_distances(state)
+
+    def shortest_text(self, state: int) -> bytes:
+        with self._lock:
+            return self.machine.completed(self._places[state])
 
     def advance(self, state: int, token: int) -> int:
         """See :meth:`Guide.advance`: byte by byte."""
@@ -182,9 +188,9 @@ class MachineGuide(Guide):
         return tokens, np.repeat(np.concatenate([numbers for _, numbers in found]), counts)
 
     def _first(self, place: Any) -> FirstStep:
-        """Return the first step of the completion."""
+        """Return the first step of the completion; at the end, the end of sequence."""
         if self.machine.ends(place):
-            return FirstStep(0)
+            return FirstStep(0 if place == self.machine.settled else 1)
         byte = self.machine.toward_end(place)
         return FirstStep(UNREACHABLE, byte, self.machine.step(place, byte))
 

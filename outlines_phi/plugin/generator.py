@@ -55,6 +55,7 @@ from .choices import (
     MEANT,
     MEANT_BY_DRAWS,
     MISFITS,
+    STOPS,
     TRUNCATION,
     USED,
     Told,
@@ -74,7 +75,13 @@ WIDTH = 64  # Residual attempts in flight at once, per prompt
 
 LINE = 16  # Tokens of the line that fit() shows of the model by itself, at most
 
-OF_LANGUAGES = ("tokenization", "constraint", "ends", "open_at")  # The options that say what a text may be
+OF_LANGUAGES: tuple[str, ...] = (
+    "tokenization",
+    "constraint",
+    "ends",
+    "open_at",
+    *STOPS,
+)  # The options that say what a text may be
 
 CERTIFIED = Effort(tokens=4096)
 """Of the enumeration that marginals() tries before it draws."""
@@ -456,6 +463,8 @@ def Generator(  # noqa: N802 - named as the host's own function
     backend: str | None = None,
     ends: str = "text",
     open_at: str | None = None,
+    stop: Any = None,
+    stop_strings: Any = None,
     **unknown: Any,
 ) -> PhiGenerator:
     """Return a generator of ``output_type`` that draws under ``phi``. The counterpart of ``outlines.Generator``.
@@ -489,6 +498,10 @@ def Generator(  # noqa: N802 - named as the host's own function
         ``"text"`` where the whole text is a member, ``"open"`` where it begins with one and may go on: the longest is what counts.
     open_at
         With ``ends="open"``, a regular expression of one character that has to follow a member, unless the text ends with it.
+    stop, stop_strings
+        Strings of which the first ends the text, in whatever tokens, and in place of the end of sequence: ``stop`` not in the text,
+        as in vLLM and llama.cpp, ``stop_strings`` in it, as in transformers; see :func:`outlines_phi.guides.stopping.stopped`.
+        A string that is the name of a special token stands for the token, too; ``Special(...)`` for a token alone.
 
     Raises
     ------
@@ -513,6 +526,8 @@ def Generator(  # noqa: N802 - named as the host's own function
         "sampler": sampler,
         "ends": ends,
         "open_at": open_at,
+        "stop": stop,
+        "stop_strings": stop_strings,
     }
     options = CallOptions.read({**own, "draft": draft, "draft_length": draft_length}, None)
     drafts = check_draft(model, correction.estimator(sampler), options.draft)

@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, TypeVar, cast, final
@@ -39,16 +39,11 @@ logger = logging.getLogger("outlines_phi")
 @contextmanager
 def telling(progress: Told, phi: Phi | None = None) -> Iterator[None]:
     """Watch a call under ``phi``, and tell how far it has come."""
-    if progress is True:
-        with _shown() as tell, watching(tell):
-            yield
-    elif progress is None:
-        endless = isinstance(phi, ExactPhi) and phi.effort.seconds is None
-        with watching(SlowCall() if endless else None):
-            yield
-    else:
-        with watching(partial(_tell, progress) if progress else None):
-            yield
+    endless = isinstance(phi, ExactPhi) and phi.effort.seconds is None
+    usual = SlowCall() if progress is None and endless else None
+    told = nullcontext(partial(_tell, progress) if callable(progress) else usual)
+    with _shown() if progress is True else told as tell, watching(tell):
+        yield
 
 
 @final

@@ -97,7 +97,7 @@ class WrittenText:
     Attributes
     ----------
     text
-        The text, without the end of sequence; where it begins with a member, the member.
+        The text, without the end of sequence; where it begins with a member, the member; with the stop string where it stays there.
     token_ids
         The generated ids, the end of sequence last; without it where free text used up its budget, and where texts begin with a
         member, of which the last token may write more.
@@ -105,12 +105,15 @@ class WrittenText:
         ``log p(y)`` under the model and the settings, in nats.
     reader
         The function that makes the typed value of the text.
+    member
+        The part of the text that is a member of the format, of which the value is read; ``None`` for all of it.
     """
 
     text: str
     token_ids: tuple[int, ...]
     log_p: float
     reader: Callable[[str], Any] = field(default=str, repr=False, compare=False)
+    member: str | None = field(default=None, repr=False)
 
     @cached_property
     def value(self) -> Any:
@@ -123,7 +126,19 @@ class WrittenText:
         ValueReadError
             The type refuses the text, by a constraint that is not part of the format.
         """
-        return self.reader(self.text)
+        return self.reader(self.text if self.member is None else self.member)
+
+    @staticmethod
+    def written(guide: Guide, token_ids: Sequence[int]) -> dict[str, Any]:
+        """Return the fields that say what ``token_ids`` write under a guide."""
+        # Free text that the budget cuts short may end inside a character.
+        text = guide.text(token_ids).decode(errors="replace")
+        member = (
+            guide.vocabulary.shown(guide.member(token_ids)).decode(errors="replace")
+            if guide.match is not None
+            else text
+        )
+        return {"text": text, "member": None if member == text else member, "token_ids": tuple(token_ids)}
 
 
 class Alternative(NamedTuple):
@@ -201,8 +216,7 @@ class Draw(WrittenText):
     @classmethod
     def of(cls, guide: Guide, token_ids: Sequence[int], **attributes: Any) -> Draw:
         """Return the draw that ``token_ids`` write under a guide."""
-        # Free text that the budget cuts short may end inside a character.
-        return cls(text=guide.text(token_ids).decode(errors="replace"), token_ids=tuple(token_ids), **attributes)
+        return cls(**cls.written(guide, token_ids), **attributes)
 
 
 Item = TypeVar("Item", bound=WrittenText, covariant=True)

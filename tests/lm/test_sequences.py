@@ -1,8 +1,8 @@
-"""Token trees that share memory: in sequences over the cells of llama.cpp, and in requests over the blocks of vLLM that stay open;
-each over a stand-in that checks how it is used and has no more room than it says."""
+"""Token trees in little room: sequences that share cells, requests that stay open in an engine; doubles check their use."""
 
 import gc
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -84,6 +84,67 @@ class InCells(WrappedModel):
         return SequencePaths(self.context, prompts, SIZE, LONGEST)
 
 
+def test_nothing_is_read_twice_where_there_is_room() -> None:
+    lm = InCells(64, 4096, 512)
+    trees = lm.trees([[3, 4, 5], [6]])
+    trees.roots([0, 0, 2], [7, 8, 9])
+    trees.extend([3, 3, 4, 1], [10, 11, 12, 13])
+    trees.extend([3, 5, 5, 0], [14, 15, 16, 17])
+    assert lm.context.decoded == 4 + 3 + 4 + 4 == trees.counts.prompt_tokens + trees.counts.tokens
+    assert trees.counts.calls == 3
+
+
+def test_what_was_given_up_is_read_again_from_where_it_is_held() -> None:
+    lm = InCells(2, 4096, 512)
+    trees = lm.trees([[3, 4, 5, 6, 7]])
+    trees.roots()
+    for token in (8, 9, 10):  # the third gives the first up
+        trees.extend([0], [token])
+    before = lm.context.decoded
+    trees.extend([1], [11])
+    assert lm.context.decoded - before == 2 and trees.counts.tokens == 5
+
+
+def test_a_text_that_finds_no_room_is_an_error_and_the_next_one_is_read() -> None:
+    trees = SequencePaths(CellContext(4, 6, 4), [[3, 4, 5]], SIZE, LONGEST)
+    trees.roots()
+    chain = [0, *range(1, 4)]
+    with pytest.raises(ModelError, match=r"Give more cells\. A text of 7 tokens"):
+        trees.extend(chain, [6, 7, 8, 9])
+    answer = trees.extend([0, trees.next_node], [6, 7])
+    expected = TABLE.logits((3, 4, 5, 6, 7))
+    np.testing.assert_allclose(answer.logits[1].double().numpy(), expected, rtol=1e-5)
+
+
+def test_an_error_of_the_context_leaves_the_trees_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = CellContext(8, 4096, 512)
+    trees = SequencePaths(context, [[3, 4, 5]], SIZE, LONGEST)
+    trees.roots([0], [6])
+
+    def failing(entries: Any) -> None:
+        raise ModelError("spoiled")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(context, "decode", failing)
+        with pytest.raises(ModelError, match="spoiled"):
+            trees.extend([1, 0], [7, 8])
+    answer = trees.extend([1, 0], [7, 8])
+    np.testing.assert_allclose(answer.logits[0].double().numpy(), TABLE.logits((3, 4, 5, 6, 7)), rtol=1e-5)
+
+
+def test_a_sequence_that_another_branch_needs_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: without that the wrong text is read, and it is seen."""
+    branches = SequencePaths._branches
+
+    def greedy(self: SequencePaths, leaves: Sequence[int]) -> list[sequences.NewPath]:
+        made = branches(self, leaves)
+        return [branch._replace(source=made[0].source) for branch in made]
+
+    monkeypatch.setattr(SequencePaths, "_branches", greedy)
+    with pytest.raises((AssertionError, ModelError)):
+        check_language_model(InCells(8, 4096, 512))
+
+
 class BlockEngine:
     """The engine of vLLM by its promises: blocks of keys and values, whole ones shared where they hold the same tokens."""
 
@@ -148,35 +209,38 @@ class InEngine(WrappedModel):
         return SessionTrees(self.sessions, prompts, SIZE, LONGEST)
 
 
-CELLS: dict[str, tuple[int, int, int]] = {
-    "plenty": (64, 4096, 512),
-    "small batches": (64, 4096, 3),
-    "few sequences": (3, 4096, 512),
-    "two sequences": (2, 4096, 2),
-    "few cells": (64, 35, 512),
-    "few of all": (4, 40, 5),
-}
-BLOCKS: dict[str, tuple[int, int, int]] = {
-    "plenty": (4096, 4, 256),
-    "few places": (4096, 4, 6),
-    "one place": (4096, 4, 2),
-    "few blocks": (40, 4, 256),
-    "few of all": (36, 2, 8),
-    "large blocks": (60, 16, 256),
-}
-ROOMS: dict[str, Callable[[], WrappedModel]] = {
-    **{f"cells, {name}": lambda room=room: InCells(*room) for name, room in CELLS.items()},  # type: ignore[misc]
-    **{f"blocks, {name}": lambda room=room: InEngine(*room) for name, room in BLOCKS.items()},  # type: ignore[misc]
+Random = np.random.Generator
+ROOMS: dict[str, Callable[[], InCells | InEngine]] = {
+    "cells, plenty": lambda: InCells(64, 4096, 512),
+    "cells, small batches": lambda: InCells(64, 4096, 3),
+    "few sequences": lambda: InCells(3, 4096, 512),
+    "two sequences": lambda: InCells(2, 4096, 2),
+    "few cells": lambda: InCells(64, 35, 512),
+    "cells, few of all": lambda: InCells(4, 40, 5),
     **{
-        f"blocks, {name}, without prefixes": lambda room=room: InEngine(*room, prefixes=False)  # type: ignore[misc]
-        for name, room in BLOCKS.items()
+        f"blocks, {name}{'' if prefixes else ', no prefixes'}": partial(InEngine, *room, prefixes=prefixes)
+        for prefixes in (True, False)
+        for name, room in {
+            "plenty": (4096, 4, 256),
+            "few places": (4096, 4, 6),
+            "one place": (4096, 4, 2),
+            "few blocks": (40, 4, 256),
+            "few of all": (36, 2, 8),
+            "large blocks": (60, 16, 256),
+        }.items()
     },
 }
+DRAWN: dict[str, Callable[[Random], InCells | InEngine]] = {
+    "cells": lambda r: InCells(*(int(r.integers(*ends)) for ends in ((2, 9), (31, 110), (1, 40)))),
+    "blocks": lambda r: InEngine(
+        *(int(r.integers(*ends)) for ends in ((40, 200), (1, 20), (2, 40))), prefixes=bool(r.integers(2))
+    ),
+}
 
 
-@pytest.mark.parametrize("name", ROOMS)
-def test_every_node_is_read_as_its_sequence(name: str) -> None:
-    lm = ROOMS[name]()
+@pytest.mark.parametrize("made", ROOMS.values(), ids=ROOMS)
+def test_every_node_is_read_as_its_sequence(made: Callable[[], InCells | InEngine]) -> None:
+    lm = made()
     assert check_language_model(lm).error < 1e-5
     if isinstance(lm, InEngine):
         gc.collect()
@@ -184,75 +248,12 @@ def test_every_node_is_read_as_its_sequence(name: str) -> None:
         assert not lm.engine.open and not len(lm.sessions)
 
 
+@pytest.mark.parametrize("kind", DRAWN)
 @pytest.mark.parametrize("seed", range(4))
-def test_random_rooms(seed: int) -> None:
+def test_random_rooms(kind: str, seed: int) -> None:
     random = np.random.default_rng(seed)
     for _ in range(6):
-        cells = int(random.integers(2, 9)), int(random.integers(LONGEST + 1, 120)), int(random.integers(1, 40))
-        blocks = int(random.integers(40, 200)), int(random.integers(1, 20)), int(random.integers(2, 40))
-        for lm in (InCells(*cells), InEngine(*blocks, prefixes=bool(random.integers(2)))):
-            check_language_model(lm, seed=seed)
-
-
-def test_nothing_is_read_twice_where_there_is_room() -> None:
-    lm = InCells(64, 4096, 512)
-    trees = lm.trees([[3, 4, 5], [6]])
-    trees.roots([0, 0, 2], [7, 8, 9])
-    trees.extend([3, 3, 4, 1], [10, 11, 12, 13])
-    trees.extend([3, 5, 5, 0], [14, 15, 16, 17])
-    assert lm.context.decoded == 4 + 3 + 4 + 4 == trees.counts.prompt_tokens + trees.counts.tokens
-    assert trees.counts.calls == 3
-
-
-def test_what_was_given_up_is_read_again_from_where_it_is_held() -> None:
-    lm = InCells(2, 4096, 512)
-    trees = lm.trees([[3, 4, 5, 6, 7]])
-    trees.roots()
-    for token in (8, 9, 10):  # the third gives the first up
-        trees.extend([0], [token])
-    before = lm.context.decoded
-    trees.extend([1], [11])
-    assert lm.context.decoded - before == 2 and trees.counts.tokens == 5
-
-
-def test_a_text_that_finds_no_room_is_an_error_and_the_next_one_is_read() -> None:
-    trees = SequencePaths(CellContext(4, 6, 4), [[3, 4, 5]], SIZE, LONGEST)
-    trees.roots()
-    chain = [0, *range(1, 4)]
-    with pytest.raises(ModelError, match=r"Give more cells\. A text of 7 tokens"):
-        trees.extend(chain, [6, 7, 8, 9])
-    answer = trees.extend([0, trees.next_node], [6, 7])
-    expected = TABLE.logits((3, 4, 5, 6, 7))
-    np.testing.assert_allclose(answer.logits[1].double().numpy(), expected, rtol=1e-5)
-
-
-def test_an_error_of_the_context_leaves_the_trees_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    context = CellContext(8, 4096, 512)
-    trees = SequencePaths(context, [[3, 4, 5]], SIZE, LONGEST)
-    trees.roots([0], [6])
-
-    def failing(entries: Any) -> None:
-        raise ModelError("spoiled")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(context, "decode", failing)
-        with pytest.raises(ModelError, match="spoiled"):
-            trees.extend([1, 0], [7, 8])
-    answer = trees.extend([1, 0], [7, 8])
-    np.testing.assert_allclose(answer.logits[0].double().numpy(), TABLE.logits((3, 4, 5, 6, 7)), rtol=1e-5)
-
-
-def test_a_sequence_that_another_branch_needs_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Control: without that the wrong text is read, and it is seen."""
-    branches = SequencePaths._branches
-
-    def greedy(self: SequencePaths, leaves: Sequence[int]) -> list[sequences.NewPath]:
-        made = branches(self, leaves)
-        return [branch._replace(source=made[0].source) for branch in made]
-
-    monkeypatch.setattr(SequencePaths, "_branches", greedy)
-    with pytest.raises((AssertionError, ModelError)):
-        check_language_model(InCells(8, 4096, 512))
+        check_language_model(DRAWN[kind](random), seed=seed)
 
 
 @pytest.fixture

@@ -8,10 +8,11 @@ from functools import reduce
 from operator import and_, or_
 from typing import Any, TypeAlias, TypeVar, final
 
-from ...automata.automaton import ByteAutomaton
+import numpy as np
+
+from ...automata.automaton import ByteAutomaton, Product
 from ...format_limits import LimitError
 from ...numerics.cache import kept
-from ...regex.patterns import compile_regex
 from .formula import (
     FALSE,
     TRUE,
@@ -287,12 +288,18 @@ class Kinds:
         return self._definitions[formula.key]
 
 
+_PLAIN_BYTES = ByteAutomaton.from_edges(
+    *np.array([(1, byte, 1) for byte in b"-0123456789"]).T, start=1, accepting=np.array([False, True])
+)
+"""The texts without point and exponent."""
+
+
 @kept
 def _spelled_apart(plain: NumberSet, other: NumberSet) -> ByteAutomaton:
     """Return the texts of some numbers where they are plain, and of others where they are not."""
-    whole = compile_regex("-?[0-9]+")
-    neither = (plain.spellings & whole).complement() & (other.spellings & whole.complement()).complement()
-    return neither.complement().trim()
+    product = Product.of([plain.spellings, other.spellings, _PLAIN_BYTES])
+    in_plain, in_other, whole = product.matched.T
+    return ByteAutomaton(product.targets, product.byte_class, 1, np.where(whole, in_plain, in_other)).trim()
 
 
 Tags: TypeAlias = Mapping[str | None, frozenset[Hashable]]

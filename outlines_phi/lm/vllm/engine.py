@@ -29,26 +29,32 @@ def vocabulary_of(model_config: Any) -> Vocabulary:
     )
 
 
-def check_engine(config: Any) -> None:
-    """Refuse an engine, given its ``VllmConfig``, in which the rows of requests cannot be told or are not those of the model.
+def refuse_faults(*faults: tuple[bool, str]) -> None:
+    """Raise :class:`UnsupportedError` for the first fault of an engine that is there: its remedy, then the fault."""
+    for found, said in faults:
+        if found:
+            raise UnsupportedError(said)
 
-    Raises :class:`UnsupportedError`.
-    """
-    if config.speculative_config is not None:
-        raise UnsupportedError(
+
+def check_engine(config: Any) -> None:
+    """Refuse an engine, given its ``VllmConfig``, in which the rows of requests cannot be told or are not those of the model."""
+    model = config.model_config
+    refuse_faults(
+        (
+            config.speculative_config is not None,
             "Start vLLM without speculative_config, and give draft= for drafts: with speculative decoding vLLM runs no logits "
-            "processor."
-        )
-    if config.model_config.runner_type != "generate":
-        raise UnsupportedError(
-            f"Load a generative model: runner={config.model_config.runner_type!r} writes no next tokens."
-        )
-    if config.model_config.is_encoder_decoder:
-        raise UnsupportedError("Load a model without an encoder. Here a text follows its prompt, token by token.")
-    if config.use_v2_model_runner:
-        raise UnsupportedError(
-            "Set VLLM_USE_V2_MODEL_RUNNER=0 before vLLM is imported. The V2 model runner does not run logits processors of V1."
-        )
+            "processor.",
+        ),
+        (
+            model.runner_type != "generate",
+            f"Load a generative model: runner={model.runner_type!r} writes no next tokens.",
+        ),
+        (model.is_encoder_decoder, "Load a model without an encoder. Here a text follows its prompt, token by token."),
+        (
+            config.use_v2_model_runner,
+            "Set VLLM_USE_V2_MODEL_RUNNER=0 before vLLM is imported. The V2 model runner does not run logits processors of V1.",
+        ),
+    )
 
 
 Kept = TypeVar("Kept")

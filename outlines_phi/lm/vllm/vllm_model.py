@@ -25,7 +25,7 @@ from vllm.v1.engine.exceptions import EngineDeadError
 
 from ...errors import ModelError, UnsupportedError
 from ..model import LanguageModel, TokenTrees
-from .engine import KEY, RowCapture, check_engine, vocabulary_of
+from .engine import KEY, RowCapture, check_engine, refuse_faults, vocabulary_of
 from .sessions import Asked, Calls, Sessions, SessionTrees
 
 ENGINE: Mapping[str, Any] = {
@@ -221,11 +221,13 @@ class VLLMModel(LanguageModel):
         check_engine(config)
         processors = [_qualified(each) for each in config.model_config.logits_processors or ()]
         reader = config.parallel_config.worker_extension_cls
-        if processors[:1] != [_qualified(RowCapture)] or reader != ENGINE["worker_extension_cls"]:
-            raise UnsupportedError(
+        refuse_faults(
+            (
+                processors[:1] != [_qualified(RowCapture)] or reader != ENGINE["worker_extension_cls"],
                 "Make it with LLM(..., **outlines_phi.vllm.ENGINE), its logits processor before all others. The LLM that was "
-                "given does not hand out the logits of its model."
+                "given does not hand out the logits of its model.",
             )
+        )
         self.vocabulary = vocabulary_of(config.model_config)
         # A request has room for the token that vLLM samples, which nobody reads.
         self.max_length = int(config.model_config.max_model_len) - 1

@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from itertools import accumulate, repeat
+from itertools import accumulate, groupby, repeat
 from typing import Any, TypeAlias, final
 
 from jsonschema.exceptions import SchemaError
@@ -42,13 +42,16 @@ from ...guides.guidance.guidance_grammar import GuidanceGrammar, read
 from ...guides.guidance.notation import HEADER
 from ...guides.guide import Guide
 from ...guides.json_schema.json_guide import JSONGuide, warn_of_keywords
+from ...guides.json_schema.kinds import Kinds
 from ...guides.json_schema.machine.machine import Machine
 from ...guides.json_schema.reading.schema import Schema
 from ...guides.json_schema.reading.template import Template
 from ...guides.json_schema.values import Path, pointer_to
 from ...guides.machine_guide import MachineGuide
 from ...numerics.cache import kept
+from ...regex.dialects import ECMA
 from ...regex.patterns import LARGER, compile_regex, free_text
+from ...regex.spelling import spelled, utf8
 from ...vocabulary.special_tokens import references
 from ...vocabulary.vocabulary import Vocabulary
 from ..mistakes import no_format, too_deep
@@ -58,7 +61,8 @@ Part: TypeAlias = str | tuple[Any, ...]
 """A regular expression, or what is none, in the form of the wire: ``("json", schema, whitespace_pattern, plain)``, the texts of a
 schema, where the integers of a Python type (``plain``) have no fraction; ``("special", token)``, ``("grammar", text)`` in Lark's
 dialect; ``("text", without, end)``, a :class:`FreeText`; ``("then", *parts)``, ``("or", *parts)``,
-``("times", part, least, most)``. A ``whitespace_pattern`` of
+``("times", part, least, most)``; and in other notations ``("gbnf", text)``, ``("ecma", pattern)``, a regular expression of
+ECMA-262, and ``("string", schema, without)``, the strings of a schema, unquoted, without some inside. A ``whitespace_pattern`` of
 ``None`` is what writers of JSON put, ``most`` of ``None`` no bound.
 """
 
@@ -124,6 +128,22 @@ class FreeText(Term):
 
     def _display_node(self) -> str:
         return f"FreeText(without={self.without!r}, end={self.end!r})"
+
+
+@final
+@dataclass
+class Written(Term):
+    """A part of an output type in a notation that Outlines has no term for, as the wire has it: see :data:`Part`."""
+
+    part: tuple[Any, ...]
+
+    def _display_node(self) -> str:
+        return f"Written{self.part!r}"
+
+    def checked(self) -> Written:
+        """Return the part itself, once it was read; errors as of its notation."""
+        _template(self.part, {})
+        return self
 
 
 @final
@@ -226,18 +246,29 @@ def _part(term: Term) -> Part:
             return "text", term.without, term.end
         case CFG():
             return "grammar", term.definition
+        case Written():
+            return term.part
         case Choice():
             return _part(Alternatives([term_of(item) for item in term.items]))
         case Sequence() | Alternatives():
-            parts = tuple(map(_part, term.terms))
+            parts = [_part(part) for part in (_in_turn(term) if isinstance(term, Sequence) else term.terms)]
             if not all(isinstance(part, str) for part in parts):
-                return "then" if isinstance(term, Sequence) else "or", *parts
+                return ("then", *_joined(parts)) if isinstance(term, Sequence) else ("or", *parts)
         case Term(term=Term() as inner):
             part, exact = _part(inner), getattr(term, "count", None)
             least, most = COUNTS.get(type(term), (getattr(term, "min_count", 0), getattr(term, "max_count", None)))
             if not isinstance(part, str):
                 return "times", part, *((least, most) if exact is None else (exact, exact))
     return to_pattern(term)
+
+
+def _joined(parts: list[Part]) -> Iterator[Part]:
+    """Yield the parts of a sequence, regular expressions that stand side by side as one."""
+    for is_pattern, run in groupby(parts, lambda part: isinstance(part, str)):
+        if is_pattern:
+            yield "".join(map(str, run))
+        else:
+            yield from run
 
 
 def to_pattern(term: Term) -> str:
@@ -290,7 +321,7 @@ def _special(part: Part) -> Iterator[str]:
     """Yield the special tokens in a part, as they are written."""
     if isinstance(part, tuple) and part[0] == "special":
         yield part[1]
-    elif isinstance(part, tuple) and part[0] != "text":
+    elif isinstance(part, tuple) and part[0] not in ("text", "string"):
         for one in part[1:]:
             yield from _special(one)
 
@@ -308,13 +339,24 @@ def _template(part: Part, schemas: dict[Part, Schema]) -> Template:
             return Template.of_bytes(ByteAutomaton.of_special(written))
         case "text", without, end:
             return Template.of_bytes(free_text(without, end))
-        case "grammar", text:
-            machine: Any = LexedMachine.of(read_grammar(text))
+        case "ecma", pattern:
+            return Template.of_bytes(compile_regex(pattern, ECMA))
+        case "string", document, without:
+            return Template.of_bytes(_strings(document, without))
+        case ("grammar" | "gbnf") as notation, text:
+            machine: Any = LexedMachine.of(read_grammar(text, dialect="lark" if notation == "grammar" else notation))
             return Template.of_bytes(machine)
         case "times", one, least, most:
             return _template(one, schemas).repeated(least, most)
     inner = [_template(one, schemas) for one in part[1:]]
     return {"then": Template.sequence, "or": Template.one_of}[part[0]](inner)
+
+
+def _strings(document: str, without: tuple[str, ...]) -> ByteAutomaton:
+    """Return the automaton of the strings of a schema, as they are, that hold none of some strings."""
+    schema = Schema.read(_document(document), plain=True)
+    found = spelled(Kinds(schema.definitions, schema.pointers).strings(schema.formula).code_automaton, utf8)
+    return found & free_text(without) if without else found
 
 
 @final
@@ -551,7 +593,7 @@ def left_to_outlines(output_type: Any, *, at_hand: bool) -> bool:
 
 def is_composed(term: Term) -> bool:
     """Return True if a part of a term has no regular expression: a JSON schema, a special token, free text, a grammar."""
-    return any(isinstance(part, (JsonSchema, Special, FreeText, CFG)) for part in parts_of(term))
+    return any(isinstance(part, (JsonSchema, Special, FreeText, CFG, Written)) for part in parts_of(term))
 
 
 def holds_special(term: Term) -> bool:

@@ -456,7 +456,7 @@ class Object(Container):
             for member, _ in islice(names_of(cell, ascii=machine.ascii, but=members.taken), 1):
                 if self._may_come(member):
                     with states_of(compiling=machine.kinds.compiling):
-                        found[member] = begun(cell & ~StringSet.of_values(members.taken), ascii=machine.ascii)
+                        found[member] = begun(cell, ascii=machine.ascii, but=members.taken)
         return found
 
     def _possible(self) -> set[str]:

@@ -45,12 +45,13 @@ _NOT_PLAIN = frozenset('"\\/')
 class Words:
     """Some strings in order, by their beginnings: those with a common one are neighbours.
 
-    Where they are ``without``, what is written is to be none of them. The automaton is that of the spellings of all strings.
+    Where they are ``without``, what is written is to be none of them, but a member of a set of which ``automaton`` is that of the
+    spellings: of all strings by default.
     """
 
-    def __init__(self, texts: frozenset[str], *, without: bool, ascii: bool) -> None:
+    def __init__(self, texts: frozenset[str], *, without: bool, ascii: bool, automaton: Composed | None = None) -> None:
         self.texts, self.without, self.ascii = sorted(texts), without, ascii
-        self.automaton = free(ascii=ascii)
+        self.automaton, self.is_free = automaton or free(ascii=ascii), automaton is None
         self._next: dict[tuple[int, int, int], dict[str, tuple[int, int]]] = {}
         self._sizes: dict[Listed, int] = {}
         self.paths: dict[Listed, dict[int, None]] = {}
@@ -59,9 +60,10 @@ class Words:
 
     @classmethod
     @lru_cache(maxsize=MOST_WORDS)
-    def of(cls, strings: StringSet, *, ascii: bool) -> Words:
-        """Return those of a set that values tell."""
-        assert strings.values is not None
+    def of(cls, strings: StringSet, *, ascii: bool, but: frozenset[str] = frozenset()) -> Words:
+        """Return those of a set that values tell; of one that an automaton tells, ``but`` some members that are to be none."""
+        if strings.values is None:
+            return cls(but, without=True, ascii=ascii, automaton=composed_of(strings, ascii=ascii))
         return cls(strings.values, without=strings.without, ascii=ascii)
 
     @cached_property
@@ -110,17 +112,17 @@ class Words:
         return self._sizes[at]
 
     def _without(self, at: Listed) -> int:
-        if not at.begun:
+        if self.is_free and not at.begun:
             if not at.whole:
                 return 1
             if len(self.following(at.low, at.high, at.depth)) < len(RAW_ASCII):
                 return 2  # some other character is one byte
-        on = at.on_path
-        off = [byte for byte in range(256) if byte not in on]
-        states = (self.automaton.step(at.state, byte) for byte in off)
-        least = min((1 + self.automaton.size(state) for state in states if state != DEAD), default=NEVER)
+        states = self.automaton.steps(np.full(256, at.state), np.arange(256))
+        states[list(at.on_path)] = DEAD
+        off = np.unique(states[states != DEAD]).tolist()
+        least = min((1 + self.automaton.size(state) for state in off), default=NEVER)
         if least > self.automaton.size(at.state):
-            for byte in on:
+            for byte in at.on_path:
                 after = at.after(byte)
                 least = min(least, NEVER if after is None else 1 + after.size)
         return least
@@ -217,19 +219,24 @@ class Listed(NamedTuple):
             return self._replace(state=state)
         if not self.begun and byte in PLAIN:
             place = self.words.following(self.low, self.high, self.depth).get(chr(byte))
-            return Listed(self.words, state, *place, self.depth + 1, b"") if place else self.moved(state)
+            return Listed(self.words, state, *place, self.depth + 1, b"")._possible if place else self.moved(state)
         low, high, depth, begun = self.low, self.high, self.depth, self.begun + bytes([byte])
         if begun[0] == BACKSLASH and len(begun) > 2:
             begun = begun.lower()
         following = self.words.following(low, high, depth)
         if not any(way.startswith(begun) for character in following for way in self.words.spellings(character)):
             low = high = 0
-        elif state == automaton.start:
+        elif automaton.begins(np.array(state)):
             low, high = following[_character(begun)]
             depth, begun = depth + 1, b""
         if low < high:
-            return Listed(self.words, state, low, high, depth, begun)
+            return Listed(self.words, state, low, high, depth, begun)._possible
         return self.moved(state)
+
+    @property
+    def _possible(self) -> Listed | None:
+        """The state itself; ``None`` where no member begins so."""
+        return self if self.words.is_free or self.size < NEVER else None
 
     @property
     def reads_on(self) -> bool:
@@ -400,8 +407,7 @@ def on_path(spelled: Iterable[Spelled | None]) -> dict[int, None]:
     path: dict[int, None] = {}
     for one in spelled:
         if isinstance(one, Listed) and one.beside:
-            # What is to be none of some strings comes last, and the other sets are of some of these.
-            path = one.on_path if one.words.without else path | one.on_path
+            path = path | one.on_path
     return path
 
 
@@ -411,7 +417,7 @@ def alone(spelled: Iterable[Spelled | None]) -> Listed | None:
     for one in spelled:
         if one is None:
             continue
-        if type(one) is not Listed or one.begun or one.state != one.words.automaton.start:
+        if type(one) is not Listed or one.begun or not one.words.is_free or one.state != one.words.automaton.start:
             return None
         if one.low < one.high:
             if not one.words.plain or (found is not None and one.words.without == found.words.without):
@@ -422,8 +428,12 @@ def alone(spelled: Iterable[Spelled | None]) -> Listed | None:
     return found
 
 
-def begun(strings: StringSet, *, ascii: bool) -> Spelled:
-    """Return the beginning of a member of a set, after the opening quote."""
+def begun(strings: StringSet, *, ascii: bool, but: frozenset[str] = frozenset()) -> Spelled:
+    """Return the beginning of a member of a set, ``but`` some strings, after the opening quote."""
+    if but and (strings.automaton is None or strings.cuts):
+        return begun(strings & ~StringSet.of_values(but), ascii=ascii)
+    if members := frozenset(filter(strings.contains, but)):
+        return Words.of(strings, ascii=ascii, but=members).begun()
     if strings.values is not None:
         return Words.of(strings, ascii=ascii).begun()
     if strings.lengths is not None:

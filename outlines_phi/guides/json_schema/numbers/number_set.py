@@ -200,6 +200,8 @@ class NumberSet:
         return below, above, None
 
 
+_WHOLE = Multiples(0, ((Fraction(1), 1),))
+_ANY_INTEGER = spell((), (), (_WHOLE,))
 _ALL = NumberSet((), (), (EVERY_NUMBER,))
 _NONE = NumberSet((), (), (NO_NUMBER,))
 
@@ -216,11 +218,13 @@ def _spelled(
     numbers = NumberSet(cuts, at, between)
     if numbers.is_all:
         return ANY_NUMBER
+    if (cuts, between) == ((), (_WHOLE,)):
+        return _ANY_INTEGER
     excluded = _excluded(numbers)
     if excluded is not None:
         return spell_all_but(excluded)
     plain, far = spell(numbers.cuts, numbers.at, numbers.between), spell_far(numbers.members or ())
-    return plain if far is None else (plain.complement() & far.complement()).complement().trim()
+    return plain if far is None else plain | far
 
 
 def _excluded(numbers: NumberSet) -> list[Fraction] | None:

@@ -151,12 +151,13 @@ def spell(cuts: Sequence[Fraction], at: Sequence[bool], between: Sequence[Multip
         raise _too_many()
     apart = [k for k in range(len(cuts)) if between[k] != between[k + 1]]
     single = [k for k in range(len(cuts)) if between[k] == between[k + 1]]
-    listed = [ByteAutomaton.of_texts(_texts(cuts[k] for k in single if at[k] == member)) for member in (True, False)]
+    lists = [member for member in (True, False) if any(at[k] == member for k in single)]
+    listed = [ByteAutomaton.of_texts(_texts(cuts[k] for k in single if at[k] == member)) for member in lists]
     pieces = [between[0], *(between[k + 1] for k in apart)]
     divisors = sorted({q for piece in pieces for q, _ in piece.terms})
     told = [*(compared(cuts[k]) for k in apart), *map(divided, divisors)]
     product = Product.of([_PLAIN, *listed, *(one.automaton for one in told)], _check, needed=1)
-    labels = [one.labels[places] for one, places in zip(told, product.places.T[3:], strict=True)]
+    labels = [one.labels[places] for one, places in zip(told, product.places.T[1 + len(listed) :], strict=True)]
     orders, divides = labels[: len(apart)], labels[len(apart) :]
     piece = sum((order > 0 for order in orders), np.zeros(len(product.places), dtype=np.int64))
     terms = [dict(one.terms) for one in pieces]
@@ -165,8 +166,10 @@ def spell(cuts: Sequence[Fraction], at: Sequence[bool], between: Sequence[Multip
         held = held + np.array([one.get(q, 0) for one in terms])[piece] * multiple
     for k, order in zip(apart, orders, strict=True):
         held = np.where(order == 0, at[k], held)
-    plain, among, without = product.matched.T[:3]
-    found = ByteAutomaton(product.targets, product.byte_class, 1, plain & (among | (held > 0) & ~without)).trim()
+    plain, *among = product.matched.T[: 1 + len(listed)]
+    for member, here in zip(lists, among, strict=True):
+        held = np.where(here, member, held)
+    found = ByteAutomaton(product.targets, product.byte_class, 1, plain & (held > 0)).trim()
     block = equivalent(found.targets, found.accepting)
     first = np.unique(block, return_index=True)[1]
     return ByteAutomaton(block[found.targets[first]], found.byte_class, int(block[found.start]), found.accepting[first])
@@ -232,7 +235,7 @@ def spell_all_but(cuts: Sequence[Fraction]) -> ByteAutomaton:
     """Return the automaton of the texts of all numbers but the cuts; those with exponents have one digit before the point."""
     plain = spell(cuts, [False] * len(cuts), [EVERY_NUMBER] * (len(cuts) + 1))
     excluded = compile_regex("|".join(filter(None, map(_scientific, cuts))) or "x")
-    return (plain.complement() & (_SCIENTIFIC & excluded.complement()).complement()).complement()
+    return plain | (_SCIENTIFIC - excluded)
 
 
 def spell_far(values: Iterable[Fraction]) -> ByteAutomaton | None:

@@ -12,7 +12,7 @@ from vllm import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 
 from ....errors import UnsupportedError
-from ....lm.vllm.engine import BatchRows, check_engine, vocabulary_of
+from ....lm.vllm.engine import BatchRows, check_engine, refuse_faults, vocabulary_of
 from .served_call import ARGUMENT, SHOWN, check
 from .served_walks import EngineWalk, ServedWalks
 
@@ -52,21 +52,22 @@ class PhiAttempts(LogitsProcessor):
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         check_engine(vllm_config)
         model = vllm_config.model_config
-        for wrong, what in (
-            (not vllm.__version__.startswith(TESTED), f"vLLM {vllm.__version__} was not tested, {TESTED}x was"),
+        refuse_faults(
+            (
+                not vllm.__version__.startswith(TESTED),
+                f"{START}. vLLM {vllm.__version__} was not tested, {TESTED}x was.",
+            ),
             (
                 vllm_config.scheduler_config.enable_chunked_prefill
                 or vllm_config.scheduler_config.long_prefill_token_threshold > 0,
-                "With chunked prefill an engine asks about parts of prompts, which no processor can tell from whole ones",
+                f"{START}. With chunked prefill an engine asks about parts of prompts, which no processor tells from whole ones.",
             ),
             (
                 model.logprobs_mode != "processed_logits",
-                f"logprobs_mode={model.logprobs_mode!r} hides what the processor tells its client",
+                f"{START}. logprobs_mode={model.logprobs_mode!r} hides what the processor tells its client.",
             ),
-            (0 <= model.max_logprobs < SHOWN, f"max_logprobs={model.max_logprobs} is less than {SHOWN}"),
-        ):
-            if wrong:
-                raise UnsupportedError(f"{START}. {what}.")
+            (0 <= model.max_logprobs < SHOWN, f"{START}. max_logprobs={model.max_logprobs} is less than {SHOWN}."),
+        )
         tokens_tell = not (vllm_config.lora_config or model.is_multimodal_model or model.enable_prompt_embeds)
         self.served = ServedWalks(vocabulary_of(model), model.max_model_len, tokens_tell=tokens_tell)
         self.rows = BatchRows(self._begun)

@@ -278,7 +278,7 @@ class ServedWalks:
             return EngineWalk(WalkEnd.READY)
         if not prompt:
             raise ValueError("the engine gives no tokens of the prompt")
-        table = self._compiled.of_written(call.language, call.ban)
+        table = self._compiled.of_written(call.language, call.ban, call.stops)
         start = table.start_after(prompt)
         least = table.guide.min_tokens(start)
         if least >= UNREACHABLE:

@@ -27,7 +27,7 @@ import outlines_phi
 from outlines_phi import ExactPhi, PhiTransformers
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.lm import bundled
-from outlines_phi.plugin.classic import install as install_module
+from outlines_phi.plugin import install as install_module
 from outlines_phi.plugin.processor import MaskLogitsProcessor
 from tests.naming import named
 from tests.plugin.gate import together
