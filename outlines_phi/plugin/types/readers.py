@@ -22,7 +22,7 @@ from ...guides.grammar.grammar import Grammar
 from ...guides.guide import Guide
 from ...guides.table import Table
 from ...regex.patterns import compile_regex
-from .output_types import GuidanceText, JSONText, Language, TypedTerm, holds_special, to_language
+from .output_types import GuidanceText, JSONText, Language, Thinking, TypedTerm, holds_special, to_language
 from .pydantic_schemas import functions_of, signature
 
 
@@ -149,6 +149,8 @@ def reader(output_type: Any) -> Callable[[str], Any]:
     match output_type:
         case Guide() | Table() | Grammar() | OutlinesLogitsProcessor():
             return str
+        case Thinking():
+            return reader(output_type.answer)
     return ValueReader(output_type)
 
 
