@@ -408,8 +408,9 @@ def grouped(
             break
         check_interruption()
         text = shown(written).decode()
+        read = written.decode(errors="surrogateescape") if getattr(reader, "reads_special", False) else text
         try:
-            group = Group(text if reader is None else reader(text), None, [])
+            group = Group(text if reader is None else reader(read), None, [])
         except ValueReadError as error:
             group = Group(text, error, [])
         groups.setdefault(key(group.value, refused=group.refused is not None), group).texts.append(written)

@@ -107,6 +107,8 @@ class WrittenText:
         The function that makes the typed value of the text.
     member
         The part of the text that is a member of the format, of which the value is read; ``None`` for all of it.
+    spelled
+        The member with special tokens as machines step by them, ``surrogateescape``; ``None`` where formats have none.
     """
 
     text: str
@@ -114,6 +116,7 @@ class WrittenText:
     log_p: float
     reader: Callable[[str], Any] = field(default=str, repr=False, compare=False)
     member: str | None = field(default=None, repr=False)
+    spelled: str | None = field(default=None, repr=False)
 
     @cached_property
     def value(self) -> Any:
@@ -126,19 +129,22 @@ class WrittenText:
         ValueReadError
             The type refuses the text, by a constraint that is not part of the format.
         """
+        if self.spelled is not None and getattr(self.reader, "reads_special", False):
+            return self.reader(self.spelled)
         return self.reader(self.text if self.member is None else self.member)
 
     @staticmethod
     def written(guide: Guide, token_ids: Sequence[int]) -> dict[str, Any]:
         """Return the fields that say what ``token_ids`` write under a guide."""
         # Free text that the budget cuts short may end inside a character.
-        text = guide.text(token_ids).decode(errors="replace")
-        member = (
-            guide.vocabulary.shown(guide.member(token_ids)).decode(errors="replace")
-            if guide.match is not None
-            else text
-        )
-        return {"text": text, "member": None if member == text else member, "token_ids": tuple(token_ids)}
+        text, member = guide.text(token_ids).decode(errors="replace"), guide.member(token_ids)
+        shown = guide.vocabulary.shown(member).decode(errors="replace")
+        return {
+            "text": text,
+            "token_ids": tuple(token_ids),
+            "member": None if shown == text else shown,
+            "spelled": None if guide.vocabulary.plain is None else member.decode(errors="surrogateescape"),
+        }
 
 
 class Alternative(NamedTuple):

@@ -6,7 +6,7 @@ import pytest
 from llguidance.hf import from_tokenizer
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 
-from outlines_phi import GrammarError, UnsupportedError, Vocabulary
+from outlines_phi import GrammarError, Vocabulary
 from outlines_phi.errors import VocabularyError
 from outlines_phi.guides import CFGGuide, Guide, read_grammar
 from outlines_phi.guides.guidance.guidance_grammar import GuidanceGrammar
@@ -53,9 +53,19 @@ def test_a_terminal_has_none_in_llguidance_either() -> None:
                 refused(text)
 
 
-def test_a_guidance_grammar_has_special_tokens_or_captures() -> None:
-    with pytest.raises(UnsupportedError, match="Leave the captures out, or the special tokens"):
-        GuidanceGrammar('%llguidance {}\nstart: x <t>\nx[capture]: "a"')
+def test_captures_beside_special_tokens() -> None:
+    """They are read by the tokens, which tell what the text does not, and show nothing of them."""
+    grammar = GuidanceGrammar(
+        "%llguidance {}\nstart: x | y\nx[capture]: <t> z\nz[capture]: /[ab]+/\ny[capture]: <s> /[ab]+/"
+    )
+    guide = grammar.guide(WORDS)
+    texts = [guide.member(tokens).decode(errors="surrogateescape") for tokens in ([4, 1, 2], [5, 1, 2])]
+    assert [grammar.captures(text) for text in texts] == [{"x": "ab", "z": "ab"}, {"y": "ab"}]
+    with pytest.raises(ValueError, match="Take the value of a draw of sample"):
+        grammar.captures("ab")
+
+
+def test_a_guidance_grammar_names_tokens_that_there_are() -> None:
     with pytest.raises(VocabularyError, match="Those like it: '<t>'"):
         GuidanceGrammar("%llguidance {}\nstart: <u>").guide(WORDS)
 
