@@ -181,7 +181,7 @@ class ValueReader:
 
     @cached_property
     def spelled(self) -> bool:
-        """True if values are read from texts with special tokens as :attr:`WrittenText.spelled` has them: calls, captures of guidance."""
+        """True if values are read from :attr:`WrittenText.spelled`, with special tokens: calls of tools, captures of guidance."""
         if isinstance(self.output_type, TypedTerm):
             return True
         language = to_language(self.output_type) if isinstance(self.output_type, CFG) else None
