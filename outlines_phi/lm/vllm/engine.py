@@ -71,7 +71,7 @@ class RowProcessor(LogitsProcessor):
 
     @abstractmethod
     def _kept(self, argument: Any, params: SamplingParams, prompt: list[int] | None, outputs: list[int]) -> Any:
-        """Return what is kept for a request, whose ``outputs`` grow as it is written."""
+        """Return the state of a request, whose ``outputs`` grow as it is written."""
 
     def is_argmax_invariant(self) -> bool:
         """Return False: vLLM leaves out processors that are, where all requests are greedy."""

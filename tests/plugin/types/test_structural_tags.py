@@ -266,7 +266,7 @@ def test_each_kind_is_compared_or_is_one_of_tokens() -> None:
 
 
 def test_the_text_of_a_tag_ends_with_its_first_end() -> None:
-    """Where an end may begin inside of another, xgrammar lets it be a later one: ``aaa`` is ``a`` and ``aa`` there."""
+    """An end may begin inside of another: there xgrammar lets it be a later one: ``aaa`` is ``a`` and ``aa`` there."""
     given = document(tag("<", any_text("b", "aax"), "aa"))
     assert Reference(given).accepts("<caaa")
     assert {text for text in ("<aa", "<caa", "<caaa", "<baa", "<ca") if machine(given).accepts(text.encode())} == {
@@ -276,7 +276,7 @@ def test_the_text_of_a_tag_ends_with_its_first_end() -> None:
 
 
 def test_kinds_that_xgrammar_reads_otherwise() -> None:
-    """What a JSON value is said by the standard, and text holds no end of a member's tag, not even in JSON."""
+    """JSON values are those of the standard, and text holds no end of a member's tag, not even in JSON."""
     for form, ours, theirs in (
         (schema({"type": "string"}), r'"\ud800"', True),  # a lone surrogate
         (schema({"type": "array", "items": {"type": "null"}, "uniqueItems": True}), "[null, null]", True),
