@@ -47,6 +47,7 @@ PUBLIC = [
     "StateValues",
     "TextConstraint",
     "Thinking",
+    "Tools",
     "UnsupportedError",
     "ValueReadError",
     "Vocabulary",

@@ -44,6 +44,7 @@ from .mistakes import check_batch, not_pickled, reading
 from .streaming import Asynchronous, Pieces, Worker, accepted, check_stream, pieces, stepped, telling, thinking
 from .types.output_types import left_to_outlines
 from .types.tables import REGISTERED, CompiledTypes, masks_only
+from .types.tools import of_model
 
 Answer = TypeVar("Answer", Draws, Probabilities, Ranking)
 
@@ -111,6 +112,16 @@ class PhiModel(Asynchronous, ABC):
         return self._hosted(call, prompt, many=False)
 
     @property
+    def chat_template(self) -> str | None:
+        """The text of the chat template, that for tools of several; ``None`` where there is none."""
+        given = getattr(self.hf_tokenizer, "chat_template", None)
+        return given.get("tool_use", given.get("default")) if isinstance(given, dict) else given
+
+    def in_format(self, output_type: Any) -> Any:
+        """Return an output type with the tools in it in the format of this model."""
+        return of_model(output_type, self)
+
+    @property
     def defaults(self) -> GenerationConfig | None:
         """The defaults of temperature, penalty and length where a call does not say."""
         return None
@@ -155,6 +166,7 @@ class PhiModel(Asynchronous, ABC):
 
     def _typed(self, output_type: Any, backend: str | None, keywords: dict[str, Any]) -> Call:
         """Return a call for an output type; by the means of Outlines where nothing is corrected and it writes what we do not."""
+        output_type = self.in_format(output_type)
         phi, banned = keywords.pop("phi", Unset.UNSET), keywords.pop("banned_phrases", Unset.UNSET)
         if backend in REGISTERED:
             output_type, backend = SteerableGenerator(cast(Any, self), output_type, backend).logits_processor, None

@@ -107,6 +107,8 @@ class WrittenText:
         The function that makes the typed value of the text.
     member
         The part of the text that is a member of the format, of which the value is read; ``None`` for all of it.
+    spelled
+        That part with the special tokens that the format names, as machines step by them; ``None`` where it names none.
     """
 
     text: str
@@ -114,6 +116,7 @@ class WrittenText:
     log_p: float
     reader: Callable[[str], Any] = field(default=str, repr=False, compare=False)
     member: str | None = field(default=None, repr=False)
+    spelled: str | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def value(self) -> Any:
@@ -126,19 +129,39 @@ class WrittenText:
         ValueReadError
             The type refuses the text, by a constraint that is not part of the format.
         """
-        return self.reader(self.text if self.member is None else self.member)
+        spelled = self.spelled if getattr(self.reader, "spelled", False) else None
+        member = self.text if self.member is None else self.member
+        return self.reader(member if spelled is None else spelled)
+
+    @property
+    def calls(self) -> tuple[Any, ...]:
+        """The calls of tools in the text, in turn: of an output type with :class:`outlines_phi.Tools`.
+
+        Raises
+        ------
+        UnsupportedError
+            There are no tools in the output type.
+        ValueReadError
+            As :attr:`value`.
+        """
+        if not hasattr(self.value, "calls"):
+            raise UnsupportedError(
+                "Give outlines_phi.Tools(...) as output type. This one has no tools that a draw could call."
+            )
+        return self.value.calls
 
     @staticmethod
     def written(guide: Guide, token_ids: Sequence[int]) -> dict[str, Any]:
         """Return the fields that say what ``token_ids`` write under a guide."""
         # Free text that the budget cuts short may end inside a character.
-        text = guide.text(token_ids).decode(errors="replace")
-        member = (
-            guide.vocabulary.shown(guide.member(token_ids)).decode(errors="replace")
-            if guide.match is not None
-            else text
-        )
-        return {"text": text, "member": None if member == text else member, "token_ids": tuple(token_ids)}
+        text, spelled = guide.text(token_ids).decode(errors="replace"), guide.member(token_ids)
+        member = guide.vocabulary.shown(spelled).decode(errors="replace") if guide.match is not None else text
+        return {
+            "text": text,
+            "member": None if member == text else member,
+            "spelled": None if guide.vocabulary.plain is None else spelled.decode(errors="surrogateescape"),
+            "token_ids": tuple(token_ids),
+        }
 
 
 class Alternative(NamedTuple):

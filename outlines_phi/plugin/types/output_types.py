@@ -133,6 +133,16 @@ class FreeText(Term):
         return f"FreeText(without={self.without!r}, end={self.end!r})"
 
 
+class TypedTerm(Term):
+    """A term that stands for another one, its ``term``, and makes the values of its texts itself."""
+
+    term: Term
+
+    def read(self, written: str) -> Any:
+        """Return the value of a text, in which special tokens are as in :attr:`WrittenText.spelled`."""
+        raise NotImplementedError
+
+
 @final
 @dataclass
 class Written(Term):
@@ -297,6 +307,8 @@ def not_json(error: json.JSONDecodeError) -> GrammarError:
 
 def _part(term: Term) -> Part:
     match term:
+        case TypedTerm():
+            return _part(term.term)
         case JsonSchema():
             return "json", term.schema, term.whitespace_pattern, isinstance(term, PythonSchema)
         case Special():
