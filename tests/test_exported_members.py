@@ -46,6 +46,7 @@ PUBLIC = [
     "Special",
     "StateValues",
     "TextConstraint",
+    "Thinking",
     "Tools",
     "UnsupportedError",
     "ValueReadError",

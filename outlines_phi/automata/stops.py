@@ -213,7 +213,7 @@ class StopMatch:
     kept: bool = False
 
     def text(self, written: bytes, *, ended: bool = True) -> bytes:
-        """Return what is shown of a text; where more may come, as much of it as is certain."""
+        """Return the text that is shown of what is written; where more may come, as much of it as is certain."""
         found = self.texts.first(written)
         if found is not None:
             return written[: found[1]] if self.kept else self.member(written)

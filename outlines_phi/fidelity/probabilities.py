@@ -408,8 +408,8 @@ def grouped(
             break
         check_interruption()
         text = shown(written).decode()
+        read = written.decode(errors="surrogateescape") if spelled else text
         try:
-            read = written.decode(errors="surrogateescape") if spelled else text
             group = Group(text if reader is None else reader(read), None, [])
         except ValueReadError as error:
             group = Group(text, error, [])

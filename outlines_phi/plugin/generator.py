@@ -190,7 +190,10 @@ def _application(source: Any, banned_phrases: Ban | Unset | None) -> tuple[PhiMo
         raise UnsupportedError(
             "Give an audit an output type, or banned_phrases=[...]: free text has no format, so masking changes nothing."
         )
-    return model, model.table(language, ban)
+    table = model.table(language, ban)
+    if table.guide.thoughts is not None:
+        check_closed(table, "an audit")
+    return model, table
 
 
 def _bounded(

@@ -208,6 +208,50 @@ class TokenAccount(NamedTuple):
 
 
 @final
+class ThoughtText(str):
+    """The text of a thought, and in a stream a piece of one: other pieces are of the answer."""
+
+    __slots__ = ()
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Thought:
+    """The thought before an answer.
+
+    Attributes
+    ----------
+    text
+        The text between its markers.
+    token_ids
+        The first ids of the draw: up to the marker at its end, with the tokens of both markers.
+    forced
+        True if it came to ``max_tokens``, where the marker alone was allowed.
+    log_p, log_w
+        ``log p(x)`` of these tokens, and ``log p(x) - log q(x)``: the log mass of what could follow, added up over the tokens; less
+        by far where the marker was forced. ``nan`` under ``scope="joint"``, where the draw's own are known.
+    answer
+        The guarantee of the answer, given the thought; ``None`` under ``scope="joint"``.
+    """
+
+    text: ThoughtText
+    token_ids: tuple[int, ...]
+    forced: bool
+    log_p: float = math.nan
+    log_w: float = math.nan
+    answer: Guarantee | None = None
+
+    @classmethod
+    def of(cls, guide: Guide, token_ids: Sequence[int], **attributes: Any) -> Thought | None:
+        """Return the thought that a text of ``guide`` begins with; ``None`` where it begins with none."""
+        found = None if guide.thoughts is None else guide.thoughts.read(guide.vocabulary, token_ids)
+        if found is None:
+            return None
+        text = ThoughtText(found.text.decode(errors="replace"))
+        return cls(text=text, token_ids=tuple(token_ids[: found.tokens]), forced=found.forced, **attributes)
+
+
+@final
 @dataclass(frozen=True, kw_only=True)
 class Draw(WrittenText):
     """One member of the language.
@@ -226,6 +270,8 @@ class Draw(WrittenText):
         Of a text drawn by fields: the blocks that it was drawn in, and how many of them were picked from candidates.
     tokens
         The account of each of ``token_ids``, where ``tokens=True`` asked for it; else empty.
+    thought
+        The thought before the answer, of which ``text`` and ``value`` are; ``None`` but for :class:`outlines_phi.Thinking`.
     """
 
     log_w: float
@@ -235,11 +281,13 @@ class Draw(WrittenText):
     blocks: int = 1
     picked: int = 0
     tokens: tuple[TokenAccount, ...] = field(default=(), repr=False)
+    thought: Thought | None = None
 
     @classmethod
     def of(cls, guide: Guide, token_ids: Sequence[int], **attributes: Any) -> Draw:
         """Return the draw that ``token_ids`` write under a guide."""
-        return cls(**cls.written(guide, token_ids), **attributes)
+        written = {**cls.written(guide, token_ids), "thought": Thought.of(guide, token_ids)}
+        return cls(**{**written, **attributes})
 
 
 Item = TypeVar("Item", bound=WrittenText, covariant=True)

@@ -64,14 +64,6 @@ def test_every_extend_is_one_call_and_counts_are_exact() -> None:
     assert trees.counts.tokens == sum(sizes) + 2
 
 
-def test_nothing_to_extend_is_no_call() -> None:
-    trees = TransformersModel(build("llama"), VOCABULARY).trees(PROMPTS)
-    trees.roots()
-    evaluation = trees.extend([], [])
-    assert evaluation.logits.shape == (0, SIZE) and len(evaluation.nodes) == 0
-    assert trees.counts.calls == 1
-
-
 def test_storage_is_reallocated_a_logarithmic_number_of_times() -> None:
     options = {**LLAMA, "num_hidden_layers": 1, "hidden_size": 8, "max_position_embeddings": 10_000}
     hf_model = transformers.AutoModelForCausalLM.from_config(transformers.LlamaConfig(**options)).eval()
@@ -270,21 +262,6 @@ def test_a_vocabulary_of_another_size_is_refused() -> None:
     small = Vocabulary.from_tokens([b"a", b"b", b""], 2)
     with pytest.raises(VocabularyError, match="64 rows .* 3 entries"):
         TransformersModel(build("llama"), small)
-
-
-@pytest.mark.parametrize("road", [PackedTrees, RowTrees])
-def test_the_context_is_a_limit(road) -> None:
-    model = TransformersModel(build("llama"), VOCABULARY)
-    assert model.max_length == 128
-    with pytest.raises(ModelError, match="129 tokens long .* 128"):
-        road(model.forward, [[3] * 129])
-    trees = road(model.forward, [[3] * 126, [4]])
-    trees.roots()
-    trees.extend([0, 2], [5, 6])
-    with pytest.raises(ModelError, match="3 tokens after a prompt of 126 tokens, together 129, .* 128"):
-        trees.extend([1, 3], [5, 5])
-    assert trees.next_node == 4
-    trees.extend([1], [5])
 
 
 @pytest.mark.parametrize("name", ["llama", "mamba"])

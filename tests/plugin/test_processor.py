@@ -1,5 +1,5 @@
-"""Where a wrapped model without ``phi=`` is more than stock Outlines (it is the same in ``types/test_backends``); the states of
-a loop's rows."""
+"""The processors of a loop: the states of its rows, and where a wrapped model without ``phi=`` is more than stock Outlines (it is
+the same in ``types/test_backends``)."""
 
 from __future__ import annotations
 

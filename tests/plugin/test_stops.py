@@ -203,7 +203,7 @@ def test_custom_generate_has_them_as_a_whole(model: outlines_phi.PhiTransformers
 
 
 def test_in_free_text_they_are_those_of_transformers(model: outlines_phi.PhiTransformers) -> None:
-    """Where nothing is corrected; but for what transformers leaves in the text behind the string."""
+    """Draws without a correction are the host's own; but for what transformers leaves in the text behind the string."""
     options = {"max_new_tokens": 5, "top_k": 3, "num_return_sequences": DRAWS}
     torch.manual_seed(1)
     plain = model(QUESTION, stop_strings=STOPS, do_sample=True, top_p=1.0, **options)

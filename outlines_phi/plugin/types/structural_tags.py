@@ -143,7 +143,7 @@ class _Format:
         return str(self.fields["type"])
 
     def wrong(self, name: str, expected: str) -> NoReturn:
-        """Refuse what stands in a field."""
+        """Refuse the value of a field."""
         given = repr(self.fields[name]) if name in self.fields else "nothing"
         raise GrammarError(
             f"Give {expected} at {pointer_to((*self.path, name))}, a field of {self.kind}. It has {given:.80}."
@@ -290,7 +290,7 @@ class _Format:
             )
 
     def _bound(self, name: str) -> list[Term]:
-        """Return what a tag begins or ends with: any of several strings, or a token."""
+        """Return the beginning or the ends of a tag: any of several strings, or a token."""
         value = self.fields.get(name)
         match value:
             case {"type": "token", "token": token, **others} if _is_token(token) and not others:
