@@ -182,6 +182,11 @@ CERTIFIED = "give phi=ExactPhi(tolerance=..., confidence=...)"
 _CLOSE = 0.8
 """The least similarity of a mistyped keyword to the one that is meant: nearer than any option of transformers is."""
 
+TOOLS = (
+    "give outlines_phi.Tools(tools, choice=...) as output type, and write the tools into the prompt, as "
+    "tokenizer.apply_chat_template(messages, tools=tools, tokenize=False) does"
+)
+
 OWN_LOOP = "give banned_phrases= or constraint= for a rule of your own, or keep the loop with phi=None"
 
 MEANT: dict[str, str] = {
@@ -201,7 +206,7 @@ MEANT: dict[str, str] = {
     "generation_config": "give its fields as keywords, such as temperature=",
     "assistant_model": "give draft=, a smaller model with the same tokenizer",
     "streamer": "call stream(), and iterate over it",
-    "tools": "write them into the prompt, as tokenizer.apply_chat_template(messages, tools=tools, tokenize=False) does",
+    **dict.fromkeys(("tools", "tool_choice"), TOOLS),
     **dict.fromkeys(("ban", "banned", "banned_strings", "banned_words", "bad_words", "blacklist"), BANNED),
 }
 """The remedies for keywords of other libraries."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -18,11 +17,11 @@ from outlines.types import Regex
 from pydantic import BaseModel, Field, field_validator
 from xgrammar.builtin_structural_tag import get_model_structural_tag
 
+from benchmarks.peers import tools as peers
+from benchmarks.peers.tools import PIECES, PROMPT, piecewise
 from outlines_phi import (
-    Draws,
     Generator,
     PhiTransformers,
-    SamplingSettings,
     SchemaWarning,
     Tools,
     UnsupportedError,
@@ -35,7 +34,6 @@ from outlines_phi.lm import TableModel, bundled
 from outlines_phi.plugin.types.readers import format_of
 from outlines_phi.plugin.types.tool_formats import families, family_of
 from outlines_phi.plugin.types.tools import Reply, ToolCall
-from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.inner import frequencies, noise_limit, total_variation
 
 SCHEMA = {
@@ -325,81 +323,24 @@ def test_types_without_tools_have_no_calls(model: PhiTransformers) -> None:
         generator.tool_probabilities("a")
 
 
-PIECES = {
-    "": {'{"name": "': 0.9, "Well": 0.1},
-    '{"name": "': {'tea", "parameters": ': 0.6, 'mail", "parameters": ': 0.4},
-    'tea", "parameters": ': {'{"size":': 1.0},
-    'mail", "parameters": ': {'{"to":': 1.0},
-    '{"size":': {'"small"': 0.05, '"large"': 0.95},
-    '{"to":': {'"Ann"': 0.5, '"Bob"': 0.5},
-    '"small"': {"}": 1.0},
-    '"large"': {"}": 1.0},
-    '"Ann"': {"}": 1.0},
-    '"Bob"': {"}": 1.0},
-    "}": {"}": 0.5, "": 0.5},
-    "Well": {"": 1.0},
-}
-"""The distribution of the next piece after a piece; the empty one begins and ends. The model calls for tea, mostly large."""
-
-PROMPT = (0,)
-
-
-def own(lm: TableModel) -> Any:
-    return from_language_model(lm, lambda _: PROMPT)
-
-
-def piecewise(pieces: dict[str, dict[str, float]], odd: float) -> TableModel:
-    """Return a model of pieces, and of single bytes that have the probability ``odd`` together."""
-    texts = [*pieces, *{text for row in pieces.values() for text in row if text not in pieces}]
-    tokens = [*(bytes([byte]) for byte in range(256)), *(text.encode() for text in texts)]
-    end = 256 + texts.index("")
-
-    def next_logits(context: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        last = texts[context[-1] - 256] if context[-1] >= 256 else ""
-        p = np.where(np.arange(len(tokens)) < 256, odd / 256, 0.0)
-        for text, share in pieces.get(last, {"": 1.0}).items() if last or len(context) == 1 else [("", 1.0)]:
-            p[256 + texts.index(text)] = share
-        p /= p.sum()
-        with np.errstate(divide="ignore"):
-            return np.log(p)
-
-    return TableModel(Vocabulary.from_tokens(tokens, end), next_logits)
-
-
-def tea(size: Literal["small"]) -> None: ...
-
-
-def mail(to: Literal["Ann", "Bob"]) -> None: ...
-
-
-SMALL = Tools([tea, mail], "required", "llama3", parallel=False)
-
-
 def test_tools_are_called_as_the_conditioned_distribution_calls_them() -> None:
-    """Masking chooses the tool before it knows that large tea cannot be had; its weights make up for that."""
-    lm, budget, n = piecewise(PIECES, 1e-5), 8, 2000
-    generator = Generator(own(lm), SMALL)
-    members = enumerate_language(lm, generator.table, PROMPT, SamplingSettings(max_new_tokens=budget), budget)
-
-    def by_tool(law: dict[tuple[int, ...], float]) -> dict[str, float]:
-        found = dict.fromkeys(("tea", "mail"), 0.0)
-        for ids, p in law.items():
-            found[SMALL.read(lm.vocabulary.decode(ids).decode()).calls[0].name] += p
-        return found
-
-    mu, mask = by_tool(members.mu), by_tool(members.mask)
+    """Masks, xgrammar's too, choose the tool before they know that large tea cannot be had; weights make up for it."""
+    lm, n = piecewise(PIECES, 1e-5), 2000
+    members = peers.reference(lm, "required")
+    mu, mask = peers.by_tool(lm, members.mu), peers.by_tool(lm, members.mask)
     assert mu["tea"] == pytest.approx(0.6 * 0.05 / (0.6 * 0.05 + 0.4), rel=1e-3) and mask["tea"] == pytest.approx(
         0.6, rel=1e-3
     )
     limit = noise_limit(mu, n, share=0.99)
+    texts = {method: peers.drawn(lm, "required", method, n) for method in ("ours, exact", "ours, mask", "xgrammar")}
+    tv = {method: total_variation(mu, frequencies(list(map(peers.chosen, found)))) for method, found in texts.items()}
+    assert tv["ours, exact"] < limit < 0.1 < min(tv["ours, mask"], tv["xgrammar"]), (tv, limit)
+    weighted = peers.generator(lm, "required").sample("", n, phi="local", seed=1, max_new_tokens=peers.BUDGET)
+    assert weighted.expectation(lambda draw: draw.calls[0].name == "tea") == pytest.approx(mu["tea"], abs=0.03)
 
-    def drawn(phi: str) -> Draws:
-        return generator.sample("", n, phi=phi, seed=1, max_new_tokens=budget)
 
-    exact, masked = drawn("exact"), drawn("local")
-    tv = [total_variation(mu, frequencies([draw.calls[0].name for draw in draws])) for draws in (exact, masked)]
-    assert tv[0] < limit and tv[1] > 0.1 > limit, (tv, limit)
-    assert masked.expectation(lambda draw: draw.calls[0].name == "tea") == pytest.approx(mu["tea"], abs=0.03)
+def own(lm: TableModel) -> Any:
+    return from_language_model(lm, lambda _: PROMPT)
 
 
 def begun(lm: TableModel, text: bytes) -> float:
@@ -419,8 +360,7 @@ def begun(lm: TableModel, text: bytes) -> float:
 @pytest.mark.parametrize("choice", ["auto", "required"])
 def test_probabilities_of_tools_are_those_of_the_first_decision(choice: str) -> None:
     lm = piecewise(PIECES, 1e-3)
-    generator = Generator(own(lm), replace(SMALL, choice=choice))
-    found = generator.tool_probabilities("")
+    found = peers.generator(lm, choice).tool_probabilities("")
     masses = {name: begun(lm, f'{{"name": "{name}"'.encode()) for name in ("tea", "mail")}
     whole = sum(masses.values()) if choice == "required" else 1.0
     truth = {name: mass / whole for name, mass in masses.items()} | (
