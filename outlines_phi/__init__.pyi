@@ -42,8 +42,10 @@ from .plugin.install import register_backend as register_backend
 from .plugin.install import uninstall as uninstall
 from .plugin.types.output_types import FreeText as FreeText
 from .plugin.types.output_types import Special as Special
+from .plugin.types.output_types import Thinking as Thinking
 from .plugin.types.output_types import from_guidance as from_guidance
 from .plugin.types.structural_tags import structural_tag as structural_tag
+from .plugin.types.tools import Tools as Tools
 from .plugin.wrapping import from_language_model as from_language_model
 from .plugin.wrapping import from_vllm_offline as from_vllm_offline
 from .plugin.wrapping import wrap as wrap

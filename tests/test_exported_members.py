@@ -46,6 +46,8 @@ PUBLIC = [
     "Special",
     "StateValues",
     "TextConstraint",
+    "Thinking",
+    "Tools",
     "UnsupportedError",
     "ValueReadError",
     "Vocabulary",

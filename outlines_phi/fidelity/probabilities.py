@@ -401,15 +401,16 @@ def grouped(
     A text that the type refuses is a group of its own. Nothing is read after ``until``, in seconds of the call.
     """
     groups: dict[Hashable, Group] = {}
-    watch, unread = current(), 0
+    watch, unread, spelled = current(), 0, getattr(reader, "spelled", False)
     for at, written in enumerate(texts):
         if reader is not None and until < math.inf and watch.seconds >= until:
             unread = len(texts) - at
             break
         check_interruption()
         text = shown(written).decode()
+        read = written.decode(errors="surrogateescape") if spelled else text
         try:
-            group = Group(text if reader is None else reader(text), None, [])
+            group = Group(text if reader is None else reader(read), None, [])
         except ValueReadError as error:
             group = Group(text, error, [])
         groups.setdefault(key(group.value, refused=group.refused is not None), group).texts.append(written)

@@ -148,6 +148,15 @@ class MachineGuide(Guide):
     def describe(self, state: int) -> str:
         return self.machine.describe(self._places[state]) if state >= _FIRST else ("dead", "done")[state]
 
+    def place(self, state: int) -> Any:
+        """Return the place of the machine that a state stands for."""
+        return self._places[state]
+
+    def state(self, place: Any) -> int:
+        """Return the state of a place."""
+        with self._lock:
+            return self._state(place)
+
     def _state(self, place: Any) -> int:
         number = self._numbers.setdefault(place, len(self._places))
         if number == len(self._places):

@@ -46,7 +46,7 @@ from .choices import (
 )
 from .drafts import DraftOptions, resolve_draft
 from .processor import MaskLogitsProcessor, TableLogitsProcessor
-from .types.output_types import Special
+from .types.output_types import Special, Thinking
 from .types.tables import CompiledTypes
 
 ESTIMATORS: dict[str, type[Phi]] = {
@@ -257,6 +257,12 @@ def check_closed(table: Table, door: str) -> None:
             "Give an output type, draw texts (sample()), or give phi=None and do_sample=False to a call for Hugging Face's "
             f"step-by-step argmax under the mask of the phrases. {door} was asked of free text with banned phrases."
         )
+    thoughts = table.guide.thoughts
+    if thoughts is not None and thoughts.scope == "answer":
+        raise UnsupportedError(
+            f"Give Thinking(..., scope='joint'), or draw: sample(), and .marginals() of the draws. {door} was asked of answers "
+            "after thoughts that are drawn freely, of which no text has a known probability."
+        )
 
 
 def search_effort(phi: Phi | None, effort: Effort | None) -> Effort:
@@ -376,6 +382,11 @@ class Call:
         guide = allowed.guide if isinstance(allowed, Table) else allowed
         free = guide is None or (isinstance(guide, Guide) and guide.open)
         phi = correction.estimator(keywords.get("sampler"), free=free, usual=usual)
+        if phi is None and (isinstance(allowed, Thinking) or (guide is not None and getattr(guide, "thoughts", None))):
+            raise UnsupportedError(
+                "Give phi='auto' or phi='exact', or phi='local' for masking: Thinking was asked for with phi=None, and the host's "
+                "own loop does not tell thoughts from answers."
+            )
         call = cls(phi, language, correction.ban, keywords)
         # A look-ahead needs a guide that tells what is pending. One that does has the phrases already; what is kept out twice is
         # counted for no phrase.

@@ -68,6 +68,7 @@ from .mistakes import check_one, not_pickled
 from .session import PhiModel, fit_of
 from .streaming import Asynchronous, Pieces
 from .types.readers import ValueReader, name, reader
+from .types.tools import Tools
 from .wrapping import wrapped
 
 TOLERANCE = 1e-3  # Distance of the bounds of Phi, relative to the lower one, at which no more tokens are spent on them
@@ -189,7 +190,10 @@ def _application(source: Any, banned_phrases: Ban | Unset | None) -> tuple[PhiMo
         raise UnsupportedError(
             "Give an audit an output type, or banned_phrases=[...]: free text has no format, so masking changes nothing."
         )
-    return model, model.table(language, ban)
+    table = model.table(language, ban)
+    if table.guide.thoughts is not None:
+        check_closed(table, "an audit")
+    return model, table
 
 
 def _bounded(
@@ -253,6 +257,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
 
     def __post_init__(self) -> None:
         self.worker = self.model.worker
+        self.output_type = self.model.in_format(self.output_type)
         self.reader = str if self.output_type is None else reader(self.output_type)
         typed = self.output_type is not None
         self.unbanned = self.model.table(self.output_type, backend=self.backend) if typed else None
@@ -375,6 +380,34 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         keeps = isinstance(self.reader, ValueReader) and self.reader.keeps
         reader, limit = None if keeps else self.reader, search_effort(self.phi, effort)
         return self.model.probabilities(prompts, table, options, reader, tolerance=tolerance, effort=limit)
+
+    def tool_probabilities(
+        self, prompt: Any, *, tolerance: float = 1e-3, effort: Effort | None = None, **settings: Any
+    ) -> Probabilities:
+        """Return the probability that the answer begins with a call of each tool, of an output type :class:`outlines_phi.Tools`.
+
+        With ``b_t`` the text of a call of ``t`` up to the character behind its name, in any tokens, and ``P`` the model's own
+        distribution::
+
+            "required":  P(tool = t) = P(y begins with b_t) / sum_u P(y begins with b_u)
+            "auto":      P(tool = t) = P(y begins with b_t),  P(None) = 1 - sum_u P(y begins with b_u)
+
+        This is the first decision of an answer: what the model calls, whatever its arguments will be; the key of an answer that
+        begins otherwise is ``None``. Exact draws have each tool in proportion to ``P(y begins with b_t)`` times the probability
+        that an answer so begun is completed inside the format.
+
+        No interval ends wider than ``tolerance``. One model call reads the beginnings in their usual tokens, where they have few
+        hundred characters together; others follow as far as the model writes them in other tokens. The other parameters are as
+        for :meth:`probabilities`.
+        """
+        if not isinstance(self.output_type, Tools):
+            raise UnsupportedError(f"Give outlines_phi.Tools(...) as output type. {name(self.output_type)} was given.")
+        check_one(prompt, "tool_probabilities()")
+        tools = self.output_type
+        first = replace(self, output_type=tools.beginnings, options={**self.options, "ends": "open"})
+        first.reader = tools.begun
+        found = first.probabilities(prompt, tolerance=tolerance / (1 + tools.may_call), effort=effort, **settings)
+        return tools.probabilities(found)
 
     def mode(
         self, prompt: Any, top: int = 1, *, tolerance: float = 0.0, effort: Effort | None = None, **settings: Any

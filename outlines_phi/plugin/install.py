@@ -192,7 +192,8 @@ def register_backend(
     correction = Correction().replaced_by(Unset.UNSET if phi is None else phi, banned_phrases)
     options: dict[str, Any] = {"banned_phrases": correction.ban, "max_new_tokens": max_new_tokens}
     if phi is not None:
-        options |= {"phi": step_phi(correction.estimator()), **loop}
+        step_phi(correction.estimator())
+        options |= {"phi": phi, **loop}  # by its name, since one that learns is another one in each processor
     elif correction.ban is not None:
         check_masked(correction.ban, max_new_tokens, "register_backend()")
     with _LOCK:

@@ -17,15 +17,17 @@ from typing import Any, TypeVar, cast, final
 from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
+from ..automata.thoughts import Thoughts
 from ..errors import UnsupportedError
 from ..guides.guide import Guide
 from ..lm.watch import INTERRUPTION, Interruption, Progress, Watch, turn, watching
 from ..phi.estimator import Phi
 from ..sampling.ancestral import AncestralSampler
-from ..sampling.draws import Draws
+from ..sampling.draws import Draws, ThoughtText
 from ..sampling.lookahead import LookaheadSampler
 from ..sampling.phi_options import ExactPhi
 from ..sampling.sampler import Request
+from ..sampling.thought_sampler import ThinkingSampler
 from ..vocabulary.vocabulary import Vocabulary
 from .call import CallOptions, dead_end
 from .choices import Told, refuse_misfits
@@ -56,7 +58,10 @@ class SlowCall:
         """Log one line where it is time for it."""
         if self._said or watch.ended or watch.seconds < SLOW or watch.progress is None:
             return
-        self._said, progress = True, watch.progress()
+        progress = watch.progress()
+        if not progress.log_z_bounds:  # no attempts yet, but thoughts before them
+            return
+        self._said = True
         row, (lower, upper) = min(enumerate(progress.log_z_bounds), key=lambda bounds: bounds[1][1])
         of = f" of prompt {row}" if len(progress.log_z_bounds) > 1 else ""
         logger.warning(
@@ -120,7 +125,37 @@ def pieces(ids: Ids, guide: Guide) -> Pieces:
                 sent = len(text)
         yield guide.text(tokens)[sent:]
 
+    if guide.thoughts is not None:
+        return _in_two(ids, guide.vocabulary, guide.thoughts)
     return decoded(certain() if guide.match is not None else spelled(ids, guide.vocabulary))
+
+
+def _in_two(ids: Ids, vocabulary: Vocabulary, thoughts: Thoughts) -> Pieces:
+    """Yield the text of a thought as :class:`ThoughtText`, without its markers, then that of the answer."""
+    written = b""  # of the thought and after it, without what was sent
+
+    def thought() -> Generator[bytes, None, None]:
+        nonlocal written
+        begun = False
+        for token in ids:
+            written += vocabulary.tokens[token]
+            if not begun and (begin := thoughts.beginning(written)) is not None:
+                begun, written = True, written[begin:]
+            if begun:
+                text, end, rest = written.partition(thoughts.end)
+                certain = len(text) if end else len(written) - thoughts.pending(written)
+                yield written[:certain]
+                written = rest if end else written[certain:]
+                if end:
+                    return
+
+    def answer() -> Generator[bytes, None, None]:
+        yield vocabulary.shown(written)
+        yield from spelled(ids, vocabulary)
+
+    with closing(ids):
+        yield from map(ThoughtText, decoded(thought()))
+        yield from decoded(answer())
 
 
 def spelled(
@@ -179,6 +214,25 @@ def accepted(draw: Callable[[], Sequence[Draws]], options: CallOptions) -> Ids:
     if not draws:
         raise dead_end(options)
     yield from draws[0].tokens if options.tokens else draws[0].token_ids
+
+
+def thinking(sampler: ThinkingSampler, request: Request, lock: threading.RLock, options: CallOptions) -> Ids:
+    """Yield the tokens of a thought as they become final, then those of its answer, or their accounts."""
+    thinker, alone = sampler.thoughts(request)
+    ids = list[int]()
+    for token in stepped(thinker, alone, lock):
+        ids.append(token if request.top is None else token.id)
+        yield token
+    asked = sampler.answers(request, [(0, tuple(ids))])
+    if isinstance(sampler.answer, AncestralSampler | LookaheadSampler):
+        yield from stepped(sampler.answer, asked, lock)
+        return
+
+    def draw() -> Sequence[Draws]:
+        with turn(lock):
+            return sampler.answer.sample(asked)
+
+    yield from accepted(draw, options)
 
 
 def check_stream(

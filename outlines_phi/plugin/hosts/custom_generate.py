@@ -207,9 +207,8 @@ def custom_generate(
         raise UnsupportedError(
             f"Give output_type= or a {type(processor).__name__}, not both: each says what may be written."
         )
-    session = _session(model, config, call.language, vocabulary)
+    session = during(_session(model, config, call.language, vocabulary), options, vocabulary)
     table = call.table(session.compiled)
-    session = during(session, options, vocabulary)
     prompts = prompts_of(input_ids, **prepared)
     pad = config.pad_token_id if config.pad_token_id is not None else table.vocabulary.eos_ids[0]
     copies, draws = Counter(prompts), None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from itertools import accumulate, groupby, repeat
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, final, get_args
 
 from jsonschema.exceptions import SchemaError
 from outlines.grammars import json as ANY_JSON
@@ -32,6 +32,7 @@ from outlines.types.dsl import (
 
 from ...automata.automaton import ByteAutomaton, joint_classes
 from ...automata.byte_machine import ByteMachine, Joined
+from ...automata.thoughts import Scope
 from ...errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
 from ...format_limits import current_limits
 from ...guides.fsm import FSMGuide
@@ -48,7 +49,9 @@ from ...guides.json_schema.reading.schema import Schema
 from ...guides.json_schema.reading.template import Template
 from ...guides.json_schema.values import Path, pointer_to
 from ...guides.machine_guide import MachineGuide
+from ...guides.thinking import ThoughtFormat
 from ...numerics.cache import kept
+from ...numerics.checks import check, check_counts
 from ...regex.dialects import ECMA
 from ...regex.patterns import LARGER, compile_regex, free_text
 from ...regex.spelling import spelled, utf8
@@ -130,6 +133,16 @@ class FreeText(Term):
         return f"FreeText(without={self.without!r}, end={self.end!r})"
 
 
+class TypedTerm(Term):
+    """A term that stands for another one, its ``term``, and makes the values of its texts itself."""
+
+    term: Term
+
+    def read(self, written: str) -> Any:
+        """Return the value of a text, in which special tokens are as in :attr:`WrittenText.spelled`."""
+        raise NotImplementedError
+
+
 @final
 @dataclass
 class Written(Term):
@@ -144,6 +157,62 @@ class Written(Term):
         """Return the part itself, once it was read; errors as of its notation."""
         _template(self.part, {})
         return self
+
+
+@final
+@dataclass(frozen=True)
+class Thinking:
+    """An output type: a thought, free text of at most ``max_tokens`` tokens up to a marker, and then an answer.
+
+    ``Thinking(Order, max_tokens=500)``. Texts and values of draws are the answer's; :attr:`Draw.thought` is the thought.
+
+    Parameters
+    ----------
+    answer
+        The output type of the answer.
+    end
+        The marker at the end of a thought: a special token, by name or as :class:`Special`, or a string in any tokens.
+    max_tokens
+        The most tokens of a thought, markers aside. One that comes to them goes on with the marker alone, whatever its probability,
+        which is in the weight; ``draw.thought.forced`` says so.
+    begin
+        The marker that a thought begins with where the prompt has not begun it, as the chat templates of some models do. Left out,
+        the special token whose name is that of ``end`` without the slash, where the tokenizer has it; an empty string for none.
+    scope
+        ``"answer"``: the thought ``x`` is the model's own, ``p(x)`` but for what may not stand there, and the answer ``z`` is drawn
+        given it, as ``phi=`` says: exactly, ``p(z | x, z valid)``, or by another policy. ``"joint"``: thought and answer are one
+        text, drawn from ``p(x, z | z valid)`` as ``phi=`` says: thoughts that lead to valid answers are preferred.
+
+    Raises
+    ------
+    UnsupportedError
+        A value that means nothing; says what does.
+    """
+
+    answer: Any
+    end: str | Special = "</think>"
+    max_tokens: int = 1024
+    begin: str | Special | None = None
+    scope: Scope = "answer"
+
+    def __post_init__(self) -> None:
+        marks = "a special token or a string of at least one character, such as '</think>'"
+        check("Thinking", isinstance(self.end, Special | str) and self.end != "", marks, end=self.end)
+        check("Thinking", isinstance(self.begin, Special | str | None), f"{marks}, or None", begin=self.begin)
+        check("Thinking", self.scope in get_args(Scope), "'answer' or 'joint'", scope=self.scope)
+        check_counts("Thinking", " of tokens", least=0, max_tokens=self.max_tokens)
+        if self.answer is None or isinstance(self.answer, Thinking):
+            raise UnsupportedError(
+                f"Give the output type of the answer, as in Thinking(Order). Thinking({self.answer!r:.80}) was given."
+            )
+
+    @property
+    def form(self) -> ThoughtFormat:
+        """The format of the thoughts."""
+        end, begin = (
+            ("special", marker.written) if isinstance(marker, Special) else marker for marker in (self.end, self.begin)
+        )
+        return ThoughtFormat(end or "", self.max_tokens, begin, self.scope)
 
 
 @final
@@ -238,6 +307,8 @@ def not_json(error: json.JSONDecodeError) -> GrammarError:
 
 def _part(term: Term) -> Part:
     match term:
+        case TypedTerm():
+            return _part(term.term)
         case JsonSchema():
             return "json", term.schema, term.whitespace_pattern, isinstance(term, PythonSchema)
         case Special():
@@ -512,9 +583,23 @@ class GrammarText:
     text: str
 
 
-Language: TypeAlias = str | GrammarText | Grammar | GuidanceText | JSONText
-"""A regular expression, a context-free grammar as it is written or as it was read, one of guidance, or JSON values and what they
-stand in.
+@final
+@dataclass(frozen=True)
+class ThinkingText:
+    """Thoughts of a form, each before a text of a language."""
+
+    answer: Language
+    form: ThoughtFormat
+
+    @property
+    def text(self) -> str:
+        """The name in messages and files."""
+        return repr(self)
+
+
+Language: TypeAlias = str | GrammarText | Grammar | GuidanceText | JSONText | ThinkingText
+"""A regular expression, a context-free grammar as it is written or as it was read, one of guidance, JSON values and what they
+stand in, or one of these after thoughts.
 """
 
 
@@ -528,6 +613,8 @@ def to_language(output_type: Any) -> Language:
     """
     if isinstance(output_type, Grammar):
         return output_type
+    if isinstance(output_type, Thinking):
+        return ThinkingText(to_language(output_type.answer), output_type.form)
     term = to_term(output_type)
     if isinstance(term, CFG):
         return GuidanceText(term.definition) if is_guidance(term.definition) else GrammarText(term.definition)
@@ -582,7 +669,7 @@ def left_to_outlines(output_type: Any, *, at_hand: bool) -> bool:
     """
     if output_type is None:
         return True
-    if isinstance(output_type, Grammar):  # Outlines does not know it
+    if isinstance(output_type, (Grammar, Thinking)):  # Outlines does not know them
         return False
     try:
         term = _term(output_type, python_types_to_terms)

@@ -35,6 +35,7 @@ from ...guides.phrases.banned import BannedPhrases
 from ...guides.phrases.phrase_guide import BanningGuide, PhraseGuide
 from ...guides.stopping import Stops, stopped
 from ...guides.table import Table
+from ...guides.thinking import ThinkingGuide
 from ...numerics.cache import Cache, forget_parts, memory_of
 from ...regex.composed import Composed
 from ...regex.dialects import DIALECTS
@@ -42,7 +43,17 @@ from ...regex.patterns import compile_in_parts, compile_lexeme, compile_regex
 from ...vocabulary.vocabulary import Vocabulary
 from ..mistakes import too_deep
 from ..processor import TableLogitsProcessor
-from .output_types import GrammarText, GuidanceText, JSONText, Language, patterns, to_core_language, to_language
+from .output_types import (
+    GrammarText,
+    GuidanceText,
+    JSONText,
+    Language,
+    Thinking,
+    ThinkingText,
+    patterns,
+    to_core_language,
+    to_language,
+)
 
 OWN = "outlines_core"  # The backend that is read as an automaton; the default of Outlines for regex and JSON
 
@@ -260,6 +271,9 @@ class CompiledTypes:
                 return Table(grammar.guide(self._vocabulary)) if plain is None else self._lifted(plain)
             case JSONText():
                 return Table(language.guide(self._vocabulary))
+            case ThinkingText(answer, form):
+                written = output_type.answer if isinstance(output_type, Thinking) else output_type
+                return Table(ThinkingGuide(self._of_language(answer, written).guide, form))
         automaton = _automaton(language, output_type)
         if isinstance(automaton, Composed):
             with suppress(UnsupportedError):  # not each byte has a token of its own

@@ -213,7 +213,7 @@ REFUSED = [
     ('start: x* "c"\nx[stop="c"]: /a*/', 3, 1, "is taken away, and something else may follow"),
     ('start: x "ab"\nx[stop=/a|b/]: /c*/', 3, 1, "the text 'b' ends this, is taken away"),
     ("start: <[*]>", 2, 8, "Name the special tokens, or give at most"),
-    ('start: X\nX: "a" <t>', 3, 8, "this cannot be a part of one lexeme"),
+    ('start: X\nX: "a" <t>', 3, 8, "a special token is no part of a lexeme"),
     ("start: @other", 2, 8, "the grammar that this refers to is not here"),
     ('start: "a"\n%ignore / /', 3, 1, "`%ignore` is not read"),
     ('start: "a"\n%import common.INT', 3, 1, "`%import` is not read"),

@@ -284,6 +284,11 @@ class ServedModel(PhiModel):
         check_batch(inputs)
         if not inputs:
             return []
+        if table.guide.thoughts is not None:
+            raise UnsupportedError(
+                f"Draw thought and answer in two calls, {OTHER_ROADS}. Thinking was asked of a vLLM server, whose requests have "
+                "one distribution from the first token to the last."
+            )
         ends = "open" if isinstance(table.guide.match, PrefixMatch) else "text"
         refuse_misfits("a vLLM server", {**vars(options), "ends": ends}, roads=OTHER_ROADS)
         attempted = isinstance(phi, ExactPhi) and phi.tolerance == 0 and phi.normalizers == 0
