@@ -19,6 +19,7 @@ from .json_schema.json_guide import JSONGuide
 from .machine_guide import MachineGuide
 from .phrases.ban_language import ProductGuide
 from .phrases.phrase_guide import PhraseGuide
+from .thinking import ThinkingGuide
 
 
 @final
@@ -55,7 +56,7 @@ def stopped(guide: Guide | None, stops: Stops, vocabulary: Vocabulary) -> Guide:
     Raises
     ------
     UnsupportedError
-        The texts of the guide are not known byte by byte; or it bans whole words.
+        The texts of the guide are not known byte by byte, or have thoughts; or it bans whole words.
     EmptyLanguageError
         No text is left.
     """
@@ -85,6 +86,11 @@ def _stopped(guide: Guide | None, strings: Sequence[bytes], kept: bool, vocabula
             pass
         case JSONGuide(machine=members) | CFGGuide(machine=members) | MachineGuide(machine=members, match=None):
             pass
+        case ThinkingGuide():
+            raise UnsupportedError(
+                "Leave stop strings out beside Thinking, and write the end into the answer, such as regex('yes|no') + "
+                "FreeText(end=['.']). A thought before the answer may hold them, and ends at its own marker."
+            )
         case _:
             raise UnsupportedError(
                 "Give an output type beside stop strings, such as outlines.types.regex(pattern), without ends='open'. Which texts "
