@@ -84,7 +84,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"tools": []},
-        r"^tools cannot be used here \(give outlines_phi\.Tools\(tools, choice=\.\.\.\) as output type, .* as tokenizer\.apply_chat_template",
+        r"^tools cannot be used here \(give outlines_phi\.Tools\(tools, choice=\.\.\.\) as output type, .* tokenizer\.apply_",
     ),
     ({"typical_p": 0.9}, r"^typical_p cannot be used here \(give top_p= or min_p= to truncate\)\. With phi=None"),
     ({"generation_config": GenerationConfig()}, r"\(give its fields as keywords, such as temperature=\)\. With"),
