@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..numerics.weights import effective_size, log, log_mean, scaled
+from ..numerics.weights import bisected, effective_size, log, log_mean, scaled
 from ..phi.tree.evidence import Evidence
 
 STAKES = np.array([1.0, *(1 / (1 + np.exp(np.linspace(-5.0, 9.0, 15))))])
@@ -50,9 +50,7 @@ def lower_limit(x: ArrayLike, alpha: float, copies: float = 1.0) -> float:
     # The mixture falls as m grows: it is over 1 / alpha at the lower end, and at most 1 at the mean.
     low, high = math.log(mean) + math.log(alpha / 2), math.log(mean)
     with np.errstate(divide="ignore"):  # a whole stake is lost at the first 0
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if _log_capital(values, counts, mean, middle) >= goal else (low, middle)
+        low, _ = bisected(low, high, lambda log_m: _log_capital(values, counts, mean, log_m) >= goal, HALVINGS)
     return math.exp(low)
 
 

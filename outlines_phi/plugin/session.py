@@ -331,6 +331,8 @@ class PhiModel(Asynchronous, ABC):
 
     def _tell_fit(self, inputs: Sequence[Any], table: Table, results: Sequence[Answer]) -> None:
         """Warn of the prompt after which the model writes the format most rarely, where that is hardly ever, once a format."""
+        if table.guide.thoughts is not None and table.guide.thoughts.scope == "answer":
+            return  # what is known is the thoughts' mass
         if min([found.log_z_bounds[0] for found in results]) >= LOW or table.guide.open or table in self.told_of_fit:
             return
         fits = [fit_of(item, "this format", found) for item, found in zip(inputs, results, strict=True)]
