@@ -104,7 +104,8 @@ def figure(draws: Rows, curves: Rows) -> Any:
 
 def write() -> None:
     """Replace the text between the markers of the page, and the picture."""
-    draws, curves, masks, bans = (report.kept(f"peers{name}") for name in ("", "_curves", "_masks", "_bans"))
+    names = ("", "_curves", "_masks", "_bans", "_tools")
+    draws, curves, masks, bans, tools = (report.kept(f"peers{name}") for name in names)
     rows, level = draws["rows"], "1000 tokens"
     drawn = [row for row in rows if row["TV of a draw"] != "" or row["calls"] != ""]
     versions = ", ".join(f"{name} {value}" for name, value in draws["settings"].items() if isinstance(value, str))
@@ -118,6 +119,9 @@ def write() -> None:
         )),
         masks_of(masks["rows"]),
         matrix(bans["rows"], "bans: TV (floor); tokens", "case", banned),
+        matrix([row for row in tools["rows"] if row["draws"] != ""], "chosen tool: TV (floor)", "choice", lambda row: (
+            with_floor(row["TV"], row["floor"])
+        )),
         f"{measured_by(draws)}, {versions}. {draws['settings']['draws']} draws of a call each.",
     ]  # fmt: skip
     report.rewrite(PAGE, "peers", "\n\n".join(parts))

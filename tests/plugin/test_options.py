@@ -82,7 +82,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"logits_processor": []},
         r"^logits_processor cannot be used here \(give banned_phrases= or constraint= [^,]*, or keep",
     ),
-    ({"tools": []}, r"^tools cannot be used here \(write them into the prompt, as tokenizer\.apply_chat_template"),
+    (
+        {"tools": []},
+        r"^tools cannot be used here \(give outlines_phi\.Tools\(tools, choice=\.\.\.\) as output type, .* tokenizer\.apply_",
+    ),
     ({"typical_p": 0.9}, r"^typical_p cannot be used here \(give top_p= or min_p= to truncate\)\. With phi=None"),
     ({"generation_config": GenerationConfig()}, r"\(give its fields as keywords, such as temperature=\)\. With"),
     ({"temperature": "warm"}, "temperature='warm' was given"),

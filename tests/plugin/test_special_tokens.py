@@ -4,11 +4,32 @@ import pytest
 import torch
 from outlines.types import CFG, JsonSchema, Regex
 
-from outlines_phi import Generator, PhiTransformers, Special, from_transformers
+from outlines_phi import Generator, PhiTransformers, Special, from_transformers, structural_tag
 from outlines_phi.errors import UnsupportedError, VocabularyError
 from outlines_phi.lm import bundled
 
+THINK = {"type": "token", "token": "</think>"}
+TAG = {"type": "tag", "begin": "[", "content": {"type": "regex", "pattern": "[a-z ]*"}, "end": THINK}
+TAGS = {
+    "a token": {"type": "sequence", "elements": [{"type": "any_tokens", "exclude_tokens": ["</think>"]}, THINK]},
+    "the end of a tag": TAG,
+    "triggered": {
+        "type": "token_triggered_tags",
+        "trigger_tokens": ["</think>"],
+        "tags": [{**TAG, "begin": THINK, "end": "2"}],
+    },
+    "dispatched": {
+        "type": "token_dispatch",
+        "rules": [["</think>", {"type": "const_string", "value": ""}]],
+        "loop": False,
+    },
+}
 TERMS = {
+    **{
+        f"tags: {name}": structural_tag({"type": "structural_tag", "format": form}) + Regex("[12]")
+        for name, form in TAGS.items()
+        if name in ("a token", "the end of a tag")
+    },
     "lark": CFG('start: WORD? </think> ("1" | "2")\nWORD: /[a-zA-Z ]+/'),
     "terms": Regex("[a-zA-Z ]*") + Special("</think>") + JsonSchema({"enum": ["1", "2"]}),
     "a grammar inside": Regex("[a-zA-Z ]*") + Special("</think>") + CFG('start: "(" start ")" | "1"'),
@@ -36,6 +57,25 @@ def test_draws_have_the_token_and_texts_do_not_show_it(model: PhiTransformers, n
     written = "".join(generator.stream("Is it one?", phi="local", seed=1, max_new_tokens=10))
     assert written == generator("Is it one?", phi="local", seed=1, max_new_tokens=10)
     assert generator("Is it one?", phi=None, max_new_tokens=10)[-1] in '12)"'
+
+
+@pytest.mark.parametrize(("name", "most"), [("triggered", 9), ("dispatched", 1)])
+def test_tokens_that_tags_begin_with_may_stand_in_text(model: PhiTransformers, name: str, most: int) -> None:
+    think = model.hf_tokenizer.convert_tokens_to_ids("</think>")
+    generator = Generator(model, structural_tag({"type": "structural_tag", "format": TAGS[name]}))
+    draws = generator.sample("Is it one?", n=20, phi="local", seed=1, max_new_tokens=10)
+    counts = [draw.token_ids.count(think) for draw in draws]
+    assert min(counts) == 0 < max(counts) <= most
+    if name == "triggered":  # each begins a tag, which "2" ends
+        for draw in draws:
+            written = model.hf_tokenizer.decode(draw.token_ids)
+            assert all("2" in part for part in written.split("</think>")[1:])
+
+
+def test_a_token_left_out_that_is_not_special_is_refused(model: PhiTransformers) -> None:
+    given = structural_tag({"type": "structural_tag", "format": {"type": "any_tokens", "exclude_tokens": ["the"]}})
+    with pytest.raises(VocabularyError, match="Name a special token of the tokenizer"):
+        Generator(model, given)("", phi="local")
 
 
 def test_another_name_is_refused_with_those_like_it(model: PhiTransformers) -> None:

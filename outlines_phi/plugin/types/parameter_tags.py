@@ -137,7 +137,9 @@ def parameters(schema: Any, path: Path, style: Style, blanks: str, excludes: tup
 
     Raises :class:`UnsupportedError` with its pointer for what cannot be honoured.
     """
-    return _Members(_closed(schema), path, style, blanks, excludes).object(_closed(schema), (), ())
+    whole = _closed(schema)
+    _checked(whole, path, blanks)  # before its parts are looked at
+    return _Members(whole, path, style, blanks, excludes).object(whole, (), ())
 
 
 @final

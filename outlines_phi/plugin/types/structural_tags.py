@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, final
 
@@ -22,6 +22,7 @@ from outlines.types.dsl import Sequence as InTurn
 
 from ...errors import GrammarError, OutlinesPhiError, UnsupportedError
 from ...guides.json_schema.values import Path, pointer_to
+from ..mistakes import too_deep
 from .output_types import FreeText, Special, Written
 from .parameter_tags import STYLES, json_value, parameters
 
@@ -76,41 +77,32 @@ def structural_tag(document: Any) -> Term:
         It asks for what cannot be honoured; with its JSON pointer.
     """
     given = document.model_dump() if hasattr(document, "model_dump") else document
-    if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except json.JSONDecodeError as error:
-            raise GrammarError(f"The structural tag is not JSON: {error.msg}.", error.doc, error.pos) from error
-    match given:
-        case {"type": "structural_tag", "format": found, **others} if not others:
-            return _Format.at(found, ("format",)).term
-        case {"structures": structures, "triggers": triggers, **others} if not others.keys() - {"type"}:
-            return _Format.at(_of_structures(structures, triggers), ()).term
+    try:
+        match json.loads(given) if isinstance(given, str) else given:
+            case {"type": "structural_tag", "format": found, **others} if not others:
+                return _Format.at(found, ("format",)).term
+            case {"structures": [*structures], "triggers": triggers, **others} if not others.keys() - {"type"}:
+                tags = [_of_structure(one, place) for place, one in enumerate(structures)]
+                return _Format.at({"type": "triggered_tags", "triggers": triggers, "tags": tags}, ()).term
+    except json.JSONDecodeError as error:
+        raise GrammarError(f"The structural tag is not JSON: {error.msg}.", error.doc, error.pos) from error
+    except RecursionError:
+        raise too_deep("structural tag") from None
     raise GrammarError(
         'Give {"type": "structural_tag", "format": {...}}, or {"structures": [...], "triggers": [...]}: '
         f"{given!r:.80} is no structural tag."
     )
 
 
-def _of_structures(structures: Any, triggers: Any) -> dict[str, Any]:
-    """Return the format of the older form."""
-    match structures:
-        case [{"begin": _, "schema": _, "end": _}, *_] if all(isinstance(one, Mapping) for one in structures):
-            tags = [
-                {
-                    "type": "tag",
-                    "begin": one.get("begin"),
-                    "content": {"type": "json_schema", "json_schema": _document(one.get("schema"))},
-                    "end": one.get("end"),
-                }
-                for one in structures
-            ]
-            return {"type": "triggered_tags", "triggers": triggers, "tags": tags}
-    raise GrammarError('Give structures as a list of {"begin": ..., "schema": ..., "end": ...}, at #/structures.')
-
-
-def _document(schema: Any) -> Any:
-    return json.loads(schema) if isinstance(schema, str) else schema
+def _of_structure(given: Any, place: int) -> dict[str, Any]:
+    """Return the tag of the older form."""
+    match given:
+        case {"begin": begin, "schema": schema, "end": end, **others} if not others:
+            content = {"type": "json_schema", "json_schema": json.loads(schema) if isinstance(schema, str) else schema}
+            return {"type": "tag", "begin": begin, "content": content, "end": end}
+    raise GrammarError(
+        f'Give {{"begin": ..., "schema": ..., "end": ...}} at #/structures/{place}. It has {given!r:.80}.'
+    )
 
 
 @final
@@ -152,41 +144,54 @@ class _Format:
     def refuse(self, name: str, remedy: str, why: str) -> NoReturn:
         raise UnsupportedError(f"{remedy}. At {pointer_to((*self.path, name))} {why}.")
 
+    def get(self, name: str, fits: Callable[[Any], bool], expected: str, default: Any = None) -> Any:
+        """Return what stands in a field, which ``fits``; ``default`` for nothing."""
+        value = self.fields.get(name, default)
+        return value if fits(value) else self.wrong(name, expected)
+
     def text(self, name: str) -> str:
-        value = self.fields.get(name)
-        return value if isinstance(value, str) else self.wrong(name, "a string")
+        return str(self.get(name, lambda value: isinstance(value, str), "a string"))
 
     def flag(self, name: str, default: bool = False) -> bool:
-        value = self.fields.get(name, default)
-        return value if isinstance(value, bool) else self.wrong(name, "true or false")
+        return bool(self.get(name, lambda value: isinstance(value, bool), "true or false", default))
 
     def count(self, name: str, least: int = 0) -> int | None:
-        value = self.fields.get(name)
-        if value is None:
-            return None
-        return value if type(value) is int and value >= least else self.wrong(name, f"an integer from {least} on")
+        found: int | None = self.get(
+            name, lambda value: value is None or (type(value) is int and value >= least), f"an integer from {least} on"
+        )
+        return found
+
+    def listed(self, name: str, fits: Callable[[Any], bool], expected: str) -> tuple[Any, ...]:
+        """Return the items of a list, each of which ``fits``."""
+        found = self.get(name, lambda value: isinstance(value, (list, tuple)) and all(map(fits, value)), expected, ())
+        return tuple(found)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        value = self.fields.get(name) or ()
-        if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) and one for one in value):
-            self.wrong(name, "a list of strings of at least one character each")
-        return tuple(value)
+        return self.listed(name, _is_name, "a list of strings of at least one character each")
 
     def tokens(self, name: str) -> tuple[str | int, ...]:
-        value = self.fields.get(name) or ()
-        if not isinstance(value, (list, tuple)) or not all(_is_token(one) for one in value):
-            self.wrong(name, "a list of names or ids of tokens")
-        return tuple(value)
+        return self.listed(name, _is_token, "a list of names or ids of tokens")
 
-    def inner(self, name: str = "content", ends: tuple[str, ...] | None = None) -> Term:
-        """Return the term of the format in a field."""
-        return _Format.at(self.fields.get(name), (*self.path, name), self.ends if ends is None else ends).term
+    def rules(self, fits: Callable[[Any], bool], expected: str) -> list[tuple[Any, Term]]:
+        """Return the rules, one at least, of what ``fits``, each with the term of its format."""
+        pairs = self.listed(
+            "rules", lambda rule: isinstance(rule, (list, tuple)) and len(rule) == 2 and fits(rule[0]), expected
+        )
+        if not pairs:
+            self.wrong("rules", expected)
+        return [
+            (rule[0], _Format.at(rule[1], (*self.path, "rules", n, 1), self.ends).term) for n, rule in enumerate(pairs)
+        ]
+
+    def inner(self) -> Term:
+        """Return the term of the content."""
+        return _Format.at(self.fields.get("content"), (*self.path, "content"), self.ends).term
 
     def formats(self, name: str, kind: str = "") -> list[_Format]:
         """Return the formats that are listed in a field, one at least, of one kind or of any."""
-        value = self.fields.get(name)
-        if not isinstance(value, (list, tuple)) or not value:
-            self.wrong(name, "a list of one format at least")
+        value = self.listed(name, lambda one: True, "a list of formats")
+        if not value:
+            self.wrong(name, "one format at least")
         found = [_Format.at(one, (*self.path, name, place), self.ends) for place, one in enumerate(value)]
         if kind and any(one.kind != kind for one in found):
             self.wrong(name, f"formats of type {kind}")
@@ -195,14 +200,6 @@ class _Format:
     @property
     def term(self) -> Term:
         """The texts of the format."""
-        try:
-            return self._term()
-        except OutlinesPhiError as error:
-            if "#" in str(error):  # of this document, by its pointer
-                raise
-            raise type(error)(f"Correct what stands at {pointer_to(self.path)}. {error}") from error
-
-    def _term(self) -> Term:
         match self.kind:
             case "const_string":
                 return String(self.text("value"))
@@ -210,15 +207,15 @@ class _Format:
                 return self._json_schema()
             case "any_text":
                 return self._any_text()
-            case "token" if _is_token(self.fields.get("token")):
-                return Special(self.fields["token"])
+            case "token":
+                return Special(self.get("token", _is_token, "the name or the id of a token"))
             case "any_tokens":
                 self._refuse_max_tokens()
-                return InTurn([FreeText(without=self.ends), *map(_never, self.tokens("exclude_tokens"))])
+                return InTurn(self._text_of_tokens())
             case "grammar":
-                return Written(("gbnf", self.text("grammar"))).checked()
+                return self._written("gbnf", self.text("grammar"))
             case "regex":
-                return Written(("ecma", f"(?s:{self.text('pattern')})")).checked()
+                return self._written("ecma", f"(?s:{self.text('pattern')})")
             case "sequence":
                 return InTurn([one.term for one in self.formats("elements")])
             case "or":
@@ -240,29 +237,27 @@ class _Format:
             case "repeat":
                 return self._repeated()
             case "dispatch":
-                rules = [(trigger, one) for trigger, one in self._rules() if isinstance(trigger, str) and trigger]
-                if len(rules) < len(self.fields["rules"]):
-                    self.wrong("rules", "pairs of a string of at least one character and a format")
-                return self.dispatched("rules", [(str(trigger), one.term) for trigger, one in rules])
+                rules = self.rules(_is_name, "pairs of a string of at least one character and a format")
+                return self._dispatched("rules", rules, loop=self.flag("loop", True))
             case "token_dispatch":
-                ways = [InTurn([Special(token), one.term]) for token, one in self._rules() if _is_token(token)]
-                if len(ways) < len(self.fields["rules"]):
-                    self.wrong("rules", "pairs of a name or an id of a token and a format")
+                rules = self.rules(_is_token, "pairs of a name or an id of a token and a format")
+                ways: list[Term] = [InTurn([Special(token), content]) for token, content in rules]
                 return self._among_text(self._text_of_tokens(), ways, loop=self.flag("loop", True))
-            case "exclude_token":
-                raise UnsupportedError(
-                    f"Give a regular expression, or any_text, in the place of {pointer_to(self.path)}. A format says what texts "
-                    "are, however tokens write them, and exclude_token asks for one token of any text."
-                )
-        self.wrong("token", "the name or the id of a token")
+        raise UnsupportedError(
+            f"Give a regular expression, or any_text, in the place of {pointer_to(self.path)}. A format says what texts are, "
+            "however tokens write them, and exclude_token asks for one token of any text."
+        )
+
+    def _written(self, notation: str, text: str) -> Term:
+        try:
+            return Written((notation, text)).checked()
+        except OutlinesPhiError as error:
+            raise type(error)(f"Correct what stands at {pointer_to(self.path)}. {error}") from error
 
     def _json_schema(self) -> Term:
-        schema = self.fields.get("json_schema")
-        if not isinstance(schema, (bool, Mapping)):
-            self.wrong("json_schema", "a JSON schema")
-        style = self.fields.get("style", "qwen_xml" if self.kind == "qwen_xml_parameter" else "json")
-        if style != "json" and style not in STYLES:
-            self.wrong("style", f"one of json, {', '.join(STYLES)}")
+        schema = self.get("json_schema", lambda value: isinstance(value, (bool, Mapping)), "a JSON schema")
+        plain, known = "json" if self.kind == "json_schema" else "qwen_xml", ("json", *STYLES)
+        style = self.get("style", lambda value: value in known, f"one of {', '.join(known)}", plain)
         if self.flag("any_order"):
             self.refuse("any_order", "Give false, or leave it out", "members in any order are asked for")
         most, excludes = self.count("max_whitespace_cnt"), self.texts("excludes")
@@ -328,7 +323,7 @@ class _Format:
         if not all(after.values()):
             self.wrong("triggers", "strings of which each begins a tag")
         rules = [(trigger, _one_of(ways)) for trigger, ways in after.items()]
-        return self._first(whole, self.dispatched("triggers", rules, loop=not self.flag("stop_after_first")))
+        return self._first(whole, self._dispatched("triggers", rules, loop=not self.flag("stop_after_first")))
 
     def _token_triggered_tags(self) -> Term:
         triggers, tags = self.tokens("trigger_tokens"), self.formats("tags", "tag")
@@ -350,15 +345,7 @@ class _Format:
         """Return text, which holds no special token, and the mention of those that it is said to exclude."""
         return [FreeText(without=self.ends), *map(_never, self.tokens("exclude_tokens"))]
 
-    def _rules(self) -> list[tuple[Any, _Format]]:
-        rules = self.fields.get("rules")
-        if not isinstance(rules, (list, tuple)) or not rules or any(len(rule) != 2 for rule in rules):
-            self.wrong("rules", "a list of one pair at least")
-        return [
-            (known, _Format.at(one, (*self.path, "rules", n, 1), self.ends)) for n, (known, one) in enumerate(rules)
-        ]
-
-    def dispatched(self, name: str, rules: Sequence[tuple[str, Term]], loop: bool | None = None) -> Term:
+    def _dispatched(self, name: str, rules: Sequence[tuple[str, Term]], *, loop: bool) -> Term:
         """Return text in which each trigger is followed by its term: the first trigger to end counts, as in Aho and Corasick's."""
         without = (*self.texts("excludes"), *self.ends)
         contents: dict[str, list[Term]] = {}
@@ -377,7 +364,6 @@ class _Format:
             for trigger, content in contents.items()
         ]
         plain = FreeText((*without, *contents))
-        loop = self.flag("loop", True) if loop is None else loop
         return InTurn([KleeneStar(_one_of(ways)), plain]) if loop else _one_of([plain, *ways])
 
     def _among_text(self, text: list[Term], tags: list[Term], *, loop: bool) -> Term:
@@ -404,8 +390,12 @@ class _Format:
         return QuantifyBetween(self.inner(), least, most)
 
 
+def _is_name(text: Any) -> bool:
+    return isinstance(text, str) and text != ""
+
+
 def _is_token(token: Any) -> bool:
-    return isinstance(token, (str, int)) and not isinstance(token, bool) and token != "" and token != -1
+    return _is_name(token) or (type(token) is int and token >= 0)
 
 
 def _never(token: str | int) -> Term:

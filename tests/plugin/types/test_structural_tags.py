@@ -238,7 +238,7 @@ def is_text(written: bytes) -> bool:
 def test_the_texts_of_each_kind_are_those_of_xgrammar(name: str) -> None:
     members, others = compare(document(FORMATS[name]), walks=6, seed=1)
     assert members > 2 or name == "const_string"
-    assert others > 0 or name == "a trigger inside itself"
+    assert others > 0 or name in ("a trigger inside itself", "dispatch")
 
 
 TOOLS = [
@@ -311,7 +311,7 @@ def test_documents_in_each_form_are_read() -> None:
         ("{", GrammarError, "The structural tag is not JSON"),
         ({"type": "tag"}, GrammarError, 'Give {"type": "structural_tag"'),
         (document(const("a")) | {"x": 1}, GrammarError, 'Give {"type": "structural_tag"'),
-        ({"structures": [{"begin": "<"}], "triggers": ["<"]}, GrammarError, "#/structures"),
+        ({"structures": [{"begin": "<"}], "triggers": ["<"]}, GrammarError, "#/structures/0"),
         (document({"type": "text"}), GrammarError, "at #/format, of one of the types"),
         (document(sequence(const("a"), {"type": "regex"})), GrammarError, "a string at #/format/elements/1/pattern"),
         (document({**const("a"), "x": 1}), GrammarError, "Leave out what stands at #/format/x"),
@@ -335,7 +335,7 @@ def test_documents_in_each_form_are_read() -> None:
         (
             document(schema({"type": "object", "properties": {"a": {"type": 3}}}, "glm_xml")),
             OutlinesPhiError,
-            "#/format/json_schema/properties/a",
+            "at #/format/json_schema. .*#/properties/a/type",
         ),
         (
             document(schema({"type": "object", "properties": {"a": {"$ref": "#"}}}, "cohere_xml")),
