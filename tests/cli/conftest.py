@@ -20,9 +20,11 @@ import datetime
 import enum
 from typing import Literal
 
+from outlines_phi import Thinking
 from pydantic import BaseModel, field_validator
 
 Answer = Literal["yes", "no"]
+Thought = Thinking(Answer, end=". ", max_tokens=4)
 Day = datetime.date
 pattern = "[0-9]+"
 

@@ -60,6 +60,17 @@ class TestLines:
                 proposed = [account["log_q"] for account in accounts]
                 assert proposed == [None] * len(proposed) if phi == "exact" else None not in proposed
 
+    def test_thoughts_are_in_the_lines(self, cli: Cli) -> None:
+        for line in records(
+            cli("generate --type formats:Thought --n 3 --seed 1 --phi exact --token-ids", BAKERY).stdout
+        ):
+            thought = line["thought"]
+            assert line["text"] == line["value"] and line["value"] in ("yes", "no") and line["guarantee"] == "fieldwise"
+            assert thought["answer"] == "exact" and thought["log_w"] == line["log_w"] <= 0
+            assert (
+                ". " not in thought["text"] and line["token_ids"][: len(thought["token_ids"])] == thought["token_ids"]
+            )
+
     def test_canonical_draws_are_spelled_as_the_tokenizer_spells_them(self, cli: Cli) -> None:
         sent = "generate --type formats:Character --n 10 --seed 1 --token-ids --tokenization canonical"
         for line in records(cli(sent, ARIA).stdout):
