@@ -102,15 +102,14 @@ class TokenForest(Shared):
 
     def children(self, node: int) -> dict[int, int]:
         """Return the child by each byte."""
+        if node < len(self.trie):
+            return self.trie.edges(node)
         found = self._children.get(node)
         if found is None:
             found = self._children[node] = self._find_children(node)
         return found
 
     def _find_children(self, node: int) -> dict[int, int]:
-        if node < len(self.trie):
-            first, last = self.trie.first_child[node : node + 2].tolist()
-            return dict(zip(self.trie.byte[first:last].tolist(), range(first, last), strict=True))
         below, _ = self.trie.below(self.nodes(node))
         byte = self.trie.byte[below]
         order = np.argsort(byte, kind="stable")
