@@ -37,15 +37,17 @@ class Position(NamedTuple):
 class ByteMachine(ABC, Generic[Place]):
     """A deterministic machine over bytes. A place stands for all texts that lead to it: equal places have one future.
 
+    It has :meth:`step` or :meth:`steps`, and :meth:`ends`; what knows better tells the rest. Live are places of a finite size.
+
     Special tokens are bytes that no text has (:mod:`outlines_phi.vocabulary.special_tokens`).
     """
 
     start: Place
     """The place before the first byte."""
 
-    @abstractmethod
     def step(self, place: Place, byte: int) -> Place | None:
         """Return the place after a byte; ``None`` where it is not allowed."""
+        return self.steps(place, [byte])[0]
 
     @abstractmethod
     def ends(self, place: Place) -> bool:
@@ -53,11 +55,7 @@ class ByteMachine(ABC, Generic[Place]):
 
     def is_live(self, place: Place) -> bool:
         """Return True if some text leads from ``place`` to an end."""
-        try:
-            self.shortest(place)
-        except ValueError:
-            return False
-        return True
+        return self.size(place) < UNREACHABLE
 
     def shortest(self, place: Place | None = None) -> bytes:
         """Return a shortest text from ``place``, the start by default, to an end; breadth first.
@@ -162,9 +160,6 @@ class Both(ByteMachine[tuple[Left, Right]]):
         self.left, self.right = left, right
         self.start = left.start, right.start
 
-    def step(self, place: tuple[Left, Right], byte: int) -> tuple[Left, Right] | None:
-        return self.steps(place, [byte])[0]
-
     def steps(self, place: tuple[Left, Right], bytes: Sequence[int]) -> list[tuple[Left, Right] | None]:
         pairs = zip(self.left.steps(place[0], bytes), self.right.steps(place[1], bytes), strict=True)
         return [None if left is None or right is None else (left, right) for left, right in pairs]
@@ -214,9 +209,6 @@ class Joined(ByteMachine[PartPlaces]):
     def __reduce__(self) -> tuple[Any, ...]:
         return Joined, (self.parts, self._first, self._follow)  # places belong to the machines that made them
 
-    def step(self, place: PartPlaces, byte: int) -> PartPlaces | None:
-        return self.steps(place, [byte])[0]
-
     def steps(self, place: PartPlaces, bytes: Sequence[int]) -> list[PartPlaces | None]:
         found: list[PartPlaces] = [_NOWHERE] * len(bytes)
         for part, here in place:
@@ -234,9 +226,6 @@ class Joined(ByteMachine[PartPlaces]):
 
     def size(self, place: PartPlaces) -> int:
         return min((size for size, _, _ in self._ways(place)), default=UNREACHABLE)
-
-    def is_live(self, place: PartPlaces) -> bool:
-        return self.size(place) < UNREACHABLE
 
     def toward_end(self, place: PartPlaces) -> int:
         least = self.size(place)

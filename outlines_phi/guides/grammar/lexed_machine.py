@@ -47,9 +47,6 @@ class LexedMachine(ByteMachine[LexedPlace]):
         grammar = told_apart_by_rules(grammar)
         return cls(Lexer.of(grammar.terminals), Parser.of(grammar))
 
-    def step(self, place: LexedPlace, byte: int) -> LexedPlace | None:
-        return self.steps(place, [byte])[0]
-
     def ends(self, place: LexedPlace) -> bool:
         last = self.lexer.flush(place.lexer_state)
         return last is not None and self.parser.accepts(self._read(place.configuration, last))
@@ -61,9 +58,6 @@ class LexedMachine(ByteMachine[LexedPlace]):
         after = {word: self._read(place.configuration, self.lexer.words[word]) for word in {word for word, _ in steps}}
         known = {step: LexedPlace(after[step[0]], step[1]) for step in set(steps)}
         return [None if ERROR == known[step].configuration or step[1] == DEAD else known[step] for step in steps]
-
-    def is_live(self, place: LexedPlace) -> bool:
-        return self.size(place) < UNREACHABLE
 
     def size(self, place: LexedPlace) -> int:
         """See :meth:`ByteMachine.size`: an upper bound where the lexer holds terminals back."""
