@@ -26,7 +26,7 @@ test-mlx: $(VENV)-mlx/.dev
 
 # An engine takes a minute to start.
 test-vllm: $(VENV)-vllm/.dev
-	OMP_NUM_THREADS=1 $(VENV)-vllm/bin/python -m pytest tests/hosts tests/lm/test_vllm_sessions.py
+	OMP_NUM_THREADS=1 $(VENV)-vllm/bin/python -m pytest tests/hosts tests/lm/test_sequences.py
 
 test-guidance: $(VENV)-guidance/.dev
 	OMP_NUM_THREADS=1 $(VENV)-guidance/bin/python -m pytest tests/hosts/test_guidance.py tests/guides/guidance tests/plugin/types/test_guidance.py

@@ -7,7 +7,7 @@ from outlines_phi.drafting.forced import ForcedTexts
 from outlines_phi.fidelity import bias
 from outlines_phi.fidelity.audit_report import audit_traces
 from outlines_phi.fidelity.bias import Interval, measure
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.comparison import frequencies, noise_floor, noise_limit, total_variation
 from outlines_phi.fidelity.findings import log_weights
 from outlines_phi.fidelity.probabilities import probabilities
 from outlines_phi.fidelity.traces import END, ROOT, Trace, TraceRecorder, tree_bounds

@@ -17,6 +17,7 @@ from outlines_phi import SMC, Draws, SamplingSettings, Special, Vocabulary
 from outlines_phi.automata.prefix_match import PrefixMatch, boundary
 from outlines_phi.drafting import Drafter
 from outlines_phi.guides import CFGGuide, FSMGuide, JSONGuide, Table, read_grammar
+from outlines_phi.guides.stopping import Stops
 from outlines_phi.lm import TableModel
 from outlines_phi_workbench.suite.reference import Reference, enumerate_language
 from tests.chi_square import ChiSquare
@@ -109,6 +110,27 @@ class OpenLanguage(Language):
         return Table(FSMGuide.from_match(match, VOCABULARY))
 
 
+@dataclass(frozen=True)
+class StoppedLanguage(Language):
+    """The texts of an output type, as ``term`` or a regular expression, that strings end."""
+
+    stops: tuple[str, ...] = ()
+    term: Any = field(default=None, compare=False)
+
+    @property
+    def type(self) -> Any:
+        return Regex(self.pattern) if self.term is None else self.term
+
+    @cached_property
+    def table(self) -> Table:
+        return CompiledTypes(VOCABULARY).stopped(self.type, None, Stops(self.stops))
+
+    @cached_property
+    def texts(self) -> Table:
+        """The members, whatever strings they hold."""
+        return CompiledTypes(VOCABULARY).of(self.type)
+
+
 CROSSING = [
     '{"a":', '"x"', '": "', '"},{"', '[{"', '"}]', '":"', 'a":', '"a', "1,", ",1", "12", "[1", "1]", "}}", "x,", "[[",
 ]  # fmt: skip
@@ -196,6 +218,12 @@ OPEN = (
     OpenLanguage("words, open", "(ab|c){1,2}", 3, seed=12, after="[^a-c]"),
 )
 
+STOPPED = (
+    StoppedLanguage("words, stopped", "(ab|c){1,3}x?", 5, seed=7, stops=("x", "cb", "cca")),
+    StoppedLanguage("parentheses, stopped", "", 5, seed=11, stops=("a",), term=CFG('start: ("(" start? ")")+ | "a"')),
+)
+"""Ended by the end of sequence, or by a string that a token may go beyond; one in each state of a parser."""
+
 JSON = (
     JSONLanguage("integers", '{"type": "integer", "minimum": -21, "maximum": 212, "not": {"multipleOf": 5}}', 5, seed=9),
     JSONLanguage(
@@ -266,7 +294,7 @@ TREE = JSONLanguage("tree", '{"type": "array", "items": {"$ref": "#"}, "maxItems
 """A recursive schema, two of whose members have nearly all mass: too few draws of the others for a chi-square."""
 
 OF_EVERY_KIND = (*LANGUAGES, *GRAMMARS[:3])
-AND_OPEN = (*OF_EVERY_KIND, *OPEN)
+AND_OPEN = (*OF_EVERY_KIND, *OPEN, *STOPPED)
 
 
 def sample(

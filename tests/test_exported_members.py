@@ -46,6 +46,8 @@ PUBLIC = [
     "Special",
     "StateValues",
     "TextConstraint",
+    "Thinking",
+    "Tools",
     "UnsupportedError",
     "ValueReadError",
     "Vocabulary",
@@ -61,6 +63,7 @@ PUBLIC = [
     "limits",
     "register_backend",
     "samplers",
+    "structural_tag",
     "uninstall",
     "wrap",
 ]

@@ -333,6 +333,20 @@ def position_between(first: int, last: int, parts: int) -> int:
     return min(max(first - (first % 2 == 1 or first == last), 0), 2 * parts - 1)
 
 
+class TooLarge(Exception):
+    """A machine has more states than are to be listed."""
+
+
+def below(limit: int) -> Callable[[int], None]:
+    """Return the check of :func:`explored` that raises :class:`TooLarge` from so many places on."""
+
+    def check(states: int) -> None:
+        if states >= limit:
+            raise TooLarge
+
+    return check
+
+
 def explored(
     starts: Iterable[Place],
     steps: Callable[[Place], Sequence[Place | None]],

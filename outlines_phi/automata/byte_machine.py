@@ -44,6 +44,8 @@ class ByteMachine(ABC, Generic[Place]):
 
     start: Place
     """The place before the first byte."""
+    settled: Place | None = None
+    """The place where the text has ended, whatever its last token writes behind it; ``None`` for none."""
 
     def step(self, place: Place, byte: int) -> Place | None:
         """Return the place after a byte; ``None`` where it is not allowed."""
@@ -67,10 +69,20 @@ class ByteMachine(ABC, Generic[Place]):
         UnsupportedError
             The nearest :data:`MOST_PLACES` places do not tell.
         """
-        texts = {self.start if place is None else place: b""}
+        end, texts = self.search(self.start if place is None else place)
+        if end is None:
+            raise ValueError("no text leads to an end")
+        return texts[end]
+
+    def search(self, place: Place) -> tuple[Place | None, dict[Place, bytes]]:
+        """Return the nearest end, breadth first, ``None`` for none; and the text to each place that was looked at.
+
+        Raises :class:`UnsupportedError` as :meth:`shortest`.
+        """
+        texts = {place: b""}
         for here in (waiting := list(texts)):  # it grows
             if self.ends(here):
-                return texts[here]
+                return here, texts
             if len(texts) > MOST_PLACES:
                 raise UnsupportedError(
                     f"Give a smaller language. The {MOST_PLACES:,} places nearest to {self.describe(here)} have no end."
@@ -79,7 +91,7 @@ class ByteMachine(ABC, Generic[Place]):
                 if after is not None and after not in texts:
                     texts[after] = texts[here] + bytes([byte])
                     waiting.append(after)
-        raise ValueError("no text leads to an end")
+        return None, texts
 
     def size(self, place: Place) -> int:
         """Return the number of bytes of :meth:`shortest`, or one that no text has where there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -54,6 +55,7 @@ class PrefixMatch:
 
     members: ByteAutomaton
     after: ByteAutomaton | None = None
+    open = True  # The length limit ends texts, too
 
     @cached_property
     def marked(self) -> ByteAutomaton:
@@ -106,6 +108,14 @@ class PrefixMatch:
         found = written[:longest]
         return found if self.after is None else found.rstrip(_CONTINUATIONS)[:-1]
 
+    def member(self, written: bytes) -> bytes:
+        """See :meth:`text`."""
+        return self.text(written)
+
+    def state(self, written: bytes) -> int:
+        """Return the state of :attr:`marked` after a text."""
+        return self.marked.advance(self.marked.start, written)
+
     def cuts(self, state: int, vocabulary: Vocabulary) -> NDArray[np.int64]:
         """Return ``int64[V]``: how many bytes of each token are of the member, where it ends a text in a state of :attr:`marked`.
 
@@ -122,6 +132,16 @@ class PrefixMatch:
             ends = depth[here] if self.after is None else begun[here]
             cut[here] = np.where(marked.accepting[at[here]], ends, cut[parent])
         return np.where(self._whole[at], depth, cut)[trie.node_of]
+
+    def ended(
+        self, written: bytes, cuts: NDArray[np.int64], tokens: Sequence[bytes]
+    ) -> Iterator[tuple[bytes, NDArray[np.int64]]]:
+        """Yield the members that some tokens of these :meth:`cuts` end behind ``written``, and the places of the tokens."""
+        for cut in (-1, 0):  # most tokens
+            if len(places := np.flatnonzero(cuts == cut)):
+                yield self.text(written, ended=False) if cut else whole_characters(written), places
+        for place in np.flatnonzero(cuts > 0).tolist():
+            yield written + tokens[place][: cuts[place]], np.array([place])
 
 
 def whole_characters(written: bytes) -> bytes:

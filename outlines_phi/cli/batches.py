@@ -262,7 +262,7 @@ class Task:
         own = {"phi": self.call.phi, "banned_phrases": ban, "draft": options.draft, **self._ends}
         generator = Generator(model, self.output_type, **own)
         table, most = generator.table, options.settings.max_new_tokens
-        if most is not None and most < (least := table.guide.min_tokens(table.start)):
+        if most is not None and most < (least := table.guide.least_budget(table.start)):
             raise too_small(most, least)
         keep = {name: value for name, value in self.call.keywords.items() if name != "draft"}
         return Batches(task=self, generator=generator, keywords=keep)

@@ -19,7 +19,7 @@ from ..guides.phrases.banned import LEVELS, BannedPhrases
 from ..phi.estimator import LocalPhi, Phi
 from ..phi.tree.store import TreeStore
 from ..plugin.call import ESTIMATORS, Call, CallOptions, Correction, Unset, meant_by
-from ..plugin.choices import OPTIONS, guessed
+from ..plugin.choices import OPTIONS, STOPS, guessed
 from ..plugin.drafts import DRAFTERS, resolve_draft
 from ..plugin.session import PhiModel
 from ..plugin.types.output_types import to_language
@@ -107,7 +107,7 @@ FORMAT: Rows = {
     ),
 }
 SETTINGS: Rows = {field.name: of_call(field.name) for field in fields(SamplingSettings) if field.name != "seed"}
-TEXTS: Rows = {name: of_call(name) for name in ("tokenization", "ends", "open_at")}
+TEXTS: Rows = {name: of_call(name) for name in ("tokenization", "ends", "open_at", *STOPS)}
 ACCOUNTS: Rows = {
     "tokens": (option(bool, OPTIONS["tokens"].said, "--tokens"), False),
     "top": of_call("top"),

@@ -23,7 +23,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from ..errors import OutlinesPhiError, UnsupportedError, ValueReadError
 from ..fidelity.report_text import jsonable
-from ..sampling.draws import Alternative, Draws, TokenAccount
+from ..sampling.draws import Alternative, Draws, Thought, TokenAccount
 from .inputs import Prompt
 
 Record = dict[str, Any]
@@ -120,6 +120,7 @@ def _draws(prompt: Record, draws: Draws, token_ids: bool) -> Iterator[Record]:
             **({"value": None} if draw is None else value_record(partial(getattr, draw, "value"))),
             **({"token_ids": draw and list(draw.token_ids)} if token_ids else {}),
             **({"tokens": list(map(_account, draw.tokens))} if draw is not None and draw.tokens else {}),
+            **({} if draw is None or draw.thought is None else {"thought": _thought(draw.thought, token_ids)}),
             "log_p": draw and jsonable(draw.log_p),
             "log_w": draw and jsonable(draw.log_w),
             "weight": weight,
@@ -129,6 +130,14 @@ def _draws(prompt: Record, draws: Draws, token_ids: bool) -> Iterator[Record]:
             "picked": draw and draw.picked,
             **after,
         }
+
+
+def _thought(thought: Thought, token_ids: bool) -> Record:
+    """Return a thought as JSON has it."""
+    answer = None if thought.answer is None else thought.answer.name.lower()
+    ids = {"token_ids": list(thought.token_ids)} if token_ids else {}
+    known = {name: jsonable(getattr(thought, name)) for name in ("forced", "log_p", "log_w")}
+    return {"text": thought.text, **ids, **known, "answer": answer}
 
 
 def _account(account: TokenAccount | Alternative) -> Record:

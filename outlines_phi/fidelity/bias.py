@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..numerics.weights import effective_size, log, log_mean, scaled
+from ..numerics.weights import bisected, effective_size, log, log_mean, scaled
 from ..phi.tree.evidence import Evidence
 
 STAKES = np.array([1.0, *(1 / (1 + np.exp(np.linspace(-5.0, 9.0, 15))))])
@@ -50,9 +50,7 @@ def lower_limit(x: ArrayLike, alpha: float, copies: float = 1.0) -> float:
     # The mixture falls as m grows: it is over 1 / alpha at the lower end, and at most 1 at the mean.
     low, high = math.log(mean) + math.log(alpha / 2), math.log(mean)
     with np.errstate(divide="ignore"):  # a whole stake is lost at the first 0
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if _log_capital(values, counts, mean, middle) >= goal else (low, middle)
+        low, _ = bisected(low, high, lambda log_m: _log_capital(values, counts, mean, log_m) >= goal, HALVINGS)
     return math.exp(low)
 
 
@@ -177,7 +175,7 @@ def measure(
     pooled, single = by_attempts(every_row), [by_attempts([row]) for row in every_row] or [None] * len(log_w)
     rows = list(zip(log_w, bounds, single, strict=True))
     log_phi = [
-        _clip(log_mean(weights), known if limit is None else Interval(known.low, log(limit(alpha))))
+        float(np.clip(log_mean(weights), known.low, known.high if limit is None else log(limit(alpha))))
         for weights, known, limit in rows
     ]
 
@@ -269,9 +267,5 @@ def _kl(log_w: NDArray[np.float64], certain: Interval) -> float:
     completed = log_w[log_w > -math.inf]
     if not completed.size:
         return math.nan
-    log_phi = _clip(log_mean(log_w), certain)
+    log_phi = float(np.clip(log_mean(log_w), *certain))
     return max(0.0, log_phi - math.log(completed.size / log_w.size) - float(completed.mean()))
-
-
-def _clip(x: float, interval: Interval) -> float:
-    return min(max(x, interval.low), interval.high)

@@ -13,9 +13,8 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..automata.prefix_match import PrefixMatch, whole_characters
 from ..errors import BudgetError, ValueReadError
-from ..guides.guide import DONE
+from ..guides.guide import DONE, Match
 from ..guides.guide_texts import list_texts
 from ..lm.model import LanguageModel, ModelCounts
 from ..lm.watch import Progress, check_interruption, current, follow
@@ -37,7 +36,7 @@ def text_masses(tree: BoundsTree) -> tuple[dict[bytes, float], Counter[bytes]]:
     shares, spellings = defaultdict[bytes, float](float), Counter[bytes]()
     for node in tree.walk():
         if node.state == DONE and node.log_p > -math.inf:
-            written = tree.table.guide.written(node.tokens())
+            written = tree.table.guide.member(node.tokens())
             shares[written] += math.exp(node.log_p - tree.root.log_upper)
             spellings[written] += 1
         elif tree.table.guide.match is not None and node.distribution is not None:
@@ -48,20 +47,17 @@ def text_masses(tree: BoundsTree) -> tuple[dict[bytes, float], Counter[bytes]]:
 
 
 def _ended(
-    tree: BoundsTree, match: PrefixMatch, node: Node, free: Distribution
+    tree: BoundsTree, match: Match, node: Node, free: Distribution
 ) -> Iterator[tuple[bytes, NDArray[np.float64]]]:
     """Yield the texts that free tokens end, and the shares of ``U`` of those tokens; none of them has a node."""
     vocabulary, written = tree.table.vocabulary, tree.table.vocabulary.decode(node.tokens())
     tokens, log_p = free.ended()
     shares = np.exp(node.log_p + log_p - tree.root.log_upper)
     tokens, shares = tokens[shares > 0], shares[shares > 0]
-    state = match.marked.advance(match.marked.start, written)
-    cuts = tree.table.keep("cuts", state, lambda: match.cuts(state, vocabulary), lambda cuts: cuts.nbytes)[tokens]
-    for cut in (-1, 0):  # most tokens
-        if (here := cuts == cut).any():
-            yield match.text(written, ended=False) if cut else whole_characters(written), shares[here]
-    for place in np.flatnonzero(cuts > 0).tolist():
-        yield written + vocabulary.tokens[tokens[place]][: cuts[place]], shares[place : place + 1]
+    state = match.state(written)
+    cuts = tree.table.keep("cuts", state, lambda: match.cuts(state, vocabulary), lambda cuts: cuts.nbytes)[..., tokens]
+    for text, places in match.ended(written, cuts, [vocabulary.tokens[token] for token in tokens.tolist()]):
+        yield text, shares[places]
 
 
 def undecided_share(tree: BoundsTree) -> float:
@@ -405,15 +401,16 @@ def grouped(
     A text that the type refuses is a group of its own. Nothing is read after ``until``, in seconds of the call.
     """
     groups: dict[Hashable, Group] = {}
-    watch, unread = current(), 0
+    watch, unread, spelled = current(), 0, getattr(reader, "spelled", False)
     for at, written in enumerate(texts):
         if reader is not None and until < math.inf and watch.seconds >= until:
             unread = len(texts) - at
             break
         check_interruption()
         text = shown(written).decode()
+        read = written.decode(errors="surrogateescape") if spelled else text
         try:
-            group = Group(text if reader is None else reader(text), None, [])
+            group = Group(text if reader is None else reader(read), None, [])
         except ValueReadError as error:
             group = Group(text, error, [])
         groups.setdefault(key(group.value, refused=group.refused is not None), group).texts.append(written)

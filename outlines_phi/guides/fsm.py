@@ -19,7 +19,7 @@ from ..errors import EmptyLanguageError, UnsupportedError, VocabularyError
 from ..numerics.checks import check_kind
 from ..vocabulary.classes import EOS, Partition
 from ..vocabulary.vocabulary import Vocabulary, check_vocabulary
-from .guide import DEAD, DONE, UNREACHABLE, Guide, Row
+from .guide import DEAD, DONE, UNREACHABLE, Guide, Match, Row
 from .index import token_moves
 from .phrases.banned import BannedPhrases
 
@@ -45,10 +45,10 @@ class FSMGuide(Guide):
     start: int  # the state before the first token
     automaton: ByteAutomaton | None = None  # the automaton this was lifted from, ``None`` if made otherwise
     phrases: BannedPhrases | None = None  # the phrases kept out of it
-    match: PrefixMatch | None = None  # of texts that begin with a member
+    match: Match | None = None  # of texts that begin with a member
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "open", self.match is not None)
+        object.__setattr__(self, "open", self.match is not None and self.match.open)
 
     @classmethod
     def from_automaton(cls, automaton: ByteAutomaton, vocabulary: Vocabulary) -> FSMGuide:
@@ -75,18 +75,20 @@ class FSMGuide(Guide):
         return guide
 
     @classmethod
-    def from_match(cls, match: PrefixMatch, vocabulary: Vocabulary) -> FSMGuide:
+    def from_match(cls, match: Match, vocabulary: Vocabulary) -> FSMGuide:
         """Return the guide of the token sequences that end as soon as it is settled which member their text begins with.
 
         The token that settles it is the last one, and may reach beyond the member. Where a member has been written, the end of
-        sequence or of the budget settles it, too: the guide is open. :class:`EmptyLanguageError` as for :meth:`from_automaton`.
+        sequence settles it, too, and of an open match that of the budget. An :class:`EmptyLanguageError` as for
+        :meth:`from_automaton`.
         """
-        machine = match.machine
+        machine, members = match.machine, match.members if isinstance(match, PrefixMatch) else None
+        assert machine is not None
         partition, moves = lift(machine.targets, machine.byte_class, vocabulary)
         target = np.where(moves.target == SETTLED, BYTES_DEAD, moves.target)  # moved up by one, that is DONE
         moves = Transformations(moves.offsets, moves.source, target).where(moves.source != SETTLED)
         ends = machine.accepting & (np.arange(len(machine)) != SETTLED)
-        guide = cls.from_moves(vocabulary, partition, moves, ends, machine.start, match.members, match)
+        guide = cls.from_moves(vocabulary, partition, moves, ends, machine.start, members, match)
         if guide is None:
             raise EmptyLanguageError(
                 "Give members that tokens of this vocabulary can write: no text that begins with one can be written with it."
@@ -122,7 +124,7 @@ class FSMGuide(Guide):
         accepting: NDArray[np.bool_],
         start: int,
         automaton: ByteAutomaton | None = None,
-        match: PrefixMatch | None = None,
+        match: Match | None = None,
     ) -> FSMGuide | None:
         """Return the guide without moves into dead ends; ``None`` if its start is one."""
         final, states, trimmed = np.flatnonzero(accepting).astype(np.int32), len(accepting) + 1, False
@@ -218,8 +220,9 @@ class FSMGuide(Guide):
 
     @cached_property
     def _position(self) -> NDArray[np.int16] | None:
-        """``int16[S]``: the position of every state, see :attr:`ByteAutomaton.positions`; of texts that are members alone."""
-        position = None if self.automaton is None or self.match is not None else self.automaton.positions
+        """``int16[S]``: the position of every state, see :attr:`ByteAutomaton.positions`."""
+        automaton = self.automaton if self.match is None else self.match.machine
+        position = None if automaton is None else automaton.positions
         return None if position is None else np.append(position[:1], position)
 
     def min_tokens(self, state: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from ..automata.automaton import ByteAutomaton
+from ..automata.prefix_match import PrefixMatch
 from ..vocabulary.classes import EOS
 from ..vocabulary.trie import Trie
 from ..vocabulary.vocabulary import Vocabulary
@@ -36,7 +37,8 @@ class ShortestTexts:
             return known
         steps, here = list[tuple[int, bytes]](), state
         while here not in self._texts:
-            if self._guide.min_tokens(here) == (0 if self._guide.open else 1):
+            nearest = self._guide.min_tokens(here) == (0 if self._guide.open else 1)
+            if here == DONE or (nearest and self._guide.row(here).targets[EOS] == DONE):
                 self._texts[here] = b""
                 break
             token, target = self._next(here)
@@ -65,7 +67,7 @@ def list_texts(table: Table, state: int, budget: int, limit: int) -> list[bytes]
     members by itself. ``None`` where the prefixes of texts are more than ``limit``, or infinitely many.
     """
     guide = table.guide
-    if guide.match is not None:
+    if isinstance(guide.match, PrefixMatch):
         members = guide.match.members.members_up_to(limit, limit)
         return members and sorted(members)
     if isinstance(guide, FSMGuide) and guide.automaton is not None:
@@ -83,7 +85,7 @@ def list_texts(table: Table, state: int, budget: int, limit: int) -> list[bytes]
         moves = table.moves(state, left)
         for token, target in zip(moves.tokens.tolist(), moves.targets.tolist(), strict=True):
             if target == DONE:
-                texts.add(text)
+                texts.add(text if guide.match is None else guide.match.member(text + table.vocabulary.tokens[token]))
                 continue
             below = (text + table.vocabulary.tokens[token], target)
             if below not in remaining:

@@ -18,7 +18,7 @@ from ..vocabulary.classes import EOS, NEVER, Partition
 from ..vocabulary.kernel import StepTables, library
 from ..vocabulary.trie import Trie
 from ..vocabulary.vocabulary import Vocabulary, check_vocabulary
-from .guide import DEAD, DONE, UNREACHABLE, Guide, Row
+from .guide import DEAD, DONE, UNREACHABLE, Guide, Match, Row
 from .guide_texts import Completions, FirstStep
 
 FIRST = DONE + 1
@@ -105,7 +105,7 @@ class PlaceGuide(Guide):
         self._trie = Trie.of(vocabulary)
         self._lock = threading.RLock()
         self._places: list[Any] = [None] * FIRST
-        self._numbers: dict[Any, int] = {}
+        self._numbers: dict[Any, int] = {} if machine.settled is None else {machine.settled: DONE}
         self._completions = Completions(self._first, self._trie, MOST_COMPLETED)
         self.start = self._state(machine.start)
 
@@ -117,7 +117,7 @@ class PlaceGuide(Guide):
         if state < FIRST:
             return 0 if state == DONE else UNREACHABLE
         with self._lock:
-            return min(self._completions.fewest(self._place(state)) + 1, UNREACHABLE)
+            return min(self._completions.fewest(self._place(state)), UNREACHABLE)
 
     def advance(self, state: int, token: int) -> int:
         """See :meth:`Guide.advance`: byte by byte."""
@@ -140,7 +140,7 @@ class PlaceGuide(Guide):
 
     @abstractmethod
     def _first(self, place: Any) -> FirstStep:
-        """Return the first step of the completion, its tokens not counted yet."""
+        """Return the first step of the completion, its tokens not counted yet; at the end, the end of sequence."""
 
     def _place(self, state: int) -> Any:
         return self._places[state]
@@ -165,6 +165,8 @@ class MachineGuide(PlaceGuide):
         The texts.
     vocabulary
         The tokens; special tokens of the machine have their spelling there (:meth:`Vocabulary.with_special`).
+    match
+        As of :class:`Guide`.
 
     Raises
     ------
@@ -174,11 +176,11 @@ class MachineGuide(PlaceGuide):
         Some bytes of a completion have no token.
     """
 
-    def __init__(self, machine: ByteMachine[Any], vocabulary: Vocabulary) -> None:
+    def __init__(self, machine: ByteMachine[Any], vocabulary: Vocabulary, match: Match | None = None) -> None:
         check_kind("MachineGuide", "machine", machine, ByteMachine, "a ByteMachine")
         check_vocabulary("MachineGuide", vocabulary)
         super().__init__(machine, vocabulary)
-        self._steps = Steps(machine)
+        self.match, self._steps = match, Steps(machine)
         self._recent_row = lru_cache(_ROWS)(self._row)
         self._recent_distances = lru_cache(_ROWS)(super().distances_after)
         if not machine.is_live(machine.start):
@@ -186,6 +188,9 @@ class MachineGuide(PlaceGuide):
                 "the output type allows no text at all; see that its parts do not contradict each other"
             )
         self.min_tokens(self.start)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MachineGuide, (self.machine, self.vocabulary, self.match)
 
     def row(self, state: int) -> Row:
         with self._lock:
@@ -203,6 +208,19 @@ class MachineGuide(PlaceGuide):
     def distances_after(self, state: int) -> NDArray[np.int64]:
         with self._lock:
             return self._recent_distances(state)
+
+    def shortest_text(self, state: int) -> bytes:
+        with self._lock:
+            return self.machine.completed(self._places[state])
+
+    def place(self, state: int) -> Any:
+        """Return the place of the machine that a state stands for."""
+        return self._places[state]
+
+    def state(self, place: Any) -> int:
+        """Return the state of a place."""
+        with self._lock:
+            return self._state(place)
 
     def _after(self, state: int, token: int, place: Any) -> int:
         return self._state(place) if self.machine.is_live(place) else DEAD
@@ -229,6 +247,6 @@ class MachineGuide(PlaceGuide):
 
     def _first(self, place: Any) -> FirstStep:
         if self.machine.ends(place):
-            return FirstStep(0)
+            return FirstStep(0 if place == self.machine.settled else 1)
         byte = self.machine.toward_end(place)
         return FirstStep(UNREACHABLE, byte, self.machine.step(place, byte))

@@ -9,7 +9,6 @@ from typing import final
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
 from ..errors import ModelError, UnsupportedError
 from ..numerics.checks import check_counts, shown
@@ -95,7 +94,9 @@ class TableModel(LanguageModel):
 
     def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
         """See :meth:`LanguageModel.trees`; every node is evaluated from its whole sequence."""
-        return SequenceTrees(self._stacked, prompts, len(self.vocabulary), self.max_length)
-
-    def _stacked(self, sequences: Sequence[tuple[int, ...]]) -> Tensor:
-        return torch.from_numpy(np.stack([self.logits(sequence) for sequence in sequences]))
+        return SequenceTrees(
+            lambda sequences: torch.from_numpy(np.stack(list(map(self.logits, sequences)))),
+            prompts,
+            len(self.vocabulary),
+            self.max_length,
+        )

@@ -6,7 +6,7 @@ Rounding may put a quantile at the total mass itself; a draw is then the last in
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -82,6 +82,14 @@ def log_mass_text(log_bounds: tuple[float, float], estimate: float = math.nan) -
         return bounds
     parts = [] if math.isnan(estimate) else [f"{estimate:.4g}"]
     return " ".join([*parts, *([bounds] if log_bounds != (-math.inf, 0.0) else [])]) or "unknown"
+
+
+def bisected(low: float, high: float, holds: Callable[[float], bool], halvings: int) -> tuple[float, float]:
+    """Return the bracket of where a condition ceases to hold, which it does once between ``low`` and ``high``, by bisection."""
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low, high
 
 
 def effective_size(w: Weights) -> float:

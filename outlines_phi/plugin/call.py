@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import Any, TypeAlias, final
@@ -12,11 +12,13 @@ from outlines.backends.outlines_core import OutlinesCoreLogitsProcessor
 from outlines.processors import OutlinesLogitsProcessor
 from transformers import GenerationConfig
 
+from ..automata.prefix_match import PrefixMatch
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.guide import Guide
 from ..guides.index import is_byte_level
 from ..guides.phrases.banned import BannedPhrases, Phrase
 from ..guides.phrases.phrase_guide import BanningGuide
+from ..guides.stopping import Stops
 from ..guides.table import Table
 from ..phi.constraint import TextConstraint
 from ..phi.dp_bigram import BigramDPPhi
@@ -27,9 +29,11 @@ from ..sampling.ancestral import SMC
 from ..sampling.draws import Draws
 from ..sampling.phi_options import AutoPhi, Effort, ExactPhi, FieldsPhi, LookaheadPhi
 from ..settings import SamplingSettings
+from ..vocabulary.special_tokens import references
 from .choices import (
     MEANT,
     MEANT_BY_DRAWS,
+    STOPS,
     UNSAID,
     USED,
     Told,
@@ -42,6 +46,7 @@ from .choices import (
 )
 from .drafts import DraftOptions, resolve_draft
 from .processor import MaskLogitsProcessor, TableLogitsProcessor
+from .types.output_types import Special, Thinking
 from .types.tables import CompiledTypes
 
 ESTIMATORS: dict[str, type[Phi]] = {
@@ -139,7 +144,7 @@ class CallOptions:
         constraint = given["constraint"]
         if constraint is not None and not isinstance(constraint, TextConstraint):
             constraint = TextConstraint(constraint)  # a function of texts is one of their beginnings
-        check_ends(given["ends"], given["open_at"], given["tokenization"], constraint)
+        check_ends(given["ends"], given["open_at"], given["tokenization"], constraint, read_stops(keywords) is not None)
         if given["top"] and not given["tokens"]:
             raise UnsupportedError(
                 f"Give tokens=True beside top=, or leave that out. top={given['top']} was given, and alternatives are "
@@ -160,11 +165,39 @@ class CallOptions:
         )
 
 
-def check_ends(ends: str, at: object, tokenization: str, constraint: TextConstraint | None) -> None:
+def read_stops(keywords: Mapping[str, Any]) -> Stops | None:
+    """Return the stop strings of a call: those of ``stop=`` are not in the text, as in vLLM and llama.cpp, those of
+    ``stop_strings=`` are, as in transformers.
+    """
+    found = [name for name in STOPS if name in keywords and meant(name, keywords[name])]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise UnsupportedError(
+            "Give stop= for strings that are not in the text, or stop_strings= for strings that are. Both were given."
+        )
+    given = keywords[found[0]]
+    every = given if isinstance(given, (list, tuple)) else [given]
+    special = tuple(token for one in every if isinstance(one, Special) for token in references(one.written))
+    return Stops(tuple(one for one in every if isinstance(one, str)), special, kept=found[0] == "stop_strings")
+
+
+def check_ends(ends: str, at: object, tokenization: str, constraint: TextConstraint | None, stops: bool) -> None:
     """Refuse options that exclude texts that begin with a member."""
     if at is not None and ends != "open":
         raise UnsupportedError(
             f"Give ends='open' and a regular expression as open_at=, or leave that out. open_at={at!r:.80} was given with {ends=}."
+        )
+    if stops and (ends == "open" or tokenization == "canonical" or constraint is not None):
+        given = (
+            "ends='open'"
+            if ends == "open"
+            else "tokenization='canonical'"
+            if constraint is None
+            else f"constraint={constraint}"
+        )
+        raise UnsupportedError(
+            f"Leave one of the two out: {given} was given beside stop strings, behind which the last token may write more."
         )
     if ends == "open" and (tokenization == "canonical" or constraint is not None):
         given, instead = (
@@ -219,10 +252,16 @@ def texts(draws: Draws, options: CallOptions) -> str | list[str]:
 
 def check_closed(table: Table, door: str) -> None:
     """Refuse to search free text, of which ``door`` was asked: no text has a probability that could be ranked."""
-    if table.guide.open and table.guide.match is None:
+    if table.guide.open and not isinstance(table.guide.match, PrefixMatch):
         raise UnsupportedError(
             "Give an output type, draw texts (sample()), or give phi=None and do_sample=False to a call for Hugging Face's "
             f"step-by-step argmax under the mask of the phrases. {door} was asked of free text with banned phrases."
+        )
+    thoughts = table.guide.thoughts
+    if thoughts is not None and thoughts.scope == "answer":
+        raise UnsupportedError(
+            f"Give Thinking(..., scope='joint'), or draw: sample(), and .marginals() of the draws. {door} was asked of answers "
+            "after thoughts that are drawn freely, of which no text has a known probability."
         )
 
 
@@ -343,6 +382,11 @@ class Call:
         guide = allowed.guide if isinstance(allowed, Table) else allowed
         free = guide is None or (isinstance(guide, Guide) and guide.open)
         phi = correction.estimator(keywords.get("sampler"), free=free, usual=usual)
+        if phi is None and (isinstance(allowed, Thinking) or (guide is not None and getattr(guide, "thoughts", None))):
+            raise UnsupportedError(
+                "Give phi='auto' or phi='exact', or phi='local' for masking: Thinking was asked for with phi=None, and the host's "
+                "own loop does not tell thoughts from answers."
+            )
         call = cls(phi, language, correction.ban, keywords)
         # A look-ahead needs a guide that tells what is pending. One that does has the phrases already; what is kept out twice is
         # counted for no phrase.
@@ -362,8 +406,17 @@ class Call:
         return self.keywords.get("do_sample") is False
 
     def table(self, compiled: CompiledTypes) -> Table:
-        """Return the table of the language; errors as :meth:`CompiledTypes.without` and :meth:`CompiledTypes.open`."""
-        table = compiled.without(self.language, self.ban, watched=isinstance(self.phi, LookaheadPhi))
+        """Return the table of the language; errors as the methods of :class:`CompiledTypes`."""
+        stops, watched = read_stops(self.keywords), isinstance(self.phi, LookaheadPhi)
+        if stops is None:
+            table = compiled.without(self.language, self.ban, watched=watched)
+        else:
+            table = compiled.stopped(self.language, self.ban, stops, watched=watched)
+            if isinstance(self.phi, FieldsPhi) and not table.guide.blocks:
+                raise UnsupportedError(
+                    "Leave stop strings out of phi='fields', or give a regular expression with named groups. They were given for "
+                    "something else, whose fields are not told apart when strings may end it."
+                )
         if self.searched and self.phi is not None:
             check_closed(table, "do_sample=False")
         return compiled.open(table, self.keywords.get("open_at")) if self.keywords.get("ends") == "open" else table
@@ -398,4 +451,5 @@ class Call:
         )
         if self.ban is None and not read and (language is None or isinstance(language, OutlinesLogitsProcessor)):
             return language
-        return MaskLogitsProcessor(self.table(compiled), ban=self.banned)
+        # The loop has stop strings of its own.
+        return MaskLogitsProcessor(replace(self, keywords={}).table(compiled), ban=self.banned)

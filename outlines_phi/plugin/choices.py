@@ -19,9 +19,10 @@ from ..phi.constraint import TextConstraint
 from ..sampling.ancestral import SMC
 from ..sampling.phi_options import Effort
 from ..settings import SamplingSettings
+from .types.output_types import Special
 
-END = "write the end into the format, such as outlines.types.regex(r'[^\\n]*\\n') for a line"
-"""Remedy in place of a stop."""
+END = "give stop=['...'], or stop_strings=['...'], which stay in the text, whatever tokens spell them"
+"""Remedy in place of a stop of other libraries."""
 
 BUDGET = "give max_new_tokens="
 
@@ -95,7 +96,7 @@ FIELDS: dict[str, Field] = {
     ),
     **dict.fromkeys(("watermarking_config", "dola_layers"), Field(Role.REFUSED)),
     "token_healing": Field(Role.REFUSED, _FLAG),
-    "stop_strings": Field(Role.REFUSED, ([], None), END),
+    "stop_strings": Field(Role.REFUSED, ([], None), "give them to the call"),
     "max_time": Field(Role.REFUSED, instead="bound the work with phi=ExactPhi(effort=Effort(...))"),
     # numbers and lengths
     "num_return_sequences": Field(Role.LOOP, (None, 1)),
@@ -181,6 +182,11 @@ CERTIFIED = "give phi=ExactPhi(tolerance=..., confidence=...)"
 _CLOSE = 0.8
 """The least similarity of a mistyped keyword to the one that is meant: nearer than any option of transformers is."""
 
+TOOLS = (
+    "give outlines_phi.Tools(tools, choice=...) as output type, and write the tools into the prompt, as "
+    "tokenizer.apply_chat_template(messages, tools=tools, tokenize=False) does"
+)
+
 OWN_LOOP = "give banned_phrases= or constraint= for a rule of your own, or keep the loop with phi=None"
 
 MEANT: dict[str, str] = {
@@ -192,15 +198,15 @@ MEANT: dict[str, str] = {
     "max_tokens": BUDGET,
     "n": "give num_return_sequences= in a call, or the argument n of sample()",
     "samples": "give num_return_sequences= in a call, or the argument n of sample()",
-    "stop": END,
-    "stop_at": END,
-    "stopping_criteria": END,
+    **dict.fromkeys(("stop_at", "stop_words", "stop_sequences", "stopping_criteria"), END),
+    "stop_token_ids": "give stop=[outlines_phi.Special('<[5]>')] for a special token",
+    "include_stop_str_in_output": "give stop_strings= for strings that stay in the text, else stop=",
     "logits_processor": OWN_LOOP,
     "prefix_allowed_tokens_fn": OWN_LOOP,
     "generation_config": "give its fields as keywords, such as temperature=",
     "assistant_model": "give draft=, a smaller model with the same tokenizer",
     "streamer": "call stream(), and iterate over it",
-    "tools": "write them into the prompt, as tokenizer.apply_chat_template(messages, tools=tools, tokenize=False) does",
+    **dict.fromkeys(("tools", "tool_choice"), TOOLS),
     **dict.fromkeys(("ban", "banned", "banned_strings", "banned_words", "bad_words", "blacklist"), BANNED),
 }
 """The remedies for keywords of other libraries."""
@@ -245,6 +251,14 @@ def _is_function(given: object) -> bool:
     return callable(given) and not isinstance(given, type)
 
 
+STRINGS = "a string of at least one character, outlines_phi.Special('...'), or a list of such"
+
+
+def _are_strings(given: object) -> bool:
+    each = given if isinstance(given, (list, tuple)) else [given]
+    return all(one != "" and isinstance(one, (str, Special)) for one in each)
+
+
 _OF_CALLS: dict[str, Option] = {
     # Settings, whose values :class:`SamplingSettings` checks itself
     "temperature": Option(kind=float, said="Divides the logits; by default the model's own, else 1."),
@@ -286,6 +300,16 @@ _OF_CALLS: dict[str, Option] = {
         "open: the text begins with a member and may go on.",
     ),
     "open_at": Option(kind=str, said="With --ends open: regular expression of the character after a member."),
+    "stop": Option(
+        _are_strings,
+        STRINGS,
+        ([], None),
+        kind=list[str],
+        said="String that ends the text before it; may be given several times.",
+    ),
+    "stop_strings": Option(
+        _are_strings, STRINGS, ([], None), kind=list[str], said="The same, and the string stays in the text."
+    ),
     "tokens": Option(
         lambda given: isinstance(given, bool),
         "True for an account of every token of a draw, or False",
@@ -345,6 +369,7 @@ class Misfit(NamedTuple):
 _DRAWN = "Leave {name} out of {door}, which is about the conditioned distribution itself and draws nothing"
 _DRAFT = ("draft", "draft_length")
 _ENDS = ("ends", "open_at")
+STOPS: tuple[str, ...] = ("stop", "stop_strings")
 _ACCOUNTS = ("tokens", "top")
 _LAW = (
     Misfit(("phi", "do_sample", "num_beams", "sampler", *_DRAFT), f"{_DRAWN}.", strict=True),
@@ -359,26 +384,33 @@ _OF_DRAWS = Misfit(
     "Give phi='exact', phi='auto' or a proposal such as phi='local' beside {name}=, or leave it out: {name}= was given "
     "without phi=, and plain masking in {door} has no use for it.",
 )
+_STOPPED = "give phi= beside {name}=. {name}= was given without phi=, and {door} has none."
 _SEED = "{why}, or give phi= beside seed=. The loop takes its randomness from there, and seed= was given without phi=."
 
 MISFITS: dict[str, tuple[Misfit, ...]] = {
     "Hugging Face's own loop": (
         Misfit(("seed",), _SEED.replace("{why}", "Call torch.manual_seed(seed) beforehand"), strict=True),
+        Misfit(("stop",), f"Give stop_strings=, which stay in the text, or {_STOPPED}"),
         _OF_DRAWS,
     ),
-    "llama.cpp's own loop": (_OF_DRAWS,),
+    "llama.cpp's own loop": (
+        Misfit(("stop_strings",), f"Give stop=, which are not in the text, or {_STOPPED}"),
+        _OF_DRAWS,
+    ),
     "mlx-lm's own loop": (
         Misfit(("seed",), _SEED.replace("{why}", "Call mlx.core.random.seed(seed) beforehand"), strict=True),
+        Misfit(STOPS, f"Write the end into the format, or {_STOPPED}"),
         _OF_DRAWS,
     ),
     "vLLM's own loop": (
         Misfit(
-            (*(field.name for field in fields(SamplingSettings)), "num_return_sequences"),
+            (*(field.name for field in fields(SamplingSettings)), "num_return_sequences", *STOPS),
             "Give it in sampling_params=SamplingParams(...), or give phi= beside {name}=. {name}= was given without phi=, and vLLM "
             "takes its settings from there.",
         ),
         _OF_DRAWS,
     ),
+    "a vLLM server's own loop": (Misfit(("stop_strings",), f"Give stop=, as the server has it, or {_STOPPED}"),),
     "a vLLM server": (
         Misfit(
             ("sampler", "draft", "constraint", "tokenization", "progress", "ends", *_ACCOUNTS),
@@ -419,7 +451,7 @@ MISFITS: dict[str, tuple[Misfit, ...]] = {
     "fit()": _LAW,
     "an audit": (
         Misfit(
-            ("tokenization", "constraint", *_ENDS),
+            ("tokenization", "constraint", *_ENDS, *STOPS),
             "Leave {name}= out of an audit, which is of plain masking; that knows any tokenization, whole texts and no predicates.",
         ),
         Misfit(_ACCOUNTS, "Give {name}= to sample() with phi='local': an audit hands no draws out."),

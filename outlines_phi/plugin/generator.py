@@ -55,6 +55,7 @@ from .choices import (
     MEANT,
     MEANT_BY_DRAWS,
     MISFITS,
+    STOPS,
     TRUNCATION,
     USED,
     Told,
@@ -67,6 +68,7 @@ from .mistakes import check_one, not_pickled
 from .session import PhiModel, fit_of
 from .streaming import Asynchronous, Pieces
 from .types.readers import ValueReader, name, reader
+from .types.tools import Tools
 from .wrapping import wrapped
 
 TOLERANCE = 1e-3  # Distance of the bounds of Phi, relative to the lower one, at which no more tokens are spent on them
@@ -74,7 +76,13 @@ WIDTH = 64  # Residual attempts in flight at once, per prompt
 
 LINE = 16  # Tokens of the line that fit() shows of the model by itself, at most
 
-OF_LANGUAGES = ("tokenization", "constraint", "ends", "open_at")  # The options that say what a text may be
+OF_LANGUAGES: tuple[str, ...] = (
+    "tokenization",
+    "constraint",
+    "ends",
+    "open_at",
+    *STOPS,
+)  # The options that say what a text may be
 
 CERTIFIED = Effort(tokens=4096)
 """Of the enumeration that marginals() tries before it draws."""
@@ -182,7 +190,10 @@ def _application(source: Any, banned_phrases: Ban | Unset | None) -> tuple[PhiMo
         raise UnsupportedError(
             "Give an audit an output type, or banned_phrases=[...]: free text has no format, so masking changes nothing."
         )
-    return model, model.table(language, ban)
+    table = model.table(language, ban)
+    if table.guide.thoughts is not None:
+        check_closed(table, "an audit")
+    return model, table
 
 
 def _bounded(
@@ -246,6 +257,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
 
     def __post_init__(self) -> None:
         self.worker = self.model.worker
+        self.output_type = self.model.in_format(self.output_type)
         self.reader = str if self.output_type is None else reader(self.output_type)
         typed = self.output_type is not None
         self.unbanned = self.model.table(self.output_type, backend=self.backend) if typed else None
@@ -369,6 +381,34 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         reader, limit = None if keeps else self.reader, search_effort(self.phi, effort)
         return self.model.probabilities(prompts, table, options, reader, tolerance=tolerance, effort=limit)
 
+    def tool_probabilities(
+        self, prompt: Any, *, tolerance: float = 1e-3, effort: Effort | None = None, **settings: Any
+    ) -> Probabilities:
+        """Return the probability that the answer begins with a call of each tool, of an output type :class:`outlines_phi.Tools`.
+
+        With ``b_t`` the text of a call of ``t`` up to the character behind its name, in any tokens, and ``P`` the model's own
+        distribution::
+
+            "required":  P(tool = t) = P(y begins with b_t) / sum_u P(y begins with b_u)
+            "auto":      P(tool = t) = P(y begins with b_t),  P(None) = 1 - sum_u P(y begins with b_u)
+
+        This is the first decision of an answer: what the model calls, whatever its arguments will be; the key of an answer that
+        begins otherwise is ``None``. Exact draws have each tool in proportion to ``P(y begins with b_t)`` times the probability
+        that an answer so begun is completed inside the format.
+
+        No interval ends wider than ``tolerance``. One model call reads the beginnings in their usual tokens, where they have few
+        hundred characters together; others follow as far as the model writes them in other tokens. The other parameters are as
+        for :meth:`probabilities`.
+        """
+        if not isinstance(self.output_type, Tools):
+            raise UnsupportedError(f"Give outlines_phi.Tools(...) as output type. {name(self.output_type)} was given.")
+        check_one(prompt, "tool_probabilities()")
+        tools = self.output_type
+        first = replace(self, output_type=tools.beginnings, options={**self.options, "ends": "open"})
+        first.reader = tools.begun
+        found = first.probabilities(prompt, tolerance=tolerance / (1 + tools.may_call), effort=effort, **settings)
+        return tools.probabilities(found)
+
     def mode(
         self, prompt: Any, top: int = 1, *, tolerance: float = 0.0, effort: Effort | None = None, **settings: Any
     ) -> Ranking:
@@ -456,6 +496,8 @@ def Generator(  # noqa: N802 - named as the host's own function
     backend: str | None = None,
     ends: str = "text",
     open_at: str | None = None,
+    stop: Any = None,
+    stop_strings: Any = None,
     **unknown: Any,
 ) -> PhiGenerator:
     """Return a generator of ``output_type`` that draws under ``phi``. The counterpart of ``outlines.Generator``.
@@ -489,6 +531,10 @@ def Generator(  # noqa: N802 - named as the host's own function
         ``"text"`` where the whole text is a member, ``"open"`` where it begins with one and may go on: the longest is what counts.
     open_at
         With ``ends="open"``, a regular expression of one character that has to follow a member, unless the text ends with it.
+    stop, stop_strings
+        Strings of which the first ends the text, in whatever tokens, and in place of the end of sequence: ``stop`` not in the text,
+        as in vLLM and llama.cpp, ``stop_strings`` in it, as in transformers; see :func:`outlines_phi.guides.stopping.stopped`.
+        A string that is the name of a special token stands for the token, too; ``Special(...)`` for a token alone.
 
     Raises
     ------
@@ -513,6 +559,8 @@ def Generator(  # noqa: N802 - named as the host's own function
         "sampler": sampler,
         "ends": ends,
         "open_at": open_at,
+        "stop": stop,
+        "stop_strings": stop_strings,
     }
     options = CallOptions.read({**own, "draft": draft, "draft_length": draft_length}, None)
     drafts = check_draft(model, correction.estimator(sampler), options.draft)

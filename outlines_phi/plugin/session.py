@@ -35,14 +35,16 @@ from ..sampling.phi_options import Effort
 from ..sampling.ranking import Ranking, rank
 from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request, Sampler
+from ..sampling.thought_sampler import ThinkingSampler
 from ..vocabulary.canonical import CanonicalTokenization
 from .call import Ban, Call, CallOptions, Correction, Unset, texts
 from .choices import refuse_misfits
 from .drafts import DraftSources
 from .mistakes import check_batch, not_pickled, reading
-from .streaming import Asynchronous, Pieces, Worker, accepted, check_stream, pieces, stepped, telling
+from .streaming import Asynchronous, Pieces, Worker, accepted, check_stream, pieces, stepped, telling, thinking
 from .types.output_types import left_to_outlines
 from .types.tables import REGISTERED, CompiledTypes, masks_only
+from .types.tools import of_model
 
 Answer = TypeVar("Answer", Draws, Probabilities, Ranking)
 
@@ -110,6 +112,16 @@ class PhiModel(Asynchronous, ABC):
         return self._hosted(call, prompt, many=False)
 
     @property
+    def chat_template(self) -> str | None:
+        """The text of the chat template, that for tools of several; ``None`` where there is none."""
+        given = getattr(self.hf_tokenizer, "chat_template", None)
+        return given.get("tool_use", given.get("default")) if isinstance(given, dict) else given
+
+    def in_format(self, output_type: Any) -> Any:
+        """Return an output type with the tools in it in the format of this model."""
+        return of_model(output_type, self)
+
+    @property
     def defaults(self) -> GenerationConfig | None:
         """The defaults of temperature, penalty and length where a call does not say."""
         return None
@@ -154,6 +166,7 @@ class PhiModel(Asynchronous, ABC):
 
     def _typed(self, output_type: Any, backend: str | None, keywords: dict[str, Any]) -> Call:
         """Return a call for an output type; by the means of Outlines where nothing is corrected and it writes what we do not."""
+        output_type = self.in_format(output_type)
         phi, banned = keywords.pop("phi", Unset.UNSET), keywords.pop("banned_phrases", Unset.UNSET)
         if backend in REGISTERED:
             output_type, backend = SteerableGenerator(cast(Any, self), output_type, backend).logits_processor, None
@@ -234,7 +247,10 @@ class PhiModel(Asynchronous, ABC):
         assert call.phi is not None
         table, options = call.table(self.compiled), call.options(self.defaults)
         request = self._request([prompt], table, options)
-        match self._sampler(call.phi, options):
+        match self._sampler(call.phi, options, table):
+            case ThinkingSampler() as sampler:
+                final = thinking(sampler, request, self._drawing, options)
+                return self._alive(pieces(final, table.guide) if request.top is None else final)
             case AncestralSampler() | LookaheadSampler() as sampler:
                 if request.constraint is not None:
                     raise UnsupportedError(
@@ -253,7 +269,7 @@ class PhiModel(Asynchronous, ABC):
 
     def draw(self, inputs: Sequence[Any], table: Table, phi: Phi, options: CallOptions) -> list[Draws]:
         """Return the draws of every prompt: what all calls with ``phi=`` come down to."""
-        return self._answers(inputs, table, options, self._sampler(phi, options).sample, phi)
+        return self._answers(inputs, table, options, self._sampler(phi, options, table).sample, phi)
 
     def rank(
         self,
@@ -315,6 +331,8 @@ class PhiModel(Asynchronous, ABC):
 
     def _tell_fit(self, inputs: Sequence[Any], table: Table, results: Sequence[Answer]) -> None:
         """Warn of the prompt after which the model writes the format most rarely, where that is hardly ever, once a format."""
+        if table.guide.thoughts is not None and table.guide.thoughts.scope == "answer":
+            return  # what is known is the thoughts' mass
         if min([found.log_z_bounds[0] for found in results]) >= LOW or table.guide.open or table in self.told_of_fit:
             return
         fits = [fit_of(item, "this format", found) for item, found in zip(inputs, results, strict=True)]
@@ -356,8 +374,12 @@ class PhiModel(Asynchronous, ABC):
         with reading(model_input):
             return self.type_adapter.format_input(model_input)
 
-    def _sampler(self, phi: Phi, options: CallOptions) -> Sampler:
-        return sampler_for(phi, self._trees, options.sampler, **self.drafts.of(options.draft, phi, self.hf_tokenizer))
+    def _sampler(self, phi: Phi, options: CallOptions, table: Table) -> Sampler:
+        drafts = self.drafts.of(options.draft, phi, self.hf_tokenizer)
+        sampler, thoughts = sampler_for(phi, self._trees, options.sampler, **drafts), table.guide.thoughts
+        if thoughts is None or thoughts.scope == "joint":
+            return sampler
+        return ThinkingSampler(sampler, getattr(sampler, "draft", None))
 
     def _request(self, inputs: Sequence[Any], table: Table, options: CallOptions) -> Request:
         constraint = None if options.constraint is None else options.constraint.over(self.lm.vocabulary)

@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, TypeVar, cast, final
@@ -17,15 +17,17 @@ from typing import Any, TypeVar, cast, final
 from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
+from ..automata.thoughts import Thoughts
 from ..errors import UnsupportedError
 from ..guides.guide import Guide
 from ..lm.watch import INTERRUPTION, Interruption, Progress, Watch, turn, watching
 from ..phi.estimator import Phi
 from ..sampling.ancestral import AncestralSampler
-from ..sampling.draws import Draws
+from ..sampling.draws import Draws, ThoughtText
 from ..sampling.lookahead import LookaheadSampler
 from ..sampling.phi_options import ExactPhi
 from ..sampling.sampler import Request
+from ..sampling.thought_sampler import ThinkingSampler
 from ..vocabulary.vocabulary import Vocabulary
 from .call import CallOptions, dead_end
 from .choices import Told, refuse_misfits
@@ -39,16 +41,11 @@ logger = logging.getLogger("outlines_phi")
 @contextmanager
 def telling(progress: Told, phi: Phi | None = None) -> Iterator[None]:
     """Watch a call under ``phi``, and tell how far it has come."""
-    if progress is True:
-        with _shown() as tell, watching(tell):
-            yield
-    elif progress is None:
-        endless = isinstance(phi, ExactPhi) and phi.effort.seconds is None
-        with watching(SlowCall() if endless else None):
-            yield
-    else:
-        with watching(partial(_tell, progress) if progress else None):
-            yield
+    endless = isinstance(phi, ExactPhi) and phi.effort.seconds is None
+    usual = SlowCall() if progress is None and endless else None
+    told = nullcontext(partial(_tell, progress) if callable(progress) else usual)
+    with _shown() if progress is True else told as tell, watching(tell):
+        yield
 
 
 @final
@@ -61,7 +58,10 @@ class SlowCall:
         """Log one line where it is time for it."""
         if self._said or watch.ended or watch.seconds < SLOW or watch.progress is None:
             return
-        self._said, progress = True, watch.progress()
+        progress = watch.progress()
+        if not progress.log_z_bounds:  # no attempts yet, but thoughts before them
+            return
+        self._said = True
         row, (lower, upper) = min(enumerate(progress.log_z_bounds), key=lambda bounds: bounds[1][1])
         of = f" of prompt {row}" if len(progress.log_z_bounds) > 1 else ""
         logger.warning(
@@ -125,7 +125,37 @@ def pieces(ids: Ids, guide: Guide) -> Pieces:
                 sent = len(text)
         yield guide.text(tokens)[sent:]
 
+    if guide.thoughts is not None:
+        return _in_two(ids, guide.vocabulary, guide.thoughts)
     return decoded(certain() if guide.match is not None else spelled(ids, guide.vocabulary))
+
+
+def _in_two(ids: Ids, vocabulary: Vocabulary, thoughts: Thoughts) -> Pieces:
+    """Yield the text of a thought as :class:`ThoughtText`, without its markers, then that of the answer."""
+    written = b""  # of the thought and after it, without what was sent
+
+    def thought() -> Generator[bytes, None, None]:
+        nonlocal written
+        begun = False
+        for token in ids:
+            written += vocabulary.tokens[token]
+            if not begun and (begin := thoughts.beginning(written)) is not None:
+                begun, written = True, written[begin:]
+            if begun:
+                text, end, rest = written.partition(thoughts.end)
+                certain = len(text) if end else len(written) - thoughts.pending(written)
+                yield written[:certain]
+                written = rest if end else written[certain:]
+                if end:
+                    return
+
+    def answer() -> Generator[bytes, None, None]:
+        yield vocabulary.shown(written)
+        yield from spelled(ids, vocabulary)
+
+    with closing(ids):
+        yield from map(ThoughtText, decoded(thought()))
+        yield from decoded(answer())
 
 
 def spelled(
@@ -184,6 +214,25 @@ def accepted(draw: Callable[[], Sequence[Draws]], options: CallOptions) -> Ids:
     if not draws:
         raise dead_end(options)
     yield from draws[0].tokens if options.tokens else draws[0].token_ids
+
+
+def thinking(sampler: ThinkingSampler, request: Request, lock: threading.RLock, options: CallOptions) -> Ids:
+    """Yield the tokens of a thought as they become final, then those of its answer, or their accounts."""
+    thinker, alone = sampler.thoughts(request)
+    ids = list[int]()
+    for token in stepped(thinker, alone, lock):
+        ids.append(token if request.top is None else token.id)
+        yield token
+    asked = sampler.answers(request, [(0, tuple(ids))])
+    if isinstance(sampler.answer, AncestralSampler | LookaheadSampler):
+        yield from stepped(sampler.answer, asked, lock)
+        return
+
+    def draw() -> Sequence[Draws]:
+        with turn(lock):
+            return sampler.answer.sample(asked)
+
+    yield from accepted(draw, options)
 
 
 def check_stream(

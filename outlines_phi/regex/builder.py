@@ -289,10 +289,6 @@ class _Builder:
         """Return the targets, the accepting states, and the positions of the automaton of ``rest`` in this context."""
         return _Subsets(self, context).table(self.place(rest, NO_DUTIES))
 
-    def advanced(self, context: Context, column: int) -> Context:
-        """Return the context after a character of the class ``column``."""
-        return tuple(table.targets[state][column] for table, state in zip(self.behinds, context, strict=True))
-
     def moves(self, number: int, count: int, context: Context) -> tuple[list[PatternMove], bool, int]:
         """Return the transitions of a place in a context, whether the text may end there, and the last block it may be in."""
         rest, duties = self.places[number]
@@ -531,7 +527,10 @@ class _Subsets:
             moves += [move._replace(counted=move.counted + more * move.carried) for move in found] if more else found
             accepts = accepts or ends
         if context not in self.later:
-            self.later[context] = [builder.advanced(context, column) for column in range(builder.width)]
+            self.later[context] = [
+                tuple(look.targets[state][column] for look, state in zip(builder.behinds, context, strict=True))
+                for column in range(builder.width)
+            ]
         leading: list[list[int]] = [[] for _ in range(builder.width)]
         for place, move in enumerate(moves):
             for column in move.columns:

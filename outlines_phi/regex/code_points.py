@@ -68,20 +68,15 @@ def cut(sets: list[CodePoints]) -> tuple[NDArray[np.int32], NDArray[np.int32], l
     No run begins inside the surrogates: they go with the character before them.
     """
     bounds = np.unique(np.array([0, *(place for points in sets for place in points)], dtype=np.int32))
-    bounds = np.unique(skip_surrogates(bounds[bounds < CODE_POINTS]))
+    bounds = bounds[bounds < CODE_POINTS]
+    bounds[(bounds >= FIRST_SURROGATE) & (bounds < AFTER_SURROGATES)] = AFTER_SURROGATES
+    bounds = np.unique(bounds)
     inside = np.array([np.searchsorted(points, bounds, side="right") % 2 for points in sets], dtype=np.uint8)
     packed = np.packbits(inside.reshape(len(sets), len(bounds)), axis=0).T
     number: dict[bytes, int] = {}
     classes = np.array([number.setdefault(row.tobytes(), len(number)) for row in packed], dtype=np.int32)
     members = [sorted(set(classes[row == 1].tolist())) for row in inside]
     return bounds, classes, members
-
-
-def skip_surrogates(bounds: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return ``bounds`` with each place inside the surrogates moved to the end of them."""
-    return np.where((bounds >= FIRST_SURROGATE) & (bounds < AFTER_SURROGATES), AFTER_SURROGATES, bounds).astype(
-        np.int32
-    )
 
 
 @lru_cache(maxsize=64)

@@ -97,7 +97,7 @@ class WrittenText:
     Attributes
     ----------
     text
-        The text, without the end of sequence; where it begins with a member, the member.
+        The text, without the end of sequence; where it begins with a member, the member; with the stop string where it stays there.
     token_ids
         The generated ids, the end of sequence last; without it where free text used up its budget, and where texts begin with a
         member, of which the last token may write more.
@@ -105,12 +105,18 @@ class WrittenText:
         ``log p(y)`` under the model and the settings, in nats.
     reader
         The function that makes the typed value of the text.
+    member
+        The part of the text that is a member of the format, of which the value is read; ``None`` for all of it.
+    spelled
+        That part with the special tokens that the format names, as machines step by them; ``None`` where it names none.
     """
 
     text: str
     token_ids: tuple[int, ...]
     log_p: float
     reader: Callable[[str], Any] = field(default=str, repr=False, compare=False)
+    member: str | None = field(default=None, repr=False)
+    spelled: str | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def value(self) -> Any:
@@ -123,7 +129,39 @@ class WrittenText:
         ValueReadError
             The type refuses the text, by a constraint that is not part of the format.
         """
-        return self.reader(self.text)
+        spelled = self.spelled if getattr(self.reader, "spelled", False) else None
+        member = self.text if self.member is None else self.member
+        return self.reader(member if spelled is None else spelled)
+
+    @property
+    def calls(self) -> tuple[Any, ...]:
+        """The calls of tools in the text, in turn: of an output type with :class:`outlines_phi.Tools`.
+
+        Raises
+        ------
+        UnsupportedError
+            There are no tools in the output type.
+        ValueReadError
+            As :attr:`value`.
+        """
+        if not hasattr(self.value, "calls"):
+            raise UnsupportedError(
+                "Give outlines_phi.Tools(...) as output type. This one has no tools that a draw could call."
+            )
+        return self.value.calls
+
+    @staticmethod
+    def written(guide: Guide, token_ids: Sequence[int]) -> dict[str, Any]:
+        """Return the fields that say what ``token_ids`` write under a guide."""
+        # Free text that the budget cuts short may end inside a character.
+        text, spelled = guide.text(token_ids).decode(errors="replace"), guide.member(token_ids)
+        member = guide.vocabulary.shown(spelled).decode(errors="replace") if guide.match is not None else text
+        return {
+            "text": text,
+            "member": None if member == text else member,
+            "spelled": None if guide.vocabulary.plain is None else spelled.decode(errors="surrogateescape"),
+            "token_ids": tuple(token_ids),
+        }
 
 
 class Alternative(NamedTuple):
@@ -170,6 +208,50 @@ class TokenAccount(NamedTuple):
 
 
 @final
+class ThoughtText(str):
+    """The text of a thought, and in a stream a piece of one: other pieces are of the answer."""
+
+    __slots__ = ()
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Thought:
+    """The thought before an answer.
+
+    Attributes
+    ----------
+    text
+        The text between its markers.
+    token_ids
+        The first ids of the draw: up to the marker at its end, with the tokens of both markers.
+    forced
+        True if it came to ``max_tokens``, where the marker alone was allowed.
+    log_p, log_w
+        ``log p(x)`` of these tokens, and ``log p(x) - log q(x)``: the log mass of what could follow, added up over the tokens; less
+        by far where the marker was forced. ``nan`` under ``scope="joint"``, where the draw's own are known.
+    answer
+        The guarantee of the answer, given the thought; ``None`` under ``scope="joint"``.
+    """
+
+    text: ThoughtText
+    token_ids: tuple[int, ...]
+    forced: bool
+    log_p: float = math.nan
+    log_w: float = math.nan
+    answer: Guarantee | None = None
+
+    @classmethod
+    def of(cls, guide: Guide, token_ids: Sequence[int], **attributes: Any) -> Thought | None:
+        """Return the thought that a text of ``guide`` begins with; ``None`` where it begins with none."""
+        found = None if guide.thoughts is None else guide.thoughts.read(guide.vocabulary, token_ids)
+        if found is None:
+            return None
+        text = ThoughtText(found.text.decode(errors="replace"))
+        return cls(text=text, token_ids=tuple(token_ids[: found.tokens]), forced=found.forced, **attributes)
+
+
+@final
 @dataclass(frozen=True, kw_only=True)
 class Draw(WrittenText):
     """One member of the language.
@@ -188,6 +270,8 @@ class Draw(WrittenText):
         Of a text drawn by fields: the blocks that it was drawn in, and how many of them were picked from candidates.
     tokens
         The account of each of ``token_ids``, where ``tokens=True`` asked for it; else empty.
+    thought
+        The thought before the answer, of which ``text`` and ``value`` are; ``None`` but for :class:`outlines_phi.Thinking`.
     """
 
     log_w: float
@@ -197,12 +281,13 @@ class Draw(WrittenText):
     blocks: int = 1
     picked: int = 0
     tokens: tuple[TokenAccount, ...] = field(default=(), repr=False)
+    thought: Thought | None = None
 
     @classmethod
     def of(cls, guide: Guide, token_ids: Sequence[int], **attributes: Any) -> Draw:
         """Return the draw that ``token_ids`` write under a guide."""
-        # Free text that the budget cuts short may end inside a character.
-        return cls(text=guide.text(token_ids).decode(errors="replace"), token_ids=tuple(token_ids), **attributes)
+        written = {**cls.written(guide, token_ids), "thought": Thought.of(guide, token_ids)}
+        return cls(**{**written, **attributes})
 
 
 Item = TypeVar("Item", bound=WrittenText, covariant=True)

@@ -149,9 +149,8 @@ def _ranking(search: ModeSearch, top: int, counts: ModelCounts, reader: Callable
     tree = search.tree
     items = []
     for node in search.members:
-        ids = node.tokens()
-        text = tree.table.guide.text(ids).decode()
-        items.append(Member(text=text, token_ids=ids, log_p=node.log_p, reader=reader))
+        written = Member.written(tree.table.guide, node.tokens())
+        items.append(Member(**written, log_p=node.log_p, reader=reader))
     return Ranking(
         items=tuple(items),
         asked=top,

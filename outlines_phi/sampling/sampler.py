@@ -58,6 +58,8 @@ class Stream(IntEnum):
     """Drafters."""
     AHEAD = 2**48
     """Tokens drawn ahead of walks."""
+    ANSWER = 2**49
+    """The seeds of answers after thoughts."""
 
 
 @final
@@ -81,6 +83,8 @@ class Request:
     # Whether the weights of the draws will be read. Where they are not, step estimators without a state do not ask about an end
     # that alone is allowed, which is taken to have some probability; `log_p` and `log_w` of such draws are `nan`.
     weighted: bool = True
+    # What draws have written already at the end of each prompt; of their budgets and of the language it is a part
+    written: Sequence[tuple[int, ...]] = ()
     # Whether draws keep an account of each token, and with how many alternatives: `None` for no accounts
     top: int | None = None
     starts: tuple[int, ...] = field(init=False)  # The guide state in which the text of each prompt begins
@@ -102,8 +106,9 @@ class Request:
                 f"Give one seed, or one for each prompt: {counted(len(seed), 'seed')} came with "
                 f"{counted(len(self.prompts), 'prompt')}."
             )
-        object.__setattr__(self, "starts", tuple(map(self.table.start_after, self.prompts)))
-        object.__setattr__(self, "budgets", tuple(map(self._budget, range(len(self.prompts)))))
+        known = [self._start(row) for row in range(len(self.prompts))]
+        object.__setattr__(self, "starts", tuple(start for start, _ in known))
+        object.__setattr__(self, "budgets", tuple(budget for _, budget in known))
 
     @property
     def tree_key(
@@ -112,12 +117,21 @@ class Request:
         """The key of the kept trees: the first arguments of :meth:`TreeStore.lend`."""
         return self.lm, self.settings, self.table, self.prompts, self.budgets, self.constraint
 
-    def _budget(self, row: int) -> int:
-        prompt = self.prompts[row]
-        least = self.table.guide.min_tokens(self.starts[row])
+    def _start(self, row: int) -> tuple[int, int]:
+        """Return the state in which the text of a prompt goes on, and the tokens left to it."""
+        written = self.written[row] if self.written else ()
+        prompt = self.prompts[row][: len(self.prompts[row]) - len(written)]
+        state = self.table.start_after(prompt)
+        budget = self._budget(row, prompt, state)
+        for token in written:
+            state, budget = self.table.advance(state, token, budget), budget - 1
+        return state, budget
+
+    def _budget(self, row: int, prompt: tuple[int, ...], start: int) -> int:
+        shortest, least = self.table.guide.min_tokens(start), self.table.guide.least_budget(start)
         if not prompt:
             raise no_tokens(row, len(self.prompts))
-        budget = self.settings.max_new_tokens or max(DEFAULT_BUDGET, 4 * least)
+        budget = self.settings.max_new_tokens or max(DEFAULT_BUDGET, 4 * shortest) + least - shortest
         if self.lm.max_length is not None:
             # The end of sequence is predicted, never evaluated: the context holds the prompt and N - 1 tokens.
             left = self.lm.max_length - len(prompt) + 1

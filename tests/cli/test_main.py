@@ -1,27 +1,36 @@
-"""The start and the end of the command line."""
+"""The start and the end of the command line, its bar, and the process that ``serve`` becomes."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
+from rich.console import Console
 
 import outlines_phi.cli
-from outlines_phi.cli import app
-from outlines_phi.cli.app import FAILED, REFUSED
+from outlines_phi.cli import app, model_commands
+from outlines_phi.cli import terminal as display
+from outlines_phi.cli.app import FAILED, OPTIONS, REFUSED
 from outlines_phi.cli.command_options import NO_DRAFTS
+from outlines_phi.cli.terminal import bar
 from outlines_phi.errors import BudgetError, OutlinesPhiError, UnsupportedError
 from outlines_phi.guides.phrases.banned import LEVELS
 from outlines_phi.lm import bundled
+from outlines_phi.lm.watch import Progress
 from outlines_phi.plugin.call import ESTIMATORS
 from outlines_phi.plugin.choices import TOKENIZATIONS
 from outlines_phi.plugin.drafts import DRAFTERS
 from outlines_phi.sampling.ancestral import Resample
+
+from .conftest import BAKERY, Cli
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -113,3 +122,120 @@ def test_a_missing_extra_is_named_with_the_line_that_installs_it() -> None:
         outlines_phi.cli.main()
     assert "needs rich" in str(ended.value.code)
     assert "pip install 'outlines_phi[cli]'" in str(ended.value.code)
+
+
+@pytest.fixture
+def became(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return the arguments of the process that it became; vLLM is taken to be here."""
+    found: list[Any] = []
+
+    def become(*arguments: Any) -> None:
+        found.extend(arguments)
+        raise SystemExit(0)
+
+    monkeypatch.setattr(os, "execvpe", become)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    return found
+
+
+def test_serve_prints_the_command_and_becomes_it(cli: Cli, became: list[Any]) -> None:
+    result = cli(
+        "serve", "some/model", "--port", "8123", "--", "--max-model-len", "512", "--chat-template", "{{ a b }}"
+    )
+    program, command, environment = became
+    assert result.exit_code == 0 and program == command[0] == sys.executable
+    assert command[1:] == [
+        *("-m", "vllm.entrypoints.openai.api_server", "--model", "some/model", "--port", "8123"),
+        *OPTIONS,
+        *("--max-model-len", "512", "--chat-template", "{{ a b }}"),
+    ]
+    assert environment["VLLM_USE_V2_MODEL_RUNNER"] == "0" and environment["PATH"] == os.environ["PATH"]
+    said = " ".join(result.stderr.split())
+    assert said.startswith("VLLM_USE_V2_MODEL_RUNNER=0 ") and said.endswith("--chat-template '{{ a b }}'")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--enable-chunked-prefill",),
+        ("--no-enable-chunked-prefill",),
+        ("--logprobs-mode", "raw_logprobs"),
+        ("--logprobs_mode=raw_logprobs",),
+        ("--logits-processors", "a:B"),
+    ],
+    ids=str,
+)
+def test_an_option_that_would_undo_another_is_refused(given: tuple[str, ...], cli: Cli, became: list[Any]) -> None:
+    result = cli("serve", "some/model", "--", *given)
+    assert result.exit_code == 2 and "Leave --" in result.stderr and became == []
+
+
+def test_without_vllm_serve_says_what_to_install(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    result = cli("serve", "some/model")
+    assert result.exit_code == 2 and "Install vLLM 0.32" in " ".join(result.stderr.split())
+
+
+def test_serve_needs_a_model(cli: Cli) -> None:
+    assert cli("serve").exit_code == 2
+
+
+HALF = Progress(draws=5, wanted=10, attempts=12, calls=3, tokens=40, seconds=1.0, log_z_bounds=((-2.0, -1.0),))
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(display, "Console", partial(Console, force_terminal=True, width=160))
+
+
+def test_nobody_is_told_where_nobody_sees_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with bar("draws", 10) as hidden:
+        hidden.move(5)
+        assert not hidden.shown and hidden.told(completed=True) is False
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_bar_is_moved_by_draws_or_from_outside(capsys: pytest.CaptureFixture[str]) -> None:
+    with bar("draws", 10) as shown:
+        tell = shown.told(completed=True)
+        assert callable(tell)
+        tell(HALF)
+        shown.bars.refresh()
+        first = capsys.readouterr()
+        beside = shown.told(completed=False)
+        assert callable(beside)
+        shown.move(7, description="prompts")
+        beside(HALF)
+        shown.bars.refresh()
+        second = capsys.readouterr()
+    assert "5/10" in first.err and "12 attempts, 3 calls, 40 tokens, log Phi in [-2, -1]" in first.err
+    assert "7/10" in second.err and "5 of 10 draws, 12 attempts" in second.err and "prompts" in second.err
+    assert first.out == second.out == ""
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize("quiet", [False, True])
+@pytest.mark.parametrize("command", ["generate", "audit"])
+def test_long_commands_have_one(command: str, quiet: bool, cli: Cli, folder: Path) -> None:
+    asked: dict[str, list[Any]] = {
+        "generate": ["--regex", "yes|no", BAKERY, BAKERY, "--phi", "exact", "--n", 5, "--output", "o.jsonl"],
+        "audit": ["--regex", "yes|no", BAKERY, "--n", 20],
+    }
+    result = cli(command, *asked[command], "--seed", 1, *(["--quiet"] if quiet else []))
+    assert result.exit_code == (3 if command == "audit" else 0), result.stderr
+    assert ("━" in result.stderr) is not quiet
+    if command == "generate":
+        assert ("of 10 draws" in result.stderr) is not quiet
+        lines = [json.loads(line) for line in (folder / "o.jsonl").read_text(encoding="utf-8").splitlines()]
+        assert [line["record"] for line in lines] == ["run", *["draw"] * 10]
+
+
+def test_ctrl_c_ends_a_command_with_a_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(model_commands.generator, "audit", interrupted)
+    result = cli("audit", "--regex", "yes|no", BAKERY)
+    assert result.exit_code == 130
+    assert result.stderr == "Interrupted: before there was a result.\n" and not result.stdout

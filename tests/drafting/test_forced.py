@@ -11,12 +11,40 @@ import pytest
 from outlines.types.dsl import JsonSchema, to_regex
 from pydantic import BaseModel, Field
 
+from outlines_phi import Vocabulary
 from outlines_phi.drafting import Drafter, EndingDrafter, FirstOf, ForcedDrafter
-from outlines_phi.guides import Guide, Table
+from outlines_phi.guides import FSMGuide, Guide, Table
+from outlines_phi.vocabulary.canonical import CanonicalTokenization
 from tests.drafting.runs import propose, run_of, site_of, table_of
-from tests.drafting.texts import CANONICAL, REAL, guides
-from tests.inner import DONE, ForcedTexts
+from tests.inner import DONE, ForcedTexts, Row, bundled
 from tests.languages import VOCABULARY
+
+_, TOKENIZER = bundled.load()
+REAL = Vocabulary.from_tokenizer(TOKENIZER)
+CANONICAL = CanonicalTokenization(TOKENIZER, REAL)
+
+
+class Unfolded(Guide):
+    """A guide whose byte automaton nobody knows."""
+
+    def __init__(self, guide: FSMGuide) -> None:
+        self._guide, self.vocabulary, self.start = guide, guide.vocabulary, guide.start
+
+    def row(self, state: int) -> Row:
+        return self._guide.row(state)
+
+    def min_tokens(self, state: int) -> int:
+        return self._guide.min_tokens(state)
+
+    def describe(self, state: int) -> str:
+        return self._guide.describe(state)
+
+
+def guides(pattern: str, vocabulary: Vocabulary = REAL) -> dict[str, Guide]:
+    guide = table_of(pattern, vocabulary).guide
+    assert isinstance(guide, FSMGuide)
+    return {"bytes": guide, "tokens": Unfolded(guide)}
+
 
 PATTERNS = (
     "abcx",

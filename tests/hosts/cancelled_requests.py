@@ -37,7 +37,7 @@ def main() -> None:
     for _ in range(5):
         llm.llm_engine.step()
     (processor,) = MADE
-    print(f"under way: {len(processor.served.walks)} walks, {len(processor.rows.of)} rows")
+    print(f"under way: {len(processor.served.walks)} walks, {len(processor.kept)} rows")
     assert len(processor.served.walks) == 8
     del params
     for number in range(10):
@@ -48,7 +48,7 @@ def main() -> None:
     assert finished == 2
     llm.generate("x", SamplingParams(max_tokens=1))  # what has left is told with what comes
     gc.collect()
-    print(f"left: {len(processor.served.walks)} walks, {len(processor.rows.of)} rows")
+    print(f"left: {len(processor.served.walks)} walks, {len(processor.kept)} rows")
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from outlines_phi import (
     UnsupportedError,
 )
 from outlines_phi.errors import ModelError
+from outlines_phi.guides.stopping import Stops
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.hosts.vllm_server import phi_vllm, served_walks
 from outlines_phi.plugin.hosts.vllm_server.phi_vllm import PhiVLLM
@@ -115,7 +116,7 @@ def drawn(client: FakeClient, language: Language, n: int, **options: Any) -> out
 
 def afresh(client: Any, language: Language, n: int) -> outlines_phi.Draws:
     """Draw from a tree that begins without knowledge."""
-    client.engine.processor.served._trees.clear()
+    client.engine.processor.served.trees.clear()
     return drawn(client, language, n)
 
 
@@ -213,6 +214,19 @@ class TestWithTheBundledModel:
         assert here.texts == there.texts and ids(here) == ids(there) and here.values == there.values
         assert here.log_w == near_log(there.log_w)
         assert len(generators[0].sample(QUESTION, n=5, phi="exact", max_new_tokens=40).values) == 5
+
+    @pytest.mark.parametrize("name", ["stop", "stop_strings"])
+    def test_stop_strings(self, name: str, client: FakeClient, transformers: Any) -> None:
+        strings = {name: [",", " o", "\n"]}
+        generators = [Generator(each, ANSWER, **strings) for each in (wrap(client), transformers)]
+        here, there = (each.sample(QUESTION, n=30, seed=3, phi="local", max_new_tokens=8) for each in generators)
+        assert here.texts == there.texts and ids(here) == ids(there) and here.values == there.values
+        assert set(here.values) <= {"yes", "no"} and here.log_w == near_log(there.log_w)
+        assert (set(here.texts) <= {"yes", "no"}) == (name == "stop")
+        exact = generators[0].sample(QUESTION, n=5, phi="exact", max_new_tokens=8)
+        assert set(exact.values) <= {"yes", "no"}
+        free = wrap(client)(QUESTION, phi="exact", num_return_sequences=20, max_new_tokens=8, **strings)
+        assert not any("," in text.removesuffix(",") for text in free)
 
     def test_a_seed_names_the_texts(self, client: FakeClient) -> None:
         model = wrap(client)
@@ -359,10 +373,12 @@ class TestTheArgument:
             settings=SamplingSettings(temperature=0.3, seed=2**61),
             row=3,
             alone=True,
+            stops=Stops(("\n", "é"), ("<[5]>",), kept=True),
         )
         with reading():
             read = ServedCall.read(call.text())
         assert read.text() == call.text() and (read.language, read.settings) == (call.language, call.settings)
+        assert read.stops == call.stops
         assert read.ban is not None and read.ban.phrases == call.ban.phrases  # type: ignore[union-attr]
 
     @pytest.mark.parametrize(("argument", "words"), WRONG, ids=named)
@@ -382,10 +398,15 @@ class TestTheArgument:
     def test_what_a_table_was_compiled_from(self) -> None:
         compiled, ban = CompiledTypes(BYTES), BannedPhrases(["b"])
         table = compiled.of(regex("[ab]"))
-        assert compiled.written(table) in ((("([ab])"), None), ("[ab]", None))
-        assert compiled.written(compiled.without(table, ban)) == (compiled.written(table)[0], ban)
-        assert compiled.written(compiled.without(None, ban)) == (None, ban)
+        stops = Stops(("x",), kept=True)
+        assert compiled.written(table) in (("([ab])", None, None), ("[ab]", None, None))
+        assert compiled.written(compiled.without(table, ban)) == (compiled.written(table)[0], ban, None)
+        assert compiled.written(compiled.without(None, ban)) == (None, ban, None)
         assert compiled.of_written(*compiled.written(table)) is table
+        for own, banned in ((table, None), (table, ban), (None, ban), (None, None)):
+            stopped = compiled.stopped(own, banned, stops)
+            assert compiled.written(stopped) == (own and compiled.written(own)[0], banned, stops)
+            assert compiled.of_written(*compiled.written(stopped)) is stopped
         with pytest.raises(UnsupportedError, match="Give an output type"):
             compiled.written(CompiledTypes(BYTES).of(regex("[ab]c")))
 
@@ -419,7 +440,7 @@ class TestTreesOfSeveralClients:
         client = small(MAKES)
         for name in ("m", "another"):
             Generator(outlines_phi.wrap(VLLM(client, name)), regex(MAKES.pattern)).sample("ab", phi="exact")
-        assert client.engine.processor.served.trees == 1
+        assert len(client.engine.processor.served.trees) == 1
 
 
 NESTED: Any = reduce(lambda part, _: ["then", part, "b"], range(900), "a")
@@ -521,7 +542,7 @@ class TestEngines:
         client.engine.step()
         del children, child
         gc.collect()
-        assert len(served.walks) == 0 and client.engine.processor.rows.of == {}
+        assert len(served.walks) == 0 and client.engine.processor.kept == {}
         drawn(client, MAKES, 2)
 
     def test_an_error_is_that_of_one_request(self, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -551,7 +572,7 @@ class TestEngines:
         client = small(SHORT)
         found = [each for seed in range(6) for each in ids(drawn(client, SHORT, 50, seed=seed))]
         served = client.engine.processor.served
-        assert served.trees <= 3 and all(tree.nodes < tree.expansions / 4 for tree in served._trees.values())
+        assert len(served.trees) <= 3 and all(tree.nodes < tree.expansions / 4 for tree in served.trees.values())
         assert p_value(found, SHORT.reference().mu) > ALPHA
 
     def test_other_requests_are_left_alone(self, small: Any) -> None:
@@ -576,7 +597,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"progress": print}, "Leave progress out"),
     ({"do_sample": False}, "Draw with phi='exact'"),
     ({"max_tokens": 3}, "max_new_tokens"),
-    ({"stop": ["x"]}, "stop"),
+    ({"stop_at": ["x"]}, "stop_at"),
+    ({"phi": None, "stop_strings": ["x"]}, "Give stop=, as the server has it"),
     ({"temperature": 0}, "temperature"),
     ({"unknown": 1}, "unknown"),
     ({"phi": ..., "banned_phrases": ["a"], "output_type": None}, "Give phi='exact' or phi='local'"),

@@ -143,12 +143,21 @@ def test_sampling_params_say_what_keywords_say(model: Any) -> None:
     expected = model(QUESTION, WORDS, phi="local", num_return_sequences=3, **words)
     assert model(QUESTION, WORDS, phi="local", sampling_params=params, use_tqdm=False) == expected
     assert len(set(expected)) == 3
+    for kept, name in ((False, "stop"), (True, "stop_strings")):
+        stopping = SamplingParams(
+            stop=[",", " o"], include_stop_str_in_output=kept, n=9, seed=1, max_tokens=8, temperature=1.0
+        )
+        words = {"num_return_sequences": 9, "seed": 1, "max_new_tokens": 8, name: [",", " o"]}
+        assert model(QUESTION, ANSWER, phi="exact", sampling_params=stopping) == model(
+            QUESTION, ANSWER, phi="exact", **words
+        )
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"sampling_params": SamplingParams(stop=["."])}, "Leave stop out of SamplingParams"),
+        ({"sampling_params": SamplingParams(stop_token_ids=[3])}, "Leave stop_token_ids out of SamplingParams"),
+        ({"sampling_params": SamplingParams(stop=["."]), "stop": ["x"]}, "Leave one of the two out: stop="),
         ({"sampling_params": SamplingParams(presence_penalty=0.5)}, "Leave presence_penalty out of SamplingParams"),
         ({"sampling_params": SamplingParams(logit_bias={3: 1.0})}, "Leave logit_bias out of SamplingParams"),
         ({"sampling_params": SamplingParams(seed=1), "seed": 2}, "Leave one of the two out: seed=2"),

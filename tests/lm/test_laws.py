@@ -142,6 +142,7 @@ def test_errors_name_what_is_wrong(parents: list[int], tokens: list[int], words:
     trees.roots()
     with pytest.raises(ModelError, match=words):
         trees.extend(parents, tokens)
+    assert trees.next_node == len(PROMPTS)
     with pytest.raises(ModelError, match="twice"):
         trees.roots()
     with pytest.raises(ModelError, match="compact"):

@@ -19,7 +19,7 @@ from outlines_phi.lm import TransformersModel
 from outlines_phi.lm.transformers import roads
 from outlines_phi.lm.transformers.forward import Borders
 from outlines_phi.testing import TreeGrowth
-from tests.inner import Forward, PackedTrees, RegionTrees, RowTrees, TreeMask
+from tests.inner import Forward, PackedTrees, RowTrees, TreeMask
 from tests.lm.gardens import LLAMA, SIZE, VOCABULARY, build, evaluate
 from tests.precision import NATS
 
@@ -62,14 +62,6 @@ def test_every_extend_is_one_call_and_counts_are_exact() -> None:
     assert meter.calls == trees.counts.calls == 1 + len(sizes) + 1
     assert trees.counts.prompt_tokens == sum(map(len, PROMPTS))
     assert trees.counts.tokens == sum(sizes) + 2
-
-
-def test_nothing_to_extend_is_no_call() -> None:
-    trees = TransformersModel(build("llama"), VOCABULARY).trees(PROMPTS)
-    trees.roots()
-    evaluation = trees.extend([], [])
-    assert evaluation.logits.shape == (0, SIZE) and len(evaluation.nodes) == 0
-    assert trees.counts.calls == 1
 
 
 def test_storage_is_reallocated_a_logarithmic_number_of_times() -> None:
@@ -272,21 +264,6 @@ def test_a_vocabulary_of_another_size_is_refused() -> None:
         TransformersModel(build("llama"), small)
 
 
-@pytest.mark.parametrize("road", [PackedTrees, RowTrees])
-def test_the_context_is_a_limit(road) -> None:
-    model = TransformersModel(build("llama"), VOCABULARY)
-    assert model.max_length == 128
-    with pytest.raises(ModelError, match="129 tokens long .* 128"):
-        road(model.forward, [[3] * 129])
-    trees = road(model.forward, [[3] * 126, [4]])
-    trees.roots()
-    trees.extend([0, 2], [5, 6])
-    with pytest.raises(ModelError, match="3 tokens after a prompt of 126 tokens, together 129, .* 128"):
-        trees.extend([1, 3], [5, 5])
-    assert trees.next_node == 4
-    trees.extend([1], [5])
-
-
 @pytest.mark.parametrize("name", ["llama", "mamba"])
 def test_nan_is_an_error_and_the_trees_survive_it(name: str) -> None:
     hf_model = fresh(name)
@@ -391,26 +368,6 @@ def test_a_border_is_tried_when_it_is_crossed() -> None:
     before = len(calls)
     trees.extend([node], [5])
     assert max(calls[before:]) > 40 and calls[-1] == 1  # tried, found right, and gone on in the same cache
-
-
-@pytest.mark.parametrize("lengths", [(8, 3), (9, 2), (30, 4), (10, 11)])
-def test_longrope_alone_and_in_company(lengths: tuple[int, ...]) -> None:
-    hf_model, given = build("longrope"), prompts(*lengths)
-    trees = TransformersModel(hf_model, VOCABULARY).trees(given)
-    assert isinstance(trees, RegionTrees)
-    gardener = TreeGrowth(trees, given, SIZE)
-    gardener.live()
-    assert worst(gardener, hf_model) < NATS
-
-
-def test_longrope_without_regions_is_wrong() -> None:
-    """Control: what the assertion above is there for."""
-    hf_model, given = build("longrope"), prompts(30, 4)
-    whole = TransformersModel(hf_model, VOCABULARY)
-    whole.forward.borders.all = ()
-    gardener = TreeGrowth(whole.trees(given), given, SIZE)
-    gardener.live()
-    assert worst(gardener, hf_model) > 0.1
 
 
 def test_windows_by_slot_are_found_out_by_short_prompts(caplog: pytest.LogCaptureFixture) -> None:

@@ -24,7 +24,7 @@ from pydantic import BaseModel
 
 import outlines_phi
 from outlines_phi import BannedPhrases, PhiTransformers, SchemaWarning, UnsupportedError, register_backend
-from outlines_phi.plugin.backend import PhiBackend
+from outlines_phi.plugin.install import PhiBackend
 from outlines_phi.plugin.processor import MaskLogitsProcessor
 from tests.leaks import leaks
 from tests.naming import named

@@ -336,7 +336,7 @@ REFUSED: list[tuple[Callable[[PhiTransformers], Any], str]] = [
     (lambda m: free(m)(PROMPT, banned_phrases=None, phi="exact"), "free text has nothing to correct"),
     (lambda m: outlines_phi.Generator(m), r"or banned_phrases=.*output_type=None was given"),
     (lambda m: m.stream(PROMPT, banned_phrases=BAN, phi="lookahead", constraint=lambda text: True), "or a look-ahead"),
-    (lambda m: generate.text(m, banned_phrases=BAN)(PROMPT, 12, stop_at="x"), "stop_at cannot be used here"),
+    (lambda m: m(PROMPT, banned_phrases=BAN, stop_at="x"), "stop_at cannot be used here"),
     (lambda m: custom(pair(m), PROMPT, vocabulary=..., banned_phrases=BAN, **SHORT), "vocabulary=tokenizer"),
     (
         lambda m: outlines.Generator(stock_of(m), ANSWER)(

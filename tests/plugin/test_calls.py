@@ -1,4 +1,4 @@
-"""The cost of repeated calls: nothing is compiled twice, nothing grows with what is kept, nothing is left behind."""
+"""Repeated calls: nothing is compiled twice, grows with what is kept or is left behind, and kept trees do not outlive their law."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from outlines_phi.plugin.types.tables import CompiledTypes
 from tests.loaded import Character
 from tests.plugin.gate import Gate, together, trees, workers
 from tests.plugin.gate import compiled as kept
+from tests.precision import near
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "
 ANSWER = Literal["yes", "no"]
@@ -118,25 +119,19 @@ class TestCompilation:
         tables = {fresh.table(output_type) for output_type in written}
         assert len(tables) == work[stage] == 1 and fresh.table(other) not in tables
 
-    def test_a_pydantic_model_is_written_as_a_pattern_once(self, fresh: PhiTransformers, work: Counter[str]) -> None:
-        fresh.clear_cache()  # languages are kept for all models
-        for _ in range(3):
-            fresh(PROMPT, Pet, phi="exact", max_new_tokens=30)
-        assert work["to_language"] == 1
+    def test_a_pydantic_model_is_written_as_a_pattern_once_for_all_models(
+        self, model: PhiTransformers, fresh: PhiTransformers, work: Counter[str]
+    ) -> None:
+        model.clear_cache()
+        for each in (fresh, model, fresh):
+            each(PROMPT, Pet, phi="exact", max_new_tokens=30)
+        assert work["to_language"] == 1 and work["guide"] == 2
 
     def test_a_vocabulary_has_one_table_for_all_models(self, model: PhiTransformers) -> None:
         other = outlines_phi.from_transformers(*bundled.load())
         assert other.table(Pet) is model.table(Pet) and other.lm is not model.lm
         texts = [each(PROMPT, Pet, phi="exact", seed=3, max_new_tokens=30) for each in (model, other)]
         assert texts[0] == texts[1]
-
-    def test_nor_again_for_another_model(
-        self, model: PhiTransformers, fresh: PhiTransformers, work: Counter[str]
-    ) -> None:
-        model.clear_cache()
-        for each in (model, fresh):
-            each(PROMPT, Pet, phi="exact", max_new_tokens=30)
-        assert work["to_language"] == 1 and work["guide"] == 2
 
     def test_and_again_when_it_is_rebuilt(self, fresh: PhiTransformers) -> None:
         class Beast(BaseModel):
@@ -301,3 +296,86 @@ class TestFunctions:
         assert count.total() <= 12_000
         rows = sum(times for (file, name), times in count.items() if "table.py" in file and name == "moves")
         assert rows < 300, "members are listed by their bytes, not by the rows of all tokenizations"
+
+
+QUESTION = "Question: is the bakery open on Sunday? Answer: "
+SOON = Literal["yes", "no", "not now"]
+
+
+def hooked(model: PhiTransformers) -> Callable[[], None]:
+    """Scale the last hidden state by a factor, which the returned function changes."""
+    factor = [1.0]
+
+    def scale(module: Any, arguments: Any, output: Any) -> Any:
+        output.last_hidden_state = output.last_hidden_state * factor[0]
+        return output
+
+    model.model.get_decoder().register_forward_hook(scale)
+    return partial(factor.__setitem__, 0, 0.25)
+
+
+DOORS: dict[str, Callable[[Any], Any]] = {
+    "exact draws": lambda generator: generator.sample(QUESTION, n=200, phi="exact"),
+    "automatic draws": lambda generator: generator.sample(QUESTION, n=200, phi="auto"),
+    "probabilities": lambda generator: generator.probabilities(QUESTION),
+    "mode": lambda generator: generator.mode(QUESTION),
+}
+
+
+def share(generator: Any) -> float:
+    return generator.probabilities(QUESTION)["yes"].p
+
+
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS.keys())
+def test_what_a_hook_does_may_change(fresh: PhiTransformers, door: Callable[[Any], Any]) -> None:
+    change, generator = hooked(fresh), outlines_phi.Generator(fresh, SOON)
+    before, version = share(generator), fresh.lm.version()
+    change()
+    assert fresh.lm.version() == version
+    door(generator)
+    after = share(generator)
+    fresh.clear_cache()
+    assert after == near(share(generator))
+    assert abs(after - before) > 0.02
+
+
+def test_draws_after_a_change_have_the_new_law(fresh: PhiTransformers) -> None:
+    change, generator = hooked(fresh), outlines_phi.Generator(fresh, SOON)
+    before = share(generator)
+    generator.sample(QUESTION, n=50, phi="exact")
+    change()
+    found, after = generator.sample(QUESTION, n=2000, phi="exact").texts.count("yes") / 2000, share(generator)
+    assert abs(found - after) < 5 * (after * (1 - after) / 2000) ** 0.5 < abs(before - after)
+
+
+def test_without_the_comparison_the_old_law_is_served(fresh: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: the tests above tell the laws apart."""
+    change, generator = hooked(fresh), outlines_phi.Generator(fresh, SOON)
+    before = share(generator)
+    monkeypatch.setattr(BoundsTree, "drift", lambda *_: 0.0)
+    change()
+    assert share(generator) == before
+
+
+def test_a_write_that_no_version_tells(fresh: PhiTransformers) -> None:
+    """Rows written through ``.data``, none of whose numbers are read: seen where the model is asked at all."""
+    generator = outlines_phi.Generator(fresh, regex("yes|[a-z]{4,9}"), phi="exact")
+    version = fresh.lm.version()
+    generator.sample(QUESTION, n=1, max_new_tokens=12)
+    (tree,) = trees(fresh)
+    fresh.model.get_output_embeddings().weight.data[600:630].mul_(0.25)
+    assert fresh.lm.version() == version
+    assert generator.sample(QUESTION, n=100, temperature=1.0, max_new_tokens=12).counts.calls > 0
+    assert tree not in trees(fresh)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rounding_is_no_change(dtype: torch.dtype) -> None:
+    """A tree that was grown in other company is kept."""
+    model = outlines_phi.from_transformers(*bundled.load(dtype))
+    hooked(model)
+    generator = outlines_phi.Generator(model, SOON, phi="exact")
+    generator.sample_batch(["Question: ", QUESTION, "New character: Aria. JSON: " * 9], n=3)
+    known = trees(model)
+    assert generator.sample(QUESTION, n=50).counts.calls > 0
+    assert trees(model) == [known[0], known[2], known[1]]

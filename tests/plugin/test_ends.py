@@ -12,7 +12,7 @@ import torch
 from pydantic import BaseModel
 
 import outlines_phi
-from outlines_phi import SMC, BannedPhrases, generate
+from outlines_phi import SMC, BannedPhrases
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError
 from outlines_phi.plugin.hosts.vllm_server.phi_vllm import ServedModel
 from tests.languages import ALPHA, p_value
@@ -129,19 +129,6 @@ def test_the_end_of_the_budget_settles_it(model: outlines_phi.PhiTransformers) -
     generator, options = made(model, Literal["no", "not now"]), {**OPTIONS, "max_new_tokens": 1}
     assert generator.sample(QUESTION, 20, seed=1, **options).texts == ["no"] * 20
     assert [entry.value for entry in generator.probabilities(QUESTION, **options).entries if entry.p] == ["no"]
-
-
-async def test_values_and_other_doors(model: outlines_phi.PhiTransformers) -> None:
-    yes, options = Literal["yes"], {"phi": "exact", "ends": "open", **OPTIONS}
-    assert isinstance(made(model, int).sample(QUESTION, seed=1, **OPTIONS)[0].value, int)
-    texts = [model(QUESTION, yes, **options), *model.batch([QUESTION] * 2, yes, **options)]
-    texts += [
-        generate.choice(model, ["yes"])(QUESTION, **options),
-        await made(model, yes).agenerate(QUESTION, **OPTIONS),
-    ]
-    assert texts == ["yes"] * 5
-    for draft in ("forced", ["prompt_lookup", "tree"]):
-        assert set(made(model, draft=draft).sample(QUESTION, 200, seed=1, **OPTIONS).texts) <= set(TEXTS)
 
 
 def test_banned_members_are_no_members(

@@ -15,7 +15,7 @@ from outlines_phi import AutoPhi, ExactPhi, LocalPhi, PhiTransformers
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.plugin.generator import PhiGenerator
 from tests.plugin.gate import Gate
-from tests.plugin.loops import custom, pair, seeded, texts
+from tests.plugin.loops import custom, pair, texts
 
 PROMPT = "A person as JSON: "
 COLOUR = Literal["red", "green", "dark green"]
@@ -36,14 +36,6 @@ def test_it_is_a_generator_of_outlines(exact: PhiGenerator, model: PhiTransforme
         assert exact(PROMPT, seed=3, **options) == model(PROMPT, COLOUR, **given)
         assert exact.batch(prompts, seed=3, **options) == model.batch(prompts, COLOUR, **given)
     assert len(exact.sample(PROMPT, seed=2)) == 1 and exact.sample_batch([], 3) == []
-
-
-def test_without_phi_it_is_stock_outlines(model: PhiTransformers, stock: outlines.models.Transformers) -> None:
-    generator = outlines_phi.Generator(model, NUMBER, phi=None)
-    assert seeded(generator, PROMPT, max_new_tokens=9) == seeded(stock, PROMPT, NUMBER, max_new_tokens=9)
-    with pytest.raises(UnsupportedError, match="phi='exact' or phi='local'"):
-        generator.sample(PROMPT)
-    assert len(generator.sample(PROMPT, 2, phi="exact")) == 2
 
 
 def test_a_text_alone_ends_where_it_can_only_end(model: PhiTransformers) -> None:
@@ -103,6 +95,7 @@ REFUSED: list[tuple[Callable[[PhiGenerator], Any], str]] = [
     (lambda g: g.sample(PROMPT, num_return_sequences=3), "its argument n, the number of draws"),
     (lambda g: g.sample(PROMPT, samples=3), r"samples cannot .* argument n of sample\(\)\)\.$"),
     *((lambda g, seed=seed: g.sample_batch(["a", "b", "c"], seed=seed), "seed") for seed in SEEDS),
+    (lambda g: outlines_phi.Generator(g.model, NUMBER, phi=None).sample(PROMPT), "phi='exact' or phi='local'"),
     (lambda g: outlines_phi.Generator(g.model, None), "free text has nothing to correct"),
     (lambda g: outlines_phi.Generator(g.model, COLOUR, max_new_tokens=5), "give it to the generator's call"),
     (lambda g: outlines_phi.Generator(g.model, COLOUR, ph="exact"), "did you mean phi="),

@@ -63,21 +63,21 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         r"max_length cannot be used here \(give max_new_tokens=, which [^.]*\)\. With phi=None every keyword of [^.]*\.$",
     ),
     ({"max_tokens": 20}, r"max_tokens cannot be used here \(give max_new_tokens=\)\. With phi=None every keyword"),
-    (
-        {"stop_strings": ["a"], "foo": 1},
-        r"foo, stop_strings cannot be used here \(stop_strings: write the end into.*expected any",
-    ),
-    ({"stop": "a"}, r"write the end into the format, such as outlines\.types\.regex\("),
+    ({"min_length": 3, "foo": 1}, r"foo, min_length cannot be used here \(min_length: write the least .*expected any"),
+    ({"stop_at": "a"}, r"stop_at cannot be used here \(give stop=\['\.\.\.'\], or stop_strings="),
+    ({"stop_token_ids": [5]}, r"give stop=\[outlines_phi\.Special\('<\[5\]>'\)\]"),
+    ({"stop": ""}, "stop='' was given; expected a string of at least one character, outlines_phi.Special"),
+    ({"stop_strings": ["a", 3]}, r"stop_strings=\['a', 3\] was given; expected a string"),
+    ({"stop": "a", "stop_strings": ["b"]}, "Give stop= for strings that are not in the text, or stop_strings="),
+    ({"stop": "a", "ends": "open"}, "ends='open' was given beside stop strings"),
+    ({"stop": "a", "tokenization": "canonical"}, "tokenization='canonical' was given beside stop strings"),
+    ({"stop": "a", "constraint": str.islower}, "constraint=.* was given beside stop strings"),
     ({"n": 3}, r"n cannot be used here \(give num_return_sequences= in a call, or the argument n of sample\(\)\)"),
     ({"temprature": 3}, r"temprature cannot be used here \(did you mean temperature=\?\); expected"),
     ({"foo": 3}, "foo cannot be used here; expected any of temperature, top_k"),
     ({"do_sample": False}, r"phi=None for Hugging Face's step-by-step argmax.* do_sample=False was given"),
     ({"num_beams": 3}, "num_beams cannot be used here .beam search has no sampling distribution"),
     ({"temperature": 0}, "temperature=0 was given; expected a number of at least .*do_sample=False gives"),
-    (
-        {"stop_strings": ["a"]},
-        r"^stop_strings cannot be used here \(write the end into the format[^,]*, [^,]*\)\. With phi=None",
-    ),
     (
         {"logits_processor": []},
         r"^logits_processor cannot be used here \(give banned_phrases= or constraint= [^,]*, or keep",
@@ -148,7 +148,7 @@ class TestTheOneTable:
         said = json.loads(ServedCall(road="local", settings=SamplingSettings()).text())
         assert said["settings"].keys() == SETTINGS
         (misfit,) = MISFITS["a vLLM server"]
-        carried = {*SETTINGS, "num_return_sequences", "banned_phrases", "do_sample"}
+        carried = {*SETTINGS, "num_return_sequences", "banned_phrases", "do_sample", "stop", "stop_strings"}
         assert set(USED) - set(misfit.names) - carried == {"draft_length", "open_at"}  # which go with draft and ends
 
 
@@ -228,7 +228,8 @@ def test_what_a_keyword_of_a_call_does(name: str) -> None:
             assert CallOptions.read({name: value}, config) == CallOptions(SamplingSettings(), 1)
     elif name != "do_sample":
         read = CallOptions.read({name: saying(name)}, config)
-        assert read.n == 2 if name == "num_return_sequences" else getattr(read.settings, name) == saying(name)
+        law = {} if name in ("num_return_sequences", "stop_strings") else {name: saying(name)}
+        assert read == CallOptions(SamplingSettings(**law), 2 if name == "num_return_sequences" else 1)
 
 
 def test_a_field_of_a_newer_transformers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from enum import Enum
 from itertools import product
-from typing import Any, List, Literal, Optional, Union, get_args  # noqa: UP035 - as the examples have it
+from typing import Any, List, Literal, Optional, Union  # noqa: UP035 - as the examples have it
 
 import outlines
 import pytest
@@ -63,14 +63,6 @@ class EventInfo(BaseModel):
     registration_required: bool
 
 
-DOCUMENT = """
-<|im_start|>user
-Classify the following document into exactly one category: {{ document }}
-<|im_end|>
-<|im_start|>assistant
-"""
-
-
 def schedule_meeting(title, date, duration_minutes, attendees, location=None): ...  # type: ignore[no-untyped-def]
 
 
@@ -83,16 +75,6 @@ schedule_meeting.__annotations__ = {
 }
 
 
-def city(name: str) -> str:
-    return f"Is {name} a city? Answer: "
-
-
-CATEGORY = Literal["Financial Report", "Legal Contract"]
-DOCUMENTS = [
-    outlines.Template.from_string(DOCUMENT)(document=text)
-    for text in ("Revenue increased by 15%.", "This agreement is made between A and B.")
-]
-YES_NO = Literal["yes", "no"]
 WORDS = either("rest", "work") + between(1, 2, "!") + at_least(1, regex("[0-9]"))
 ARIA, UNKNOWN = "New character: Aria. JSON: ", Literal["I don't know"]
 
@@ -147,20 +129,3 @@ def test_types(prompt: str, output_type: Any, holds: Holds, phi: str | None, mod
     options = options_of(phi)
     assert holds(model(prompt, output_type, **options))
     assert holds(outlines_phi.wrap(model, phi=options.pop("phi"))(prompt, output_type, **options))
-
-
-@pytest.mark.parametrize("phi", SHORT)
-def test_calls(phi: str | None, model: PhiTransformers) -> None:
-    options = options_of(phi)
-    generator = outlines.Generator(model, Character)
-    for name in ("Aria", "Hugo"):
-        Character.model_validate_json(generator(f"New character: {name}. JSON: ", **options))
-    categories = [
-        *model.batch(DOCUMENTS, CATEGORY, **options),
-        *outlines.Generator(model, CATEGORY).batch(DOCUMENTS, **options),
-    ]
-    assert len(categories) == 4 and set(categories) <= set(get_args(CATEGORY))
-    for template in (city, outlines.Template.from_string("Is {{ name }} a city? Answer: ")):
-        assert outlines.Application(template, YES_NO)(model, {"name": "Lima"}, **options) in get_args(YES_NO)
-    texts = model("Answer: ", bool, num_return_sequences=3, **{**options, "do_sample": True})
-    assert len(texts) == 3 and set(texts) <= {"True", "False"}

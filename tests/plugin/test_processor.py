@@ -1,17 +1,17 @@
-"""Without ``phi=`` a wrapped model is stock Outlines, token by token and seed for seed; the states of a loop's rows."""
+"""The processors of a loop: the states of its rows, and where a wrapped model without ``phi=`` is more than stock Outlines (it is
+the same in ``types/test_backends``)."""
 
 from __future__ import annotations
 
 import math
 import re
 from enum import Enum
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import outlines
 import pytest
 import torch
 from outlines.types import regex
-from pydantic import BaseModel, Field
 
 import outlines_phi
 from outlines_phi import PhiTransformers
@@ -33,57 +33,14 @@ class Colour(Enum):
     GREEN = "green"
 
 
-class Item(BaseModel):
-    kind: Literal["elf", "dwarf"]
-    code: Annotated[str, Field(pattern="^[a-z]{2,4}$")]
-    count: int
-
-
-# What stock Outlines gets right on any vocabulary: ASCII, and where a member goes on, every step is a member again.
-FAITHFUL = {
-    "regex": CODE,
-    "Literal": Literal["red", "green"],
-    "Enum": Colour,
-    "bool": bool,
-    "int": int,
-}
-
-
 def allowed(model: PhiTransformers, table: Any, state: int) -> set[int]:
     """Return the live tokens of a state of ours."""
     row = table.bias(state, UNLIMITED, torch.device("cpu"))
     return set(torch.nonzero(row == 0)[:, 0].tolist())
 
 
-CALLS: dict[str, dict[str, Any]] = {
-    "sampling": {},
-    "greedy": {"do_sample": False},
-    "warped": {"temperature": 0.7, "top_k": 20, "top_p": 0.9},
-    "penalty": {"repetition_penalty": 1.3},
-    "several": {"num_return_sequences": 3},
-    "truncated": {"max_new_tokens": 2},
-}
-
-
 class TestParity:
     """Seed for seed, on an identical second copy of the model."""
-
-    @pytest.mark.in_turn
-    @pytest.mark.parametrize("options", CALLS.values(), ids=list(CALLS))
-    @pytest.mark.parametrize("name", FAITHFUL)
-    def test_of_calls(
-        self, name: str, options: dict[str, Any], model: PhiTransformers, stock: outlines.models.Transformers
-    ) -> None:
-        """The same generator again and again, too."""
-        options, drawn = {"max_new_tokens": 60, **options}, set()
-        generators = [outlines.Generator(each, FAITHFUL[name]) for each in (model, stock)]
-        for seed in range(3):
-            ours, theirs = (seeded(each, PROMPT, FAITHFUL[name], seed=seed, **options) for each in (model, stock))
-            assert ours == theirs
-            ours, theirs = (seeded(each, PROMPT, seed=seed, **options) for each in generators)
-            assert ours == theirs
-            drawn.add(str(ours))
-        assert len(drawn) > 1 or name != "regex" or not options.get("do_sample", True)
 
     def test_of_several_ends(self) -> None:
         """Stock Outlines allows the tokenizer's end of sequence, wherever it stands among those of the model."""

@@ -1,4 +1,5 @@
-"""Models that cannot be corrected: each says what it is, why, and what to do; and plain calls of what stock Outlines takes work."""
+"""Models that cannot be corrected say what they are, why, and what to do; plain calls of what stock Outlines takes work; and a host
+of a few lines has every call that needs no loop of its own (what all hosts promise is in ``tests/hosts``)."""
 
 from __future__ import annotations
 
@@ -13,10 +14,13 @@ from outlines.models.base import AsyncModel, Model
 from outlines.models.transformers import Transformers, TransformerTokenizer
 
 import outlines_phi
+from outlines_phi import from_language_model
 from outlines_phi.errors import UnsupportedError, VocabularyError
 from outlines_phi.lm import bundled
+from outlines_phi.lm.table_model import TableModel
 from outlines_phi.plugin.mistakes import REFUSED
-from outlines_phi.plugin.wrapping import HOSTS
+from outlines_phi.plugin.wrapping import HOSTS, OwnModel
+from tests.languages import VOCABULARY
 from tests.plugin.loops import seeded
 
 COLOUR = Literal["red", "green"]
@@ -174,3 +178,51 @@ def test_a_model_in_training_mode_is_wrapped() -> None:
     assert model("red", COLOUR, phi="exact", seed=1) == outlines_phi.from_transformers(*bundled.load())(
         "red", COLOUR, phi="exact", seed=1
     )
+
+
+Answer = Literal["a", "ab", "ba", "cc"]
+PROMPT = "x"
+
+
+LM = TableModel.random(VOCABULARY, seed=3)
+
+
+def encode(text: str) -> list[int]:
+    """Write a prompt letter by letter."""
+    return [VOCABULARY.tokens.index(letter.encode()) for letter in text]
+
+
+@pytest.fixture(scope="module")
+def host() -> OwnModel:
+    return from_language_model(LM, encode)
+
+
+def test_a_default_of_the_host_holds_in_its_calls() -> None:
+    host = from_language_model(LM, encode, phi="exact", banned_phrases=["a"])
+    assert {host(PROMPT, Answer, seed=seed) for seed in range(5)} == {"cc"}
+
+
+def test_prompts_may_be_token_ids(host: OwnModel) -> None:
+    assert from_language_model(LM)(encode(PROMPT), Answer, seed=1) == host(PROMPT, Answer, seed=1)
+
+
+NO_LOOP, NO_PROMPT = (
+    "Give phi='local' for plain masking. OwnModel has no loop of its own",
+    "a text or a sequence of token ids",
+)
+OF_A_HOST: list[tuple[Callable[[OwnModel], Any], str]] = [
+    (lambda host: host(PROMPT, Answer, phi=None), NO_LOOP),
+    (lambda host: host.stream(PROMPT, Answer, phi=None), NO_LOOP),
+    *((lambda host, given=given: host(given, Answer), NO_PROMPT) for given in (3, None, [0.5], ["x"], [[1]], [True])),
+    (lambda host: host("no such letters", Answer), "raised ValueError .* for the prompt 'no such letters'"),
+    (lambda host: host(PROMPT, Answer, tokenization="canonical"), "tokenizer"),
+    (lambda host: from_language_model(LM)(PROMPT, Answer), "Give encode= to from_language_model"),
+    (lambda host: from_language_model(object()), "LanguageModel"),
+    (lambda host: from_language_model(LM, "abc"), "a function"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), OF_A_HOST, ids=[words for _, words in OF_A_HOST])
+def test_what_a_host_of_a_few_lines_refuses(call: Callable[[OwnModel], Any], words: str, host: OwnModel) -> None:
+    with pytest.raises(UnsupportedError, match=words):
+        call(host)

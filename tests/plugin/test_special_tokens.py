@@ -52,6 +52,15 @@ def test_texts_that_go_on_are_cut_behind_the_token(model: PhiTransformers) -> No
         assert not any(b"\xff" in each.bytes for token in draw.tokens for each in token.top or ())
 
 
+def test_captures_of_guidance_are_read_by_tokens(model: PhiTransformers) -> None:
+    text = '%llguidance {}\nstart: a </think> b\na[capture]: /[ab]{1,3}/\nb[capture]: "1" | "2"'
+    generator = Generator(model, CFG(text))
+    draws = generator.sample("Is it one?", n=5, phi="exact", seed=1)
+    assert [draw.value for draw in draws] == [{"a": draw.text[:-1], "b": draw.text[-1]} for draw in draws]
+    found = generator.probabilities("Is it one?", tolerance=0.2)
+    assert all(entry.value == {"a": entry.text[:-1], "b": entry.text[-1]} for entry in found.entries)
+
+
 @pytest.mark.parametrize("token", [True, None, "", 1.5])
 def test_a_special_token_is_a_name_or_an_id(token: object) -> None:
     with pytest.raises(UnsupportedError, match="Give the name of a special token, or its id"):

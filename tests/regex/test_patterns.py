@@ -1,9 +1,9 @@
-"""The language of a regular expression is that of Outlines' engine, and no pattern hangs."""
+"""The language of a regular expression is that of Outlines' engine, and no pattern hangs; free text around strings."""
 
 import re
 import time
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, product
 
 import outlines_core
 import pytest
@@ -16,7 +16,7 @@ from outlines_phi.guides import FSMGuide
 from outlines_phi.guides.guide import DONE
 from outlines_phi.numerics.cache import forget_parts
 from outlines_phi.regex.dialects import RUST
-from outlines_phi.regex.patterns import LARGER, compile_lexeme, compile_regex
+from outlines_phi.regex.patterns import LARGER, compile_lexeme, compile_regex, free_text
 from tests.regex.outlines_engine import difference, direct, whole
 from tests.regex.random_patterns import jumbles, patterns
 
@@ -321,3 +321,31 @@ def test_a_lexeme_does_not_depend_on_the_text_around_it(pattern: str, alone: boo
     else:
         with pytest.raises(UnsupportedError, match="^Leave out what looks beyond the lexeme"):
             compile_lexeme(pattern)
+
+
+TEXTS = ["".join(letters) for size in range(5) for letters in product("abc</é", repeat=size)]
+
+
+@pytest.mark.parametrize("triggers", [("ab",), ("</", "ab", "b"), ("aa", "aba", "c"), ("aé",), ("a.b", "[a]")])
+def test_texts_are_those_without_and_those_up_to_the_first(triggers: tuple[str, ...]) -> None:
+    without, up_to = free_text(triggers), free_text(end=triggers)
+    for text in TEXTS:
+        ends = [at + len(one) for one in triggers for at in range(len(text)) if text.startswith(one, at)]
+        assert without.accepts(text.encode()) == (not ends)
+        assert up_to.accepts(text.encode()) == (min(ends, default=-1) == len(text))
+    assert not without.accepts(b"\xff") and not without.accepts(b"\xc3")
+
+
+def test_both_and_none() -> None:
+    both, any_text = free_text(("ab",), ("</", "b")), free_text()
+    for text in TEXTS:
+        assert both.accepts(text.encode()) == (
+            free_text(("ab",)).accepts(text.encode()) and free_text(end=("</", "b")).accepts(text.encode())
+        )
+        assert any_text.accepts(text.encode())
+    assert not any_text.accepts(b"\xff")
+
+
+def test_an_empty_string_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="at least one character"):
+        free_text(("a", ""))

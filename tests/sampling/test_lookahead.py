@@ -1,7 +1,9 @@
-"""Look-ahead draws against their laws by enumeration, beside variants that look right and are not (theory.md, section 6)."""
+"""Look-ahead draws against their laws by enumeration, beside variants that look right and are not (theory.md, section 6);
+one window by itself, and what is kept in memory meanwhile."""
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 from collections import Counter
@@ -11,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from outlines_phi import (
     BannedPhrases,
@@ -26,18 +29,26 @@ from outlines_phi import (
     Vocabulary,
 )
 from outlines_phi.guides import Table
-from outlines_phi.lm import TableModel
+from outlines_phi.lm import LanguageModel, TableModel, TokenTrees
+from outlines_phi.lm.forest import Forest
 from outlines_phi.sampling.rejection.attempts import descend
-from outlines_phi.sampling.window_walks import lost_at
+from outlines_phi.sampling.window_walks import WASTE, WindowTree, lost_at
 from tests.inner import (
     Attempt,
     Attempts,
+    BoundsTree,
+    Branch,
+    Evaluation,
     LookaheadSampler,
+    ModelCounts,
     Node,
     NormalizerWalk,
     PhraseGuide,
+    PhraseWindows,
     ProductGuide,
+    Renewal,
     Request,
+    Rows,
     WindowAttempts,
     frequencies,
     log_sum,
@@ -375,3 +386,132 @@ class TestRejections:
     def test_exact_draws_count_attempts_alone(self) -> None:
         (draws,) = sample(ExactPhi(), self.request(BannedPhrases(["aba", "ca", "b"]), 40, 20))
         assert not draws.rejections and self.failed(draws) > 0
+
+
+LONG = 2_000
+
+
+def run(ground: WindowTree, walks: WindowAttempts | NormalizerWalk, case: Banned) -> None:
+    """Take walks to their ends."""
+    handle = 1
+    while nodes := ground.grow(walks):
+        for node in nodes:
+            text = ground.text_of(node)
+            text.node, text.answer, handle = handle, np.log(case.p(node.tokens())), handle + 1
+
+
+def ground(table: Table, budget: int, log_p: np.ndarray) -> WindowTree:
+    return WindowTree(PhraseWindows(table, Renewal(16)), table.start, budget, Branch(-1, -1, 0, log_p), 0)
+
+
+@cases
+@pytest.mark.parametrize("coarseness", [0.05, 0.25, 1.0])
+def test_the_estimate_of_a_window_is_unbiased(case: Banned, coarseness: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The estimate is that of a walk launched always or by chance, whatever the attempts before it have found."""
+    monkeypatch.setattr(windows, "COARSENESS", coarseness)
+    psi, estimates = case.reach(WHOLE, (), ()), []
+    rng = np.random.default_rng(0)
+    for _ in range(2000):
+        here = ground(case.table, case.budget, np.log(case.p(())))
+        attempts = WindowAttempts(here.tree, rng, width=4, effort=Effort(), diagnostics=rng)
+        run(here, attempts, case)
+        assert attempts.satisfied
+        weighing = NormalizerWalk(here, rng)
+        run(here, weighing, case)
+        estimates.append(math.exp(weighing.log_estimate))
+        gap, lower = math.exp(here.tree.root.log_gap), math.exp(here.tree.root.log_lower)
+        assert (1 - max(coarseness, gap)) * lower <= estimates[-1] + 1e-12
+    assert abs(z(np.array(estimates), psi)) < 4
+
+
+def test_a_walk_is_rare_where_little_is_undecided() -> None:
+    """The undecided mass over the coarseness is the chance of a walk."""
+    case = Banned((b"bc",), 3, seed=1)
+    rng, launched = np.random.default_rng(0), []
+    log_p = np.log([0.9, 0.0495, 0.001, 0.0005, 0.0, 0.049], where=[True] * 4 + [False, True], out=np.full(6, -np.inf))
+    for _ in range(2000):
+        here = ground(case.table, 3, log_p)
+        here.grow(WindowAttempts(here.tree, rng, width=1, effort=Effort(), diagnostics=rng))
+        launched.append(bool(here.grow(NormalizerWalk(here, rng))))
+    assert math.exp(here.tree.root.log_gap) == pytest.approx(0.0015)
+    assert abs(np.mean(launched) - 0.006) < 4 * math.sqrt(0.006 / 2000)
+
+
+def test_as_many_attempts_go_at_once_as_have_failed() -> None:
+    """All but a millionth of the texts run into one of eight phrases."""
+    phrases = tuple(bytes(letters) for letters in itertools.product(b"ab", repeat=3))
+    p = np.array([0, 0.25, 0.25, 0.25, 0.25, 1e-6])
+    with np.errstate(divide="ignore"):
+        here = ground(without(*phrases), 5, np.log(p / p.sum()))
+    streams, flight = [np.random.default_rng(i) for i in range(2)], []
+    attempts = WindowAttempts(here.tree, streams[0], width=3, effort=Effort(), diagnostics=streams[1])
+    while waiting := here.grow(attempts):
+        flight.append((len(attempts.failed), len(waiting)))
+        for node in waiting:
+            here.text_of(node).node, here.text_of(node).answer = 1, here.text.answer
+    assert all(count <= max(1, min(3, failed)) for failed, count in flight)
+    assert max(count for _, count in flight) == 3
+
+
+class Gibberish(LanguageModel):
+    """A law that reads the last token only, at a cost that does not grow with the text."""
+
+    def __init__(self, logits: np.ndarray) -> None:
+        self.vocabulary, self.max_length, self.device = VOCABULARY, None, torch.device("cpu")
+        self.logits = torch.from_numpy(logits)
+
+    def trees(self, prompts: object) -> GibberishTrees:
+        self.latest = GibberishTrees(self, prompts)
+        return self.latest
+
+
+class GibberishTrees(TokenTrees):
+    def __init__(self, model: Gibberish, prompts: object) -> None:
+        self.model, self.counts = model, ModelCounts()
+        self.forest = Forest(prompts, len(VOCABULARY), None)  # type: ignore[arg-type]
+
+    def roots(self, parents: object = (), tokens: object = ()) -> Evaluation:
+        nodes = self.forest.plant()
+        return Evaluation(nodes, Rows.all(self.model.logits[[1] * len(nodes)]))
+
+    def extend(self, parents: object, tokens: object) -> Evaluation:
+        nodes = self.forest.add(parents, tokens)  # type: ignore[arg-type]
+        self.counts.tokens += len(nodes)
+        return Evaluation(nodes, Rows.all(self.model.logits[self.forest.token[nodes.start : nodes.stop]]))
+
+    @property
+    def next_node(self) -> int:
+        return len(self.forest)
+
+    def compact(self, keep: object) -> None:
+        self.forest.retain(keep)  # type: ignore[arg-type]
+
+
+def alive(kind: type) -> int:
+    return Counter(map(type, gc.get_objects()))[kind]
+
+
+@pytest.mark.parametrize("phi", [LookaheadPhi(weights=True), LookaheadPhi(release="early")], ids=["window", "early"])
+def test_memory_is_flat_over_a_long_text(phi: LookaheadPhi) -> None:
+    """2,000 tokens, a third of them beginning a phrase: what is held is the text and the window under way."""
+    logits = np.random.default_rng(3).standard_normal((6, 6))
+    logits[:, 0] = -50.0  # never ends
+    model = Gibberish(logits)
+    table = without(b"abc", b"bb", b"caa")
+    settings = SamplingSettings(max_new_tokens=LONG, seed=0)
+    request = Request(lm=model, table=table, prompts=[(1,)], settings=settings)
+    gc.collect()
+    before = alive(Branch), alive(BoundsTree)
+    checked = 0
+    for (walk,) in LookaheadSampler(phi).steps(request):
+        written = len(walk.tokens)
+        if written // 500 > checked:
+            checked = written // 500
+            kept = int(model.latest.forest.alive[: model.latest.next_node].sum())
+            assert kept <= 2 * written + 2 * WASTE
+            assert alive(Branch) - before[0] < 40 and alive(BoundsTree) - before[1] < 8
+            assert table.bytes < 2**20
+    text = b"".join(VOCABULARY.tokens[token] for token in walk.tokens)
+    assert checked == 4 and written == LONG and not any(phrase in text for phrase in (b"abc", b"bb", b"caa"))
+    rejected = model.latest.counts.tokens - written
+    assert rejected > 100  # evaluated in vain, and given back

@@ -8,8 +8,9 @@ from itertools import combinations, product
 from typing import NamedTuple, final
 
 from ...automata.automaton import DEAD, ByteAutomaton
-from ...errors import EmptyLanguageError, GrammarError, UnsupportedError
+from ...errors import EmptyLanguageError, GrammarError
 from ...numerics.cache import kept
+from ...vocabulary.special_tokens import SPELLING
 from ...vocabulary.vocabulary import Vocabulary
 from ..fsm import FSMGuide
 from ..grammar.cfg_guide import CFGGuide
@@ -194,7 +195,7 @@ class TextReading:
             end = whole - len(ending)
         for capture, text in ((rule.capture, self._text[begin:end]), (rule.ending, ending)):
             if capture is not None:
-                before, new = found.get(capture.name), text.decode(errors="replace")
+                before, new = found.get(capture.name), SPELLING.sub(b"", text).decode(errors="replace")
                 found[capture.name] = [*(before if isinstance(before, list) else ()), new] if capture.listed else new
 
     def _children(self, node: Derived, around: frozenset[Derived]) -> list[Derived] | None:
@@ -322,11 +323,6 @@ class GuidanceGrammar:
     def __init__(self, text: str) -> None:
         self.text = text
         self._rules = GuidanceRules(text)
-        if self._rules.special and self.has_captures:
-            raise UnsupportedError(
-                "Leave the captures out, or the special tokens: what a special token writes is not told in a text, from which "
-                f"captures are read. The grammar has both, {self._rules.special[0]} among them."
-            )
         self._productions = Productions.of(self._rules)
         if self._rules.cycle:
             _ = self._grammar
@@ -343,6 +339,11 @@ class GuidanceGrammar:
     def has_captures(self) -> bool:
         """True if a rule captures its text."""
         return any(rule.capture or rule.ending for rule in self._rules.rules.values())
+
+    @property
+    def has_special(self) -> bool:
+        """True if texts have special tokens."""
+        return bool(self._rules.special)
 
     @property
     def automaton_alone(self) -> ByteAutomaton | None:
@@ -381,10 +382,14 @@ class GuidanceGrammar:
         return TextReading(self._productions, text.encode()).holds
 
     def captures(self, text: str) -> dict[str, str | list[str]]:
-        """Return the captures of a text of the grammar, by name."""
-        reading = TextReading(self._productions, text.encode())
+        """Return the captures of a text of the grammar, by name.
+
+        Special tokens are read as machines step by them, ``surrogateescape``; in captures they show nothing.
+        """
+        reading = TextReading(self._productions, text.encode(errors="surrogateescape"))
         if not reading.holds:
-            raise ValueError(f"{text!r:.80} is not in the format.")
+            hint = " Take the value of a draw of sample(), which knows its special tokens." if self.has_special else ""
+            raise ValueError(f"{text!r:.80} is not in the format.{hint}")
         return reading.captures
 
 

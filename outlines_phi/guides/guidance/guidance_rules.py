@@ -15,10 +15,11 @@ from ...regex.syntax_tree import EMPTY, Choice, Leaf, Node, Repeat, RuleName, Se
 from ...vocabulary.special_tokens import references
 from ..grammar.grammar import Grammar, Terminal
 from ..grammar.notation.lowering import GrammarRule, Lowering, written
+from ..grammar.notation.tree_maker import SpecialToken
 from ..json_schema.machine.machine import Machine
 from ..json_schema.reading.schema import Schema
 from ..json_schema.reading.template import Template
-from .notation import Attribute, Definition, Nested, SpecialToken, Spelled, Values, parse
+from .notation import Attribute, Definition, Nested, Spelled, Values, parse
 
 
 @final
@@ -320,6 +321,12 @@ class _ScopeReader:
                         )
                     return self._pattern(definition.body, (*within, name))
             assert isinstance(inner, (Values, Nested, SpecialToken))
+            if isinstance(inner, SpecialToken):
+                raise self._rules.error(
+                    "a special token is no part of a lexeme. Leave it out of this terminal, and write it in a rule without "
+                    "`stop`, `suffix` and `lazy`",
+                    inner.at,
+                )
             raise self._rules.error(
                 "this cannot be a part of one lexeme. Leave out the attributes of the rule (`stop`, `suffix`, `lazy`), "
                 "or write a regular expression in its place",

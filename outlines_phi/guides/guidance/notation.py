@@ -17,10 +17,9 @@ from typing import Any, NamedTuple, final
 from lark import Lark, Token, v_args
 from lark.exceptions import UnexpectedInput, VisitError
 
-from ...errors import GrammarError, VocabularyError
+from ...errors import GrammarError
 from ...regex.patterns import literal
 from ...regex.syntax_tree import Leaf, Node, Repeat, RuleName
-from ...vocabulary.special_tokens import references
 from ..grammar.notation.tree_maker import REPEATS, TreeMaker, position
 
 
@@ -31,15 +30,6 @@ class Spelled(Leaf):
 
     pattern: str
     at: int  # where it is written, an offset
-
-
-@final
-@dataclass(frozen=True)
-class SpecialToken(Leaf):
-    """A special token, or any of several, as it is written: ``<|end|>``, ``<[5-9]>``."""
-
-    written: str
-    at: int
 
 
 @final
@@ -284,13 +274,6 @@ class _LLGuidanceReader(TreeMaker):
 
     def named(self, name: Token) -> Node:
         return RuleName(str(name), position(name))
-
-    def special(self, token: Token) -> Node:
-        try:
-            references(str(token))
-        except VocabularyError as error:
-            raise self._error(str(error), token) from None
-        return SpecialToken(str(token), position(token))
 
     def reference(self, name: Token) -> Node:
         raise self._error("the grammar that this refers to is not here; write it in this place, `%lark { ... }`", name)

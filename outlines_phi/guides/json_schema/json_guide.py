@@ -246,7 +246,7 @@ class JSONGuide(PlaceGuide):
         size = self.machine.size(place)
         looked_at = 0 < size <= LONGEST and not _is_known_later(place)
         found = self.machine.nearer(place, size, self._likely(place.state)) if looked_at else None
-        return FirstStep(size) if found is None else FirstStep(size, *found)
+        return FirstStep(size + 1) if found is None else FirstStep(size, *found)
 
     def _likely(self, state: State) -> Iterable[int]:
         """Return the bytes that may come next, those first that a completion goes on with most often."""

@@ -28,7 +28,7 @@ MOST_KEPT = 1 << 25
 
 Found = TypeVar("Found")
 
-MOST_STATES, MOST_EDGES, MOST_FRAMES, MOST_PARTS, MOST_MISSED = 1 << 14, 1 << 17, 1 << 16, 1 << 20, 1 << 12
+MOST_STATES, MOST_EDGES, MOST_FRAMES, MOST_PARTS, MOST_MISSED = 1 << 14, 1 << 17, 1 << 16, 1 << 20, 1 << 15
 """Entries of the tables of one guide; those that are not written take no memory."""
 
 UNKNOWN, FIRST = 1, 3

@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...automata.automaton import ByteAutomaton, joint_classes
+from ...automata.automaton import ByteAutomaton, TooLarge, below, joint_classes
 from ...automata.byte_machine import Both
 from ...automata.prefix_match import whole_characters
 from ...errors import EmptyLanguageError, UnsupportedError, VocabularyError
@@ -59,7 +59,7 @@ class ProductGuide(BanningGuide):
             raise VocabularyError("guides of two vocabularies cannot be intersected; build both for the same model")
         self.left, self.right = left, right
         self.vocabulary, self.phrases, self.open = left.vocabulary, right.phrases, left.open
-        self.blocks = left.blocks
+        self.blocks, self.match, self.thoughts = left.blocks, left.match, left.thoughts
         self._pairs = [(DEAD, DEAD), (DONE, DONE)]
         self._number = {(DONE, DONE): DONE}
         self._least = np.array([UNREACHABLE, 0], dtype=np.int64)  # `min_tokens` of the pairs, as far as it is known
@@ -137,6 +137,14 @@ class ProductGuide(BanningGuide):
         """See :meth:`Guide.between_blocks`: that of the left guide."""
         return self.left.between_blocks(self._pairs[state][0])
 
+    def in_thought(self, state: int) -> bool:
+        return self.left.in_thought(self._pairs[state][0])
+
+    def least_budget(self, state: int) -> int:
+        """See :meth:`Guide.least_budget`; phrases may make a shortest text longer."""
+        left, _ = self._pairs[state]
+        return self.min_tokens(state) + self.left.least_budget(left) - self.left.min_tokens(left)
+
     def describe(self, state: int) -> str:
         """Return a debugging picture of ``state``: that of both."""
         left, right = self._pairs[state]
@@ -175,7 +183,12 @@ class ProductGuide(BanningGuide):
         return states
 
     def _pair(self, left: int, right: int) -> int:
-        """Return the number of a pair, DEAD where either is; a new one gets the next."""
+        """Return the number of a pair, DEAD where either is; a new one gets the next.
+
+        A token that ends the text on the left may have gone on with it on the right, where no phrase waits for what comes.
+        """
+        if left == DONE and right > DONE and self.right.min_tokens(right) == 0:
+            return DONE
         if DEAD in (left, right) or (left == DONE) != (right == DONE):
             return DEAD
         number = self._number.setdefault((left, right), len(self._pairs))
@@ -377,22 +390,13 @@ def _multiplied(
     automaton: ByteAutomaton, matcher: PhraseMatcher, origin: int, limit: int, beyond_ascii: int | None = None
 ) -> ByteAutomaton | None:
     """Return the texts of ``automaton`` that are :class:`WithoutPhrases`; ``None`` for over ``limit`` states."""
-
-    def check(states: int) -> None:
-        if states >= limit:
-            raise _TooLarge
-
     byte_class, _ = joint_classes([automaton.byte_class, matcher.byte_class])
     try:
         return ByteAutomaton.of_machine(
-            Both(automaton, WithoutPhrases(matcher, origin, beyond_ascii)), byte_class, check
+            Both(automaton, WithoutPhrases(matcher, origin, beyond_ascii)), byte_class, below(limit)
         )
-    except _TooLarge:
+    except TooLarge:
         return None
-
-
-class _TooLarge(Exception):
-    """A product has more states than are listed."""
 
 
 def _without_own(automaton: ByteAutomaton, phrases: BannedPhrases, origin: int) -> ByteAutomaton:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar, final
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -29,87 +30,93 @@ def vocabulary_of(model_config: Any) -> Vocabulary:
     )
 
 
+def refuse_faults(*faults: tuple[bool, str]) -> None:
+    """Raise :class:`UnsupportedError` for the first fault of an engine that is there: its remedy, then the fault."""
+    for found, said in faults:
+        if found:
+            raise UnsupportedError(said)
+
+
 def check_engine(config: Any) -> None:
-    """Refuse an engine, given its ``VllmConfig``, in which the rows of requests cannot be told or are not those of the model.
-
-    Raises :class:`UnsupportedError`.
-    """
-    if config.speculative_config is not None:
-        raise UnsupportedError(
+    """Refuse an engine, given its ``VllmConfig``, in which the rows of requests cannot be told or are not those of the model."""
+    model = config.model_config
+    refuse_faults(
+        (
+            config.speculative_config is not None,
             "Start vLLM without speculative_config, and give draft= for drafts: with speculative decoding vLLM runs no logits "
-            "processor."
-        )
-    if config.model_config.runner_type != "generate":
-        raise UnsupportedError(
-            f"Load a generative model: runner={config.model_config.runner_type!r} writes no next tokens."
-        )
-    if config.model_config.is_encoder_decoder:
-        raise UnsupportedError("Load a model without an encoder. Here a text follows its prompt, token by token.")
-    if config.use_v2_model_runner:
-        raise UnsupportedError(
-            "Set VLLM_USE_V2_MODEL_RUNNER=0 before vLLM is imported. The V2 model runner does not run logits processors of V1."
-        )
+            "processor.",
+        ),
+        (
+            model.runner_type != "generate",
+            f"Load a generative model: runner={model.runner_type!r} writes no next tokens.",
+        ),
+        (model.is_encoder_decoder, "Load a model without an encoder. Here a text follows its prompt, token by token."),
+        (
+            config.use_v2_model_runner,
+            "Set VLLM_USE_V2_MODEL_RUNNER=0 before vLLM is imported. The V2 model runner does not run logits processors of V1.",
+        ),
+    )
 
 
-Kept = TypeVar("Kept")
+class RowProcessor(LogitsProcessor):
+    """A logits processor for the requests that have its ``argument``, and what it keeps for them, ``kept`` by the row of the batch.
 
-
-@final
-class BatchRows(Generic[Kept]):
-    """The state that a processor keeps for the rows of a batch, by row; rows of other requests have nothing.
-
-    ``make`` returns what is kept for a request, given its parameters, the ids of its prompt and the list of its outputs, which
-    grows as it is written; ``None`` for a request that is not ours. A request that was preempted is added again, with its outputs.
+    A request that was preempted is added again, with its outputs.
     """
 
-    def __init__(self, make: Callable[[SamplingParams, list[int] | None, list[int]], Kept | None]) -> None:
-        self._make = make
-        self.of: dict[int, Kept] = {}
+    argument: ClassVar[str]  # The name in ``SamplingParams.extra_args``
 
-    def update(self, change: BatchUpdate | None) -> None:
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        self.kept: dict[int, Any] = {}
+
+    @abstractmethod
+    def _kept(self, argument: Any, params: SamplingParams, prompt: list[int] | None, outputs: list[int]) -> Any:
+        """Return the state of a request, whose ``outputs`` grow as it is written."""
+
+    def is_argmax_invariant(self) -> bool:
+        """Return False: vLLM leaves out processors that are, where all requests are greedy."""
+        return False
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
         """Follow a change of the batch: what left, what came, what moved, in this order."""
-        if change is None:
+        if batch_update is None:
             return
-        for row in change.removed:
-            self.of.pop(row, None)
-        for row, params, prompt, outputs in change.added:
-            self._put(row, self._make(params, prompt, outputs))
-        for source, target, direction in change.moved:
-            moved, replaced = self.of.pop(source, None), self.of.pop(target, None)
+        for row in batch_update.removed:
+            self.kept.pop(row, None)
+        for row, params, prompt, outputs in batch_update.added:
+            argument = (params.extra_args or {}).get(self.argument)
+            self._put(row, None if argument is None else self._kept(argument, params, prompt, outputs))
+        for source, target, direction in batch_update.moved:
+            moved, replaced = self.kept.pop(source, None), self.kept.pop(target, None)
             self._put(target, moved)
             if direction == MoveDirectionality.SWAP:
                 self._put(source, replaced)
 
-    def _put(self, row: int, kept: Kept | None) -> None:
+    def _put(self, row: int, kept: Any) -> None:
         """Let a row have what is kept for its request, whatever it had before."""
-        self.of.pop(row, None)
+        self.kept.pop(row, None)
         if kept is not None:
-            self.of[row] = kept
+            self.kept[row] = kept
 
 
 KEY = "outlines_phi_row"
-"""The name in ``SamplingParams.extra_args`` of what a request's logits are kept under."""
+"""The argument of what a request's logits are kept under."""
 
 _ROWS: dict[str, Tensor] = {}
 """The logits of this process's engine, by key. Of a prompt that is read in parts the last ones are those of its end."""
 
 
 @final
-class RowCapture(LogitsProcessor):
+class RowCapture(RowProcessor):
     """A logits processor that copies the logits of requests with a :data:`KEY`, and changes none."""
 
-    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
-        self._keys = BatchRows(lambda params, prompt, outputs: (params.extra_args or {}).get(KEY))
+    argument = KEY
 
-    def is_argmax_invariant(self) -> bool:
-        """Return False: vLLM leaves out processors that are, where all requests are greedy, and ours are."""
-        return False
-
-    def update_state(self, batch_update: BatchUpdate | None) -> None:
-        self._keys.update(batch_update)
+    def _kept(self, argument: Any, params: SamplingParams, prompt: list[int] | None, outputs: list[int]) -> Any:
+        return argument
 
     def apply(self, logits: Tensor) -> Tensor:
-        wanted = {row: key for row, key in self._keys.of.items() if row < len(logits)}
+        wanted = {row: key for row, key in self.kept.items() if row < len(logits)}
         if wanted:
             _ROWS.update(zip(wanted.values(), logits[list(wanted)], strict=True))
         return logits

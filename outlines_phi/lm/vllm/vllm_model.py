@@ -9,10 +9,10 @@ import hashlib
 import os
 import queue
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
-from weakref import WeakKeyDictionary
 
 import torch
 import vllm
@@ -25,7 +25,7 @@ from vllm.v1.engine.exceptions import EngineDeadError
 
 from ...errors import ModelError, UnsupportedError
 from ..model import LanguageModel, TokenTrees
-from .engine import KEY, RowCapture, check_engine, vocabulary_of
+from .engine import KEY, RowCapture, check_engine, refuse_faults, vocabulary_of
 from .sessions import Asked, Calls, Sessions, SessionTrees
 
 ENGINE: Mapping[str, Any] = {
@@ -36,7 +36,7 @@ ENGINE: Mapping[str, Any] = {
 
 TESTED = "0.32"  # The versions of vLLM whose core is spoken to
 
-SESSIONS: WeakKeyDictionary[Any, Sessions] = WeakKeyDictionary()
+SESSIONS: weakref.WeakKeyDictionary[Any, Sessions] = weakref.WeakKeyDictionary()
 """By the ``LLM``: what is open in its engine, for whichever model of ours."""
 
 PATIENCE = 10.0
@@ -48,10 +48,8 @@ LIMIT = 300.0  # Seconds without an answer after which it is given up
 class EngineCalls(Calls, ABC):
     """Calls of the engine of a ``vllm.LLM`` that carries :class:`RowCapture` and :class:`RowReader`."""
 
-    stay = False  # True if requests can stay open
-
     def __init__(self, llm: Any) -> None:
-        self._llm = llm
+        self._llm = weakref.proxy(llm)  # whose requests these are, kept as long as it is: see SESSIONS
 
     def rows(self, asked: Sequence[Asked], relieve: Callable[[], object]) -> tuple[Tensor, dict[str, int]]:
         """See :meth:`Calls.rows`.
@@ -84,8 +82,6 @@ class EngineCalls(Calls, ABC):
 @final
 class CoreCalls(EngineCalls):
     """Requests to the core of the engine. One that stays open keeps its keys and values, and goes on at the price of one token."""
-
-    stay = True
 
     @staticmethod
     def fits(llm: Any) -> bool:
@@ -221,11 +217,13 @@ class VLLMModel(LanguageModel):
         check_engine(config)
         processors = [_qualified(each) for each in config.model_config.logits_processors or ()]
         reader = config.parallel_config.worker_extension_cls
-        if processors[:1] != [_qualified(RowCapture)] or reader != ENGINE["worker_extension_cls"]:
-            raise UnsupportedError(
+        refuse_faults(
+            (
+                processors[:1] != [_qualified(RowCapture)] or reader != ENGINE["worker_extension_cls"],
                 "Make it with LLM(..., **outlines_phi.vllm.ENGINE), its logits processor before all others. The LLM that was "
-                "given does not hand out the logits of its model."
+                "given does not hand out the logits of its model.",
             )
+        )
         self.vocabulary = vocabulary_of(config.model_config)
         # A request has room for the token that vLLM samples, which nobody reads.
         self.max_length = int(config.model_config.max_model_len) - 1
@@ -265,11 +263,10 @@ class VLLMModel(LanguageModel):
 
 def _sessions(llm: Any) -> Sessions:
     """Return the open requests of an engine, which may take half of its room."""
-    calls: EngineCalls = (CoreCalls if CoreCalls.fits(llm) else RequestCalls)(llm)
-    config = llm.llm_engine.vllm_config
+    config, stay = llm.llm_engine.vllm_config, CoreCalls.fits(llm)
     return Sessions(
-        calls,
-        most=config.scheduler_config.max_num_seqs // 2 if calls.stay else 0,
+        CoreCalls(llm) if stay else RequestCalls(llm),
+        most=config.scheduler_config.max_num_seqs // 2 if stay else 0,
         blocks=int(config.cache_config.num_gpu_blocks or 0) // 2,
         block_size=int(config.cache_config.block_size),
         prefixes=bool(config.cache_config.enable_prefix_caching),

@@ -111,7 +111,7 @@ class Frontier:
     def _free(self, node: Node) -> NDArray[np.floating]:
         """Return the free part that is open: what ends the text is not, unless a constraint has still to be asked about it."""
         assert node.distribution is not None
-        closed = not self._tree.table.guide.open or self._tree.constraint is not None
+        closed = not self._tree.table.guide.ends_by_tokens or self._tree.constraint is not None
         return node.distribution.log_free if closed else node.distribution.unended()
 
     def _settle(self) -> None:
@@ -314,7 +314,7 @@ class ModeSearch:
 
     def _collect(self, node: Node) -> None:
         """Take note of the members one token below a node; of tokens that all end the text, of the likeliest."""
-        if node.distribution is not None and self.tree.table.guide.open:
+        if node.distribution is not None and self.tree.table.guide.ends_by_tokens:
             tokens, log_p = node.distribution.ended()
             most = self._top + 1
             least = np.partition(log_p, -most)[-most] if len(log_p) > most else -math.inf

@@ -9,7 +9,7 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...numerics.weights import log, log_difference, log_sum, ratio
+from ...numerics.weights import bisected, log, log_difference, log_sum, ratio
 
 STAKES = np.array([1.0, 0.85, 0.6, 0.4, 0.2, 0.07])
 """Shares of its capital that each of the bettors stakes on the failure of an attempt."""
@@ -57,11 +57,8 @@ class Evidence:
         low = max((wave.log_lower for wave in self.waves), default=-math.inf)
         if not self.rules_out(high, alpha):
             return high
-        below, above = 0.0, 1.0  # Shares of the bracket, laid out by masses above its lower end
-        for _ in range(HALVINGS):
-            middle = (below + above) / 2
-            ruled_out = self.rules_out(_between(low, high, middle), alpha)
-            below, above = (below, middle) if ruled_out else (middle, above)
+        # Shares of the bracket, laid out by masses above its lower end
+        _, above = bisected(0.0, 1.0, lambda share: not self.rules_out(_between(low, high, share), alpha), HALVINGS)
         return _between(low, high, above)
 
     def rules_out(self, log_phi: float, alpha: float) -> bool:

@@ -65,8 +65,9 @@ class ClassicGenerator:
     ) -> Any:
         """Return the value; a list for a list of prompts, and for each prompt where the sampler has several samples.
 
-        ``max_tokens`` cuts an output with ``phi=None`` and for free text alone. With ``phi=None`` an output ends after the first of
-        the texts ``stop_at``, which are kept, and torch is seeded. ``settings`` are as in calls of :func:`outlines_phi.Generator`.
+        ``max_tokens`` cuts an output with ``phi=None`` and for free text alone. An output ends after the first of the texts
+        ``stop_at``, which are kept; under ``phi`` a value is read from what stands before it. With ``phi=None`` torch is seeded.
+        ``settings`` are as in calls of :func:`outlines_phi.Generator`.
         """
         stops, keywords = self._keywords(max_tokens, stop_at, settings)
         door = self.generator.batch if isinstance(prompts, (list, tuple)) else self.generator
@@ -100,7 +101,9 @@ class ClassicGenerator:
         # Free text is the model's own distribution already, under any phi, unless something is banned.
         own = free and drawn and correction.ban is None
         if not own and correction.estimator(keywords.get("sampler")) is not None:
-            return stops, {**keywords, **({"stop_at": stops} if stops else {})}
+            keeps = self.reader is str or (isinstance(self.reader, ValueReader) and self.reader.keeps)
+            name = "stop_strings" if keeps else "stop"  # what is left of which is read
+            return stops, {**keywords, **({name: stops} if stops else {})}
         keywords = {**(HOSTED if drawn else {}), **keywords, "phi": None}
         if "max_new_tokens" not in keywords:  # 0.x stops at the end of the text or of the context
             keywords |= {"max_length": model.lm.max_length or 2**30, "max_new_tokens": None}

@@ -42,7 +42,7 @@ from ...phi.tree.store import TreeStore
 from ...sampling.ancestral import SMC
 from ...sampling.draws import Draws
 from ...vocabulary.vocabulary import Vocabulary
-from ..call import Ban, Call, CallOptions, Correction, Unset, dead_end
+from ..call import Ban, Call, CallOptions, Correction, Unset, dead_end, read_stops
 from ..choices import DEFAULTS, USED, Told, refuse_misfits
 from ..drafts import Borrowed, Drafts
 from ..processor import TableLogitsProcessor
@@ -145,6 +145,8 @@ def custom_generate(
     draft: Drafts | None = None,
     draft_length: int | None = None,
     progress: Told = None,
+    stop: Any = None,
+    stop_strings: Any = None,
     tokens: bool | None = None,
     top: int | None = None,
     **prepared: Any,
@@ -170,7 +172,7 @@ def custom_generate(
         ``"auto"``, ``"exact"`` or another estimator. Left out, it is ``"auto"``, or ``"local"`` under ``sampler``.
     seed, temperature, ..., top
         As for every call with ``phi=``: ``do_sample=False`` is the most probable member, with a certificate. ``max_length`` is
-        refused, since it counts the prompt: give ``max_new_tokens``.
+        refused, since it counts the prompt: give ``max_new_tokens``. Rows end with the token that completes a stop string.
 
     Returns
     -------
@@ -191,7 +193,8 @@ def custom_generate(
     processor = next((each for each in logits_processor if isinstance(each, OutlinesLogitsProcessor)), None)
     correction = Correction().replaced_by(phi, banned_phrases)
     call = Call.of(correction, processor if output_type is None else output_type, keywords)
-    if call.phi is None or (call.language is None and call.ban is None):
+    free = call.language is None and call.ban is None and not read_stops(keywords)
+    if call.phi is None or free:
         raise UnsupportedError(
             "Give output_type= and vocabulary=tokenizer, or leave custom_generate out for plain masking: phi=None or "
             "output_type=None was given, and free text has nothing to correct."
@@ -204,9 +207,8 @@ def custom_generate(
         raise UnsupportedError(
             f"Give output_type= or a {type(processor).__name__}, not both: each says what may be written."
         )
-    session = _session(model, config, call.language, vocabulary)
+    session = during(_session(model, config, call.language, vocabulary), options, vocabulary)
     table = call.table(session.compiled)
-    session = during(session, options, vocabulary)
     prompts = prompts_of(input_ids, **prepared)
     pad = config.pad_token_id if config.pad_token_id is not None else table.vocabulary.eos_ids[0]
     copies, draws = Counter(prompts), None
@@ -227,11 +229,13 @@ def custom_generate(
     rows = [
         (ids, each) for ids, prompt in zip(input_ids, prompts, strict=True) for each in islice(of[prompt], options.n)
     ]
-    sequences = _joined(rows, pad)
+    written = [torch.cat([ids, ids.new_tensor(item.token_ids)]) for ids, item in rows]
+    sequences = pad_sequence(written, batch_first=True, padding_value=pad)
     if not config.return_dict_in_generate:
         return sequences
-    log_w = None if draws is None else _column(rows, "log_w")
-    return PhiGenerateOutput(sequences=sequences, log_p=_column(rows, "log_p"), log_w=log_w, draws=draws)
+    log_p = torch.tensor([item.log_p for _, item in rows], dtype=torch.float64)
+    log_w = None if draws is None else torch.tensor([item.log_w for _, item in rows], dtype=torch.float64)
+    return PhiGenerateOutput(sequences=sequences, log_p=log_p, log_w=log_w, draws=draws)
 
 
 def _session(model: Any, config: GenerationConfig, language: Any, vocabulary: Any) -> OwnModel:
@@ -245,21 +249,11 @@ def _session(model: Any, config: GenerationConfig, language: Any, vocabulary: An
         case OutlinesLogitsProcessor():
             ends = config.eos_token_id
             return LOANS.without_tokenizer(model, [ends] if isinstance(ends, int) else list(ends or ()))
-    given = "banned_phrases=" if language is None else "output_type="
+    given = "output_type=, banned_phrases= or stop strings"
     raise UnsupportedError(
         f"Give vocabulary=tokenizer beside {given}: it knows what tokens write, and transformers does not hand tokenizer= on to "
         "custom_generate."
     )
-
-
-def _joined(rows: Sequence[tuple[Tensor, Any]], pad: int) -> Tensor:
-    """Return the rows of prompts and what was written after each, filled up on the right."""
-    written = [torch.cat([ids, ids.new_tensor(item.token_ids)]) for ids, item in rows]
-    return pad_sequence(written, batch_first=True, padding_value=pad)
-
-
-def _column(rows: Sequence[tuple[Tensor, Any]], name: str) -> Tensor:
-    return torch.tensor([getattr(item, name) for _, item in rows], dtype=torch.float64)
 
 
 WARPERS: dict[type, tuple[str, str]] = {
@@ -332,8 +326,9 @@ def check_loop(processors: Sequence[Any], criteria: Iterable[Any], config: Gener
         lengths = isinstance(criterion, MaxLengthCriteria) and criterion.max_length == config.max_length
         if not lengths and not isinstance(criterion, EosTokenCriteria):
             raise UnsupportedError(
-                "Say where a text ends in its output type, and how long it may be with max_new_tokens. The stopping criterion "
-                f"{type(criterion).__name__} would cut draws short, and what is left of them would have no distribution."
+                "Say where a text ends in its output type or by stop_strings=, and how long it may be with max_new_tokens. The "
+                f"stopping criterion {type(criterion).__name__} would cut draws short, and what is left of them would have no "
+                "distribution."
             )
 
 

@@ -80,10 +80,7 @@ class PhiLlamaCpp(MaskedLoop, LlamaCpp):
 
 
 class _PromptRead(Exception):
-    """Carries the ids of a prompt out of a completion that is not made."""
-
-    def __init__(self, ids: Sequence[int]) -> None:
-        self.ids = tuple(map(int, ids))
+    """Carries the ids of a prompt, its arguments, out of a completion that is not made."""
 
 
 class _Reader(Llama):
@@ -93,7 +90,7 @@ class _Reader(Llama):
         self.__dict__.update(llama.__dict__, cache=None)
 
     def generate(self, tokens: Sequence[int], *args: Any, **keywords: Any) -> Any:
-        raise _PromptRead(tokens)
+        raise _PromptRead(*map(int, tokens))
 
     def close(self) -> None:
         """Do nothing: the weights belong to the other object."""
@@ -110,7 +107,7 @@ def prompt_ids(llama: Llama, prompt: str | list[Any]) -> tuple[int, ...]:
         try:
             reader(prompt) if isinstance(prompt, str) else reader.create_chat_completion(prompt)
         except _PromptRead as read:
-            return read.ids
+            return read.args
         except ValueError as error:
             raise ModelError(
                 f"Shorten the prompt, or give a larger n_ctx= to Llama. llama.cpp does not take it: {error}."

@@ -18,7 +18,7 @@ from ...guides.guide import DEAD, DONE
 from ...numerics.checks import check_counts
 from ...phi.estimator import LocalPhi, OneStepPhi, Phi, StepPhi
 from ...vocabulary.vocabulary import Vocabulary
-from ..call import Ban, Correction, Unset
+from ..call import Ban, Correction, Unset, check_closed
 from ..processor import Prefix, Step, TableLogitsProcessor
 from ..session import PhiModel
 from ..types.tables import CompiledTypes
@@ -102,6 +102,8 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         self.settings = loop_settings(given, getattr(hf_model, "generation_config", None), self.budget)
         self._stepped: deque[tuple[Prefix, Step]] = deque()
         super().__init__(compiled_for(model, tokenizer).without(output_type, self.ban), tensor_library_name)
+        if self.table.guide.thoughts is not None and not isinstance(self.phi, LocalPhi):
+            check_closed(self.table, f"A loop with phi={self.phi.name!r}")
         check_budget(self.table, self.budget)
         self.phi.check(self.table, self.settings)
 

@@ -328,6 +328,8 @@ class PhiTransformers(PhiModel, Transformers):
         if not longest:
             raise no_tokens(0, len(inputs))
         refuse_options(keywords)
+        if keywords.get("stop_strings"):
+            keywords.setdefault("tokenizer", self.hf_tokenizer)  # which transformers reads them by
         processor = call.language
         if self._at_hand or call.ban is not None:
             processor = call.processor(self.compiled)

@@ -30,10 +30,18 @@ READ = {
     **{name: name for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed")},
     "max_tokens": "max_new_tokens",
     "n": "num_return_sequences",
+    "stop": "stop",
 }
 """By the field of ``SamplingParams``: the keyword that means the same under a correction."""
 
-OFF = {"top_k": (0, -1), "min_p": (0.0,), "top_p": (1.0,), "seed": (None,), "n": (1,)}
+OFF: dict[str, tuple[Any, ...]] = {
+    "top_k": (0, -1),
+    "min_p": (0.0,),
+    "top_p": (1.0,),
+    "seed": (None,),
+    "n": (1,),
+    "stop": (None, []),
+}
 """Values of fields that ask for nothing."""
 
 
@@ -142,18 +150,18 @@ def with_params_read(call: Call) -> Call:
         raise UnsupportedError(
             f"Give one SamplingParams of vLLM. sampling_params= of type {type(given).__name__} was given."
         )
-    usual = SamplingParams()
+    usual, kept = SamplingParams(), given.include_stop_str_in_output
     for name in given.__struct_fields__:
         value = getattr(given, name)
         if name in READ:
-            meant = READ[name]
+            meant = "stop_strings" if name == "stop" and kept else READ[name]
             if value in OFF.get(name, ()):
                 continue
             if keywords.setdefault(meant, value) != value:
                 raise UnsupportedError(
                     f"Leave one of the two out: {meant}={keywords[meant]!r} and SamplingParams({name}={value!r}) were given."
                 )
-        elif not name.startswith("_") and value != getattr(usual, name):
+        elif not name.startswith("_") and name != "include_stop_str_in_output" and value != getattr(usual, name):
             raise UnsupportedError(
                 f"Leave {name} out of SamplingParams, or give phi=None. {name}={value!r} was given, and a draw under phi= knows "
                 f"{', '.join(READ)} alone."

@@ -9,8 +9,8 @@ from copy import copy
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from itertools import accumulate, repeat
-from typing import Any, TypeAlias, final
+from itertools import accumulate, groupby, repeat
+from typing import Any, TypeAlias, final, get_args
 
 from jsonschema.exceptions import SchemaError
 from outlines.grammars import json as ANY_JSON
@@ -32,6 +32,7 @@ from outlines.types.dsl import (
 
 from ...automata.automaton import ByteAutomaton, joint_classes
 from ...automata.byte_machine import ByteMachine, Joined
+from ...automata.thoughts import Scope
 from ...errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
 from ...format_limits import current_limits
 from ...guides.fsm import FSMGuide
@@ -42,13 +43,18 @@ from ...guides.guidance.guidance_grammar import GuidanceGrammar, read
 from ...guides.guidance.notation import HEADER
 from ...guides.guide import Guide
 from ...guides.json_schema.json_guide import JSONGuide, warn_of_keywords
+from ...guides.json_schema.kinds import Kinds
 from ...guides.json_schema.machine.machine import Machine
 from ...guides.json_schema.reading.schema import Schema
 from ...guides.json_schema.reading.template import Template
 from ...guides.json_schema.values import Path, pointer_to
 from ...guides.machine_guide import MachineGuide
+from ...guides.thinking import ThoughtFormat
 from ...numerics.cache import kept
+from ...numerics.checks import check, check_counts
+from ...regex.dialects import ECMA
 from ...regex.patterns import LARGER, compile_regex, free_text
+from ...regex.spelling import spelled, utf8
 from ...vocabulary.special_tokens import references
 from ...vocabulary.vocabulary import Vocabulary
 from ..mistakes import no_format, too_deep
@@ -58,7 +64,8 @@ Part: TypeAlias = str | tuple[Any, ...]
 """A regular expression, or what is none, in the form of the wire: ``("json", schema, whitespace_pattern, plain)``, the texts of a
 schema, where the integers of a Python type (``plain``) have no fraction; ``("special", token)``, ``("grammar", text)`` in Lark's
 dialect; ``("text", without, end)``, a :class:`FreeText`; ``("then", *parts)``, ``("or", *parts)``,
-``("times", part, least, most)``. A ``whitespace_pattern`` of
+``("times", part, least, most)``; and in other notations ``("gbnf", text)``, ``("ecma", pattern)``, a regular expression of
+ECMA-262, and ``("string", schema, without)``, the strings of a schema, unquoted, without some inside. A ``whitespace_pattern`` of
 ``None`` is what writers of JSON put, ``most`` of ``None`` no bound.
 """
 
@@ -124,6 +131,88 @@ class FreeText(Term):
 
     def _display_node(self) -> str:
         return f"FreeText(without={self.without!r}, end={self.end!r})"
+
+
+class TypedTerm(Term):
+    """A term that stands for another one, its ``term``, and makes the values of its texts itself."""
+
+    term: Term
+
+    def read(self, written: str) -> Any:
+        """Return the value of a text, in which special tokens are as in :attr:`WrittenText.spelled`."""
+        raise NotImplementedError
+
+
+@final
+@dataclass
+class Written(Term):
+    """A part of an output type in a notation that Outlines has no term for, as the wire has it: see :data:`Part`."""
+
+    part: tuple[Any, ...]
+
+    def _display_node(self) -> str:
+        return f"Written{self.part!r}"
+
+    def checked(self) -> Written:
+        """Return the part itself, once it was read; errors as of its notation."""
+        _template(self.part, {})
+        return self
+
+
+@final
+@dataclass(frozen=True)
+class Thinking:
+    """An output type: a thought, free text of at most ``max_tokens`` tokens up to a marker, and then an answer.
+
+    ``Thinking(Order, max_tokens=500)``. Texts and values of draws are the answer's; :attr:`Draw.thought` is the thought.
+
+    Parameters
+    ----------
+    answer
+        The output type of the answer.
+    end
+        The marker at the end of a thought: a special token, by name or as :class:`Special`, or a string in any tokens.
+    max_tokens
+        The most tokens of a thought, markers aside. One that comes to them goes on with the marker alone, whatever its probability,
+        which is in the weight; ``draw.thought.forced`` says so.
+    begin
+        The marker that a thought begins with where the prompt has not begun it, as the chat templates of some models do. Left out,
+        the special token whose name is that of ``end`` without the slash, where the tokenizer has it; an empty string for none.
+    scope
+        ``"answer"``: the thought ``x`` is the model's own, ``p(x)`` but for what may not stand there, and the answer ``z`` is drawn
+        given it, as ``phi=`` says: exactly, ``p(z | x, z valid)``, or by another policy. ``"joint"``: thought and answer are one
+        text, drawn from ``p(x, z | z valid)`` as ``phi=`` says: thoughts that lead to valid answers are preferred.
+
+    Raises
+    ------
+    UnsupportedError
+        A value that means nothing; says what does.
+    """
+
+    answer: Any
+    end: str | Special = "</think>"
+    max_tokens: int = 1024
+    begin: str | Special | None = None
+    scope: Scope = "answer"
+
+    def __post_init__(self) -> None:
+        marks = "a special token or a string of at least one character, such as '</think>'"
+        check("Thinking", isinstance(self.end, Special | str) and self.end != "", marks, end=self.end)
+        check("Thinking", isinstance(self.begin, Special | str | None), f"{marks}, or None", begin=self.begin)
+        check("Thinking", self.scope in get_args(Scope), "'answer' or 'joint'", scope=self.scope)
+        check_counts("Thinking", " of tokens", least=0, max_tokens=self.max_tokens)
+        if self.answer is None or isinstance(self.answer, Thinking):
+            raise UnsupportedError(
+                f"Give the output type of the answer, as in Thinking(Order). Thinking({self.answer!r:.80}) was given."
+            )
+
+    @property
+    def form(self) -> ThoughtFormat:
+        """The format of the thoughts."""
+        end, begin = (
+            ("special", marker.written) if isinstance(marker, Special) else marker for marker in (self.end, self.begin)
+        )
+        return ThoughtFormat(end or "", self.max_tokens, begin, self.scope)
 
 
 @final
@@ -218,6 +307,8 @@ def not_json(error: json.JSONDecodeError) -> GrammarError:
 
 def _part(term: Term) -> Part:
     match term:
+        case TypedTerm():
+            return _part(term.term)
         case JsonSchema():
             return "json", term.schema, term.whitespace_pattern, isinstance(term, PythonSchema)
         case Special():
@@ -226,18 +317,29 @@ def _part(term: Term) -> Part:
             return "text", term.without, term.end
         case CFG():
             return "grammar", term.definition
+        case Written():
+            return term.part
         case Choice():
             return _part(Alternatives([term_of(item) for item in term.items]))
         case Sequence() | Alternatives():
-            parts = tuple(map(_part, term.terms))
+            parts = [_part(part) for part in (_in_turn(term) if isinstance(term, Sequence) else term.terms)]
             if not all(isinstance(part, str) for part in parts):
-                return "then" if isinstance(term, Sequence) else "or", *parts
+                return ("then", *_joined(parts)) if isinstance(term, Sequence) else ("or", *parts)
         case Term(term=Term() as inner):
             part, exact = _part(inner), getattr(term, "count", None)
             least, most = COUNTS.get(type(term), (getattr(term, "min_count", 0), getattr(term, "max_count", None)))
             if not isinstance(part, str):
                 return "times", part, *((least, most) if exact is None else (exact, exact))
     return to_pattern(term)
+
+
+def _joined(parts: list[Part]) -> Iterator[Part]:
+    """Yield the parts of a sequence, regular expressions that stand side by side as one."""
+    for is_pattern, run in groupby(parts, lambda part: isinstance(part, str)):
+        if is_pattern:
+            yield "".join(map(str, run))
+        else:
+            yield from run
 
 
 def to_pattern(term: Term) -> str:
@@ -290,7 +392,7 @@ def _special(part: Part) -> Iterator[str]:
     """Yield the special tokens in a part, as they are written."""
     if isinstance(part, tuple) and part[0] == "special":
         yield part[1]
-    elif isinstance(part, tuple) and part[0] != "text":
+    elif isinstance(part, tuple) and part[0] not in ("text", "string"):
         for one in part[1:]:
             yield from _special(one)
 
@@ -308,13 +410,24 @@ def _template(part: Part, schemas: dict[Part, Schema]) -> Template:
             return Template.of_bytes(ByteAutomaton.of_special(written))
         case "text", without, end:
             return Template.of_bytes(free_text(without, end))
-        case "grammar", text:
-            machine: Any = LexedMachine.of(read_grammar(text))
+        case "ecma", pattern:
+            return Template.of_bytes(compile_regex(pattern, ECMA))
+        case "string", document, without:
+            return Template.of_bytes(_strings(document, without))
+        case ("grammar" | "gbnf") as notation, text:
+            machine: Any = LexedMachine.of(read_grammar(text, dialect="lark" if notation == "grammar" else notation))
             return Template.of_bytes(machine)
         case "times", one, least, most:
             return _template(one, schemas).repeated(least, most)
     inner = [_template(one, schemas) for one in part[1:]]
     return {"then": Template.sequence, "or": Template.one_of}[part[0]](inner)
+
+
+def _strings(document: str, without: tuple[str, ...]) -> ByteAutomaton:
+    """Return the automaton of the strings of a schema, as they are, that hold none of some strings."""
+    schema = Schema.read(_document(document), plain=True)
+    found = spelled(Kinds(schema.definitions, schema.pointers).strings(schema.formula).code_automaton, utf8)
+    return found & free_text(without) if without else found
 
 
 @final
@@ -470,9 +583,23 @@ class GrammarText:
     text: str
 
 
-Language: TypeAlias = str | GrammarText | Grammar | GuidanceText | JSONText
-"""A regular expression, a context-free grammar as it is written or as it was read, one of guidance, or JSON values and what they
-stand in.
+@final
+@dataclass(frozen=True)
+class ThinkingText:
+    """Thoughts of a form, each before a text of a language."""
+
+    answer: Language
+    form: ThoughtFormat
+
+    @property
+    def text(self) -> str:
+        """The name in messages and files."""
+        return repr(self)
+
+
+Language: TypeAlias = str | GrammarText | Grammar | GuidanceText | JSONText | ThinkingText
+"""A regular expression, a context-free grammar as it is written or as it was read, one of guidance, JSON values and what they
+stand in, or one of these after thoughts.
 """
 
 
@@ -486,6 +613,8 @@ def to_language(output_type: Any) -> Language:
     """
     if isinstance(output_type, Grammar):
         return output_type
+    if isinstance(output_type, Thinking):
+        return ThinkingText(to_language(output_type.answer), output_type.form)
     term = to_term(output_type)
     if isinstance(term, CFG):
         return GuidanceText(term.definition) if is_guidance(term.definition) else GrammarText(term.definition)
@@ -540,7 +669,7 @@ def left_to_outlines(output_type: Any, *, at_hand: bool) -> bool:
     """
     if output_type is None:
         return True
-    if isinstance(output_type, Grammar):  # Outlines does not know it
+    if isinstance(output_type, (Grammar, Thinking)):  # Outlines does not know them
         return False
     try:
         term = _term(output_type, python_types_to_terms)
@@ -551,7 +680,7 @@ def left_to_outlines(output_type: Any, *, at_hand: bool) -> bool:
 
 def is_composed(term: Term) -> bool:
     """Return True if a part of a term has no regular expression: a JSON schema, a special token, free text, a grammar."""
-    return any(isinstance(part, (JsonSchema, Special, FreeText, CFG)) for part in parts_of(term))
+    return any(isinstance(part, (JsonSchema, Special, FreeText, CFG, Written)) for part in parts_of(term))
 
 
 def holds_special(term: Term) -> bool:

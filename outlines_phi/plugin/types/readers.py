@@ -7,14 +7,14 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, cycle, groupby
 from typing import Any, Literal, NamedTuple, final, get_args, get_origin
 
 from outlines.processors import OutlinesLogitsProcessor
 from outlines.types import string
 from outlines.types import utils as kind
-from outlines.types.dsl import Alternatives, Choice, JsonSchema, Regex, String, Term
+from outlines.types.dsl import CFG, Alternatives, Choice, JsonSchema, Regex, String, Term
 from pydantic import BaseModel, TypeAdapter
 
 from ...errors import ValueReadError
@@ -22,7 +22,7 @@ from ...guides.grammar.grammar import Grammar
 from ...guides.guide import Guide
 from ...guides.table import Table
 from ...regex.patterns import compile_regex
-from .output_types import GuidanceText, JSONText, Language, holds_special, to_language
+from .output_types import GuidanceText, JSONText, Language, Thinking, TypedTerm, holds_special, to_language
 from .pydantic_schemas import functions_of, signature
 
 
@@ -149,6 +149,8 @@ def reader(output_type: Any) -> Callable[[str], Any]:
     match output_type:
         case Guide() | Table() | Grammar() | OutlinesLogitsProcessor():
             return str
+        case Thinking():
+            return reader(output_type.answer)
     return ValueReader(output_type)
 
 
@@ -177,6 +179,14 @@ class ValueReader:
         """True if every text is its own value."""
         return self._format.read is str
 
+    @cached_property
+    def spelled(self) -> bool:
+        """True if values are read from :attr:`WrittenText.spelled`, with special tokens: calls of tools, captures of guidance."""
+        if isinstance(self.output_type, TypedTerm):
+            return True
+        language = to_language(self.output_type) if isinstance(self.output_type, CFG) else None
+        return isinstance(language, GuidanceText) and language.grammar.has_special and not self.keeps
+
     def __repr__(self) -> str:
         return f"reader({name(self.output_type)})"
 
@@ -193,6 +203,8 @@ def name(output_type: Any) -> str:
 def format_of(output_type: Any, place: Place = "alone") -> Format:
     """Return the format that Outlines has for ``output_type``, such that it can be read back."""
     match output_type:
+        case TypedTerm():
+            return parsed(to_language(output_type), output_type.read)
         case Term() if holds_special(output_type):
             return parsed(to_language(output_type), str)
         case Alternatives():

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, TypeAlias, final
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from outlines.backends.outlines_core import OutlinesCoreLogitsProcessor
@@ -33,7 +33,9 @@ from ...guides.json_schema.reading.template import Template
 from ...guides.phrases.ban_language import ProductGuide, banned, free_text
 from ...guides.phrases.banned import BannedPhrases
 from ...guides.phrases.phrase_guide import BanningGuide, PhraseGuide
+from ...guides.stopping import Stops, stopped
 from ...guides.table import Table
+from ...guides.thinking import ThinkingGuide
 from ...numerics.cache import Cache, forget_parts, memory_of
 from ...regex.composed import Composed
 from ...regex.dialects import DIALECTS
@@ -41,7 +43,17 @@ from ...regex.patterns import compile_in_parts, compile_lexeme, compile_regex
 from ...vocabulary.vocabulary import Vocabulary
 from ..mistakes import too_deep
 from ..processor import TableLogitsProcessor
-from .output_types import GrammarText, GuidanceText, JSONText, Language, patterns, to_core_language, to_language
+from .output_types import (
+    GrammarText,
+    GuidanceText,
+    JSONText,
+    Language,
+    Thinking,
+    ThinkingText,
+    patterns,
+    to_core_language,
+    to_language,
+)
 
 OWN = "outlines_core"  # The backend that is read as an automaton; the default of Outlines for regex and JSON
 
@@ -69,6 +81,10 @@ KEPT_BYTES, LEAST_BYTES = 2**30, 2**24
 """The memory of the tables kept per vocabulary, and what one is counted as at least: it grows as texts are drawn."""
 
 
+Written: TypeAlias = tuple[Language | None, BannedPhrases | None, Stops | None]
+"""A language, ``None`` for free text, the phrases banned from it, and the strings that end its texts."""
+
+
 @final
 class CompiledTypes:
     """The languages of output types, compiled for a vocabulary and kept for later calls.
@@ -89,7 +105,7 @@ class CompiledTypes:
         self._tables: Cache[tuple[Any, ...], Table] = Cache(KEPT_BYTES)  # by language, by content, by ban or by ending
         # A processor cannot be a key that outlives it: ids are used again, and an index is not hashable.
         self._by_processor: WeakKeyDictionary[Any, Table] = WeakKeyDictionary()
-        self._written: WeakKeyDictionary[Table, tuple[Language | None, BannedPhrases | None]] = WeakKeyDictionary()
+        self._written: WeakKeyDictionary[Table, Written] = WeakKeyDictionary()
 
     @classmethod
     def of_vocabulary(cls, vocabulary: Vocabulary) -> CompiledTypes:
@@ -144,12 +160,24 @@ class CompiledTypes:
             found = self._kept(
                 key, lambda: free_text(self._vocabulary, ban) if table is None else banned(table.guide, ban)
             )
-            language, before = (None, None) if table is None else self._written.get(table, (None, ban))
+            language, before, _ = (None, None, None) if table is None else self._written.get(table, (None, ban, None))
             if before is None:
-                self._written.setdefault(found, (language, ban))
+                self._written.setdefault(found, (language, ban, None))
             if not watched or table is None or isinstance(found.guide, BanningGuide):
                 return found
             return self._kept((*key, watched), lambda: ProductGuide(table.guide, PhraseGuide(table.vocabulary, ban)))
+
+    def stopped(self, language: Any, ban: BannedPhrases | None, stops: Stops, *, watched: bool = False) -> Table:
+        """Return the table of what :meth:`without` returns, ``None`` and ``None`` being free text, and strings end; see
+        :func:`outlines_phi.guides.stopping.stopped`.
+        """
+        table = None if language is None and ban is None else self.without(language, ban, watched=watched)
+        vocabulary = self._vocabulary if table is None else table.vocabulary
+        with self._compiling:
+            found = self._kept((table, stops), lambda: stopped(table and table.guide, stops, vocabulary))
+            language, ban, _ = (None, None, None) if table is None else self._written.get(table, (None, None, None))
+            self._written.setdefault(found, (language, ban, stops))
+            return found
 
     def open(self, table: Table, at: str | None) -> Table:
         """Return the table of what begins with a member of ``table``, for ``ends="open"``, and may go on with a match of ``at``."""
@@ -195,14 +223,14 @@ class CompiledTypes:
                     _, language = self._languages.of((output_type, id(schema)), make)
             return self._of_language(language, output_type)
 
-    def of_written(self, language: Language | None, ban: BannedPhrases | None) -> Table:
+    def of_written(self, language: Language | None, ban: BannedPhrases | None, stops: Stops | None = None) -> Table:
         """Return the table of what :meth:`written` returned elsewhere, for another vocabulary."""
         with self._compiling:
             table = None if language is None else self._of_language(language, Regex(str(language)))
-            return self.without(table, ban)
+            return self.without(table, ban) if stops is None else self.stopped(table, ban, stops)
 
-    def written(self, table: Table) -> tuple[Language | None, BannedPhrases | None]:
-        """Return the language that ``table`` was compiled from, ``None`` for free text, and the phrases banned from it."""
+    def written(self, table: Table) -> Written:
+        """Return the source of a compiled ``table``."""
         if table not in self._written:
             raise UnsupportedError(
                 "Give an output type, such as outlines.types.regex(pattern): of a guide, a table or the logits processor of "
@@ -224,7 +252,7 @@ class CompiledTypes:
             table = self._kept((language,), lambda: self._table(language, output_type))
         except RecursionError:
             raise too_deep("output type") from None
-        self._written.setdefault(table, (language, None))
+        self._written.setdefault(table, (language, None, None))
         return table
 
     def _table(self, language: Language, output_type: Any) -> Table:
@@ -243,6 +271,9 @@ class CompiledTypes:
                 return Table(grammar.guide(self._vocabulary)) if plain is None else self._lifted(plain)
             case JSONText():
                 return Table(language.guide(self._vocabulary))
+            case ThinkingText(answer, form):
+                written = output_type.answer if isinstance(output_type, Thinking) else output_type
+                return Table(ThinkingGuide(self._of_language(answer, written).guide, form))
         automaton = _automaton(language, output_type)
         if isinstance(automaton, Composed):
             with suppress(UnsupportedError):  # not each byte has a token of its own

@@ -74,9 +74,9 @@ REFUSED = {
     "nothing to repeat": ('root ::= | * "a"', "nothing to repeat", 1, 12),
     "bounds": ('root ::= "a"{,2}', "repeats are written", 1, 13),
     "bounds upside down": ('root ::= "a"{3,2}', "at least 3 and at most 2", 1, 13),
-    "token by number": ('root ::= "a"\nx ::= <[1000]>', "a token is named here", 2, 7),
-    "token by text": ("root ::= <think> .*", "a token is named here", 1, 10),
-    "not a token": ("root ::= !<[7]>*", "a token is named here", 1, 10),
+    "a wrong number": ('root ::= "a"\nx ::= <[1000-]>', "Name the special tokens", 2, 7),
+    "an open token": ("root ::= <think .*", "a special token is written `<name>`", 1, 10),
+    "not a token": ("root ::= !<[7]>*", "a negated token would be any other token", 1, 10),
     "zero": ('root ::= "\0"', r"written `\\x00`", 1, 11),
     "too deep": (f"root ::= {'(' * 200}{')' * 200}", "groups are inside each other", 1, 160),
 }

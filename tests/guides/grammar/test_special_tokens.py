@@ -6,7 +6,7 @@ import pytest
 from llguidance.hf import from_tokenizer
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 
-from outlines_phi import GrammarError, UnsupportedError, Vocabulary
+from outlines_phi import GrammarError, Vocabulary
 from outlines_phi.errors import VocabularyError
 from outlines_phi.guides import CFGGuide, Guide, read_grammar
 from outlines_phi.guides.guidance.guidance_grammar import GuidanceGrammar
@@ -43,27 +43,48 @@ def test_what_is_refused(grammar: str, error: type[Exception], said: str) -> Non
         CFGGuide.of(read_grammar(grammar), WORDS)
 
 
-def test_a_guidance_grammar_has_special_tokens_or_captures() -> None:
-    with pytest.raises(UnsupportedError, match="Leave the captures out, or the special tokens"):
-        GuidanceGrammar('%llguidance {}\nstart: x <t>\nx[capture]: "a"')
+def test_a_terminal_has_none_in_llguidance_either() -> None:
+    oracle = from_tokenizer(bundled.load()[1])
+    for text in ('start: A\nA: "a" <[5]>', "start: A\nA: /a/ | <[5]>"):
+        said = llguidance.LLMatcher.validate_grammar(llguidance.LLMatcher.grammar_from_lark(text), oracle)
+        assert "cannot be used in terminals" in said
+        for refused in (read_grammar, lambda text: GuidanceGrammar(f"%llguidance {{}}\n{text}")):
+            with pytest.raises(GrammarError, match="a special token is no part of a lexeme"):
+                refused(text)
+
+
+def test_captures_beside_special_tokens() -> None:
+    """They are read by the tokens, which tell what the text does not, and show nothing of them."""
+    grammar = GuidanceGrammar(
+        "%llguidance {}\nstart: x | y\nx[capture]: <t> z\nz[capture]: /[ab]+/\ny[capture]: <s> /[ab]+/"
+    )
+    guide = grammar.guide(WORDS)
+    texts = [guide.member(tokens).decode(errors="surrogateescape") for tokens in ([4, 1, 2], [5, 1, 2])]
+    assert [grammar.captures(text) for text in texts] == [{"x": "ab", "z": "ab"}, {"y": "ab"}]
+    with pytest.raises(ValueError, match="Take the value of a draw of sample"):
+        grammar.captures("ab")
+
+
+def test_a_guidance_grammar_names_tokens_that_there_are() -> None:
     with pytest.raises(VocabularyError, match="Those like it: '<t>'"):
         GuidanceGrammar("%llguidance {}\nstart: <u>").guide(WORDS)
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "gbnf"),
     [
-        'start: WORD? </think> ("YES" | "NO")\nWORD: /[a-z ]+/',
-        'start: e </think>\ne: <|x|> e "b" | "a"',
-        "start: (<|x|> | </think>)* /[0-9]+/",
+        ('start: WORD? </think> ("YES" | "NO")\nWORD: /[a-z ]+/', 'root ::= [a-z ]* </think> ("YES" | "NO")'),
+        ('start: e </think>\ne: <|x|> e "b" | "a"', 'root ::= e </think>\ne ::= <|x|> e "b" | "a"'),
+        ("start: (<|x|> | </think>)* /[0-9]+/", "root ::= (<|x|> | </think>)* [0-9]+"),
     ],
 )
-def test_masks_are_those_of_llguidance(text: str) -> None:
+def test_masks_are_those_of_llguidance(text: str, gbnf: str) -> None:
     _, tokenizer = bundled.load()
     tokenizer.add_special_tokens({"additional_special_tokens": ["</think>", "<|x|>"]})
     vocabulary = Vocabulary.from_tokenizer(tokenizer)
     guides: list[Guide] = [
         CFGGuide.of(read_grammar(text), vocabulary),
+        CFGGuide.of(read_grammar(gbnf, dialect="gbnf"), vocabulary),
         GuidanceGrammar(f"%llguidance {{}}\n{text}").guide(vocabulary),
     ]
     oracle, rng = from_tokenizer(tokenizer), np.random.default_rng(0)

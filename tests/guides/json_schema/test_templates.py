@@ -1,7 +1,11 @@
-"""Regular expressions over bytes and JSON values: their texts, and what is refused."""
+"""Regular expressions over bytes and JSON values; layouts that arrays and objects choose once, beside a writer that tries all."""
 
 import itertools
+import json
+import random
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -10,6 +14,7 @@ from outlines_phi.guides.json_schema.machine.machine import Machine
 from outlines_phi.guides.json_schema.reading.schema import Schema
 from outlines_phi.guides.json_schema.reading.template import Template
 from outlines_phi.regex.patterns import compile_regex
+from tests.guides.json_schema.schemas import machine
 
 
 def text(pattern: str) -> Template:
@@ -80,3 +85,87 @@ def test_parts_refer_to_their_own_documents() -> None:
     parts = [value(document, str(place)) for place, document in enumerate(documents)]
     machine = Machine(Template.sequence(parts))
     assert machine.accepts(b'["a"]["b"]') and not machine.accepts(b'["a"]["a"]')
+
+
+ANY = machine({})
+
+
+def written(value: Any, step: int, width: int = 0) -> Iterator[str]:
+    """Yield all texts of a value whose lines are indented by ``step`` more than those around them."""
+    if not isinstance(value, list | dict) or not value:
+        yield json.dumps(value)
+        return
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    for blank in " ", "":
+        for inner in members(value, step, width, blank):
+            yield opening + f",{blank}".join(inner) + closing
+    line = "\n" + (width + step) * " "
+    for inner in members(value, step, width + step, " "):
+        yield opening + line + f",{line}".join(inner) + "\n" + width * " " + closing
+
+
+def members(value: Any, step: int, width: int, blank: str) -> Iterator[list[str]]:
+    """Yield the texts of all members or items, by all choices of those within."""
+    pairs = list(value.items()) if isinstance(value, dict) else [(None, item) for item in value]
+    ways: list[list[str]] = [[]]
+    for name, inner in pairs:
+        before = "" if name is None else f"{json.dumps(name)}:{blank}"
+        ways = [[*way, before + text] for way in ways for text in written(inner, step, width)]
+    yield from ways
+
+
+VALUES: list[Any] = [
+    1,
+    [],
+    {},
+    [1],
+    [1, 2],
+    {"a": 1},
+    {"a": [1, 2], "b": 3},
+    [[1, 2], [3, 4]],
+    [{"a": 1}, {"b": [5]}],
+    {"a": {"b": {"c": [1]}}, "d": {}},
+    [[[1]], [[], [2, 3]]],
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=str)
+def test_the_texts_of_a_value_are_those_of_all_choices(value: Any) -> None:
+    """And no other text of it that a blank or a line end, put in or taken out, makes of one of them."""
+    texts = {text for step in (2, 4) for text in written(value, step)}
+    assert all(ANY.accepts(text.encode()) for text in texts)
+    rng = random.Random(0)
+    for text in sorted(texts) if len(texts) < 60 else rng.sample(sorted(texts), 60):
+        changed = {text[:i] + put + text[i:] for i in range(len(text) + 1) for put in (" ", "\n", "  ", "\n  ", "\t")}
+        changed |= {
+            text[:i] + text[i + n :] for i in range(len(text)) for n in (1, 2, 3) if not text[i : i + n].strip()
+        }
+        for other in changed:
+            if not set(re.findall('"([^"]*)"', other)) - set("abcd"):  # blanks in names make other values
+                assert ANY.accepts(other.encode()) == (other in texts), other
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"separators": (",", ":")}, {"indent": 2}, {"indent": 4}], ids=["spaced", "compact", "2", "4"]
+)
+def test_what_json_writes_is_read(options: Any) -> None:
+    for value in [*VALUES, {"a": VALUES, "b": {"c": VALUES}}]:
+        assert ANY.accepts(json.dumps(value, **options).encode())
+
+
+def test_the_step_is_that_of_the_first_lines_of_the_document() -> None:
+    first = '[{"a": [\n  1\n], "b": 2}, '
+    assert ANY.accepts((first + "[\n  3\n]]").encode()) and not ANY.accepts((first + "[\n    3\n]]").encode())
+    inside = '{\n    "a": [1, 2],\n    "b": [{\n        "c": 1\n    }]\n}'
+    assert ANY.accepts(inside.encode())
+
+
+def test_a_chosen_layout_leaves_one_way() -> None:
+    """No byte but one may follow where blanks stand, once an array or object has chosen."""
+    for text, following in [
+        ('{"a": 1,', " "), ('{"a":1,', '"'), ('{\n  "a":', " "), ('{\n  "a": 1,', "\n"), ('{\n  "a": 1,\n  ', '"'),
+        ('{\n    "a": [\n', " "), ('{\n    "a": [\n       ', " "), ('{"a": 1, "b":', " "),
+    ]:  # fmt: skip
+        at = ANY.read(text.encode())
+        assert at is not None
+        assert [byte for byte in range(256) if ANY.step(at, byte) is not None] == [ord(following)], text

@@ -19,7 +19,7 @@ import pytest
 import torch
 from genson import SchemaBuilder
 from outlines.inputs import Chat
-from outlines.types import Regex, sentence
+from outlines.types import Regex
 from outlines.types.dsl import JsonSchema
 from pydantic import BaseModel
 
@@ -229,6 +229,14 @@ class TestStops:
             " " in text for text in streamed
         )
 
+    def test_formats_end_at_it(self, model: PhiTransformers) -> None:
+        """A text keeps it, and a value is read from what stands before it."""
+        options = {"phi": "exact", "stop_at": [",", "no"], "seed": 1}
+        texts = generate.regex(model, "yes|no|x")([PROMPT] * 20, **options)
+        assert {text.rstrip(",") for text in texts} <= {"yes", "no", "x"} and any(text != "yes" for text in texts)
+        assert set(generate.choice(model, ["yes", "not"])([PROMPT] * 20, **options)) == {"yes"}
+        assert all(isinstance(value, int) for value in generate.format(model, int)([PROMPT] * 5, **options))
+
     def test_plain_formats_are_cut(self, model: PhiTransformers) -> None:
         assert generate.regex(model, "aa+b", phi=None)(PROMPT, stop_at="a") == "a"
         with pytest.raises(ValueReadError, match="Answer refuses"):
@@ -334,14 +342,6 @@ REFUSED: list[tuple[Callable[[PhiTransformers], Any], type[Exception], str]] = [
         lambda m: generate.text(m).stream(PROMPT, seed=7),
         UnsupportedError,
         r"Call torch\.manual_seed\(seed\) beforehand",
-    ),
-    *(
-        (
-            lambda m, stop=stop: generate.regex(m, sentence)(PROMPT, stop_at=stop),
-            UnsupportedError,
-            "stop_at .*write the end into",
-        )
-        for stop in ("a", ["?", "."], "\n")
     ),
     *(
         (

@@ -1,8 +1,9 @@
-"""Stock Outlines calls that carry ``phi=``, with nothing of Outlines patched."""
+"""Stock Outlines calls that carry ``phi=``, with nothing of Outlines patched; its tokenizer shows bytes and serves prompts."""
 
 from __future__ import annotations
 
 import gc
+import pickle
 import re
 import weakref
 from collections.abc import Callable
@@ -12,15 +13,17 @@ from typing import Any, Literal, get_args
 import outlines
 import pytest
 import torch
+from outlines.backends.outlines_core import OutlinesCoreBackend
 from outlines.inputs import Chat
 from outlines.types import regex
 from pydantic import BaseModel
 
 import outlines_phi
 from outlines_phi import PhiTransformers
+from outlines_phi.guides.index import END, TOKENS, is_byte_level
 from outlines_phi.lm import bundled
+from outlines_phi.plugin.hosts.transformers import ByteTokenizer
 from outlines_phi.sampling.draws import Draws, Guarantee
-from tests.plugin.loops import seeded
 
 PROMPT = "A person as JSON: "
 NUMBER = regex("[0-9]{2,3}")
@@ -104,15 +107,6 @@ def test_a_chat_goes_through_the_template() -> None:
 
 
 class TestDefault:
-    def test_phi_given_at_wrap_is_the_default(self, stock: outlines.models.Transformers) -> None:
-        """A call overrides it, and it leaves free text alone."""
-        model = outlines_phi.wrap(outlines.from_transformers(*bundled.load()), phi="exact")
-        text = outlines.Generator(model, COLOUR)(PROMPT, seed=2)
-        assert text == model(PROMPT, COLOUR, seed=2) == model(PROMPT, COLOUR, phi="exact", seed=2)
-        options = {"max_new_tokens": 9}
-        assert seeded(model, PROMPT, NUMBER, phi=None, **options) == seeded(stock, PROMPT, NUMBER, **options)
-        assert seeded(model, PROMPT, **options) == seeded(stock, PROMPT, **options)
-
     def test_wrap_leaves_the_original_as_it_is(self) -> None:
         original = outlines.from_transformers(*bundled.load())
         before = dict(vars(original))
@@ -133,14 +127,6 @@ class TestSeeds:
         fresh.clear_cache()
         assert draw(seed=11) == first != draw(seed=12)
 
-    def test_without_a_seed_torch_decides(self, phi: str) -> None:
-        texts = []
-        for seed in (0, 0, 1):
-            model = outlines_phi.from_transformers(*bundled.load())
-            torch.manual_seed(seed)
-            texts.append([model(PROMPT, NUMBER, phi=phi) for _ in range(4)])
-        assert texts[0] == texts[1] != texts[2] and len(set(texts[0])) > 1
-
 
 class TestCompiled:
     def test_a_processor_does_not_outlive_its_generator(self, fresh: PhiTransformers) -> None:
@@ -150,3 +136,48 @@ class TestCompiled:
         del generator
         gc.collect()
         assert processor() is None
+
+
+TEXTS = ["plain", "é ☃ 🦊", " leading", "two\nlines", "\x00"]
+
+
+def test_it_encodes_and_decodes_as_the_model_does(model: PhiTransformers, stock: outlines.models.Transformers) -> None:
+    for ours, theirs in zip(model.tokenizer.encode(TEXTS), stock.tokenizer.encode(TEXTS), strict=True):
+        assert torch.equal(ours, theirs)
+    ids, mask = model.tokenizer.encode(TEXTS)
+    rows = [row[kept.bool()] for row, kept in zip(ids, mask, strict=True)]
+    assert [model.tokenizer.decode([row])[0] for row in rows] == TEXTS
+
+
+def test_it_shows_bytes() -> None:
+    assert TOKENS[:256] == tuple(bytes([byte]) for byte in range(256))
+    assert len(set(TOKENS)) == len(TOKENS) < END
+
+
+def test_the_pairs_are_those_that_may_follow_a_character() -> None:
+    """Of a few more (overlong forms, surrogates) no automaton of texts allows any."""
+    codes = {*range(0x800), *range(0x800, 0x110000, 64)} - {*range(0xD800, 0xE000)}  # 64 in a row share two bytes
+    characters = {chr(code).encode() for code in codes}
+    firsts, beginnings = {one[:1] for one in characters}, {one[:2] for one in characters}
+    assert {(one + other)[:2] for one in beginnings for other in firsts} <= set(TOKENS[256:])
+
+
+def test_stock_outlines_builds_its_index_over_them(model: PhiTransformers, stock: outlines.models.Transformers) -> None:
+    vocabulary = OutlinesCoreBackend(model).vocabulary
+    assert (len(vocabulary), vocabulary.get_eos_token_id()) == (len(TOKENS) + 1, END)
+    assert vocabulary.get(b"\xc3") == [0xC3]
+    assert is_byte_level(outlines.Generator(model, bool).logits_processor.index)
+    assert not is_byte_level(outlines.Generator(stock, bool).logits_processor.index)
+
+
+def test_it_survives_pickling(model: PhiTransformers) -> None:
+    copy = pickle.loads(pickle.dumps(model.tokenizer))
+    assert isinstance(copy, ByteTokenizer)
+    assert (copy.eos_token_id, copy.get_vocab()) == (END, model.tokenizer.get_vocab())
+
+
+def test_the_model_keeps_its_own_tokenizer(model: PhiTransformers) -> None:
+    assert model.hf_tokenizer.eos_token_id == model.model.generation_config.eos_token_id
+    assert model.hf_tokenizer.pad_token_id is not None
+    with pytest.raises(KeyError):
+        model.hf_tokenizer.get_vocab()["c3a9c3a9"]

@@ -23,7 +23,7 @@ from outlines_phi.guides import CFGGuide, JSONGuide, read_grammar
 from outlines_phi.guides.grammar.grammar import Grammar
 from outlines_phi.guides.grammar.notation.reader import NAMES, grammar_text
 from outlines_phi.numerics.checks import counted
-from outlines_phi.plugin.types.output_types import GrammarText, GuidanceText, JSONText, to_language
+from outlines_phi.plugin.types.output_types import GrammarText, GuidanceText, JSONText, ThinkingText, to_language
 
 from ..verification.certificate import certificate as certify
 from ..verification.subject import MEANINGS, Subject, Verdict
@@ -103,10 +103,10 @@ def read_subject(
             return name, Subject.of_grammar(read_grammar(text), vocabulary, text, **options)
         case Grammar():
             return name, Subject.of_grammar(language, vocabulary, **options)
-        case GuidanceText():
+        case GuidanceText() | ThinkingText():
             raise UnsupportedError(
-                "Give its parts, as regular expressions or JSON schemas. What the masks of a guidance grammar promise is not "
-                "verified by this command."
+                "Give its parts, as regular expressions or JSON schemas. What the masks of a guidance grammar promise, or those "
+                "of thoughts, is not verified by this command."
             )
         case JSONText():
             fault = _validator(output_type) if isinstance(output_type, JsonSchema) else None

@@ -11,7 +11,7 @@ import pytest
 from outlines_phi.cli.app import command
 from outlines_phi_workbench.commands import fidelity_command
 from outlines_phi_workbench.suite.experiment import Suite
-from tests.cli.test_terminal import terminal
+from tests.cli.test_main import terminal
 
 from .conftest import Cli
 

@@ -36,11 +36,13 @@ choice: sequence (_OR sequence)*
 sequence: _repeated*
 _repeated: _atom | repeat
 repeat: _repeated (OPERATOR | BOUNDS)
-_atom: _OPEN choice _CLOSE | string | characters | anything | named
+_atom: _OPEN choice _CLOSE | string | characters | anything | named | special
 string: STRING
 characters: CLASS
 anything: "."
 named: NAME
+special: SPECIAL
+SPECIAL: /<[^<>\s]+>/
 NAME: /[A-Za-z0-9_-]+/
 STRING: /"(\\.|[^"\\])*"/s
 CLASS: /\[(\\.|[^\]\\])*\]/s
@@ -58,16 +60,15 @@ UNREAD.-1: /./s
 _ESCAPE = re.compile(r"""\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([tnr\\"\[\]-]))""")
 _NAMED = {"t": 0x09, "n": 0x0A, "r": 0x0D}
 
-_TOKEN = (
-    "a token is named here, `<...>` or `!<...>`, and a grammar says what texts are, however tokens write them. Write "
-    'the text that it has, as in `"abc"`; special tokens write nothing and are never drawn inside a text'
-)
 _UNREAD = {
     '"': 'this string is not closed; add `"`',
     "[": "this class of characters is not closed; add `]`",
     "{": "repeats are written `{3}`, `{3,}` or `{3,5}`, with numbers of at most six digits",
-    "<": _TOKEN,
-    "!": _TOKEN,
+    "<": "a special token is written `<name>` or `<[5]>`",
+    "!": (
+        "a negated token would be any other token, whatever it writes, and a grammar says what texts are, however tokens write "
+        "them. Write the characters that may come, `.` for any; special tokens are never inside a text"
+    ),
 }
 """Characters that begin what is not read, and the remedy of each."""
 

@@ -27,13 +27,14 @@ from ....regex.syntax_tree import EMPTY, Chars, Choice, Leaf, Node, Repeat, Rule
 from ..grammar import Grammar, Production, Terminal
 from ..lexing.lexeme_automaton import bytes_behind, joint
 from .lowering import GrammarRule, Lowering, written
+from .tree_maker import SpecialToken
 
 _MOST_WRITTEN = 10_000
 """The most characters of the pattern of a terminal."""
 
 
 class _NotRegular(Exception):
-    """A rule uses itself, or its expression is too long to be that of a terminal."""
+    """A rule uses itself or has a special token, or its expression is too long to be that of a terminal."""
 
 
 @final
@@ -66,6 +67,8 @@ class Pieces:
         return self._patterns[expression]
 
     def _of_rule(self, rule: Node) -> str:
+        if isinstance(rule, SpecialToken):
+            raise _NotRegular
         assert isinstance(rule, RuleName)
         if (pattern := self.pattern(self.rules[rule.rule].body)) is None:
             raise _NotRegular
@@ -79,7 +82,13 @@ class Pieces:
         """Return the automaton of a regular expression, ``None`` where it is too large."""
         if expression not in self._automata:
             try:
-                self._automata[expression] = compile_regex(self.pattern(expression) or "")
+                special = expression.written if isinstance(expression, SpecialToken) else None
+                made = (
+                    compile_regex(self.pattern(expression) or "")
+                    if special is None
+                    else ByteAutomaton.of_special(special)
+                )
+                self._automata[expression] = made
             except OutlinesPhiError:
                 self._automata[expression] = None
         return self._automata[expression]
@@ -101,6 +110,8 @@ class Pieces:
                 return Sequence(tuple(chain.from_iterable(cut)))
             case Repeat(part, least, most):
                 return Repeat(self.cut(part), least, most)
+            case SpecialToken():
+                return TerminalLeaf(tree)
         return tree
 
     def _run(self, parts: tuple[Node, ...]) -> Iterator[Node]:
@@ -195,7 +206,12 @@ class _Cut:
 
     def grammar(self) -> Grammar:
         """Return the grammar of a cut without conflicts."""
-        terminals = [Terminal(self._name(t), self._pieces.pattern(t) or "", committed=True) for t in self._terminals]
+        terminals = [
+            Terminal(t.written, "", special=t.written)
+            if isinstance(t, SpecialToken)
+            else Terminal(self._name(t), self._pieces.pattern(t) or "", committed=True)
+            for t in self._terminals
+        ]
         matched = self._joint.matched if terminals else np.zeros((1, 0), dtype=bool)
         # For each terminal the first with the same lexemes.
         first = [int((matched.T == row).all(axis=1).argmax()) for row in matched.T]

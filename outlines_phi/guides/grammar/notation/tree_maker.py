@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 from lark import Token, Transformer, v_args
 
-from ....errors import GrammarError
-from ....regex.syntax_tree import Choice, Node, Sequence
+from ....errors import GrammarError, VocabularyError
+from ....regex.syntax_tree import Choice, Leaf, Node, Sequence
+from ....vocabulary.special_tokens import references
 
 REPEATS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 """The least and the most times that operators say."""
@@ -17,6 +19,15 @@ def position(token: Token) -> int:
     """Return the offset of a token in the text."""
     assert token.start_pos is not None
     return token.start_pos
+
+
+@final
+@dataclass(frozen=True)
+class SpecialToken(Leaf):
+    """A special token, or any of several, as it is written: ``<|end|>``, ``<[5-9]>``."""
+
+    written: str
+    at: int
 
 
 @v_args(inline=True)
@@ -38,3 +49,11 @@ class TreeMaker(Transformer[Token, Any]):
     def sequence(self, *parts: Node) -> Node:
         """Return one part after the other."""
         return parts[0] if len(parts) == 1 else Sequence(parts)
+
+    def special(self, token: Token) -> Node:
+        """Return a special token."""
+        try:
+            references(str(token))
+        except VocabularyError as error:
+            raise self._error(str(error), token) from None
+        return SpecialToken(str(token), position(token))

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TypeAlias, final
 
-from ....automata.automaton import DEAD, ByteAutomaton
+import numpy as np
+
+from ....automata.automaton import DEAD, ByteAutomaton, joint_classes
 from ....automata.byte_machine import closure
 from ....errors import UnsupportedError
+from ....regex.composed import Composed
 from ..formula import Formula
 from ..reading.template import END, Piece, Template
 from ..values import KINDS
@@ -137,6 +140,15 @@ class Between(State):
         positions = self._places.after(self.positions, byte)
         return self._machine.made(Between, self._places, positions) if positions else None
 
+    @property
+    def told_apart(self) -> list[int]:
+        """The bytes that values begin with, and one of each class of others that act alike between values."""
+        pieces = [piece for piece in self._places.pieces if isinstance(piece, ByteAutomaton)]
+        if any(isinstance(piece, Composed) for piece in self._places.pieces):
+            return list(range(256))
+        begins = np.where(np.isin(np.arange(256), list(BEGINNINGS)), np.arange(256), 0)
+        return joint_classes([begins, *(piece.byte_class for piece in pieces)])[1].tolist()
+
     @cached_property
     def values(self) -> tuple[BeforeValue, Sequence[Between]] | None:
         """The state before the value that may come, and those after it."""
@@ -223,11 +235,11 @@ def refuse_clashes(start: Between) -> None:
     UnsupportedError
         There is such a byte; or there are more places than can be looked at.
     """
-    waiting, seen = [start], {start}
+    waiting, seen, bytes = [start], {start}, start.told_apart
     while waiting:
         place = waiting.pop()
         begins = place.values is not None
-        for byte in range(256):
+        for byte in bytes:
             after = place.after(byte)
             if after is not None and begins and place.values is not None and place.values[0].edge(byte) is not None:
                 raise _clash(byte, "a JSON value begins with, and so does what may stand there instead")

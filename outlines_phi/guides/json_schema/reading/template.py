@@ -97,7 +97,7 @@ class Template:
     def repeated(self, least: int, most: int | None) -> Template:
         """Return ``least`` to ``most`` texts in a row; ``None`` is no bound."""
         copies = max(least, 1) if most is None else most
-        if copies * len(self.pieces) > MOST_PIECES:
+        if copies > 1 and copies * len(self.pieces) > MOST_PIECES:
             raise UnsupportedError(
                 f"Repeat a part of the output type fewer times. Written out {copies:,} times, it comes to more than "
                 f"{MOST_PIECES:,} parts."

@@ -9,10 +9,9 @@ import torch
 import vllm
 from torch import Tensor
 from vllm import SamplingParams
-from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 
 from ....errors import UnsupportedError
-from ....lm.vllm.engine import BatchRows, check_engine, vocabulary_of
+from ....lm.vllm.engine import RowProcessor, check_engine, refuse_faults, vocabulary_of
 from .served_call import ARGUMENT, SHOWN, check
 from .served_walks import EngineWalk, ServedWalks
 
@@ -40,7 +39,7 @@ KEPT = "_outlines_phi_walk"
 
 
 @final
-class PhiAttempts(LogitsProcessor):
+class PhiAttempts(RowProcessor):
     """Draws in the engine: every request that has the argument writes what its walk says, row by row.
 
     A walk is held by the parameters of its request. One that was preempted comes back with them; one that was cancelled leaves
@@ -49,27 +48,30 @@ class PhiAttempts(LogitsProcessor):
     Raises :class:`UnsupportedError` where the engine does what no walk could follow.
     """
 
+    argument = ARGUMENT
+
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
         check_engine(vllm_config)
         model = vllm_config.model_config
-        for wrong, what in (
-            (not vllm.__version__.startswith(TESTED), f"vLLM {vllm.__version__} was not tested, {TESTED}x was"),
+        refuse_faults(
+            (
+                not vllm.__version__.startswith(TESTED),
+                f"{START}. vLLM {vllm.__version__} was not tested, {TESTED}x was.",
+            ),
             (
                 vllm_config.scheduler_config.enable_chunked_prefill
                 or vllm_config.scheduler_config.long_prefill_token_threshold > 0,
-                "With chunked prefill an engine asks about parts of prompts, which no processor can tell from whole ones",
+                f"{START}. With chunked prefill an engine asks about parts of prompts, which no processor tells from whole ones.",
             ),
             (
                 model.logprobs_mode != "processed_logits",
-                f"logprobs_mode={model.logprobs_mode!r} hides what the processor tells its client",
+                f"{START}. logprobs_mode={model.logprobs_mode!r} hides what the processor tells its client.",
             ),
-            (0 <= model.max_logprobs < SHOWN, f"max_logprobs={model.max_logprobs} is less than {SHOWN}"),
-        ):
-            if wrong:
-                raise UnsupportedError(f"{START}. {what}.")
+            (0 <= model.max_logprobs < SHOWN, f"{START}. max_logprobs={model.max_logprobs} is less than {SHOWN}."),
+        )
         tokens_tell = not (vllm_config.lora_config or model.is_multimodal_model or model.enable_prompt_embeds)
         self.served = ServedWalks(vocabulary_of(model), model.max_model_len, tokens_tell=tokens_tell)
-        self.rows = BatchRows(self._begun)
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:
@@ -89,27 +91,15 @@ class PhiAttempts(LogitsProcessor):
             )
         check(argument)
 
-    def is_argmax_invariant(self) -> bool:
-        """Return False: the processor decides what is written."""
-        return False
-
-    def update_state(self, batch_update: BatchUpdate | None) -> None:
-        """Follow the changes of the batch."""
-        self.rows.update(batch_update)
-
     def apply(self, logits: Tensor) -> Tensor:
         """Return the logits, ``[B, V]``, with the rows of our requests decided."""
-        if self.rows.of:
-            self.served.write(logits, self.rows.of)
+        if self.kept:
+            self.served.write(logits, self.kept)
         return logits
 
-    def _begun(
-        self, params: SamplingParams, prompt: list[int] | None, outputs: list[int]
-    ) -> tuple[EngineWalk, list[int]] | None:
-        argument = (params.extra_args or {}).get(ARGUMENT)
-        if argument is None:
-            return None
-        served = getattr(params, KEPT, None)
+    def _kept(self, argument: Any, params: SamplingParams, prompt: list[int] | None, outputs: list[int]) -> Any:
+        """Return the walk of a request, and its outputs."""
+        served: EngineWalk | None = getattr(params, KEPT, None)
         if served is None:
             served = self.served.begin(argument, params.seed or 0, prompt, params.max_tokens)
             setattr(params, KEPT, served)

@@ -16,7 +16,9 @@ from typing import Any, ClassVar, NoReturn, final
 from outlines.exceptions import normalize_provider_errors
 from outlines.models.vllm import VLLM, AsyncVLLM, VLLMTypeAdapter
 
+from ....automata.prefix_match import PrefixMatch
 from ....errors import COST, BudgetError, EmptyLanguageError, ModelError, OutlinesPhiError, UnsupportedError, too_small
+from ....guides.guide import Guide
 from ....guides.table import Table
 from ....lm.watch import PATIENCE, check_interruption, current, limited
 from ....phi.estimator import LocalPhi, Phi
@@ -49,6 +51,7 @@ class RequestRounds:
 
     send: Callable[..., Any]
     call: ServedCall
+    guide: Guide | None = None
     counts: DrawCounts = field(default_factory=DrawCounts)
     budget: int = 0
 
@@ -86,7 +89,7 @@ class RequestRounds:
         while len(answers) < n:
             answers += self._ask(min(MOST, n - len(answers)), len(answers))
         items = tuple(
-            _draw(answer, answer.account.low, Guarantee.WEIGHTED)
+            _draw(answer, answer.account.low, Guarantee.WEIGHTED, self.guide)
             for answer in answers
             if answer.outcome is WalkEnd.MEMBER
         )
@@ -181,7 +184,7 @@ class RequestRounds:
     def _draws(self, accepted: Sequence[Answer], seen: int, low: float, high: float) -> Draws:
         log_w = middle((low, high))
         return Draws(
-            items=tuple(_draw(answer, log_w, Guarantee.EXACT) for answer in accepted),
+            items=tuple(_draw(answer, log_w, Guarantee.EXACT, self.guide) for answer in accepted),
             counts=replace(self.counts, attempts=seen, accepted=len(accepted)),
             budget=self.budget,
             log_z_bounds=(low, high),
@@ -200,9 +203,15 @@ class RequestRounds:
         )
 
 
-def _draw(answer: Answer, log_w: float, guarantee: Guarantee) -> Draw:
-    assert answer.text is not None
-    return Draw(text=answer.text, token_ids=answer.tokens, log_p=answer.account.log_p, log_w=log_w, guarantee=guarantee)
+def _draw(answer: Answer, log_w: float, guarantee: Guarantee, guide: Guide | None) -> Draw:
+    text, member = answer.text, None
+    assert text is not None
+    if (
+        guide is not None and guide.match is not None
+    ):  # the server's text has what the last token writes behind a stop string
+        member, text = (cut(text.encode()).decode(errors="replace") for cut in (guide.match.member, guide.match.text))
+    log_p = answer.account.log_p
+    return Draw(text=text, member=member, token_ids=answer.tokens, log_p=log_p, log_w=log_w, guarantee=guarantee)
 
 
 def _said(error: Exception) -> str:
@@ -263,6 +272,7 @@ class ServedModel(PhiModel):
                 "Use outlines.Generator(model, T) for calls without phi=, which the server masks by itself. A generator of "
                 "outlines_phi was called with phi=None."
             )
+        refuse_misfits("a vLLM server's own loop", call.keywords)
         return nullcontext(call.language)
 
     def _hosted_stream(self, call: Call, prompt: Any) -> Any:
@@ -274,7 +284,12 @@ class ServedModel(PhiModel):
         check_batch(inputs)
         if not inputs:
             return []
-        ends = "text" if table.guide.match is None else "open"
+        if table.guide.thoughts is not None:
+            raise UnsupportedError(
+                f"Draw thought and answer in two calls, {OTHER_ROADS}. Thinking was asked of a vLLM server, whose requests have "
+                "one distribution from the first token to the last."
+            )
+        ends = "open" if isinstance(table.guide.match, PrefixMatch) else "text"
         refuse_misfits("a vLLM server", {**vars(options), "ends": ends}, roads=OTHER_ROADS)
         attempted = isinstance(phi, ExactPhi) and phi.tolerance == 0 and phi.normalizers == 0
         if not attempted and not isinstance(phi, LocalPhi):
@@ -283,11 +298,12 @@ class ServedModel(PhiModel):
             )
         messages = [self._formatted(item) for item in inputs]
         seed_of = seeds(options.settings)
-        language, ban = self.compiled.written(table)
+        language, ban, stops = self.compiled.written(table)
         call = ServedCall(
             road="exact" if isinstance(phi, ExactPhi) else "local",
             language=language,
             ban=ban,
+            stops=stops,
             settings=options.settings,
             alone=options.settings.seed is not None,
         )
@@ -298,7 +314,7 @@ class ServedModel(PhiModel):
             if not self._probed:
                 RequestRounds(send, replace(own, road="probe")).probe()
                 self._probed = True
-            rounds = RequestRounds(send, own)
+            rounds = RequestRounds(send, own, table.guide)
             try:
                 return rounds.exact(phi, options.n) if isinstance(phi, ExactPhi) else rounds.masked(options.n)
             except BudgetError as error:

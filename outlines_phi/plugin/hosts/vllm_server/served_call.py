@@ -19,6 +19,7 @@ from torch import Tensor
 from ....errors import OutlinesPhiError, UnsupportedError
 from ....format_limits import current_limits, limits
 from ....guides.phrases.banned import BannedPhrases
+from ....guides.stopping import Stops
 from ....numerics.checks import is_count
 from ....settings import SamplingSettings
 from ....vocabulary.vocabulary import BYTES
@@ -29,7 +30,7 @@ ARGUMENT = "outlines_phi"  # The name of the argument
 
 BAN = ("phrases", "ignore_case", "whole_word", "across_prompt")  # The fields of a ban that tell the language
 
-FORM = 3
+FORM = 4
 """The form of the arguments; that of client and server is one."""
 
 LIMITS = "OUTLINES_PHI_SERVED_LIMITS"
@@ -59,7 +60,7 @@ class ServedCall:
     """The draws of one prompt.
 
     ``road``: Attempts by rejection, masking, or nothing at all: whether somebody is there.
-    ``language``, ``ban``: What may be written, ``None`` for free text, and what not.
+    ``language``, ``ban``, ``stops``: What may be written, ``None`` for free text, what not, and what ends it.
     ``settings``: The distribution; its seed is the randomness of the draws, with ``row``, the place of the prompt in its batch.
     ``alone``: Whether the prompt has a tree of its own, as in a call with a seed.
     ``name``: A random name of the call, which nobody else can guess: what it names is shared with no other call.
@@ -68,6 +69,7 @@ class ServedCall:
     road: Literal["exact", "local", "probe"]
     language: Language | None = None
     ban: BannedPhrases | None = None
+    stops: Stops | None = None
     settings: SamplingSettings = SamplingSettings()
     row: int = 0
     alone: bool = False
@@ -80,6 +82,7 @@ class ServedCall:
             "road": self.road,
             "language": _said(self.language),
             "ban": self.ban and {name: _said(getattr(self.ban, name)) for name in BAN},
+            "stops": self.stops and asdict(self.stops),
             "settings": asdict(self.settings),
         }
         return json.dumps({**said, "row": self.row, "alone": self.alone, "name": self.name})
@@ -95,10 +98,11 @@ class ServedCall:
                 f"{said['form']!r:.20} were given; this server reads the form {FORM}."
             )
         del said["form"]
-        ban = said.pop("ban")
+        ban, stops = said.pop("ban"), said.pop("stops")
         call = cls(
             language=_read(said.pop("language")),
             ban=None if ban is None else BannedPhrases(_read(ban.pop("phrases")), **ban),
+            stops=None if stops is None else Stops(**{name: _read(value) for name, value in stops.items()}),
             settings=SamplingSettings(**said.pop("settings")),
             **said,
         )
@@ -122,7 +126,7 @@ def check(text: object) -> None:
     with reading():
         call = ServedCall.read(text)
         if call.road != "probe":
-            _COMPILED.of_written(call.language, call.ban)
+            _COMPILED.of_written(call.language, call.ban, call.stops)
 
 
 def _said(value: Any) -> Any:

@@ -178,6 +178,7 @@ class ServedWalks:
     an :class:`WalkEnd` that says so. Nor does anything depend on time or on chance that is not in the arguments: every rank of a
     tensor-parallel engine does the same.
 
+    ``trees``: Those that are kept, the latest used last.
     ``walks``: Those that there are: a walk lives as long as its request, which holds it.
     """
 
@@ -186,13 +187,8 @@ class ServedWalks:
         self._compiled = CompiledTypes(vocabulary)
         self._calls: Cache[str, ServedCall] = Cache(CALLS_BYTES)
         self._launches: Cache[tuple[int, int], count[int]] = Cache(CALLS)
-        self._trees: OrderedDict[Hashable, BoundsTree] = OrderedDict()
+        self.trees: OrderedDict[Hashable, BoundsTree] = OrderedDict()
         self.walks: WeakSet[EngineWalk] = WeakSet()
-
-    @property
-    def trees(self) -> int:
-        """The number of trees that are kept."""
-        return len(self._trees)
 
     def begin(self, argument: str, number: int, prompt: Sequence[int] | None, limit: int | None) -> EngineWalk:
         """Return the walk of a request: attempt or draw ``number`` of its call, of at most ``limit`` tokens."""
@@ -278,7 +274,7 @@ class ServedWalks:
             return EngineWalk(WalkEnd.READY)
         if not prompt:
             raise ValueError("the engine gives no tokens of the prompt")
-        table = self._compiled.of_written(call.language, call.ban)
+        table = self._compiled.of_written(call.language, call.ban, call.stops)
         start = table.start_after(prompt)
         least = table.guide.min_tokens(start)
         if least >= UNREACHABLE:
@@ -297,9 +293,9 @@ class ServedWalks:
     def _tree(self, call: ServedCall, table: Table, prompt: tuple[int, ...], start: int, budget: int) -> BoundsTree:
         own = (call.name, call.row) if call.alone or not self._tokens_tell else None
         key = (table, call.settings.law_key, own, prompt, start, budget)
-        if key not in self._trees:
-            self._trees[key] = BoundsTree(table, budget, start=start)
-            while len(self._trees) > TREES or sum(tree.bytes for tree in self._trees.values()) > TREES_BYTES:
-                self._trees.popitem(last=False)
-        self._trees.move_to_end(key)
-        return self._trees[key]
+        if key not in self.trees:
+            self.trees[key] = BoundsTree(table, budget, start=start)
+            while len(self.trees) > TREES or sum(tree.bytes for tree in self.trees.values()) > TREES_BYTES:
+                self.trees.popitem(last=False)
+        self.trees.move_to_end(key)
+        return self.trees[key]

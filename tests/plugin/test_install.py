@@ -1,0 +1,252 @@
+"""``phi=`` and the classic API under Outlines' own names, and all of it taken back."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import ModuleType
+from typing import Any, Literal
+
+import outlines
+import outlines.applications
+import outlines.generator
+import pytest
+from outlines.models.transformers import Transformers
+from outlines.types import regex
+from outlines.types.dsl import Choice
+from pydantic import BaseModel
+
+import outlines_phi
+from outlines_phi import ExactPhi, PhiTransformers
+from outlines_phi.errors import UnsupportedError
+from outlines_phi.lm import bundled
+from outlines_phi.plugin import install as install_module
+from outlines_phi.plugin.processor import MaskLogitsProcessor
+from tests.naming import named
+from tests.plugin.gate import together
+from tests.plugin.loops import seeded
+
+PROMPT, WORDS = "Question: is the bakery open on Monday? Answer: ", ["yes", "no", "not now", "nobody"]
+
+STOCK = outlines.generator.Generator
+NUMBER = regex("[0-9]{2}")
+
+
+class Answer(BaseModel):
+    open: bool
+
+
+@pytest.fixture
+def installed() -> Iterator[None]:
+    outlines_phi.install()
+    yield
+    outlines_phi.uninstall()
+
+
+def names() -> dict[str, dict[str, Any]]:
+    """Everything that the modules of Outlines hold, and which modules there are."""
+    modules = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "outlines"}
+    return {name: dict(vars(module)) for name, module in modules.items()}
+
+
+def same(one: dict[str, dict[str, Any]], other: dict[str, dict[str, Any]]) -> bool:
+    return one.keys() == other.keys() and all(
+        one[name].keys() == other[name].keys() and all(one[name][key] is other[name][key] for key in one[name])
+        for name in one
+    )
+
+
+def repeated(call: Callable[[], None]) -> None:
+    for _ in range(50):
+        call()
+
+
+class TestBindings:
+    def test_both_are_idempotent_and_uninstall_restores_the_very_same_objects(self) -> None:
+        before = names()
+        outlines_phi.uninstall()
+        assert same(before, names())
+        outlines_phi.install()
+        inside = names()
+        outlines_phi.install()
+        assert same(inside, names()) and not same(before, inside)
+        for _ in range(2):
+            outlines_phi.uninstall()
+            assert same(before, names())
+
+    def test_only_what_is_named_changes(self) -> None:
+        before = names()
+        outlines_phi.install()
+        after = names()
+        outlines_phi.uninstall()
+        changed = {
+            f"{module}.{key}"
+            for module in after.keys() - {"outlines.generate", "outlines.samplers"}
+            for key in after[module].keys() | before.get(module, {}).keys()
+            if after[module].get(key) is not before[module].get(key)
+        }
+        holders = "outlines", "outlines.generator", "outlines.applications"
+        assert changed == {"outlines.generate", "outlines.samplers", *(f"{holder}.Generator" for holder in holders)}
+
+    @pytest.mark.usefixtures("installed")
+    def test_every_way_to_import_works(self) -> None:
+        space: dict[str, Any] = {}
+        exec(
+            "import outlines.generate\nfrom outlines import generate, samplers\nfrom outlines.generate import json",
+            space,
+        )
+        exec("from outlines.samplers import multinomial, greedy, beam_search\nfrom outlines import Generator", space)
+        assert space["generate"] is outlines.generate and space["json"] is outlines.generate.json
+        assert space["greedy"] is outlines_phi.samplers.greedy
+        assert importlib.import_module("outlines.generate") is outlines.generate
+        assert importlib.util.find_spec("outlines.generate") is not None
+        assert "phi" in inspect.signature(space["Generator"]).parameters
+        for name in outlines_phi.generate.__all__:
+            ours, theirs = getattr(outlines_phi.generate, name), getattr(outlines.generate, name)
+            assert inspect.signature(ours) == inspect.signature(theirs) and theirs.__doc__ == ours.__doc__
+
+    def test_many_threads(self) -> None:
+        before = names()
+        works = [partial(repeated, outlines_phi.install if i % 2 else outlines_phi.uninstall) for i in range(8)]
+        assert together(*works) == [None] * 8
+        outlines_phi.uninstall()
+        assert same(before, names())
+
+
+class TestRefused:
+    @pytest.mark.parametrize("version", ["0.2.3", "1.2.9", "2.0.0", "2.1"])
+    def test_a_version_that_is_not_known(self, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
+        before = names()
+        with pytest.raises(
+            UnsupportedError, match=rf"knows outlines 1\.3 and later, below 2\.0.*outlines {version} is"
+        ):
+            outlines_phi.install()
+        assert same(before, names())
+
+    @pytest.mark.parametrize("version", ["1.3.0", "1.10.0rc1", "1.3.3.dev0+local"])
+    def test_a_version_that_is_known(self, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
+        outlines_phi.install()
+        outlines_phi.uninstall()
+
+    def test_a_generator_of_another_signature(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(install_module, "PARAMETERS", ("model", "output_type"))
+        with pytest.raises(UnsupportedError, match="whose Generator takes"):
+            outlines_phi.install()
+        assert outlines.Generator is STOCK
+
+    def test_somebody_else_was_there_before(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(outlines.applications, "Generator", len)
+        with pytest.raises(UnsupportedError, match=r"Undo what put outlines\.Generator there"):
+            outlines_phi.install()
+        monkeypatch.undo()
+        monkeypatch.setitem(sys.modules, "outlines.generate", ModuleType("outlines.generate"))
+        with pytest.raises(UnsupportedError, match=r"Undo what put outlines\.generate there"):
+            outlines_phi.install()
+        assert outlines.Generator is STOCK and not hasattr(outlines, "samplers")
+
+    def test_somebody_else_came_after(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        outlines_phi.install()
+        ours = outlines.Generator
+        outlines.generator.Generator = len
+        with pytest.raises(UnsupportedError, match="Undo what replaced something of what install"):
+            outlines_phi.uninstall()
+        assert outlines.Generator is ours and outlines.generate
+        outlines.generator.Generator = ours
+        outlines_phi.uninstall()
+        assert outlines.generator.Generator is STOCK
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"output_type": NUMBER, "backend": "regex"}, "backend='regex' was given; expected one of outlines_core"),
+    ({"output_type": NUMBER, "phi": "banana"}, "phi='banana' was given"),
+    ({}, "output_type=None was given"),
+    ({"model": object(), "output_type": NUMBER}, "object was given as model; expected a model made by"),
+    *(
+        ({"output_type": NUMBER, "phi": None, option: None}, f"{option} cannot be used here.* Give phi='auto' or")
+        for option in ("constraint", "sampler", "tokenization", "draft")
+    ),
+]
+
+
+@pytest.mark.usefixtures("installed")
+class TestGenerator:
+    def test_without_phi_it_is_the_stock_one(self, stock: Transformers) -> None:
+        generator, reference = (make(stock, NUMBER) for make in (outlines.Generator, STOCK))
+        processor = reference.logits_processor
+        assert type(generator) is type(reference) and type(generator.logits_processor) is type(processor)
+        assert seeded(generator, PROMPT, max_new_tokens=9) == seeded(reference, PROMPT, max_new_tokens=9)
+        assert outlines.Generator(stock, processor=processor).logits_processor is processor
+        for phi in ({}, {"phi": None}):
+            assert type(outlines.Generator(stock, Choice(["a"]), "outlines_core", **phi)) is type(reference)
+        with pytest.raises(ValueError, match="At most one of output_type or processor"):
+            outlines.Generator(stock, NUMBER, processor=processor)
+        with pytest.raises(ValueError, match="must be an instance of"):
+            outlines.Generator(3, NUMBER)
+
+    def test_calls_of_the_stock_model_are_as_ever(self, stock: Transformers) -> None:
+        text = seeded(stock, PROMPT, NUMBER, max_new_tokens=9)
+        outlines_phi.uninstall()
+        assert text == seeded(stock, PROMPT, NUMBER, max_new_tokens=9)
+        outlines_phi.install()
+        with pytest.raises(ValueError, match="phi"):
+            stock(PROMPT, NUMBER, max_new_tokens=9, phi="exact")
+
+    def test_wrapped_models(self, model: PhiTransformers) -> None:
+        generator = outlines.Generator(model, NUMBER, phi=ExactPhi(tolerance=1e-6))
+        assert generator.model is model and generator.phi == ExactPhi(tolerance=1e-6)
+        assert isinstance(outlines.Generator(model, NUMBER)(PROMPT, phi="exact"), str)
+        always = outlines_phi.wrap(model, phi="exact")
+        assert outlines.Generator(always, NUMBER, phi=None).phi is None, "an explicit None is not the model's default"
+        processor = outlines_phi.Generator(model, NUMBER).logits_processor
+        by_processor = outlines.Generator(model, processor=processor, phi="exact")
+        assert isinstance(by_processor.logits_processor, MaskLogitsProcessor)
+        assert (
+            by_processor.sample(PROMPT, 3, seed=1).values
+            == outlines_phi.Generator(model, NUMBER).sample(PROMPT, 3, seed=1).texts
+        )
+
+    def test_applications(self, stock: Transformers, model: PhiTransformers) -> None:
+        template = outlines.Template.from_string("Question: is the {{ it }} open? Answer: ")
+        ask = outlines.Application(template, Choice(WORDS))
+        assert ask(model, {"it": "bakery"}, phi="exact", seed=1) in WORDS
+        assert ask(stock, {"it": "bakery"}, max_new_tokens=9) in WORDS
+
+    @pytest.mark.parametrize(("arguments", "message"), REFUSED, ids=named)
+    def test_refused(self, arguments: dict[str, Any], message: str, stock: Transformers) -> None:
+        given = {"model": stock, "phi": "exact", **arguments}
+        with pytest.raises(UnsupportedError, match=message):
+            outlines.Generator(given.pop("model"), **given)
+
+
+@pytest.mark.usefixtures("installed")
+class TestClassic:
+    def test_stock_models_are_taken(self, stock: Transformers) -> None:
+        answer = outlines.generate.json(stock, Answer, phi="exact")(PROMPT, seed=1)
+        assert isinstance(answer, Answer) and type(stock) is Transformers
+        several = outlines.generate.choice(stock, WORDS, outlines.samplers.multinomial(2), phi=None)
+        assert all(text in WORDS for text in several(PROMPT))
+        assert isinstance(outlines.generate.text(stock)(PROMPT, max_tokens=3), str)
+        assert outlines.generate.cfg(stock, 'start: "a" start "b" |', phi="exact")(PROMPT, max_tokens=3) in ("", "ab")
+
+    def test_a_stock_model_is_wrapped_once_and_forgotten_with_it(self) -> None:
+        own = outlines.from_transformers(*bundled.load())
+        one, other = (outlines.generate.format(own, t) for t in (int, bool))
+        assert one.generator.model is other.generator.model is outlines.Generator(own, Literal["a"], phi="exact").model
+        forgotten = weakref.ref(own)
+        del own
+        gc.collect()
+        assert forgotten() is None and one(PROMPT, seed=1) is not None
+
+    def test_a_wrapped_model_is_used_as_it_is(self, model: PhiTransformers, stock: Transformers) -> None:
+        assert outlines.generate.format(model, int).generator.model is model
+        with pytest.raises(UnsupportedError, match="were the arguments swapped"):
+            outlines.generate.json(Answer, stock)

@@ -1,0 +1,295 @@
+"""Stop strings under ``phi=``: laws beside enumeration, doors, and plain Transformers, on the bundled model and on tables."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Literal
+
+import outlines
+import pytest
+import torch
+from outlines.types import JsonSchema, Regex
+from pydantic import BaseModel
+
+import outlines_phi
+from outlines_phi import SMC, BannedPhrases, Special, UnsupportedError, from_language_model, generate
+from outlines_phi.errors import EmptyLanguageError, VocabularyError
+from outlines_phi.plugin.hosts.vllm_server.phi_vllm import ServedModel
+from tests.languages import ALPHA, PROMPT, STOPPED, Ids, StoppedLanguage, p_value
+from tests.plugin.doors import DOORS, Door, Wanted, through
+from tests.plugin.loops import custom, pair
+
+QUESTION = "Question: is the bakery open on Sunday? Answer: "
+DRAWS = 3_000
+WORDS = STOPPED[0]
+
+
+def first(text: str, strings: tuple[str, ...]) -> tuple[int, int] | None:
+    """Return the stop string that is complete first, of several complete at once the longest."""
+    for end in range(1, len(text) + 1):
+        if found := [string for string in strings if text[:end].endswith(string)]:
+            return end - max(map(len, found)), end
+    return None
+
+
+class TestLaw:
+    """The law of texts, by trying all token sequences of a table model."""
+
+    @staticmethod
+    @cache
+    def law(language: StoppedLanguage, kept: bool, phrase: str = "\n") -> tuple[dict[Ids | tuple[str], float], float]:
+        accepts = lambda text: re.fullmatch(language.pattern, text) is not None  # noqa: E731
+        tokens, found = language.lm.vocabulary.tokens, defaultdict[Any, float](float)
+
+        def follow(ids: Ids, text: str, p: float) -> None:
+            shares = law_after(language.lm, ids)
+            if accepts(text):
+                found[(text,)] += p * shares[0]
+            for token, written in enumerate(tokens[1:], 1):
+                below = text + written.decode()
+                if phrase in below:
+                    continue
+                if stop := first(below, language.stops):
+                    member = next((below[:at] for at in stop if accepts(below[:at])), None)
+                    if member is not None:
+                        found[(below[: stop[1]] if kept else member,)] += p * shares[token]
+                elif len(ids) + 2 <= language.budget:
+                    follow((*ids, token), below, p * shares[token])
+
+        follow((), "", 1.0)
+        phi = sum(found.values())
+        return {text: p / phi for text, p in found.items()}, phi
+
+    @pytest.mark.parametrize("name", ["stop", "stop_strings"])
+    @pytest.mark.parametrize("phi", ["exact", "auto"])
+    def test_draws_are_from_it_and_masked_ones_and_those_of_whole_texts_are_not(self, name: str, phi: str) -> None:
+        law, _ = self.law(WORDS, name == "stop_strings")
+        model = from_language_model(WORDS.lm, lambda text: PROMPT)
+        generator = outlines_phi.Generator(model, WORDS.type, phi=phi)
+        options = {"seed": 3, "max_new_tokens": WORDS.budget, name: list(WORDS.stops)}
+
+        def drawn(**others: Any) -> list[Any]:
+            return [(text,) for text in generator.sample("", DRAWS, **(options | others)).texts]
+
+        assert p_value(drawn(), law) > ALPHA
+        assert p_value(drawn(phi="local"), law) < ALPHA
+        assert p_value(drawn(**{name: None}), law) < ALPHA
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"phi": "local"},
+            {"phi": "onestep", "draft": ["tree", "prompt_lookup"]},
+            {"phi": "dp"},
+            {"phi": "learned"},
+            {"phi": "local", "sampler": SMC(particles=6)},
+            {"phi": "exact", "draft": "tree"},
+        ],
+        ids=str,
+    )
+    def test_weights_and_drafts(self, options: dict[str, Any]) -> None:
+        law, phi = self.law(WORDS, False)
+        model = from_language_model(WORDS.lm, lambda text: PROMPT)
+        draws = outlines_phi.Generator(model, WORDS.type, stop=WORDS.stops).sample(
+            "", 600, seed=5, max_new_tokens=WORDS.budget, **options
+        )
+        assert math.exp(draws.log_z) == pytest.approx(phi, rel=0.1)
+        likeliest = max(law, key=lambda text: law[text])
+        assert draws.expectation(lambda draw: (draw.text,) == likeliest) == pytest.approx(law[likeliest], abs=0.07)
+
+    @pytest.mark.parametrize("name", ["stop", "stop_strings"])
+    def test_probabilities_are_those_of_values(self, name: str) -> None:
+        law, phi = self.law(WORDS, False)
+        model = from_language_model(WORDS.lm, lambda text: PROMPT)
+        generator = outlines_phi.Generator(model, WORDS.type, **{name: WORDS.stops})
+        found = generator.probabilities("", tolerance=0.0, max_new_tokens=WORDS.budget)
+        assert {(entry.value,): entry.p for entry in found.entries} == pytest.approx(law)
+        assert found.complete and math.exp(found.log_z_bounds[0]) == pytest.approx(phi)
+        best = generator.mode("", 3, max_new_tokens=WORDS.budget)
+        reference = sorted(WORDS.reference().log_p.values(), reverse=True)
+        assert [item.log_p for item in best] == pytest.approx(reference[:3])
+        assert {(item.value,) for item in best} <= set(law)
+
+    @pytest.mark.parametrize("phi", ["exact", "lookahead"])
+    def test_bans_beside(self, phi: str) -> None:
+        model, ban = from_language_model(WORDS.lm, lambda text: PROMPT), BannedPhrases(["bc"], across_prompt=False)
+        generator = outlines_phi.Generator(model, WORDS.type, banned_phrases=ban, stop_strings=WORDS.stops)
+        draws = generator.sample("", DRAWS, seed=2, max_new_tokens=WORDS.budget, phi=phi)
+        assert not any("bc" in text for text in draws.texts)
+        if phi == "exact":
+            assert p_value([(text,) for text in draws.texts], self.law(WORDS, True, "bc")[0]) > ALPHA
+            assert p_value([(text,) for text in draws.texts], self.law(WORDS, True)[0]) < ALPHA
+
+    @pytest.mark.parametrize("ban", [None, "b"])
+    @pytest.mark.parametrize("phi", ["exact", "lookahead"])
+    def test_free_text(self, ban: str | None, phi: str) -> None:
+        """The windows of a look-ahead end where nothing waits: with one banned letter it is exact."""
+        lm, strings = WORDS.lm, ("a", "cc")
+        options = {"max_new_tokens": 2, "num_return_sequences": DRAWS, "seed": 1, "stop": strings, "phi": phi}
+        model, law = from_language_model(lm, lambda text: PROMPT), defaultdict[Any, float](float)
+        if ban is None and phi == "lookahead":
+            with pytest.raises(UnsupportedError, match="nothing to look ahead for"):
+                model("", **options)
+            return
+        phrases = None if ban is None else BannedPhrases([ban], across_prompt=False)
+
+        def follow(ids: Ids, text: str, p: float) -> None:
+            stop = first(text, strings)
+            if stop or len(ids) == options["max_new_tokens"]:
+                law[(text[: stop[0]] if stop else text,)] += p
+                return
+            after = law_after(lm, ids)
+            live = [
+                token for token, written in enumerate(lm.vocabulary.tokens) if not (ban and ban.encode() in written)
+            ]
+            total = 1.0 if phi == "exact" else sum(after[token] for token in live)
+            for token in live:
+                if token:
+                    follow((*ids, token), text + lm.vocabulary.tokens[token].decode(), p * after[token] / total)
+            law[(text,)] += p * after[0] / total
+
+        follow((), "", 1.0)
+        total = sum(law.values())
+        assert total == pytest.approx(1.0) if ban is None or phi == "lookahead" else total < 0.9
+        texts = model("", banned_phrases=phrases, **options)
+        assert p_value([(text,) for text in texts], {text: p / total for text, p in law.items()}) > ALPHA
+
+    def test_fields(self) -> None:
+        """Named groups are fields as without stop strings."""
+        model = from_language_model(WORDS.lm, lambda text: PROMPT)
+        generator = outlines_phi.Generator(model, Regex("(?P<one>a|b)x(?P<two>[ab]+)"), phi="fields", stop=["c"])
+        draws = generator.sample("", 50, seed=1, max_new_tokens=6)
+        assert {draw.blocks for draw in draws} == {2} and all("c" not in text for text in draws.texts)
+        assert any(draw.token_ids[-1] != 0 for draw in draws)
+        with pytest.raises(UnsupportedError, match="Leave stop strings out of phi='fields'"):
+            outlines_phi.Generator(model, Regex("[ab]"), phi="fields").sample("", stop="c")
+
+
+def law_after(lm: Any, ids: Ids) -> list[float]:
+    return torch.softmax(torch.tensor(lm.logits((*PROMPT, *ids))), -1).tolist()
+
+
+ANSWERS = ("no", "sure", "yes")
+STOPS = [",", " o", "\n"]
+"""No end of the prompt begins one: transformers searches the prompt, too."""
+SUNDAY = Wanted(QUESTION, n=300, budget=6, words=ANSWERS, options={"phi": "exact"})
+
+
+@through(*DOORS)
+def test_every_door_takes_them(model: outlines_phi.PhiTransformers, door: Door) -> None:
+    """With the law of the values; ids that custom_generate returns have the last token whole."""
+    law = outlines_phi.Generator(model, SUNDAY.output_type, stop=STOPS).probabilities(QUESTION, **SUNDAY.limits)
+    whole = outlines_phi.Generator(model, SUNDAY.output_type).probabilities(QUESTION, **SUNDAY.limits)
+    assert law.log_z_bounds[0] > whole.log_z_bounds[1] + 0.5
+    texts = door(model, SUNDAY.by(stop=STOPS))
+    if door.__name__ == "custom_generate":
+        assert any(text not in ANSWERS for text in texts)
+        texts = [text[: (first(text, tuple(STOPS)) or (None,))[0]] for text in texts]
+    assert set(texts) <= set(ANSWERS)
+    assert p_value([(text,) for text in texts], {(entry.value,): entry.p for entry in law.entries}) > ALPHA
+
+
+def test_custom_generate_has_them_as_a_whole(model: outlines_phi.PhiTransformers) -> None:
+    options = {"output_type": Literal[ANSWERS], "phi": "exact", "max_new_tokens": 6, "num_return_sequences": 20}
+    hf = pair(model)
+    output = custom(hf, QUESTION, stop_strings=STOPS, tokenizer=hf[1], return_dict_in_generate=True, **options)
+    (draws,) = output.draws
+    assert {draw.value for draw in draws} <= set(ANSWERS) and any(draw.text not in ANSWERS for draw in draws)
+
+
+def test_in_free_text_they_are_those_of_transformers(model: outlines_phi.PhiTransformers) -> None:
+    """Draws without a correction are the host's own; but for what transformers leaves in the text behind the string."""
+    options = {"max_new_tokens": 5, "top_k": 3, "num_return_sequences": DRAWS}
+    torch.manual_seed(1)
+    plain = model(QUESTION, stop_strings=STOPS, do_sample=True, top_p=1.0, **options)
+    plain = [text[: (first(text, tuple(STOPS)) or (0, None))[1]] for text in plain]
+    drawn = model(QUESTION, stop_strings=STOPS, phi="exact", seed=1, **options)
+    removed = model(QUESTION, stop=STOPS, phi="exact", seed=1, **options)
+    every = sorted({*plain, *drawn})
+    shares = {(text,): (plain.count(text) + drawn.count(text)) / (2 * DRAWS) for text in every}
+    assert p_value([(text,) for text in plain], shares) > ALPHA and p_value([(text,) for text in drawn], shares) > ALPHA
+    assert removed == [text[: (first(text, tuple(STOPS)) or (None,))[0]] for text in drawn]
+
+
+@pytest.mark.parametrize("output_type", [None, Regex("[a-z ,.]{0,30}"), JsonSchema({"type": "string", "maxLength": 9})])
+@pytest.mark.parametrize("name", ["stop", "stop_strings"])
+def test_no_draw_goes_on_behind_one(model: outlines_phi.PhiTransformers, output_type: Any, name: str) -> None:
+    strings = (" on", "a", "ing ") if output_type is None or isinstance(output_type, Regex) else ("\n", " ", "t")
+    options = {"max_new_tokens": 24, "seed": 2, "phi": "local", name: strings, "temperature": 1.5}
+    ban = {"banned_phrases": ["it is"]} if output_type is None else {}
+    generator = outlines_phi.Generator(model, output_type, **ban)
+    draws = generator.sample(QUESTION, 40, **options)
+    cut = {True: 0, False: 0}
+    for draw in draws:
+        written = model.lm.vocabulary.decode(draw.token_ids).decode(errors="replace")
+        stop = first(written, strings)
+        cut[stop is not None] += 1
+        assert stop is None or first(written[: stop[1] - 1], strings) is None
+        assert draw.text == (written if stop is None else written[: stop[name == "stop_strings"]])
+        ends = draw.token_ids[-1] == model.lm.vocabulary.eos_ids[0]
+        assert ends == (stop is None) or (output_type is None and len(draw.token_ids) == 24)
+    assert cut[True]
+    text = "".join(generator.stream(QUESTION, **options))
+    assert text == generator.sample(QUESTION, 1, **options)[0].text
+
+
+class Record(BaseModel):
+    a: int
+
+
+def test_values_are_read_without_them(model: outlines_phi.PhiTransformers) -> None:
+    generator = outlines_phi.Generator(model, Record, stop_strings=["\n", " !"])
+    options = {"seed": 1, "max_new_tokens": 20, "phi": "local"}
+    draws = generator.sample('{"a": 1}\n{"a": 2}\n', 30, **options)
+    assert all(isinstance(draw.value, Record) and json.loads(draw.member or draw.text) for draw in draws)
+    named = outlines_phi.Generator(model, Record, stop=["}"])(QUESTION, **options)  # a member ends with it
+    assert Record.model_validate_json(named)
+
+
+def test_the_name_of_a_special_token(model: outlines_phi.PhiTransformers) -> None:
+    end = model.hf_tokenizer.eos_token
+    generator = outlines_phi.Generator(model, Literal[ANSWERS], stop=[end])
+    assert generator.sample(QUESTION, 20, seed=1).texts == generator.sample(QUESTION, 20, seed=1, stop=None).texts
+
+
+REFUSED: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda m: outlines_phi.Generator(m, Regex("a,b"), stop=","), "Give other stop strings. Each text of the output type holds"),
+    (lambda m: outlines_phi.Generator(m, Regex("a"), stop=["x"], ends="open"), "ends='open' was given beside stop strings"),
+    (lambda m: outlines_phi.Generator(m, Regex("a"), stop="x").audit(QUESTION), "Leave stop= out of an audit"),
+    (lambda m: m(QUESTION, stop="x", max_new_tokens=3), "Give stop_strings=, which stay in the text, or give phi= beside stop="),
+    (
+        lambda m: m(QUESTION, phi="lookahead", stop="x", banned_phrases=BannedPhrases(["it"], whole_word=True)),
+        "whole_word=False",
+    ),
+    (lambda m: m(QUESTION, phi="exact", stop="x", do_sample=False), "do_sample=False was asked of free text"),
+    (lambda m: outlines_phi.Generator(m, Regex("a"), stop=[Special("</thnk>")]), "Name a special token of the tokenizer"),
+    (
+        lambda m: ServedModel(object(), "none")(QUESTION, stop_strings="x"),
+        "Give stop=, as the server has it",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED, ids=[words for _, words in REFUSED])
+def test_what_does_not_go_with_them(
+    model: outlines_phi.PhiTransformers, call: Callable[[Any], Any], message: str
+) -> None:
+    with pytest.raises((UnsupportedError, EmptyLanguageError, VocabularyError), match=message):
+        call(model)
+
+
+def test_the_classic_api_keeps_them(model: outlines_phi.PhiTransformers) -> None:
+    regex = generate.regex(model, "yes|no|sure", phi="exact")
+    texts = [regex(QUESTION, stop_at=STOPS, seed=seed) for seed in range(30)]
+    assert {text.rstrip(",\n").removesuffix(" o") for text in texts} <= set(ANSWERS) and set(texts) - set(ANSWERS)
+
+
+def test_indices_of_outlines_core_are_known_token_by_token(model: outlines_phi.PhiTransformers) -> None:
+    stock = outlines.Generator(outlines.from_transformers(model.model, model.hf_tokenizer), Literal[ANSWERS])
+    with pytest.raises(UnsupportedError, match="Give an output type beside stop strings"):
+        model(QUESTION, stock.logits_processor, phi="exact", stop="x")

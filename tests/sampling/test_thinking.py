@@ -1,0 +1,382 @@
+"""Thoughts before answers against their law, enumerated in plain Python from what the words of the documentation say."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+import pytest
+from outlines.types import CFG, JsonSchema, regex
+
+from outlines_phi import (
+    SMC,
+    AutoPhi,
+    BudgetError,
+    Draws,
+    Effort,
+    EmptyLanguageError,
+    ExactPhi,
+    FieldsPhi,
+    Generator,
+    Guarantee,
+    LearnedPhi,
+    Special,
+    TextConstraint,
+    Thinking,
+    UnsupportedError,
+    Vocabulary,
+    from_language_model,
+)
+from outlines_phi.guides import Guide
+from outlines_phi.lm import TableModel
+from outlines_phi.plugin.generator import PhiGenerator
+from outlines_phi.testing import assert_guide
+from tests.inner import CompiledTypes, frequencies, noise_floor, total_variation
+from tests.languages import ALPHA, SPECIAL_VOCABULARY, Ids, correct, ids, p_value, unbiased
+
+PROMPT = (2, 1)
+
+
+@dataclass(frozen=True)
+class Thoughts:
+    """Thoughts over a few tokens, before one of some texts; ``end`` is a token, by its id, or a string."""
+
+    name: str
+    tokens: tuple[str, ...]
+    end: int | str
+    max_tokens: int
+    answers: tuple[str, ...]
+    seed: int
+    begin: int | None = None
+    answer: Any = field(default=None, compare=False)
+    banned: tuple[str, ...] = ()
+    scale: float = 1.5
+    ahead: Ids = PROMPT
+    draws: int = 1_000
+
+    def __str__(self) -> str:
+        return self.name
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        special = {self.tokens[v]: v for v in (self.end, self.begin) if isinstance(v, int)}
+        return Vocabulary.from_tokens(["<eos>", *self.tokens[1:]], 0, special=special)
+
+    @cached_property
+    def lm(self) -> TableModel:
+        return TableModel.random(self.vocabulary, seed=self.seed, scale=self.scale)
+
+    @cache  # noqa: B019 - a handful of module-level languages
+    def generator(self, scope: str, **options: Any) -> PhiGenerator:
+        end = self.end if isinstance(self.end, str) else self.tokens[self.end]
+        answer = regex("|".join(self.answers)) if self.answer is None else self.answer
+        thinking = Thinking(answer, end=end, max_tokens=self.max_tokens, scope=scope)
+        ban = [*self.banned] or None
+        return Generator(from_language_model(self.lm, lambda text: self.ahead), thinking, banned_phrases=ban, **options)
+
+    def sample(self, phi: object, n: int, scope: str = "answer", **options: Any) -> Draws:
+        return self.generator(scope).sample("", n, phi=phi, **{"seed": 1, **options})
+
+    @cache  # noqa: B019
+    def drawn(self, phi: str, scope: str = "answer") -> Draws:
+        return self.sample(phi, self.draws, scope)
+
+    def splits(self, ids: Ids) -> tuple[int, str] | None:
+        """Return the number of tokens of a finished thought, and what is written of its answer; ``None`` of an unfinished one."""
+        if isinstance(self.end, int):
+            at = ids.index(self.end) if self.end in ids else None
+            return None if at is None else (at + 1, self.text(ids[at + 1 :]))
+        written = self.text(ids)
+        begin = written.find(self.end)
+        if begin < 0:
+            return None
+        stop = begin + len(self.end)
+        return next(n for n in range(len(ids) + 1) if len(self.text(ids[:n])) >= stop), written[stop:]
+
+    def text(self, ids: Ids) -> str:
+        return self.vocabulary.decode(ids).decode()
+
+    def possible(self, ids: Ids) -> bool:
+        """Return False where a text cannot be the beginning of a member; it may return True of some others."""
+        marked = "".join("|" if token == self.end else self.text((token,)) for token in ids)
+        if any(phrase in marked for phrase in self.banned):
+            return False
+        opened = 0 if self.begin is None or self.begin in self.ahead else 1
+        if opened and ids[:1] not in ((), (self.begin,)):
+            return False
+        thought = ids[opened:]
+        if self.begin in thought:
+            return False
+        found = self.splits(thought)
+        limit = len(self.text(thought[: self.max_tokens]))
+        if found is None:
+            if isinstance(self.end, int):
+                return len(thought) <= self.max_tokens
+            written = self.text(thought)
+            may = [n for n in range(len(self.end)) if written.endswith(self.end[:n]) and len(written) - n <= limit]
+            return bool(may)
+        tokens, answer = found
+        if self.end in thought[tokens:]:
+            return False
+        begun = tokens - 1 if isinstance(self.end, int) else self.text(thought).find(self.end)
+        return begun <= (self.max_tokens if isinstance(self.end, int) else limit) and any(
+            text.startswith(answer) for text in self.answers
+        )
+
+    def members(self, ids: Ids = ()) -> Iterator[Ids]:
+        """Yield every member, with the end of sequence."""
+        opened = 1 if ids and ids[0] == self.begin else 0
+        found = self.splits(ids[opened:])
+        if found is not None and found[1] in self.answers:
+            yield (*ids, 0)
+        for token in range(1, len(self.tokens)):
+            if self.possible((*ids, token)):
+                yield from self.members((*ids, token))
+
+    @cache  # noqa: B019
+    def p(self, ids: Ids) -> np.ndarray:
+        logits = np.asarray(self.lm.next_logits((*self.ahead, *ids)))
+        return np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+
+    def thought(self, member: Ids) -> Ids:
+        opened = 1 if member[0] == self.begin else 0
+        found = self.splits(member[opened:-1])
+        assert found is not None
+        return member[: opened + found[0]]
+
+    @cached_property
+    def joint(self) -> dict[Ids, float]:
+        """``p`` of every member."""
+        return {y: math.prod(self.p(y[:i])[y[i]] for i in range(len(y))) for y in self.members()}
+
+    @cached_property
+    def free(self) -> dict[Ids, tuple[float, float]]:
+        """``q`` and ``p / q`` of every thought: the distribution of masking, and its weight."""
+        live = defaultdict[Ids, set[int]](set)
+        for y in self.joint:
+            for i, token in enumerate(y):
+                live[y[:i]].add(token)
+        found = {}
+        for x in {self.thought(y) for y in self.joint}:
+            masses = [self.p(x[:i])[list(live[x[:i]])].sum() for i in range(len(x))]
+            found[x] = math.prod(self.p(x[:i])[x[i]] / s for i, s in enumerate(masses)), math.prod(masses)
+        return found
+
+    @cached_property
+    def law(self) -> dict[Ids, float]:
+        """The law of ``scope="answer"``: a free thought, and the conditioned answer after it."""
+        after = defaultdict[Ids, float](float)
+        for y, p in self.joint.items():
+            after[self.thought(y)] += p
+        return {y: self.free[self.thought(y)][0] * p / after[self.thought(y)] for y, p in self.joint.items()}
+
+    @property
+    def conditioned(self) -> dict[Ids, float]:
+        """``mu*``: the law of ``scope="joint"``."""
+        phi = sum(self.joint.values())
+        return {y: p / phi for y, p in self.joint.items()}
+
+
+LETTERS = ("", "a", "b", "ab", "</t>")
+CROSSING = ("", "a", "b", "c", "cb", "ab", "ca", "bab", "cab")
+LANGUAGES = (
+    Thoughts("special token", LETTERS, 4, 2, ("a", "ab", "bab"), seed=1, draws=4_000),
+    Thoughts("no thought", LETTERS, 4, 0, ("a", "ab", "bab"), seed=2),
+    Thoughts("string", CROSSING, "ab", 2, ("a", "bb", "bab", "cc"), seed=3, draws=4_000),
+    Thoughts("string that begins in itself", ("", "a", "b", "aa", "ba", "aab", "baa"), "aab", 2, ("a", "ba", "ab"), seed=4),
+    Thoughts("opened by the text", ("", "a", "b", "<t>", "</t>"), 4, 2, ("a", "ba"), seed=5, begin=3),
+    Thoughts("opened by the prompt", ("", "a", "b", "<t>", "</t>"), 4, 2, ("a", "ba"), seed=6, begin=3, ahead=(1, 3)),
+    Thoughts("without phrases", LETTERS, 4, 2, ("a", "ab", "aab"), seed=7, banned=("aa",), ahead=(1, 2)),
+    Thoughts("string without phrases", CROSSING, "ab", 2, ("a", "bb", "bab", "cc"), seed=8, banned=("cb", "bc")),
+    Thoughts("grammar", LETTERS, 4, 1, ("ab", "aabb"), seed=9, answer=CFG('start: A B | A A B B\nA: "a"\nB: "b"')),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("language", LANGUAGES, ids=str)
+def test_answers_have_their_law_given_free_thoughts_and_masked_ones_have_not(language: Thoughts) -> None:
+    draws = language.drawn("exact")
+    assert p_value(ids(draws), language.law) > ALPHA
+    assert total_variation(frequencies(ids(draws)), language.law) < 3 * noise_floor(language.law, language.draws)
+    assert p_value(ids(language.drawn("local")), language.law) < ALPHA
+    for draw in draws:
+        assert draw.thought is not None
+        assert draw.thought.token_ids == language.thought(draw.token_ids) and draw.text == draw.value
+        assert draw.text in language.answers and draw.guarantee is Guarantee.FIELDWISE
+        assert draw.thought.answer is Guarantee.EXACT
+        _, weight = language.free[draw.thought.token_ids]
+        assert math.isclose(draw.thought.log_w, math.log(weight), rel_tol=1e-6, abs_tol=1e-6)
+        assert math.isclose(math.exp(draw.log_p), language.joint[draw.token_ids], rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("language", LANGUAGES, ids=str)
+def test_the_joint_scope_is_the_conditioned_law_and_masking_is_not(language: Thoughts) -> None:
+    draws = language.drawn("exact", "joint")
+    assert p_value(ids(draws), language.conditioned) > ALPHA
+    assert total_variation(frequencies(ids(draws)), language.conditioned) < 3 * noise_floor(
+        language.conditioned, language.draws
+    )
+    masked = language.drawn("local", "joint")
+    assert p_value(ids(masked), language.conditioned) < ALPHA and correct(masked, language.conditioned)
+    assert {draw.guarantee for draw in draws} == {Guarantee.EXACT}
+    for draw in draws:
+        assert draw.thought is not None and draw.text in language.answers
+        assert draw.thought.text == language.text(draw.thought.token_ids).split(str(language.end))[0]
+
+
+@pytest.mark.parametrize("language", LANGUAGES, ids=str)
+def test_weights_are_unbiased(language: Thoughts) -> None:
+    assert unbiased(language.drawn("exact"), sum(q * w for q, w in language.free.values()))
+    masked = language.drawn("local")
+    assert unbiased(masked, sum(language.joint.values())) and correct(masked, language.conditioned)
+
+
+POLICIES: dict[str, tuple[object, dict[str, Any]]] = {
+    "auto": (AutoPhi(), {}),
+    "candidates": (AutoPhi(share=0), {}),
+    "fields": (FieldsPhi(), {}),
+    "fields, weights": (FieldsPhi(weights=True), {}),
+    "learned": (LearnedPhi(), {}),
+    "particles": ("local", {"sampler": SMC(particles=8)}),
+    "certified": (ExactPhi(tolerance=0.01), {}),
+    "drafted": ("exact", {"draft": ["prompt_lookup", "forced"]}),
+    "no drafts": ("exact", {"draft": []}),
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_draws_the_answers(policy: str) -> None:
+    language, (phi, options) = LANGUAGES[2], POLICIES[policy]
+    draws = language.sample(phi, 500, **options)
+    thoughts = [draw.thought.token_ids for draw in draws if draw.thought is not None]
+    free = {x: q for x, (q, _) in language.free.items()}
+    assert p_value(thoughts, free) > ALPHA
+    if draws.guarantee is Guarantee.WEIGHTED:
+        assert correct(draws, language.conditioned) and unbiased(draws, sum(language.joint.values()))
+    elif policy == "candidates":
+        assert draws.guarantee is Guarantee.APPROXIMATE
+        assert total_variation(frequencies(ids(draws)), language.law) < 0.1
+    else:
+        assert draws.guarantee is Guarantee.FIELDWISE and p_value(ids(draws), language.law) > ALPHA
+
+
+@pytest.mark.parametrize("language", LANGUAGES, ids=str)
+def test_guides_keep_their_promises_and_pickle(language: Thoughts) -> None:
+    guide: Guide = language.generator("joint").table.guide
+    assert_guide(guide, limit=60, shortest=False)
+    again = pickle.loads(pickle.dumps(guide))
+    for member in list(language.joint)[:50]:
+        for one in (guide, again):
+            state = one.start_after(guide.vocabulary.decode(language.ahead))
+            for token in member:
+                state = one.advance(state, token)
+            assert state == 1  # DONE
+    assert set(language.joint) == set(_members(guide, guide.start_after(guide.vocabulary.decode(language.ahead))))
+
+
+def _members(guide: Guide, state: int, ids: Ids = ()) -> Iterator[Ids]:
+    for token in range(len(guide.vocabulary)):
+        after = guide.advance(state, token)
+        if after == 1:
+            yield (*ids, token)
+        elif after:
+            yield from _members(guide, after, (*ids, token))
+
+
+@pytest.mark.parametrize("scope", ["answer", "joint"])
+def test_no_answer_is_outside_of_its_type_and_no_thought_over_its_limit(scope: str) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"enum": [1, "b"]}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    model = from_language_model(TableModel.random(SPECIAL_VOCABULARY, seed=11, order=1, scale=4.0), lambda text: PROMPT)
+    generator = Generator(model, Thinking(JsonSchema(schema), end="</t>", max_tokens=3, scope=scope), phi="local")
+    draws = generator.sample("", 2_000, seed=1)
+    for draw in draws:
+        assert draw.thought is not None and len(draw.thought.token_ids) <= 4
+        assert draw.thought.forced == (len(draw.thought.token_ids) == 4) and draw.value in ({"a": 1}, {"a": "b"})
+    assert any(draw.thought.forced for draw in draws) and not all(draw.thought.forced for draw in draws)
+
+
+@pytest.mark.parametrize("phi", ["exact", "auto", "local"])
+def test_the_tokens_are_those_of_two_calls(phi: str) -> None:
+    """One call for the thoughts, and one for the answers, each after its thought."""
+    language = LANGUAGES[0]
+    model = from_language_model(language.lm, lambda text: tuple(map(int, text.split())), phi=phi)
+    whole = Generator(model, Thinking(regex("a|ab|bab"), end="</t>", max_tokens=2))
+    draws = whole.sample("2 1", 200, seed=1)
+    free = Generator(model, regex("(a|b)*") + Special("</t>"), phi="local")
+    first = free.sample("2 1", 200, seed=1, max_new_tokens=4).counts
+    prompts = [" ".join(map(str, (2, 1, *draw.thought.token_ids))) for draw in draws if draw.thought is not None]
+    second = Generator(model, regex("a|ab|bab")).sample_batch(prompts, seed=list(range(200)))[0].counts
+    assert draws.counts.tokens <= 1.1 * (first.tokens + second.tokens)
+    assert draws.counts.prompt_tokens <= 1.1 * (first.prompt_tokens + second.prompt_tokens)
+
+
+def test_a_draw_does_not_depend_on_the_others() -> None:
+    language = LANGUAGES[2]
+    generator = language.generator("answer")
+    many = ids(generator.sample("", 5, phi="exact", seed=3))
+    assert ids(generator.sample("", 3, phi="exact", seed=3)) == many[:3]
+    batch = generator.sample_batch(["", ""], 5, phi="exact", seed=3)
+    assert ids(batch[0]) == many and ids(batch[1]) != many
+
+
+def test_probabilities_of_the_joint_scope_are_those_of_the_answers() -> None:
+    language = LANGUAGES[2]
+    expected = defaultdict[str, float](float)
+    for member, p in language.conditioned.items():
+        expected[language.splits(member[:-1])[1]] += p
+    found = language.generator("joint").probabilities("", tolerance=0)
+    assert all(math.isclose(found[text].p, p, abs_tol=1e-9) for text, p in expected.items())
+    with pytest.raises(UnsupportedError, match="Give Thinking"):
+        language.generator("answer").probabilities("")
+
+
+def test_accounts_go_through_the_thought_and_its_answer() -> None:
+    for draw in LANGUAGES[2].sample("exact", 20, tokens=True, top=2):
+        assert [account.id for account in draw.tokens] == list(draw.token_ids)
+        assert math.isclose(sum(account.log_p for account in draw.tokens), draw.log_p, rel_tol=1e-6)
+
+
+def test_an_effort_that_runs_out_hands_over_what_there_is() -> None:
+    phi = ExactPhi(effort=Effort(attempts=1, tokens=1), width=1)
+    with pytest.raises(BudgetError, match="Prompt 0") as caught:
+        Thoughts("rare", LETTERS, 4, 2, ("bababab",), seed=1, scale=2.5).sample(phi, 50)
+    (draws,) = caught.value.draws
+    assert 0 <= len(draws) < 50 and all(draw.thought is not None for draw in draws)
+
+
+def test_what_means_nothing_is_refused() -> None:
+    language = LANGUAGES[0]
+    for wrong in ({"end": ""}, {"max_tokens": -1}, {"scope": "both"}, {"begin": 3}, {"end": 3}):
+        with pytest.raises(UnsupportedError, match="Thinking"):
+            Thinking(regex("a"), **wrong)  # type: ignore[arg-type]
+    for nothing in (None, Thinking(regex("a"))):
+        with pytest.raises(UnsupportedError, match="Give the output type of the answer"):
+            Thinking(nothing)
+    with pytest.raises(EmptyLanguageError, match="Give max_new_tokens=5 or more"):
+        language.sample("exact", 1, max_new_tokens=4)
+    with pytest.raises(UnsupportedError, match="Write the rule into the type of the answer"):
+        language.sample("exact", 1, constraint=TextConstraint(lambda text: True))
+    closed = Generator(
+        from_language_model(language.lm, lambda text: (1, 4)), Thinking(regex("a"), end="</t>", max_tokens=1)
+    )
+    with pytest.raises(UnsupportedError, match="The prompt ends a thought already"):
+        closed.sample("", phi="exact")
+    coarse = Vocabulary.from_tokens(["<eos>", "a", "b", "bc"], 0)
+    with pytest.raises(UnsupportedError, match="Use a vocabulary with a token for each byte"):
+        CompiledTypes(coarse).of(Thinking(regex("a|c"), end="b", max_tokens=1))
+
+
+def test_constraints_see_the_whole_of_a_joint_text() -> None:
+    language = LANGUAGES[0]
+    draws = language.sample("exact", 50, "joint", constraint=TextConstraint(lambda text: "b" not in text[:1]))
+    assert len(draws) == 50 and not any(draw.thought.text.startswith("b") for draw in draws if draw.thought)
