@@ -229,9 +229,6 @@ class ByteAutomaton(ByteMachine[int]):
         block, between = divmod(self.positions.item(state), 2)
         return Position(block, not between, bool(between))
 
-    def is_live(self, state: int) -> bool:
-        return bool(self.distances[state] != UNREACHABLE)
-
     def shortest(self, state: int | None = None) -> bytes:
         """Return the first of the shortest texts from ``state`` on; ``ValueError`` if there is none."""
         text, state = bytearray(), self.start if state is None else state

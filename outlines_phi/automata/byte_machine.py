@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from ..errors import UnsupportedError
-from ..vocabulary.special_tokens import spelling
 
 Place = TypeVar("Place", bound=Hashable)
 Left = TypeVar("Left", bound=Hashable)
@@ -38,6 +37,8 @@ class Position(NamedTuple):
 class ByteMachine(ABC, Generic[Place]):
     """A deterministic machine over bytes. A place stands for all texts that lead to it: equal places have one future.
 
+    It has :meth:`step` or :meth:`steps`, and :meth:`ends`; what knows better tells the rest. Live are places of a finite size.
+
     Special tokens are bytes that no text has (:mod:`outlines_phi.vocabulary.special_tokens`).
     """
 
@@ -46,9 +47,9 @@ class ByteMachine(ABC, Generic[Place]):
     settled: Place | None = None
     """The place where the text has ended, whatever its last token writes behind it; ``None`` for none."""
 
-    @abstractmethod
     def step(self, place: Place, byte: int) -> Place | None:
         """Return the place after a byte; ``None`` where it is not allowed."""
+        return self.steps(place, [byte])[0]
 
     @abstractmethod
     def ends(self, place: Place) -> bool:
@@ -56,11 +57,7 @@ class ByteMachine(ABC, Generic[Place]):
 
     def is_live(self, place: Place) -> bool:
         """Return True if some text leads from ``place`` to an end."""
-        try:
-            self.shortest(place)
-        except ValueError:
-            return False
-        return True
+        return self.size(place) < UNREACHABLE
 
     def shortest(self, place: Place | None = None) -> bytes:
         """Return a shortest text from ``place``, the start by default, to an end; breadth first.
@@ -119,10 +116,6 @@ class ByteMachine(ABC, Generic[Place]):
             here = after
         return bytes(text)
 
-    def step_special(self, place: Place, reference: str) -> Place | None:
-        """Return the place after a special token, by its name or its id; ``None`` where it is not allowed."""
-        return self.read(spelling(reference), place)
-
     def steps(self, place: Place, bytes: Sequence[int]) -> list[Place | None]:
         """Return the place after each of some bytes."""
         return [self.step(place, byte) for byte in bytes]
@@ -162,15 +155,22 @@ class ByteMachine(ABC, Generic[Place]):
         return str(place)
 
 
+def closure(starts: Iterable[Place], further: Callable[[Place], Iterable[Place]]) -> list[Place]:
+    """Return all that some things lead to, and those themselves, each once: the nearest first."""
+    found = dict.fromkeys(starts)
+    for one in (waiting := list(found)):  # it grows
+        new = [other for other in dict.fromkeys(further(one)) if other not in found]
+        waiting += new
+        found |= dict.fromkeys(new)
+    return waiting
+
+
 class Both(ByteMachine[tuple[Left, Right]]):
     """The product of two machines: the texts that both allow, with the positions of the left one."""
 
     def __init__(self, left: ByteMachine[Left], right: ByteMachine[Right]) -> None:
         self.left, self.right = left, right
         self.start = left.start, right.start
-
-    def step(self, place: tuple[Left, Right], byte: int) -> tuple[Left, Right] | None:
-        return self.steps(place, [byte])[0]
 
     def steps(self, place: tuple[Left, Right], bytes: Sequence[int]) -> list[tuple[Left, Right] | None]:
         pairs = zip(self.left.steps(place[0], bytes), self.right.steps(place[1], bytes), strict=True)
@@ -191,6 +191,8 @@ END = -1
 
 PartPlaces = frozenset[tuple[int, Any]]
 """The parts that a text may be in, each with its own place; :data:`END` with ``None`` where the text may end."""
+
+_NOWHERE: PartPlaces = frozenset()
 
 
 class Joined(ByteMachine[PartPlaces]):
@@ -219,41 +221,38 @@ class Joined(ByteMachine[PartPlaces]):
     def __reduce__(self) -> tuple[Any, ...]:
         return Joined, (self.parts, self._first, self._follow)  # places belong to the machines that made them
 
-    def step(self, place: PartPlaces, byte: int) -> PartPlaces | None:
-        return self.steps(place, [byte])[0]
-
     def steps(self, place: PartPlaces, bytes: Sequence[int]) -> list[PartPlaces | None]:
-        found: list[set[tuple[int, Any]]] = [set() for _ in bytes]
+        found: list[PartPlaces] = [_NOWHERE] * len(bytes)
         for part, here in place:
-            for ways, after in zip(found, self.parts[part].steps(here, bytes) if part != END else (), strict=False):
-                if after is not None:
-                    ways.add((part, after))
-                    if self.parts[part].ends(after):
-                        ways |= self._begun[part]
-        return [frozenset(ways) if ways else None for ways in found]
+            after = self.parts[part].steps(here, bytes) if part != END else [None] * len(bytes)
+            # Most bytes lead to few places.
+            entered = {one: _NOWHERE if one is None else self._within(part, one) for one in set(after)}
+            found = [ways | entered[one] if ways else entered[one] for ways, one in zip(found, after, strict=True)]
+        return [ways or None for ways in found]
+
+    def _within(self, part: int, place: Any) -> PartPlaces:
+        return frozenset([(part, place)]) | (self._begun[part] if self.parts[part].ends(place) else _NOWHERE)
 
     def ends(self, place: PartPlaces) -> bool:
         return (END, None) in place
 
     def size(self, place: PartPlaces) -> int:
-        return min((size for size, _ in self._ways(place)), default=UNREACHABLE)
-
-    def is_live(self, place: PartPlaces) -> bool:
-        return self.size(place) < UNREACHABLE
+        return min((size for size, _, _ in self._ways(place)), default=UNREACHABLE)
 
     def toward_end(self, place: PartPlaces) -> int:
-        return min(self._ways(place))[1]
+        least = self.size(place)
+        return min(self.parts[part].toward_end(here) for size, part, here in self._ways(place) if size == least)
 
     def shortest(self, place: PartPlaces | None = None) -> bytes:
         return self.completed(self.start if place is None else place)
 
-    def _ways(self, place: PartPlaces) -> Iterator[tuple[int, int]]:
-        """Yield the bytes to an end from each place, through the parts behind, and the next one of them; none at an end."""
+    def _ways(self, place: PartPlaces) -> Iterator[tuple[int, int, Any]]:
+        """Yield the bytes to an end from each place, through the parts behind, with the part and the place in it."""
         for part, here in place:
             if part == END:
-                yield 0, 0
+                yield 0, part, here
             elif self._left[part] < UNREACHABLE and self.parts[part].is_live(here) and not self.parts[part].ends(here):
-                yield self.parts[part].size(here) + self._left[part], self.parts[part].toward_end(here)
+                yield self.parts[part].size(here) + self._left[part], part, here
 
     def describe(self, place: PartPlaces) -> str:
         parts = (
@@ -263,11 +262,8 @@ class Joined(ByteMachine[PartPlaces]):
 
     def _entered(self, positions: Iterable[int]) -> PartPlaces:
         """Return the places at the beginning of some parts; those that may be empty are passed."""
-        found, waiting = set[int](), list(positions)
-        for part in waiting:  # it grows
-            if part not in found:
-                found.add(part)
-                waiting += self._follow[part] if part != END and self.parts[part].accepts(b"") else ()
+        passed = lambda part: self._follow[part] if part != END and self.parts[part].accepts(b"") else ()  # noqa: E731
+        found = closure(positions, passed)
         return frozenset((part, None if part == END else self.parts[part].start) for part in found)
 
     def _least(self) -> list[int]:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..automata.automaton import ByteAutomaton
 from ..automata.prefix_match import PrefixMatch
 from ..vocabulary.classes import EOS
+from ..vocabulary.trie import Trie
 from ..vocabulary.vocabulary import Vocabulary
 from .fsm import FSMGuide
 from .guide import DEAD, DONE, UNREACHABLE, Guide
@@ -143,22 +143,14 @@ class Completions:
     ----------
     first
         The first step from a place, its tokens not counted yet; a step without a place behind has its number of tokens.
-    child
-        The node of the vocabulary's trie below one, by a byte; ``None`` for none.
-    is_end
-        ``bool[N]``: the nodes at which tokens end.
+    trie
+        The tokens.
     most
         Places of which the completion is kept.
     """
 
-    def __init__(
-        self,
-        first: Callable[[Any], FirstStep],
-        child: Callable[[int, int], int | None],
-        is_end: NDArray[np.bool_],
-        most: int,
-    ) -> None:
-        self._first, self._child, self._is_end, self._most = first, child, is_end, most
+    def __init__(self, first: Callable[[Any], FirstStep], trie: Trie, most: int) -> None:
+        self._first, self._trie, self._most = first, trie, most
         self._steps: dict[Any, FirstStep] = {}
 
     def fewest(self, place: Any) -> int:
@@ -179,10 +171,10 @@ class Completions:
         """Return the fewest tokens from a first step, those of all places behind being known."""
         node, fewest = 0, UNREACHABLE
         while step.after is not None:
-            child = self._child(node, step.byte)
+            child = self._trie.edges(node).get(step.byte)
             if child is None:
                 break
             node, step = child, self._steps[step.after]
-            if step.tokens < fewest and self._is_end[node]:
+            if step.tokens < fewest and self._trie.is_end[node]:
                 fewest = step.tokens + 1
         return fewest

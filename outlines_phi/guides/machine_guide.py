@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
+from abc import abstractmethod
 from functools import lru_cache
 from typing import Any, final
 
@@ -13,12 +15,15 @@ from ..automata.byte_machine import ByteMachine
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..numerics.checks import check_kind
 from ..vocabulary.classes import EOS, NEVER, Partition
+from ..vocabulary.kernel import StepTables, library
 from ..vocabulary.trie import Trie
 from ..vocabulary.vocabulary import Vocabulary, check_vocabulary
 from .guide import DEAD, DONE, UNREACHABLE, Guide, Match, Row
 from .guide_texts import Completions, FirstStep
 
-_FIRST = DONE + 1
+FIRST = DONE + 1
+"""The state of the place that is met first."""
+
 _ROWS = 512  # The rows that are kept
 
 MOST_STEPPED = 1 << 14
@@ -67,14 +72,92 @@ class Steps:
             found = self._after[numbers, bytes]
         return found
 
+    def reached(self, trie: Trie, place: Any) -> tuple[NDArray[np.integer], NDArray[np.int32]]:
+        """Return the nodes of a trie where tokens end, and the numbers of the places there: compiled, or level by level."""
+        start = self.number(place)
+        if (compiled := library()) is None:  # the reference of what is compiled
+            levels = trie.walk(start, self.after, lambda _, at: at > 0)
+            nodes, at = (np.concatenate(parts) for parts in zip(*levels, strict=True))
+            return nodes[trie.is_end[nodes]], at[trie.is_end[nodes]]
+        nodes, _ = trie.children(np.zeros(1, dtype=np.int64))
+        read, unread, reached = np.empty((3, len(trie), 2), dtype=np.int32)
+        walk = StepTables(*(array.ctypes.data for array in (trie.first_child, trie.byte, trie.is_end)))
+        walk.reached, walk.reading = reached.ctypes.data, len(nodes)
+        read[: len(nodes)] = np.stack([nodes, np.full(len(nodes), start)], axis=1)
+        while walk.reading:
+            nodes, at = read[: walk.reading].T
+            self.after(at, trie.byte[nodes])
+            walk.after, walk.read, walk.unread = (table.ctypes.data for table in (self._after, read, unread))
+            compiled.read_steps(ctypes.addressof(walk))
+            read, unread, walk.reading = unread, read, walk.lacking
+        return reached[: walk.ending, 0], reached[: walk.ending, 1]
+
+
+class PlaceGuide(Guide):
+    """A guide whose states are the places of a machine, numbered as they are met: a pickled one numbers them anew.
+
+    ``min_tokens`` is the fewest tokens of one completion, always the same (:class:`Completions`), and the end of sequence: an upper
+    bound that some token lowers.
+    """
+
+    def __init__(self, machine: ByteMachine[Any], vocabulary: Vocabulary) -> None:
+        self.machine, self.vocabulary = machine, vocabulary
+        self._trie = Trie.of(vocabulary)
+        self._lock = threading.RLock()
+        self._places: list[Any] = [None] * FIRST
+        self._numbers: dict[Any, int] = {} if machine.settled is None else {machine.settled: DONE}
+        self._completions = Completions(self._first, self._trie, MOST_COMPLETED)
+        self.start = self._state(machine.start)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.machine, self.vocabulary)
+
+    def min_tokens(self, state: int) -> int:
+        """See :meth:`Guide.min_tokens`: of one completion."""
+        if state < FIRST:
+            return 0 if state == DONE else UNREACHABLE
+        with self._lock:
+            return min(self._completions.fewest(self._place(state)), UNREACHABLE)
+
+    def advance(self, state: int, token: int) -> int:
+        """See :meth:`Guide.advance`: byte by byte."""
+        if state < FIRST:
+            return DEAD
+        place, text = self._place(state), self.vocabulary.tokens[token]
+        if token in self.vocabulary.eos_ids:
+            return DONE if token == self.vocabulary.eos_ids[0] and self.machine.ends(place) else DEAD
+        with self._lock:
+            after = self.machine.read(text, place) if text else None
+            return DEAD if after is None else self._after(state, token, after)
+
+    def describe(self, state: int) -> str:
+        """See :meth:`Guide.describe`: that of the place."""
+        return self.machine.describe(self._place(state)) if state >= FIRST else ("dead", "done")[state]
+
+    @abstractmethod
+    def _after(self, state: int, token: int, place: Any) -> int:
+        """Return the state of the place that a token leads to."""
+
+    @abstractmethod
+    def _first(self, place: Any) -> FirstStep:
+        """Return the first step of the completion, its tokens not counted yet; at the end, the end of sequence."""
+
+    def _place(self, state: int) -> Any:
+        return self._places[state]
+
+    def _state(self, place: Any) -> int:
+        number = self._numbers.setdefault(place, len(self._places))
+        if number == len(self._places):
+            self._places.append(place)
+        return number
+
 
 @final
-class MachineGuide(Guide):
+class MachineGuide(PlaceGuide):
     """The token sequences that write the texts of a machine: of any, such as those made of machines.
 
-    A state is a place of the machine. What a token leads to is found by a walk of the vocabulary's trie, in which each distinct
-    place and byte is stepped once; steps and rows are kept, both bounded. ``min_tokens`` is the fewest tokens of one completion, of
-    which the rest is the completion behind each byte (:meth:`ByteMachine.toward_end`): an upper bound that some token lowers.
+    What a token leads to is found by a walk of the vocabulary's trie, in which each distinct place and byte is stepped once; steps
+    and rows are kept, both bounded. The completion behind each byte is the rest of it (:meth:`ByteMachine.toward_end`).
 
     Parameters
     ----------
@@ -96,35 +179,31 @@ class MachineGuide(Guide):
     def __init__(self, machine: ByteMachine[Any], vocabulary: Vocabulary, match: Match | None = None) -> None:
         check_kind("MachineGuide", "machine", machine, ByteMachine, "a ByteMachine")
         check_vocabulary("MachineGuide", vocabulary)
-        self.machine, self.vocabulary, self.match = machine, vocabulary, match
-        self._trie = Trie.of(vocabulary)
-        self._lock = threading.RLock()
-        self._places: list[Any] = [None] * _FIRST
-        self._numbers: dict[Any, int] = {} if machine.settled is None else {machine.settled: DONE}
-        self._steps = Steps(machine)
-        self._completions = Completions(self._first, self._trie.child, self._trie.is_end, MOST_COMPLETED)
+        super().__init__(machine, vocabulary)
+        self.match, self._steps = match, Steps(machine)
         self._recent_row = lru_cache(_ROWS)(self._row)
-        self._recent_distances = lru_cache(_ROWS)(self._distances)
+        self._recent_distances = lru_cache(_ROWS)(super().distances_after)
         if not machine.is_live(machine.start):
             raise EmptyLanguageError(
                 "the output type allows no text at all; see that its parts do not contradict each other"
             )
-        self.start = self._state(machine.start)
         self.min_tokens(self.start)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return MachineGuide, (self.machine, self.vocabulary, self.match)  # states are numbered as they are met
+        return MachineGuide, (self.machine, self.vocabulary, self.match)
 
     def row(self, state: int) -> Row:
         with self._lock:
             return self._recent_row(state)
 
     def min_tokens(self, state: int) -> int:
-        """See :meth:`Guide.min_tokens`: of one completion."""
-        if state < _FIRST:
-            return 0 if state == DONE else UNREACHABLE
-        with self._lock:
-            return self._fewest(self._places[state])
+        tokens = super().min_tokens(state)
+        if tokens == UNREACHABLE and state >= FIRST:
+            text = self.machine.completed(self._place(state))
+            raise UnsupportedError(
+                f"Use a vocabulary with a token for each byte. No tokens of this one write {text!r:.80}."
+            )
+        return tokens
 
     def distances_after(self, state: int) -> NDArray[np.int64]:
         with self._lock:
@@ -133,20 +212,6 @@ class MachineGuide(Guide):
     def shortest_text(self, state: int) -> bytes:
         with self._lock:
             return self.machine.completed(self._places[state])
-
-    def advance(self, state: int, token: int) -> int:
-        """See :meth:`Guide.advance`: byte by byte."""
-        if state < _FIRST:
-            return DEAD
-        place = self._places[state]
-        if token in self.vocabulary.eos_ids:
-            return DONE if token == self.vocabulary.eos_ids[0] and self.machine.ends(place) else DEAD
-        with self._lock:
-            after = self.machine.read(self.vocabulary.tokens[token], place) if self.vocabulary.tokens[token] else None
-            return DEAD if after is None or not self.machine.is_live(after) else self._state(after)
-
-    def describe(self, state: int) -> str:
-        return self.machine.describe(self._places[state]) if state >= _FIRST else ("dead", "done")[state]
 
     def place(self, state: int) -> Any:
         """Return the place of the machine that a state stands for."""
@@ -157,58 +222,31 @@ class MachineGuide(Guide):
         with self._lock:
             return self._state(place)
 
-    def _state(self, place: Any) -> int:
-        number = self._numbers.setdefault(place, len(self._places))
-        if number == len(self._places):
-            self._places.append(place)
-        return number
+    def _after(self, state: int, token: int, place: Any) -> int:
+        return self._state(place) if self.machine.is_live(place) else DEAD
 
     def _row(self, state: int) -> Row:
         class_of = np.full(len(self.vocabulary), NEVER, dtype=np.int32)
         class_of[self.vocabulary.eos_ids[0]] = EOS
-        if state < _FIRST:
+        if state < FIRST:
             return Row(Partition(class_of, EOS + 1), np.full(EOS + 1, DEAD))
         tokens, numbers = self._walk(self._places[state])
-        ends, which = np.unique(numbers, return_inverse=True)
-        places = [self._steps.places[end] for end in ends.tolist()]
-        targets = [self._state(place) if self.machine.is_live(place) else DEAD for place in places]
-        class_of[tokens] = which.reshape(-1) + EOS + 1
+        ends = np.flatnonzero(np.bincount(numbers))
+        targets = [self._after(state, 0, self._steps.places[end]) for end in ends.tolist()]
+        class_of[tokens] = np.searchsorted(ends, numbers) + EOS + 1
         end = DONE if self.machine.ends(self._places[state]) else DEAD
         return Row(Partition(class_of, EOS + 1 + len(targets)), np.array([DEAD, end, *targets]))
-
-    def _distances(self, state: int) -> NDArray[np.int64]:
-        return super().distances_after(state)
 
     def _walk(self, place: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return the tokens that lead somewhere, and the numbers of the places there."""
         if len(self._steps.places) > MOST_STEPPED:
             self._steps.forget()
-        trie, found = self._trie, list[tuple[NDArray[np.integer], NDArray[np.int32]]]()
-        nodes: NDArray[np.integer] = np.zeros(1, dtype=np.int64)
-        at = np.array([self._steps.number(place)], dtype=np.int32)
-        while len(nodes):
-            nodes, above = trie.children(nodes)
-            at = self._steps.after(at[above], trie.byte[nodes])
-            live = np.flatnonzero(at)
-            nodes, at = nodes[live], at[live]
-            ended = np.flatnonzero(trie.is_end[nodes])
-            found.append((nodes[ended], at[ended]))
-        tokens, counts = trie.ending(np.concatenate([some for some, _ in found]))
-        return tokens, np.repeat(np.concatenate([numbers for _, numbers in found]), counts)
+        nodes, numbers = self._steps.reached(self._trie, place)
+        tokens, counts = self._trie.ending(nodes)
+        return tokens, np.repeat(numbers, counts)
 
     def _first(self, place: Any) -> FirstStep:
-        """Return the first step of the completion; at the end, the end of sequence."""
         if self.machine.ends(place):
             return FirstStep(0 if place == self.machine.settled else 1)
         byte = self.machine.toward_end(place)
         return FirstStep(UNREACHABLE, byte, self.machine.step(place, byte))
-
-    def _fewest(self, place: Any) -> int:
-        """Return the fewest tokens of the completion."""
-        tokens = self._completions.fewest(place)
-        if tokens >= UNREACHABLE:
-            text = self.machine.completed(place)
-            raise UnsupportedError(
-                f"Use a vocabulary with a token for each byte. No tokens of this one write {text!r:.80}."
-            )
-        return tokens

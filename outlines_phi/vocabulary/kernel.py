@@ -33,6 +33,16 @@ class WalkTables(ctypes.Structure):
     ]
 
 
+@final
+class StepTables(ctypes.Structure):
+    """The addresses of a trie, of the steps of a machine, and of the room for a walk."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in "first byte is_end after read unread reached".split()),
+        *((name, ctypes.c_int32) for name in ("reading", "lacking", "ending")),
+    ]
+
+
 KINDS = (
     ((0x20, 0x22), (0x23, 0x5C), (0x5D, 0x2028), (0x202A, 0xD800), (0xE000, 0x110000)),
     ((0x30, 0x3A), (0x41, 0x5B), (0x61, 0x7B)),
@@ -116,6 +126,7 @@ def library() -> Any | None:
     except (OSError, AttributeError):
         return None
     number, pointer = ctypes.c_int, ctypes.c_void_p
+    found.read_steps.argtypes, found.read_steps.restype = [pointer], None
     found.walk.argtypes, found.resume.argtypes = [pointer, number, number, number], [pointer]
     found.spread.argtypes = [*2 * [pointer], number, pointer, *2 * [number]]
     found.mark_within.argtypes = [*2 * [pointer], number, pointer, *2 * [number], pointer]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
@@ -78,6 +78,25 @@ class Trie:
         there = np.flatnonzero(above >= 0)
         return children[there], above[there]
 
+    def walk(
+        self,
+        start: int,
+        step: Callable[[NDArray[np.int32], NDArray[np.uint8]], NDArray[np.int32]],
+        goes_on: Callable[[NDArray[np.integer], NDArray[np.int32]], NDArray[np.bool_]],
+    ) -> Iterator[tuple[NDArray[np.integer], NDArray[np.int32]]]:
+        """Walk down with a state for each node, level by level, and yield the nodes from where it goes on, with their states.
+
+        ``step`` returns the state after a byte from the state beside it.
+        """
+        nodes: NDArray[np.integer] = np.zeros(1, dtype=np.int64)
+        states = np.full(1, start, dtype=np.int32)
+        while len(nodes):
+            nodes, above = self.children(nodes)
+            states = step(states[above], self.byte[nodes])
+            kept = np.flatnonzero(goes_on(nodes, states))
+            nodes, states = nodes[kept], states[kept]
+            yield nodes, states
+
     @cached_property
     def preorder(self) -> NDArray[np.int64]:
         """``int64[N]``: the place of each node in depth-first order, which is that of the texts that end at them."""
@@ -95,11 +114,17 @@ class Trie:
             np.add.at(sizes, self.parent[start:end], sizes[start:end])
         return sizes
 
-    def child(self, node: int, byte: int) -> int | None:
-        """Return the child of a node by a byte; ``None`` for none."""
-        first, last = self.first_child[node : node + 2].tolist()
-        place = first + int(np.searchsorted(self.byte[first:last], byte))
-        return place if place < last and self.byte[place] == byte else None
+    @cached_property
+    def _edges(self) -> dict[int, dict[int, int]]:
+        return {}
+
+    def edges(self, node: int) -> dict[int, int]:
+        """Return the child of a node by each byte, found once."""
+        found = self._edges.get(node)
+        if found is None:
+            first, last = self.first_child[node : node + 2].tolist()
+            found = self._edges[node] = dict(zip(self.byte[first:last].tolist(), range(first, last), strict=True))
+        return found
 
     def meet(self, nodes: NDArray[np.integer]) -> int:
         """Return the deepest node that all of ``nodes`` lie at or below: their texts' longest common beginning."""

@@ -193,6 +193,30 @@ int walk(Walk *w, int node, int state, int frame) {
   return resume(w);
 }
 
+/* The trie, and the steps of a machine as a table, [places, 256]: the place behind each byte, 0 for none, -1 where it is not known. */
+typedef struct {
+  const int32_t *first;              /* [nodes + 1]: the first child of each */
+  const uint8_t *byte, *is_end;
+  const int32_t *after;
+  int32_t *read, *unread, *reached;  /* nodes, each with the place above it: to be read, and those whose step is not known; nodes
+                                        where tokens end, each with the place there */
+  int32_t reading, lacking, ending;
+} Steps;
+
+static void tread(Steps *s, int node, int above) {
+  int place = s->after[256 * above + s->byte[node]];
+  if (place < 0) s->unread[2 * s->lacking] = node, s->unread[2 * s->lacking++ + 1] = above;
+  if (place <= 0) return;
+  if (s->is_end[node]) s->reached[2 * s->ending] = node, s->reached[2 * s->ending++ + 1] = place;
+  for (int child = s->first[node]; child < s->first[node + 1]; child++) tread(s, child, place);
+}
+
+/* Read on as far as steps are known. */
+void read_steps(Steps *s) {
+  s->lacking = 0;
+  for (int i = 0; i < s->reading; i++) tread(s, s->read[2 * i], s->read[2 * i + 1]);
+}
+
 /* Automata over bytes that run side by side below nodes of the trie: tokens that stay in a string, and nodes at its end.
 
    A state is a row and, in its lower bits, a place in a graph that reads a character; 0 is dead. */

@@ -280,9 +280,13 @@ def test_a_guide_of_another_machine_is_refused(name: str, fault: str) -> None:
         assert_spells(guide, Wrong(machine_of(guide), everything), limit=60, shortest=False)
 
 
-def test_a_guide_of_a_machine_begins_full_memories_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_guide_of_a_machine_begins_full_memories_anew(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the walk is not compiled."""
     monkeypatch.setattr(machine_guide, "MOST_STEPPED", 2)
     monkeypatch.setattr(machine_guide, "MOST_COMPLETED", 2)
+    if not compiled:
+        monkeypatch.setattr(machine_guide, "library", lambda: None)
     guide = composed(COMPOSED["grammar"])
     assert_guide(guide, limit=20, shortest=False)
     assert_spells(guide, machine_of(guide), limit=20, shortest=False)

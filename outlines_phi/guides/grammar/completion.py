@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...automata.byte_machine import closure
 from ...format_limits import current_limits
 from ..guide import UNREACHABLE
 from .lexing.lexer import NOTHING, Word
@@ -324,13 +325,8 @@ class Completion:
     def _like(self, stack: int) -> tuple[int, int]:
         """Return the number of a stack's likeness, of which all is known, and the constant."""
         if stack not in self._of_stack:
-            lower, pending = {stack}, [stack]
-            while pending:
-                below = self._parser.below(pending.pop())
-                new = {each for each in below if each not in self._of_stack and each not in lower}
-                lower |= new
-                pending += new
-            for each in sorted(lower):  # stacks are numbered from the bottom
+            unknown = lambda each: (lower for lower in self._parser.below(each) if lower not in self._of_stack)  # noqa: E731
+            for each in sorted(closure([stack], unknown)):  # stacks are numbered from the bottom
                 if not self._is_known(each):
                     self._find(each)
         return self._of_stack[stack]

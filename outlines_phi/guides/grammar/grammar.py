@@ -6,10 +6,12 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...automata.byte_machine import closure
 from ...errors import EmptyLanguageError, warn_of_grammar
 from ...vocabulary.special_tokens import references
 
@@ -120,14 +122,8 @@ class Grammar:
     @cached_property
     def reachable(self) -> frozenset[int]:
         """The symbols that occur in what the start symbol derives."""
-        first = len(self.terminals)
-        reached, pending = {self.start}, [self.start]
-        while pending:
-            bodies = (self.productions[number].body for number in self.by_head.get(pending.pop(), ()))
-            found = {symbol for body in bodies for symbol in body} - reached
-            reached |= found
-            pending += [symbol for symbol in found if symbol >= first]
-        return frozenset(reached)
+        bodies = {head: [self.productions[number].body for number in numbers] for head, numbers in self.by_head.items()}
+        return frozenset(closure([self.start], lambda symbol: chain.from_iterable(bodies.get(symbol, ()))))
 
     def reduced(self) -> Grammar:
         """Return the grammar of the same language without useless symbols, and warn of the rules that were useless.

@@ -8,13 +8,14 @@ from typing import NamedTuple, final
 
 import numpy as np
 
+from ...automata.automaton import DEAD
 from ...automata.byte_machine import ByteMachine
 from ...errors import GrammarError
 from ...vocabulary.vocabulary import BYTES
 from ..guide import UNREACHABLE
 from .completion import Completion
 from .grammar import Grammar
-from .lexing.lexer import START, Lexer
+from .lexing.lexer import START, Lexer, Word
 from .lexing.spanner import Spanner
 from .parsing.parser import ERROR, Parser
 from .shared_lexemes import told_apart_by_rules
@@ -46,25 +47,17 @@ class LexedMachine(ByteMachine[LexedPlace]):
         grammar = told_apart_by_rules(grammar)
         return cls(Lexer.of(grammar.terminals), Parser.of(grammar))
 
-    def step(self, place: LexedPlace, byte: int) -> LexedPlace | None:
-        found = self.lexer.lex(bytes([byte]), place.lexer_state)
-        if found is None:
-            return None
-        after = self.parser.read(place.configuration, self.lexer.counted(found[1]))
-        return None if after == ERROR else LexedPlace(after, found[0])
-
     def ends(self, place: LexedPlace) -> bool:
         last = self.lexer.flush(place.lexer_state)
-        read = self.parser.read
-        return last is not None and self.parser.accepts(read(place.configuration, self.lexer.counted(last)))
+        return last is not None and self.parser.accepts(self._read(place.configuration, last))
 
     def steps(self, place: LexedPlace, bytes: Sequence[int]) -> list[LexedPlace | None]:
-        columns = self.lexer.byte_class[list(bytes)].tolist()
-        known = {column: self.step(place, byte) for column, byte in dict(zip(columns, bytes, strict=True)).items()}
-        return [known[column] for column in columns]
-
-    def is_live(self, place: LexedPlace) -> bool:
-        return self.size(place) < UNREACHABLE
+        columns = self.lexer.byte_class[list(bytes)]
+        targets, emits = (table[place.lexer_state, columns] for table in (self.lexer.targets, self.lexer.emits))
+        steps = list(zip(np.where(targets == DEAD, 0, emits).tolist(), targets.tolist(), strict=True))
+        after = {word: self._read(place.configuration, self.lexer.words[word]) for word in {word for word, _ in steps}}
+        known = {step: LexedPlace(after[step[0]], step[1]) for step in set(steps)}
+        return [None if ERROR == known[step].configuration or step[1] == DEAD else known[step] for step in steps]
 
     def size(self, place: LexedPlace) -> int:
         """See :meth:`ByteMachine.size`: an upper bound where the lexer holds terminals back."""
@@ -77,6 +70,9 @@ class LexedMachine(ByteMachine[LexedPlace]):
 
     def shortest(self, place: LexedPlace | None = None) -> bytes:
         return self.completed(self.start if place is None else place)
+
+    def _read(self, configuration: int, word: Word) -> int:
+        return self.parser.read(configuration, self.lexer.counted(word))
 
     @cached_property
     def _completion(self) -> Completion:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...automata.automaton import DEAD, ByteAutomaton, explored, joint_classes, position_between
+from ...automata.byte_machine import closure
 from ...errors import GrammarError, UnsupportedError
 from ...regex.syntax_tree import Choice, Node, Repeat, RuleName, Sequence
 from ..json_schema.formula import Formula
@@ -129,16 +130,12 @@ class LexemeMatch:
 
     def entered(self, positions: Iterable[int]) -> Row:
         """Return the row before some positions; those that may be empty are passed."""
-        found: set[int] = set()
-        waiting = list(positions)
-        while waiting:
-            place = waiting.pop()
-            if place not in found:
-                found.add(place)
-                kind = None if place == END else self._kind[place]
-                if kind is not None and self.lexemes[kind].is_nullable:
-                    waiting += self.template.follow[place]
-        return frozenset(found)
+
+        def passed(place: int) -> Iterable[int]:
+            kind = None if place == END else self._kind[place]
+            return self.template.follow[place] if kind is not None and self.lexemes[kind].is_nullable else ()
+
+        return frozenset(closure(positions, passed))
 
     def _begun(self, row: Row) -> tuple[tuple[int, int], ...]:
         """Return the lexemes that a row allows, at their beginnings."""

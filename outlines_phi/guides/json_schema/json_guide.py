@@ -15,8 +15,9 @@ from ...numerics.cache import Cache
 from ...numerics.checks import check_kind
 from ...vocabulary.classes import EOS
 from ...vocabulary.vocabulary import Vocabulary, check_vocabulary
-from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
-from ..guide_texts import Completions, FirstStep
+from ..guide import DEAD, DONE, UNREACHABLE, Row
+from ..guide_texts import FirstStep
+from ..machine_guide import FIRST, PlaceGuide
 from .machine.containers import Key
 from .machine.machine import BEYOND_ASCII, LIKELY, Machine
 from .machine.scalars import Listed, Text
@@ -31,55 +32,12 @@ from .walker import Walker, tells_apart
 LONGEST = 1_000
 """The most bytes of a completion that are tiled."""
 
-MOST_KEPT = 100_000
-"""Places of which the completion is kept."""
-
-
-@final
-class Tiling:
-    """For each place in a text one completion, always the same, and the fewest tokens that write it.
-
-    The next byte of the completion is the first one that lowers the least number of bytes to the end
-    (:class:`~outlines_phi.guides.guide_texts.Completions`).
-
-    Where the text of a value has to be known, the least number of bytes stands for the fewest tokens, one bound for all texts; and
-    so it does more than :data:`LONGEST` bytes before the end.
-    """
-
-    def __init__(self, machine: Machine, forest: TokenForest) -> None:
-        self._machine, self._forest = machine, forest
-        self._single = forest.single_bytes
-        self._bytes = [byte for byte in LIKELY if byte in self._single]
-        child = lambda node, byte: forest.children(node).get(byte)  # noqa: E731
-        self.fewest = Completions(self._first, child, forest.trie.is_end, MOST_KEPT).fewest
-
-    def text(self, at: Configuration) -> bytes:
-        """Return the completion."""
-        return self._machine.shortest(at, self._likely)
-
-    def _first(self, at: Configuration) -> FirstStep:
-        """Return the first step of the completion, the tokens not counted yet."""
-        size = self._machine.size(at)
-        looked_at = 0 < size <= LONGEST and not _is_known_later(at)
-        found = self._machine.nearer(at, size, self._likely(at.state)) if looked_at else None
-        return FirstStep(size) if found is None else FirstStep(size, *found)
-
-    def _likely(self, state: State) -> Iterable[int]:
-        """Return the bytes that may come next, those first that a completion goes on with most often."""
-        if state.bytes is not None and state.ends is None:
-            return (byte for byte in self._bytes if byte in state.bytes)
-        listed = state.spelled if isinstance(state, Text) else ()
-        on_path = [byte for one in listed if isinstance(one, Listed) and one.beside for byte in one.on_path]
-        return chain(self._bytes[:1], (byte for byte in on_path if byte in self._single), self._bytes)
-
 
 def _is_known_later(at: Configuration) -> bool:
     """Return True if the state keeps the text that is read: of values that must differ, or of names that are counted."""
     state = at.state
     return (at.stack is not None and at.stack.keeps) or (isinstance(state, Key) and state.counts and state.text != b"")
 
-
-_FIRST = DONE + 1
 
 _UNREAD = 1 << 40
 """From here on states have the numbers of another state and a token: behind tokens of which each leads to a state of its own."""
@@ -111,15 +69,16 @@ class _Known(NamedTuple):
 
 
 @final
-class JSONGuide(Guide):
+class JSONGuide(PlaceGuide):
     """The token sequences that spell a JSON value that a schema is true of (grammar-theory.md, section 9).
 
     A state is a configuration of :class:`~outlines_phi.guides.json_schema.machine.machine.Machine`: a place within a value, and
     what comes after the values around it. What a token does within a value depends on the place alone, and is kept without the
     stack.
 
-    ``min_tokens`` is the fewest tokens of one shortest completion, the same whichever of its tokens come first
-    (:class:`~outlines_phi.guides.json_schema.json_guide.Tiling`).
+    The next byte of a completion is the first that lowers the least number of bytes to the end. Where the text of a value has to
+    be known, that number stands for the fewest tokens, one bound for all texts; and so it does more than :data:`LONGEST` bytes
+    before the end.
 
     Parameters
     ----------
@@ -138,22 +97,21 @@ class JSONGuide(Guide):
         check_kind(
             "JSONGuide", "machine", machine, Machine, "a Machine; use JSONGuide.of(schema, vocabulary), which makes it"
         )
-        self.machine, self.vocabulary, self.blocks = machine, vocabulary, machine.blocks
-        self._forest = TokenForest.of(vocabulary)
-        missing = machine.needed - self._forest.single_bytes
+        self.machine: Machine
+        self.blocks, self._forest = machine.blocks, TokenForest.of(vocabulary)
+        single = self._forest.single_bytes
+        missing = machine.needed - single
         if missing:
             raise UnsupportedError(
                 f"Use a vocabulary with a token for each byte. This one has none for {bytes(sorted(missing))!r:.80}."
             )
+        super().__init__(machine, vocabulary)
         self._lock = self._forest.lock
-        self._configurations: list[Configuration] = []
-        self._numbers: dict[Configuration, int] = {}
+        self._bytes = [byte for byte in LIKELY if byte in single]
         self._walker = Walker(machine, self._forest)
-        self._tiling = Tiling(machine, self._forest)
         self._sizes: dict[int, int] = {}
         self._rows = Cache[int, _Known](_ROWS)
         self._recent_mask = lru_cache(_ROWS)(self._mask)  # in free text before a value, the same for long
-        self.start = self._number(machine.start)
 
     @classmethod
     def of(
@@ -194,9 +152,6 @@ class JSONGuide(Guide):
         warn_of_keywords((*template.left_out, *machine.unlike()))
         return cls(machine, vocabulary)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return JSONGuide, (self.machine, self.vocabulary)  # states are numbered as they are met
-
     def row(self, state: int) -> Row:
         """Return the transitions of ``state``."""
         with self._lock:
@@ -208,10 +163,10 @@ class JSONGuide(Guide):
             return self._recent_mask(state).copy()
 
     def _mask(self, state: int) -> NDArray[np.uint32]:
-        found = None if state < _FIRST else self._walker.mask(self._at(state))
+        found = None if state < FIRST else self._walker.mask(self._place(state))
         if found is None:
             return super().mask(state)
-        if self.machine.ends(self._at(state)):
+        if self.machine.ends(self._place(state)):
             eos = self.vocabulary.eos_ids[0]
             found[eos >> 5] |= np.uint32(1 << (eos & 31))
         return found
@@ -237,17 +192,10 @@ class JSONGuide(Guide):
         with self._lock:
             return self.min_tokens_of(self._recent(state).alike)
 
-    def min_tokens(self, state: int) -> int:
-        """Return the fewest tokens of one shortest completion, the end of sequence included."""
-        if state < _FIRST:
-            return 0 if state == DONE else UNREACHABLE
-        with self._lock:
-            return min(self._tiling.fewest(self._at(state)) + 1, UNREACHABLE)
-
     def shortest_text(self, state: int) -> bytes:
         """See :meth:`Guide.shortest_text`."""
         with self._lock:
-            return self._tiling.text(self._at(state))
+            return self.machine.shortest(self._place(state), self._likely)
 
     def far_from_end(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
         """See :meth:`Guide.far_from_end`: the least number of bytes to the end, and the end itself."""
@@ -256,72 +204,60 @@ class JSONGuide(Guide):
             return np.array([self._size(int(state)) for state in distinct], dtype=np.int64)[inverse]
 
     def _size(self, state: int) -> int:
-        if state < _FIRST:
+        if state < FIRST:
             return 0 if state == DONE else UNREACHABLE
         if state not in self._sizes:
-            size = self.machine.size(self._at(state))
+            size = self.machine.size(self._place(state))
             self._sizes[state] = UNREACHABLE if size >= NEVER else size + 1
         return self._sizes[state]
-
-    def advance(self, state: int, token: int) -> int:
-        """See :meth:`Guide.advance`: byte by byte."""
-        if state < _FIRST:
-            return DEAD
-        if token in self.vocabulary.eos_ids:
-            is_end = token == self.vocabulary.eos_ids[0] and self.machine.ends(self._at(state))
-            return DONE if is_end else DEAD
-        with self._lock:
-            at = self._read(self._at(state), token)
-            if at is not None and (at.text or (isinstance(at.state, Key) and at.state.is_other)):
-                return self._unread(state, self._at(state)) + token
-            return DEAD if at is None else self._number(at)
 
     def begins_block(self, state: int, tokens: NDArray[np.integer]) -> NDArray[np.bool_]:
         """See :meth:`Guide.begins_block`: behind the colon of a name, and behind the comma before an item."""
         with self._lock:
             known = self._recent(state)
             targets, places = np.unique(known.alike, return_inverse=True)
-            in_value = np.array([target >= _FIRST and self._at(target).state.in_value for target in targets.tolist()])
-            begins = in_value[places] & (known.closes | (not self._at(state).state.in_value))
+            in_value = np.array([target >= FIRST and self._place(target).state.in_value for target in targets.tolist()])
+            begins = in_value[places] & (known.closes | (not self._place(state).state.in_value))
             return begins[known.row.partition.class_of[tokens]]
 
     def between_blocks(self, state: int) -> bool:
         """See :meth:`Guide.between_blocks`: behind a comma, or where none may come."""
-        return state >= _FIRST and self._at(state).state.between
+        return state >= FIRST and self._place(state).state.between
 
-    def describe(self, state: int) -> str:
-        """Return a debugging picture of ``state``: the places in the values around it, from the inside out."""
-        if state < _FIRST:
-            return "done" if state == DONE else "dead"
-        return self.machine.describe(self._at(state))
+    def _after(self, state: int, token: int, place: Configuration) -> int:
+        if place.text or (isinstance(place.state, Key) and place.state.is_other):
+            return self._unread(state, self._place(state)) + token
+        return self._state(place)
 
-    def _number(self, at: Configuration) -> int:
-        number = self._numbers.get(at)
-        if number is None:
-            number = self._numbers[at] = _FIRST + len(self._configurations)
-            self._configurations.append(at)
-        return number
-
-    def _at(self, state: int) -> Configuration:
-        """Return the configuration of a state."""
+    def _place(self, state: int) -> Configuration:
         if state < _UNREAD:
-            return self._configurations[state - _FIRST]
+            return super()._place(state)
         before, token = divmod(state - _UNREAD, len(self.vocabulary))
-        found = self._read(self._at(before), token)
+        found = self.machine.read(self.vocabulary.tokens[token], self._place(before))
         assert found is not None
         return found
 
-    def _read(self, at: Configuration, token: int) -> Configuration | None:
-        text = self.vocabulary.tokens[token]
-        return self.machine.read(text, at) if text else None
-
     def _unread(self, state: int, at: Configuration) -> int:
         """Return the state of token 0 after a state where it is not read yet; those of others follow."""
-        before = state if state < _UNREAD else self._number(at)
+        before = state if state < _UNREAD else self._state(at)
         return _UNREAD + before * len(self.vocabulary)
 
+    def _first(self, place: Configuration) -> FirstStep:
+        size = self.machine.size(place)
+        looked_at = 0 < size <= LONGEST and not _is_known_later(place)
+        found = self.machine.nearer(place, size, self._likely(place.state)) if looked_at else None
+        return FirstStep(size + 1) if found is None else FirstStep(size, *found)
+
+    def _likely(self, state: State) -> Iterable[int]:
+        """Return the bytes that may come next, those first that a completion goes on with most often."""
+        if state.bytes is not None and state.ends is None:
+            return (byte for byte in self._bytes if byte in state.bytes)
+        listed = state.spelled if isinstance(state, Text) else ()
+        on_path = [byte for one in listed if isinstance(one, Listed) and one.beside for byte in one.on_path]
+        return chain(self._bytes[:1], (byte for byte in on_path if byte in self._forest.single_bytes), self._bytes)
+
     def _recent(self, state: int) -> _Known:
-        if state < _FIRST:
+        if state < FIRST:
             nothing = np.array([DEAD, DEAD])
             return _Known(Row(self._forest.nothing, nothing), nothing, np.zeros(2, dtype=np.bool_))
         return self._rows.of(state, lambda: self._make_row(state))
@@ -332,7 +268,7 @@ class JSONGuide(Guide):
         Two tokens share a class where they lead to the same configuration. The tokens of a key that is being read, and of a stack
         that keeps what was written, lead to one configuration each: they are a class each.
         """
-        at = self._at(state)
+        at = self._place(state)
         base, ids, places, ways = self._walker.reached(at)
         others = [] if base is None else [self._target(within, at.stack) for within in base.targets]
         own = [self._target(within, stack) for within, stack, _ in ways]
@@ -354,4 +290,4 @@ class JSONGuide(Guide):
         return _Known(Row(partition, targets), alike, closing)
 
     def _target(self, within: State | None, stack: Stack) -> int:
-        return DEAD if within is None else self._number(Configuration(within, stack))
+        return DEAD if within is None else self._state(Configuration(within, stack))

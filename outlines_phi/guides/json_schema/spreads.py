@@ -75,6 +75,12 @@ class FullError(Exception):
     """The tables of compiled walks are full."""
 
 
+def check_room(needed: int, most: int) -> None:
+    """Refuse more entries of a table than it has room for."""
+    if needed > most:
+        raise FullError
+
+
 @final
 class Marked(NamedTuple):
     """Tokens below a node within a string: the number of the packed mask of those that stay, and the nodes at the end.

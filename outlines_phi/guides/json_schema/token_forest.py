@@ -20,7 +20,7 @@ from ...vocabulary.special_tokens import SPELLING_BYTES
 from ...vocabulary.trie import Trie
 from ...vocabulary.vocabulary import Vocabulary
 from .machine.scalars import Listed, Spelled
-from .spreads import Begun, Bounded, FullError, Marked, Spreads, Ways
+from .spreads import Begun, Bounded, Marked, Spreads, Ways, check_room
 
 MORE_NODES, MORE_CHILDREN, MORE_TOKENS = 1 << 18, 1 << 20, 1 << 22
 """Sets of nodes, their children, and the tokens that end there, in the tables of compiled walks."""
@@ -102,15 +102,14 @@ class TokenForest(Shared):
 
     def children(self, node: int) -> dict[int, int]:
         """Return the child by each byte."""
+        if node < len(self.trie):
+            return self.trie.edges(node)
         found = self._children.get(node)
         if found is None:
             found = self._children[node] = self._find_children(node)
         return found
 
     def _find_children(self, node: int) -> dict[int, int]:
-        if node < len(self.trie):
-            first, last = self.trie.first_child[node : node + 2].tolist()
-            return dict(zip(self.trie.byte[first:last].tolist(), range(first, last), strict=True))
         below, _ = self.trie.below(self.nodes(node))
         byte = self.trie.byte[below]
         order = np.argsort(byte, kind="stable")
@@ -330,8 +329,7 @@ class ForestTables:
 
     def new_word(self) -> int:
         """Return the number of a packed mask that is to be written."""
-        if self._words == len(self.words):
-            raise FullError
+        check_room(self._words + 1, len(self.words))
         self._words += 1
         return self._words - 1
 
@@ -373,8 +371,7 @@ class ForestTables:
         """Fill in what is below a set of nodes."""
         tables, below = self.tables, self.forest.children(node)
         last = self._children + len(below)
-        if last > len(tables["child"]):
-            raise FullError
+        check_room(last, len(tables["child"]))
         for child in below.values():
             self.enter(child)
         tables["byte"][self._children : last] = list(below)
@@ -385,14 +382,12 @@ class ForestTables:
     def enter(self, node: int) -> None:
         """Fill in the tokens of a set of nodes; what is below it is unknown yet."""
         own, first = self._node, 4 * node
-        if node >= self.nodes:
-            raise FullError
+        check_room(node + 1, self.nodes)
         if node < len(self.forest.trie) or own[first] or own[first + 1]:
             return
         ids, _ = self.forest.trie.ending(self.forest.nodes(node))
         last = self._tokens + len(ids)
-        if last > len(self.tables["token"]):
-            raise FullError
+        check_room(last, len(self.tables["token"]))
         self.tables["token"][self._tokens : last] = ids
         own[first + 1], own[first + 2], own[first + 3] = -1, len(ids), int(ids[0]) if len(ids) == 1 else self._tokens
         self._tokens = last

@@ -20,7 +20,8 @@ from .machine.containers import Key
 from .machine.machine import Machine
 from .machine.scalars import Text, Words, alone, on_path
 from .machine.states import ByteEdge, Configuration, Frame, Pending, Stack, State
-from .token_forest import ForestTables, FullError, Split, TokenForest
+from .spreads import FullError, check_room
+from .token_forest import ForestTables, Split, TokenForest
 
 MOST_KEPT = 1 << 25
 """Bytes of the interiors of strings of one guide that are kept."""
@@ -272,8 +273,7 @@ class Compiled:
             if type(state) is Pending:
                 raise UntoldError
             number = len(self._states)
-            if number == MOST_STATES:
-                raise FullError
+            check_room(number + 1, MOST_STATES)
             self._state_numbers[state] = number
             self._states.append(state)
             row, self._of["ends"][number], self._of["within"][number] = -1, 0, 0
@@ -304,8 +304,7 @@ class Compiled:
             self._of["text"][words], self._of["offset"][words] = one.words.addresses
         beside = state.off_paths if one.words.without else None
         closing, self._closing = self._closing, self._closing + one.high - one.low
-        if self._closing > MOST_PARTS:
-            raise FullError
+        check_room(self._closing, MOST_PARTS)
         self._tables.closing[closing : self._closing] = UNKNOWN
         fields = words, one.low, one.high, one.depth, 0 if beside is None else self._state(beside), closing
         for place, entry in enumerate(fields, first):
@@ -315,8 +314,7 @@ class Compiled:
         number = self._edge_numbers.get(id(edge))
         if number is None:
             number, own = FIRST + len(self._edges), self._of["edge"]
-            if number == MOST_EDGES:
-                raise FullError
+            check_room(number + 1, MOST_EDGES)
             self._edges.append(edge)
             self._edge_numbers[id(edge)] = number
             own[3 * number] = 0 if edge.target is None else self._state(edge.target)
@@ -328,8 +326,8 @@ class Compiled:
         number = self._after_numbers.get(id(after))
         if number is None:
             number = self._after_numbers[id(after)] = len(self._afters)
-            if number == MOST_FRAMES or self._behind + len(after) > 4 * MOST_FRAMES:
-                raise FullError
+            check_room(number + 1, MOST_FRAMES)
+            check_room(self._behind + len(after), 4 * MOST_FRAMES)
             self._afters.append(after)
             self._of["follow"][number] = self._behind
             for place in range(self._behind, self._behind + len(after)):
@@ -349,8 +347,7 @@ class Compiled:
             stack = stack.below
         for one in reversed(waiting):
             below, after, number = self._frame_numbers[one.below], self._entered(one), len(self._frames)
-            if number == MOST_FRAMES - 1:
-                raise FullError
+            check_room(number + 2, MOST_FRAMES)
             self._frame_numbers[one] = number
             self._frames.append(one)
             self._of["frame"][2 * number], self._of["frame"][2 * number + 1] = after, below
@@ -368,8 +365,8 @@ class Compiled:
         for end, _ in (*interior.ends, *exits):
             self.forest.enter(end)
         first, last, made = self._parts, self._parts + len(parts), len(self._records)
-        if last > MOST_PARTS or made == MOST_STATES:
-            raise FullError
+        check_room(last, MOST_PARTS)
+        check_room(made + 1, MOST_STATES)
         for place, entry in enumerate(parts, first):
             own["part"][place] = entry
         for place, entry in enumerate((node, own["within"][number], word, first, first + len(marks), last), 6 * made):

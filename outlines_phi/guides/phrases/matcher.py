@@ -221,9 +221,6 @@ class WithoutPhrases(ByteMachine[int]):
         self._place: dict[int, int] = {}
         (self.start,) = self._places(np.array([origin]))
 
-    def step(self, place: int, byte: int) -> int | None:
-        return self.steps(place, [byte])[0]
-
     def steps(self, place: int, bytes: Sequence[int]) -> list[int | None]:
         read = np.asarray(bytes)
         told = read < (256 if self._beyond_ascii is None else 0x80)

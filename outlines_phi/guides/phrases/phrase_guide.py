@@ -6,7 +6,7 @@ import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -18,7 +18,6 @@ from ...vocabulary.trie import Trie
 from ...vocabulary.vocabulary import Vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from .banned import BannedPhrases
-from .matcher import PhraseMatcher
 
 
 class BanningGuide(Guide):
@@ -49,88 +48,6 @@ class BanningGuide(Guide):
 
 
 NOWHERE = -1  # Where a token leads that completes a phrase, or that writes nothing
-
-
-@final
-class TokenRuns:
-    """The states of a matcher after each token of a vocabulary, as long as no phrase is completed on the way.
-
-    The run from the start of a text is kept for the whole vocabulary; another state costs a walk down the trie along the branches
-    where its run still differs, seldom beyond the first byte (theory.md, section 6.1).
-    """
-
-    def __init__(self, matcher: PhraseMatcher, vocabulary: Vocabulary) -> None:
-        self.matcher, self.vocabulary = matcher, vocabulary
-        self._trie = Trie.of(vocabulary)
-        self._at_node = np.full(len(self._trie), NOWHERE, dtype=np.int32)
-        self._at_node[0] = matcher.start
-        for low, high in pairwise(self._trie.levels[1:].tolist()):
-            states = self._at_node[self._trie.parent[low:high]]
-            self._at_node[low:high] = self._step(states, self._trie.byte[low:high])
-
-    @property
-    def from_start(self) -> NDArray[np.int32]:
-        """``int32[V]``: the state after each token at the start of a text, or :data:`NOWHERE`."""
-        node_of = self._trie.node_of
-        return np.where(node_of > 0, self._at_node[node_of], NOWHERE).astype(np.int32)
-
-    def difference(self, state: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Return the tokens that lead elsewhere than from the start of a text, and where each leads, or :data:`NOWHERE`."""
-        nodes, counts = self._trie.below(np.zeros(1, dtype=np.int64))
-        before = np.repeat(np.int32(state), counts)
-        found_nodes, found_states = [], []
-        while len(nodes):
-            states = self._step(before, self._trie.byte[nodes])
-            differ = states != self._at_node[nodes]
-            nodes, states = nodes[differ], states[differ]
-            found_nodes.append(nodes)
-            found_states.append(states)
-            nodes, counts = self._trie.below(nodes)
-            before = np.repeat(states, counts)
-        if not found_nodes:
-            return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
-        tokens, counts = self._trie.ending(np.concatenate(found_nodes))
-        return tokens, np.repeat(np.concatenate(found_states), counts)
-
-    def targets(self, state: int) -> Iterator[NDArray[np.int32]]:
-        """Yield the states that tokens lead to from ``state``, those of shorter tokens first."""
-        nodes, states = np.zeros(1, dtype=np.int64), np.array([state], dtype=np.int32)
-        while len(nodes):
-            nodes, counts = self._trie.below(nodes)
-            states = self._step(np.repeat(states, counts), self._trie.byte[nodes])
-            nodes, states = nodes[states != NOWHERE], states[states != NOWHERE]
-            yield np.unique(states[self._trie.is_end[nodes]])
-
-    def after(self, state: int, token: int) -> int:
-        """Return the state after ``token``, or :data:`NOWHERE`."""
-        states = []
-        for byte in self.vocabulary.tokens[token]:
-            state = self.matcher.read(state, bytes((byte,)))
-            states.append(state)
-        return state if states and not self.matcher.matches(np.array(states)).any() else NOWHERE
-
-    def after_text(self, states: NDArray[np.integer], text: bytes) -> NDArray[np.int32]:
-        """Return the state after ``text``, read in each of ``states``, or :data:`NOWHERE`."""
-        after = np.asarray(states, dtype=np.int32)
-        for byte in text:
-            after = self._step(after, np.full(len(after), byte, dtype=np.uint8))
-        return after
-
-    def first_completed(self, state: int, text: bytes) -> int:
-        """Return the phrase that ``text`` is the first to complete in ``state``, -1 where it completes none."""
-        for byte in text:
-            state = self.matcher.read(state, bytes((byte,)))
-            if completed := self.matcher.completed(state):
-                return completed[0]
-        return -1
-
-    def _step(self, states: NDArray[np.int32], read: NDArray[np.uint8]) -> NDArray[np.int32]:
-        """Return the states after one byte; :data:`NOWHERE` where a phrase is complete or the state is nowhere."""
-        reading = states != NOWHERE
-        after = np.full(len(states), NOWHERE, dtype=np.int32)
-        stepped = self.matcher.step(states[reading], read[reading])
-        after[reading] = np.where(self.matcher.matches(stepped), NOWHERE, stepped)
-        return after
 
 
 _SHIFT = DONE + 1  # A state of the guide is one of the matcher, moved up to make room for DEAD and DONE
@@ -182,8 +99,10 @@ class PhraseGuide(BanningGuide):
     """Every text that holds no banned phrase, in any tokenization; an open guide (theory.md, section 6.1).
 
     A token is dead if its bytes complete a phrase. A text may end anywhere but where its end completes one: a whole word that waits
-    for what follows it. The transitions of a state are those at the start of a text, but for the few tokens that go on with what is
-    pending. They are made when they are asked for, and a bounded number is kept; a pickled copy numbers its states anew.
+    for what follows it. The transitions of a state are those at the start of a text, which are kept for the whole vocabulary, but
+    for the few tokens that go on with what is pending: another state costs a walk down the trie along the branches where its run
+    still differs, seldom beyond the first byte. They are made when they are asked for, and a bounded number is kept; a pickled copy
+    numbers its states anew.
     """
 
     open = True
@@ -192,7 +111,12 @@ class PhraseGuide(BanningGuide):
         self.vocabulary, self.phrases = vocabulary, phrases
         self._matcher = phrases.matcher
         self.start = self._matcher.start + _SHIFT
-        self._runs = TokenRuns(self._matcher, vocabulary)
+        self._trie = Trie.of(vocabulary)
+        self._at_node = np.full(len(self._trie), NOWHERE, dtype=np.int32)  # the states at the start of a text
+        self._at_node[0] = self._matcher.start
+        for low, high in pairwise(self._trie.levels[1:].tolist()):
+            states = self._at_node[self._trie.parent[low:high]]
+            self._at_node[low:high] = self._read(states, self._trie.byte[low:high])
         self._steps_to_end: dict[int, int] = {}  # of the states of the matcher where a word waits
         self._recent_row = lru_cache(_ROWS)(self._row)
         self._recent_changes = lru_cache(_CHANGES)(self._changes)
@@ -205,7 +129,9 @@ class PhraseGuide(BanningGuide):
     @cached_property
     def base(self) -> Base:
         """The transitions at the start of a text: tokens with equal targets share a class."""
-        states, which = np.unique(self._runs.from_start, return_inverse=True)
+        node_of = self._trie.node_of
+        from_start = np.where(node_of > 0, self._at_node[node_of], NOWHERE)
+        states, which = np.unique(from_start, return_inverse=True)
         class_of = np.where(states[which] == NOWHERE, NEVER, which + FIRST).astype(np.int32)
         class_of[self.vocabulary.eos_ids[0]] = EOS
         targets = np.concatenate([[DEAD] * FIRST, self._states(states)]).astype(np.int32)
@@ -230,12 +156,14 @@ class PhraseGuide(BanningGuide):
             return DEAD
         if token == self.vocabulary.eos_ids[0]:
             return DONE if self.min_tokens(state) == 0 else DEAD
-        target = self._runs.after(state - _SHIFT, token)
+        after = lambda at, byte: self._matcher.read(at, bytes((byte,)))  # noqa: E731
+        _, *states = accumulate(self.vocabulary.tokens[token], after, initial=state - _SHIFT)
+        target = states[-1] if states and not self._matcher.matches(np.array(states)).any() else NOWHERE
         return int(self._states(np.array([target]))[0])
 
     def after_text(self, states: NDArray[np.integer], text: bytes) -> NDArray[np.int32]:
         """Return the state after ``text`` from each of ``states``, not DEAD or DONE; DEAD where it completes a phrase."""
-        return self._states(self._runs.after_text(states - _SHIFT, text))
+        return self._states(self._read_text(states - _SHIFT, text))
 
     def min_tokens_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
         """See :meth:`Guide.min_tokens_of`: 0 where there is any text, but after a word that waits."""
@@ -254,7 +182,7 @@ class PhraseGuide(BanningGuide):
     def first_in(self, prompt: bytes, text: bytes) -> str:
         """Return the name of the first phrase that ``text``, which holds one, completes after ``prompt``."""
         state = self.start_after(prompt) - _SHIFT
-        first = self._runs.first_completed(state, text)
+        first = self._first_completed(state, text)
         at_end = self._matcher.completed_at_end(self._matcher.read(state, text))
         return self.phrases.names[first if first >= 0 else at_end[0]]
 
@@ -267,7 +195,7 @@ class PhraseGuide(BanningGuide):
         if state <= DONE:
             return np.full(len(tokens), -1)
         spelled = (self.vocabulary.tokens[token] for token in tokens.tolist())
-        found = np.array([self._runs.first_completed(state - _SHIFT, text) for text in spelled], dtype=np.int64)
+        found = np.array([self._first_completed(state - _SHIFT, text) for text in spelled], dtype=np.int64)
         if self._matcher.completes_at_end(np.array([state - _SHIFT]))[0]:
             found[tokens == self.vocabulary.eos_ids[0]] = self._matcher.completed_at_end(state - _SHIFT)[0]
         return found
@@ -299,7 +227,10 @@ class PhraseGuide(BanningGuide):
         return self.base.changed(self.changes(state), DONE if self.min_tokens(state) == 0 else DEAD)
 
     def _changes(self, state: int) -> Changes:
-        tokens, states = self._runs.difference(state - _SHIFT)
+        levels = self._trie.walk(state - _SHIFT, self._read, lambda nodes, states: states != self._at_node[nodes])
+        nodes, states = (np.concatenate(parts) for parts in zip(*levels, strict=True))
+        tokens, counts = self._trie.ending(nodes)
+        states = states.repeat(counts)
         distinct, which = np.unique(states, return_inverse=True)
         return Changes(tokens, which, self._states(distinct))
 
@@ -318,7 +249,7 @@ class PhraseGuide(BanningGuide):
         for text in self._letters:
             if not len(unknown):
                 break
-            released = self._released(self._runs.after_text(unknown, text))
+            released = self._released(self._read_text(unknown, text))
             self._steps_to_end.update(dict.fromkeys(unknown[released].tolist(), 1))
             unknown = unknown[~released]
         for state in unknown.tolist():
@@ -342,10 +273,38 @@ class PhraseGuide(BanningGuide):
         while level:
             steps += 1
             found = set[int]()
-            for after in chain.from_iterable(map(self._runs.targets, level)):
+            for after in chain.from_iterable(map(self._targets, level)):
                 if self._released(after).any():
                     return steps
                 found.update(after.tolist())
             level = sorted(found - seen)
             seen |= found
         return UNREACHABLE
+
+    def _targets(self, state: int) -> Iterator[NDArray[np.int32]]:
+        """Yield the states of the matcher that tokens lead to from ``state``, those of shorter tokens first."""
+        for nodes, states in self._trie.walk(state, self._read, lambda _, states: states != NOWHERE):
+            yield np.unique(states[self._trie.is_end[nodes]])
+
+    def _first_completed(self, state: int, text: bytes) -> int:
+        """Return the phrase that ``text`` is the first to complete in a state of the matcher, -1 where it completes none."""
+        for byte in text:
+            state = self._matcher.read(state, bytes((byte,)))
+            if completed := self._matcher.completed(state):
+                return completed[0]
+        return -1
+
+    def _read_text(self, states: NDArray[np.integer], text: bytes) -> NDArray[np.int32]:
+        """Return the state of the matcher after ``text``, read in each of ``states``, or :data:`NOWHERE`."""
+        after = np.asarray(states, dtype=np.int32)
+        for byte in text:
+            after = self._read(after, np.full(len(after), byte, dtype=np.uint8))
+        return after
+
+    def _read(self, states: NDArray[np.int32], read: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """Return the states of the matcher after one byte; :data:`NOWHERE` where a phrase is complete or the state is nowhere."""
+        reading = states != NOWHERE
+        after = np.full(len(states), NOWHERE, dtype=np.int32)
+        stepped = self._matcher.step(states[reading], read[reading])
+        after[reading] = np.where(self._matcher.matches(stepped), NOWHERE, stepped)
+        return after

@@ -20,6 +20,7 @@ from typing import final
 import numpy as np
 
 from ....automata.automaton import DEAD, ByteAutomaton, Product
+from ....automata.byte_machine import closure
 from ....errors import OutlinesPhiError, warn_of_grammar
 from ....regex.patterns import compile_regex
 from ....regex.syntax_tree import EMPTY, Chars, Choice, Leaf, Node, Repeat, RuleName, Sequence, parts_of, rules_of
@@ -149,10 +150,7 @@ def over_lexemes(rules: Mapping[str, GrammarRule], starts: tuple[str, ...]) -> G
     start = " | ".join(starts)
     if len(starts) > 1:
         rules = {**rules, start: GrammarRule(Choice(tuple(map(RuleName, starts))))}
-    needed = {start: None}
-    for rule in (waiting := [start]):  # it grows
-        waiting += (new := dict.fromkeys(used.rule for used in rules_of(rules[rule].body) if used.rule not in needed))
-        needed |= new
+    needed = set(closure([start], lambda rule: (used.rule for used in rules_of(rules[rule].body))))
     if unused := [name for name in rules if name not in needed]:
         warn_of_grammar(
             f"rules that the start rule {start!r} does not need are left out: {', '.join(map(repr, unused))}. Use them, or remove "

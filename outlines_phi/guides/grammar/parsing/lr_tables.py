@@ -8,6 +8,7 @@ from functools import cache, cached_property
 from itertools import product
 from typing import NamedTuple, final
 
+from ....automata.byte_machine import closure
 from ....errors import EmptyLanguageError
 from ....format_limits import current_limits
 from ..grammar import END as END
@@ -93,13 +94,11 @@ def viable_prefixes(rules: Grammar) -> tuple[list[tuple[LRItem, ...]], list[dict
     @cache
     def corner(nonterminal: int) -> frozenset[int]:
         """Return the nonterminals that a derivation from ``nonterminal`` may begin with, itself included."""
-        found, pending = {nonterminal}, [nonterminal]
-        while pending:
-            bodies = (rules.productions[number].body for number in rules.by_head[pending.pop()])
-            new = {body[0] for body in bodies if body[0] >= first} - found
-            found |= new
-            pending += new
-        return frozenset(found)
+
+        def begins(head: int) -> Iterator[int]:
+            return (s for number in rules.by_head[head] if (s := rules.productions[number].body[0]) >= first)
+
+        return frozenset(closure([nonterminal], begins))
 
     @cache
     def begun(heads: frozenset[int]) -> dict[int, list[LRItem]]:

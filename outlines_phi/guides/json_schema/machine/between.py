@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TypeAlias, final
 
 import numpy as np
 
 from ....automata.automaton import DEAD, ByteAutomaton, joint_classes
+from ....automata.byte_machine import closure
 from ....errors import UnsupportedError
 from ....regex.composed import Composed
 from ..formula import Formula
@@ -203,16 +204,11 @@ class Places:
 
     def entered(self, pieces: Iterable[int]) -> frozenset[Position]:
         """Return the positions before some pieces, without those that lead to no end; pieces that may be empty are passed."""
-        found: dict[Position, None] = {}
-        waiting = list(pieces)
-        while waiting:
-            place = waiting.pop()
-            piece = self.pieces[place]
-            position = place, 0 if isinstance(piece, Formula) else piece.start
-            if position not in found and self._leads(position):
-                found[position] = None
-                waiting += self._passed(position)
-        return frozenset(found)
+        return frozenset(closure(self._begun(pieces), lambda position: self._begun(self._passed(position))))
+
+    def _begun(self, pieces: Iterable[int]) -> Iterator[Position]:
+        begun = ((place, getattr(self.pieces[place], "start", 0)) for place in pieces)
+        return filter(self._leads, begun)
 
     def after(self, positions: Iterable[Position], byte: int) -> frozenset[Position]:
         """Return the successors by a byte that is part of no value."""

@@ -254,9 +254,6 @@ class Machine(Maker, ByteMachine[Configuration]):
             here = step[1]
         return bytes(text)
 
-    def is_live(self, at: Configuration) -> bool:
-        return self.size(at) < NEVER
-
     def position(self, at: Configuration) -> Position:
         state = at.state
         core = state.core if isinstance(state, Blank) else state

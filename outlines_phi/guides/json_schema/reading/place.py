@@ -18,6 +18,7 @@ from referencing._core import Resolved, Resolver
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, DynamicAnchor, specification_with
 
+from ....automata.byte_machine import closure
 from ....errors import GrammarError, UnsupportedError
 from ....format_limits import LimitError, current_limits
 from ..formula import FALSE, TRUE, And, Formula, Not, Or, Referred, both, but_not
@@ -459,13 +460,11 @@ def _looked_up(resolver: Resolver[Any], reference: str) -> Resolved[Any]:
 
 def _references(formula: Formula) -> Iterator[str]:
     """Yield the keys of what a formula refers to of the same value."""
-    found = {formula: None}
-    for part in (waiting := [formula]):
-        if isinstance(part, Referred):
-            yield part.key
-        inner = part.formulas if isinstance(part, (And, Or)) else (part.formula,) if isinstance(part, Not) else ()
-        waiting += (one for one in inner if one not in found)
-        found.update(dict.fromkeys(inner))
+
+    def inner(part: Formula) -> Iterable[Formula]:
+        return part.formulas if isinstance(part, (And, Or)) else (part.formula,) if isinstance(part, Not) else ()
+
+    return (part.key for part in closure([formula], inner) if isinstance(part, Referred))
 
 
 def _pointers(part: Any, pointer: str) -> Iterator[tuple[int, str]]:
