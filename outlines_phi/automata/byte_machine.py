@@ -94,11 +94,12 @@ class ByteMachine(ABC, Generic[Place]):
         return None, texts
 
     def size(self, place: Place) -> int:
-        """Return the number of bytes of :meth:`shortest`, or one that no text has where there is none."""
-        try:
-            return len(self.shortest(place))
-        except ValueError:
-            return UNREACHABLE
+        """Return the number of bytes of :meth:`shortest`, or one that no text has where there is none.
+
+        Raises :class:`UnsupportedError` as :meth:`shortest`: a limit of effort is no proof that there is no end.
+        """
+        end, texts = self.search(place)
+        return UNREACHABLE if end is None else len(texts[end])
 
     def toward_end(self, place: Place) -> int:
         """Return the byte that a shortest text from ``place``, which is no end, goes on with; always the same."""
