@@ -16,7 +16,7 @@ from outlines.types.dsl import Alternatives, Term
 
 from ...errors import UnsupportedError
 from ...fidelity.probabilities import Probabilities, Probability
-from .output_types import TypedTerm, parts_of, to_term
+from .output_types import Thinking, TypedTerm, parts_of, to_term
 from .pydantic_schemas import PythonSchema
 from .readers import reader
 from .structural_tags import structural_tag
@@ -285,6 +285,8 @@ def of_model(output_type: Any, model: Any) -> Any:
     """Return an output type whose :class:`Tools`, its parts among them, are in the format of a model."""
     if isinstance(output_type, Tools):
         return output_type.of_model(model)
+    if isinstance(output_type, Thinking):
+        return replace(output_type, answer=of_model(output_type.answer, model))
     if isinstance(output_type, list):
         return [of_model(part, model) for part in output_type]
     if not isinstance(output_type, Term) or not any(isinstance(part, Tools) for part in parts_of(output_type)):

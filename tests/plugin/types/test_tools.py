@@ -23,6 +23,7 @@ from outlines_phi import (
     Generator,
     PhiTransformers,
     SchemaWarning,
+    Thinking,
     Tools,
     UnsupportedError,
     ValueReadError,
@@ -306,6 +307,9 @@ def test_a_token_that_ends_texts_ends_the_format(model: PhiTransformers, choice:
 def test_tools_are_parts_of_other_types(model: PhiTransformers) -> None:
     generator = Generator(model, "So: " + Tools([order], "order"))
     assert generator("Order: ", phi="local", seed=1, max_new_tokens=60).startswith("So: order{")
+    thinking = Generator(model, Thinking(Tools([order], "order"), end="So", max_tokens=8))
+    (draw,) = thinking.sample("Order: ", phi="local", seed=1, max_new_tokens=60)
+    assert draw.thought is not None and [call.name for call in draw.calls] == ["order"]
 
 
 def test_what_a_tool_refuses_is_an_error_with_the_text() -> None:
