@@ -145,7 +145,7 @@ class _Format:
         raise UnsupportedError(f"{remedy}. At {pointer_to((*self.path, name))} {why}.")
 
     def get(self, name: str, fits: Callable[[Any], bool], expected: str, default: Any = None) -> Any:
-        """Return the value of a field, which ``fits``; ``default`` for none."""
+        """Return the value of a field, which ``fits``; ``default`` where there is none."""
         value = self.fields.get(name, default)
         return value if fits(value) else self.wrong(name, expected)
 
