@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, final
 
-from outlines.types.dsl import Alternatives, Term
+from outlines.types.dsl import Alternatives, JsonSchema, Term
 
 from ...errors import UnsupportedError
 from ...fidelity.probabilities import Probabilities, Probability
@@ -207,7 +207,11 @@ class Tools(TypedTerm):
         return self._term(written_out(self.document["format"]))
 
     def _term(self, form: dict[str, Any]) -> Term:
-        return structural_tag({"type": "structural_tag", "format": self.names.lowered(form)})
+        term = structural_tag({"type": "structural_tag", "format": self.names.lowered(form)})
+        for part in parts_of(term):
+            if isinstance(part, JsonSchema):
+                part.whitespace_pattern = None  # those that writers of JSON put, where structural tags have any
+        return term
 
     def of_model(self, model: Any) -> Tools:
         """Return the tools in the format of a model: by the text of its chat template, and with its special tokens."""
