@@ -299,7 +299,7 @@ def run_peers(genlm: str) -> None:
 @pytest.mark.skipif(not (find_spec("llguidance") and find_spec("xgrammar")), reason="they are measured")
 def test_the_page_of_peers_shows_what_was_measured(results: Path, peers_page: Path) -> None:
     run_peers("none")
-    found = check_results(results, ["peers", "peers_bans", "peers_curves", "peers_masks"])
+    found = check_results(results, ["peers", "peers_bans", "peers_curves", "peers_masks", "peers_tools"])
     text = rewritten(peers_page)
     assert all(f"| {row[2]} |" in text for name in ("peers", "peers_bans") for row in found[name]["rows"])
     by = {row[1]: dict(zip(found["peers_masks"]["columns"], row, strict=True)) for row in found["peers_masks"]["rows"]}

@@ -10,7 +10,8 @@ nothing and writes the tables and the figure of ``docs/peers.md`` from the kept 
 ``peers.json`` is about **one draw** in a call of its own, caches and trees empty: its calls, its tokens beyond the prompt,
 its processor time, and the total variation of its distribution beside the mean one that as many exact draws show (*floor*);
 then about **many draws** of one prompt at equal model tokens, of which ``peers_curves.json`` has all points. *Probabilities* are
-read, not drawn: they have no number of draws. ``peers_masks.json`` compares masks; ``peers_bans.json`` is about banned phrases.
+read, not drawn: they have no number of draws. ``peers_masks.json`` compares masks; ``peers_bans.json`` is about banned phrases,
+``peers_tools.json`` about the tool that is called.
 """
 
 import warnings
@@ -24,7 +25,7 @@ from rich.progress import track
 import outlines_phi
 from benchmarks.bans.cases import roles, tactics
 from benchmarks.control import Ours
-from benchmarks.peers import page
+from benchmarks.peers import page, tools
 from benchmarks.peers.banning import COLUMNS, Banning
 from benchmarks.peers.client import GenLM
 from benchmarks.peers.comparison import Peers, Sizes
@@ -52,10 +53,11 @@ def main(
     bans: Annotated[int, typer.Option(help="Draws of each method of banning.")] = 500,
     only_page: Annotated[bool, typer.Option(help="Measure nothing.")] = False,
 ) -> None:
-    """Measure, write the four results, and show them in ``docs/peers.md``."""
+    """Measure, write the five results, and show them in ``docs/peers.md``."""
     if not only_page:
         sides = Sides(genlm, numbers(particles), numbers(ban_particles))
         measure(sides, languages.split(";"), draws, pool, bans)
+        tools.main(8 * draws)
     page.write()
 
 

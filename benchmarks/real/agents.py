@@ -30,7 +30,7 @@ TELL = (
 )
 ASK = "Is this review positive, negative or neutral? {}\n\nReview: {}"
 FIRST = "Think in one short sentence. Then write 'Final answer:' and the word alone."
-END, MOST = " Final answer: ", 40
+END, MOST, ROOM = "Final answer:", 40, 32
 METHODS = "local", "fields", "auto"
 
 
@@ -89,8 +89,8 @@ def run(loaded: tuple[Any, Any], texts: int) -> None:
 
 def _answers() -> Iterator[tuple[str, Any, str]]:
     """Yield the ways to label a review: their names, output types and instructions."""
-    label = Literal[LABELS]  # type: ignore[valid-type]
-    yield "none", label, "Answer with the word alone."
+    label = outlines.types.regex(f" ({'|'.join(LABELS)})")
+    yield "none", Literal[LABELS], "Answer with the word alone."
     yield "answer", outlines_phi.Thinking(label, end=END, max_tokens=MOST), FIRST
     yield "masked", outlines_phi.Thinking(label, end=END, max_tokens=MOST, scope="joint"), FIRST
 
@@ -116,10 +116,15 @@ def _likely(generator: Any, request: str) -> dict[str, Any]:
 
 
 def _labelled(generator: Any, prompt: str, review: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    (draw,) = generator.sample(prompt, seed=seed, max_new_tokens=MOST + 12)
+    (draw,) = generator.sample(prompt, seed=seed, max_new_tokens=MOST + ROOM)
     thought = draw.thought if hasattr(generator.output_type, "end") else None
     said = {} if thought is None else {"thought": thought.text, "forced": thought.forced}
-    return {"text": draw.value, "right": draw.value == review["label"], "guarantee": str(draw.guarantee), **said}
+    return {
+        "text": draw.value,
+        "right": draw.value.strip() == review["label"],
+        "guarantee": str(draw.guarantee),
+        **said,
+    }
 
 
 def summary(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,7 +133,7 @@ def summary(row: Mapping[str, Any]) -> dict[str, Any]:
     labels = [trial.get("guarantee", "") for trial in trials]
     counted = ", ".join(f"{label} {labels.count(label)}" for label in sorted({*labels} - {""}))
     forced = sum(trial.get("forced", False) for trial in trials)
-    cost = [statistics.median(trial[name] for trial in trials) for name in ("calls", "tokens", "seconds")]
+    cost = [statistics.median([trial[name] for trial in trials] or [0]) for name in ("calls", "tokens", "seconds")]
     return {
         "what": row["about"]["what"],
         "how": row["about"]["phi"],

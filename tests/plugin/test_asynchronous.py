@@ -33,6 +33,11 @@ def nothing_is_left(model: PhiTransformers) -> Iterator[None]:
     assert workers() == before and is_free(model)
 
 
+@pytest.fixture(scope="module")
+def accents(model: PhiTransformers) -> PhiGenerator:
+    return outlines_phi.Generator(model, ACCENTS)
+
+
 async def reached(gate: Gate) -> None:
     """Wait, without blocking the loop, until a call is held up at the gate."""
     while not gate.reached.is_set():
