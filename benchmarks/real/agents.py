@@ -4,8 +4,8 @@
 
 *Tools*: ten requests, two functions told of in the prompt, one call in the format of Hermes. ``local`` is a masked draw; P(tool) is
 that of ``tool_probabilities`` to 1e-3. *Thoughts*: reviews with three labels, a thought of at most 40 tokens up to the words
-``Final answer:``, then the label; ``none`` is the label without a thought. A draw each, T = 1, from a cold tree. The transcripts
-are written to ``benchmarks/results/real/agents.md``.
+``Final answer:``, then the label; ``none`` is the label without a thought. A draw each from a cold tree, T = 1 for calls
+and 0.5 for reviews. The transcripts are written to ``benchmarks/results/real/agents.md``.
 """
 
 import statistics
@@ -30,7 +30,7 @@ TELL = (
 )
 ASK = "Is this review positive, negative or neutral? {}\n\nReview: {}"
 FIRST = "Think in one short sentence. Then write 'Final answer:' and the word alone."
-END, MOST, ROOM = "Final answer:", 40, 32
+END, MOST, ROOM, COOL = "Final answer:", 40, 32, 0.5
 METHODS = "local", "fields", "auto"
 
 
@@ -116,7 +116,7 @@ def _likely(generator: Any, request: str) -> dict[str, Any]:
 
 
 def _labelled(generator: Any, prompt: str, review: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    (draw,) = generator.sample(prompt, seed=seed, max_new_tokens=MOST + ROOM)
+    (draw,) = generator.sample(prompt, seed=seed, max_new_tokens=MOST + ROOM, temperature=COOL)
     thought = draw.thought if hasattr(generator.output_type, "end") else None
     said = {} if thought is None else {"thought": thought.text, "forced": thought.forced}
     return {
