@@ -169,6 +169,8 @@ def read_stops(keywords: Mapping[str, Any]) -> Stops | None:
     """Return the stop strings of a call: those of ``stop=`` are not in the text, as in vLLM and llama.cpp, those of
     ``stop_strings=`` are, as in transformers.
     """
+    if keywords.keys().isdisjoint(STOPS):
+        return None
     found = [name for name in STOPS if name in keywords and meant(name, keywords[name])]
     if not found:
         return None

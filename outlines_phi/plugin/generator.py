@@ -68,7 +68,7 @@ from .mistakes import check_one, not_pickled
 from .session import PhiModel, fit_of
 from .streaming import Asynchronous, Pieces
 from .types.readers import ValueReader, name, reader
-from .types.tools import Tools
+from .types.tools import Tools, of_model
 from .wrapping import wrapped
 
 TOLERANCE = 1e-3  # Distance of the bounds of Phi, relative to the lower one, at which no more tokens are spent on them
@@ -257,7 +257,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
 
     def __post_init__(self) -> None:
         self.worker = self.model.worker
-        self.output_type = self.model.in_format(self.output_type)
+        self.output_type = of_model(self.output_type, self.model)
         self.reader = str if self.output_type is None else reader(self.output_type)
         typed = self.output_type is not None
         self.unbanned = self.model.table(self.output_type, backend=self.backend) if typed else None

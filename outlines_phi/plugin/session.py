@@ -117,10 +117,6 @@ class PhiModel(Asynchronous, ABC):
         given = getattr(self.hf_tokenizer, "chat_template", None)
         return given.get("tool_use", given.get("default")) if isinstance(given, dict) else given
 
-    def in_format(self, output_type: Any) -> Any:
-        """Return an output type with the tools in it in the format of this model."""
-        return of_model(output_type, self)
-
     @property
     def defaults(self) -> GenerationConfig | None:
         """The defaults of temperature, penalty and length where a call does not say."""
@@ -166,7 +162,7 @@ class PhiModel(Asynchronous, ABC):
 
     def _typed(self, output_type: Any, backend: str | None, keywords: dict[str, Any]) -> Call:
         """Return a call for an output type; by the means of Outlines where nothing is corrected and it writes what we do not."""
-        output_type = self.in_format(output_type)
+        output_type = of_model(output_type, self)
         phi, banned = keywords.pop("phi", Unset.UNSET), keywords.pop("banned_phrases", Unset.UNSET)
         if backend in REGISTERED:
             output_type, backend = SteerableGenerator(cast(Any, self), output_type, backend).logits_processor, None
