@@ -154,12 +154,14 @@ class WrittenText:
     def written(guide: Guide, token_ids: Sequence[int]) -> dict[str, Any]:
         """Return the fields that say what ``token_ids`` write under a guide."""
         # Free text that the budget cuts short may end inside a character.
-        text, spelled = guide.text(token_ids).decode(errors="replace"), guide.member(token_ids)
-        member = guide.vocabulary.shown(spelled).decode(errors="replace") if guide.match is not None else text
+        text, vocabulary = guide.text(token_ids).decode(errors="replace"), guide.vocabulary
+        plain = guide.match is None and vocabulary.plain is None
+        spelled = b"" if plain else guide.member(token_ids)
+        member = text if guide.match is None else vocabulary.shown(spelled).decode(errors="replace")
         return {
             "text": text,
             "member": None if member == text else member,
-            "spelled": None if guide.vocabulary.plain is None else spelled.decode(errors="surrogateescape"),
+            "spelled": None if vocabulary.plain is None else spelled.decode(errors="surrogateescape"),
             "token_ids": tuple(token_ids),
         }
 

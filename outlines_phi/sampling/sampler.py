@@ -121,16 +121,10 @@ class Request:
         """Return the state in which the text of a prompt goes on, and the tokens left to it."""
         written = self.written[row] if self.written else ()
         prompt = self.prompts[row][: len(self.prompts[row]) - len(written)]
-        state = self.table.start_after(prompt)
-        budget = self._budget(row, prompt, state)
-        for token in written:
-            state, budget = self.table.advance(state, token, budget), budget - 1
-        return state, budget
-
-    def _budget(self, row: int, prompt: tuple[int, ...], start: int) -> int:
-        shortest, least = self.table.guide.min_tokens(start), self.table.guide.least_budget(start)
         if not prompt:
             raise no_tokens(row, len(self.prompts))
+        state = self.table.start_after(prompt)
+        shortest, least = self.table.guide.min_tokens(state), self.table.guide.least_budget(state)
         budget = self.settings.max_new_tokens or max(DEFAULT_BUDGET, 4 * shortest) + least - shortest
         if self.lm.max_length is not None:
             # The end of sequence is predicted, never evaluated: the context holds the prompt and N - 1 tokens.
@@ -138,12 +132,16 @@ class Request:
             if left < least:
                 raise ModelError(
                     f"The prompt has {len(prompt)} tokens and the model's context {self.lm.max_length}; the shortest output needs "
-                    f"{least} more (end of sequence included). Shorten the prompt or use a model with a longer context."
+                    f"{least} more (end of sequence included). Shorten the prompt"
+                    + (", give Thinking a smaller max_tokens," if least > shortest else "")
+                    + " or use a model with a longer context."
                 )
             budget = min(budget, left)
         if budget < least:
             raise too_small(budget, least)
-        return budget
+        for token in written:
+            state, budget = self.table.advance(state, token, budget), budget - 1
+        return state, budget
 
     def trees(self) -> TokenTrees:
         """Return token trees of the prompts."""

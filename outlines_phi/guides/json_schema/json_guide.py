@@ -231,7 +231,7 @@ class JSONGuide(PlaceGuide):
 
     def _place(self, state: int) -> Configuration:
         if state < _UNREAD:
-            return super()._place(state)
+            return self._places[state]
         before, token = divmod(state - _UNREAD, len(self.vocabulary))
         found = self.machine.read(self.vocabulary.tokens[token], self._place(before))
         assert found is not None

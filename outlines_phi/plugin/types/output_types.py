@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
@@ -133,14 +134,14 @@ class FreeText(Term):
         return f"FreeText(without={self.without!r}, end={self.end!r})"
 
 
-class TypedTerm(Term):
+class TypedTerm(Term, ABC):
     """A term that stands for another one, its ``term``, and makes the values of its texts itself."""
 
     term: Term
 
+    @abstractmethod
     def read(self, written: str) -> Any:
         """Return the value of a text, in which special tokens are as in :attr:`WrittenText.spelled`."""
-        raise NotImplementedError
 
 
 @final
