@@ -33,8 +33,7 @@ from outlines_phi import (
 )
 from outlines_phi.lm import TableModel, bundled
 from outlines_phi.plugin.types.readers import format_of
-from outlines_phi.plugin.types.tool_formats import families, family_of
-from outlines_phi.plugin.types.tools import Reply, ToolCall
+from outlines_phi.plugin.types.tools import Reply, ToolCall, families, family_of
 from tests.inner import frequencies, noise_limit, total_variation
 
 SCHEMA = {
@@ -101,8 +100,9 @@ def test_what_a_template_writes_is_read_back(family: str) -> None:
     text, calls = written(family)
     for choice in ("auto", "required"):
         tools = Tools(TOOLS, choice, family)
-        if choice == "auto" or not text.startswith("\n") or family != "glm":
-            assert format_of(tools).holds(text), (choice, text)
+        if choice == "required" and family == "glm":  # of which xgrammar's format has no line break in front
+            text = text.removeprefix("\n")
+        assert format_of(tools).holds(text), (choice, text)
         assert [(call.name, call.arguments) for call in tools.read(text).calls] == calls
     message = tools.read(text).message
     assert [call["function"] for call in message["tool_calls"]] == [{"name": n, "arguments": a} for n, a in calls]
@@ -251,8 +251,9 @@ def test_arguments_of_gemma_are_nested_and_optional() -> None:
     assert call.arguments == Order(items=[], at=None)
     for members in ("", "items:[],at:1", "paid:true", "items:[{}]", 'items:[{name:"a"}]', "items:[,]"):
         assert not form.holds(begin + members + end), members
-    with pytest.warns(SchemaWarning, match=r"Check the values of #/properties/city: .* leaves out allOf, maxLength"):
-        format_of(Tools([Weather], family="functiongemma"))
+    form = format_of(Tools([Weather], "required", "functiongemma"))
+    begin, end = "<start_function_call>call:Weather{city:<escape>", "<escape>}<end_function_call>"
+    assert [form.holds(f"{begin}{'a' * n}{end}") for n in (12, 13)] == [True, False]
 
 
 NAMED = [
