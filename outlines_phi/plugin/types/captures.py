@@ -100,9 +100,14 @@ def beginnings(term: Term) -> list[Term]:
 
 def _least(term: Term) -> Term:
     """Return the ends alone of a text; nothing of what may be left out."""
-    if isinstance(term, FreeText):
-        return one_of([String(end) for end in term.end or ("",)])
-    return String("") if isinstance(getattr(term, "term", None), Term) and not counts_of(term)[0] else term
+    match term:
+        case FreeText(end=ends):
+            return one_of([String(end) for end in ends or ("",)])
+        case InTurn():
+            return InTurn([*map(_least, term.terms)])
+        case Term(term=Term()) if counts_of(term)[0] == 0:
+            return String("")
+    return term
 
 
 def read_by(term: Term, written: str) -> list[Any]:

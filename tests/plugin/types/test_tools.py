@@ -60,6 +60,10 @@ BUILDERS = {
     "minimax_m2": "minimax",
     "kimi_k2": "kimi",
     "harmony": "harmony",
+    "deepseek_v4": "deepseek_v4",
+    "cohere": "cohere",
+    "kimi_k3": "kimi_k3",
+    "minimax_m3": "minimax_m3",
 }
 """The families that xgrammar builds structural tags for, and their names there."""
 
@@ -142,10 +146,17 @@ def test_texts_are_those_of_the_structural_tag_that_xgrammar_builds(family: str,
         assert {*verdicts} == {True, False}
 
 
+ALONE = {
+    "harmony": "<|channel|>final<|message|>Hello.<|return|>",
+    "kimi_k3": "Hello.<|close|>response<|sep|><|close|>message<|sep|>",
+}
+"""Text alone, in the families that write something around it."""
+
+
 @pytest.mark.parametrize("family", TEMPLATES)
 def test_text_without_calls_begins_none(family: str) -> None:
     form, (text, _) = format_of(Tools(TOOLS, None, family)), written(family)
-    plain = "<|channel|>final<|message|>Hello.<|return|>" if family == "harmony" else "Hello."
+    plain = ALONE.get(family, "Hello.")
     assert form.holds(plain) and not form.holds(text) and not form.holds(f"{plain} {text}")
     assert Tools(TOOLS, None, family).read(plain) == Reply(("Hello.",))
 
@@ -225,32 +236,73 @@ def test_what_is_no_tool_is_refused(given: dict[str, Any], said: str) -> None:
         Tools(**given)
 
 
-def test_arguments_of_gemma_are_nested_and_optional() -> None:
-    class Item(BaseModel):
-        name: str
-        kind: Literal["a", "b"] | None = None
-        tags: list[str] = []
+class Item(BaseModel):
+    name: str
+    kind: Literal["a", "b"] | None = None
+    tags: list[str] = []
 
-    class Order(BaseModel):
-        items: list[Item]
-        paid: bool = False
-        at: float | None = None
 
-    form = format_of(tools := Tools([Order], "required", "gemma4", parallel=False))
-    begin, end = "<|tool_call>call:Order{", "}<tool_call|>"
-    item = '{kind:<|"|>b<|"|>,name:<|"|>a, {b}<|"|>,tags:[<|"|>x<|"|>,<|"|>y<|"|>]}'
-    for members in (
-        f"items:[{item},{item}]",
-        "at:1.5,items:[],paid:true",
-        'items:[{name:<|"|><|"|>}]',
-        "at:null,items:[]",
-    ):
-        assert form.holds(begin + members + end)
-        ((call,), text) = tools.read(begin + members + end).calls, json.dumps
-        assert isinstance(call.arguments, Order) and text
-    assert call.arguments == Order(items=[], at=None)
-    for members in ("", "items:[],at:1", "paid:true", "items:[{}]", 'items:[{name:"a"}]', "items:[,]"):
-        assert not form.holds(begin + members + end), members
+class Basket(BaseModel):
+    items: list[Item]
+    paid: bool = False
+    at: float | None = None
+    counts: dict[str, int] = {}
+
+
+BASKET = Basket(items=[Item(name="a, {b}", kind="b", tags=["x", "y"]), Item(name="")], at=1.5)
+NESTED = {
+    "gemma4": (
+        '<|tool_call>call:Basket{at:1.5,items:[{kind:<|"|>b<|"|>,name:<|"|>a, {b}<|"|>,tags:[<|"|>x<|"|>,<|"|>y<|"|>]},'
+        '{name:<|"|><|"|>}]}<tool_call|>',
+        (",tags", "1.5", ",items", 'name:<|"|><|"|>', '<|"|>x<|"|>'),
+    ),
+    "cohere": (
+        '<cofl:tool_calls><cofl:tool_call id="0" name="Basket"><cofl:value name="items" type="list"><cofl:value type="dict">'
+        '<cofl:value name="name" type="raw">a, {b}</cofl:value><cofl:value name="kind" type="raw">b</cofl:value>'
+        '<cofl:value name="tags" type="list"><cofl:value type="raw">x</cofl:value><cofl:value type="raw">y</cofl:value>'
+        '</cofl:value></cofl:value><cofl:value type="dict"><cofl:value name="name" type="raw"></cofl:value></cofl:value>'
+        '</cofl:value><cofl:value name="at" type="json">1.5</cofl:value></cofl:tool_call></cofl:tool_calls>',
+        ("dict", "1.5", "list", '<cofl:value name="items"', "raw"),
+    ),
+    "qwen3_coder": (
+        '<tool_call>\n<function=Basket>\n<parameter=items>\n[{"name": "a, {b}", "kind": "b", "tags": ["x", "y"]}, {"name": ""}]\n'
+        "</parameter>\n<parameter=at>\n1.5\n</parameter>\n</function>\n</tool_call>",
+        ("parameter=at", "1.5", "[", "items"),
+    ),
+}
+"""A call in the styles of families that nest, and what it may not be without."""
+
+
+@pytest.mark.parametrize("family", NESTED)
+def test_arguments_are_nested_and_optional(family: str) -> None:
+    written, needed = NESTED[family]
+    tools = Tools([Basket], "required", family, parallel=False)
+    form = format_of(tools)
+    (call,) = tools.read(written).calls
+    assert form.holds(written) and call.arguments == BASKET
+    assert not any(form.holds(written.replace(part, "", 1)) for part in needed)
+
+
+def test_other_members_and_values_that_are_strings_too() -> None:
+    begin, end = "<tool_call>\n<function=g>\n", "\n</function>\n</tool_call>"
+    types = {
+        "either": ["string", "integer"],
+        "few": {"anyOf": [{"enum": ["7", "x"]}, {"type": "integer", "maximum": 5}]},
+    }
+    properties = {name: one if isinstance(one, dict) else {"type": one} for name, one in types.items()}
+    schema = {"type": "object", "properties": properties, "additionalProperties": {"type": "boolean"}}
+    tools = Tools([{"name": "g", "parameters": schema}], "required", "qwen3_coder")
+    for given, read in (("5", 5), ("7", "7"), ("x", "x")):
+        members = {"either": f"{given}", "few": given, "more": "true"}
+        text = "\n".join(f"<parameter={name}>\n{value}\n</parameter>" for name, value in members.items())
+        (call,) = tools.read(begin + text + end).calls
+        either = int(given) if given.isdigit() else given
+        assert call.arguments == {"either": either, "few": read, "more": True}
+    with pytest.warns(SchemaWarning, match="Say what the values at #/properties/any are"):
+        format_of(Tools([{"name": "g", "parameters": {"properties": {"any": {}}}}], family="gemma4"))
+
+
+def test_strings_between_quotes_are_those_of_the_schema() -> None:
     form = format_of(Tools([Weather], "required", "functiongemma"))
     begin, end = "<start_function_call>call:Weather{city:<escape>", "<escape>}<end_function_call>"
     assert [form.holds(f"{begin}{'a' * n}{end}") for n in (12, 13)] == [True, False]
