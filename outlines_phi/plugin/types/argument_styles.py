@@ -83,7 +83,7 @@ def _gemma(quote: str) -> Style:
     return Style("{name}:", "", item="", quote=quote, padded=frozenset(), ordered=True, **brackets)
 
 
-STYLES = {
+STYLES: Mapping[str, Style] = {
     "qwen_xml": Style("{blanks}<parameter={name}>", "</parameter>", trimmed="\n"),
     "minimax_xml": Style('{blanks}<parameter name="{name}">', "</parameter>"),
     "minimax_m3_xml": Style(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -22,18 +23,22 @@ from benchmarks.peers.tools import PIECES, PROMPT, piecewise
 from outlines_phi import (
     Generator,
     PhiTransformers,
+    SamplingSettings,
     SchemaWarning,
     Thinking,
     Tools,
     UnsupportedError,
     ValueReadError,
     Vocabulary,
+    ban,
     from_language_model,
     from_transformers,
+    structural_tag,
 )
 from outlines_phi.lm import TableModel, bundled
 from outlines_phi.plugin.types.readers import format_of
 from outlines_phi.plugin.types.tools import Reply, ToolCall, families, family_of
+from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.inner import frequencies, noise_limit, total_variation
 
 SCHEMA = {
@@ -208,7 +213,7 @@ def test_calls_are_typed_and_run() -> None:
     tea, rome, f = reply.calls
     assert tea.arguments == {"item": "tea"} and tea.run() == "1 tea"
     assert rome.arguments == Weather(city="Rome", days=[1]) and f.arguments == {"x": 3}
-    assert reply.text == "Yes. \n\n" and reply.parts[1] == tea
+    assert reply.text == "Yes. \n\n" and reply.parts[1] == tea and pickle.loads(pickle.dumps(tools)).read(text) == reply
     with pytest.raises(UnsupportedError, match="Give the function to Tools"):
         rome.run()
     assert [tool["function"]["description"] for tool in tools.schemas] == [
@@ -394,6 +399,47 @@ def test_tools_are_called_as_the_conditioned_distribution_calls_them() -> None:
     assert tv["ours, exact"] < limit < 0.1 < min(tv["ours, mask"], tv["xgrammar"]), (tv, limit)
     weighted = peers.generator(lm, "required").sample("", n, phi="local", seed=1, max_new_tokens=peers.BUDGET)
     assert weighted.expectation(lambda draw: draw.calls[0].name == "tea") == pytest.approx(mu["tea"], abs=0.03)
+
+
+TYPES = {
+    "tools": peers.tools("required"),
+    "a structural tag": structural_tag(peers.tools("required").document),
+}
+CALLS_OF = {"drafted": {"draft": "forced"}, "banned": {}, "banned and drafted": {"draft": "prompt_lookup"}}
+
+
+@pytest.mark.parametrize("output_type", TYPES)
+@pytest.mark.parametrize("call", CALLS_OF)
+def test_bans_and_drafts_leave_the_conditioned_distribution(output_type: str, call: str) -> None:
+    lm, n = piecewise(PIECES, 0.0), 1500
+    generator = Generator(own(lm), TYPES[output_type])
+    law = by_text(lm, generator, "Bob" if call.startswith("banned") else "\0")
+    asked = ban(generator, ["Bob"]) if call.startswith("banned") else generator
+    settings = {"max_new_tokens": peers.BUDGET, "seed": 1, **CALLS_OF[call]}
+    limit = noise_limit(law, n, share=0.99)
+    exact, mask = (asked.sample("", n, phi=phi, **settings).texts for phi in ("exact", "local"))
+    assert total_variation(law, frequencies(exact)) < limit < total_variation(law, frequencies(mask))
+
+
+@pytest.mark.parametrize("output_type", TYPES)
+def test_probabilities_of_answers_are_those_of_the_conditioned_distribution(output_type: str) -> None:
+    lm = piecewise(PIECES, 0.0)
+    generator = Generator(own(lm), TYPES[output_type])
+    entries = generator.probabilities("", max_new_tokens=peers.BUDGET).entries  # other blanks have none of the mass
+    found = {entry.texts[0]: entry for entry in entries if entry.hi > 0}
+    law = by_text(lm, generator)
+    assert found.keys() == law.keys() and len(law) == 3
+    assert all(found[text].lo - 1e-9 <= p <= found[text].hi + 1e-9 for text, p in law.items())
+    assert all(entry.hi - entry.lo <= 1e-3 for entry in found.values())
+
+
+def by_text(lm: TableModel, generator: Any, banned: str = "\0") -> dict[str, float]:
+    """Return the distribution of texts that do not hold ``banned``, by enumeration."""
+    settings = SamplingSettings(max_new_tokens=peers.BUDGET)
+    mu = enumerate_language(lm, generator.table, PROMPT, settings, peers.BUDGET).mu
+    texts = {lm.vocabulary.decode(ids).decode(): p for ids, p in mu.items()}
+    kept = {text: p for text, p in texts.items() if banned not in text}
+    return {text: p / sum(kept.values()) for text, p in kept.items()}
 
 
 def own(lm: TableModel) -> Any:
