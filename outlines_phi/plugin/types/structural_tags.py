@@ -188,7 +188,7 @@ def _of_structure(given: Any, place: int) -> dict[str, Any]:
     )
 
 
-class Call(NamedTuple):
+class WrittenCall(NamedTuple):
     """A call as it is written: the name of the tool, and its arguments as JSON."""
 
     name: str
@@ -275,7 +275,7 @@ class _Format:
         schema, most, path = self["json_schema"], self["max_whitespace_cnt"], (*self.path, "json_schema")
         if isinstance(schema, str) and schema in self.schemas:
             found = replace(self, fields={**self.fields, "json_schema": self.schemas[schema]}).json_schema()
-            return Captured([found], lambda text, found: Call(schema, json.dumps(found[0]) if found else text))
+            return Captured([found], lambda text, found: WrittenCall(schema, json.dumps(found[0]) if found else text))
         if isinstance(schema, str):
             raise self.wrong("json_schema", why="no JSON schema is a string")
         if self["any_order"]:

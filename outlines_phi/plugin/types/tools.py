@@ -25,7 +25,7 @@ from .captures import NAME_MARK, TokenNames, beginnings, read_by
 from .output_types import Thinking, TypedTerm, parts_of, to_term
 from .pydantic_schemas import PythonSchema
 from .readers import reader
-from .structural_tags import Call, answers
+from .structural_tags import WrittenCall, answers
 
 CHOICES = ("auto", "required", "none")
 """The choices that are no name of a tool."""
@@ -164,7 +164,7 @@ class _Tool(NamedTuple):
 
 @final
 @dataclass(eq=False)
-class Beginnings(TypedTerm):
+class CallBeginnings(TypedTerm):
     """The beginnings of calls, of which the values are the names of the tools."""
 
     term: Term
@@ -291,7 +291,7 @@ class Tools(TypedTerm):
         """Return the text and the calls of an answer, in which special tokens are spelled."""
         tools = {tool.name: tool for tool in self._tools}
 
-        def part(found: str | Call) -> str | ToolCall:
+        def part(found: str | WrittenCall) -> str | ToolCall:
             if isinstance(found, str):
                 return found
             tool = tools[found.name]
@@ -305,9 +305,9 @@ class Tools(TypedTerm):
         return self._choice == "auto"
 
     @property
-    def beginnings(self) -> Beginnings:
+    def beginnings(self) -> CallBeginnings:
         """The texts of calls with which an answer may begin, up to the character or the token behind the name."""
-        return Beginnings(Alternatives(beginnings(self._term(NAME_MARK))))
+        return CallBeginnings(Alternatives(beginnings(self._term(NAME_MARK))))
 
     def probabilities(self, found: Probabilities) -> Probabilities:
         """Return the probabilities of tools by those of their beginnings; beside them of no call, where that is a choice."""
