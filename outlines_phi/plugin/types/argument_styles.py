@@ -132,7 +132,7 @@ def corrected(path: Path) -> Iterator[None]:
 
 
 def checked(path: Path, *part: Any) -> Written:
-    """Return what stands at a path in a notation, once it was read."""
+    """Return a part in a notation, which stands at a path, once it was read."""
     with corrected(path):
         return Written(part).checked()
 

@@ -387,7 +387,7 @@ COUNTS: dict[type[Term], tuple[int, int | None]] = {KleeneStar: (0, None), Kleen
 
 
 def counts_of(term: Term) -> tuple[int, int | None]:
-    """Return how often a term of another one repeats it, at least and at most; ``None`` for no bound."""
+    """Return the least and the most repetitions that a term is of another one; ``None`` for no bound."""
     if (exact := getattr(term, "count", None)) is not None:
         return exact, exact
     return COUNTS.get(type(term), (getattr(term, "min_count", 0), getattr(term, "max_count", None)))

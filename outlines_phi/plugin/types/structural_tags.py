@@ -262,7 +262,7 @@ class _Format:
         return [one.term for one in self.listed(name)]
 
     def rules(self) -> list[tuple[Any, Term]]:
-        """Return what begins the rules, each with the term of its format."""
+        """Return the beginning of each rule, with the term of its format."""
         return [(rule[0], self.inner("rules", n, 1).term) for n, rule in enumerate(self["rules"])]
 
     def exclude_token(self) -> NoReturn:
@@ -318,7 +318,7 @@ class _Format:
         return self.names.terms(bound) if isinstance(bound, str) else [bound]
 
     def behind(self, ends: list[Bound]) -> list[Term]:
-        """Return what stands behind the beginning of a tag: free text in it is over where one of the ends first is."""
+        """Return the terms behind the beginning of a tag: free text in it is over where one of the ends first is."""
         strings = tuple(one for one in ends if isinstance(one, str) and one and self.names.is_text(one))
         content = self.inner("content", ends=strings)
         match content.fields:
