@@ -405,7 +405,6 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         check_one(prompt, "tool_probabilities()")
         tools = self.output_type
         first = replace(self, output_type=tools.beginnings, options={**self.options, "ends": "open"})
-        first.reader = tools.begun
         found = first.probabilities(prompt, tolerance=tolerance / (1 + tools.may_call), effort=effort, **settings)
         return tools.probabilities(found)
 

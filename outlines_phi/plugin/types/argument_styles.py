@@ -1,183 +1,355 @@
-"""Arguments of calls that are no JSON: an object whose strings stand between quotes of its own, or a tag for each argument."""
+"""Arguments of calls that are no JSON: a tag for each, or an object whose strings stand between quotes of its own.
+
+Terms are made of the schema of an object, and what they capture in texts is the object.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, final
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn, final
 
-from ...errors import UnsupportedError, warn_of_schema
-from ...guides.json_schema.values import Path, pointer_to
-from .output_types import ANNOTATIONS
-from .parameter_tags import STYLES
+from jsonschema.validators import validator_for
+from outlines.types.dsl import Alternatives, KleeneStar, Optional, QuantifyBetween, QuantifyMinimum, Regex, String, Term
+from outlines.types.dsl import Sequence as InTurn
 
-Format: TypeAlias = dict[str, Any]  # Of a structural-tag document
-
-HONOURED = ANNOTATIONS | {"type", "properties", "required", "additionalProperties", "items"}
-"""The keywords that are honoured between quotes."""
-
-QUOTES = {"gemma4": '<|"|>', "functiongemma": "<escape>"}
-"""The quotes of the styles of Gemma, which structural tags have not."""
-
-TRIMMED = {"qwen_xml": "\n"}
-"""The characters that chat templates put around strings, one at each side."""
-
-
-def const(value: str) -> Format:
-    """Return the format of one string."""
-    return {"type": "const_string", "value": value}
-
-
-def sequence(*elements: Format) -> Format:
-    """Return the format of others in a row."""
-    parts = [element for element in elements if element != const("")]
-    return {"type": "sequence", "elements": parts} if len(parts) > 1 else parts[0] if parts else const("")
-
-
-def one_of(elements: Sequence[Format]) -> Format:
-    """Return the format of one of others."""
-    return elements[0] if len(elements) == 1 else {"type": "or", "elements": list(elements)}
-
-
-def optional(form: Format) -> Format:
-    """Return the format of another, or of nothing."""
-    return {"type": "optional", "content": form}
-
-
-class ValueKind(NamedTuple):
-    """One of the kinds of values of a schema: of ``values`` where they are listed."""
-
-    name: str  # "string", "object", "array" or "other"
-    schema: Mapping[str, Any]
-    values: tuple[Any, ...] = ()
-
-
-def kinds(root: Mapping[str, Any], schema: Any, path: Path = (), within: tuple[str, ...] = ()) -> Iterator[ValueKind]:
-    """Yield the kinds of values of a part of the schema ``root``; a part that says nothing is of strings."""
-    said = dict(schema) if isinstance(schema, Mapping) else {}
-    if (reference := said.pop("$ref", None)) is not None:
-        part = root.get("$defs", {}).get(reference.removeprefix("#/$defs/"))
-        if part is None or reference in within:
-            raise UnsupportedError(
-                f"Write out what the reference stands for. At {pointer_to((*path, '$ref'))} {reference} is not in #/$defs, or part "
-                "of itself, and this family of models does not write arguments as JSON."
-            )
-        yield from kinds(root, {**part, **said}, path, (*within, reference))
-        return
-    for keyword in ("anyOf", "oneOf"):
-        if (parts := said.pop(keyword, None)) is not None:
-            for part in parts:
-                yield from kinds(root, {**said, **part}, path, within)
-            return
-    values = [said["const"]] if "const" in said else said.get("enum")
-    if values is not None:
-        for name in ("string", "other"):
-            if listed := tuple(value for value in values if isinstance(value, str) == (name == "string")):
-                yield ValueKind(name, said, listed)
-        return
-    types = said.get("type", "other" if said.keys() - ANNOTATIONS else "string")
-    for one in [types] if isinstance(types, str) else types:
-        named = {} if one == "other" else {"type": one}
-        yield ValueKind(one if one in ("string", "object", "array") else "other", {**said, **named})
+from ...errors import OutlinesPhiError, UnsupportedError, warn_of_schema
+from ...guides.json_schema.kinds import Kinds
+from ...guides.json_schema.reading.keywords import KEYWORDS
+from ...guides.json_schema.reading.place import CLOSED, Place, Reader
+from ...guides.json_schema.strings.string_set import StringSet
+from ...guides.json_schema.values import TYPES, Path, pointer_to
+from ...regex.patterns import literal
+from .captures import Captured, TokenNames, one_of
+from .output_types import ANNOTATIONS, FreeText, Written
 
 
 @final
 @dataclass(frozen=True)
-class Quoted:
-    """The members of an object between commas, in the order of the alphabet; strings stand between quotes that they do not hold."""
+class Style:
+    """The strings around a value, and between values.
 
-    quote: str
-    root: Mapping[str, Any]
+    Attributes
+    ----------
+    begin, end
+        Those of the member ``{name}``, whose value has the word ``{kind}``; ``{blanks}`` are any.
+    words
+        The word of each type; none where nothing tells types apart.
+    item
+        The begin of an item of an array, whose end is that of a member ``item``; ``None`` where arrays and objects are JSON.
+    array, object
+        The strings around items, and around members.
+    between
+        The string between members, and between items.
+    quote, trimmed
+        The string around strings that belongs to the style, and the one that may stand there and is not read.
+    closes
+        The string that no text holds; empty for ``quote`` or ``end``.
+    padded
+        The types whose values may have blanks around them.
+    ordered
+        True for members in the order of the alphabet.
+    """
 
-    @property
-    def form(self) -> Format:
-        """The format of the declared members."""
-        return self._members(self.root, ())
+    begin: str
+    end: str
+    words: Mapping[str, str] = field(default_factory=dict)
+    item: str | None = None
+    array: tuple[str, str] = ("", "")
+    object: tuple[str, str] = ("", "{blanks}")
+    between: str = ""
+    quote: str = ""
+    trimmed: str = ""
+    closes: str = ""
+    padded: frozenset[str] = frozenset(TYPES)
+    ordered: bool = False
 
-    def _members(self, schema: Mapping[str, Any], path: Path) -> Format:
-        first: Format | None = None  # From a member on: what stands where none is before it, and behind another
-        behind = const("")
-        for key, inner in sorted(schema.get("properties", {}).items(), key=lambda one: one[0].lower(), reverse=True):
-            member = sequence(const(f"{key}:"), self._value(inner, (*path, "properties", key)))
-            here, after = sequence(member, behind), sequence(const(","), member)
-            if key in schema.get("required", ()):
-                first, behind = here, sequence(after, behind)
-            else:
-                first = optional(here) if first is None else one_of([here, first])
-                behind = sequence(optional(after), behind)
-        return first or const("")
 
-    def _value(self, schema: Any, path: Path) -> Format:
-        return one_of([self._of_kind(kind, path) for kind in kinds(self.root, schema, path)])
+_NESTED = ("array", "object")
+_SILENT = ANNOTATIONS | {CLOSED}
+_NOT_STRINGS = frozenset(TYPES) - {"string"}
 
-    def _of_kind(self, kind: ValueKind, path: Path) -> Format:
-        quote = self.quote
-        if kind.values:
-            string = kind.name == "string"
-            return one_of([const(f"{quote}{v}{quote}" if string else json.dumps(v)) for v in kind.values])
-        if kind.name == "other":
-            definitions = {"$defs": self.root["$defs"]} if "$defs" in self.root else {}
-            return {"type": "json_schema", "json_schema": {**definitions, **kind.schema}}
-        if left := sorted(kind.schema.keys() - HONOURED):
-            warn_of_schema(
-                f"Check the values of {pointer_to(path)}: this family of models does not write them as JSON, and the format leaves "
-                f"out {', '.join(left)}."
-            )
-        if kind.name == "string":
-            return sequence(const(quote), {"type": "tag", "begin": "", "content": {"type": "any_text"}, "end": quote})
-        if kind.name == "object":
-            return sequence(const("{"), self._members(kind.schema, path), const("}"))
-        item = self._value(kind.schema.get("items"), (*path, "items"))
-        more = {"type": "star", "content": sequence(const(","), item)}
-        return sequence(const("["), optional(sequence(item, more)), const("]"))
 
-    def read(self, text: str, at: int) -> tuple[str, int]:
-        """Return the JSON of the members that stand at a place of a text, and where they end: at the brace that closes them."""
-        quote, depth, written = re.escape(self.quote), 0, ["{"]
-        for found in re.compile(rf"{quote}(.*?){quote}|([\w.-]+)(?=:)|.", re.DOTALL).finditer(text, at):
-            depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(found[0], 0)
-            if depth < 0:
-                return "".join([*written, "}"]), found.start()
-            string = found[2] if found[1] is None else found[1]
-            written.append(found[0] if string is None else json.dumps(string))
-        raise ValueError("no brace closes the arguments")
+def _dsml(gap: str) -> Style:
+    begin, end = f'{{blanks}}<｜DSML｜{gap}parameter name="{{name}}" string="{{kind}}">', f"</｜DSML｜{gap}parameter>"
+    return Style(begin, end, {"string": "true", **dict.fromkeys(_NOT_STRINGS, "false")}, padded=_NOT_STRINGS)
+
+
+def _gemma(quote: str) -> Style:
+    brackets: Mapping[str, Any] = {"array": ("[", "]"), "object": ("{", "}"), "between": ","}
+    return Style("{name}:", "", item="", quote=quote, padded=frozenset(), ordered=True, **brackets)
+
+
+STYLES: Mapping[str, Style] = {
+    "qwen_xml": Style("{blanks}<parameter={name}>", "</parameter>", trimmed="\n"),
+    "minimax_xml": Style('{blanks}<parameter name="{name}">', "</parameter>"),
+    "minimax_m3_xml": Style(
+        "{blanks}]<]minimax[>[<{name}>",
+        "]<]minimax[>[</{name}>",
+        item="{blanks}]<]minimax[>[<item>",
+        array=("", "{blanks}"),
+        closes="]<]minimax[>[",
+        padded=frozenset(),
+    ),
+    "deepseek_xml": _dsml(""),
+    "deepseek_v4_1_xml": _dsml(" "),
+    "glm_xml": Style("{blanks}<arg_key>{name}</arg_key>{blanks}<arg_value>", "</arg_value>"),
+    "cohere_xml": Style(
+        '{blanks}<cofl:value name="{name}" type="{kind}">',
+        "</cofl:value>",
+        {"string": "raw", "object": "dict", "array": "list", **dict.fromkeys(_NOT_STRINGS - {*_NESTED}, "json")},
+        item='<cofl:value type="{kind}">',
+    ),
+    "kimi_k3_xml": Style(
+        '{blanks}<|open|>argument key="{name}" type="{kind}"<|sep|>',
+        "<|close|>argument<|sep|>",
+        {**{one: one for one in TYPES}, "integer": "number"},
+    ),
+    "gemma4": _gemma('<|"|>'),
+    "functiongemma": _gemma("<escape>"),
+}
+"""The styles of the members of an object but JSON, by their names in structural tags; those of Gemma are not xgrammar's."""
+
+_NAME = "[a-zA-Z_][a-zA-Z0-9_]*"
+"""The names of members that no schema lists."""
+
+_KNOWN = {
+    "object": {"type", "properties", "required", "additionalProperties"},
+    "array": {"type", "items", "minItems", "maxItems"},
+}
+
+
+@contextmanager
+def corrected(path: Path) -> Iterator[None]:
+    """Say in each error where in a structural tag that stands which it is of."""
+    try:
+        yield
+    except OutlinesPhiError as error:
+        raise type(error)(f"Correct what stands at {pointer_to(path)}. {error}") from error
+
+
+def checked(path: Path, *part: Any) -> Written:
+    """Return a part in a notation, which stands at a path, once it was read."""
+    with corrected(path):
+        return Written(part).checked()
+
+
+def _closed(schema: Any) -> dict[str, Any]:
+    """Return a document whose objects are closed, as those of calls are."""
+    return {**(schema if isinstance(schema, Mapping) else {} if schema else {"not": {}}), CLOSED: True}
+
+
+def json_value(schema: Any, path: Path, blanks: str | None) -> Term:
+    """Return the JSON of the values of a schema: objects are closed and integers plain, as in calls."""
+    return checked(path, "json", json.dumps(_closed(schema)), blanks, True)
+
+
+def arguments(
+    schema: Any,
+    style: Style,
+    path: Path,
+    blanks: tuple[str, str | None],
+    excludes: tuple[str, ...],
+    names: TokenNames,
+) -> Term:
+    """Return the members of an object in a style, in the order of its ``properties`` or as the style has it.
+
+    ``blanks`` may stand between tags, and in JSON. An :class:`UnsupportedError` says by pointers what cannot be honoured.
+    """
+    json_value(schema, path, blanks[1])  # before its parts are looked at
+    reading = Reader(_closed(schema), KEYWORDS, "", True)
+    reading.read()
+    kinds = Kinds(reading.definitions, reading.pointers)
+    return _Arguments(style, path, *blanks, tuple(excludes), names, reading, kinds).members(reading.root, ("#",))
 
 
 @final
 @dataclass(frozen=True)
-class Tagged:
-    """Arguments of which each is a tag, by the name of the style in structural tags."""
+class _Arguments:
+    """Makes terms of the values of the parts of a document; ``seen`` are the parts around."""
 
-    style: str
-    root: Mapping[str, Any]
+    style: Style
+    path: Path
+    blanks: str
+    json_blanks: str | None
+    excludes: tuple[str, ...]
+    names: TokenNames
+    reading: Reader
+    kinds: Kinds
 
-    def read(self, text: str, at: int) -> tuple[str, int]:
-        """Return the JSON of the arguments that stand at a place of a text, and where they end."""
-        tags, arguments = STYLES[self.style], {}
-        parts = {"{name}": "(?P<name>.*?)", "{kind}": '(?P<kind>[^"]*)', "{blanks}": r"\s*"}
-        begin, end = (
-            "".join(parts.get(part) or re.escape(part) for part in re.split(r"(\{\w+\})", tag))
-            for tag in (tags.begin, tags.end)
+    def refuse(self, place: Place, remedy: str, *keyword: str) -> NoReturn:
+        pointer = pointer_to(keyword, pointer_to(self.path) + place.pointer[1:])
+        raise UnsupportedError(f"{remedy}. What stands at {pointer} cannot be honoured in this style of arguments.")
+
+    def members(self, given: Place, seen: tuple[str, ...]) -> Term:
+        """Return the members of the objects of a schema, with what stands behind them."""
+        place, seen = self._resolved(given, seen)
+        if parts := self._union(place, "type"):
+            return one_of([self.members(part, seen) for part in parts])
+        self._check(place, "object")
+        named, required = place.mapping("properties"), place.schema.get("required", [])
+        if not set(required) <= named.keys():
+            self.refuse(place, "Require members that properties list", "required")
+        others = place.schema.get("additionalProperties", "properties" not in place.schema)
+        if others is not False and "{name}" in self.style.end:
+            self.refuse(place, "List all properties", "additionalProperties")
+        between = self._tag(self.style.between)
+        first, behind = String(""), String("")  # of members where none stands before, and behind another
+        if others is not False:
+            but = f"(?!(?:{'|'.join(map(literal, named))})$)" if named else ""
+            other = self._member(Written(("ecma", but + _NAME)), self._inside(place, "additionalProperties"), seen)
+            behind = KleeneStar(InTurn([*between, other]))
+            first = Optional(InTurn([other, behind]))
+        for name in reversed(sorted(named, key=str.lower) if self.style.ordered else [*named]):
+            member, needed = self._member(String(name), place.at("properties", name), seen), name in required
+            here, after = InTurn([member, behind]), InTurn([*between, member])
+            first = here if needed else Alternatives([here, first])
+            behind = InTurn([after if needed else Optional(after), behind])
+        begin, end = map(self._tag, self.style.object)
+        return Captured([*begin, first if between else behind, *end], lambda _, found: dict(found))
+
+    def _resolved(self, place: Place, seen: tuple[str, ...]) -> tuple[Place, tuple[str, ...]]:
+        """Return the part that a reference leads to."""
+        if place.contents is False:
+            self.refuse(place, "Give a schema that is true of something")
+        if place.contents is True:
+            return replace(place, contents={}), seen
+        if "$ref" not in place.schema:
+            return place, seen
+        if not place.schema.keys() <= {"$ref", *_SILENT}:
+            self.refuse(place, "Write out what the reference stands for", "$ref")
+        target = self.reading.target(place, "$ref")
+        if target.pointer in seen:
+            self.refuse(place, "Give a schema that does not contain itself", "$ref")
+        return self._resolved(target, (*seen, target.pointer))
+
+    def _union(self, place: Place, *beside: str) -> list[Place]:
+        """Return the alternatives that a schema consists of."""
+        for keyword in ("anyOf", "oneOf"):
+            if keyword in place.schema and place.schema.keys() <= {keyword, *beside, *_SILENT}:
+                return [place.at(keyword, i) for i in range(len(place.schema[keyword]))]
+        return []
+
+    def _check(self, place: Place, kind: str) -> None:
+        said = place.schema.get("type", kind)
+        if kind not in ([said] if isinstance(said, str) else said):
+            self.refuse(place, f"Give type {kind}", "type")
+        for keyword in place.schema.keys() - _SILENT - _KNOWN[kind]:
+            self.refuse(place, f"Give {kind}s by {', '.join(sorted(_KNOWN[kind]))} alone", keyword)
+
+    def _inside(self, place: Place, keyword: str) -> Place:
+        return place.at(keyword) if keyword in place.schema else replace(place, contents=True)
+
+    def _member(self, name: Term, place: Place, seen: tuple[str, ...]) -> Term:
+        """Return the tag of a member: its name and its value."""
+        known, style = Captured([name], lambda text, _: text), self.style
+        return one_of(
+            [
+                Captured(
+                    [*self._tag(style.begin, word, known), value, *self._tag(style.end, word, known)],
+                    lambda _, found: tuple(found[:2]),
+                )
+                for word, value in self._ways(place, seen)
+            ]
         )
-        pattern = re.compile(rf"\s*{begin}(?P<value>.*?){end.replace('P<name>.*?', '?P=name')}", re.DOTALL)
-        while found := pattern.match(text, at):
-            at, told = found.end(), found.groupdict().get("kind")
-            arguments[found["name"]] = self._value(
-                found["name"], found["value"], None if told is None else told == tags.words["string"]
-            )
-        return json.dumps(arguments), at
 
-    def _value(self, name: str, written: str, string: bool | None) -> Any:
-        """Return a value; where the tag does not tell, a string is what no other kind of the argument's values is."""
-        found = list(kinds(self.root, self.root.get("properties", {}).get(name)))
-        if string is False or (string is None and any(kind.name != "string" for kind in found)):
-            try:
-                return json.loads(written)
-            except json.JSONDecodeError:
-                pass  # then it is a string, or nothing that the tool takes
-        if any(written.strip() in kind.values for kind in found):
-            return written.strip()
-        around = TRIMMED.get(self.style, "")
-        return written.removeprefix(around).removesuffix(around)
+    def _tag(self, written: str, word: str = "", name: Term | None = None) -> list[Term]:
+        stands = {"{blanks}": Regex(self.blanks), "{name}": name or String("item"), "{kind}": String(word)}
+        pieces = [piece for piece in re.split(r"(\{\w+\})", written) if piece]
+        return [one for piece in pieces for one in ([stands[piece]] if piece in stands else self.names.terms(piece))]
+
+    def _ways(self, place: Place, seen: tuple[str, ...]) -> list[tuple[str, Term]]:
+        """Return the values of a schema by their words: JSON or what is inside of tags, and text."""
+        style, ways, made = self.style, list[tuple[str, Term]](), dict[str, Callable[..., Term]]()
+        if style.item is not None:
+            place, seen = self._resolved(place, seen)
+            made = {"array": self._items, "object": self.members}
+            if parts := self._union(place):
+                return [way for part in parts for way in self._ways(part, seen)]
+        with corrected(self.path):
+            formula = self.reading.formula(place)
+            types = [one for one in TYPES if any(self.kinds.may_be(kind, formula) for kind in TYPES[one])]
+            strings = self.kinds.strings(formula)
+        inner = [one for one in types if one in made]
+        if inner and "type" not in place.schema:
+            if not place.schema.keys() <= _SILENT:
+                self.refuse(place, "Give type array or object, with items or properties")
+            warn_of_schema(
+                f"Say what the values at {place.pointer} are. This style of arguments has no tags for arrays and objects of "
+                "anything, and the format leaves them out."
+            )
+            inner = []
+        ways += [(style.words.get(one, ""), made[one](place, seen)) for one in inner]
+        scalars = [one for one in types if one != "string" and one not in made]
+        told = bool(style.words or style.quote or strings.is_empty)  # what is no string is told from strings
+        if told or strings != StringSet.all():
+            for word in dict.fromkeys(style.words.get(one, "") for one in scalars):
+                alike = [one for one in scalars if style.words.get(one, "") == word]
+                ways.append((word, self._json(place, alike, told)))
+            scalars = []
+        if not strings.is_empty:
+            ways.append((style.words.get("string", ""), self._text(place, strings, scalars)))
+        return ways or self.refuse(place, "Give a schema that is true of something")
+
+    def _json(self, place: Place, types: list[str], told: bool) -> Term:
+        """Return the JSON of the values of some types."""
+        if self.excludes and {*_NESTED} & {*types}:
+            self.refuse(place, "Leave excludes out")
+        document, path = self._document(place, types), (*self.path, *place.pointer.split("/")[1:])
+        value = checked(path, "json", json.dumps(document), self.json_blanks, True)
+        return Captured(
+            self._padded(value, types[0]), lambda text, _: json.loads(text) if told else _fitting(document, text)
+        )
+
+    def _text(self, place: Place, strings: StringSet, others: list[str]) -> Term:
+        """Return the strings of a schema, as they are; what is JSON of one of the ``others`` is read as that."""
+        style, names = self.style, self.names
+        closes = tuple(filter(names.is_text, (style.closes or style.quote or style.end, *self.excludes)))
+        value, trimmed = [FreeText(closes)], style.trimmed
+        if strings != StringSet.all():
+            document = json.dumps(self._document(place, ["string"]))
+            value = self._padded(Written(("string", document, closes)), "string")
+
+        def read(text: str, _: Any) -> Any:
+            if others:
+                with suppress(ValueError):
+                    return _fitting(self._document(place, others), text)
+            known = (text.removeprefix(trimmed).removesuffix(trimmed), text, text.strip())
+            return next(filter(strings.contains, known), text)
+
+        return InTurn([*names.terms(style.quote), Captured(value, read), *names.terms(style.quote)])
+
+    def _padded(self, value: Term, kind: str) -> list[Term]:
+        blanks = [Regex(self.blanks)] if kind in self.style.padded else []
+        return [*blanks, value, *blanks]
+
+    def _document(self, place: Place, types: list[str]) -> dict[str, Any]:
+        """Return the document of the values of some types of a part, with what its references lead to."""
+        root = self.reading.root.contents
+        held = {keyword: root[keyword] for keyword in ("$schema", "$defs", "definitions") if keyword in root}
+        return _closed({**held, "type": types, "anyOf": [place.contents]})
+
+    def _items(self, place: Place, seen: tuple[str, ...]) -> Term:
+        """Return the items of the arrays of a schema, between what stands around them."""
+        self._check(place, "array")
+        style, (begin, end) = self.style, map(self._tag, self.style.array)
+        ways = self._ways(self._inside(place, "items"), seen)
+        item = one_of(
+            [InTurn([*self._tag(style.item or "", word), value, *self._tag(style.end, word)]) for word, value in ways]
+        )
+        least, most = place.schema.get("minItems", 0), place.schema.get("maxItems")
+        more, fewer = InTurn([*self._tag(style.between), item]), max(least - 1, 0)
+        rest = QuantifyMinimum(more, fewer) if most is None else QuantifyBetween(more, fewer, max(most - 1, 0))
+        items = String("") if most == 0 else InTurn([item, rest])
+        return Captured([*begin, items if least else Optional(items), *end], lambda _, found: found)
+
+
+def _fitting(document: dict[str, Any], text: str) -> Any:
+    """Return the JSON of a text; a ``ValueError`` where a schema refuses it."""
+    value = json.loads(text)
+    if not validator_for(document)(document).is_valid(value):
+        raise ValueError(f"the schema refuses {text!r:.80}")
+    return value

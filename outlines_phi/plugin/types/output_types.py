@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from decimal import Decimal
@@ -307,6 +307,8 @@ def not_json(error: json.JSONDecodeError) -> GrammarError:
 
 
 def _part(term: Term) -> Part:
+    if not is_composed(term):
+        return to_pattern(term)
     match term:
         case TypedTerm():
             return _part(term.term)
@@ -322,19 +324,14 @@ def _part(term: Term) -> Part:
             return term.part
         case Choice():
             return _part(Alternatives([term_of(item) for item in term.items]))
-        case Sequence() | Alternatives():
-            parts = [_part(part) for part in (_in_turn(term) if isinstance(term, Sequence) else term.terms)]
-            if not all(isinstance(part, str) for part in parts):
-                return ("then", *_joined(parts)) if isinstance(term, Sequence) else ("or", *parts)
-        case Term(term=Term() as inner):
-            part, exact = _part(inner), getattr(term, "count", None)
-            least, most = COUNTS.get(type(term), (getattr(term, "min_count", 0), getattr(term, "max_count", None)))
-            if not isinstance(part, str):
-                return "times", part, *((least, most) if exact is None else (exact, exact))
-    return to_pattern(term)
+        case Sequence():
+            return "then", *_joined(map(_part, _in_turn(term)))
+        case Alternatives():
+            return "or", *map(_part, term.terms)
+    return "times", _part(term.term), *counts_of(term)
 
 
-def _joined(parts: list[Part]) -> Iterator[Part]:
+def _joined(parts: Iterable[Part]) -> Iterator[Part]:
     """Yield the parts of a sequence, regular expressions that stand side by side as one."""
     for is_pattern, run in groupby(parts, lambda part: isinstance(part, str)):
         if is_pattern:
@@ -387,6 +384,13 @@ def parts_of(term: Term) -> Iterator[Term]:
 
 
 COUNTS: dict[type[Term], tuple[int, int | None]] = {KleeneStar: (0, None), KleenePlus: (1, None), Optional: (0, 1)}
+
+
+def counts_of(term: Term) -> tuple[int, int | None]:
+    """Return the least and the most repetitions that a term is of another one; ``None`` for no bound."""
+    if (exact := getattr(term, "count", None)) is not None:
+        return exact, exact
+    return COUNTS.get(type(term), (getattr(term, "min_count", 0), getattr(term, "max_count", None)))
 
 
 def _special(part: Part) -> Iterator[str]:
@@ -680,8 +684,8 @@ def left_to_outlines(output_type: Any, *, at_hand: bool) -> bool:
 
 
 def is_composed(term: Term) -> bool:
-    """Return True if a part of a term has no regular expression: a JSON schema, a special token, free text, a grammar."""
-    return any(isinstance(part, (JsonSchema, Special, FreeText, CFG, Written)) for part in parts_of(term))
+    """Return True if Outlines writes no regular expression of a part of a term: a schema, a special token, free text, a grammar."""
+    return any(isinstance(part, (JsonSchema, Special, FreeText, CFG, Written, TypedTerm)) for part in parts_of(term))
 
 
 def holds_special(term: Term) -> bool:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn, final
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import getitem
+from typing import Any, NamedTuple, NoReturn, TypeAlias, final
 
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
+from jsonschema.validators import extend
 from outlines.types.dsl import (
     Alternatives,
     KleenePlus,
@@ -15,41 +20,118 @@ from outlines.types.dsl import (
     QuantifyBetween,
     QuantifyMaximum,
     QuantifyMinimum,
-    String,
     Term,
 )
 from outlines.types.dsl import Sequence as InTurn
 
-from ...errors import GrammarError, OutlinesPhiError, UnsupportedError
+from ...errors import GrammarError, UnsupportedError
 from ...guides.json_schema.values import Path, pointer_to
 from ..mistakes import too_deep
+from .argument_styles import STYLES, arguments, checked, json_value
+from .captures import Captured, TokenNames, one_of
 from .output_types import FreeText, Special, Written
-from .parameter_tags import STYLES, json_value, parameters
 
-FIELDS = {
-    "const_string": ("value",),
-    "json_schema": ("json_schema", "style", "any_order", "max_whitespace_cnt", "excludes"),
-    "qwen_xml_parameter": ("json_schema",),
-    "any_text": ("excludes", "max_tokens", "max_chars"),
-    "token": ("token",),
-    "exclude_token": ("exclude_tokens",),
-    "any_tokens": ("exclude_tokens", "max_tokens"),
-    "grammar": ("grammar",),
-    "regex": ("pattern",),
-    "sequence": ("elements",),
-    "or": ("elements",),
-    "tag": ("begin", "content", "end"),
-    "triggered_tags": ("triggers", "tags", "at_least_one", "stop_after_first", "excludes"),
-    "token_triggered_tags": ("trigger_tokens", "tags", "exclude_tokens", "at_least_one", "stop_after_first"),
-    "tags_with_separator": ("tags", "separator", "at_least_one", "stop_after_first"),
-    "optional": ("content",),
-    "plus": ("content",),
-    "star": ("content",),
-    "repeat": ("min", "max", "content"),
-    "dispatch": ("rules", "loop", "excludes"),
-    "token_dispatch": ("rules", "loop", "exclude_tokens"),
+_LEFT_OUT: Mapping[str, Any] = {
+    **dict.fromkeys(("excludes", "exclude_tokens"), ()),
+    **dict.fromkeys(("max_chars", "max_tokens", "max_whitespace_cnt")),
+    **dict.fromkeys(("at_least_one", "stop_after_first", "any_order"), False),
+    "loop": True,
+    "style": "json",
 }
-"""The kinds of formats, and the fields of each beside its ``type``."""
+"""The values of fields where they are left out; others may not be."""
+
+
+_IS_LIST = Draft202012Validator.TYPE_CHECKER.redefine("array", lambda _, value: isinstance(value, (list, tuple)))
+_Validator = extend(Draft202012Validator, type_checker=_IS_LIST)
+
+
+class _Kind(NamedTuple):
+    """A kind of formats: the JSON schema of its fields, and its texts."""
+
+    schema: Mapping[str, Any]
+    term: Callable[[_Format], Term]
+
+
+def _kind(term: Callable[[_Format], Term], **known: Any) -> _Kind:
+    fields = {"type": True, **known}
+    needed = [name for name in known if name not in _LEFT_OUT]
+    return _Kind({"properties": fields, "required": needed, "additionalProperties": False}, term)
+
+
+_TEXT = {"type": "string"}
+_TRUTH = {"type": "boolean"}
+_MOST = {"type": ["integer", "null"], "minimum": 0}
+_NAME = {"type": "string", "minLength": 1}
+_TOKEN = {"type": ["string", "integer"], "minLength": 1, "minimum": 0}
+_STRINGS, _TOKENS = {"type": "array", "items": _NAME}, {"type": "array", "items": _TOKEN}
+_SCHEMA = {"type": ["boolean", "object", "string"]}
+_FORMATS = {"type": "array", "minItems": 1}
+_TAGS = {**_FORMATS, "items": {"type": "object", "properties": {"type": {"const": "tag"}}, "required": ["type"]}}
+_NAME_RULES, _TOKEN_RULES = (
+    {**_FORMATS, "items": {"type": "array", "minItems": 2, "maxItems": 2, "prefixItems": [one]}}
+    for one in (_NAME, _TOKEN)
+)
+_BEGIN = {
+    "type": ["string", "object"],
+    "properties": {"type": {"const": "token"}, "token": _TOKEN},
+    "required": ["type", "token"],
+    "additionalProperties": False,
+}
+_END = {**_BEGIN, "type": ["string", "object", "array"], "items": _TEXT, "minItems": 1}
+_FIRST = {"at_least_one": _TRUTH, "stop_after_first": _TRUTH}
+
+KINDS: Mapping[str, _Kind] = {
+    "const_string": _kind(lambda form: InTurn(form.names.terms(form["value"])), value=_TEXT),
+    "json_schema": _kind(
+        lambda form: form.json_schema(),
+        json_schema=_SCHEMA,
+        style={"enum": ["json", *STYLES]},
+        any_order=_TRUTH,
+        max_whitespace_cnt=_MOST,
+        excludes=_STRINGS,
+    ),
+    "qwen_xml_parameter": _kind(
+        lambda form: replace(form, fields={**form.fields, "style": "qwen_xml"}).json_schema(), json_schema=_SCHEMA
+    ),
+    "any_text": _kind(lambda form: form.any_text(), excludes=_STRINGS, max_tokens=_MOST, max_chars=_MOST),
+    "token": _kind(lambda form: Special(form["token"]), token=_TOKEN),
+    "exclude_token": _kind(lambda form: form.exclude_token(), exclude_tokens=_TOKENS),
+    "any_tokens": _kind(lambda form: form.text_of_tokens(), exclude_tokens=_TOKENS, max_tokens=_MOST),
+    "grammar": _kind(lambda form: checked(form.path, "gbnf", form["grammar"]), grammar=_TEXT),
+    "regex": _kind(lambda form: checked(form.path, "ecma", f"(?s:{form['pattern']})"), pattern=_TEXT),
+    "sequence": _kind(lambda form: InTurn(form.terms("elements")), elements=_FORMATS),
+    "or": _kind(lambda form: one_of(form.terms("elements")), elements=_FORMATS),
+    "tag": _kind(lambda form: form.tag(form.bounds("end")), begin=_BEGIN, content=True, end=_END),
+    "triggered_tags": _kind(
+        lambda form: form.triggered_tags(), triggers=_STRINGS, tags=_TAGS, excludes=_STRINGS, **_FIRST
+    ),
+    "token_triggered_tags": _kind(
+        lambda form: form.token_triggered_tags(), trigger_tokens=_TOKENS, tags=_TAGS, exclude_tokens=_TOKENS, **_FIRST
+    ),
+    "tags_with_separator": _kind(lambda form: form.tags_with_separator(), tags=_TAGS, separator=_TEXT, **_FIRST),
+    "optional": _kind(lambda form: Optional(form.inner("content").term), content=True),
+    "plus": _kind(lambda form: KleenePlus(form.inner("content").term), content=True),
+    "star": _kind(lambda form: KleeneStar(form.inner("content").term), content=True),
+    "repeat": _kind(
+        lambda form: form.repeat(),
+        min={**_MOST, "type": "integer"},
+        max={"type": "integer", "minimum": -1},
+        content=True,
+    ),
+    "dispatch": _kind(
+        lambda form: form.dispatched("rules", form.rules()), rules=_NAME_RULES, loop=_TRUTH, excludes=_STRINGS
+    ),
+    "token_dispatch": _kind(
+        lambda form: form.among_text(form.text_of_tokens(), [InTurn([Special(v), then]) for v, then in form.rules()]),
+        rules=_TOKEN_RULES,
+        loop=_TRUTH,
+        exclude_tokens=_TOKENS,
+    ),
+}
+"""The kinds of formats, by their names."""
+
+Bound: TypeAlias = str | Special
+"""A string or a token at the side of a tag."""
 
 
 def structural_tag(document: Any) -> Term:
@@ -76,14 +158,15 @@ def structural_tag(document: Any) -> Term:
     UnsupportedError
         It asks for what cannot be honoured; with its JSON pointer.
     """
-    given = document.model_dump() if hasattr(document, "model_dump") else document
+    given = document.model_dump(mode="json") if hasattr(document, "model_dump") else document
     try:
         match json.loads(given) if isinstance(given, str) else given:
             case {"type": "structural_tag", "format": found, **others} if not others:
-                return _Format.at(found, ("format",)).term
+                return answers(found, {}, TokenNames())
             case {"structures": [*structures], "triggers": triggers, **others} if not others.keys() - {"type"}:
                 tags = [_of_structure(one, place) for place, one in enumerate(structures)]
-                return _Format.at({"type": "triggered_tags", "triggers": triggers, "tags": tags}, ()).term
+                form = {"type": "triggered_tags", "triggers": triggers, "tags": tags}
+                return _Format(form, (), {}, TokenNames()).read.term
     except json.JSONDecodeError as error:
         raise GrammarError(f"The structural tag is not JSON: {error.msg}.", error.doc, error.pos) from error
     except RecursionError:
@@ -105,306 +188,226 @@ def _of_structure(given: Any, place: int) -> dict[str, Any]:
     )
 
 
+class WrittenCall(NamedTuple):
+    """A call as it is written: the name of the tool, and its arguments as JSON."""
+
+    name: str
+    arguments: str
+
+
+def answers(form: Any, schemas: Mapping[str, Any], names: TokenNames) -> Term:
+    """Return the term of a format, which captures text and calls.
+
+    The names of tools stand for their ``schemas``, and those of special tokens for these.
+    """
+    return _Format(form, ("format",), schemas, names).read.term
+
+
 @final
 @dataclass(frozen=True)
 class _Format:
     """A format and its path in the document; and the ends of the tag around it, which no free text of it holds."""
 
-    fields: Mapping[str, Any]
+    fields: Any
     path: Path
-    ends: tuple[str, ...]
-
-    @classmethod
-    def at(cls, given: Any, path: Path, ends: tuple[str, ...] = ()) -> _Format:
-        """Return the format at a path; :class:`GrammarError` for what is none."""
-        kind = given.get("type") if isinstance(given, Mapping) else None
-        if not isinstance(kind, str) or kind not in FIELDS:
-            raise GrammarError(
-                f"Give a format as {{'type': ..., ...}} at {pointer_to(path)}, of one of the types {', '.join(FIELDS)}: "
-                f"{given!r:.80} was given."
-            )
-        for name in given:
-            if name not in ("type", *FIELDS[kind]):
-                raise GrammarError(
-                    f"Leave out what stands at {pointer_to((*path, name))}: {kind} has {', '.join(FIELDS[kind])}."
-                )
-        return cls(given, path, ends)
+    schemas: Mapping[str, Any]
+    names: TokenNames
+    ends: tuple[str, ...] = ()
 
     @property
-    def kind(self) -> str:
-        return str(self.fields["type"])
+    def read(self) -> _Format:
+        """The format, every field with its value; :class:`GrammarError` for what is none."""
+        kind = self.fields.get("type") if isinstance(self.fields, Mapping) else None
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise GrammarError(
+                f"Give a format as {{'type': ..., ...}} at {pointer_to(self.path)}, of one of the types {', '.join(KINDS)}: "
+                f"{self.fields!r:.80} was given."
+            )
+        if (error := best_match(_Validator(KINDS[kind].schema).iter_errors(self.fields))) is not None:
+            raise self.wrong(*error.absolute_path, why=error.message)
+        if self.fields.get("max_tokens") is not None:
+            raise self.refused(
+                "max_tokens",
+                "Give max_chars, or the max_new_tokens of the call",
+                "tokens are counted, and a format says what texts are, however tokens write them",
+            )
+        return replace(self, fields={**_LEFT_OUT, **self.fields})
 
-    def wrong(self, name: str, expected: str) -> NoReturn:
-        """Refuse the value of a field."""
-        given = repr(self.fields[name]) if name in self.fields else "nothing"
-        raise GrammarError(
-            f"Give {expected} at {pointer_to((*self.path, name))}, a field of {self.kind}. It has {given:.80}."
-        )
-
-    def refuse(self, name: str, remedy: str, why: str) -> NoReturn:
-        raise UnsupportedError(f"{remedy}. At {pointer_to((*self.path, name))} {why}.")
-
-    def get(self, name: str, fits: Callable[[Any], bool], expected: str, default: Any = None) -> Any:
-        """Return the value of a field, which ``fits``; ``default`` where there is none."""
-        value = self.fields.get(name, default)
-        return value if fits(value) else self.wrong(name, expected)
-
-    def text(self, name: str) -> str:
-        return str(self.get(name, lambda value: isinstance(value, str), "a string"))
-
-    def flag(self, name: str, default: bool = False) -> bool:
-        return bool(self.get(name, lambda value: isinstance(value, bool), "true or false", default))
-
-    def count(self, name: str, least: int = 0) -> int | None:
-        found: int | None = self.get(
-            name, lambda value: value is None or (type(value) is int and value >= least), f"an integer from {least} on"
-        )
-        return found
-
-    def listed(self, name: str, fits: Callable[[Any], bool], expected: str) -> tuple[Any, ...]:
-        """Return the items of a list, each of which ``fits``."""
-        found = self.get(name, lambda value: isinstance(value, (list, tuple)) and all(map(fits, value)), expected, ())
-        return tuple(found)
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        return self.listed(name, _is_name, "a list of strings of at least one character each")
-
-    def tokens(self, name: str) -> tuple[str | int, ...]:
-        return self.listed(name, _is_token, "a list of names or ids of tokens")
-
-    def rules(self, fits: Callable[[Any], bool], expected: str) -> list[tuple[Any, Term]]:
-        """Return the rules, one at least, of what ``fits``, each with the term of its format."""
-        pairs = self.listed(
-            "rules", lambda rule: isinstance(rule, (list, tuple)) and len(rule) == 2 and fits(rule[0]), expected
-        )
-        if not pairs:
-            self.wrong("rules", expected)
-        return [
-            (rule[0], _Format.at(rule[1], (*self.path, "rules", n, 1), self.ends).term) for n, rule in enumerate(pairs)
-        ]
-
-    def inner(self) -> Term:
-        """Return the term of the content."""
-        return _Format.at(self.fields.get("content"), (*self.path, "content"), self.ends).term
-
-    def formats(self, name: str, kind: str = "") -> list[_Format]:
-        """Return the formats that are listed in a field, one at least, of one kind or of any."""
-        value = self.listed(name, lambda one: True, "a list of formats")
-        if not value:
-            self.wrong(name, "one format at least")
-        found = [_Format.at(one, (*self.path, name, place), self.ends) for place, one in enumerate(value)]
-        if kind and any(one.kind != kind for one in found):
-            self.wrong(name, f"formats of type {kind}")
-        return found
+    def __getitem__(self, name: str) -> Any:
+        return self.fields[name]
 
     @property
     def term(self) -> Term:
         """The texts of the format."""
-        match self.kind:
-            case "const_string":
-                return String(self.text("value"))
-            case "json_schema" | "qwen_xml_parameter":
-                return self._json_schema()
-            case "any_text":
-                return self._any_text()
-            case "token":
-                return Special(self.get("token", _is_token, "the name or the id of a token"))
-            case "any_tokens":
-                self._refuse_max_tokens()
-                return InTurn(self._text_of_tokens())
-            case "grammar":
-                return self._written("gbnf", self.text("grammar"))
-            case "regex":
-                return self._written("ecma", f"(?s:{self.text('pattern')})")
-            case "sequence":
-                return InTurn([one.term for one in self.formats("elements")])
-            case "or":
-                return _one_of([one.term for one in self.formats("elements")])
-            case "tag":
-                return self.tag(self._bound("begin"))
-            case "triggered_tags":
-                return self._triggered_tags()
-            case "token_triggered_tags":
-                return self._token_triggered_tags()
-            case "tags_with_separator":
-                return self._tags_with_separator()
-            case "optional":
-                return Optional(self.inner())
-            case "plus":
-                return KleenePlus(self.inner())
-            case "star":
-                return KleeneStar(self.inner())
-            case "repeat":
-                return self._repeated()
-            case "dispatch":
-                rules = self.rules(_is_name, "pairs of a string of at least one character and a format")
-                return self._dispatched("rules", rules, loop=self.flag("loop", True))
-            case "token_dispatch":
-                rules = self.rules(_is_token, "pairs of a name or an id of a token and a format")
-                ways: list[Term] = [InTurn([Special(token), content]) for token, content in rules]
-                return self._among_text(self._text_of_tokens(), ways, loop=self.flag("loop", True))
+        return KINDS[self["type"]].term(self)
+
+    def wrong(self, *steps: str | int, why: str) -> GrammarError:
+        """Return the error of a field."""
+        return GrammarError(f"Correct what stands at {pointer_to((*self.path, *steps))}: {why:.300}.")
+
+    def refused(self, name: str, remedy: str, why: str) -> UnsupportedError:
+        """Return the error of a field that cannot be honoured."""
+        return UnsupportedError(f"{remedy}. At {pointer_to((*self.path, name))} {why}.")
+
+    def inner(self, *steps: str | int, **others: Any) -> _Format:
+        """Return a format in this one."""
+        return replace(self, fields=reduce(getitem, steps, self.fields), path=(*self.path, *steps), **others).read
+
+    def listed(self, name: str) -> list[_Format]:
+        """Return the formats in a field."""
+        return [self.inner(name, place) for place in range(len(self[name]))]
+
+    def terms(self, name: str) -> list[Term]:
+        """Return the terms of the formats in a field."""
+        return [one.term for one in self.listed(name)]
+
+    def rules(self) -> list[tuple[Any, Term]]:
+        """Return the beginning of each rule, with the term of its format."""
+        return [(rule[0], self.inner("rules", n, 1).term) for n, rule in enumerate(self["rules"])]
+
+    def exclude_token(self) -> NoReturn:
         raise UnsupportedError(
             f"Give a regular expression, or any_text, in the place of {pointer_to(self.path)}. A format says what texts are, "
             "however tokens write them, and exclude_token asks for one token of any text."
         )
 
-    def _written(self, notation: str, text: str) -> Term:
-        try:
-            return Written((notation, text)).checked()
-        except OutlinesPhiError as error:
-            raise type(error)(f"Correct what stands at {pointer_to(self.path)}. {error}") from error
-
-    def _json_schema(self) -> Term:
-        schema = self.get("json_schema", lambda value: isinstance(value, (bool, Mapping)), "a JSON schema")
-        plain, known = "json" if self.kind == "json_schema" else "qwen_xml", ("json", *STYLES)
-        style = self.get("style", lambda value: value in known, f"one of {', '.join(known)}", plain)
-        if self.flag("any_order"):
-            self.refuse("any_order", "Give false, or leave it out", "members in any order are asked for")
-        most, excludes = self.count("max_whitespace_cnt"), self.texts("excludes")
+    def json_schema(self) -> Term:
+        schema, most, path = self["json_schema"], self["max_whitespace_cnt"], (*self.path, "json_schema")
+        if isinstance(schema, str) and schema in self.schemas:
+            found = replace(self, fields={**self.fields, "json_schema": self.schemas[schema]}).json_schema()
+            return Captured([found], lambda text, found: WrittenCall(schema, json.dumps(found[0]) if found else text))
+        if isinstance(schema, str):
+            raise self.wrong("json_schema", why="no JSON schema is a string")
+        if self["any_order"]:
+            raise self.refused("any_order", "Give false, or leave it out", "members in any order are asked for")
         blanks = r"[ \n\r\t]*" if most is None else rf"[ \n\r\t]{{0,{most}}}"
-        path = (*self.path, "json_schema")
-        if style != "json":
-            return parameters(schema, path, STYLES[style], blanks, excludes)
-        if excludes:
-            self.refuse(
+        in_json = None if self.schemas else blanks  # in calls, those that writers of JSON put
+        if self["style"] != "json":
+            return arguments(schema, STYLES[self["style"]], path, (blanks, in_json), self["excludes"], self.names)
+        if self["excludes"]:
+            raise self.refused(
                 "excludes", "Give a pattern to the strings of the schema", "strings in all of them are excluded"
             )
-        return json_value(schema, path, blanks)
+        return json_value(schema, path, in_json)
 
-    def _any_text(self) -> Term:
-        self._refuse_max_tokens()
-        without, most = (*self.texts("excludes"), *self.ends), self.count("max_chars")
+    def any_text(self) -> Term:
+        without, most = self.without(), self["max_chars"]
         return FreeText(without) if most is None else Written(("string", json.dumps({"maxLength": most}), without))
 
-    def _refuse_max_tokens(self) -> None:
-        if self.count("max_tokens") is not None:
-            self.refuse(
-                "max_tokens",
-                "Give max_chars, or the max_new_tokens of the call",
-                "tokens are counted, and a format says what texts are, however tokens write them",
-            )
+    def without(self) -> tuple[str, ...]:
+        """Return the strings that no text holds; special tokens never stand in one."""
+        return (*filter(self.names.is_text, self["excludes"]), *self.ends)
 
-    def _bound(self, name: str) -> list[Term]:
+    def repeat(self) -> Term:
+        least, most = self["min"], self["max"]
+        if -1 < most < least:
+            raise self.wrong("max", why="min is above it")
+        content = self.inner("content").term
+        return QuantifyMinimum(content, least) if most == -1 else QuantifyBetween(content, least, most)
+
+    def bounds(self, name: str) -> list[Bound]:
         """Return the beginning or the ends of a tag: any of several strings, or a token."""
-        value = self.fields.get(name)
-        match value:
-            case {"type": "token", "token": token, **others} if _is_token(token) and not others:
-                return [Special(token)]
-            case str():
-                return [String(value)]
-            case [str(), *_] if name == "end" and all(isinstance(one, str) for one in value):
-                return [String(one) for one in value]
-        self.wrong(name, "a string or a token" + (" or a list of strings" if name == "end" else ""))
+        found = self[name]
+        return [Special(found["token"])] if isinstance(found, Mapping) else [found] if isinstance(found, str) else found
 
-    def tag(self, begin: Sequence[Term]) -> Term:
-        """Return the texts of a tag that begins with ``begin``, the rest of what it is known by."""
-        ends = self._bound("end")
-        strings = tuple(one.value for one in ends if isinstance(one, String) and one.value)
-        content = _Format.at(self.fields.get("content"), (*self.path, "content"), strings)
-        if content.kind == "any_text" and _overlap(strings) and len(strings) == len(ends):
-            content._refuse_max_tokens()
-            if content.count("max_chars") is None:
-                kept = [text for text in content.texts("excludes") if not any(end in text for end in strings)]
-                return InTurn([*begin, FreeText(tuple(kept), strings)])
-        return InTurn([*begin, content.term, _one_of(ends)])
+    def tag(self, ends: list[Bound]) -> Term:
+        """Return the texts of a tag, with some of its ends alone."""
+        return InTurn([*self.side(self.bounds("begin")[0]), *self.behind(ends)])
 
-    def _triggered_tags(self) -> Term:
-        triggers, tags = self.texts("triggers"), self.formats("tags", "tag")
-        whole, after = list[Term](), dict[str, list[Term]]((trigger, []) for trigger in triggers)
-        for tag in tags:
-            begin = tag.text("begin")
-            known = [trigger for trigger in after if begin.startswith(trigger)]
+    def side(self, bound: Bound) -> list[Term]:
+        return self.names.terms(bound) if isinstance(bound, str) else [bound]
+
+    def behind(self, ends: list[Bound]) -> list[Term]:
+        """Return the terms behind the beginning of a tag: free text in it is over where one of the ends first is."""
+        strings = tuple(one for one in ends if isinstance(one, str) and one and self.names.is_text(one))
+        content = self.inner("content", ends=strings)
+        match content.fields:
+            case {"type": "any_text", "max_chars": None, "excludes": excludes} if len(strings) == len(ends):
+                if _overlap(strings):
+                    kept = (text for text in excludes if not any(end in text for end in strings))
+                    return [FreeText(tuple(kept), strings)]
+        return [content.term, one_of([InTurn(self.side(end)) for end in ends])]
+
+    def triggered_tags(self) -> Term:
+        triggers, whole = self["triggers"], list[Term]()
+        after = dict[str, list[Term]]((trigger, []) for trigger in triggers)
+        for tag in self.listed("tags"):
+            begin, rest = tag["begin"], tag.behind(tag.bounds("end"))
+            known = [trigger for trigger in after if isinstance(begin, str) and begin.startswith(trigger)]
             if len(known) != 1:
-                tag.wrong(
-                    "begin", f"a string that begins with exactly one of the triggers {', '.join(map(repr, triggers))}"
+                raise tag.wrong(
+                    "begin", why=f"it begins with exactly one of the triggers {', '.join(map(repr, triggers))}"
                 )
-            after[known[0]].append(tag.tag([String(begin[len(known[0]) :])]))
-            whole.append(tag.tag([String(begin)]))
+            after[known[0]].append(InTurn([*self.names.terms(begin[len(known[0]) :]), *rest]))
+            whole.append(InTurn([*self.names.terms(begin), *rest]))
         if not all(after.values()):
-            self.wrong("triggers", "strings of which each begins a tag")
-        rules = [(trigger, _one_of(ways)) for trigger, ways in after.items()]
-        return self._first(whole, self._dispatched("triggers", rules, loop=not self.flag("stop_after_first")))
+            raise self.wrong("triggers", why="each begins a tag")
+        if all(map(self.names.is_text, triggers)):
+            return self.dispatched("triggers", [(trigger, one_of(ways)) for trigger, ways in after.items()], whole)
+        return self.among_text(FreeText(self.without()), whole)
 
-    def _token_triggered_tags(self) -> Term:
-        triggers, tags = self.tokens("trigger_tokens"), self.formats("tags", "tag")
-        for tag in tags:
-            begin = tag.fields.get("begin")
-            if not isinstance(begin, Mapping) or begin.get("token") not in triggers:
-                tag.wrong("begin", f"a token that is one of the triggers {', '.join(map(repr, triggers))}")
-        whole = [tag.term for tag in tags]
-        loop = not self.flag("stop_after_first")
-        return self._first(whole, self._among_text(self._text_of_tokens(), whole, loop=loop))
+    def token_triggered_tags(self) -> Term:
+        triggers = self["trigger_tokens"]
+        for tag in self.listed("tags"):
+            if not isinstance(tag["begin"], Mapping) or tag["begin"]["token"] not in triggers:
+                raise tag.wrong("begin", why=f"it is one of the trigger tokens {', '.join(map(repr, triggers))}")
+        return self.among_text(self.text_of_tokens(), self.terms("tags"))
 
-    def _first(self, tags: list[Term], among_text: Term) -> Term:
-        """Return tags among text, of which the first one is asked for or not."""
-        if not self.flag("at_least_one"):
-            return among_text
-        return _one_of(tags) if self.flag("stop_after_first") else InTurn([_one_of(tags), among_text])
-
-    def _text_of_tokens(self) -> list[Term]:
+    def text_of_tokens(self) -> Term:
         """Return text, which holds no special token, and the mention of those that it is said to exclude."""
-        return [FreeText(without=self.ends), *map(_never, self.tokens("exclude_tokens"))]
+        return InTurn([FreeText(without=self.ends), *map(_never, self["exclude_tokens"])])
 
-    def _dispatched(self, name: str, rules: Sequence[tuple[str, Term]], *, loop: bool) -> Term:
+    def dispatched(self, name: str, rules: Sequence[tuple[str, Term]], tags: Sequence[Term] = ()) -> Term:
         """Return text in which each trigger is followed by its term: the first trigger to end counts, as in Aho and Corasick's."""
-        without = (*self.texts("excludes"), *self.ends)
+        without = self.without()
         contents: dict[str, list[Term]] = {}
         for trigger, content in rules:
             contents.setdefault(trigger, []).append(content)
         for trigger in contents:
             inside = next((one for one in (*contents, *without) if one != trigger and one in trigger), None)
             if inside is not None or trigger in without:
-                self.refuse(
+                raise self.refused(
                     name,
                     "Give triggers that hold no other one, no excluded string, and no end of the tag around them",
                     f"the text is over before {trigger!r} is written, at {inside or trigger!r}",
                 )
         ways = [
-            InTurn([FreeText((*without, *(one for one in contents if one != trigger)), (trigger,)), _one_of(content)])
+            InTurn([FreeText((*without, *(one for one in contents if one != trigger)), (trigger,)), one_of(content)])
             for trigger, content in contents.items()
         ]
-        plain = FreeText((*without, *contents))
-        return InTurn([KleeneStar(_one_of(ways)), plain]) if loop else _one_of([plain, *ways])
+        return self._looped(ways, FreeText((*without, *contents)), tags)
 
-    def _among_text(self, text: list[Term], tags: list[Term], *, loop: bool) -> Term:
+    def among_text(self, text: Term, tags: Sequence[Term]) -> Term:
         """Return text in which tags stand that special tokens begin."""
-        call = InTurn([*text, _one_of(tags)])
-        return InTurn([KleeneStar(call), *text]) if loop else _one_of([InTurn(text), call])
+        return self._looped([InTurn([text, one_of(tags)])], text, tags)
 
-    def _tags_with_separator(self) -> Term:
-        tags, separator = _one_of([tag.term for tag in self.formats("tags", "tag")]), self.text("separator")
-        if self.flag("stop_after_first"):
-            every = tags
-        elif separator:
-            every = InTurn([tags, KleeneStar(InTurn([String(separator), tags]))])
-        else:
-            every = KleenePlus(tags)
-        return every if self.flag("at_least_one") else Optional(every)
+    def _looped(self, ways: list[Term], text: Term, tags: Sequence[Term]) -> Term:
+        """Return any number of ``ways`` or one at most, and text; one of ``tags`` first where one is asked for."""
+        loop = self["loop"] and not self["stop_after_first"]
+        found = InTurn([KleeneStar(one_of(ways)), text]) if loop else one_of([*ways, text])
+        if not self["at_least_one"]:
+            return found
+        return InTurn([one_of(tags), found]) if loop else one_of(tags)
 
-    def _repeated(self) -> Term:
-        least, most = self.count("min"), self.count("max", -1)
-        if least is None or most is None or -1 < most < least:
-            self.wrong("min" if least is None else "max", "an integer, min at most max, and -1 for no bound")
-        if most == -1:
-            return QuantifyMinimum(self.inner(), least)
-        return QuantifyBetween(self.inner(), least, most)
+    def tags_with_separator(self) -> Term:
+        """Return tags one behind the other: nothing follows one that ends the whole text."""
+        tags, separator = self.listed("tags"), self.names.terms(self["separator"])
+        ends = [[end for end in tag.bounds("end") if not self._ends_text(end)] for tag in tags]
+        every = last = one_of([tag.term for tag in tags])
+        if not self["stop_after_first"]:
+            every = InTurn([last, KleeneStar(InTurn([*separator, last]))])
+            if ends != [tag.bounds("end") for tag in tags]:
+                going_on = [tag.tag(left) for tag, left in zip(tags, ends, strict=True) if left]
+                every = InTurn([KleeneStar(InTurn([Alternatives(going_on), *separator])), last]) if going_on else last
+        return every if self["at_least_one"] else Optional(every)
 
-
-def _is_name(text: Any) -> bool:
-    return isinstance(text, str) and text != ""
-
-
-def _is_token(token: Any) -> bool:
-    return _is_name(token) or (type(token) is int and token >= 0)
+    def _ends_text(self, bound: Bound) -> bool:
+        return isinstance(bound, str) and self.names.ends_text(bound)
 
 
 def _never(token: str | int) -> Term:
     """Mention a token that stands nowhere: one that is no special token is refused with the vocabulary."""
     return QuantifyMaximum(Special(token), 0)
-
-
-def _one_of(terms: Sequence[Term]) -> Term:
-    return terms[0] if len(terms) == 1 else Alternatives(list(terms))
 
 
 def _overlap(ends: Iterable[str]) -> bool:

@@ -1,4 +1,8 @@
-"""Tools as an output type: text and calls, in the format that a model was trained on."""
+"""Tools as an output type: text and calls, in the format that a model was trained on.
+
+A family of models is a file of ``tool_families``: what marks its chat templates, a tag for each call (``$name``, ``$parameters``),
+and the documents of a whole answer (``$calls``; ``$single`` for one at most), in xgrammar's JSON form of structural tags.
+"""
 
 from __future__ import annotations
 
@@ -6,37 +10,92 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, cached_property
+from importlib.resources import files
 from typing import Any, NamedTuple, final
 
-from outlines.types.dsl import Alternatives, JsonSchema, Term
+from outlines.types.dsl import Alternatives, Term
 
 from ...errors import UnsupportedError
 from ...fidelity.probabilities import Probabilities, Probability
+from .captures import NAME_MARK, TokenNames, beginnings, read_by
 from .output_types import Thinking, TypedTerm, parts_of, to_term
 from .pydantic_schemas import PythonSchema
 from .readers import reader
-from .structural_tags import structural_tag
-from .tool_formats import (
-    NAME_END,
-    AnswerReader,
-    TokenNames,
-    WrittenCall,
-    beginnings,
-    families,
-    family_of,
-    pattern_of,
-    written_out,
-)
+from .structural_tags import WrittenCall, answers
 
 CHOICES = ("auto", "required", "none")
 """The choices that are no name of a tool."""
 
 NAMES = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """The names of tools: they stand in texts as they are."""
+
+
+@final
+@dataclass(frozen=True)
+class Family:
+    """The format of calls that some models are trained on.
+
+    Attributes
+    ----------
+    models
+        Whose format it is, in words.
+    markers, without
+        Strings that the chat templates of these models all hold, and such that none of them does.
+    calls
+        The tags of a call.
+    auto, required, none
+        The formats of an answer that may call, of one that begins with a call, and of one without.
+    """
+
+    models: str
+    markers: Sequence[str]
+    without: Sequence[str]
+    calls: Sequence[Any]
+    auto: Any
+    required: Any
+    none: Any
+
+    def answer(self, choice: str, schemas: Mapping[str, Any], *, single: bool) -> Any:
+        """Return the format of an answer: ``choice`` is ``"auto"``, ``"required"`` or ``"none"``, ``schemas`` are by tool.
+
+        ``single`` is for one call at most, with nothing behind it.
+        """
+        calls = [
+            json.dumps(call).replace("$name", json.dumps(name)[1:-1]).replace('"$parameters"', json.dumps(schema))
+            for name, schema in schemas.items()
+            for call in self.calls
+        ]
+        form = json.dumps(getattr(self, choice)).replace('"$single"', json.dumps(single))
+        return json.loads(form.replace('"$calls"', ", ".join(calls)))
+
+
+@cache
+def families() -> dict[str, Family]:
+    """Return all families by name."""
+    folder = files(__package__) / "tool_families"
+    found = sorted(path.name for path in folder.iterdir() if path.name.endswith(".json"))
+    return {name[:-5]: Family(**json.loads((folder / name).read_text("utf-8"))) for name in found}
+
+
+def family_of(template: str | None) -> str:
+    """Return the family of a chat template, given by its text: the one whose markers it holds."""
+    fitting = [
+        name
+        for name, family in families().items()
+        if template
+        and all(map(template.__contains__, family.markers))
+        and not any(map(template.__contains__, family.without))
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
+    found = f"like those of {' and '.join(fitting)}" if fitting else "like that of no family" if template else "missing"
+    raise UnsupportedError(
+        f"Give Tools(..., family=...), one of {', '.join(families())}. The chat template of this model is {found}."
+    )
 
 
 @final
@@ -104,6 +163,18 @@ class _Tool(NamedTuple):
 
 
 @final
+@dataclass(eq=False)
+class CallBeginnings(TypedTerm):
+    """The beginnings of calls, of which the values are the names of the tools."""
+
+    term: Term
+
+    def read(self, written: str) -> str:
+        """Return the name in a text."""
+        return str(read_by(self.term, written)[-1])
+
+
+@final
 @dataclass(frozen=True, eq=False)
 class Tools(TypedTerm):
     """Text and calls of tools, in the format of a family of models: an output type.
@@ -120,7 +191,7 @@ class Tools(TypedTerm):
         ``"auto"``: free text, in which calls may stand. ``"required"``: a call, then more text and calls where the family has them
         there. The name of a tool: one call of it, and nothing else. ``None`` or ``"none"``: text that begins no call.
     family
-        The format of calls: a name of :func:`outlines_phi.plugin.types.tool_formats.families`. Left out, it is that which
+        The format of calls: a name of :func:`outlines_phi.plugin.types.tools.families`. Left out, it is that which
         the text of the model's chat template shows; where it shows none, this is asked for.
     parallel
         False for one call at most, with nothing behind it.
@@ -151,6 +222,9 @@ class Tools(TypedTerm):
             raise UnsupportedError(
                 f"Give choice='auto', 'required', None or the name of a tool, {', '.join(names)}. {self.choice!r:.80} was given."
             )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {one.name: getattr(self, one.name) for one in fields(self)}  # not what was made of them
 
     def _display_node(self) -> str:
         return f"Tools({', '.join(tool.name for tool in self._tools)}; {self._choice})"
@@ -184,7 +258,8 @@ class Tools(TypedTerm):
         """The structural tag of the answers, in xgrammar's form, with special tokens as text."""
         return {"type": "structural_tag", "format": self._form({tool.name: tool.schema for tool in self._tools})}
 
-    def _form(self, schemas: dict[str, Any]) -> dict[str, Any]:
+    def _form(self, schemas: dict[str, Any]) -> Any:
+        """Return the format of the answers, with what stands for the schema of each tool by its name, marked or not."""
         if self.family is None:
             raise UnsupportedError(
                 f"Give Tools(..., family=...), one of {', '.join(families())}, or a model with a chat template to a Generator."
@@ -192,26 +267,19 @@ class Tools(TypedTerm):
         named = self._choice not in CHOICES
         choice = "required" if named else self._choice
         chosen = {
-            name: schema for name, schema in schemas.items() if not named or name.rstrip(NAME_END) == self._choice
+            name: schema for name, schema in schemas.items() if not named or name.strip(NAME_MARK) == self._choice
         }
         return families()[self.family].answer(choice, chosen, single=named or not self.parallel)
 
-    @cached_property
-    def _marked(self) -> dict[str, Any]:
-        """The format, in which the names of tools stand for their schemas."""
-        return self._form({tool.name: tool.name for tool in self._tools})
+    def _term(self, mark: str = "") -> Term:
+        """Return the answers as a term in which special tokens are what they are; the names in it are marked."""
+        schemas = {tool.name: tool.schema for tool in self._tools}
+        return answers(self._form({f"{mark}{name}{mark}": name for name in schemas}), schemas, self.names)
 
     @cached_property
     def term(self) -> Term:
-        """The answers, as a term in which special tokens are what they are."""
-        return self._term(written_out(self.document["format"]))
-
-    def _term(self, form: dict[str, Any]) -> Term:
-        term = structural_tag({"type": "structural_tag", "format": self.names.lowered(form)})
-        for part in parts_of(term):
-            if isinstance(part, JsonSchema):
-                part.whitespace_pattern = None  # those that writers of JSON put, where structural tags have any
-        return term
+        """The answers."""
+        return self._term()
 
     def of_model(self, model: Any) -> Tools:
         """Return the tools in the format of a model: by the text of its chat template, and with its special tokens."""
@@ -222,34 +290,24 @@ class Tools(TypedTerm):
     def read(self, written: str) -> Reply:
         """Return the text and the calls of an answer, in which special tokens are spelled."""
         tools = {tool.name: tool for tool in self._tools}
-        schemas = {name: tool.schema for name, tool in tools.items()}
-        pieces = AnswerReader(self._marked, schemas, self.names)(written)
-        return Reply(
-            tuple(
-                ToolCall(piece.name, tools[piece.name].read(piece.arguments), piece.arguments, tools[piece.name].given)
-                if isinstance(piece, WrittenCall)
-                else piece
-                for piece in pieces
-            )
-        )
+
+        def part(found: str | WrittenCall) -> str | ToolCall:
+            if isinstance(found, str):
+                return found
+            tool = tools[found.name]
+            return ToolCall(found.name, tool.read(found.arguments), found.arguments, tool.given)
+
+        return Reply(tuple(part(found) for found in read_by(self.term, written) if found))
 
     @property
     def may_call(self) -> bool:
         """True if an answer may begin with a call, or otherwise."""
         return self._choice == "auto"
 
-    @cached_property
-    def _begun(self) -> list[tuple[str, dict[str, Any]]]:
-        return list(beginnings(self._form({f"{tool.name}{NAME_END}": tool.name for tool in self._tools}), self.names))
-
     @property
-    def beginnings(self) -> Term:
+    def beginnings(self) -> CallBeginnings:
         """The texts of calls with which an answer may begin, up to the character or the token behind the name."""
-        return Alternatives([self._term(form) for _, form in self._begun])
-
-    def begun(self, text: str) -> str:
-        """Return the name of the tool whose call a text of :attr:`beginnings` begins."""
-        return next(name for name, form in self._begun if re.fullmatch(pattern_of(form, self.names), text, re.DOTALL))
+        return CallBeginnings(Alternatives(beginnings(self._term(NAME_MARK))))
 
     def probabilities(self, found: Probabilities) -> Probabilities:
         """Return the probabilities of tools by those of their beginnings; beside them of no call, where that is a choice."""

@@ -248,7 +248,8 @@ def _required(place: Place) -> Formula:
 
 def _properties(place: Place) -> Formula:
     place.in_order(place.mapping("properties"), "properties")
-    return both(*(member(name, value) for name, value in place.named("properties")))
+    others = _other_members(place, FALSE) if place.closed and _OPENING.isdisjoint(place.schema) else TRUE
+    return both(*(member(name, value) for name, value in place.named("properties")), others)
 
 
 def _pattern_properties(place: Place) -> Formula:
@@ -260,9 +261,18 @@ def _pattern_properties(place: Place) -> Formula:
     )
 
 
-def _additional_properties(place: Place) -> Formula:
-    names = frozenset(place.mapping("properties"))
-    return objects(every=(Some(names, ~place.matched(), place.below("additionalProperties")),))
+def _other_members(place: Place, value: Formula) -> Formula:
+    """Return that a value is asked of all members that neither ``properties`` nor ``patternProperties`` speaks of."""
+    return objects(every=(Some(frozenset(place.mapping("properties")), ~place.matched(), value),))
+
+
+_OPENING = frozenset(
+    {
+        *("additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames"),
+        *("allOf", "anyOf", "oneOf", "not", "if", "$ref", "$dynamicRef"),
+    }
+)
+"""Keywords beside ``properties`` that may speak of other members."""
 
 
 def _dependencies(place: Place, keyword: str) -> Formula:
@@ -343,7 +353,7 @@ KEYWORDS: Mapping[str, Keyword] = {
     "properties": Keyword(_properties),
     "required": Keyword(_required),
     "patternProperties": Keyword(_pattern_properties),
-    "additionalProperties": Keyword(_additional_properties),
+    "additionalProperties": Keyword(lambda place: _other_members(place, place.below("additionalProperties"))),
     "propertyNames": Keyword(lambda place: Names(place.below("propertyNames")), FROM_6),
     "minProperties": Keyword(lambda place: objects(least=place.count("minProperties"))),
     "maxProperties": Keyword(lambda place: objects(most=place.count("maxProperties"))),

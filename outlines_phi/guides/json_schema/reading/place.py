@@ -28,6 +28,14 @@ from ..values import pointer_to
 PATTERN_DIALECT = "$patternDialect"
 """A keyword of schemas of Python types alone: the dialect of the pattern beside it, ``rust`` or ``python``."""
 
+CLOSED = "$closed"
+"""A keyword of whole documents: objects with ``properties`` have no others, unless they say so."""
+
+_BESIDE = frozenset(
+    {"allOf", "not", "if", "then", "else", "contains", "propertyNames", "dependencies", "dependentSchemas"}
+)
+"""Keywords whose schemas say a part of what a value is."""
+
 MOST_COUNTED = 1 << 40
 """No text has as many characters, items or members."""
 
@@ -92,6 +100,8 @@ class Place:
         True if ``resolver`` and ``specification`` are those inside of this part, which may have a name or a draft of its own.
     scope
         The resources that led here, by their URIs, the outermost first: the *dynamic scope*.
+    closed
+        True if an object has no members but its properties, where nothing else is said.
     """
 
     contents: Any
@@ -101,6 +111,7 @@ class Place:
     reading: Reader
     entered: bool = False
     scope: tuple[str, ...] = ()
+    closed: bool = False
 
     @cached_property
     def schema(self) -> dict[str, Any]:
@@ -116,8 +127,11 @@ class Place:
         contents = self.contents
         for step in steps:
             contents = contents[step]
+        closed = self.closed and steps[0] not in _BESIDE
         pointer = pointer_to(steps, self.pointer)
-        return Place(contents, pointer, self.resolver, self.specification, self.reading, scope=self.scope)
+        return Place(
+            contents, pointer, self.resolver, self.specification, self.reading, scope=self.scope, closed=closed
+        )
 
     def below(self, *steps: str | int) -> Formula:
         """Return the formula of the schema there."""
@@ -272,7 +286,8 @@ class Reader:
         if resource.id():
             registry = registry.with_resource(resource.id() or "", resource)
         base = registry.resolver(resource.id() or "")
-        self.root = Place(document, "#", base, specification, self, scope=(base._base_uri,))
+        closed = isinstance(document, dict) and document.get(CLOSED) is True
+        self.root = Place(document, "#", base, specification, self, scope=(base._base_uri,), closed=closed)
         self.definitions: dict[str, Formula] = {}
         self._formulas: dict[tuple[int, str], Formula] = {}
         self._overridden: dict[tuple[str, ...], dict[str, str]] = {}
@@ -353,7 +368,7 @@ class Reader:
             pointer = reference if reference.startswith(base) else f"{base}{reference}"
         specification = self._specification(found.contents, pointer, place.specification)
         scope = place.scope if base in place.scope else (*place.scope, base)
-        return Place(found.contents, pointer, found.resolver, specification, self, entered=True, scope=scope)
+        return Place(found.contents, pointer, found.resolver, specification, self, True, scope, closed=self.root.closed)
 
     def leave_out(self, pointer: str, why: str) -> None:
         """Take note of what is not asked of a value."""
