@@ -52,6 +52,8 @@ def _ended(
     """Yield the texts that free tokens end, and the shares of ``U`` of those tokens; none of them has a node."""
     vocabulary, written = tree.table.vocabulary, tree.table.vocabulary.decode(node.tokens())
     tokens, log_p = free.ended()
+    if not len(tokens):
+        return
     shares = np.exp(node.log_p + log_p - tree.root.log_upper)
     tokens, shares = tokens[shares > 0], shares[shares > 0]
     state = match.state(written)

@@ -130,6 +130,11 @@ class PlaceGuide(Guide):
             after = self.machine.read(text, place) if text else None
             return DEAD if after is None else self._after(state, token, after)
 
+    def state(self, place: Any) -> int:
+        """See :meth:`Guide.state`."""
+        with self._lock:
+            return self._state(place)
+
     def describe(self, state: int) -> str:
         """See :meth:`Guide.describe`: that of the place."""
         return self.machine.describe(self._place(state)) if state >= FIRST else ("dead", "done")[state]
@@ -216,11 +221,6 @@ class MachineGuide(PlaceGuide):
     def place(self, state: int) -> Any:
         """Return the place of the machine that a state stands for."""
         return self._places[state]
-
-    def state(self, place: Any) -> int:
-        """Return the state of a place."""
-        with self._lock:
-            return self._state(place)
 
     def _after(self, state: int, token: int, place: Any) -> int:
         return self._state(place) if self.machine.is_live(place) else DEAD

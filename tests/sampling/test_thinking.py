@@ -371,9 +371,6 @@ def test_what_means_nothing_is_refused() -> None:
     )
     with pytest.raises(UnsupportedError, match="The prompt ends a thought already"):
         closed.sample("", phi="exact")
-    coarse = Vocabulary.from_tokens(["<eos>", "a", "b", "bc"], 0)
-    with pytest.raises(UnsupportedError, match="Use a vocabulary with a token for each byte"):
-        CompiledTypes(coarse).of(Thinking(regex("a|c"), end="b", max_tokens=1))
 
 
 def test_constraints_see_the_whole_of_a_joint_text() -> None:

@@ -325,6 +325,10 @@ class CFGGuide(Guide):
         with self._lock:
             return self._recent_step(state, token)
 
+    def state(self, place: LexedPlace) -> int:
+        """See :meth:`Guide.state`."""
+        return _FIRST + place.configuration * len(self.lexer) + place.lexer_state
+
     def describe(self, state: int) -> str:
         """Return a debugging picture of ``state``: the lexeme that is pending, and the rules that the parser is in."""
         configuration, lexer_state = self._split(state)
