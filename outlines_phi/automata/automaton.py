@@ -236,13 +236,7 @@ class ByteAutomaton(ByteMachine[int]):
 
     def shortest(self, state: int | None = None) -> bytes:
         """Return the first of the shortest texts from ``state`` on; ``ValueError`` if there is none."""
-        text, state = bytearray(), self.start if state is None else state
-        if not self.is_live(state):
-            raise ValueError("the automaton accepts nothing")
-        while not self.accepting[state]:
-            text.append(self.toward_end(state))
-            state = int(self.targets[state, self.byte_class[text[-1]]])
-        return bytes(text)
+        return self.completed(self.start if state is None else state)
 
     def toward_end(self, state: int) -> int:
         return int(self.distances[self.targets[state, self.byte_class]].argmin())

@@ -5,7 +5,7 @@ that a marker ends before an answer.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -195,10 +195,13 @@ class StoppedTexts(ByteMachine[StopPlace]):
         return found[:, trie.node_of]
 
     def ended(
-        self, written: bytes, cuts: NDArray[np.int64], tokens: Sequence[bytes]
+        self, written: bytes, tokens: Sequence[bytes], cuts: Callable[..., NDArray[np.int64]]
     ) -> Iterator[tuple[bytes, NDArray[np.int64]]]:
-        """Yield the members that some tokens of these :meth:`cuts` end behind ``written``, and the places of the tokens."""
-        begin, apart = cuts[0], cuts[0] > 0
+        """Yield the members that some tokens end behind ``written``, and the places of the tokens; ``cuts`` keeps their
+        :meth:`cuts`.
+        """
+        begin = cuts(self.state(written), self.cuts)[0]
+        apart = begin > 0
         for at in np.unique(begin[~apart]).tolist():
             places, member = np.flatnonzero(begin == at), written[: len(written) + at]
             if len(written) + at >= 0 and self.members.accepts(member):
@@ -261,6 +264,12 @@ class Thoughts:
     scope: Scope
     stops: StoppedTexts | None = None
 
+    @property
+    def most(self) -> int:
+        """The most tokens of a thought with its markers, at most one for each byte of these."""
+        markers = (self.begin, *self.texts.strings)
+        return self.max_tokens + sum(len(one) for one in markers if not one.startswith(MARK))
+
     def split(self, written: bytes) -> tuple[int, int, int]:
         """Return where the thought in a text begins, where it ends, as far as it is certain, and where its answer begins: -1 for
         not yet.
@@ -298,22 +307,10 @@ class Thoughts:
         answer = self._answer(written) or b""
         return answer if self.stops is None else self.stops.member(answer)
 
-    def state(self, written: bytes) -> int:
-        """See :meth:`StoppedTexts.state`; -1 in a thought."""
-        answer = self._answer(written)
-        return -1 if answer is None or self.stops is None else self.stops.state(answer)
-
-    def cuts(self, state: int, vocabulary: Vocabulary) -> NDArray[np.int64]:
-        """See :meth:`StoppedTexts.cuts`; zeros in a thought."""
-        thought = state < 0 or self.stops is None
-        return np.zeros((2, len(vocabulary)), dtype=np.int64) if thought else self.stops.cuts(state, vocabulary)
-
     def ended(
-        self, written: bytes, cuts: NDArray[np.int64], tokens: Sequence[bytes]
+        self, written: bytes, tokens: Sequence[bytes], cuts: Callable[..., NDArray[np.int64]]
     ) -> Iterator[tuple[bytes, NDArray[np.int64]]]:
-        """See :meth:`StoppedTexts.ended`."""
-        answer = self._answer(written)
-        if answer is not None and self.stops is not None:
-            yield from self.stops.ended(answer, cuts, tokens)
-        else:
-            yield from ((self.member(written + token), np.array([place])) for place, token in enumerate(tokens))
+        """See :meth:`StoppedTexts.ended`; a thought and its answer are ended by few tokens."""
+        if (answer := self._answer(written)) is not None and self.stops is not None:
+            return self.stops.ended(answer, tokens, cuts)
+        return ((self.member(written + token), np.array([place])) for place, token in enumerate(tokens))

@@ -132,7 +132,8 @@ class Guide(ABC):
 
     def least_budget(self, state: int) -> int:
         """Return the least length limit from ``state``: ``min_tokens``, and room for a thought of the most tokens."""
-        return self.min_tokens(state)
+        room = 0 if self.thoughts is None or not self.in_thought(state) else self.thoughts.most
+        return self.min_tokens(state) + room
 
     def state(self, place: Any) -> int:
         """Return the state of a place of :attr:`machine`."""

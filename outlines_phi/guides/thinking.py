@@ -149,11 +149,6 @@ class ThinkingGuide(Guide):
     def far_from_end(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
         return (super() if (states >= _THOUGHT).any() else self.answer).far_from_end(states)
 
-    def least_budget(self, state: int) -> int:
-        """See :meth:`Guide.least_budget`: with a thought as long as it may be."""
-        markers = sum(len(one) for one in (self.match.begin, *self.match.texts.strings) if not one.startswith(MARK))
-        return self.min_tokens(state) + (self.form.max_tokens + markers if self.in_thought(state) else 0)
-
     def start_after(self, prompt: bytes) -> int:
         """See :meth:`Guide.start_after`: inside a thought that the prompt has begun, by its last marker and blanks behind it."""
         before = prompt.rstrip(b" \t\r\n")

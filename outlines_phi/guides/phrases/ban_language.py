@@ -140,11 +140,6 @@ class ProductGuide(BanningGuide):
     def in_thought(self, state: int) -> bool:
         return self.left.in_thought(self._pairs[state][0])
 
-    def least_budget(self, state: int) -> int:
-        """See :meth:`Guide.least_budget`; phrases may make a shortest text longer."""
-        left, _ = self._pairs[state]
-        return self.min_tokens(state) + self.left.least_budget(left) - self.left.min_tokens(left)
-
     def describe(self, state: int) -> str:
         """Return a debugging picture of ``state``: that of both."""
         left, right = self._pairs[state]
