@@ -317,7 +317,9 @@ def probabilities_of_tree(
     tree: BoundsTree, listed: list[bytes] | None, reader: Reader, counts: ModelCounts, until: float = math.inf
 ) -> tuple[Probabilities, int]:
     """Return the probabilities by what was read ``until`` then, in seconds of the call, and how many texts were not."""
-    (shares, spellings), vocabulary = text_masses(tree), tree.table.vocabulary
+    (shares, spellings), vocabulary, thoughts = text_masses(tree), tree.table.vocabulary, tree.table.guide.thoughts
+    if listed is not None and thoughts is not None:
+        listed = sorted(set(map(thoughts.member, listed)))
     if vocabulary.plain is not None and reader is None:  # what is shown may be written with special tokens and without
         reader = str
     likeliest = sorted({*shares, *(listed or ())}, key=lambda text: (-shares.get(text, 0.0), text))
