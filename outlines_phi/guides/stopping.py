@@ -47,7 +47,8 @@ def stopped(guide: Guide | None, stops: Stops, vocabulary: Vocabulary) -> Guide:
     The first one is the one that is complete first, of several complete at once the longest. The token that completes it is the
     last one, and counts as a whole, whatever it writes behind it. So the probability of a text is that of all token sequences
     by which a host that cuts texts at stop strings comes to it. Free text may end anywhere, the length limit included. Banned
-    phrases do not occur in what the tokens write, which is no less than what is shown.
+    phrases do not occur in what the tokens write, which is no less than what is shown. A thought is a part of the text of its
+    answer, in which a host stops, too: so none holds a stop string.
 
     Raises
     ------

@@ -37,7 +37,7 @@ from outlines_phi.guides import Guide
 from outlines_phi.lm import TableModel
 from outlines_phi.plugin.generator import PhiGenerator
 from outlines_phi.testing import assert_guide
-from tests.inner import CompiledTypes, frequencies, noise_floor, total_variation
+from tests.inner import frequencies, noise_floor, total_variation
 from tests.languages import ALPHA, SPECIAL_VOCABULARY, Ids, correct, ids, p_value, unbiased
 
 PROMPT = (2, 1)
@@ -113,7 +113,9 @@ class Thoughts:
         where there is none.
         """
         text = self.marked(ids)
-        found = next(((end, one) for end in range(len(text) + 1) for one in self.stops if text[:end].endswith(one)), None)
+        found = next(
+            ((end, one) for end in range(len(text) + 1) for one in self.stops if text[:end].endswith(one)), None
+        )
         if found is None:
             return None
         end, one = found
