@@ -100,6 +100,8 @@ class PlaceGuide(Guide):
     bound that some token lowers.
     """
 
+    machine: ByteMachine[Any]
+
     def __init__(self, machine: ByteMachine[Any], vocabulary: Vocabulary) -> None:
         self.machine, self.vocabulary = machine, vocabulary
         self._trie = Trie.of(vocabulary)

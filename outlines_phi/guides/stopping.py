@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
+from ..automata.byte_machine import ByteMachine
 from ..automata.stops import ANYTHING, StoppedTexts
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..vocabulary.special_tokens import SPELLING, reference_of, spelling
@@ -80,8 +81,10 @@ def _stopped(
         case ThinkingGuide(answer=answer, form=form):
             _, end = form.markers(vocabulary.plain or vocabulary)
             return ThinkingGuide(_stopped(answer, strings, kept, vocabulary, end), form, strings)
-    free = guide is None or isinstance(guide, PhraseGuide)
-    members = ANYTHING if free else None if guide.match else guide.machine
+    if guide is None or isinstance(guide, PhraseGuide):
+        members: ByteMachine[Any] | None = ANYTHING
+    else:
+        members = guide.machine if guide.match is None else None
     if members is None:
         raise UnsupportedError(
             "Give an output type beside stop strings, such as outlines.types.regex(pattern), without ends='open'. Which texts "

@@ -98,6 +98,8 @@ class ThinkingGuide(Guide):
         A marker is no special token of the tokenizer.
     """
 
+    match: Thoughts
+
     def __init__(self, answer: Guide, form: ThoughtFormat, strings: Sequence[bytes] = ()) -> None:
         self.answer, self.form, self.strings = answer, form, tuple(strings)
         plain = answer.vocabulary.plain or answer.vocabulary
@@ -141,13 +143,15 @@ class ThinkingGuide(Guide):
         walked, count = self._split(state)
         return f"thought of {max(count, 0)} tokens, {self._walk.describe(walked)}"
 
-    advance, partition_of, mask = map(_in_thoughts, (Guide.advance, Guide.partition_of, Guide.mask))
+    advance, partition_of = _in_thoughts(Guide.advance), _in_thoughts(Guide.partition_of)
+    mask = _in_thoughts(Guide.mask)
     distances_after, live_classes = _in_thoughts(Guide.distances_after), _in_thoughts(Guide.live_classes)
     slack, shortest_text = _in_thoughts(Guide.slack), _in_thoughts(Guide.shortest_text)
     begins_block, between_blocks = _in_thoughts(Guide.begins_block), _in_thoughts(Guide.between_blocks)
 
     def far_from_end(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
-        return (super() if (states >= _THOUGHT).any() else self.answer).far_from_end(states)
+        in_answer = (states < _THOUGHT).all()
+        return self.answer.far_from_end(states) if in_answer else super().far_from_end(states)
 
     def start_after(self, prompt: bytes) -> int:
         """See :meth:`Guide.start_after`: inside a thought that the prompt has begun, by its last marker and blanks behind it."""
@@ -189,6 +193,7 @@ class ThinkingGuide(Guide):
 
     def _begun(self, rest: bytes) -> int:
         """Return the state of the answer that the last token of a thought begins with."""
+        assert self.answer.machine is not None
         place = self.answer.machine.read(rest)
         state = DEAD if place is None else self.answer.state(place)
         return state if self.answer.min_tokens(state) < UNREACHABLE else DEAD

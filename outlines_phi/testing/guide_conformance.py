@@ -138,6 +138,8 @@ class ReferenceGuide(Guide):
     costs a token, but in an ``open`` guide.
     """
 
+    machine: ByteMachine[Any]
+
     def __init__(self, machine: ByteMachine[Any], vocabulary: Vocabulary, *, open: bool = False) -> None:
         self.machine, self.vocabulary, self.open = machine, vocabulary, open
         self._trie = Trie.of(vocabulary)

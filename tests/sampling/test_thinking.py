@@ -124,8 +124,8 @@ class Thoughts:
         return mark != "" and (before in self.answers or answer in self.answers) and self.possible(ids, answer)
 
     def possible(self, ids: Ids, known: str | None = None) -> bool:
-        """Return False where a text cannot be the beginning of a member; it may return True of some others. The answer of one that a
-        stop string ends is ``known``.
+        """Return False where a text cannot be the beginning of a member; it may return True of some others. The answer of one
+        that a stop string ends is ``known``.
         """
         if any(phrase in self.marked(ids) for phrase in self.banned):
             return False
