@@ -370,7 +370,7 @@ class PhiModel(Asynchronous, ABC):
     @property
     def _thinking(self) -> PhiModel:
         """The model, with chat templates rendered with ``enable_thinking``, where they take it and the user says nothing else."""
-        adapter = copy(getattr(self, "type_adapter", None))
+        adapter: Any = copy(getattr(self, "type_adapter", None))
         if "enable_thinking" not in (self.chat_template or "") or not hasattr(adapter, "tokenizer"):
             return self
         render = adapter.tokenizer.apply_chat_template

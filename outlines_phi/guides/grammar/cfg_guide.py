@@ -246,7 +246,7 @@ class CFGGuide(Guide):
         check_kind("CFGGuide", "completion", completion, (Completion, NoneType), f"a Completion or None; {instead}")
         self.spanner, self.parser = spanner, parser
         self.lexer, self.grammar, self.vocabulary = spanner.lexer, parser.grammar, spanner.vocabulary
-        self.machine = LexedMachine(self.lexer, parser)
+        self.machine: LexedMachine = LexedMachine(self.lexer, parser)
         self.completion = completion or Completion(spanner, parser)
         self._suffix_distances = SuffixDistances(spanner, parser, self.completion)
         self._lock = threading.RLock()
