@@ -77,16 +77,21 @@ class ByteAutomaton(ByteMachine[int]):
         byte_class: NDArray[np.uint8],
         check: Callable[[int], None] = lambda places: None,
     ) -> ByteAutomaton:
-        """Return the trimmed automaton of a machine, of which bytes of one class act alike; ``check`` may refuse so many places."""
+        """Return the automaton of a machine, of which bytes of one class act alike; ``check`` may refuse so many places.
+
+        It is trimmed, but where the machine has a place that is settled: that is state 1 then.
+        """
         bytes = np.unique(byte_class, return_index=True)[1]
-        places, targets = explored([machine.start], lambda place: machine.steps(place, bytes.tolist()), check)
+        starts = [place for place in (machine.settled, machine.start) if place is not None]
+        places, targets = explored(starts, lambda place: machine.steps(place, bytes.tolist()), check)
         accepting = np.array([False, *map(machine.ends, places)])
         told = list(map(machine.position, places))
         has_blocks = any(one.inside or one.between for one in told)
         positions = (
             np.array([0, *(2 * one.block + one.between for one in told)], dtype=np.int16) if has_blocks else None
         )
-        return cls(targets, byte_class, 1, accepting, positions).trim()
+        found = cls(targets, byte_class, places[machine.start], accepting, positions)
+        return found.trim() if machine.settled is None else found
 
     @classmethod
     def of_texts(cls, texts: Iterable[bytes]) -> ByteAutomaton:
@@ -231,13 +236,7 @@ class ByteAutomaton(ByteMachine[int]):
 
     def shortest(self, state: int | None = None) -> bytes:
         """Return the first of the shortest texts from ``state`` on; ``ValueError`` if there is none."""
-        text, state = bytearray(), self.start if state is None else state
-        if not self.is_live(state):
-            raise ValueError("the automaton accepts nothing")
-        while not self.accepting[state]:
-            text.append(self.toward_end(state))
-            state = int(self.targets[state, self.byte_class[text[-1]]])
-        return bytes(text)
+        return self.completed(self.start if state is None else state)
 
     def toward_end(self, state: int) -> int:
         return int(self.distances[self.targets[state, self.byte_class]].argmin())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -134,14 +134,17 @@ class PrefixMatch:
         return np.where(self._whole[at], depth, cut)[trie.node_of]
 
     def ended(
-        self, written: bytes, cuts: NDArray[np.int64], tokens: Sequence[bytes]
+        self, written: bytes, tokens: Sequence[bytes], cuts: Callable[..., NDArray[np.int64]]
     ) -> Iterator[tuple[bytes, NDArray[np.int64]]]:
-        """Yield the members that some tokens of these :meth:`cuts` end behind ``written``, and the places of the tokens."""
+        """Yield the members that some tokens end behind ``written``, and the places of the tokens; ``cuts`` keeps their
+        :meth:`cuts`.
+        """
+        found = cuts(self.state(written), self.cuts)
         for cut in (-1, 0):  # most tokens
-            if len(places := np.flatnonzero(cuts == cut)):
+            if len(places := np.flatnonzero(found == cut)):
                 yield self.text(written, ended=False) if cut else whole_characters(written), places
-        for place in np.flatnonzero(cuts > 0).tolist():
-            yield written + tokens[place][: cuts[place]], np.array([place])
+        for place in np.flatnonzero(found > 0).tolist():
+            yield written + tokens[place][: found[place]], np.array([place])
 
 
 def whole_characters(written: bytes) -> bytes:

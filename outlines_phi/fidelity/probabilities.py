@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..automata.stops import Thoughts
 from ..errors import BudgetError, ValueReadError
 from ..guides.guide import DONE, Match
 from ..guides.guide_texts import list_texts
@@ -26,6 +27,7 @@ from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.tree import BoundsTree, Node, refuse_impossible
 from ..settings import SamplingSettings
 from ..vocabulary.special_tokens import MARK
+from ..vocabulary.vocabulary import Vocabulary
 
 Place = tuple[Node, int]
 """An undecided part of a tree: an unexpanded node with -1, or an expanded node and one of its free tokens."""
@@ -47,16 +49,18 @@ def text_masses(tree: BoundsTree) -> tuple[dict[bytes, float], Counter[bytes]]:
 
 
 def _ended(
-    tree: BoundsTree, match: Match, node: Node, free: Distribution
+    tree: BoundsTree, match: Match | Thoughts, node: Node, free: Distribution
 ) -> Iterator[tuple[bytes, NDArray[np.float64]]]:
     """Yield the texts that free tokens end, and the shares of ``U`` of those tokens; none of them has a node."""
-    vocabulary, written = tree.table.vocabulary, tree.table.vocabulary.decode(node.tokens())
-    tokens, log_p = free.ended()
+    vocabulary, (tokens, log_p) = tree.table.vocabulary, free.ended()
     shares = np.exp(node.log_p + log_p - tree.root.log_upper)
     tokens, shares = tokens[shares > 0], shares[shares > 0]
-    state = match.state(written)
-    cuts = tree.table.keep("cuts", state, lambda: match.cuts(state, vocabulary), lambda cuts: cuts.nbytes)[..., tokens]
-    for text, places in match.ended(written, cuts, [vocabulary.tokens[token] for token in tokens.tolist()]):
+
+    def cuts(key: int, find: Callable[[int, Vocabulary], NDArray[np.int64]]) -> NDArray[np.int64]:
+        return tree.table.keep("cuts", key, lambda: find(key, vocabulary), lambda found: found.nbytes)[..., tokens]
+
+    spelled = [vocabulary.tokens[token] for token in tokens.tolist()]
+    for text, places in match.ended(vocabulary.decode(node.tokens()), spelled, cuts) if spelled else ():
         yield text, shares[places]
 
 
@@ -313,7 +317,9 @@ def probabilities_of_tree(
     tree: BoundsTree, listed: list[bytes] | None, reader: Reader, counts: ModelCounts, until: float = math.inf
 ) -> tuple[Probabilities, int]:
     """Return the probabilities by what was read ``until`` then, in seconds of the call, and how many texts were not."""
-    (shares, spellings), vocabulary = text_masses(tree), tree.table.vocabulary
+    (shares, spellings), vocabulary, thoughts = text_masses(tree), tree.table.vocabulary, tree.table.guide.thoughts
+    if listed is not None and thoughts is not None:
+        listed = sorted(set(map(thoughts.member, listed)))
     if vocabulary.plain is not None and reader is None:  # what is shown may be written with special tokens and without
         reader = str
     likeliest = sorted({*shares, *(listed or ())}, key=lambda text: (-shares.get(text, 0.0), text))

@@ -218,11 +218,19 @@ class FSMGuide(Guide):
         """See :meth:`Guide.between_blocks`."""
         return self._position is not None and bool(self._position[state] % 2)
 
+    @property
+    def machine(self) -> ByteAutomaton | None:  # type: ignore[override]
+        """The automaton of the texts, that of its match where it has one."""
+        return self.automaton if self.match is None else self.match.machine
+
+    def state(self, place: int) -> int:
+        """See :meth:`Guide.state`."""
+        return DONE if self.match is not None and place == SETTLED else place + 1
+
     @cached_property
     def _position(self) -> NDArray[np.int16] | None:
         """``int16[S]``: the position of every state, see :attr:`ByteAutomaton.positions`."""
-        automaton = self.automaton if self.match is None else self.match.machine
-        position = None if automaton is None else automaton.positions
+        position = None if self.machine is None else self.machine.positions
         return None if position is None else np.append(position[:1], position)
 
     def min_tokens(self, state: int) -> int:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..automata.byte_machine import ByteMachine
 from ..automata.prefix_match import PrefixMatch
-from ..automata.stops import StopMatch
-from ..automata.thoughts import Thoughts
+from ..automata.stops import StoppedTexts, Thoughts
 from ..errors import UnsupportedError
 from ..vocabulary.classes import Partition
 from ..vocabulary.vocabulary import Vocabulary
 from .phrases.banned import BannedPhrases
 
-Match: TypeAlias = PrefixMatch | StopMatch  # Of which member a text is that is none itself
+Match: TypeAlias = PrefixMatch | StoppedTexts  # Of which member a text is that is none itself
 
 DEAD = 0  # The state from which nothing in the language can be reached
 DONE = 1  # The state after the end of sequence: one member of the language has been written
@@ -50,33 +50,33 @@ class Guide(ABC):
     start: int
     open: bool = False
     """True if the length limit is an end, as in free text. ``min_tokens`` is 0 then wherever the text may end."""
-    match: Match | None = None
-    """The members that what is written begins with, ``None`` where it is a member itself. Any token may be the last one then."""
-    thoughts: Thoughts | None = None
-    """The thoughts that stand before what is written, which is the answer then; ``None`` for none."""
+    match: Match | Thoughts | None = None
+    """The members that what is written begins with, or holds behind a thought; ``None`` where it is a member itself."""
+    machine: ByteMachine[Any] | None = None
+    """The texts byte by byte; ``None`` where they are known token by token alone."""
     blocks: bool = False
     """True if texts have blocks: members of objects, items of arrays, named groups; see :meth:`begins_block`."""
     phrases: BannedPhrases | None = None  # The banned phrases that were kept out of the language; `None` for nothing
 
     def text(self, tokens: Iterable[int], *, ended: bool = True) -> bytes:
         """Return the text that ``tokens`` write; where it has not ``ended``, as much of it as is certain."""
-        if self.thoughts is not None:
-            return self.vocabulary.shown(self.member(tokens))
         written = self.vocabulary.decode(tokens)
         return self.vocabulary.shown(written if self.match is None else self.match.text(written, ended=ended))
 
     def member(self, tokens: Iterable[int]) -> bytes:
-        """Return the member that ``tokens`` write or begin with, or the answer, special tokens as machines step by them."""
-        if self.thoughts is not None:
-            thought = self.thoughts.read(self.vocabulary, tokens)
-            return b"" if thought is None else thought.rest
+        """Return the member that ``tokens`` write, begin with, or hold, special tokens as machines step by them."""
         written = self.vocabulary.decode(tokens)
         return written if self.match is None else self.match.member(written)
 
     @property
+    def thoughts(self) -> Thoughts | None:
+        """The thoughts that stand before members; ``None`` for none."""
+        return self.match if isinstance(self.match, Thoughts) else None
+
+    @property
     def ends_by_tokens(self) -> bool:
         """True if other tokens than the end of sequence may be the last one."""
-        return self.open or self.match is not None
+        return self.open or getattr(self.match, "stops", self.match) is not None
 
     @abstractmethod
     def row(self, state: int) -> Row:
@@ -132,7 +132,14 @@ class Guide(ABC):
 
     def least_budget(self, state: int) -> int:
         """Return the least length limit from ``state``: ``min_tokens``, and room for a thought of the most tokens."""
-        return self.min_tokens(state)
+        room = 0 if self.thoughts is None or not self.in_thought(state) else self.thoughts.most
+        return self.min_tokens(state) + room
+
+    def state(self, place: Any) -> int:
+        """Return the state of a place of :attr:`machine`."""
+        raise UnsupportedError(
+            f"Give an output type. Which texts this {type(self).__name__} allows is known token by token."
+        )
 
     def start_after(self, prompt: bytes) -> int:
         """Return the state in which a text after ``prompt`` begins: :attr:`start`, unless what is allowed depends on the prompt."""

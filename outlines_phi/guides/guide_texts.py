@@ -85,7 +85,8 @@ def list_texts(table: Table, state: int, budget: int, limit: int) -> list[bytes]
         moves = table.moves(state, left)
         for token, target in zip(moves.tokens.tolist(), moves.targets.tolist(), strict=True):
             if target == DONE:
-                texts.add(text if guide.match is None else guide.match.member(text + table.vocabulary.tokens[token]))
+                whole = text + table.vocabulary.tokens[token]
+                texts.add(whole if guide.match is None or guide.thoughts else guide.match.member(whole))
                 continue
             below = (text + table.vocabulary.tokens[token], target)
             if below not in remaining:

@@ -100,6 +100,8 @@ class PlaceGuide(Guide):
     bound that some token lowers.
     """
 
+    machine: ByteMachine[Any]
+
     def __init__(self, machine: ByteMachine[Any], vocabulary: Vocabulary) -> None:
         self.machine, self.vocabulary = machine, vocabulary
         self._trie = Trie.of(vocabulary)
@@ -129,6 +131,11 @@ class PlaceGuide(Guide):
         with self._lock:
             after = self.machine.read(text, place) if text else None
             return DEAD if after is None else self._after(state, token, after)
+
+    def state(self, place: Any) -> int:
+        """See :meth:`Guide.state`."""
+        with self._lock:
+            return self._state(place)
 
     def describe(self, state: int) -> str:
         """See :meth:`Guide.describe`: that of the place."""
@@ -216,11 +223,6 @@ class MachineGuide(PlaceGuide):
     def place(self, state: int) -> Any:
         """Return the place of the machine that a state stands for."""
         return self._places[state]
-
-    def state(self, place: Any) -> int:
-        """Return the state of a place."""
-        with self._lock:
-            return self._state(place)
 
     def _after(self, state: int, token: int, place: Any) -> int:
         return self._state(place) if self.machine.is_live(place) else DEAD

@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from ..automata.automaton import ByteAutomaton
 from ..automata.byte_machine import ByteMachine
-from ..automata.stops import ANYTHING, StopMatch, StoppedTexts
+from ..automata.stops import ANYTHING, StoppedTexts
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..vocabulary.special_tokens import SPELLING, reference_of, spelling
 from ..vocabulary.vocabulary import Vocabulary
 from .fsm import FSMGuide
-from .grammar.cfg_guide import CFGGuide
 from .guide import Guide
-from .json_schema.json_guide import JSONGuide
 from .machine_guide import MachineGuide
 from .phrases.ban_language import ProductGuide
 from .phrases.phrase_guide import PhraseGuide
@@ -51,12 +48,13 @@ def stopped(guide: Guide | None, stops: Stops, vocabulary: Vocabulary) -> Guide:
     The first one is the one that is complete first, of several complete at once the longest. The token that completes it is the
     last one, and counts as a whole, whatever it writes behind it. So the probability of a text is that of all token sequences
     by which a host that cuts texts at stop strings comes to it. Free text may end anywhere, the length limit included. Banned
-    phrases do not occur in what the tokens write, which is no less than what is shown.
+    phrases do not occur in what the tokens write, which is no less than what is shown. A thought is a part of the text of its
+    answer, in which a host stops, too: so none holds a stop string.
 
     Raises
     ------
     UnsupportedError
-        The texts of the guide are not known byte by byte, or have thoughts; or it bans whole words.
+        The texts of the guide are not known byte by byte; it bans whole words; or a string reaches into the marker of thoughts.
     EmptyLanguageError
         No text is left.
     """
@@ -67,44 +65,36 @@ def stopped(guide: Guide | None, stops: Stops, vocabulary: Vocabulary) -> Guide:
     return _stopped(guide, [*strings], stops.kept, spelled)
 
 
-def _stopped(guide: Guide | None, strings: Sequence[bytes], kept: bool, vocabulary: Vocabulary) -> Guide:
+def _stopped(
+    guide: Guide | None, strings: Sequence[bytes], kept: bool, vocabulary: Vocabulary, before: bytes = b""
+) -> Guide:
     phrases = None if guide is None else guide.phrases
     if phrases is not None and phrases.whole_word:
         raise UnsupportedError(
             "Give BannedPhrases(..., whole_word=False) beside stop strings, or leave these out. Whole words are banned, and "
             "whether a word is whole would be decided by what the last token writes behind a stop string, which is not shown."
         )
-    members: ByteMachine[Any]
     match guide:
-        case None | PhraseGuide():
-            members = ANYTHING
         case ProductGuide():
-            return ProductGuide(
-                _stopped(guide.left, strings, kept, vocabulary), PhraseGuide(vocabulary, guide.right.phrases)
-            )
-        case FSMGuide(automaton=ByteAutomaton() as members, match=None):
-            pass
-        case JSONGuide(machine=members) | CFGGuide(machine=members) | MachineGuide(machine=members, match=None):
-            pass
-        case ThinkingGuide():
-            raise UnsupportedError(
-                "Leave stop strings out beside Thinking, and write the end into the answer, such as regex('yes|no') + "
-                "FreeText(end=['.']). A thought before the answer may hold them, and ends at its own marker."
-            )
-        case _:
-            raise UnsupportedError(
-                "Give an output type beside stop strings, such as outlines.types.regex(pattern), without ends='open'. Which texts "
-                f"this {type(guide).__name__} allows is known token by token, or they go on behind a member."
-            )
-    match = StopMatch(StoppedTexts(members, strings), kept)
-    if not match.texts.is_live(match.texts.start):
+            left = _stopped(guide.left, strings, kept, vocabulary)
+            return ProductGuide(left, PhraseGuide(left.vocabulary, guide.right.phrases))
+        case ThinkingGuide(answer=answer, form=form):
+            _, end = form.markers(vocabulary.plain or vocabulary)
+            return ThinkingGuide(_stopped(answer, strings, kept, vocabulary, end), form, strings)
+    if guide is None or isinstance(guide, PhraseGuide):
+        members: ByteMachine[Any] | None = ANYTHING
+    else:
+        members = guide.machine if guide.match is None else None
+    if members is None:
+        raise UnsupportedError(
+            "Give an output type beside stop strings, such as outlines.types.regex(pattern), without ends='open'. Which texts "
+            f"this {type(guide).__name__} allows is known token by token, or they go on behind a member."
+        )
+    match = StoppedTexts(members, strings, kept=kept, before=before)
+    if not match.is_live(match.start):
         raise EmptyLanguageError(
             "Give other stop strings. Each text of the output type holds one before its end, the shortest "
             f"{members.shortest().decode(errors='replace')!r:.80}."
         )
-    found = (
-        MachineGuide(match.texts, vocabulary, match)
-        if match.machine is None
-        else FSMGuide.from_match(match, vocabulary)
-    )
+    found = MachineGuide(match, vocabulary, match) if match.machine is None else FSMGuide.from_match(match, vocabulary)
     return found if phrases is None else ProductGuide(found, PhraseGuide(vocabulary, phrases))

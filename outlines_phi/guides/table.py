@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar, final
@@ -170,7 +171,14 @@ class Table:
         self.start = guide.start
         self.max_bytes = max_bytes
         self._kept: Cache[tuple[Any, ...], Any] = Cache(max_bytes, least=2)
-        self._lock = threading.RLock()
+        self._lock, self._thoughts_alone = threading.RLock(), False
+
+    @cached_property
+    def thoughts(self) -> Table:
+        """The table of the thoughts alone, each up to the token that ends it, with the same live tokens; it shares what is kept."""
+        table = copy(self)
+        table._thoughts_alone = True
+        return table
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(Table, max_bytes=self.max_bytes), (self.guide,)  # what is kept is made again
@@ -219,6 +227,8 @@ class Table:
     def advance(self, state: int, token: int, remaining: int) -> int:
         """Return the state after ``token``, one of the ``remaining`` tokens; :data:`DEAD` where it is not allowed."""
         target = self.guide.advance(state, token)
+        if self._thoughts_alone and target != DEAD and not self.guide.in_thought(target):
+            return DONE
         if self.guide.open and remaining <= 1:
             return DONE if self.guide.min_tokens(target) == 0 else DEAD
         return target

@@ -8,8 +8,10 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
+from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar, cast
 from weakref import WeakSet
 
@@ -365,6 +367,19 @@ class PhiModel(Asynchronous, ABC):
                     )
         return prompts
 
+    @property
+    def _thinking(self) -> PhiModel:
+        """The model, with chat templates rendered with ``enable_thinking``, where they take it and the user says nothing else."""
+        adapter: Any = copy(getattr(self, "type_adapter", None))
+        if "enable_thinking" not in (self.chat_template or "") or not hasattr(adapter, "tokenizer"):
+            return self
+        render = adapter.tokenizer.apply_chat_template
+        said = {"enable_thinking": True, **getattr(render, "keywords", {})}
+        adapter.tokenizer = SimpleNamespace(apply_chat_template=partial(render, **said))
+        model = object.__new__(type(self))
+        vars(model).update(vars(self), type_adapter=adapter)
+        return model
+
     def _formatted(self, model_input: Any) -> Any:
         """Return the prompt that Outlines hands to the library."""
         with reading(model_input):
@@ -383,7 +398,7 @@ class PhiModel(Asynchronous, ABC):
         return Request(
             lm=self.lm,
             table=table,
-            prompts=self._prompts(inputs),
+            prompts=(self if table.guide.thoughts is None else self._thinking)._prompts(inputs),
             settings=options.settings,
             n=options.n,
             constraint=all_of(constraint, self._canonical) if canonical else constraint,

@@ -17,7 +17,6 @@ from typing import Any, TypeVar, cast, final
 from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
-from ..automata.thoughts import Thoughts
 from ..errors import UnsupportedError
 from ..guides.guide import Guide
 from ..lm.watch import INTERRUPTION, Interruption, Progress, Watch, turn, watching
@@ -113,49 +112,37 @@ Pieces = Generator[Any, None, None]  # The pieces of one text, in order, or its 
 
 
 def pieces(ids: Ids, guide: Guide) -> Pieces:
-    """Yield the text that ``ids`` write under a guide, at most one piece per token and one at the end, as far as it is certain."""
-
-    def certain() -> Generator[bytes, None, None]:
-        tokens, sent = list[int](), 0
-        with closing(ids):
-            for token in ids:
-                tokens.append(token)
-                text = guide.text(tokens, ended=False)
-                yield text[sent:]
-                sent = len(text)
-        yield guide.text(tokens)[sent:]
-
-    if guide.thoughts is not None:
-        return _in_two(ids, guide.vocabulary, guide.thoughts)
-    return decoded(certain() if guide.match is not None else spelled(ids, guide.vocabulary))
-
-
-def _in_two(ids: Ids, vocabulary: Vocabulary, thoughts: Thoughts) -> Pieces:
-    """Yield the text of a thought as :class:`ThoughtText`, without its markers, then that of the answer."""
-    written = b""  # of the thought and after it, without what was sent
+    """Yield the text that ``ids`` write under a guide, at most one piece per token and one at the end, as far as it is certain;
+    that of a thought first, as :class:`ThoughtText`.
+    """
+    match, thoughts, vocabulary, written = guide.match, guide.thoughts, guide.vocabulary, b""
+    if match is None:
+        yield from decoded(spelled(ids, vocabulary))
+        return
 
     def thought() -> Generator[bytes, None, None]:
         nonlocal written
-        begun = False
-        for token in ids:
+        assert thoughts is not None
+        sent, behind = 0, -1
+        while behind < 0 and (token := next(ids, None)) is not None:
             written += vocabulary.tokens[token]
-            if not begun and (begin := thoughts.beginning(written)) is not None:
-                begun, written = True, written[begin:]
-            if begun:
-                text, end, rest = written.partition(thoughts.end)
-                certain = len(text) if end else len(written) - thoughts.pending(written)
-                yield written[:certain]
-                written = rest if end else written[certain:]
-                if end:
-                    return
+            begin, end, behind = thoughts.split(written)
+            yield written[begin + sent : end]
+            sent = end - begin
 
-    def answer() -> Generator[bytes, None, None]:
-        yield vocabulary.shown(written)
-        yield from spelled(ids, vocabulary)
+    def certain() -> Generator[bytes, None, None]:
+        nonlocal written
+        sent, token = 0, next(ids, None) if thoughts is None else -1
+        while token is not None:
+            written += b"" if token < 0 else vocabulary.tokens[token]
+            text, token = vocabulary.shown(match.text(written, ended=False)), next(ids, None)
+            yield text[sent:]
+            sent = len(text)
+        yield vocabulary.shown(match.text(written))[sent:]
 
     with closing(ids):
-        yield from map(ThoughtText, decoded(thought()))
-        yield from decoded(answer())
+        yield from () if thoughts is None else map(ThoughtText, decoded(thought()))
+        yield from decoded(certain())
 
 
 def spelled(
@@ -223,6 +210,8 @@ def thinking(sampler: ThinkingSampler, request: Request, lock: threading.RLock, 
     for token in stepped(thinker, alone, lock):
         ids.append(token if request.top is None else token.id)
         yield token
+    if sampler.ends(request, 0, ids):
+        return
     asked = sampler.answers(request, [(0, tuple(ids))])
     if isinstance(sampler.answer, AncestralSampler | LookaheadSampler):
         yield from stepped(sampler.answer, asked, lock)

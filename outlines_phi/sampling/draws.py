@@ -246,11 +246,13 @@ class Thought:
     @classmethod
     def of(cls, guide: Guide, token_ids: Sequence[int], **attributes: Any) -> Thought | None:
         """Return the thought that a text of ``guide`` begins with; ``None`` where it begins with none."""
-        found = None if guide.thoughts is None else guide.thoughts.read(guide.vocabulary, token_ids)
+        thoughts, tokens = guide.thoughts, guide.vocabulary.tokens
+        found = None if thoughts is None else thoughts.read([tokens[token] for token in token_ids])
         if found is None:
             return None
-        text = ThoughtText(found.text.decode(errors="replace"))
-        return cls(text=text, token_ids=tuple(token_ids[: found.tokens]), forced=found.forced, **attributes)
+        count, text, forced = found
+        shown = ThoughtText(text.decode(errors="replace"))
+        return cls(text=shown, token_ids=tuple(token_ids[:count]), forced=forced, **attributes)
 
 
 @final

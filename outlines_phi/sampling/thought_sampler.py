@@ -6,19 +6,18 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial, reduce
+from itertools import takewhile
 from typing import final
 
 from ..errors import BudgetError, InterruptedDraws, UnsupportedError
-from ..guides.guide import DEAD
+from ..guides.guide import DONE
 from ..guides.table import Table
-from ..guides.thinking import ThoughtGuide
 from ..phi.estimator import LocalPhi
 from .ancestral import AncestralSampler
 from .draws import Draw, DrawCounts, Draws, Guarantee, Thought
 from .rejection.auto_sampler import AutoSampler
 from .sampler import Prefetch, Request, Sampler, Stream
-
-_TABLE_BYTES = 2**14  # What the table of the thoughts counts for among what is kept for a guide
 
 
 @final
@@ -38,20 +37,26 @@ class ThinkingSampler(Sampler):
         """See :meth:`Sampler.sample`; errors as those of the sampler of the answers, with what was drawn."""
         thinker, alone = self.thoughts(request)
         thoughts = thinker.sample(alone)
-        owners = [(row, draw) for row, draws in enumerate(thoughts) for draw in draws]
-        if not owners:
-            return _joined(request, thoughts, [])
-        asked = self.answers(request, [(row, draw.token_ids) for row, draw in owners])
+        owners = [(row, draw.token_ids) for row, draws in enumerate(thoughts) for draw in draws]
+        ended = [self.ends(request, *owner) for owner in owners]
+        waiting = [owner for owner, end in zip(owners, ended, strict=True) if not end]
+        joined = partial(_joined, request, thoughts, ended)
+        if not waiting:
+            return joined([])
         try:
-            return _joined(request, thoughts, self.answer.sample(asked))
+            return joined(self.answer.sample(self.answers(request, waiting)))
         except (BudgetError, InterruptedDraws) as error:
-            error.draws = _joined(request, thoughts, error.draws)
+            error.draws = joined(error.draws)
             if isinstance(error, BudgetError):
-                told = [
-                    re.sub(r"Prompt (\d+)", lambda k: f"Prompt {owners[int(k[1])][0]}", said) for said in error.args
-                ]
-                error.args = tuple(told)
+                named = lambda found: f"Prompt {waiting[int(found[1])][0]}"  # noqa: E731
+                error.args = tuple(re.sub(r"Prompt (\d+)", named, said) for said in error.args)
             raise
+
+    @staticmethod
+    def ends(request: Request, row: int, tokens: Sequence[int]) -> bool:
+        """Return True if a thought has come to the end of its answer, by a token that holds a stop string."""
+        guide = request.table.guide
+        return guide.ends_by_tokens and reduce(guide.advance, tokens, request.starts[row]) == DONE
 
     def thoughts(self, request: Request) -> tuple[AncestralSampler, Request]:
         """Return the sampler of the thoughts of a request, and its request; :class:`UnsupportedError` for one with a constraint."""
@@ -60,10 +65,7 @@ class ThinkingSampler(Sampler):
                 f"Write the rule into the type of the answer, or give Thinking(..., scope='joint'), whose texts a constraint sees "
                 f"whole. {request.constraint} was given beside thoughts that are drawn freely."
             )
-        table = request.table.keep(
-            "thoughts", DEAD, lambda: Table(ThoughtGuide(request.table.guide)), lambda _: _TABLE_BYTES
-        )
-        return AncestralSampler(LocalPhi(), draft=self.draft), replace(request, table=table)
+        return AncestralSampler(LocalPhi(), draft=self.draft), replace(request, table=request.table.thoughts)
 
     def answers(self, request: Request, thoughts: Sequence[tuple[int, tuple[int, ...]]]) -> Request:
         """Return the request of an answer to each of the ``thoughts``, each with the number of its prompt."""
@@ -83,11 +85,17 @@ class ThinkingSampler(Sampler):
         )
 
 
-def _joined(request: Request, thoughts: Sequence[Draws], answers: Sequence[Draws]) -> list[Draws]:
-    """Return the draws of every prompt: those of its thoughts that have one of the ``answers``, which come in their order."""
-    waiting, results = iter(answers), []
+def _joined(
+    request: Request, thoughts: Sequence[Draws], ended: Sequence[bool], answers: Sequence[Draws]
+) -> list[Draws]:
+    """Return the draws of every prompt: those of its thoughts that have one of the ``answers``, which come in their order, or have
+    ``ended`` with it.
+    """
+    empty = Draw.of(request.table.guide, (), log_p=0.0, log_w=0.0, guarantee=Guarantee.EXACT)
+    known, drawn, results = Draws(items=(empty,), budget=0), iter(answers), []
+    waiting = takewhile(lambda one: one is not None, (known if end else next(drawn, None) for end in ended))
     for row, found in enumerate(thoughts):
-        own = [(thought, answer) for thought, answer in zip(found, waiting, strict=False)]
+        own = [(thought, answer) for thought, answer in zip(found, waiting, strict=False) if answer is not None]
         results.append(
             Draws(
                 items=tuple(_whole(request.table, thought, one) for thought, answer in own for one in answer),
@@ -119,10 +127,9 @@ def _whole(table: Table, thought: Draw, answer: Draw) -> Draw:
 
 def _counts(thought: DrawCounts, answers: Sequence[DrawCounts]) -> DrawCounts:
     """Return the counts of the draws of a prompt: the calls and tokens of the batch, twice, and its own attempts and drafts."""
-    shared = ("calls", "prompt_tokens", "tokens")
-    first, sums = answers[:1], {}
-    for name in vars(thought):
-        own = name not in ("attempts", "accepted")
-        counted = first if name in shared else answers
-        sums[name] = own * getattr(thought, name) + sum(getattr(each, name) for each in counted)
+    sums = {}
+    for name, own in vars(thought).items():
+        counted = [getattr(each, name) for each in answers]
+        shared, alone = name in ("calls", "prompt_tokens", "tokens"), name in ("attempts", "accepted")
+        sums[name] = (0 if alone else own) + (max(counted, default=0) if shared else sum(counted))
     return DrawCounts(**sums)

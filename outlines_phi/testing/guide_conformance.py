@@ -56,7 +56,7 @@ def assert_guide(guide: Guide, *, limit: int = 10_000, shortest: bool = True) ->
         assert not row.targets[row.partition.class_of[silent]].any(), f"an id that writes nothing is allowed: {here}"
         assert row.targets[NEVER] == DEAD, f"no state allows NEVER: {here}"
         assert row.targets[EOS] in (DEAD, DONE), f"the end of sequence only ends a text: {here}"
-        ends = guide.match is not None or DONE not in row.targets[EOS + 1 :]
+        ends = (guide.match is not None and guide.ends_by_tokens) or DONE not in row.targets[EOS + 1 :]
         assert ends, f"something else than the end of sequence ends a text: {here}"
         targets = {int(target) for target in row.targets} - {DEAD}
         assert targets, f"nothing is allowed: {here}"
@@ -137,6 +137,8 @@ class ReferenceGuide(Guide):
     ``min_tokens`` is the fewest tokens, breadth first; ``AssertionError`` where :data:`MOST_STATES` states do not tell. An end
     costs a token, but in an ``open`` guide.
     """
+
+    machine: ByteMachine[Any]
 
     def __init__(self, machine: ByteMachine[Any], vocabulary: Vocabulary, *, open: bool = False) -> None:
         self.machine, self.vocabulary, self.open = machine, vocabulary, open

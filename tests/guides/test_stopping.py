@@ -7,7 +7,7 @@ import pytest
 from outlines.types import CFG, JsonSchema
 
 from outlines_phi import BannedPhrases, EmptyLanguageError, Special, UnsupportedError
-from outlines_phi.automata.stops import StopMatch, StoppedTexts
+from outlines_phi.automata.stops import StoppedTexts
 from outlines_phi.guides import FSMGuide, Guide, MachineGuide
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.phrases.ban_language import banned, free_text
@@ -82,7 +82,7 @@ def test_it_allows_what_the_definition_does(pattern: str, strings: tuple[str, ..
             assert allowed(stopped(banned(left, ban), Stops(strings), VOCABULARY)) == texts
     # On demand: near the limit some texts are out of reach.
     texts = StoppedTexts(automaton, [string.encode() for string in strings])
-    lazy = MachineGuide(texts, VOCABULARY, StopMatch(texts))
+    lazy = MachineGuide(texts, VOCABULARY, texts)
     assert expected >= allowed(lazy) and len(allowed(lazy)) > 0.7 * len(expected)
     assert_guide(lazy, shortest=False)
 
@@ -135,7 +135,7 @@ def test_formats_of_every_kind(term: object, strings: tuple[str, ...], inside: l
 )
 def test_what_is_shown(written: bytes, kept: bytes, removed: bytes, certain: bytes) -> None:
     texts = StoppedTexts(compile_regex("a+|ab"), [b"cd", b"ab"])
-    with_it, without = StopMatch(texts, True), StopMatch(texts)
+    with_it, without = StoppedTexts(compile_regex("a+|ab"), [b"cd", b"ab"], kept=True), texts
     assert with_it.text(written) == kept and without.text(written) == removed == with_it.member(written)
     if certain:
         assert without.text(written, ended=False) == certain and with_it.text(written, ended=False) == written

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,18 @@ def test_a_text_is_the_message_of_a_user(model: PhiModel) -> None:
     """Special tokens that the template does not have are read as the tokenizer reads them."""
     for text in (QUESTION, f"a<|endoftext|>b {QUESTION}"):
         assert prompts(model, text) == [model.hf_tokenizer.encode(TEMPLATED.replace(QUESTION, text))]
+
+
+def test_a_template_that_knows_thoughts_is_rendered_for_them() -> None:
+    given = stock()
+    given.hf_tokenizer.chat_template = TEMPLATE + "{% if not enable_thinking %}<|pad|></t>{% endif %}"
+    model = outlines_phi.wrap(given)
+    thinking = outlines_phi.Thinking(YES_NO, end="</t>", max_tokens=1)
+    assert Generator(model, thinking, phi="local").sample(QUESTION, seed=1)[0].text in ("yes", "no")
+    render = given.hf_tokenizer.apply_chat_template
+    given.hf_tokenizer.apply_chat_template = partial(render, enable_thinking=False)
+    with pytest.raises(UnsupportedError, match=r"enable_thinking=True.*The prompt ends a thought already"):
+        Generator(model, thinking, phi="local").sample(QUESTION, seed=1)
 
 
 def test_texts_are_read_as_they_stand_where_outlines_is_told_so() -> None:

@@ -258,7 +258,7 @@ def test_the_name_of_a_special_token(model: outlines_phi.PhiTransformers) -> Non
 
 
 REFUSED: list[tuple[Callable[[Any], Any], str]] = [
-    (lambda m: outlines_phi.Generator(m, outlines_phi.Thinking(Literal["a"], max_tokens=3, end="."), stop="x"), "beside Thinking"),
+    (lambda m: outlines_phi.Generator(m, outlines_phi.Thinking(Literal["a"], end=". "), stop="e."), "or Thinking another marker"),
     (lambda m: outlines_phi.Generator(m, Regex("a,b"), stop=","), "Give other stop strings. Each text of the output type holds"),
     (lambda m: outlines_phi.Generator(m, Regex("a"), stop=["x"], ends="open"), "ends='open' was given beside stop strings"),
     (lambda m: outlines_phi.Generator(m, Regex("a"), stop="x").audit(QUESTION), "Leave stop= out of an audit"),

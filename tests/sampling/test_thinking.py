@@ -37,7 +37,7 @@ from outlines_phi.guides import Guide
 from outlines_phi.lm import TableModel
 from outlines_phi.plugin.generator import PhiGenerator
 from outlines_phi.testing import assert_guide
-from tests.inner import CompiledTypes, frequencies, noise_floor, total_variation
+from tests.inner import frequencies, noise_floor, total_variation
 from tests.languages import ALPHA, SPECIAL_VOCABULARY, Ids, correct, ids, p_value, unbiased
 
 PROMPT = (2, 1)
@@ -56,6 +56,7 @@ class Thoughts:
     begin: int | None = None
     answer: Any = field(default=None, compare=False)
     banned: tuple[str, ...] = ()
+    stops: tuple[str, ...] = ()
     scale: float = 1.5
     ahead: Ids = PROMPT
     draws: int = 1_000
@@ -78,7 +79,8 @@ class Thoughts:
         answer = regex("|".join(self.answers)) if self.answer is None else self.answer
         thinking = Thinking(answer, end=end, max_tokens=self.max_tokens, scope=scope)
         ban = [*self.banned] or None
-        return Generator(from_language_model(self.lm, lambda text: self.ahead), thinking, banned_phrases=ban, **options)
+        model = from_language_model(self.lm, lambda text: self.ahead)
+        return Generator(model, thinking, banned_phrases=ban, stop=[*self.stops] or None, **options)
 
     def sample(self, phi: object, n: int, scope: str = "answer", **options: Any) -> Draws:
         return self.generator(scope).sample("", n, phi=phi, **{"seed": 1, **options})
@@ -102,10 +104,30 @@ class Thoughts:
     def text(self, ids: Ids) -> str:
         return self.vocabulary.decode(ids).decode()
 
-    def possible(self, ids: Ids) -> bool:
-        """Return False where a text cannot be the beginning of a member; it may return True of some others."""
-        marked = "".join("|" if token == self.end else self.text((token,)) for token in ids)
-        if any(phrase in marked for phrase in self.banned):
+    def marked(self, ids: Ids) -> str:
+        """Return the text of some tokens, a special one as a bar."""
+        return "".join("|" if token == self.end else self.text((token,)) for token in ids)
+
+    def stopped(self, ids: Ids) -> bool | None:
+        """Return True if the last token ends a member with the first stop string, False if the string stands elsewhere; ``None``
+        where there is none.
+        """
+        text = self.marked(ids)
+        found = next(
+            ((end, one) for end in range(len(text) + 1) for one in self.stops if text[:end].endswith(one)), None
+        )
+        if found is None:
+            return None
+        end, one = found
+        _, mark, answer = text[:end].partition("|" if isinstance(self.end, int) else self.end)
+        before = answer.removesuffix(one) if len(one) <= len(answer) else None
+        return mark != "" and (before in self.answers or answer in self.answers) and self.possible(ids, answer)
+
+    def possible(self, ids: Ids, known: str | None = None) -> bool:
+        """Return False where a text cannot be the beginning of a member; it may return True of some others. The answer of one
+        that a stop string ends is ``known``.
+        """
+        if any(phrase in self.marked(ids) for phrase in self.banned):
             return False
         opened = 0 if self.begin is None or self.begin in self.ahead else 1
         if opened and ids[:1] not in ((), (self.begin,)):
@@ -126,7 +148,10 @@ class Thoughts:
             return False
         begun = tokens - 1 if isinstance(self.end, int) else self.text(thought).find(self.end)
         return begun <= (self.max_tokens if isinstance(self.end, int) else limit) and any(
-            text.startswith(answer) for text in self.answers
+            known is not None
+            or text.startswith(answer)
+            or (answer.startswith(text) and any(stop.startswith(answer[len(text) :]) for stop in self.stops))
+            for text in self.answers
         )
 
     def members(self, ids: Ids = ()) -> Iterator[Ids]:
@@ -136,7 +161,10 @@ class Thoughts:
         if found is not None and found[1] in self.answers:
             yield (*ids, 0)
         for token in range(1, len(self.tokens)):
-            if self.possible((*ids, token)):
+            stopped = self.stopped((*ids, token))
+            if stopped:
+                yield (*ids, token)
+            elif stopped is None and self.possible((*ids, token)):
                 yield from self.members((*ids, token))
 
     @cache  # noqa: B019
@@ -146,7 +174,7 @@ class Thoughts:
 
     def thought(self, member: Ids) -> Ids:
         opened = 1 if member[0] == self.begin else 0
-        found = self.splits(member[opened:-1])
+        found = self.splits(member[opened:])
         assert found is not None
         return member[: opened + found[0]]
 
@@ -194,6 +222,8 @@ LANGUAGES = (
     Thoughts("opened by the prompt", ("", "a", "b", "<t>", "</t>"), 4, 2, ("a", "ba"), seed=6, begin=3, ahead=(1, 3)),
     Thoughts("without phrases", LETTERS, 4, 2, ("a", "ab", "aab"), seed=7, banned=("aa",), ahead=(1, 2)),
     Thoughts("string without phrases", CROSSING, "ab", 2, ("a", "bb", "bab", "cc"), seed=8, banned=("cb", "bc")),
+    Thoughts("stopped", LETTERS, 4, 2, ("a", "ab", "bab"), seed=10, stops=("bb", "aab"), draws=4_000),
+    Thoughts("string, stopped", (*CROSSING, "abc"), "ab", 2, ("a", "bb", "c", "bab"), seed=11, stops=("cb", "bc")),
     Thoughts("grammar", LETTERS, 4, 1, ("ab", "aabb"), seed=9, answer=CFG('start: A B | A A B B\nA: "a"\nB: "b"')),
 )  # fmt: skip
 
@@ -371,9 +401,6 @@ def test_what_means_nothing_is_refused() -> None:
     )
     with pytest.raises(UnsupportedError, match="The prompt ends a thought already"):
         closed.sample("", phi="exact")
-    coarse = Vocabulary.from_tokens(["<eos>", "a", "b", "bc"], 0)
-    with pytest.raises(UnsupportedError, match="Use a vocabulary with a token for each byte"):
-        CompiledTypes(coarse).of(Thinking(regex("a|c"), end="b", max_tokens=1))
 
 
 def test_constraints_see_the_whole_of_a_joint_text() -> None:

@@ -246,7 +246,7 @@ class CFGGuide(Guide):
         check_kind("CFGGuide", "completion", completion, (Completion, NoneType), f"a Completion or None; {instead}")
         self.spanner, self.parser = spanner, parser
         self.lexer, self.grammar, self.vocabulary = spanner.lexer, parser.grammar, spanner.vocabulary
-        self.machine = LexedMachine(self.lexer, parser)
+        self.machine: LexedMachine = LexedMachine(self.lexer, parser)
         self.completion = completion or Completion(spanner, parser)
         self._suffix_distances = SuffixDistances(spanner, parser, self.completion)
         self._lock = threading.RLock()
@@ -324,6 +324,10 @@ class CFGGuide(Guide):
         """See :meth:`Guide.advance`: without the row."""
         with self._lock:
             return self._recent_step(state, token)
+
+    def state(self, place: LexedPlace) -> int:
+        """See :meth:`Guide.state`."""
+        return _FIRST + place.configuration * len(self.lexer) + place.lexer_state
 
     def describe(self, state: int) -> str:
         """Return a debugging picture of ``state``: the lexeme that is pending, and the rules that the parser is in."""

@@ -59,7 +59,7 @@ class ProductGuide(BanningGuide):
             raise VocabularyError("guides of two vocabularies cannot be intersected; build both for the same model")
         self.left, self.right = left, right
         self.vocabulary, self.phrases, self.open = left.vocabulary, right.phrases, left.open
-        self.blocks, self.match, self.thoughts = left.blocks, left.match, left.thoughts
+        self.blocks, self.match = left.blocks, left.match
         self._pairs = [(DEAD, DEAD), (DONE, DONE)]
         self._number = {(DONE, DONE): DONE}
         self._least = np.array([UNREACHABLE, 0], dtype=np.int64)  # `min_tokens` of the pairs, as far as it is known
@@ -139,11 +139,6 @@ class ProductGuide(BanningGuide):
 
     def in_thought(self, state: int) -> bool:
         return self.left.in_thought(self._pairs[state][0])
-
-    def least_budget(self, state: int) -> int:
-        """See :meth:`Guide.least_budget`; phrases may make a shortest text longer."""
-        left, _ = self._pairs[state]
-        return self.min_tokens(state) + self.left.least_budget(left) - self.left.min_tokens(left)
 
     def describe(self, state: int) -> str:
         """Return a debugging picture of ``state``: that of both."""

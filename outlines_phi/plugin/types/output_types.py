@@ -33,7 +33,7 @@ from outlines.types.dsl import (
 
 from ...automata.automaton import ByteAutomaton, joint_classes
 from ...automata.byte_machine import ByteMachine, Joined
-from ...automata.thoughts import Scope
+from ...automata.stops import Scope
 from ...errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
 from ...format_limits import current_limits
 from ...guides.fsm import FSMGuide

@@ -19,6 +19,7 @@ from outlines_core import Index
 
 from ...automata.automaton import ByteAutomaton
 from ...automata.prefix_match import PrefixMatch, boundary
+from ...automata.stops import StoppedTexts
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError, VocabularyError
 from ...format_limits import current_limits
 from ...guides.fsm import FSMGuide
@@ -287,7 +288,7 @@ class CompiledTypes:
             raise UnsupportedError(
                 "Make a generator with this model: the one given was made for a model with another vocabulary."
             )
-        if table.guide.match is not None:
+        if isinstance(table.guide.match, PrefixMatch | StoppedTexts):
             raise UnsupportedError(
                 "Give an output type, and ends='open' beside it: a guide of texts that begin with a member was given."
             )
