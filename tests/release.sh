@@ -19,9 +19,9 @@ mkdir -p "$work/pure" "$work/sdist"
 tar -xzf "$work/dist/outlines_phi-$version.tar.gz" -C "$work/sdist"
 CC=/bin/false "$bin/python" -m pip wheel $quiet --no-deps -w "$work/pure" "$work/sdist/outlines_phi-$version"
 compiled=$(echo "$work"/dist/outlines_phi-"$version"-py3-*.whl) pure=$(echo "$work"/pure/*-py3-none-any.whl)
-for wheel in "$compiled" "$pure"; do unzip -l "$wheel" | grep -q outlines_phi/py.typed || fail "no py.typed in $wheel"; done
-if command -v cc > /dev/null; then unzip -l "$compiled" | grep -q 'vocabulary/walk.so' || fail "no kernel in $compiled"; fi
-unzip -l "$pure" | grep -q '\.so$' && fail "a library in $pure"
+for wheel in "$compiled" "$pure"; do unzip -l "$wheel" | grep outlines_phi/py.typed > /dev/null || fail "no py.typed in $wheel"; done
+if command -v cc > /dev/null; then unzip -l "$compiled" | grep 'vocabulary/walk.so' > /dev/null || fail "no kernel in $compiled"; fi
+unzip -l "$pure" | grep '\.so$' > /dev/null && fail "a library in $pure"
 if [ -n "${DOCS:-}" ]; then
   (cd "$work/sdist/outlines_phi-$version" && NO_MKDOCS_2_WARNING=1 "$DOCS/bin/mkdocs" build --quiet) && echo "docs: built from the sdist"
 fi
@@ -40,14 +40,14 @@ for python in "$@"; do
     with=(--no-deps --force-reinstall "${with[@]}")
   fi
   "$venv/bin/pip" install $quiet "${with[@]}"
-  "$venv/bin/outlines-phi" --version | grep -qx "outlines-phi $version" || fail "--version in $venv"
+  "$venv/bin/outlines-phi" --version | grep -x "outlines-phi $version" > /dev/null || fail "--version in $venv"
   "$venv/bin/outlines-phi" verify --help > /dev/null || fail "no command of the workbench in $venv"
   "$venv/bin/python" readme.py || fail "the README's code in $venv"
   kernel='from outlines_phi.vocabulary.kernel import library; import outlines_phi; print(outlines_phi.__file__, bool(library()))'
-  "$venv/bin/python" -c "$kernel" | grep -q "^$venv.* True$" || fail "the kernel of $compiled is not used in $venv"
+  "$venv/bin/python" -c "$kernel" | grep "^$venv.* True$" > /dev/null || fail "the kernel of $compiled is not used in $venv"
   "$venv/bin/pip" install $quiet --no-deps --force-reinstall "$pure"
-  "$venv/bin/python" -c "$kernel" 2> pure.log | grep -q "^$venv.* False$" || fail "a kernel in the pure wheel"
-  "$venv/bin/python" readme.py 2>> pure.log || fail "the README's code on the pure wheel in $venv"
+  "$venv/bin/python" -c "$kernel" 2> pure.log | grep "^$venv.* False$" > /dev/null || fail "a kernel in the pure wheel"
+  "$venv/bin/python" -W "ignore:Ask for the format" readme.py 2>> pure.log || fail "the README's code on the pure wheel in $venv"
   [ ! -s pure.log ] || { cat pure.log; fail "the pure wheel is not silent in $venv"; }
   echo "$("$venv/bin/python" -V): both wheels, the README's code"
 done
