@@ -78,8 +78,8 @@ WORDS = frozenset(
 def schemas(
     maskbench: Annotated[str, typer.Option(help="MaskBench's files, or their lines as .jsonl.gz.")],
     schemas: Annotated[int, typer.Option(help="Schemas: those of MaskBench, then copies with other names.")] = 3000,
-    tokens: Annotated[int, typer.Option(help="Tokens of a valid instance that are masked, at most.")] = 40,
-    rows: Annotated[int, typer.Option(help="At each so many-th of them, also what an exact draw reads.")] = 10,
+    tokens: Annotated[int, typer.Option(help="Tokens of a valid instance that are masked, at most.")] = 16,
+    rows: Annotated[int, typer.Option(help="At each so many-th of them, also what an exact draw reads.")] = 8,
     every: Annotated[int, typer.Option(help="Schemas between two looks.")] = 250,
 ) -> None:
     """Compile schemas in this process and mask along an instance of each; write ``scale_schemas.json``."""
@@ -111,7 +111,7 @@ def schemas(
         if (number + 1) % every == 0:
             grown = resident(process) - before
             report.add(number + 1, refused, masks, time.process_time() - begun, grown, len(types._tables))
-    report.write(tokens=tokens, rows=rows, **{"before, MB": round(before)})
+            report.write(tokens=tokens, rows=rows, **{"before, MB": round(before)})
 
 
 @app.command()

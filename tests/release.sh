@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Build both distributions and try them: tests/release.sh [--borrow] [PYTHON...]
-# The interpreter that runs `build` and `twine` is $BIN/python. Every PYTHON gets a bare environment; with --borrow its
-# dependencies are those of $BIN, so that nothing is fetched but what builds. DOCS names an environment with mkdocs, if any.
+# $BIN/python has `build` and `twine`. Every PYTHON gets a bare environment; with --borrow it takes its dependencies from
+# $BIN, and nothing is fetched but what builds. DOCS names an environment with mkdocs, if any; WORK a folder.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 bin=${BIN:-$root/.venv-release/bin} work=${WORK:-$(mktemp -d)} borrow=
