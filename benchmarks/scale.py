@@ -108,7 +108,7 @@ def schemas(
                     table.bias(state, 1000, device), table.moves(state, 1000)
                 if (state := table.guide.advance(state, token)) == DEAD:
                     break
-        if (number + 1) % every == 0:
+        if not number or (number + 1) % every == 0:
             grown = resident(process) - before
             report.add(number + 1, refused, masks, time.process_time() - begun, grown, len(types._tables))
             report.write(tokens=tokens, rows=rows, **{"before, MB": round(before)})

@@ -47,7 +47,7 @@ for python in "$@"; do
   "$venv/bin/python" -c "$kernel" | grep "^$venv.* True$" > /dev/null || fail "the kernel of $compiled is not used in $venv"
   "$venv/bin/pip" install $quiet --no-deps --force-reinstall "$pure"
   "$venv/bin/python" -c "$kernel" 2> pure.log | grep "^$venv.* False$" > /dev/null || fail "a kernel in the pure wheel"
-  "$venv/bin/python" -W "ignore:Ask for the format" readme.py 2>> pure.log || fail "the README's code on the pure wheel in $venv"
+  "$venv/bin/python" readme.py || fail "the README's code on the pure wheel in $venv"
   [ ! -s pure.log ] || { cat pure.log; fail "the pure wheel is not silent in $venv"; }
   echo "$("$venv/bin/python" -V): both wheels, the README's code"
 done
