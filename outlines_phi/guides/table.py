@@ -165,7 +165,7 @@ class Table:
     tables of a process share :data:`ROWS_BYTES`, however many formats there are.
     """
 
-    _of_all: ClassVar[Cache[tuple[Any, ...], Any]] = Cache(ROWS_BYTES, least=2)
+    _kept: Cache[tuple[Any, ...], Any] = Cache(ROWS_BYTES, least=2)  # of all tables
     _numbers: ClassVar = count()
     _lock: ClassVar = threading.RLock()
 
@@ -173,11 +173,11 @@ class Table:
         check_kind("Table", "guide", guide, Guide, "a guide, such as FSMGuide or CFGGuide")
         if max_bytes is not None:
             check_counts("Table", max_bytes=max_bytes)
+            self._kept = Cache(max_bytes, least=2)
         self.guide = guide
         self.vocabulary = guide.vocabulary
         self.start = guide.start
         self.max_bytes = max_bytes
-        self._own = None if max_bytes is None else Cache[tuple[Any, ...], Any](max_bytes, least=2)
         self._number = next(self._numbers)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -186,11 +186,7 @@ class Table:
     @property
     def bytes(self) -> int:
         """Memory held by what is kept per visited state, unless all tables share it."""
-        return 0 if self._own is None else self._own.size
-
-    @property
-    def _kept(self) -> Cache[tuple[Any, ...], Any]:
-        return self._of_all if self._own is None else self._own
+        return 0 if self.max_bytes is None else self._kept.size
 
     def start_after(self, prompt: Sequence[int]) -> int:
         """Return the state in which a text after a prompt of these ids begins; :class:`EmptyLanguageError` if there is none."""

@@ -18,7 +18,6 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 import outlines_phi
 from outlines_phi import BudgetError, Effort, EmptyLanguageError, ExactPhi, LookaheadPhi, PhiTransformers
 from outlines_phi.errors import ModelError, UnsupportedError
-from outlines_phi.guides.table import Table
 from outlines_phi.numerics.cache import Cache
 from tests.loaded import Person
 from tests.naming import named
@@ -222,7 +221,7 @@ class TestWhileItIsWritten:
         states = {table.guide.advance(table.start, token) for token in table.moves(table.start, 99).tokens.tolist()}
         expected = table.bias(table.start, 99, cpu)
         kept = Cache(1, least=2)  # whatever one thread keeps, another one drops
-        monkeypatch.setattr(Table, "_of_all", kept)
+        monkeypatch.setattr(table, "_kept", kept)
         assert len(states) > 2
         others = [threading.Thread(target=lambda: [table.bias(state, 99, cpu) for state in states])]
         waiting: list[threading.Thread] = []
