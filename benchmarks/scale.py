@@ -51,11 +51,11 @@ def resident(process: psutil.Process) -> float:
 def renamed(value: Any, end: str, names: frozenset[str]) -> Any:
     """Return a schema, or an instance, in which each of some names of members ends otherwise."""
     if isinstance(value, dict):
-        members = ((name + end if name in names else name, part) for name, part in value.items())
-        return {name: renamed(part, end, names) for name, part in members}
-    if isinstance(value, list):
-        return [part + end if isinstance(part, str) and part in names else renamed(part, end, names) for part in value]
-    return value
+        parts = {name + end if name in names else name: renamed(part, end, names) for name, part in value.items()}
+        if isinstance(needed := value.get("required"), list):
+            parts["required"] = [name + end if isinstance(name, str) and name in names else name for name in needed]
+        return parts
+    return [renamed(part, end, names) for part in value] if isinstance(value, list) else value
 
 
 def members(schema: Any) -> frozenset[str]:
