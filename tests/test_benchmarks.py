@@ -105,7 +105,7 @@ def test_scale_is_measured(results: Path, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(scale.transfers, "HOST", scale.transfers.HOST)
     scale.counts(batches="1,4", length=8, size=2048)
     kept = check_results(results, ["scale_counts", "scale_schemas"])
-    assert [row[:2] for row in kept["scale_schemas"]["rows"]] == [[1, 0], [5, 1]], "a copy is refused as its schema is"
+    assert [row[:2] for row in kept["scale_schemas"]["rows"]] == [[1, 0], [5, 2]], "a copy is refused as its schema is"
     local = {
         row[1]: dict(zip(kept["scale_counts"]["columns"], row, strict=True))
         for row in kept["scale_counts"]["rows"]
